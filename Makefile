@@ -1,0 +1,75 @@
+# Every target makes its own environment in .venv from a fresh clone: `make test` is enough.
+#
+#   make test PYTHON=python3.12     another Python for .venv
+#   make gpu-test PY=python3        no .venv: the named interpreter, which has torch, Triton and the test tools already
+#   make test PIP_FLAGS="--extra-index-url URL"    more places for pip to look, such as PyTorch's index of CPU builds
+
+PYTHON ?= python3
+PIP_FLAGS ?=
+PY ?=
+
+VENV := .venv
+STAMP := $(VENV)/.installed
+
+ifeq ($(strip $(PY)),)
+RUN := $(VENV)/bin/python
+READY := $(STAMP)
+else
+RUN := PYTHONPATH="$(CURDIR)/src$${PYTHONPATH:+:$$PYTHONPATH}" $(PY)
+READY :=
+endif
+
+.PHONY: help install demo test check lint types layers docs format gpu-test gpu-bench import-time clean
+.DEFAULT_GOAL := help
+
+help:  ## This list
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+install: $(READY)  ## Make .venv, if it is not there or older than what it is made from
+
+# One stamp for the whole environment, so that nothing is installed twice. pip is brought up to a version that knows
+# --group first.
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --quiet --constraint constraints.txt pip
+	$(VENV)/bin/python -m pip install --quiet $(PIP_FLAGS) --constraint constraints.txt \
+		--build-constraint constraints.txt --group dev numpy --editable '.[gpu]'
+	touch $@
+
+demo: $(READY)  ## Tune a kernel and show what was found; needs no GPU
+	$(RUN) examples/demo.py
+
+test: $(READY)  ## Every test that needs no GPU; the documents are part of `check`
+	$(RUN) -m pytest -m "not gpu" --ignore=tests/docs
+
+check: lint types layers docs  ## Style, types, floors of the house, code blocks of the documents
+
+lint: $(READY)
+	$(RUN) -m ruff check
+	$(RUN) -m ruff format --check --quiet
+
+types: $(READY)
+	$(RUN) -m mypy
+
+layers: $(READY)
+	$(RUN) -c 'from importlinter.cli import lint_imports_command as main; main()' --no-logo
+
+docs: $(READY)
+	$(RUN) -m pytest --quiet tests/docs
+
+format: $(READY)  ## Bring every file into the house's form
+	$(RUN) -m ruff check --fix-only --quiet
+	$(RUN) -m ruff format
+
+gpu-test: $(READY)  ## The tests that need an NVIDIA GPU
+	$(RUN) -m pytest -m gpu
+
+gpu-bench: $(READY)  ## How good and how fast tuning is on this GPU
+	$(RUN) benchmarks/h200_tune.py
+
+import-time: $(READY)  ## What `import triton_ops` costs
+	$(RUN) benchmarks/import_time.py
+
+clean:  ## Remove everything that these targets make
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

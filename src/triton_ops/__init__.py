@@ -1,0 +1,123 @@
+"""An autotuner for Triton kernels and Python callables: measured, verified, remembered, explained.
+
+The names below are imported when they are first used, so that `import triton_ops` itself loads
+neither torch nor Triton.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False  # type checkers take it for true; the one in `typing` costs 8 ms to import
+
+if TYPE_CHECKING:  # for type checkers and editors, which cannot follow the table
+    from typing import Any
+
+    from triton_ops.autotuner.cache import ConfigCache as ConfigCache
+    from triton_ops.autotuner.configs import FP8_GEMM_CONFIGS as FP8_GEMM_CONFIGS
+    from triton_ops.autotuner.configs import GATED_MLP_CONFIGS as GATED_MLP_CONFIGS
+    from triton_ops.autotuner.configs import RMSNORM_ROPE_CONFIGS as RMSNORM_ROPE_CONFIGS
+    from triton_ops.autotuner.configs import filter_valid_configs as filter_valid_configs
+    from triton_ops.autotuner.configs import generate_configs as generate_configs
+    from triton_ops.autotuner.configs import get_default_config as get_default_config
+    from triton_ops.autotuner.metrics import PerformanceProfile as PerformanceProfile
+    from triton_ops.autotuner.tuner import TritonAutoTuner as TritonAutoTuner
+    from triton_ops.autotuner.tuner import (
+        compute_elementwise_metrics as compute_elementwise_metrics,
+    )
+    from triton_ops.autotuner.tuner import compute_gemm_metrics as compute_gemm_metrics
+    from triton_ops.backend import FunctionKernel as FunctionKernel
+    from triton_ops.backend import Operation as Operation
+    from triton_ops.backend import TritonKernel as TritonKernel
+    from triton_ops.backend import operation as operation
+    from triton_ops.exceptions import CacheError as CacheError
+    from triton_ops.exceptions import ConfigCollisionError as ConfigCollisionError
+    from triton_ops.exceptions import ConfigValueError as ConfigValueError
+    from triton_ops.exceptions import ConstraintError as ConstraintError
+    from triton_ops.exceptions import DeviceError as DeviceError
+    from triton_ops.exceptions import EmptySpaceError as EmptySpaceError
+    from triton_ops.exceptions import JournalError as JournalError
+    from triton_ops.exceptions import KernelTypeError as KernelTypeError
+    from triton_ops.exceptions import MissingDependencyError as MissingDependencyError
+    from triton_ops.exceptions import NumericalOverflowError as NumericalOverflowError
+    from triton_ops.exceptions import SettingsError as SettingsError
+    from triton_ops.exceptions import ShapeMismatchError as ShapeMismatchError
+    from triton_ops.exceptions import SpaceError as SpaceError
+    from triton_ops.exceptions import TargetError as TargetError
+    from triton_ops.exceptions import TritonKernelError as TritonKernelError
+    from triton_ops.exceptions import TuningFailedError as TuningFailedError
+    from triton_ops.exceptions import UnknownTunableError as UnknownTunableError
+    from triton_ops.exceptions import UnsupportedDtypeError as UnsupportedDtypeError
+    from triton_ops.kernels.matmul import matmul as matmul
+    from triton_ops.kernels.rmsnorm_rope import fused_rmsnorm_rope as fused_rmsnorm_rope
+    from triton_ops.runner import tune as tune
+    from triton_ops.space import Choice as Choice
+    from triton_ops.space import Config as Config
+    from triton_ops.space import ConfigSpace as ConfigSpace
+    from triton_ops.space import Constraint as Constraint
+    from triton_ops.space import Flag as Flag
+    from triton_ops.space import IntRange as IntRange
+    from triton_ops.space import PowerOfTwo as PowerOfTwo
+    from triton_ops.space import SpaceSize as SpaceSize
+    from triton_ops.tensors import TensorSpec as TensorSpec
+    from triton_ops.trial import KernelMetrics as KernelMetrics
+    from triton_ops.trial import Measurement as Measurement
+    from triton_ops.trial import Problem as Problem
+    from triton_ops.trial import Status as Status
+    from triton_ops.trial import Trial as Trial
+    from triton_ops.trial import TuningResult as TuningResult
+    from triton_ops.trial import Work as Work
+
+    __version__: str
+
+_NAMES_IN = {
+    "autotuner.cache": "ConfigCache",
+    "autotuner.configs": (
+        "FP8_GEMM_CONFIGS GATED_MLP_CONFIGS RMSNORM_ROPE_CONFIGS "
+        "filter_valid_configs generate_configs get_default_config"
+    ),
+    "autotuner.metrics": "PerformanceProfile",
+    "autotuner.tuner": "TritonAutoTuner compute_elementwise_metrics compute_gemm_metrics",
+    "backend": "FunctionKernel Operation TritonKernel operation",
+    "exceptions": (
+        "CacheError ConfigCollisionError ConfigValueError ConstraintError DeviceError "
+        "EmptySpaceError JournalError KernelTypeError MissingDependencyError "
+        "NumericalOverflowError SettingsError "
+        "ShapeMismatchError SpaceError TargetError TritonKernelError TuningFailedError "
+        "UnknownTunableError UnsupportedDtypeError"
+    ),
+    "kernels.matmul": "matmul",
+    "kernels.rmsnorm_rope": "fused_rmsnorm_rope",
+    "runner": "tune",
+    "space": "Choice Config ConfigSpace Constraint Flag IntRange PowerOfTwo SpaceSize",
+    "tensors": "TensorSpec",
+    "trial": "KernelMetrics Measurement Problem Status Trial TuningResult Work",
+}
+_MODULE_OF = {name: module for module, names in _NAMES_IN.items() for name in names.split()}
+
+__all__ = sorted(_MODULE_OF)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        value: Any = _version()
+    elif name in _MODULE_OF:
+        from importlib import import_module
+
+        value = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, "__version__"})
+
+
+def _version() -> str:
+    """The installed version; `0+source` where the package runs uninstalled from its source."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("triton-ops")
+    except PackageNotFoundError:
+        return "0+source"

@@ -1,0 +1,117 @@
+"""Files that are never half-written: atomic replacement, durable appending, one lock per folder.
+
+All functions work on folders shared by many processes. None of them ever deletes a file that it did not write.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from filelock import FileLock
+
+from triton_ops.exceptions import CacheError
+
+
+def ensure_folder(folder: str | os.PathLike[str]) -> Path:
+    """The folder with `~` expanded, made if it is not there.
+
+    Raises:
+        CacheError: The path is a file, or the folder cannot be made.
+    """
+    path = Path(folder).expanduser()
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise CacheError(
+            f"{path} cannot be a cache folder: it, or a part of it, is a file",
+            hint="name another folder, or remove the file",
+        ) from error
+    except OSError as error:
+        raise CacheError(
+            f"{path} cannot be made: {error.strerror or error}",
+            hint="name a folder that can be written, for example with TRITON_OPS_CACHE_DIR",
+        ) from error
+    return path
+
+
+def writable(folder: Path) -> bool:
+    """Whether files can be made in `folder` now; tried by making one, since permission bits can lie."""
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".probe-"):
+            return True
+    except OSError:
+        return False
+
+
+def atomic_write(path: Path, text: str) -> None:
+    """Replace the content of `path` by `text`: a reader sees the old file or the new one, never a part.
+
+    The text is on disk before the name points to it. A failure leaves the old file, and no other.
+
+    Raises:
+        OSError: The folder cannot be written, or the disk is full.
+    """
+    # Not from `tempfile`, whose files only their owner may read: a cache made by root serves other users.
+    fresh = path.with_name(f".{path.name}-{secrets.token_hex(8)}.tmp")
+    try:
+        with fresh.open("x", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            fresh.unlink()
+        raise
+
+
+def append_line(path: Path, line: str) -> None:
+    """Append one line to `path` and have it on disk before returning.
+
+    If the file ends in a torn line, left by a killed writer, the new line starts on a line of its own.
+
+    Raises:
+        ValueError: `line` contains a line break.
+        OSError: The file cannot be written, or the disk is full; what could be written is a torn last line.
+    """
+    if "\n" in line:
+        raise ValueError("a journal line cannot contain a line break")
+    with path.open("a+b") as file:
+        torn = False
+        if file.seek(0, os.SEEK_END) > 0:
+            file.seek(-1, os.SEEK_END)
+            torn = file.read(1) != b"\n"
+        file.write((b"\n" if torn else b"") + line.encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def whole_lines(path: Path) -> Iterator[str]:
+    """The lines of `path` that end in a line break; none if there is no such file.
+
+    A last line without its break was torn by a killed writer and is left out.
+    """
+    try:
+        text = path.read_bytes().decode("utf-8", errors="replace")
+    except FileNotFoundError:
+        return
+    lines = text.split("\n")
+    yield from (line for line in lines[:-1] if line)
+
+
+def folder_lock(folder: Path, name: str = "lock", timeout_s: float = -1) -> FileLock:
+    """A lock among all threads and processes that use `folder`; not yet taken.
+
+    The operating system frees it when its holder dies, so a killed process leaves nothing to clean up.
+
+    Args:
+        folder: An existing folder that can be written.
+        name: Locks of different names are independent.
+        timeout_s: How long taking it may wait; -1 waits for ever, 0 does not wait.
+    """
+    return FileLock(folder / f".{name}", timeout=timeout_s, is_singleton=False, thread_local=False)

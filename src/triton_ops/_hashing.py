@@ -1,0 +1,24 @@
+"""Canonical JSON and its fingerprint: the one way this package names a value by its content."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+
+def canonical_json(value: Any) -> str:
+    """`value` as JSON text that depends on its content only: sorted keys, no spaces, no NaN.
+
+    Tuples and lists give the same text.
+
+    Raises:
+        TypeError: Something in `value` has no JSON form.
+        ValueError: A float is NaN or infinite.
+    """
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def fingerprint(value: Any, length: int = 32) -> str:
+    """First `length` hexadecimal digits of the SHA-256 of `canonical_json(value)`."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:length]

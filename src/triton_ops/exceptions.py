@@ -1,0 +1,252 @@
+"""Every error this package raises, in one tree.
+
+Errors carry their facts as attributes, survive pickling between processes, and end with a hint: the next step.
+
+    TritonKernelError
+    ├── ShapeMismatchError        a tensor or --shape does not fit the kernel
+    ├── UnsupportedDtypeError     a dtype the kernel or the device cannot take
+    ├── NumericalOverflowError    a scale that no attempt could make fit
+    ├── DeviceError               a tensor or a run on the wrong device, or no usable device
+    ├── SpaceError                what may be tried is not well defined
+    │   ├── EmptySpaceError       no configuration is left to try
+    │   ├── ConfigValueError      a value that cannot be stored, hashed or compared
+    │   ├── UnknownTunableError   a name that the space or the kernel does not have
+    │   ├── ConfigCollisionError  a tunable named like an argument that the caller passes
+    │   └── ConstraintError       a constraint that raised instead of answering
+    ├── KernelTypeError           what should be tuned is not callable, or not a kernel
+    ├── TargetError               the command line's TARGET cannot be found or used
+    ├── SettingsError             an environment variable or option out of range
+    ├── MissingDependencyError    an optional package that this path needs
+    ├── CacheError                a cache folder that cannot be used
+    ├── JournalError              a journal of another run or format
+    └── TuningFailedError         no configuration worked; carries every configuration's reason
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = [
+    "CacheError",
+    "ConfigCollisionError",
+    "ConfigValueError",
+    "ConstraintError",
+    "DeviceError",
+    "EmptySpaceError",
+    "JournalError",
+    "KernelTypeError",
+    "MissingDependencyError",
+    "NumericalOverflowError",
+    "SettingsError",
+    "ShapeMismatchError",
+    "SpaceError",
+    "TargetError",
+    "TritonKernelError",
+    "TuningFailedError",
+    "UnknownTunableError",
+    "UnsupportedDtypeError",
+]
+
+
+def _rebuild(cls: type[TritonKernelError], message: str, state: dict[str, Any]) -> TritonKernelError:
+    error = cls.__new__(cls)
+    super(TritonKernelError, error).__init__(message)  # what TypeError, ImportError and so on set up
+    error.__dict__.update(state)
+    return error
+
+
+class TritonKernelError(Exception):
+    """Base of every error of this package.
+
+    Attributes:
+        hint: The next step for the reader; empty if the message already says it.
+    """
+
+    hint: str
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+    @property
+    def message(self) -> str:
+        """What happened, without the hint."""
+        return str(self.args[0]) if self.args else ""
+
+    def __str__(self) -> str:
+        return f"{self.message} (hint: {self.hint})" if self.hint else self.message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.message, dict(self.__dict__))
+
+
+class ShapeMismatchError(TritonKernelError):
+    """A shape that does not fit.
+
+    Attributes:
+        expected: The shape, or its description, that was needed.
+        actual: The shape that was given.
+        tensor_name: Which tensor; None when it is not about one tensor.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        expected: Any = None,
+        actual: Any = None,
+        tensor_name: str | None = None,
+        *,
+        hint: str = "",
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.expected = expected
+        self.actual = actual
+        self.tensor_name = tensor_name
+
+
+class UnsupportedDtypeError(TritonKernelError):
+    """A dtype that cannot be used here.
+
+    Attributes:
+        dtype: The dtype that was given.
+        supported_dtypes: Those that are allowed.
+        tensor_name: Which tensor; None when it is not about one tensor.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        dtype: Any = None,
+        supported_dtypes: Any = None,
+        tensor_name: str | None = None,
+        *,
+        hint: str = "",
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.dtype = dtype
+        self.supported_dtypes = supported_dtypes
+        self.tensor_name = tensor_name
+
+
+class NumericalOverflowError(TritonKernelError):
+    """Values that leave the range of the target format whatever scale was tried.
+
+    Attributes:
+        max_value: Largest magnitude in the input.
+        scale: The last scale that was tried.
+        attempts: How many scales were tried.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        max_value: float | None = None,
+        scale: float | None = None,
+        attempts: int | None = None,
+        *,
+        hint: str = "",
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.max_value = max_value
+        self.scale = scale
+        self.attempts = attempts
+
+
+class DeviceError(TritonKernelError):
+    """A tensor on the wrong device, or a device that cannot be used.
+
+    Attributes:
+        expected_device: Where it should be.
+        actual_device: Where it is.
+        tensor_name: Which tensor; None when it is not about one tensor.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        expected_device: str | None = None,
+        actual_device: str | None = None,
+        tensor_name: str | None = None,
+        *,
+        hint: str = "",
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.expected_device = expected_device
+        self.actual_device = actual_device
+        self.tensor_name = tensor_name
+
+
+class SpaceError(TritonKernelError):
+    """A config space that is not well defined."""
+
+
+class EmptySpaceError(SpaceError):
+    """No configuration is left to try: a tunable without values, or constraints that refuse all."""
+
+
+class ConfigValueError(SpaceError):
+    """A configuration value that cannot be stored as JSON, hashed and compared."""
+
+
+class UnknownTunableError(SpaceError):
+    """A name that the space, or the kernel that should receive it, does not have."""
+
+
+class ConfigCollisionError(SpaceError):
+    """A tunable with the name of an argument that the caller passes as well."""
+
+
+class ConstraintError(SpaceError):
+    """A constraint's predicate raised an exception."""
+
+
+class KernelTypeError(TritonKernelError, TypeError):
+    """What should be tuned is not a callable, or not the kind of kernel that is needed."""
+
+
+class TargetError(TritonKernelError):
+    """A TARGET that cannot be found, imported or used."""
+
+
+class SettingsError(TritonKernelError, ValueError):
+    """A setting, option or environment variable outside its allowed values."""
+
+
+class MissingDependencyError(TritonKernelError, ImportError):
+    """An optional package that the chosen path needs is not installed."""
+
+
+class CacheError(TritonKernelError):
+    """A cache folder or file that cannot be used."""
+
+
+class JournalError(TritonKernelError):
+    """A journal that belongs to another run, or has another format."""
+
+
+class TuningFailedError(TritonKernelError):
+    """No configuration could be run.
+
+    Attributes:
+        problem_size: The problem that was tuned; None if it was not named.
+        configs_tried: How many configurations were tried.
+        last_error: The last failure, an exception or its text.
+        failures: Every failed configuration with its reason, in the order tried:
+            a list of `(config, "status: reason")`.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        problem_size: Any = None,
+        configs_tried: int | None = None,
+        last_error: Any = None,
+        failures: list[tuple[dict[str, Any], str]] | None = None,
+        *,
+        hint: str = "",
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.problem_size = problem_size
+        self.configs_tried = configs_tried
+        self.last_error = last_error
+        self.failures = list(failures or [])

@@ -1,0 +1,9 @@
+"""What the device can do."""
+
+from triton_ops.hardware.probe import gpu_missing as gpu_missing
+from triton_ops.hardware.probe import probe as probe
+from triton_ops.hardware.spec import DeviceSpec as DeviceSpec
+from triton_ops.hardware.table import A100_BANDWIDTH_GBPS as A100_BANDWIDTH_GBPS
+from triton_ops.hardware.table import A100_TFLOPS as A100_TFLOPS
+from triton_ops.hardware.table import Peaks as Peaks
+from triton_ops.hardware.table import peaks_of as peaks_of

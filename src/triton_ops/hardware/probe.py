@@ -1,0 +1,109 @@
+"""The device that is there: its spec, read through torch and the operating system.
+
+Nothing here changes a setting of the device. torch is imported only when a GPU is asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from triton_ops._optional import available, require
+from triton_ops.exceptions import DeviceError
+from triton_ops.hardware.spec import DeviceSpec
+from triton_ops.hardware.table import peaks_of
+
+
+@lru_cache(maxsize=1)
+def gpu_missing() -> str | None:
+    """Why no GPU can be used here; None if one can.
+
+    Cost: imports torch where it is installed.
+    """
+    if not available("torch"):
+        return "torch is not installed"
+    torch = require("torch", "finding the GPU")
+    if torch.cuda.is_available():
+        return None
+    if torch.version.cuda is None and torch.version.hip is None:
+        return f"torch {torch.__version__} is a CPU build"
+    return "torch finds no GPU (is the driver loaded, and is CUDA_VISIBLE_DEVICES right?)"
+
+
+def probe(device: str | None = None) -> DeviceSpec:
+    """The spec of `device`: `cpu`, `cuda`, `cuda:N`, or None for the current GPU, else the CPU.
+
+    Raises:
+        DeviceError: A GPU was asked for and there is none, or no such index, or `device` is another word.
+    """
+    if device is not None and not re.fullmatch(r"cpu|cuda(:\d+)?", device):
+        raise DeviceError(f"device {device!r} is not known", "cpu, cuda or cuda:N", device, hint="use cpu or cuda")
+    if device == "cpu" or (device is None and gpu_missing()):
+        return _cpu()
+    if missing := gpu_missing():
+        raise DeviceError(f"device {device} cannot be used: {missing}", device, "cpu", hint="use --device cpu")
+    torch = require("torch", "finding the GPU")
+    chosen = torch.device(device or "cuda")
+    index = torch.cuda.current_device() if chosen.index is None else chosen.index
+    if index >= torch.cuda.device_count():
+        raise DeviceError(
+            f"there is no GPU {index}; this process sees {torch.cuda.device_count()}",
+            f"cuda:{index}",
+            hint="use a smaller index, or check CUDA_VISIBLE_DEVICES",
+        )
+    return _gpu(torch, index)
+
+
+@lru_cache(maxsize=16)
+def _gpu(torch: Any, index: int) -> DeviceSpec:
+    found = torch.cuda.get_device_properties(index)
+    hip = torch.version.hip is not None
+    arch = found.gcnArchName.partition(":")[0] if hip else f"sm_{found.major}{found.minor}"
+    peaks = peaks_of(found.name)
+    return DeviceSpec(
+        kind="hip" if hip else "cuda",
+        name=found.name,
+        arch=arch,
+        units=found.multi_processor_count,
+        memory_bytes=found.total_memory,
+        l2_bytes=getattr(found, "L2_cache_size", None),
+        shared_bytes_per_block=getattr(found, "shared_memory_per_block_optin", None),
+        registers_per_unit=getattr(found, "regs_per_multiprocessor", None),
+        bandwidth_gbps=peaks.bandwidth_gbps if peaks else None,
+        tflops=dict(peaks.tflops) if peaks else {},
+        driver=_driver_version(),
+    )
+
+
+def _driver_version() -> str | None:
+    """The NVIDIA kernel driver's version, which NVML reports without touching the device; None where unknown."""
+    if not available("pynvml"):
+        return None
+    nvml = require("pynvml", "reading the driver's version")
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError:
+        return None
+    try:
+        return str(nvml.nvmlSystemGetDriverVersion())
+    finally:
+        nvml.nvmlShutdown()
+
+
+@lru_cache(maxsize=1)
+def _cpu() -> DeviceSpec:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return DeviceSpec(kind="cpu", name=_cpu_name(), arch=platform.machine(), units=cores)
+
+
+def _cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()

@@ -1,0 +1,81 @@
+"""Datasheet peaks that no driver reports: memory bandwidth and dense matrix rates.
+
+Matched by the model named in the device's name; the longest match wins, so `H100 PCIe` is not taken for `H100`.
+A device without a row has no peaks, and nothing is assumed for it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """Datasheet figures of one model.
+
+    Attributes:
+        bandwidth_gbps: 10^9 bytes per second.
+        tflops: Dense matrix rate by dtype name, 10^12 operations per second.
+        source: Where the figures come from.
+    """
+
+    bandwidth_gbps: float
+    tflops: dict[str, float] = field(default_factory=dict)
+    source: str = ""
+
+
+def _hopper(bandwidth_gbps: float, source: str) -> Peaks:
+    return Peaks(
+        bandwidth_gbps,
+        {
+            "bfloat16": 989.4,
+            "float16": 989.4,
+            "float8_e4m3fn": 1978.9,
+            "float8_e5m2": 1978.9,
+            "float32": 66.9,
+        },
+        source,
+    )
+
+
+def _ampere(bandwidth_gbps: float) -> Peaks:
+    return Peaks(bandwidth_gbps, {"bfloat16": A100_TFLOPS, "float16": A100_TFLOPS}, "NVIDIA A100 datasheet")
+
+
+A100_BANDWIDTH_GBPS = 2039.0  # A100 80 GB SXM: the peak that the documented helpers assume when no device is known
+A100_TFLOPS = 312.0
+
+PEAKS = {
+    "H200": _hopper(4800.0, "NVIDIA H200 datasheet, SXM"),
+    "H100 PCIe": Peaks(2039.0, {"bfloat16": 756.0, "float16": 756.0, "float8_e4m3fn": 1513.0}, "NVIDIA H100 datasheet"),
+    "H100": _hopper(3350.0, "NVIDIA H100 datasheet, SXM"),
+    "A100-SXM4-80GB": _ampere(A100_BANDWIDTH_GBPS),
+    "A100-SXM4-40GB": _ampere(1555.0),
+    "A100 80GB PCIe": _ampere(1935.0),
+    "MI300X": Peaks(
+        5300.0, {"bfloat16": 1307.4, "float16": 1307.4, "float8_e4m3fn": 2614.9}, "AMD Instinct MI300X datasheet"
+    ),
+}  # fmt: skip
+_OTHER = (
+    "MIG",
+    "NVL",
+)  # words that make another device of a model: a part of it, and the variant for NVLink bridges
+
+
+def peaks_of(name: str) -> Peaks | None:
+    """The figures for a device's name; None if the model has no row.
+
+    A row matches whole words only: `H200` is found in `NVIDIA H200`, not in `NVIDIA GH200`. Nor does it match a part of
+    the device (MIG) or its NVL variant, which have other peaks, unless it names that itself.
+    """
+    found = [
+        model
+        for model in PEAKS
+        if _has_word(name, model) and all(_has_word(model, other) for other in _OTHER if _has_word(name, other))
+    ]
+    return PEAKS[max(found, key=len)] if found else None
+
+
+def _has_word(text: str, word: str) -> bool:
+    return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text) is not None

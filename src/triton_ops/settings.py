@@ -1,0 +1,47 @@
+"""Every environment variable this package reads, in one place; read when asked for, never at import.
+
+| variable               | meaning                                             | default                           |
+|------------------------|-----------------------------------------------------|-----------------------------------|
+| `TRITON_OPS_CACHE_DIR` | folder of records and journals; `~` is expanded     | the platform's user cache folder  |
+| `TRITON_OPS_EFFORT`    | effort of a tune that names none: quick, full, exhaustive | quick                       |
+| `NO_COLOR`             | any value: no colours (https://no-color.org)        | not set                           |
+
+An explicit argument always wins over the environment.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import platformdirs
+
+from triton_ops.exceptions import SettingsError
+
+EFFORTS = ("quick", "full", "exhaustive")
+
+
+def cache_dir() -> Path:
+    """The folder of records and journals; it need not exist yet."""
+    named = os.environ.get("TRITON_OPS_CACHE_DIR", "").strip()
+    return Path(named).expanduser() if named else Path(platformdirs.user_cache_dir("triton-ops"))
+
+
+def effort() -> str:
+    """The effort of a tune that names none.
+
+    Raises:
+        SettingsError: `TRITON_OPS_EFFORT` holds another word.
+    """
+    return checked_effort(os.environ.get("TRITON_OPS_EFFORT", "").strip() or "quick", "TRITON_OPS_EFFORT")
+
+
+def checked_effort(name: str, source: str = "effort") -> str:
+    """`name` if it is an effort.
+
+    Raises:
+        SettingsError: It is not; names `source`, the value and the allowed ones.
+    """
+    if name not in EFFORTS:
+        raise SettingsError(f"{source} is {name!r}; allowed are {', '.join(EFFORTS)}", hint="choose one of these")
+    return name

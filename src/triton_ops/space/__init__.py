@@ -1,0 +1,13 @@
+"""What may be tried: tunables, configs, constraints and spaces. Pure Python, no torch, no Triton."""
+
+from triton_ops.space.config import Config as Config
+from triton_ops.space.constraint import Constraint as Constraint
+from triton_ops.space.space import ConfigSpace as ConfigSpace
+from triton_ops.space.space import SpaceSize as SpaceSize
+from triton_ops.space.space import as_space as as_space
+from triton_ops.space.tunable import Choice as Choice
+from triton_ops.space.tunable import Flag as Flag
+from triton_ops.space.tunable import IntRange as IntRange
+from triton_ops.space.tunable import PowerOfTwo as PowerOfTwo
+from triton_ops.space.tunable import Tunable as Tunable
+from triton_ops.space.tunable import Value as Value

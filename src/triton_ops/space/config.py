@@ -1,0 +1,75 @@
+"""A config: one value for every tunable, frozen and hashable, the same wherever it is written down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from triton_ops._hashing import canonical_json
+from triton_ops.exceptions import ConfigValueError
+from triton_ops.space.tunable import Value, checked_value
+
+
+class Config(Mapping[str, Value]):
+    """An immutable mapping from tunable name to value.
+
+    Two configs are equal when their canonical JSON is: the order of names does not matter, `True` and `1` differ.
+    Iteration keeps the order in which the names were given. Safe to share among threads and to pickle.
+    """
+
+    __slots__ = ("_text", "_values")
+
+    _values: dict[str, Value]
+    _text: str
+
+    def __init__(self, values: Mapping[str, Any] | None = None, /, **more: Any) -> None:
+        checked: dict[str, Value] = {}
+        for name, value in {**(values or {}), **more}.items():
+            if not isinstance(name, str):
+                raise ConfigValueError(f"a tunable's name must be a string, not {name!r}")
+            checked[name] = checked_value(name, value)
+        object.__setattr__(self, "_values", checked)
+        object.__setattr__(self, "_text", canonical_json(checked))
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Config:
+        """A config from decoded JSON, where tuples have become lists."""
+        return cls({name: _as_tuples(value) for name, value in values.items()})
+
+    @property
+    def text(self) -> str:
+        """Canonical JSON: the config's identity, and the last tie-break between equal configs."""
+        return self._text
+
+    def __getitem__(self, name: str) -> Value:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Config):
+            return self._text == other._text
+        return NotImplemented
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError("a Config cannot be changed; make a new one")
+
+    def __reduce__(self) -> tuple[type[Config], tuple[dict[str, Value]]]:
+        return Config, (dict(self._values),)
+
+    def __str__(self) -> str:
+        return " ".join(f"{name}={value}" for name, value in self._values.items()) or "(empty)"
+
+    def __repr__(self) -> str:
+        return f"Config({self._values!r})"
+
+
+def _as_tuples(value: Any) -> Any:
+    return tuple(_as_tuples(item) for item in value) if isinstance(value, list) else value

@@ -1,0 +1,80 @@
+"""A constraint: a named rule that a config must keep, and the reason it exists.
+
+Validity is stated here once, and the same object serves the space, the default config, the checks at call time and
+the messages. A predicate names the tunables it looks at as its parameters, so a space can refuse a partial config
+as soon as these are chosen, and never walks through combinations that cannot become valid.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from triton_ops.exceptions import ConstraintError, KernelTypeError
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """A rule over some tunables.
+
+    Attributes:
+        name: Short and stable; appears in trials and tables.
+        predicate: Called with the tunables it names as keywords; true means that the rule is kept.
+        reason: Why a config that breaks it is refused; `{BM}` stands for the config's value of BM.
+        names: The tunables the predicate looks at: its parameters.
+
+    Raises:
+        KernelTypeError: `predicate` is not callable, or takes `*args` or `**kwargs`, so that its names are unknown.
+    """
+
+    name: str
+    predicate: Callable[..., bool]
+    reason: str
+    names: tuple[str, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", _parameter_names(self.name, self.predicate))
+
+    def kept_by(self, values: Mapping[str, Any]) -> bool:
+        """Whether `values`, which must hold all of `names`, keep this rule.
+
+        Raises:
+            ConstraintError: The predicate raised; names the constraint and the values.
+        """
+        chosen = {name: values[name] for name in self.names}
+        try:
+            return bool(self.predicate(**chosen))
+        except Exception as error:
+            raise ConstraintError(
+                f"constraint {self.name!r} raised {type(error).__name__}: {error} for {chosen}",
+                hint="a predicate must answer true or false for every combination of its values",
+            ) from error
+
+    def explain(self, values: Mapping[str, Any]) -> str:
+        """The reason, filled in with the config's values: `name: reason`."""
+        try:
+            reason = self.reason.format(**values)
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+            reason = self.reason  # braces that were not meant as names
+        return f"{self.name}: {reason}"
+
+
+def _parameter_names(name: str, predicate: Any) -> tuple[str, ...]:
+    if not callable(predicate):
+        raise KernelTypeError(f"constraint {name!r} has the predicate {predicate!r}, which is not callable")
+    try:
+        parameters = inspect.signature(predicate).parameters.values()
+    except ValueError as error:
+        raise KernelTypeError(
+            f"constraint {name!r} has the predicate {predicate!r}, which does not tell its parameters",
+            hint="write a lambda around it, with the tunables as its parameters",
+        ) from error
+    for parameter in parameters:
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise KernelTypeError(
+                f"constraint {name!r} takes {parameter}; its parameters must be tunables by name",
+                hint="write the tunables that the rule looks at: lambda BM, BN: BM * BN <= 32768",
+            )
+    return tuple(parameter.name for parameter in parameters if parameter.default is parameter.empty)

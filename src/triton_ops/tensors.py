@@ -1,0 +1,196 @@
+"""What a tensor argument looks like, without the tensor: shape, dtype, stride and fill.
+
+Specs are pure Python, so records, keys and processes without torch can hold them; torch is imported only when a spec
+makes or checks a real tensor.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from triton_ops._optional import require
+from triton_ops.exceptions import DeviceError, ShapeMismatchError, UnsupportedDtypeError
+
+Fill = Literal["uniform", "zeros", "empty", "arange"]
+
+ITEM_BYTES = {
+    "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2,
+    "float8_e4m3fn": 1, "float8_e5m2": 1,
+    "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1, "bool": 1,
+}  # fmt: skip
+ALIGNMENT_BYTES = 16  # what Triton specialises pointers on
+_SHORT = {
+    "fp64": "float64", "f64": "float64", "double": "float64", "fp32": "float32", "f32": "float32", "float": "float32",
+    "fp16": "float16", "f16": "float16", "half": "float16", "bf16": "bfloat16",
+    "fp8": "float8_e4m3fn", "fp8e4m3": "float8_e4m3fn", "float8": "float8_e4m3fn", "fp8e5m2": "float8_e5m2",
+    "i64": "int64", "i32": "int32", "i16": "int16", "i8": "int8", "u8": "uint8",
+}  # fmt: skip
+
+
+def dtype_name(dtype: Any) -> str:
+    """The long name of a dtype: of a `torch.dtype`, a long name, or a short one such as `bf16` or `fp8`.
+
+    Raises:
+        UnsupportedDtypeError: It is none of these.
+    """
+    name = str(dtype).removeprefix("torch.").lower()
+    name = _SHORT.get(name, name)
+    if name not in ITEM_BYTES:
+        raise UnsupportedDtypeError(
+            f"dtype {dtype!r} is not known; known are {', '.join(ITEM_BYTES)}, and short forms such as bf16 and fp8",
+            dtype,
+            list(ITEM_BYTES),
+            hint="use one of these names",
+        )
+    return name
+
+
+def contiguous_stride(shape: Iterable[int]) -> tuple[int, ...]:
+    """Row-major strides, in elements."""
+    stride, step = [], 1
+    for extent in reversed(tuple(shape)):
+        stride.append(step)
+        step *= max(extent, 1)
+    return tuple(reversed(stride))
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """A tensor argument as a value.
+
+    Attributes:
+        shape: Extents, each 0 or more.
+        dtype: Long name, such as `bfloat16`; a `torch.dtype` or a short name is accepted and normalised.
+        stride: In elements, one per axis, none negative; None is row-major.
+        fill: How a dummy is filled: `uniform` in [-1, 1] (integers: 0 to 127), `zeros`, `empty`, `arange`.
+            Zeros draw less power and can run faster than real data, so they are never the default.
+        aligned: Whether the data starts at a multiple of 16 bytes; if not, compilers emit narrower loads.
+
+    Raises:
+        ShapeMismatchError: An extent or a stride is negative, or their numbers differ.
+        UnsupportedDtypeError: The dtype is not known.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    stride: tuple[int, ...] | None = None
+    fill: Fill = field(default="uniform", compare=False)
+    aligned: bool = True
+
+    def __post_init__(self) -> None:
+        shape = tuple(int(extent) for extent in self.shape)
+        object.__setattr__(self, "shape", shape)
+        object.__setattr__(self, "dtype", dtype_name(self.dtype))
+        if any(extent < 0 for extent in shape):
+            raise ShapeMismatchError(f"shape {shape} has a negative extent", "0 or more", shape)
+        if self.stride is None:
+            return
+        stride = tuple(int(step) for step in self.stride)
+        object.__setattr__(self, "stride", None if stride == contiguous_stride(shape) else stride)
+        if len(stride) != len(shape) or any(step < 0 for step in stride):
+            raise ShapeMismatchError(f"stride {stride} does not fit shape {shape}", shape, stride)
+
+    @classmethod
+    def of(cls, tensor: Any) -> TensorSpec:
+        """The spec of a torch tensor."""
+        return cls(
+            tuple(tensor.shape),
+            str(tensor.dtype),
+            tuple(tensor.stride()),
+            aligned=tensor.data_ptr() % ALIGNMENT_BYTES == 0,
+        )
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Strides in elements, row-major ones spelled out."""
+        return contiguous_stride(self.shape) if self.stride is None else self.stride
+
+    @property
+    def numel(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements, gaps between strides not counted."""
+        return self.numel * ITEM_BYTES[self.dtype]
+
+    def __str__(self) -> str:
+        layout = "" if self.stride is None else f" stride {'x'.join(map(str, self.stride))}"
+        layout += "" if self.aligned else " misaligned"
+        return f"{'x'.join(map(str, self.shape)) or 'scalar'} {self.dtype}{layout}"
+
+    def validate(self, tensor: Any) -> bool:
+        """Whether a torch tensor has this shape, dtype and stride."""
+        given = TensorSpec.of(tensor)
+        return (given.shape, given.dtype, given.stride) == (self.shape, self.dtype, self.stride)
+
+    def check(self, tensor: Any, name: str = "tensor", device: str | None = None) -> None:
+        """Raise unless a torch tensor has this shape, dtype and stride, and is on `device` ("cuda" is any GPU).
+
+        Raises:
+            DeviceError, UnsupportedDtypeError, ShapeMismatchError: In this order of checking.
+        """
+        if device is not None and device not in (str(tensor.device), tensor.device.type):
+            raise DeviceError(f"{name} is on {tensor.device}, not on {device}", device, str(tensor.device), name)
+        given = TensorSpec.of(tensor)
+        if given.dtype != self.dtype:
+            raise UnsupportedDtypeError(f"{name} is {given.dtype}, not {self.dtype}", given.dtype, [self.dtype], name)
+        if given.shape != self.shape or given.strides != self.strides:
+            raise ShapeMismatchError(f"{name} is {given}, not {self}", self.shape, given.shape, name)
+
+    def create_tensor(self, device: str = "cpu", seed: int = 0, fill_value: float | None = None) -> Any:
+        """A new torch tensor of this spec.
+
+        Args:
+            device: A torch device string.
+            seed: Seed of the `uniform` fill; the same seed gives the same values on the same device type.
+            fill_value: Fill with this number instead.
+
+        Cost: one allocation of the spanned bytes; a `uniform` fill of a 1-byte or 2-byte float draws in float32.
+        """
+        torch = require("torch", "making tensors")
+        dtype = getattr(torch, self.dtype)
+        room, tensor = self._empty(torch, dtype, device)
+        # Elements that share memory, as after `expand`, cannot be written one by one: fill what they share.
+        target = room if self._overlaps() else tensor
+        if fill_value is not None:
+            target.copy_(torch.full((), fill_value, dtype=torch.float64, device=device))
+        elif self.fill == "uniform":
+            target.copy_(_uniform(torch, target.shape, dtype, device, seed))
+        elif self.fill == "zeros":
+            target.zero_()
+        elif self.fill == "arange":
+            target.copy_(torch.arange(target.numel(), device=device).reshape(target.shape))
+        return tensor
+
+    def _empty(self, torch: Any, dtype: Any, device: str) -> tuple[Any, Any]:
+        """The memory in one row, and the tensor over it."""
+        offset = 0 if self.aligned else 1
+        reach = sum((extent - 1) * step for extent, step in zip(self.shape, self.strides, strict=True))
+        span = 0 if self.numel == 0 else reach + 1
+        room = torch.empty(offset + span, dtype=dtype, device=device)
+        return room, room.as_strided(self.shape, self.strides, storage_offset=offset)
+
+    def _overlaps(self) -> bool:
+        """Whether two elements may share memory; never false when they do."""
+        reach = 0
+        for step, extent in sorted(zip(self.strides, self.shape, strict=True)):
+            if extent > 1:
+                if step <= reach:
+                    return True
+                reach += (extent - 1) * step
+        return False
+
+
+def _uniform(torch: Any, shape: tuple[int, ...], dtype: Any, device: str, seed: int) -> Any:
+    generator = torch.Generator(device=device).manual_seed(seed)
+    if dtype is torch.bool:
+        return torch.rand(shape, generator=generator, device=device) < 0.5
+    if not dtype.is_floating_point:
+        return torch.randint(0, 128, shape, generator=generator, device=device)
+    wide = dtype if dtype in (torch.float32, torch.float64) else torch.float32
+    return torch.rand(shape, generator=generator, device=device, dtype=wide).mul_(2).sub_(1)

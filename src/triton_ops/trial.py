@@ -1,0 +1,289 @@
+"""The nouns of tuning, all frozen: problem, status, measurement, trial, metrics, result.
+
+A trial ends in exactly one status; a failure is never an infinite time, a None or a print.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, TypeAlias
+
+from triton_ops._hashing import fingerprint
+from triton_ops.space import Config
+from triton_ops.tensors import TensorSpec
+
+Scalar: TypeAlias = bool | int | float | str | None
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is tuned for: a kernel's name and the arguments that decide which config is best.
+
+    Attributes:
+        kernel: The kernel family, such as `matmul` or `package.module:function`.
+        arguments: Name to tensor spec or scalar, in calling order.
+        label: Short text for people, such as `4096x4096x4096 bfloat16`; not part of the identity.
+    """
+
+    kernel: str
+    arguments: tuple[tuple[str, TensorSpec | Scalar], ...] = ()
+    label: str = field(default="", compare=False)
+
+    def __getitem__(self, name: str) -> Any:
+        return dict(self.arguments)[name]
+
+    @property
+    def specs(self) -> dict[str, TensorSpec]:
+        """The tensor arguments."""
+        return {name: given for name, given in self.arguments if isinstance(given, TensorSpec)}
+
+    @property
+    def fingerprint(self) -> str:
+        """Names the problem's content."""
+        return fingerprint([self.kernel, [[name, _plain(given)] for name, given in self.arguments]])
+
+    def __str__(self) -> str:
+        return f"{self.kernel} {self.label}".rstrip()
+
+
+def _plain(given: TensorSpec | Scalar) -> Any:
+    if isinstance(given, TensorSpec):
+        return {"shape": given.shape, "dtype": given.dtype, "stride": given.strides, "aligned": given.aligned}
+    if isinstance(given, float) and not math.isfinite(given):
+        return {"float": repr(given)}  # JSON has no infinity, but a mask value is often one
+    return given
+
+
+class Status(str, Enum):
+    """How a trial ended."""
+
+    OK = "ok"
+    CONSTRAINT = "constraint"  # refused before any work
+    COMPILE = "compile"  # the compiler refused it
+    RESOURCES = "resources"  # more shared memory, registers or memory than the device has
+    RUNTIME = "runtime"  # it raised, or the device reported an error
+    TIMEOUT = "timeout"  # it did not end in time
+    CRASH = "crash"  # its process died
+    WRONG = "wrong"  # its result differs from the reference
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What the compiler made of a config. None where the backend cannot know.
+
+    Attributes:
+        registers: Per thread.
+        spill_bytes: Local memory per thread that registers did not hold.
+        shared_bytes: Shared memory per block.
+        binary: Fingerprint of the machine code: equal binaries need measuring once.
+    """
+
+    registers: int | None = None
+    spill_bytes: int | None = None
+    shared_bytes: int | None = None
+    binary: str | None = None
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Timed samples of one config, in milliseconds per launch, in the order taken.
+
+    Attributes:
+        samples_ms: At least one; none is negative.
+        mode: Clock and cache state, such as `event-cold` or `host`; only equal modes may be compared.
+    """
+
+    samples_ms: tuple[float, ...]
+    mode: str
+
+    def __post_init__(self) -> None:
+        if not self.samples_ms or not all(math.isfinite(s) and s >= 0 for s in self.samples_ms):
+            raise ValueError(f"a measurement needs finite samples of 0 ms or more, not {self.samples_ms[:5]}")
+
+    @property
+    def median_ms(self) -> float:
+        """The statistic that ranks: half of the samples are faster."""
+        return statistics.median(self.samples_ms)
+
+    @property
+    def p20_ms(self) -> float:
+        """A fifth of the samples are faster."""
+        return self._fifth(1)
+
+    @property
+    def p80_ms(self) -> float:
+        """A fifth of the samples are slower."""
+        return self._fifth(4)
+
+    @property
+    def spread(self) -> float:
+        """(p80 − p20) / median: the middle three fifths, relative."""
+        return (self.p80_ms - self.p20_ms) / self.median_ms if self.median_ms > 0 else 0.0
+
+    def _fifth(self, which: int) -> float:
+        if len(self.samples_ms) == 1:
+            return self.samples_ms[0]
+        return statistics.quantiles(self.samples_ms, n=5, method="inclusive")[which - 1]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One config on one problem, finished.
+
+    Attributes:
+        config: What was tried.
+        status: How it ended.
+        measurement: Its times; only with status ok.
+        error: Why it is not ok: one line; empty with status ok.
+        resources: What the compiler made of it, where known.
+        compile_s: Seconds spent on compiling it; None if it was not compiled.
+        final: Its times in the last comparison, side by side with the other finalists; None if it was none.
+    """
+
+    config: Config
+    status: Status
+    measurement: Measurement | None = None
+    error: str = ""
+    resources: Resources | None = None
+    compile_s: float | None = None
+    final: Measurement | None = None
+
+    def __post_init__(self) -> None:
+        if (self.status is Status.OK) != (self.measurement is not None):
+            raise ValueError(f"a trial is measured exactly when it is ok; this one is {self.status}")
+
+    @property
+    def ok(self) -> bool:
+        """Whether it ran, was right, and was timed."""
+        return self.status is Status.OK
+
+    @property
+    def best_measurement(self) -> Measurement:
+        """The times to report: those of the last comparison where there are some.
+
+        Raises:
+            ValueError: The trial is not ok.
+        """
+        found = self.final or self.measurement
+        if found is None:
+            raise ValueError(f"config ({self.config}) was not measured: {self.status}: {self.error}")
+        return found
+
+    @property
+    def median_ms(self) -> float:
+        """Median milliseconds per launch.
+
+        Raises:
+            ValueError: The trial is not ok.
+        """
+        return self.best_measurement.median_ms
+
+
+def totals(trials: list[Trial] | tuple[Trial, ...]) -> dict[str, int]:
+    """How many trials ended in each status that occurred; adds up to the number of trials."""
+    counts = Counter(trial.status for trial in trials)
+    return {status.value: counts[status] for status in Status if counts[status]}
+
+
+@dataclass(frozen=True)
+class Work:
+    """The least a problem makes the device do, whatever the config.
+
+    Attributes:
+        flops: Floating-point operations; 0 where they are not what limits.
+        bytes: Bytes through device memory: each input read once, each output written once.
+    """
+
+    flops: float = 0.0
+    bytes: float = 0.0
+
+    def tflops(self, latency_ms: float) -> float:
+        """Achieved 10^12 operations per second."""
+        return self.flops / (latency_ms * 1e9)
+
+    def gbps(self, latency_ms: float) -> float:
+        """Achieved 10^9 bytes per second."""
+        return self.bytes / (latency_ms * 1e6)
+
+
+@dataclass(frozen=True)
+class KernelMetrics:
+    """How fast one config runs.
+
+    Attributes:
+        latency_ms: Median milliseconds per call.
+        throughput_tflops: 10^12 operations per second; 0 if the work is not known.
+        bandwidth_gbps: 10^9 bytes per second; 0 if the work is not known.
+        bandwidth_utilization: Percent of the device's peak bandwidth; 0 if the work is not known.
+        p20_ms: A fifth of the calls are faster; None if only one number is known.
+        p80_ms: A fifth of the calls are slower; None if only one number is known.
+    """
+
+    latency_ms: float
+    throughput_tflops: float = 0.0
+    bandwidth_gbps: float = 0.0
+    bandwidth_utilization: float = 0.0
+    p20_ms: float | None = None
+    p80_ms: float | None = None
+
+    def __str__(self) -> str:
+        return (
+            f"Latency: {self.latency_ms:.3f} ms, Throughput: {self.throughput_tflops:.2f} TFLOPS, "
+            f"Bandwidth: {self.bandwidth_gbps:.1f} GB/s ({self.bandwidth_utilization:.1f}%)"
+        )
+
+
+@dataclass(frozen=True)
+class TuningResult:
+    """What a tune found.
+
+    Attributes:
+        best_config: Name to value of the winner.
+        metrics: The winner's speed.
+        all_results: Every config that ran, with its speed, in the order tried; empty on a cache hit.
+        problem_size: As given by the caller, else the problem's label.
+        device: As given by the caller, else the device's name.
+        from_cache: Whether the config was known, and nothing was searched.
+        trials: Every trial, failures included; empty on a cache hit.
+        default: The default config's trial; None if it was not tried or failed.
+        ties: Configs that could not be told from the winner, itself included.
+        noise: Relative difference below which two configs count as equal here.
+        stopped: Why the search ended: `complete`, `trials`, `seconds`, `interrupted` or `cached`.
+        elapsed_s: Wall seconds of the tune.
+    """
+
+    best_config: dict[str, Any]
+    metrics: KernelMetrics
+    all_results: list[tuple[dict[str, Any], KernelMetrics]] = field(default_factory=list)
+    problem_size: Any = None
+    device: str | None = None
+    from_cache: bool = False
+    trials: tuple[Trial, ...] = ()
+    default: Trial | None = None
+    ties: tuple[Config, ...] = ()
+    noise: float = 0.0
+    stopped: str = ""
+    elapsed_s: float = 0.0
+
+    @property
+    def failures(self) -> list[Trial]:
+        """The trials that did not end ok, with status and reason."""
+        return [trial for trial in self.trials if not trial.ok]
+
+    @property
+    def gain(self) -> float | None:
+        """Default's time over the winner's: 1.25 is a quarter faster; None if the default was not measured."""
+        if self.default is None or not self.default.ok or self.metrics.latency_ms <= 0:
+            return None
+        return self.default.median_ms / self.metrics.latency_ms
+
+    def __str__(self) -> str:
+        config = ", ".join(f"{name}={value}" for name, value in self.best_config.items())
+        return f"Best config: {{{config}}}\n{self.metrics}"
