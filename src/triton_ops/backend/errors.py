@@ -1,0 +1,50 @@
+"""A candidate's failure, sorted into the status it ends in."""
+
+from __future__ import annotations
+
+from triton_ops.trial import Status
+
+_RESOURCES = ("OutOfResources", "OutOfMemoryError")
+_COMPILE = (
+    "CompilationError", "CompileTimeAssertionFailure", "UnsupportedLanguageConstruct", "PTXASError", "MLIRError",
+)  # fmt: skip
+_LONGEST_TEXT = 400
+
+
+class CandidateError(Exception):
+    """One config failed while it was compiled or loaded; the tune goes on.
+
+    Attributes:
+        status: How its trial ends.
+    """
+
+    def __init__(self, status: Status, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+    def __reduce__(self) -> tuple[type[CandidateError], tuple[Status, str]]:
+        return type(self), (self.status, str(self.args[0]))
+
+
+def candidate_error(error: Exception, phase: Status) -> CandidateError:
+    """`error` as a candidate's failure.
+
+    Told by the exception's class names, so that nothing of Triton or torch need be imported to sort it; an error
+    of no known class ends in the status of the phase it happened in.
+    """
+    if isinstance(error, CandidateError):
+        return error
+    names = {cls.__name__ for cls in type(error).__mro__}
+    status = phase
+    if names.intersection(_RESOURCES) or isinstance(error, MemoryError):
+        status = Status.RESOURCES
+    elif names.intersection(_COMPILE):
+        status = Status.COMPILE
+    return CandidateError(status, one_line(error))
+
+
+def one_line(error: BaseException) -> str:
+    """`Class: message` in one line of at most 400 characters: the first and last lines carry the meaning."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = f"{type(error).__name__}: {' … '.join(dict.fromkeys([*lines[:1], *lines[-1:]]))}".rstrip(": ")
+    return text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 1] + "…"

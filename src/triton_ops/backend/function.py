@@ -1,0 +1,113 @@
+"""Any Python callable as a kernel: config values go in as keywords, next to the caller's own arguments."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import inspect
+import platform
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from triton_ops.backend.base import Arguments, Artifact
+from triton_ops.backend.source import source_fingerprint, unwrap
+from triton_ops.exceptions import ConfigCollisionError, KernelTypeError, UnknownTunableError
+from triton_ops.space import Config
+
+
+@dataclass(frozen=True)
+class FunctionKernel:
+    """A callable whose config values are keywords.
+
+    Attributes:
+        function: Called as `function(*args, **kwargs, **config)`.
+        label: Its name in records; None takes `module:qualified_name`.
+        outputs: Arguments that a call writes; empty if it returns its result.
+
+    Raises:
+        KernelTypeError: `function` is not callable.
+    """
+
+    function: Callable[..., Any]
+    label: str | None = None
+    outputs: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not callable(self.function):
+            raise KernelTypeError(
+                f"{self.function!r} of type {type(self.function).__name__} is not callable",
+                hint="give a function that takes the config values as keywords",
+            )
+
+    @property
+    def name(self) -> str:
+        """`module:qualified_name`, unless labelled."""
+        if self.label:
+            return self.label
+        inner = unwrap(self.function)
+        if isinstance(inner, functools.partial):
+            inner = inner.func
+        name = getattr(inner, "__qualname__", type(inner).__qualname__)
+        return f"{getattr(inner, '__module__', '__main__')}:{name}"
+
+    @cached_property
+    def identity(self) -> Mapping[str, str]:
+        """Fingerprint of the source and all it calls, Python's and torch's version where it matters."""
+        return {
+            "source": source_fingerprint(self.function),
+            "python": platform.python_version(),
+            **_torch_version(),
+        }
+
+    def check(self, tunables: Iterable[str], arguments: Arguments) -> None:
+        """Raise unless every tunable can be passed as a keyword beside the arguments.
+
+        Raises:
+            ConfigCollisionError: A tunable has the name of an argument that is passed as well.
+            UnknownTunableError: The callable takes no keyword of that name.
+        """
+        names = list(tunables)
+        taken = set(arguments.keyword)
+        parameters = _parameters(self.function)
+        if parameters is not None:
+            order = [p.name for p in parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+            taken.update(order[: len(arguments.positional)])
+        if clash := [name for name in names if name in taken]:
+            raise ConfigCollisionError(
+                f"{', '.join(map(repr, clash))} is both a tunable and an argument of this call",
+                hint="rename the tunable, or leave the argument to the tuner",
+            )
+        if parameters is None or any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+            return
+        keywords = [p.name for p in parameters.values() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+        if unknown := [name for name in names if name not in keywords]:
+            raise UnknownTunableError(
+                f"{self.name} takes no keyword {', '.join(map(repr, unknown))}; "
+                f"it takes {', '.join(keywords) or 'none'}",
+                hint="correct the tunable's name, or add the parameter to the function",
+            )
+
+    def compile(self, config: Config, arguments: Arguments) -> Artifact:  # noqa: ARG002 - the role's signature
+        """Nothing to compile."""
+        return Artifact(config)
+
+    def bind(self, artifact: Artifact, arguments: Arguments) -> Callable[[], Any]:
+        """A call with the arguments and the config's values."""
+        keywords = {**arguments.keyword, **artifact.config}
+        return functools.partial(self.function, *arguments.positional, **keywords)
+
+
+def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter] | None:
+    try:
+        return inspect.signature(function).parameters
+    except (TypeError, ValueError):  # a builtin without a signature
+        return None
+
+
+def _torch_version() -> dict[str, str]:
+    try:
+        return {"torch": importlib.metadata.version("torch")}
+    except importlib.metadata.PackageNotFoundError:
+        return {}

@@ -1,0 +1,154 @@
+"""An operation: everything a tune needs to know of one computation, under one name.
+
+The kernel says how a config becomes a launch, the space what may be tried, the problem builder which arguments a
+shape means, the reference what the right result is, and the work what the device must at least do.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from triton_ops.backend.base import Arguments, Kernel
+from triton_ops.backend.function import FunctionKernel
+from triton_ops.exceptions import KernelTypeError, ShapeMismatchError, UnsupportedDtypeError
+from triton_ops.space import ConfigSpace, as_space
+from triton_ops.tensors import TensorSpec, dtype_name
+from triton_ops.trial import Problem, Work
+
+ArgumentSpecs = Mapping[str, "TensorSpec | bool | int | float | str | None"]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One tunable computation.
+
+    Attributes:
+        name: Short and stable, such as `matmul`: the command line's TARGET and part of every record.
+        kernel: How a config becomes a launch.
+        space: What may be tried: a space, or a function of the problem.
+        arguments: From extents (its positional parameters, whose names explain `--shape`) and a `dtype` keyword to the
+            kernel's arguments, by name, in calling order. Its defaults are the problem of a call that names none.
+        reference: Called with the same arguments by name; returns the right result, or the outputs in order.
+        work: The least the problem makes the device do.
+        dtypes: Dtypes it takes; the first is the default. Empty if `arguments` takes no dtype.
+        problems: Named shapes with their dtype, used by tests, benchmarks and tuning alike.
+        device: Where it runs: `cuda` (any GPU), `cpu`, or `any`, a GPU where there is one.
+    """
+
+    name: str
+    kernel: Kernel
+    space: ConfigSpace | Callable[[Problem], ConfigSpace]
+    arguments: Callable[..., ArgumentSpecs]
+    reference: Callable[..., Any] | None = None
+    work: Callable[[Problem], Work] | None = None
+    dtypes: tuple[str, ...] = ()
+    problems: Mapping[str, tuple[tuple[int, ...], str]] = field(default_factory=dict)
+    device: Literal["cuda", "cpu", "any"] = "any"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtypes", tuple(map(dtype_name, self.dtypes)))
+
+    @property
+    def extents(self) -> tuple[str, ...]:
+        """The names of a shape's extents, in order."""
+        parameters = inspect.signature(self.arguments).parameters.values()
+        return tuple(p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD and p.name != "dtype")
+
+    def problem(self, shape: tuple[int, ...] | None = None, dtype: str | None = None) -> Problem:
+        """The problem that `shape` and `dtype` name; None takes the defaults.
+
+        Raises:
+            ShapeMismatchError: Wrong number of extents, one below 1, or a shape that the kernel cannot take.
+            UnsupportedDtypeError: A dtype that the operation does not take.
+        """
+        extents = self._checked_shape(shape)
+        keywords = self._checked_dtype(dtype)
+        specs = self.arguments(*extents, **keywords)
+        said = "x".join(map(str, extents)) or "default shape"
+        return Problem(self.name, tuple(specs.items()), " ".join([said, *keywords.values()]))
+
+    def space_for(self, problem: Problem) -> ConfigSpace:
+        """What may be tried on this problem."""
+        if callable(self.space) and not isinstance(self.space, ConfigSpace):
+            return self.space(problem)
+        return self.space
+
+    def materialise(self, problem: Problem, device: str, seed: int = 0) -> Arguments:
+        """Dummy arguments for `problem` on `device`: tensors from their specs, scalars as they are."""
+        values = {
+            name: given.create_tensor(device, seed + position) if isinstance(given, TensorSpec) else given
+            for position, (name, given) in enumerate(problem.arguments)
+        }
+        return Arguments(keyword=values)
+
+    def _checked_shape(self, shape: tuple[int, ...] | None) -> tuple[int, ...]:
+        names = self.extents
+        parameters = inspect.signature(self.arguments).parameters
+        needed = sum(parameters[name].default is inspect.Parameter.empty for name in names)
+        if shape is None:
+            if needed:
+                raise ShapeMismatchError(
+                    f"{self.name} needs a shape: {'x'.join(names)}",
+                    names,
+                    None,
+                    hint=f"add --shape {'x'.join(names)}",
+                )
+            return tuple(parameters[name].default for name in names)
+        said = "x".join(map(str, shape))
+        if not needed <= len(shape) <= len(names):
+            count = str(len(names)) if needed == len(names) else f"{needed} to {len(names)}"
+            raise ShapeMismatchError(
+                f"{self.name} takes {count} extents, {'x'.join(names) or 'none'}; {said} has {len(shape)}",
+                names,
+                shape,
+                hint=f"write --shape as {'x'.join(names)}",
+            )
+        if any(extent < 1 for extent in shape):
+            raise ShapeMismatchError(f"shape {said} of {self.name} has an extent below 1", "1 or more", shape)
+        rest = tuple(parameters[name].default for name in names[len(shape) :])
+        return (*shape, *rest)
+
+    def _checked_dtype(self, dtype: str | None) -> dict[str, str]:
+        if not self.dtypes:
+            if dtype is not None:
+                raise UnsupportedDtypeError(f"{self.name} has no choice of dtype", dtype, [], hint="leave --dtype out")
+            return {}
+        name = dtype_name(dtype) if dtype is not None else self.dtypes[0]
+        if name not in self.dtypes:
+            raise UnsupportedDtypeError(
+                f"{self.name} does not take {name}; it takes {', '.join(self.dtypes)}",
+                name,
+                list(self.dtypes),
+            )
+        return {"dtype": name}
+
+
+def operation(
+    *,
+    space: Any,
+    arguments: Callable[..., ArgumentSpecs],
+    name: str | None = None,
+    reference: Callable[..., Any] | None = None,
+    work: Callable[[Problem], Work] | None = None,
+    dtypes: tuple[str, ...] = (),
+    outputs: tuple[str, ...] = (),
+    device: Literal["cuda", "cpu", "any"] = "any",
+) -> Callable[[Callable[..., Any]], Operation]:
+    """Decorator that makes an `Operation` of a Python function; see there for the fields.
+
+    Raises:
+        KernelTypeError: What is decorated is not callable.
+        SpaceError: The space is not well defined.
+    """
+
+    def make(function: Callable[..., Any]) -> Operation:
+        kernel = FunctionKernel(function, outputs=outputs)
+        made = space if callable(space) and not isinstance(space, ConfigSpace) else as_space(space)
+        if not callable(arguments):
+            raise KernelTypeError(f"arguments is {arguments!r}; it must be a function from extents to specs")
+        return Operation(name or kernel.name, kernel, made, arguments, reference, work, dtypes, {}, device)
+
+    return make

@@ -1,0 +1,166 @@
+"""Triton JIT kernels; the only file that knows Triton's internals.
+
+Facts used, from Triton 3.6 to 3.9: `JITFunction.arg_names` and `.params`; `.warmup(…, grid=…)` compiles with the real
+specialisation of the arguments and does not launch; `CompiledKernel._init_handles()` loads the binary and raises
+`OutOfResources` without launching; `n_spills` counts 4-byte registers; a failing ptxas prints its whole input to
+stdout. Under `TRITON_INTERPRET=1` a kernel is an `InterpretedFunction` and nothing is compiled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import importlib.metadata
+import io
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from triton_ops.backend.base import Arguments, Artifact
+from triton_ops.backend.errors import candidate_error
+from triton_ops.backend.source import source_fingerprint, unwrap
+from triton_ops.exceptions import ConfigCollisionError, KernelTypeError, UnknownTunableError
+from triton_ops.space import Config
+from triton_ops.trial import Resources, Status
+
+Grid = Callable[[Mapping[str, Any]], tuple[int, ...]]
+
+_SPILL_UNIT_BYTES = 4
+# Options of the CUDA and HIP backends of Triton 3.6 to 3.9. Triton itself accepts some misspelled ones in silence.
+LAUNCH_OPTIONS = frozenset({
+    "num_warps", "num_stages", "num_ctas", "maxnreg", "enable_fp_fusion", "ptx_options", "launch_cooperative_grid",
+    "launch_pdl", "waves_per_eu", "matrix_instr_nonkdim", "kpack", "allow_flush_denorm", "schedule_hint",
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TritonKernel:
+    """A `@triton.jit` function with its grid.
+
+    Attributes:
+        function: The JIT function itself, below any `@triton.autotune`.
+        grid: From the arguments and the config's values, by name, to the launch grid, as Triton's grid functions.
+            It must be a function: a grid that does not follow a tuned block size launches the wrong number of programs.
+        outputs: Names of the arguments that the kernel writes.
+        label: Its name in records; None takes `module:function`.
+
+    Raises:
+        KernelTypeError: `function` is no JIT function, `grid` is not callable, or an output is no parameter.
+    """
+
+    function: Any
+    grid: Grid
+    outputs: tuple[str, ...] = ()
+    label: str | None = None
+
+    def __post_init__(self) -> None:
+        if hasattr(self.function, "configs"):
+            raise KernelTypeError(
+                f"{self.name} is already wrapped by @triton.autotune",
+                hint="give the function below it: kernel.fn",
+            )
+        if not (hasattr(self.function, "arg_names") and hasattr(self.function, "run")):
+            raise KernelTypeError(f"{self.function!r} is no Triton kernel", hint="decorate it with @triton.jit")
+        if not callable(self.grid):
+            raise KernelTypeError(
+                f"the grid of {self.name} is {self.grid!r}; it must be a function of the config",
+                hint='write lambda meta: (triton.cdiv(n, meta["BLOCK"]),)',
+            )
+        if strange := [name for name in self.outputs if name not in self.function.arg_names]:
+            raise KernelTypeError(f"{self.name} has no parameter {', '.join(strange)} to be an output")
+
+    @property
+    def name(self) -> str:
+        """`module:function`, unless labelled."""
+        inner = unwrap(self.function)
+        return self.label or f"{inner.__module__}:{inner.__name__}"
+
+    @cached_property
+    def identity(self) -> Mapping[str, str]:
+        """Fingerprint of the kernel with all it calls, and Triton's version."""
+        return {
+            "source": source_fingerprint(self.function),
+            "triton": importlib.metadata.version("triton"),
+        }
+
+    def check(self, tunables: Iterable[str], arguments: Arguments) -> None:
+        """Raise unless tunables and arguments together are what the kernel takes.
+
+        Raises:
+            ConfigCollisionError: A tunable is an argument as well.
+            UnknownTunableError: A tunable is neither a parameter nor a launch option.
+            KernelTypeError: A parameter without a default gets no value.
+        """
+        names, order = list(tunables), self.function.arg_names
+        given = {*arguments.keyword, *order[: len(arguments.positional)]}
+        if clash := [name for name in names if name in given]:
+            raise ConfigCollisionError(
+                f"{', '.join(map(repr, clash))} is both a tunable and an argument of {self.name}",
+                hint="leave it out of the arguments, or out of the space",
+            )
+        if unknown := [name for name in names if name not in order and name not in LAUNCH_OPTIONS]:
+            raise UnknownTunableError(
+                f"{self.name} has no parameter {', '.join(map(repr, unknown))}; tunable are "
+                f"{', '.join(name for name in order if name not in given)} and the launch options "
+                f"{', '.join(sorted(LAUNCH_OPTIONS))}",
+                hint="correct the tunable's name",
+            )
+        if missing := [name for name in _required(self.function) if name not in given and name not in names]:
+            raise KernelTypeError(
+                f"{self.name} needs a value for {', '.join(missing)}",
+                hint="pass it as an argument, or add it to the config space",
+            )
+
+    def compile(self, config: Config, arguments: Arguments) -> Artifact:
+        """Compile for these arguments' types and alignment, and load the binary; nothing is launched.
+
+        Cost: 0.1 to a few seconds for a new binary, about a millisecond from Triton's disk cache.
+
+        Raises:
+            CandidateError: `compile` if the compiler refused it, `resources` if the device cannot hold it.
+        """
+        if type(self.function).__name__ == "InterpretedFunction":
+            return Artifact(config)
+        start = time.perf_counter()
+        said = io.StringIO()  # ptxas' input, on failure: a thousand lines that belong to nobody
+        try:
+            with contextlib.redirect_stdout(said):
+                compiled = self.function.warmup(*arguments.positional, grid=(1,), **arguments.keyword, **config)
+                compiled = compiled.result() if hasattr(compiled, "result") else compiled
+                compiled._init_handles()
+        except Exception as error:
+            raise candidate_error(error, Status.COMPILE) from error
+        return Artifact(config, _resources(compiled), time.perf_counter() - start)
+
+    def bind(self, artifact: Artifact, arguments: Arguments) -> Callable[[], Any]:
+        """A launch with the arguments and the artifact's config on the current stream."""
+        keywords = {**arguments.keyword, **artifact.config}
+        grid = functools.partial(self._grid, artifact.config, arguments)
+        return functools.partial(self.function.run, *arguments.positional, grid=grid, warmup=False, **keywords)
+
+    def _grid(self, config: Config, arguments: Arguments, _meta: Mapping[str, Any]) -> tuple[int, ...]:
+        names = self.function.arg_names
+        by_name = {
+            **dict(zip(names, arguments.positional, strict=False)),
+            **arguments.keyword,
+            **config,
+        }
+        return self.grid(by_name)
+
+
+def _required(function: Any) -> list[str]:
+    return [parameter.name for parameter in function.params if not parameter.has_default]
+
+
+def _resources(compiled: Any) -> Resources:
+    spills = getattr(compiled, "n_spills", None)
+    binary = compiled.asm.get("cubin") or compiled.asm.get("hsaco")
+    return Resources(
+        registers=getattr(compiled, "n_regs", None),
+        spill_bytes=None if spills is None else spills * _SPILL_UNIT_BYTES,
+        shared_bytes=getattr(compiled.metadata, "shared", None),
+        binary=hashlib.sha256(binary).hexdigest()[:32] if binary else None,
+    )
