@@ -1,0 +1,37 @@
+"""Every valid config once, in an order drawn from the seed.
+
+The order is random because a clock that drifts during the run would otherwise favour one end of the space; and so
+that a run that is cut short has seen a fair sample.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+from triton_ops.space import Config, ConfigSpace
+from triton_ops.trial import Trial
+
+_SHUFFLE_WINDOW = 100_000  # larger spaces are shuffled within windows of this many configs, to bound memory
+
+
+class ExhaustiveSearch:
+    """All configs of a space; see the module."""
+
+    def __init__(self, space: ConfigSpace, seed: int = 0) -> None:
+        self._pending = _shuffled(space, random.Random(seed))
+
+    def ask(self, count: int) -> list[Config]:
+        """The next `count` configs."""
+        return list(islice(self._pending, count))
+
+    def tell(self, trials: Sequence[Trial]) -> None:
+        """Nothing is learned."""
+
+
+def _shuffled(space: ConfigSpace, rng: random.Random) -> Iterator[Config]:
+    configs = iter(space)
+    while window := list(islice(configs, _SHUFFLE_WINDOW)):
+        rng.shuffle(window)
+        yield from window
