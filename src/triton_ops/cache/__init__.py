@@ -1,0 +1,15 @@
+"""What is already known: records of finished tunes, and the stores that keep them. No torch."""
+
+from triton_ops.cache.bundle import Imported as Imported
+from triton_ops.cache.bundle import export_records as export_records
+from triton_ops.cache.bundle import import_records as import_records
+from triton_ops.cache.directory import DirectoryStore as DirectoryStore
+from triton_ops.cache.key import Key as Key
+from triton_ops.cache.layered import LayeredStore as LayeredStore
+from triton_ops.cache.layered import open_store as open_store
+from triton_ops.cache.memory import MemoryStore as MemoryStore
+from triton_ops.cache.record import Record as Record
+from triton_ops.cache.record import Timing as Timing
+from triton_ops.cache.store import RECORDS as RECORDS
+from triton_ops.cache.store import Codec as Codec
+from triton_ops.cache.store import Store as Store

@@ -1,0 +1,142 @@
+"""Records in one file, to carry winners from the machine that tuned to those that serve.
+
+The file is readable, the same records give the same bytes, and a digest shows damage and edits by
+hand. It is no store: it is written and read as a whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from triton_ops import _files
+from triton_ops._hashing import canonical_json
+from triton_ops.cache.record import Record
+from triton_ops.cache.store import RECORDS, Store, parse_object
+from triton_ops.exceptions import CacheError
+
+KIND = "triton-ops export"
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What an import did, record by record.
+
+    Attributes:
+        added: Ids that the store did not have.
+        replaced: Ids whose record was replaced by the file's.
+        skipped: Id, or position in the file where there is none, to the reason.
+    """
+
+    added: tuple[str, ...] = ()
+    replaced: tuple[str, ...] = ()
+    skipped: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        counts = len(self.added), len(self.replaced), len(self.skipped)
+        return "{} added, {} replaced, {} skipped".format(*counts)
+
+
+def export_records(records: Iterable[Record], path: str | os.PathLike[str]) -> int:
+    """Write `records`, such as a store, to one file, ordered by id; how many there are.
+
+    Of several records with one id the first is taken. An existing file is replaced.
+
+    Raises:
+        CacheError: The file cannot be written, or a record has no JSON form.
+    """
+    by_id: dict[str, Record] = {}
+    for record in records:
+        by_id.setdefault(record.id, record)
+    # Through the text and back: the digest must be that of what a reader will see.
+    contents = [json.loads(RECORDS.dumps(by_id[record_id])) for record_id in sorted(by_id)]
+    bundle = {
+        "kind": KIND,
+        "schema_version": SCHEMA_VERSION,
+        "digest": _digest(contents),
+        "records": contents,
+    }
+    target = Path(path).expanduser()
+    try:
+        _files.atomic_write(target, json.dumps(bundle, indent=2, ensure_ascii=False) + "\n")
+    except OSError as error:
+        raise CacheError(
+            f"{target} cannot be written: {error.strerror or error}",
+            hint="name a file in a folder that can be written",
+        ) from error
+    return len(contents)
+
+
+def import_records(path: str | os.PathLike[str], store: Store[Record], *, replace: bool = False) -> Imported:
+    """Put the records of an exported file into `store`.
+
+    A record that this version cannot read is skipped, with the reason; the others are taken.
+
+    Args:
+        path: A file of `export_records`.
+        store: Where they go.
+        replace: Whether the file's record takes the place of another one for the same key, which is
+            kept otherwise.
+
+    Raises:
+        CacheError: The file cannot be read, is no export, or was changed after it was written.
+    """
+    added: list[str] = []
+    replaced: list[str] = []
+    skipped: dict[str, str] = {}
+    for position, content in enumerate(_contents(Path(path).expanduser())):
+        try:
+            record = RECORDS.convert(content)
+        except CacheError as error:
+            skipped[str(content.get("id") or f"record {position}")] = str(error)
+            continue
+        known = store.get(record.id)
+        if known is not None and (known == record or not replace):
+            skipped[record.id] = "already there" if known == record else "the store has another record for this key"
+            continue
+        store.put(record)
+        if store.get(record.id) != record:
+            skipped[record.id] = "the store did not take it: see its warning"
+        else:
+            (added if known is None else replaced).append(record.id)
+    return Imported(tuple(added), tuple(replaced), skipped)
+
+
+def _contents(path: Path) -> list[dict[str, Any]]:
+    """The records of an exported file, undecoded, once the file is known to be whole."""
+    try:
+        bundle = parse_object(path.read_bytes())
+    except OSError as error:
+        raise CacheError(f"{path} cannot be read: {error.strerror or error}", hint="check the path") from error
+    except CacheError as error:
+        raise CacheError(f"{path} is no export: {error}", hint="export it again") from error
+    if bundle.get("kind") != KIND:
+        raise CacheError(
+            f"{path} is no export: its kind is {bundle.get('kind')!r}, not {KIND!r}",
+            hint="check the path",
+        )
+    version = bundle.get("schema_version")
+    if version != SCHEMA_VERSION:
+        raise CacheError(
+            f"{path} has schema version {version!r}; this triton-ops reads {SCHEMA_VERSION}",
+            hint="upgrade triton-ops, or export it again with this version",
+        )
+    contents = bundle.get("records")
+    if not isinstance(contents, list) or not all(isinstance(content, dict) for content in contents):
+        raise CacheError(f"{path} has no list of records", hint="export it again")
+    if bundle.get("digest") != _digest(contents):
+        raise CacheError(
+            f"{path} was changed after it was exported: its digest does not fit its records",
+            hint="export it again, or take the file from where it was exported",
+        )
+    return contents
+
+
+def _digest(contents: list[dict[str, Any]]) -> str:
+    return hashlib.sha256(canonical_json(contents).encode()).hexdigest()

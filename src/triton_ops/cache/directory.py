@@ -1,0 +1,239 @@
+"""A folder with one readable JSON file per value, shared by any number of threads and processes.
+
+A file's name is made from the id, so that a lookup opens one file; what the file is about stands
+inside it, and is believed only if the id names it. This module never touches a file of another
+name, and nothing is ever changed or removed that it cannot read as its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import re
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Generic
+
+from triton_ops import _files
+from triton_ops.cache.store import Codec, T
+from triton_ops.exceptions import CacheError
+
+_log = logging.getLogger("triton_ops")
+_ID = re.compile(r"[0-9a-f]{32}")
+_LOCK_WAIT_S = 30.0  # a write takes about 1 ms; who waits this long waits for a stopped process
+_POLL_S = 0.005  # a waiting process looks again after a few writes' time
+
+
+class DirectoryStore(Generic[T]):
+    """Values in `<id>.<suffix>.json` files. Safe to share among threads and processes.
+
+    A file that cannot be read as an entry (damaged, of another kind, ill-typed, newer, edited, not
+    permitted) counts as missing, and is reported once per store object as a warning of the logger
+    `triton_ops`. It stays where it is; only a `put` of the same id replaces it, unless it belongs
+    to another kind or to a newer version.
+
+    A write that fails (full disk, read-only folder) is a warning, given once until a write succeeds
+    again; no exception. Readers see the old file or the new one. Writers and removers take turns
+    through the folder's lock.
+
+    Attributes:
+        folder: Where the files are.
+        codec: Which kind of value they hold.
+        read_only: Whether this object refuses to change the folder.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], codec: Codec[T], *, read_only: bool = False) -> None:
+        """Open a folder.
+
+        Args:
+            folder: `~` is expanded. Made if it is missing, unless `read_only`: then a missing
+                folder is empty.
+            codec: The kind of value.
+            read_only: Never change or make anything there, whatever the permissions allow.
+
+        Raises:
+            CacheError: The path is a file, or the folder cannot be made.
+        """
+        found = _existing(folder) if read_only else _files.ensure_folder(folder)
+        self.folder = found.absolute()  # the same one after a change of the working directory
+        self.codec = codec
+        self.read_only = read_only
+        self._turn = threading.Lock()
+        self._guard = threading.Lock()
+        self._reported: set[str] = set()
+
+    @property
+    def writable(self) -> bool:
+        """Whether entries can be written now; tried by making a file."""
+        return not self.read_only and _files.writable(self.folder)
+
+    @property
+    def reachable(self) -> bool:
+        """Whether the folder can be read, so that a missing file means a missing entry."""
+        return self.folder.is_dir() and os.access(self.folder, os.R_OK | os.X_OK)
+
+    def path_of(self, entry_id: str) -> Path:
+        """Where the entry of that id is, or would be."""
+        return self.folder / f"{entry_id}.{self.codec.suffix}.json"
+
+    def get(self, entry_id: str, /) -> T | None:
+        """The value of that id as it is on disk now; None if there is none that can be read.
+
+        Cost: opens one file, about 0.1 ms.
+        """
+        return self._load(self.path_of(entry_id)) if _ID.fullmatch(entry_id) else None
+
+    def put(self, value: T, /) -> None:
+        """As `try_put`, for those who do not ask."""
+        self.try_put(value)
+
+    def try_put(self, value: T) -> bool:
+        """Write `value`; whether it is on disk now.
+
+        Cost: one fsync, about 1 ms, and the wait for the folder's lock, at most 30 s.
+
+        Raises:
+            CacheError: The value has no JSON form; nothing was written.
+        """
+        text, path = self.codec.dumps(value), self.path_of(self.codec.id_of(value))
+        try:
+            with self._locked():
+                kept = self._why_kept(path)
+                if kept is None:
+                    _files.atomic_write(path, text)
+        except OSError as error:
+            self._report("(write)", f"{self.folder} takes no new entries: {_reason(error)}")
+            return False
+        if kept is not None:
+            self._report(f"{path.name} (kept)", f"{path} is not replaced: {kept}")
+            return False
+        self._forget_report("(write)", path.name)
+        return True
+
+    def remove(self, entry_id: str) -> bool:
+        """Remove one entry; whether there was one that could be read.
+
+        Raises:
+            CacheError: The folder cannot be changed.
+        """
+        if not _ID.fullmatch(entry_id):
+            return False
+        path = self.path_of(entry_id)
+        return self._remove(lambda: [path] if path.exists() else []) == 1
+
+    def clear(self) -> int:
+        """Remove every entry this version can read, whoever wrote it; how many there were.
+
+        All other files stay. What killed writers left of unfinished entries goes as well. An entry
+        put after this returns stays.
+
+        Raises:
+            CacheError: The folder cannot be changed; some entries may be gone already.
+        """
+        return self._remove(self._paths)
+
+    def __iter__(self) -> Iterator[T]:
+        """Every entry that can be read, ordered by id; those written meanwhile may be missing."""
+        for path in self._paths():
+            value = self._load(path)
+            if value is not None:
+                yield value
+
+    def _paths(self) -> list[Path]:
+        ending = f".{self.codec.suffix}.json"
+        try:
+            names = sorted(os.listdir(self.folder))  # noqa: PTH208 - names only: a Path per foreign file is waste
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            self._report("(list)", f"cannot list {self.folder}: {_reason(error)}; it counts as empty")
+            return []
+        return [self.folder / name for name in names if name.endswith(ending) and _ID.fullmatch(name[: -len(ending)])]
+
+    def _load(self, path: Path) -> T | None:
+        try:
+            value = self.codec.loads(path.read_bytes())
+            self._check_name(path, value)
+        except FileNotFoundError:
+            return None
+        except (CacheError, OSError) as error:
+            self._report(path.name, f"{path} is left aside: {_reason(error)}")
+            return None
+        self._forget_report(path.name)
+        return value
+
+    def _check_name(self, path: Path, value: T) -> None:
+        if path != self.path_of(self.codec.id_of(value)):
+            raise CacheError(f"it is the entry {self.codec.id_of(value)} under another entry's name")
+
+    def _why_kept(self, path: Path) -> str | None:
+        try:
+            return self.codec.protects(path.read_bytes())
+        except OSError:
+            return None  # missing, or not to be read: under this name it can only be an entry of ours
+
+    def _remove(self, paths: Callable[[], list[Path]]) -> int:
+        if not paths():
+            return 0
+        count = 0
+        try:
+            with self._locked():
+                for path in paths():
+                    if self._load(path) is not None:
+                        path.unlink(missing_ok=True)
+                        count += 1
+                self._sweep()
+        except OSError as error:
+            raise CacheError(
+                f"entries in {self.folder} cannot be removed: {_reason(error)}",
+                hint="remove them as a user who may write there",
+            ) from error
+        return count
+
+    def _sweep(self) -> None:
+        """Remove temporary files of killed writers; with the lock held no living writer has one."""
+        for path in self.folder.glob(f".*.{self.codec.suffix}.json-*.tmp"):
+            path.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        if self.read_only:
+            raise PermissionError(errno.EROFS, "it was opened for reading only")
+        # Threads of one process queue here, since the lock among processes is polled.
+        if not self._turn.acquire(timeout=_LOCK_WAIT_S):
+            raise TimeoutError(errno.ETIMEDOUT, f"another thread has been writing for {_LOCK_WAIT_S:.0f} s")
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with _files.folder_lock(self.folder, timeout_s=_LOCK_WAIT_S).acquire(poll_interval=_POLL_S):
+                yield
+        finally:
+            self._turn.release()
+
+    def _report(self, subject: str, message: str) -> None:
+        with self._guard:
+            known = subject in self._reported
+            self._reported.add(subject)
+        if not known:
+            _log.warning("%s", message)
+
+    def _forget_report(self, *subjects: str) -> None:
+        if self._reported:
+            with self._guard:
+                self._reported.difference_update(subjects)
+
+
+def _existing(folder: str | os.PathLike[str]) -> Path:
+    path = Path(folder).expanduser()
+    if path.exists() and not path.is_dir():
+        raise CacheError(
+            f"{path} cannot be a cache folder: it is a file",
+            hint="name the folder that holds the entries",
+        )
+    return path
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__

@@ -1,0 +1,63 @@
+"""A store that lives as long as its process.
+
+It keeps texts, not objects, so every `get` gives a copy of its own, and the same values come back
+as from a file.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Generic
+
+from triton_ops.cache.store import Codec, T
+
+
+class MemoryStore(Generic[T]):
+    """Values in a dict. Safe to share among threads; not seen by other processes.
+
+    Cost: about 50 µs per get or put, for turning the value into text or back.
+    """
+
+    def __init__(self, codec: Codec[T]) -> None:
+        self.codec = codec
+        self._texts: dict[str, str] = {}
+        self._guard = threading.Lock()
+
+    def get(self, entry_id: str, /) -> T | None:
+        """The value of that id; None if there is none."""
+        with self._guard:
+            text = self._texts.get(entry_id)
+        return None if text is None else self.codec.loads(text)
+
+    def put(self, value: T, /) -> None:
+        """Keep `value`, in place of an earlier one of the same id.
+
+        Raises:
+            CacheError: It has no JSON form; the store is unchanged.
+        """
+        text = self.codec.dumps(value)
+        with self._guard:
+            self._texts[self.codec.id_of(value)] = text
+
+    def remove(self, entry_id: str) -> bool:
+        """Forget one value; whether there was one."""
+        with self._guard:
+            return self._texts.pop(entry_id, None) is not None
+
+    def clear(self) -> int:
+        """Forget every value; how many there were."""
+        with self._guard:
+            count = len(self._texts)
+            self._texts.clear()
+        return count
+
+    def __iter__(self) -> Iterator[T]:
+        """Every value that is there now, ordered by id."""
+        with self._guard:
+            texts = sorted(self._texts.items())
+        return (self.codec.loads(text) for _, text in texts)
+
+    def __len__(self) -> int:
+        with self._guard:
+            return len(self._texts)

@@ -1,0 +1,119 @@
+"""A record: what a finished tune leaves behind, readable by people and by every later version.
+
+Schema history:
+    1  first form
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from triton_ops.cache.key import Key
+from triton_ops.exceptions import CacheError
+from triton_ops.space import Config
+from triton_ops.trial import Resources
+
+KIND = "triton-ops record"
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Times of one config in the tune's last comparison, in milliseconds per launch."""
+
+    median_ms: float
+    p20_ms: float
+    p80_ms: float
+    samples: int
+
+
+@dataclass(frozen=True)
+class Record:
+    """The winner of one tune, with what is needed to trust it, to question it, and to repeat it.
+
+    Attributes:
+        key: What the winner holds for.
+        winner: The config.
+        timing: The winner's times.
+        default: The default config; None if the space had none that ran.
+        default_timing: The default's times, taken side by side with the winner's.
+        ties: Configs that could not be told from the winner.
+        noise: Relative difference below which two configs count as equal here.
+        resources: What the compiler made of the winner, where known.
+        space: Fingerprint of the config space that was searched.
+        effort: `quick`, `full` or `exhaustive`.
+        search: The searcher's name.
+        stopped: Why the search ended: `complete`, `trials` or `seconds`.
+        totals: How many trials ended in each status.
+        elapsed_s: Wall seconds of the tune.
+        created: UTC time, ISO 8601.
+        versions: Of Python, this package, and what it ran on.
+    """
+
+    key: Key
+    winner: dict[str, Any]
+    timing: Timing
+    default: dict[str, Any] | None = None
+    default_timing: Timing | None = None
+    ties: tuple[dict[str, Any], ...] = ()
+    noise: float = 0.0
+    resources: Resources | None = None
+    space: str = ""
+    effort: str = "quick"
+    search: str = ""
+    stopped: str = "complete"
+    totals: dict[str, int] = field(default_factory=dict)
+    elapsed_s: float = 0.0
+    created: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def id(self) -> str:
+        """The key's id."""
+        return self.key.id
+
+    @property
+    def config(self) -> Config:
+        """The winner as a config."""
+        return Config.from_json(self.winner)
+
+    @property
+    def gain(self) -> float | None:
+        """Default's time over the winner's; None if the default was not measured."""
+        if self.default_timing is None or self.timing.median_ms <= 0:
+            return None
+        return self.default_timing.median_ms / self.timing.median_ms
+
+
+def to_json(record: Record) -> dict[str, Any]:
+    """The record as plain JSON values, kind and schema version first."""
+    content: dict[str, Any] = msgspec.to_builtins(record)
+    return {"kind": KIND, "schema_version": SCHEMA_VERSION, "id": record.id, **content}
+
+
+def from_json(content: Mapping[str, Any]) -> Record:
+    """The record in decoded JSON.
+
+    Raises:
+        CacheError: Another kind of file, a newer schema, a missing or ill-typed field, or an id that does not name
+            the key beside it, as after an edit by hand.
+    """
+    if content.get("kind") != KIND:
+        raise CacheError(f"not a record: kind is {content.get('kind')!r}, not {KIND!r}")
+    version = content.get("schema_version")
+    if version != SCHEMA_VERSION:
+        raise CacheError(
+            f"record has schema version {version!r}; this version reads {SCHEMA_VERSION}",
+            hint="upgrade triton-ops, or tune again",
+        )
+    try:
+        record = msgspec.convert(dict(content), Record, strict=False)
+    except msgspec.ValidationError as error:
+        raise CacheError(f"record is not well formed: {error}") from error
+    if record.id != content.get("id"):
+        raise CacheError("record's id does not name its key: the file was edited or damaged", hint="tune again")
+    return record

@@ -1,0 +1,160 @@
+"""What a store is, and how one kind of value becomes JSON text and back.
+
+A codec holds the checks that every stored value passes when it is read: kind, schema version, and
+an id that names the content. Where texts are kept is the business of the stores; nothing here
+touches a file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any, Generic, NoReturn, Protocol, TypeVar
+
+from triton_ops.cache import record as _record
+from triton_ops.cache.record import Record
+from triton_ops.exceptions import CacheError
+
+T = TypeVar("T")
+
+
+class Store(Protocol[T]):
+    """Values by their id. Every store is safe to share among threads."""
+
+    def get(self, entry_id: str, /) -> T | None:
+        """The value of that id, a copy of its own; None if there is none that can be read."""
+        ...
+
+    def put(self, value: T, /) -> None:
+        """Keep `value`, in place of an earlier one of the same id."""
+        ...
+
+    def __iter__(self) -> Iterator[T]:
+        """Every value once, ordered by id where the store keeps files."""
+        ...
+
+
+@dataclass(frozen=True)
+class Codec(Generic[T]):
+    """One kind of stored value.
+
+    Attributes:
+        kind: Names the kind inside the text.
+        schema_version: What this version writes, and the only one it reads.
+        suffix: Names the kind in file names: `<id>.<suffix>.json`.
+        encode: The value as plain JSON values.
+        decode: The value in decoded JSON of the right kind and version; raises CacheError if a
+            field is missing or has another type.
+        id_of: The value's id: 32 hexadecimal digits that depend on what the value is about only.
+    """
+
+    kind: str
+    schema_version: int
+    suffix: str
+    encode: Callable[[T], Mapping[str, Any]]
+    decode: Callable[[Mapping[str, Any]], T]
+    id_of: Callable[[T], str]
+
+    def contents(self, value: T) -> dict[str, Any]:
+        """The value as plain JSON values, with kind, schema version and id first."""
+        head = {"kind": self.kind, "schema_version": self.schema_version, "id": self.id_of(value)}
+        return {**head, **self.encode(value)}
+
+    def dumps(self, value: T) -> str:
+        """The value as readable JSON text, indented by two.
+
+        Raises:
+            CacheError: Something in it has no JSON form, such as NaN.
+        """
+        try:
+            text = json.dumps(self.contents(value), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+            text.encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise CacheError(
+                f"a {self.kind} cannot be stored as JSON: {error}",
+                hint="keep to None, bool, int, finite float, str, lists and dicts with string keys",
+            ) from error
+        return text
+
+    def loads(self, text: str | bytes) -> T:
+        """The value in a text.
+
+        Raises:
+            CacheError: As `parse_object` and `convert`.
+        """
+        return self.convert(parse_object(text))
+
+    def convert(self, content: Mapping[str, Any]) -> T:
+        """The value in decoded JSON.
+
+        Raises:
+            CacheError: Another kind, another schema version, an ill-typed field, or an id that does
+                not name the content, as after an edit by hand.
+        """
+        if content.get("kind") != self.kind:
+            raise CacheError(f"its kind is {content.get('kind')!r}, not {self.kind!r}")
+        version = content.get("schema_version")
+        if version != self.schema_version:
+            raise CacheError(
+                f"it has schema version {version!r}; this triton-ops reads {self.schema_version}",
+                hint="upgrade triton-ops, or tune again",
+            )
+        try:
+            value = self.decode(content)
+            actual = self.id_of(value)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise CacheError(f"it is not well formed: {error}") from error
+        if actual != content.get("id"):
+            raise CacheError(
+                f"its id {content.get('id')!r} does not name its key ({actual}): edited or damaged",
+                hint="tune again",
+            )
+        return value
+
+    def protects(self, text: str | bytes) -> str | None:
+        """Why a file of this kind's name must not be overwritten; None if it may be.
+
+        A file that says it is of another kind, or of a newer version of this one, belongs to
+        somebody else. Anything else under such a name is a damaged or older entry.
+        """
+        try:
+            content = parse_object(text)
+        except CacheError:
+            return None
+        kind, version = content.get("kind", self.kind), content.get("schema_version")
+        if kind != self.kind:
+            return f"it holds a value of kind {kind!r}"
+        if isinstance(version, int) and version > self.schema_version:
+            return f"it is of a newer version of triton-ops, with schema {version}"
+        return None
+
+
+RECORDS: Codec[Record] = Codec(
+    kind=_record.KIND,
+    schema_version=_record.SCHEMA_VERSION,
+    suffix="record",
+    encode=_record.to_json,
+    decode=_record.from_json,
+    id_of=attrgetter("id"),
+)
+
+
+def parse_object(text: str | bytes) -> dict[str, Any]:
+    """The JSON object in `text`.
+
+    Raises:
+        CacheError: The text is no JSON of finite numbers, or another value than an object.
+    """
+    try:
+        content = json.loads(text, parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
+        raise CacheError(f"it is not JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise CacheError(f"it holds a {type(content).__name__} instead of a JSON object")
+    return content
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no JSON number")
