@@ -1,0 +1,257 @@
+"""`tune`: from a kernel, a space and a problem to a winner that is measured, remembered and explained."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from filelock import Timeout
+
+from triton_ops import settings
+from triton_ops._files import ensure_folder, folder_lock, writable
+from triton_ops.backend import Kernel, Operation
+from triton_ops.cache import Key, Record, Store, open_store
+from triton_ops.exceptions import DeviceError
+from triton_ops.measure import Timer, timer_for
+from triton_ops.runner.budget import Budget, RunningBudget
+from triton_ops.runner.candidate import Bench
+from triton_ops.runner.effort import Effort, covers, effort_of
+from triton_ops.runner.events import Listener, Plan
+from triton_ops.runner.finals import Outcome, best_first_look, compare_finalists
+from triton_ops.runner.journal import Journal
+from triton_ops.runner.loop import Search
+from triton_ops.runner.progress import ProgressBar
+from triton_ops.runner.results import failed, record_of, result_from, result_of
+from triton_ops.runner.task import Task, device_lost, make_task
+from triton_ops.runner.verify import Verifier, reference_result
+from triton_ops.search import make_searcher
+from triton_ops.space import Config
+from triton_ops.trial import Trial, TuningResult
+
+_log = logging.getLogger("triton_ops")
+
+
+def tune(
+    target: Operation | Kernel | Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    space: Any = None,
+    shape: Sequence[int] | None = None,
+    dtype: str | None = None,
+    device: str | None = None,
+    reference: Callable[..., Any] | None = None,
+    effort: str | None = None,
+    search: str | None = None,
+    trials: int | None = None,
+    budget_s: float | None = None,
+    seed: int = 0,
+    cache_dir: str | Path | None = None,
+    force: bool = False,
+    listener: Listener | None = None,
+) -> TuningResult:
+    """Find the fastest config of `target` for one problem, or recall it.
+
+    The arguments are either yours (`args`, `kwargs`), copied so that no candidate can damage them, or dummies made
+    from an operation's `shape` and `dtype`, uniform in [-1, 1].
+
+    Args:
+        target: An `Operation`, a `FunctionKernel`, a `TritonKernel`, or a callable; config values are its keywords.
+        args: Positional arguments of every call.
+        kwargs: Keyword arguments of every call.
+        space: Name to values, a list of configs or `triton.Config`, or a `ConfigSpace`; None takes the operation's.
+        shape: Extents of an operation's problem; None takes its defaults.
+        dtype: Dtype of an operation's problem; None takes its default.
+        device: `cpu`, `cuda` or `cuda:N`; None follows the arguments, then the operation, then takes a GPU if any.
+        reference: Called with the same arguments; every candidate's result must agree with it before it is timed.
+        effort: `quick`, `full` or `exhaustive`; None asks `TRITON_OPS_EFFORT`, then takes `quick`.
+        search: `random` or `exhaustive`; None takes the effort's.
+        trials: Most trials; None takes the effort's.
+        budget_s: Most seconds of search; None takes the effort's.
+        seed: Of the search's order and the dummy inputs.
+        cache_dir: Folder of records and journals; None takes `TRITON_OPS_CACHE_DIR`, else the user's cache folder.
+        force: Search again even if the winner is known; the known one takes part.
+        listener: Hears of the run; None draws a progress bar when stderr is a terminal.
+
+    Returns:
+        The winner with its times beside the default's. `from_cache` tells whether it was known.
+
+    Raises:
+        KernelTypeError, SpaceError, ShapeMismatchError, UnsupportedDtypeError, DeviceError, SettingsError, CacheError:
+            Something does not fit; raised before anything runs.
+        TuningFailedError: No config ran; carries every config's reason.
+        DeviceError: A candidate left the process without its GPU; what was tried is kept, and the next call goes on.
+        KeyboardInterrupt: Ctrl-C before any config ran. Later it ends the search early and returns the best so far;
+            the next call goes on where this one stopped.
+
+    Cost: a hit reads one file; a search is bounded by the effort's budget.
+    """
+    start = time.monotonic()
+    plan = _with_options(effort_of(effort), search, trials, budget_s)
+    task = make_task(
+        target,
+        args,
+        kwargs,
+        space=space,
+        shape=shape,
+        dtype=dtype,
+        device=device,
+        reference=reference,
+        seed=seed,
+    )
+    default = task.space.default_config
+    folder = ensure_folder(settings.cache_dir() if cache_dir is None else cache_dir)
+    timer = timer_for(task.device, task.device_name)
+    run = _Run(
+        task,
+        plan,
+        timer,
+        default,
+        Key.of(task.problem, task.kernel.identity, task.device, timer.mode),
+        seed,
+    )
+    store = open_store(folder)
+    if not force and (known := _known(run, store)) is not None:
+        return result_from(known, task, time.monotonic() - start)
+    with _only_one(folder, run.key):
+        if not force and (known := _known(run, store)) is not None:
+            return result_from(known, task, time.monotonic() - start)
+        return _search(run, store, folder, listener or ProgressBar(), start)
+
+
+@dataclass(frozen=True)
+class _Run:
+    task: Task
+    effort: Effort
+    timer: Timer
+    default: Config
+    key: Key
+    seed: int
+
+
+def _with_options(effort: Effort, search: str | None, trials: int | None, budget_s: float | None) -> Effort:
+    budget = Budget(
+        effort.budget.trials if trials is None else trials,
+        effort.budget.seconds if budget_s is None else budget_s,
+    )
+    return replace(effort, search=search or effort.search, budget=budget)
+
+
+def _known(run: _Run, store: Store[Record]) -> Record | None:
+    """The stored winner, if it holds for this space and was found with at least this effort."""
+    record = store.get(run.key.id)
+    if record is None or record.space != run.task.space.fingerprint or not covers(record.effort, run.effort.name):
+        return None
+    return record if run.task.space.why_not(record.config) is None else None
+
+
+@contextmanager
+def _only_one(folder: Path, key: Key) -> Iterator[None]:
+    """One tune of a problem at a time; a second one waits, and then finds the first one's winner."""
+    if not writable(folder):
+        _log.warning("%s cannot be written: this tune will be neither stored nor resumable", folder)
+        yield
+        return
+    lock = folder_lock(ensure_folder(folder / "journals"), f"{key.id}.lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        _log.warning("another process is tuning %s %s; waiting for it", key.kernel, key.label)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _search(run: _Run, store: Store[Record], folder: Path, listener: Listener, start: float) -> TuningResult:
+    journal = Journal(folder / "journals" / f"{run.key.id}.jsonl", run.key.id)
+    known = [trial for trial in journal.unfinished() if run.task.space.why_not(trial.config) is None]
+    incumbents = _incumbents(run, store)
+    searcher = make_searcher(run.effort.search, run.task.space, run.seed)
+    listener.started(_plan(run, len(known)))
+    journal.begin(
+        space=run.task.space.fingerprint,
+        search=run.effort.search,
+        seed=run.seed,
+        effort=run.effort.name,
+    )
+    result: TuningResult | None = None
+    try:
+        bench = _bench(run)
+        search = Search(
+            bench,
+            searcher,
+            RunningBudget(run.effort.budget),
+            journal,
+            listener,
+            run.default,
+            device_lost(run.task),
+        )
+        search.run([run.default, *incumbents], known)
+        outcome = _outcome(run, bench, search, incumbents)
+        if outcome.winner is None:
+            raise _nothing_ran(run, search, outcome, journal)
+        result = result_of(run.task, outcome, run.default, search.stopped, time.monotonic() - start)
+    finally:
+        listener.ended(result)
+    if search.stopped == "device lost":
+        raise _device_error(search.trials)
+    if search.stopped != "interrupted":
+        store.put(record_of(run.task, run.key, result, run.effort.name, run.effort.search))
+        journal.end(search.stopped)
+    return result
+
+
+def _outcome(run: _Run, bench: Bench, search: Search, incumbents: list[Config]) -> Outcome:
+    """The last comparison, or the best first look if it was interrupted."""
+    if search.stopped not in ("interrupted", "device lost"):
+        try:
+            return compare_finalists(bench, search.trials, run.effort, run.default, incumbents, run.seed)
+        except KeyboardInterrupt:
+            search.stopped = "interrupted"
+    return best_first_look(list(search.trials.values()))
+
+
+def _nothing_ran(run: _Run, search: Search, outcome: Outcome, journal: Journal) -> BaseException:
+    if search.stopped == "interrupted":
+        return KeyboardInterrupt()
+    if search.stopped == "device lost":
+        return _device_error(search.trials)
+    journal.end("failed")
+    return failed(run.task, outcome.trials)
+
+
+def _device_error(trials: Mapping[Config, Trial]) -> DeviceError:
+    last = list(trials.values())[-1]
+    return DeviceError(
+        f"the GPU cannot be used by this process any more, since config ({last.config}): {last.error}",
+        hint="run the same tune again: it goes on after that config",
+    )
+
+
+def _bench(run: _Run) -> Bench:
+    arguments = run.task.arguments()
+    verifier = None
+    if run.task.reference is not None:
+        expected = reference_result(run.task.reference, arguments)
+        verifier = Verifier(expected, run.task.kernel.outputs, arguments)
+    return Bench(run.task.kernel, arguments, run.task.space, run.timer, run.effort.screen, verifier)
+
+
+def _incumbents(run: _Run, store: Store[Record]) -> list[Config]:
+    """The winner stored for this key, if the space still has it: it must be beaten, not assumed."""
+    record = store.get(run.key.id)
+    if record is None or run.task.space.why_not(record.config) is not None:
+        return []
+    return [record.config]
+
+
+def _plan(run: _Run, resumed: int) -> Plan:
+    where = f"{run.task.device.name} ({run.task.device_name})"
+    return Plan(run.task.problem, run.task.space.size, run.effort.search, run.effort.budget, where, resumed)

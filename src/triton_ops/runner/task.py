@@ -1,0 +1,232 @@
+"""A task: one problem of one kernel on one device, with everything a tune needs, checked before any work."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from triton_ops._hashing import canonical_json
+from triton_ops._optional import require
+from triton_ops.backend import Arguments, FunctionKernel, Kernel, Operation, is_tensor, private_copy
+from triton_ops.exceptions import DeviceError, KernelTypeError, ShapeMismatchError, SpaceError
+from triton_ops.hardware import DeviceSpec, gpu_missing, probe
+from triton_ops.space import ConfigSpace, as_space
+from triton_ops.tensors import TensorSpec
+from triton_ops.trial import Problem, Scalar, Work
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is tuned.
+
+    Attributes:
+        kernel: How a config becomes a launch.
+        problem: What it is tuned for.
+        space: What may be tried.
+        device: What the device can do.
+        device_name: Its torch name.
+        arguments: Makes the private arguments; called when something is going to run, not before.
+        reference: Gives the right result; None if there is none.
+        work: The least the problem makes the device do; None if not known.
+    """
+
+    kernel: Kernel
+    problem: Problem
+    space: ConfigSpace
+    device: DeviceSpec
+    device_name: str
+    arguments: Callable[[], Arguments]
+    reference: Callable[..., Any] | None = None
+    work: Work | None = None
+
+
+def make_task(
+    target: Operation | Kernel | Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    space: Any = None,
+    shape: Sequence[int] | None = None,
+    dtype: str | None = None,
+    device: str | None = None,
+    reference: Callable[..., Any] | None = None,
+    seed: int = 0,
+) -> Task:
+    """The task that a call of `tune` names; see there for the parameters.
+
+    Raises:
+        KernelTypeError, ShapeMismatchError, UnsupportedDtypeError, DeviceError, SpaceError: Something does not fit;
+            found before any work.
+    """
+    given = Arguments(tuple(args), dict(kwargs or {}))
+    has_arguments = bool(given.positional or given.keyword)
+    if isinstance(target, Operation):
+        if not has_arguments:
+            return _from_shape(target, space, shape, dtype, device, reference, seed)
+        kernel: Kernel = target.kernel
+        reference = reference or target.reference
+    else:
+        kernel = _as_kernel(target)
+    if shape is not None or dtype is not None:
+        raise ShapeMismatchError(
+            "a shape or dtype was given beside, or instead of, the arguments they would describe",
+            hint="give either arguments, or an Operation with a shape",
+        )
+    return _from_arguments(target, kernel, given, space, device, reference)
+
+
+def _from_shape(
+    operation: Operation,
+    space: Any,
+    shape: Sequence[int] | None,
+    dtype: str | None,
+    device: str | None,
+    reference: Callable[..., Any] | None,
+    seed: int,
+) -> Task:
+    problem = operation.problem(None if shape is None else tuple(shape), dtype)
+    name = _device_name(device, operation.device, operation.name)
+    chosen = operation.space_for(problem) if space is None else as_space(space)
+    operation.kernel.check(chosen.tunables, Arguments(keyword=dict(problem.arguments)))
+    return Task(
+        operation.kernel,
+        problem,
+        chosen,
+        probe(name),
+        name,
+        lambda: operation.materialise(problem, name, seed),
+        reference or operation.reference,
+        operation.work(problem) if operation.work else None,
+    )
+
+
+def _from_arguments(
+    target: Any,
+    kernel: Kernel,
+    given: Arguments,
+    space: Any,
+    device: str | None,
+    reference: Callable[..., Any] | None,
+) -> Task:
+    name = _device_of(given, device)
+    operation = target if isinstance(target, Operation) else None
+    problem = Problem(operation.name if operation else kernel.name, *_described(kernel, given))
+    if space is not None:
+        chosen = as_space(space)
+    elif operation is not None:
+        chosen = operation.space_for(problem)
+    else:
+        raise SpaceError(
+            f"there is no config space for {kernel.name}",
+            hint='give one: space={"BLOCK": [64, 128]}',
+        )
+    kernel.check(chosen.tunables, given)
+    work = operation.work(problem) if operation and operation.work else None
+    return Task(kernel, problem, chosen, probe(name), name, lambda: private_copy(given), reference, work)
+
+
+def _as_kernel(target: Any) -> Kernel:
+    if all(hasattr(target, name) for name in ("identity", "check", "compile", "bind")):
+        kernel: Kernel = target
+        return kernel
+    if hasattr(target, "arg_names") and hasattr(target, "run"):
+        raise KernelTypeError(
+            f"{target!r} is a Triton kernel without a grid",
+            hint="wrap it: TritonKernel(kernel, grid=lambda meta: (...,), outputs=(...,))",
+        )
+    return FunctionKernel(target)
+
+
+def _device_name(asked: str | None, runs_on: str, who: str) -> str:
+    if asked is not None and runs_on != "any" and asked.partition(":")[0] != runs_on:
+        raise DeviceError(
+            f"{who} runs on {runs_on}, not on {asked}",
+            runs_on,
+            asked,
+            hint=f"use --device {runs_on}",
+        )
+    if asked is not None:
+        return asked
+    if runs_on == "any":
+        return "cpu" if gpu_missing() else "cuda"
+    if runs_on == "cuda" and (missing := gpu_missing()):
+        raise DeviceError(
+            f"{who} runs on a GPU, and there is none: {missing}",
+            "cuda",
+            "cpu",
+            hint="run it on a machine with a GPU; `triton-ops doctor` says what works here",
+        )
+    return runs_on
+
+
+def _device_of(given: Arguments, asked: str | None) -> str:
+    places = sorted({str(tensor.device) for tensor in given.tensors()})
+    if len({place for place in places if place != "cpu"}) > 1:
+        raise DeviceError(f"the arguments are on several devices: {', '.join(places)}", places[0], places[-1])
+    found = next((place for place in places if place != "cpu"), "cpu")
+    if asked is not None and places and found.partition(":")[0] != asked.partition(":")[0]:
+        raise DeviceError(
+            f"the arguments are on {found}, not on {asked}",
+            asked,
+            found,
+            hint=f"use device={found!r}",
+        )
+    return asked or found
+
+
+def _described(kernel: Kernel, given: Arguments) -> tuple[tuple[tuple[str, TensorSpec | Scalar], ...], str]:
+    """The arguments as specs and scalars by name, and a label."""
+    names = _positional_names(kernel, len(given.positional))
+    items = [*zip(names, given.positional, strict=True), *given.keyword.items()]
+    specs = tuple((name, _spec(value)) for name, value in items)
+    shown = [str(spec) for _, spec in specs if spec is not None]
+    label = ", ".join(shown[:4]) + (", …" if len(shown) > 4 else "")
+    return specs, label
+
+
+def _positional_names(kernel: Kernel, count: int) -> list[str]:
+    function = getattr(kernel, "function", None)
+    try:
+        names = getattr(function, "arg_names", None) or list(inspect.signature(function).parameters)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        names = []
+    names = list(names)[:count]
+    return [*names, *(f"arg{position}" for position in range(len(names), count))]
+
+
+def _spec(value: Any) -> TensorSpec | Scalar:
+    if is_tensor(value):
+        return TensorSpec.of(value)
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return f"{type(value).__name__} {tuple(value.shape)} {value.dtype}"
+    if isinstance(value, (list, tuple, dict)):
+        inner = Arguments((value,)).map(lambda tensor: str(TensorSpec.of(tensor))).positional[0]
+        try:
+            return canonical_json(inner)
+        except (TypeError, ValueError):
+            pass  # a container of objects: its type is all that can be said of it
+    return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def device_lost(task: Task) -> Callable[[], str | None]:
+    """Tells, when asked, why the task's device cannot be used any more; None if it can.
+
+    An illegal access leaves the whole process without its GPU; it is found by asking the device, not by reading
+    messages.
+    """
+
+    def ask() -> str | None:
+        if task.device.kind == "cpu":
+            return None
+        torch = require("torch", "asking the GPU")
+        try:
+            torch.cuda.synchronize(task.device_name)
+        except RuntimeError as error:
+            return str(error).splitlines()[0]
+        return None
+
+    return ask

@@ -1,0 +1,99 @@
+"""A tune that is killed loses at most the trial in flight, and the next one goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+KILLS = 20
+CONFIGS = 120
+TARGET = f"""
+import os, time
+from pathlib import Path
+from triton_ops import operation
+
+LOG = Path(os.environ["STARTED_LOG"])
+SEEN = set()
+
+@operation(name="sleepy", space={{"delay_us": list(range(200, 200 + {CONFIGS}))}}, arguments=lambda: {{}}, device="cpu")
+def sleepy(*, delay_us):
+    if delay_us not in SEEN:
+        SEEN.add(delay_us)
+        with LOG.open("a") as log:
+            log.write(f"{{delay_us}}\\n")
+    time.sleep(delay_us * 1e-6)
+"""
+
+
+@pytest.fixture
+def tune(tmp_path):
+    """Starts the tune as a process of its own; the cache and the log stay between starts."""
+    target = tmp_path / "sleepy_target.py"
+    target.write_text(TARGET)
+    log = tmp_path / "started.log"
+    log.touch()
+    cache = tmp_path / "cache"
+
+    def start() -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "triton_ops", "tune", f"{target}:sleepy", "--effort", "exhaustive", "--json"]
+        environment = {**os.environ, "STARTED_LOG": str(log), "TRITON_OPS_CACHE_DIR": str(cache)}
+        return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    return start, log, cache
+
+
+def journaled(cache: Path) -> list[int]:
+    """The configs whose trials are on disk, in order."""
+    lines = [line for path in (cache / "journals").glob("*.jsonl") for line in path.read_text().split("\n")[:-1]]
+    entries = [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
+    return [entry["config"]["delay_us"] for entry in entries if entry["type"] == "trial"]
+
+
+def test_kill_at_random_moments(tune):
+    start, log, cache = tune
+    rng = random.Random(7)
+    lost = []
+    for _ in range(KILLS):
+        before = len(log.read_text().split())
+        process = start()
+        deadline = time.monotonic() + 30
+        while len(log.read_text().split()) == before and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.005)
+        time.sleep(rng.uniform(0.0, 0.08))
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        started, kept = log.read_text().split(), journaled(cache)
+        assert len(kept) == len(set(kept)), "a trial on disk was done again"
+        lost.append(len(set(map(int, started)) - set(kept)))
+    assert max(lost) <= 1
+    assert len(journaled(cache)) >= KILLS // 2, "the kills came before anything was tried"
+
+    process = start()
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err.decode()
+    result = json.loads(out)
+    assert sorted(journaled(cache)) == list(range(200, 200 + CONFIGS))
+    assert result["totals"] == {"ok": CONFIGS}
+    assert result["stopped"] == "complete"
+    assert result["best_config"]["delay_us"] < 200 + CONFIGS // 4
+
+
+def test_second_tune_of_a_problem_waits_for_the_first(tune):
+    start, log, _ = tune
+    processes = [start() for _ in range(3)]
+    results = []
+    for process in processes:
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == 0, err.decode()
+        results.append(json.loads(out))
+    assert sorted(result["from_cache"] for result in results) == [False, True, True]
+    assert len({json.dumps(result["best_config"]) for result in results}) == 1
+    assert len(log.read_text().split()) == CONFIGS, "a config was tried by two processes"

@@ -1,0 +1,324 @@
+"""`tune` from end to end, on callables that run here for real."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import time
+
+import pytest
+import torch
+
+import triton_ops
+from triton_ops import (
+    ConfigCollisionError,
+    ConfigSpace,
+    Constraint,
+    DeviceError,
+    EmptySpaceError,
+    KernelTypeError,
+    Operation,
+    SettingsError,
+    ShapeMismatchError,
+    SpaceError,
+    Status,
+    TensorSpec,
+    TuningFailedError,
+    UnknownTunableError,
+    Work,
+    operation,
+    tune,
+)
+from triton_ops.runner.events import Silent
+
+SPACE = {"delay_ms": [1.0, 2.0, 4.0, 8.0]}
+CALLS: list[float] = []
+
+
+def work(*, delay_ms):
+    CALLS.append(delay_ms)
+    time.sleep(delay_ms * 1e-3)
+
+
+@pytest.fixture(autouse=True)
+def _no_calls_yet():
+    CALLS.clear()
+
+
+class Recorder(Silent):
+    """Remembers what it was told."""
+
+    def __init__(self):
+        self.plan, self.trials, self.result = None, [], "never ended"
+
+    def started(self, plan):
+        assert not CALLS, "the plan comes before any work"
+        self.plan = plan
+
+    def tried(self, trial, standing):
+        self.trials.append((trial, standing))
+
+    def ended(self, result):
+        self.result = result
+
+
+def test_the_fastest_wins_and_everything_is_told():
+    recorder = Recorder()
+    space = ConfigSpace(SPACE, default={"delay_ms": 4.0})
+    result = tune(work, space=space, device="cpu", listener=recorder)
+    assert result.best_config == {"delay_ms": 1.0}
+    assert result.metrics.latency_ms == pytest.approx(1.1, abs=0.6)
+    assert result.metrics.p20_ms <= result.metrics.latency_ms <= result.metrics.p80_ms
+    assert result.gain == pytest.approx(4.0, rel=0.5)
+    assert result.default.config == {"delay_ms": 4.0} or dict(result.default.config) == {"delay_ms": 4.0}
+    assert result.stopped == "complete"
+    assert not result.from_cache
+    assert len(result.trials) == len(result.all_results) == 4
+    assert str(recorder.plan.size) == "4 configs, 4 valid"
+    assert len(recorder.trials) == 4
+    assert dict(recorder.trials[0][0].config) == {"delay_ms": 4.0}, "the default is tried first"
+    assert recorder.trials[-1][1].gain > 1.5
+    assert recorder.result is result
+
+
+def test_the_second_tune_measures_nothing(monkeypatch):
+    first = tune(work, space=SPACE, device="cpu")
+    CALLS.clear()
+    recorder = Recorder()
+    second = tune(work, space=SPACE, device="cpu", listener=recorder)
+    assert second.from_cache
+    assert second.best_config == first.best_config
+    assert second.metrics.latency_ms == first.metrics.latency_ms
+    assert second.gain == pytest.approx(first.gain)
+    assert CALLS == []
+    assert recorder.plan is None
+
+
+def test_force_searches_again_with_the_winner_taking_part():
+    tune(work, space=SPACE, device="cpu", seed=1)
+    CALLS.clear()
+    again = tune(work, space=SPACE, device="cpu", force=True)
+    assert not again.from_cache
+    assert set(CALLS) == set(SPACE["delay_ms"])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"space": {"delay_ms": [1.0, 2.0]}}, {"effort": "full"}, {"kwargs": {}, "args": ()}],
+    ids=["another space", "more effort", "nothing"],
+)
+def test_what_makes_a_hit(change):
+    tune(work, space=SPACE, device="cpu", effort="quick")
+    CALLS.clear()
+    result = tune(**{"target": work, "space": SPACE, "device": "cpu", "effort": "quick", **change})
+    assert result.from_cache == ("args" in change)
+
+
+def test_less_effort_is_answered_by_more():
+    tune(work, space=SPACE, device="cpu", effort="exhaustive")
+    assert tune(work, space=SPACE, device="cpu", effort="quick").from_cache
+
+
+def test_every_config_ends_in_one_status(monkeypatch):
+    def moody(x, *, mode):
+        if mode == "raises":
+            raise RuntimeError("no luck")
+        if mode == "memory":
+            raise MemoryError
+        return x + (1 if mode == "wrong" else 0)
+
+    space = ConfigSpace(
+        {"mode": ["plain", "raises", "memory", "wrong", "refused"]},
+        [Constraint("not refused", lambda mode: mode != "refused", "{mode} is refused")],
+    )
+    result = tune(moody, (torch.ones(4),), space=space, reference=lambda x: x)
+    assert {trial.config["mode"]: trial.status for trial in result.trials} == {
+        "plain": Status.OK,
+        "raises": Status.RUNTIME,
+        "memory": Status.RESOURCES,
+        "wrong": Status.WRONG,
+    }
+    assert result.best_config == {"mode": "plain"}
+    assert {trial.config["mode"]: trial.error for trial in result.failures}["raises"] == "RuntimeError: no luck"
+
+
+def test_nothing_runs():
+    def broken(*, n):
+        raise ValueError(f"never {n}")
+
+    with pytest.raises(TuningFailedError) as caught:
+        tune(broken, space={"n": [1, 2, 3]}, device="cpu")
+    error = caught.value
+    assert error.configs_tried == 3
+    assert sorted(error.failures, key=str) == [({"n": n}, f"runtime: ValueError: never {n}") for n in (1, 2, 3)]
+    assert "none of 3 configs" in str(error)
+    with pytest.raises(TuningFailedError):  # and it is tried again, not remembered
+        tune(broken, space={"n": [1, 2, 3]}, device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("limits", "stopped"), [({"trials": 2}, "trials"), ({"budget_s": 0.02}, "seconds"), ({}, "complete")]
+)
+def test_budgets(limits, stopped):
+    result = tune(work, space={"delay_ms": [float(n) for n in range(3, 9)]}, device="cpu", **limits)
+    assert result.stopped == stopped
+    assert len(result.trials) == {"trials": 2, "complete": 6}.get(stopped, len(result.trials))
+    if stopped == "seconds":
+        assert 1 <= len(result.trials) < 6
+
+
+def test_ctrl_c_keeps_everything_and_the_next_tune_goes_on():
+    counter = itertools.count()
+
+    def interrupted(*, n):
+        time.sleep(1e-4)
+        if n not in seen:
+            seen.append(n)
+            if next(counter) == 3:
+                raise KeyboardInterrupt
+
+    seen: list[int] = []
+    space = {"n": list(range(8))}
+    result = tune(interrupted, space=space, device="cpu")
+    assert result.stopped == "interrupted"
+    assert len(result.trials) == 3
+    assert result.best_config in [dict(trial.config) for trial in result.trials]
+    recorder = Recorder()
+    recorder.started = lambda plan: setattr(recorder, "plan", plan)
+    result = tune(interrupted, space=space, device="cpu", listener=recorder)
+    assert recorder.plan.resumed == 3
+    assert result.stopped == "complete"
+    assert len(result.trials) == 8
+    assert len(seen) == 8, "only the config in flight was started again"
+    assert tune(interrupted, space=space, device="cpu").from_cache
+
+
+def test_ctrl_c_before_anything_ran_propagates():
+    def at_once(*, n):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tune(at_once, space={"n": [1]}, device="cpu")
+
+
+def test_the_callers_tensors_stay_as_they_were():
+    x = torch.arange(8.0)
+    view = x[2:6]
+    before = x.clone()
+
+    def in_place(a, b, *, n):
+        assert bool((a == torch.arange(8.0)).all()), "every sample starts from the same inputs"
+        a.mul_(2)
+        b[:] = n
+
+    result = tune(in_place, (x, view), space={"n": [1, 2]})
+    assert torch.equal(x, before)
+    assert len(result.all_results) == 2, result.failures
+
+
+def test_the_argument_types_are_part_of_the_key():
+    def double(x, *, n):
+        return x * 2
+
+    first = tune(double, (torch.ones(4),), space={"n": [1, 2]})
+    assert not first.from_cache
+    assert tune(double, (torch.zeros(4),), space={"n": [1, 2]}).from_cache
+    for other in (torch.ones(5), torch.ones(4, dtype=torch.float64), torch.ones(8)[::2], torch.ones(5)[1:]):
+        assert not tune(double, (other,), space={"n": [1, 2]}).from_cache
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda: tune(3, space=SPACE), KernelTypeError, "not callable"),
+        (lambda: tune(work), SpaceError, "no config space"),
+        (lambda: tune(work, space={}), EmptySpaceError, "no tunables"),
+        (lambda: tune(work, space={"delay_ms": []}), EmptySpaceError, "no values"),
+        (lambda: tune(work, space=[]), EmptySpaceError, "empty"),
+        (lambda: tune(work, space={"speed": [1]}), UnknownTunableError, "speed"),
+        (lambda: tune(work, kwargs={"delay_ms": 1.0}, space=SPACE), ConfigCollisionError, "delay_ms"),
+        (lambda: tune(work, space={"delay_ms": [[1.0]]}), SpaceError, "use a tuple"),
+        (lambda: tune(work, space=SPACE, effort="fast"), SettingsError, "quick, full, exhaustive"),
+        (lambda: tune(work, space=SPACE, search="magic"), SettingsError, "exhaustive, random"),
+        (lambda: tune(work, space=SPACE, trials=0), SettingsError, "positive"),
+        (lambda: tune(work, space=SPACE, budget_s=float("nan")), SettingsError, "positive"),
+        (lambda: tune(work, space=SPACE, shape=(3,)), ShapeMismatchError, "shape"),
+        (lambda: tune(work, space=SPACE, device="cuda"), DeviceError, "cuda"),
+    ],
+)
+def test_bad_input_is_refused_before_any_work(call, error, text):
+    with pytest.raises(error, match=text):
+        call()
+    assert CALLS == []
+
+
+def test_a_space_that_constraints_empty_is_refused():
+    space = ConfigSpace(SPACE, [Constraint("never", lambda delay_ms: delay_ms < 0, "it is never fast enough")])
+    with pytest.raises(EmptySpaceError, match="never"):
+        tune(work, space=space, device="cpu")
+    assert CALLS == []
+
+
+def test_an_operation_makes_its_inputs_and_checks_its_shape():
+    seen = []
+
+    @operation(
+        space={"n": [1, 2]},
+        arguments=lambda rows, cols=8, dtype="float32": {"x": TensorSpec((rows, cols), dtype), "k": 3},
+        dtypes=("float32", "float64"),
+        reference=lambda x, k: x * k,
+        work=lambda problem: Work(bytes=2.0 * problem["x"].nbytes),
+        device="cpu",
+    )
+    def scaled(x, k, *, n):
+        seen.append(x)
+        return x * k
+
+    assert isinstance(scaled, Operation)
+    result = tune(scaled, shape=(4,), dtype="fp64")
+    assert result.problem_size == "4x8 float64"
+    assert result.metrics.bandwidth_gbps > 0
+    assert seen[0].dtype is torch.float64
+    assert bool((seen[0] != 0).any())
+    assert float(seen[0].abs().max()) <= 1
+    with pytest.raises(ShapeMismatchError, match="rowsxcols"):
+        tune(scaled, shape=(1, 2, 3))
+    with pytest.raises(ShapeMismatchError, match="needs a shape"):
+        tune(scaled)
+    with pytest.raises(triton_ops.UnsupportedDtypeError, match="float32, float64"):
+        tune(scaled, shape=(4,), dtype="bf16")
+
+
+def test_a_record_tells_what_was_measured_where(tmp_path):
+    tune(work, space=SPACE, device="cpu", cache_dir=tmp_path)
+    (path,) = tmp_path.glob("*.record.json")
+    record = json.loads(path.read_text())
+    assert record["winner"] == {"delay_ms": 1.0}
+    assert record["key"]["mode"] == "host"
+    assert record["key"]["identity"]["source"]
+    assert record["totals"] == {"ok": 4}
+    assert record["timing"]["samples"] >= 2
+    assert record["default_timing"]["median_ms"] > 0
+    assert set(record["versions"]) >= {"python", "torch"}
+
+
+def test_a_damaged_record_is_a_miss_and_a_warning(tmp_path, caplog):
+    tune(work, space=SPACE, device="cpu", cache_dir=tmp_path)
+    (path,) = tmp_path.glob("*.record.json")
+    path.write_text(path.read_text()[:100])
+    with caplog.at_level(logging.WARNING, "triton_ops"):
+        assert not tune(work, space=SPACE, device="cpu", cache_dir=tmp_path).from_cache
+    assert "left aside" in caplog.text
+    assert tune(work, space=SPACE, device="cpu", cache_dir=tmp_path).from_cache
+
+
+def test_a_noisy_clock_does_not_unseat_the_default():
+    """Two configs that do the same: whichever the noise prefers, the default stays."""
+
+    def same(*, n):
+        time.sleep(1e-3)
+
+    space = ConfigSpace({"n": [1, 2, 3]}, default={"n": 2})
+    result = tune(same, space=space, device="cpu")
+    assert result.best_config == {"n": 2} or result.gain > 1.005
