@@ -89,31 +89,19 @@ class Record:
         return self.default_timing.median_ms / self.timing.median_ms
 
 
-def to_json(record: Record) -> dict[str, Any]:
-    """The record as plain JSON values, kind and schema version first."""
+def encode(record: Record) -> dict[str, Any]:
+    """The record as plain JSON values."""
     content: dict[str, Any] = msgspec.to_builtins(record)
-    return {"kind": KIND, "schema_version": SCHEMA_VERSION, "id": record.id, **content}
+    return content
 
 
-def from_json(content: Mapping[str, Any]) -> Record:
+def decode(content: Mapping[str, Any]) -> Record:
     """The record in decoded JSON.
 
     Raises:
-        CacheError: Another kind of file, a newer schema, a missing or ill-typed field, or an id that does not name
-            the key beside it, as after an edit by hand.
+        CacheError: A field is missing or has another type.
     """
-    if content.get("kind") != KIND:
-        raise CacheError(f"not a record: kind is {content.get('kind')!r}, not {KIND!r}")
-    version = content.get("schema_version")
-    if version != SCHEMA_VERSION:
-        raise CacheError(
-            f"record has schema version {version!r}; this version reads {SCHEMA_VERSION}",
-            hint="upgrade triton-ops, or tune again",
-        )
     try:
-        record = msgspec.convert(dict(content), Record, strict=False)
+        return msgspec.convert(dict(content), Record)
     except msgspec.ValidationError as error:
-        raise CacheError(f"record is not well formed: {error}") from error
-    if record.id != content.get("id"):
-        raise CacheError("record's id does not name its key: the file was edited or damaged", hint="tune again")
-    return record
+        raise CacheError(f"it is not well formed: {error}", hint="tune again") from error

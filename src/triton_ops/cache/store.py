@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
-from triton_ops.cache import record as _record
-from triton_ops.cache.record import Record
+from triton_ops.cache.record import KIND, SCHEMA_VERSION, Record, decode, encode
 from triton_ops.exceptions import CacheError
 
 T = TypeVar("T")
@@ -132,11 +131,11 @@ class Codec(Generic[T]):
 
 
 RECORDS: Codec[Record] = Codec(
-    kind=_record.KIND,
-    schema_version=_record.SCHEMA_VERSION,
+    kind=KIND,
+    schema_version=SCHEMA_VERSION,
     suffix="record",
-    encode=_record.to_json,
-    decode=_record.from_json,
+    encode=encode,
+    decode=decode,
     id_of=attrgetter("id"),
 )
 

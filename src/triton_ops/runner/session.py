@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -115,13 +116,19 @@ def tune(
         Key.of(task.problem, task.kernel.identity, task.device, timer.mode),
         seed,
     )
-    store = open_store(folder)
+    store = _store(folder)
     if not force and (known := _known(run, store)) is not None:
         return result_from(known, task, time.monotonic() - start)
     with _only_one(folder, run.key):
         if not force and (known := _known(run, store)) is not None:
             return result_from(known, task, time.monotonic() - start)
         return _search(run, store, folder, listener or ProgressBar(), start)
+
+
+@lru_cache(maxsize=32)
+def _store(folder: Path) -> Store[Record]:
+    """One store per folder and process: what a read-only folder does not take is remembered in memory."""
+    return open_store(folder)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,165 @@
+"""The three documented config spaces, and helpers that turn a space into a list of configs.
+
+The spaces are plain dicts from parameter name to candidate values. Nothing here knows a device:
+which configs fit one is found out by trying them.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from triton_ops.exceptions import ConfigValueError, EmptySpaceError, SettingsError
+
+__all__ = [
+    "FP8_GEMM_CONFIGS",
+    "GATED_MLP_CONFIGS",
+    "RMSNORM_ROPE_CONFIGS",
+    "filter_valid_configs",
+    "generate_configs",
+    "get_default_config",
+]
+
+RMSNORM_ROPE_CONFIGS: dict[str, list[Any]] = {  # 45 configs
+    "BLOCK_SIZE": [64, 128, 256, 512, 1024],
+    "num_warps": [2, 4, 8],
+    "num_stages": [1, 2, 3],
+}
+
+GATED_MLP_CONFIGS: dict[str, list[Any]] = {  # 108 configs
+    "BLOCK_M": [32, 64, 128],
+    "BLOCK_N": [32, 64, 128],
+    "BLOCK_K": [32, 64],
+    "num_warps": [4, 8],
+    "num_stages": [2, 3, 4],
+}
+
+FP8_GEMM_CONFIGS: dict[str, list[Any]] = {  # 216 configs
+    "BLOCK_M": [64, 128, 256],
+    "BLOCK_N": [64, 128, 256],
+    "BLOCK_K": [32, 64],
+    "GROUP_SIZE_M": [4, 8],
+    "num_warps": [4, 8],
+    "num_stages": [3, 4, 5],
+}
+
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "rmsnorm_rope": {"BLOCK_SIZE": 128, "num_warps": 4, "num_stages": 2},
+    "gated_mlp": {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32, "num_warps": 4, "num_stages": 3},
+    "fp8_gemm": {
+        "BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 32, "GROUP_SIZE_M": 8,
+        "num_warps": 4, "num_stages": 4,
+    },
+}  # fmt: skip
+
+
+def generate_configs(config_space: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:
+    """Every combination of the values, as dicts of their own.
+
+    Names keep their order; the last name's value changes fastest. An empty space has one
+    combination: `[{}]`.
+
+    Args:
+        config_space: Parameter name to its candidate values, in the order in which they should be
+            tried.
+
+    Raises:
+        EmptySpaceError: A parameter has no values.
+        ConfigValueError: The space is no mapping from strings, or a parameter's values are not in a
+            list.
+    """
+    if not isinstance(config_space, Mapping):
+        raise ConfigValueError(
+            f"a config space is a mapping from names to lists of values, not {config_space!r}",
+            hint='write {"BLOCK_SIZE": [64, 128]}',
+        )
+    names = list(config_space)
+    values = [_values_of(name, config_space[name]) for name in names]
+    return [dict(zip(names, copy.deepcopy(chosen), strict=True)) for chosen in itertools.product(*values)]
+
+
+def filter_valid_configs(
+    configs: Iterable[Mapping[str, Any]],
+    hidden_dim: int | None = None,
+    intermediate_dim: int | None = None,
+    M: int | None = None,
+    N: int | None = None,
+    K: int | None = None,
+) -> list[dict[str, Any]]:
+    """The configs whose blocks are not wastefully larger than the problem, in their order.
+
+    May be empty. A bound of None tests nothing, and neither does a config without the name that is
+    tested.
+
+    Args:
+        configs: As from `generate_configs`; they are not changed, and the result holds copies.
+        hidden_dim: Drops `BLOCK_SIZE` > hidden_dim.
+        intermediate_dim: Columns of a gated MLP's output, so it acts as N does: drops `BLOCK_N` >
+            2 · intermediate_dim.
+        M: Drops `BLOCK_M` > 2 · M; up to half of a block may be masked.
+        N: Drops `BLOCK_N` > 2 · N.
+        K: Drops `BLOCK_K` > K.
+
+    Raises:
+        SettingsError: A bound is not a positive integer; it is a ValueError as well.
+        ConfigValueError: A config is no mapping, or its block is not a number.
+    """
+    limits = [
+        ("BLOCK_SIZE", _limit("hidden_dim", hidden_dim, 1)),
+        ("BLOCK_N", _limit("intermediate_dim", intermediate_dim, 2)),
+        ("BLOCK_M", _limit("M", M, 2)),
+        ("BLOCK_N", _limit("N", N, 2)),
+        ("BLOCK_K", _limit("K", K, 1)),
+    ]
+    active = [(name, limit) for name, limit in limits if limit is not None]
+    return [copy.deepcopy(dict(config)) for config in configs if _fits(config, active)]
+
+
+def get_default_config(kernel_type: str) -> dict[str, Any]:
+    """The config that a kernel family runs with untuned; `{}` for a family that is not known.
+
+    Known are `rmsnorm_rope`, `gated_mlp` and `fp8_gemm`. The dict is the caller's own.
+    """
+    return dict(_DEFAULTS.get(kernel_type, {}))
+
+
+def _values_of(name: Any, given: Any) -> list[Any]:
+    if not isinstance(name, str):
+        raise ConfigValueError(f"a parameter's name must be a string, not {name!r}", hint="use the keyword's name")
+    # Sets have no order of their own that is the same in every process.
+    if isinstance(given, (str, bytes, Mapping, set, frozenset)) or not isinstance(given, Iterable):
+        raise ConfigValueError(
+            f"parameter {name!r} has {given!r} instead of a list of values",
+            hint=f"write [{given!r}] for a single value",
+        )
+    values = list(given)
+    if not values:
+        raise EmptySpaceError(f"parameter {name!r} has no values", hint="give it at least one value, or leave it out")
+    return values
+
+
+def _limit(name: str, bound: Any, factor: int) -> int | None:
+    if bound is None:
+        return None
+    if isinstance(bound, bool) or not isinstance(bound, int) or bound < 1:
+        raise SettingsError(
+            f"{name} is {bound!r}; it must be a positive integer",
+            hint="leave it out to test nothing",
+        )
+    return bound * factor
+
+
+def _fits(config: Any, limits: list[tuple[str, int]]) -> bool:
+    if not isinstance(config, Mapping):
+        raise ConfigValueError(f"{config!r} is not a config", hint="give a list of dicts, as from generate_configs")
+    for name, limit in limits:
+        block = config.get(name)
+        if block is None:
+            continue
+        if isinstance(block, bool) or not isinstance(block, (int, float)):
+            raise ConfigValueError(f"{name} is {block!r}; it must be a number to be compared with {limit}")
+        if block > limit:
+            return False
+    return True

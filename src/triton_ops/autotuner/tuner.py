@@ -1,0 +1,259 @@
+"""`TritonAutoTuner`: the documented tuner for any callable, with an exact number of calls per configuration.
+
+Every config is warmed up, then all are timed side by side in rounds of random order, so that a clock that drifts
+favours none of them. For search, verification, journals and records beyond a plain config cache, use `triton_ops.tune`.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from triton_ops.autotuner.cache import ConfigCache
+from triton_ops.autotuner.metrics import PerformanceProfile as PerformanceProfile
+from triton_ops.autotuner.metrics import compute_elementwise_metrics as compute_elementwise_metrics
+from triton_ops.autotuner.metrics import compute_gemm_metrics as compute_gemm_metrics
+from triton_ops.backend import Arguments, FunctionKernel, Protection, candidate_error, without_ptxas_dumps
+from triton_ops.exceptions import ConfigValueError, KernelTypeError, SettingsError, TuningFailedError
+from triton_ops.hardware import gpu_missing
+from triton_ops.measure import Arm, EventTimer, HostTimer, Launch, Timer, interleave
+from triton_ops.space import Config, ConfigSpace
+from triton_ops.trial import KernelMetrics as KernelMetrics
+from triton_ops.trial import Measurement, Status, Trial
+from triton_ops.trial import TuningResult as TuningResult
+
+_log = logging.getLogger("triton_ops")
+
+_ROUNDS = 10  # the timed calls of a config are spread over this many rounds where there are enough of them
+
+
+class TritonAutoTuner:
+    """Measures every configuration of a callable and keeps the fastest.
+
+    Not safe to use from several threads at once; its cache is.
+
+    Args:
+        kernel_fn: Called as `kernel_fn(*args, **kwargs, **config)`.
+        config_space: Name to candidate values.
+        warmup_runs: Untimed calls per config, 0 or more.
+        benchmark_runs: Timed calls per config, 1 or more.
+        cache_dir: Folder of the config cache; None keeps it in memory only.
+
+    Attributes:
+        cache: The config cache.
+        all_configs: Every config, in product order, the last name fastest.
+        timer: The clock; None takes device events for CUDA tensors and the host's clock otherwise.
+
+    Raises:
+        KernelTypeError: `kernel_fn` is not callable.
+        SpaceError: The space is empty, or holds values that cannot be stored.
+        SettingsError: A number of runs is out of range.
+        CacheError: `cache_dir` cannot be a folder.
+    """
+
+    def __init__(
+        self,
+        kernel_fn: Callable[..., Any],
+        config_space: Mapping[str, Sequence[Any]],
+        warmup_runs: int = 10,
+        benchmark_runs: int = 100,
+        cache_dir: str | None = None,
+    ) -> None:
+        if hasattr(kernel_fn, "arg_names") and hasattr(kernel_fn, "run"):
+            raise KernelTypeError(
+                f"{kernel_fn!r} is a Triton kernel, which is launched with a grid and not called",
+                hint="give a function that launches it: def run(x, BLOCK): kernel[grid](x, BLOCK=BLOCK)",
+            )
+        self._kernel = FunctionKernel(kernel_fn)
+        self._space = ConfigSpace(config_space)  # type: ignore[arg-type]  # it makes tunables of plain lists
+        self.kernel_fn = kernel_fn
+        self.config_space = config_space
+        self.warmup_runs = _runs("warmup_runs", warmup_runs, 0)
+        self.benchmark_runs = _runs("benchmark_runs", benchmark_runs, 1)
+        self.cache = ConfigCache(cache_dir)
+        self.all_configs: list[dict[str, Any]] = [dict(config) for config in self._space]
+        self.timer: Timer | None = None
+
+    def tune(
+        self,
+        *args: Any,
+        problem_size: Any = None,
+        device: str | None = None,
+        kernel_type: str = "unknown",
+        performance: PerformanceProfile | None = None,
+        **kwargs: Any,
+    ) -> TuningResult:
+        """Measure every config on these arguments, or the cached winner only.
+
+        Tensors among the arguments are put back as they were, also those that a config writes.
+
+        Args:
+            *args: Passed on as they are.
+            problem_size: With `device`, names the cache entry; nothing is cached without both.
+            device: A label that separates cache entries: `cuda:0`, `cuda:1` and a device's name are three.
+            kernel_type: Third part of the cache entry's name.
+            performance: The work of one call, to fill in throughput and bandwidth.
+            **kwargs: Passed on as they are.
+
+        Returns:
+            The winner with its median latency and spread. On a hit `from_cache` is true, the config was measured
+            again, and `all_results` is empty.
+
+        Raises:
+            ConfigCollisionError: A tunable has the name of an argument passed here.
+            UnknownTunableError: `kernel_fn` takes no such keyword.
+            ConfigValueError: The cache cannot hold `problem_size`; see `ConfigCache.set`.
+            TuningFailedError: Every config failed; carries every config's reason.
+
+        Cost: exactly `warmup_runs + benchmark_runs` calls per config; one copy of the arguments' tensors.
+        """
+        start = time.monotonic()
+        given = Arguments(args, kwargs)
+        self._kernel.check(self._space.tunables, given)
+        label = (kernel_type, problem_size, device) if problem_size and device else None
+        timer = self.timer or _timer(given, device)
+        protection = Protection(given.tensors())
+        try:
+            if label is not None and (hit := self._cached(label)) is not None:
+                trial = self._measure([hit], given, timer, protection)[0]
+                if trial.ok:
+                    return _result([trial], trial, performance, problem_size, device, start, from_cache=True)
+                _log.warning("cached config (%s) failed, searching again: %s", hit, trial.error)
+            trials = self._measure([Config(c) for c in self.all_configs], given, timer, protection)
+        finally:
+            protection.restore()
+        winner = _fastest(trials, problem_size)
+        if label is not None:
+            self.cache.set(*label, dict(winner.config))
+        return _result(trials, winner, performance, problem_size, device, start)
+
+    def get_cached_config(self, problem_size: Any, device: str, kernel_type: str = "unknown") -> dict[str, Any] | None:
+        """The cached winner; None if there is none. Measures nothing."""
+        return self.cache.get(kernel_type, problem_size, device)
+
+    def clear_cache(self) -> None:
+        """Forget every winner, in memory and in the cache folder."""
+        self.cache.clear()
+
+    def _cached(self, label: tuple[str, Any, str]) -> Config | None:
+        found = self.cache.get(*label)
+        if not found:
+            return None
+        try:
+            config = Config.from_json(found)
+            reason = self._space.why_not(config)
+        except ConfigValueError as error:  # set by somebody else, with a value that no space can hold
+            reason = error.message
+        if reason is not None:
+            _log.warning("cached config %s is not in this space (%s), searching again", found, reason)
+            return None
+        return config
+
+    def _measure(
+        self, configs: Sequence[Config], given: Arguments, timer: Timer, protection: Protection
+    ) -> list[Trial]:
+        """One trial per config, in the order given; calls each exactly as often as was asked for."""
+        arms = [Arm(Launch(self._kernel.bind(self._kernel.compile(c, given), given))) for c in configs]
+        with without_ptxas_dumps():
+            self._run(arms, timer, protection)
+        return [_trial(config, arm, timer) for config, arm in zip(configs, arms, strict=True)]
+
+    def _run(self, arms: Sequence[Arm], timer: Timer, protection: Protection) -> None:
+        """Warm up one after the other, then time side by side; every timed call finds the arguments as given."""
+        written = self.warmup_runs == 0  # then nobody has seen whether a config writes them
+        for arm in arms:
+            self._warm_up(arm)
+            if protection.changed():
+                protection.restore()
+                written = True
+        if written:
+            for arm in arms:
+                arm.launch = Launch(arm.launch.call, protection.restore)
+        block = max(1, self.benchmark_runs // _ROUNDS)
+        rng = random.Random(0)
+        interleave(arms, timer, rounds=self.benchmark_runs // block, block=block, rng=rng)
+        if rest := self.benchmark_runs % block:
+            interleave(arms, timer, rounds=1, block=rest, rng=rng)
+
+    def _warm_up(self, arm: Arm) -> None:
+        try:
+            for _ in range(self.warmup_runs):
+                arm.launch.call()
+        except Exception as error:  # noqa: BLE001 - user code may raise anything; it ends this config only
+            arm.error = candidate_error(error, Status.RUNTIME)  # its text only: its frames hold what the call allocated
+
+
+def _runs(name: str, value: int, least: int) -> int:
+    if type(value) is not int or value < least:
+        raise SettingsError(f"{name} is {value!r}; it must be a whole number, {least} or more")
+    return value
+
+
+def _timer(given: Arguments, device: str | None) -> Timer:
+    """Device events where the tensors are; by the label only if there are no tensors to ask."""
+    places = [str(tensor.device) for tensor in given.tensors()]
+    on_gpu = next((place for place in places if place != "cpu"), None)
+    if on_gpu is not None:
+        return EventTimer(on_gpu)
+    if not places and str(device).startswith("cuda") and gpu_missing() is None:
+        return EventTimer("cuda")
+    return HostTimer()
+
+
+def _trial(config: Config, arm: Arm, timer: Timer) -> Trial:
+    if arm.error is None:
+        return Trial(config, Status.OK, Measurement(tuple(arm.samples_ms), timer.mode))
+    error = candidate_error(arm.error, Status.RUNTIME)
+    _log.warning("config (%s) failed: %s", config, error)
+    return Trial(config, error.status, error=str(error))
+
+
+def _fastest(trials: Sequence[Trial], problem_size: Any) -> Trial:
+    ok = [trial for trial in trials if trial.ok]
+    if ok:
+        return min(ok, key=lambda trial: trial.median_ms)  # the first of equals
+    failures = [(dict(trial.config), f"{trial.status}: {trial.error}") for trial in trials]
+    last = failures[-1][1] if failures else None
+    raise TuningFailedError(
+        f"none of {len(trials)} configs ran; the last one failed with {last}",
+        problem_size,
+        len(trials),
+        last,
+        failures,
+        hint="every config's reason is in the error's `failures`",
+    )
+
+
+def _result(
+    trials: Sequence[Trial],
+    winner: Trial,
+    performance: PerformanceProfile | None,
+    problem_size: Any,
+    device: str | None,
+    start: float,
+    *,
+    from_cache: bool = False,
+) -> TuningResult:
+    shown = [] if from_cache else [(dict(t.config), _metrics(t, performance)) for t in trials if t.ok]
+    return TuningResult(
+        dict(winner.config),
+        _metrics(winner, performance),
+        shown,
+        problem_size,
+        device,
+        from_cache,
+        () if from_cache else tuple(trials),
+        stopped="cached" if from_cache else "complete",
+        elapsed_s=time.monotonic() - start,
+    )
+
+
+def _metrics(trial: Trial, performance: PerformanceProfile | None) -> KernelMetrics:
+    found = trial.best_measurement
+    if performance is None:
+        return KernelMetrics(found.median_ms, p20_ms=found.p20_ms, p80_ms=found.p80_ms)
+    return replace(performance.metrics(found.median_ms), p20_ms=found.p20_ms, p80_ms=found.p80_ms)

@@ -1,0 +1,193 @@
+"""What every store promises, asked of each kind of store."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from triton_ops.cache import (
+    RECORDS,
+    DirectoryStore,
+    Key,
+    LayeredStore,
+    MemoryStore,
+    Record,
+    Store,
+    Timing,
+    open_store,
+)
+from triton_ops.exceptions import CacheError
+from triton_ops.trial import Resources
+
+
+def memory(folder: Path) -> Store[Record]:
+    return MemoryStore(RECORDS)
+
+
+def directory(folder: Path) -> Store[Record]:
+    return DirectoryStore(folder, RECORDS)
+
+
+def layered(folder: Path) -> Store[Record]:
+    return open_store(folder)
+
+
+def layered_over_shared(folder: Path) -> Store[Record]:
+    return open_store(folder / "own", folder / "shared", folder / "not there")
+
+
+def layered_that_cannot_write(folder: Path) -> Store[Record]:
+    return LayeredStore(DirectoryStore(folder, RECORDS, read_only=True))
+
+
+STORES = [memory, directory, layered, layered_over_shared, layered_that_cannot_write]
+
+
+@pytest.fixture(params=STORES, ids=lambda make: make.__name__)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store[Record]:
+    return request.param(tmp_path)
+
+
+def record(kernel: str = "matmul", **changes: Any) -> Record:
+    key = Key(kernel, {"M": 4096, "a": {"shape": [4096, 64]}}, {"source": "ab"}, {"name": "H"}, "m")
+    return replace(Record(key, {"BLOCK": 64}, Timing(1.0, 0.9, 1.1, 50)), **changes)
+
+
+def test_what_was_not_put_is_a_miss(store: Store[Record]) -> None:
+    assert store.get(record().id) is None
+    assert store.get("no id at all") is None
+    assert list(store) == []
+
+
+def test_what_was_put_comes_back(store: Store[Record]) -> None:
+    store.put(record())
+    store.put(record("softmax"))
+    assert store.get(record().id) == record()
+    assert store.get(record("softmax").id) == record("softmax")
+
+
+def test_the_last_put_of_an_id_holds(store: Store[Record]) -> None:
+    for block in (64, 128, 256):
+        store.put(record(winner={"BLOCK": block}))
+    found = store.get(record().id)
+    assert found is not None
+    assert found.winner == {"BLOCK": 256}
+    assert len(list(store)) == 1
+
+
+def test_iteration_gives_every_value_once(store: Store[Record]) -> None:
+    kernels = [f"kernel{n}" for n in range(20)]
+    for kernel in kernels:
+        store.put(record(kernel))
+        store.get(record(kernel).id)
+    assert sorted(found.key.kernel for found in store) == sorted(kernels)
+
+
+def test_a_change_after_putting_is_not_stored(store: Store[Record]) -> None:
+    order = [1, 2]
+    store.put(record(winner={"BLOCK": 64, "order": order}))
+    order.append(3)
+    found = store.get(record().id)
+    assert found is not None
+    assert found.winner == {"BLOCK": 64, "order": [1, 2]}
+
+
+def test_a_change_of_what_came_back_is_not_stored(store: Store[Record]) -> None:
+    store.put(record())
+    for found in (store.get(record().id), next(iter(store))):
+        assert found is not None
+        found.winner["BLOCK"] = 1
+    assert store.get(record().id) == record()
+
+
+@pytest.mark.parametrize("value", [float("nan"), object(), "\ud800"], ids=["nan", "object", "surrogate"])
+def test_what_json_cannot_hold_is_refused_and_changes_nothing(store: Store[Record], value: Any) -> None:
+    store.put(record())
+    with pytest.raises(CacheError, match="cannot be stored as JSON") as caught:
+        store.put(record(winner={"BLOCK": value}))
+    assert caught.value.hint
+    assert store.get(record().id) == record()
+
+
+def test_threads_share_a_store(store: Store[Record]) -> None:
+    failures: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            for block in range(20):
+                mine = record(f"kernel{number}", winner={"BLOCK": block})
+                store.put(mine)
+                assert store.get(mine.id) == mine
+                list(store)
+        except BaseException as error:  # noqa: BLE001 - handed to the test's thread
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert len(list(store)) == 6
+
+
+@pytest.mark.parametrize("make", [directory, layered, layered_over_shared])
+def test_a_new_object_on_the_same_folder_finds_it(make: Callable[[Path], Store[Record]], tmp_path: Path) -> None:
+    before, after = make(tmp_path), make(tmp_path)
+    before.put(record())
+    assert after.get(record().id) == record()
+    assert list(make(tmp_path)) == [record()]
+
+
+names = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+values = st.recursive(scalars | names, lambda inner: st.lists(inner, max_size=3), max_leaves=5)
+objects = st.dictionaries(names, values, max_size=4)
+times = st.floats(min_value=1e-9, max_value=1e9)
+timings = st.builds(Timing, times, times, times, st.integers(1, 10**6))
+counts = st.none() | st.integers(0, 2**40)
+keys = st.builds(
+    Key,
+    kernel=names,
+    problem=st.dictionaries(names, values | objects, max_size=4),
+    identity=st.dictionaries(names, names, max_size=3),
+    device=objects,
+    mode=names,
+    label=names,
+)
+records = st.builds(
+    Record,
+    key=keys,
+    winner=objects,
+    timing=timings,
+    default=st.none() | objects,
+    default_timing=st.none() | timings,
+    ties=st.lists(objects, max_size=3).map(tuple),
+    noise=st.floats(0, 1),
+    resources=st.none() | st.builds(Resources, counts, counts, counts, st.none() | names),
+    space=names,
+    totals=st.dictionaries(names, st.integers(0, 10**9), max_size=3),
+    elapsed_s=times,
+    versions=st.dictionaries(names, names, max_size=3),
+)
+
+
+@settings(max_examples=60)
+@given(st.lists(records, max_size=4))
+def test_any_records_come_back_as_they_were_from_every_store(given_records: list[Record]) -> None:
+    last = {found.id: found for found in given_records}
+    with tempfile.TemporaryDirectory() as folder:
+        for make in STORES:
+            store = make(Path(folder, make.__name__))
+            for found in given_records:
+                store.put(found)
+            assert {found.id: found for found in store} == last
+            assert all(store.get(record_id) == found for record_id, found in last.items())

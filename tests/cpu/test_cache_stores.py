@@ -1,0 +1,209 @@
+"""Files of records: what they look like, damaged ones, strangers', and killed writers."""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.records import ENVIRONMENT, record, run_python
+from triton_ops.cache import RECORDS, DirectoryStore, Record
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> DirectoryStore[Record]:
+    return DirectoryStore(tmp_path / "cache", RECORDS)
+
+
+# What a file looks like
+
+
+def test_an_entry_is_one_readable_file_named_by_its_id(store: DirectoryStore[Record]) -> None:
+    store.put(record())
+    path = store.folder / f"{record().id}.record.json"
+    assert store.path_of(record().id) == path
+    text = path.read_text(encoding="utf-8")
+    content = json.loads(text)
+    assert list(content)[:3] == ["kind", "schema_version", "id"]
+    assert content["id"] == record().id
+    assert content["key"]["problem"] == {"M": 4096}
+    assert "4096 × 64" in text
+    assert '\n  "winner": {\n    "BLOCK": 64\n' in text
+
+
+def test_the_cache_imports_no_gpu_stack() -> None:
+    script = "import sys, triton_ops.cache; print([m for m in ('torch', 'triton') if m in sys.modules])"
+    assert run_python("-c", script).stdout.strip() == "[]"
+
+
+# Files that are not entries
+
+
+def content_with(**changes: Any) -> str:
+    return json.dumps({**RECORDS.contents(record()), **changes})
+
+
+BAD = {
+    "empty": "",
+    "torn": RECORDS.dumps(record())[:100],
+    "a list": "[1, 2]",
+    "another kind": content_with(kind="triton-ops config"),
+    "no kind": json.dumps({"BLOCK": 64}),
+    "newer": content_with(schema_version=2),
+    "no version": content_with(schema_version=None),
+    "ill-typed": content_with(timing="fast"),
+    "a field is missing": json.dumps(
+        {name: value for name, value in RECORDS.contents(record()).items() if name != "winner"}
+    ),
+    "edited id": content_with(id="0" * 32),
+    "edited key": content_with(key={**RECORDS.contents(record())["key"], "kernel": "softmax"}),
+    "another entry": RECORDS.dumps(record("softmax")),
+    "NaN": RECORDS.dumps(record()).replace("0.9", "NaN"),
+    "nested without end": "[" * 200_000,
+}
+
+
+@pytest.mark.parametrize("text", BAD.values(), ids=list(BAD))
+def test_a_bad_file_is_a_miss_and_one_warning_and_stays(
+    store: DirectoryStore[Record], text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = store.path_of(record().id)
+    path.write_text(text, encoding="utf-8")
+    for _ in range(3):
+        assert store.get(record().id) is None
+        assert list(store) == []
+    assert store.clear() == 0
+    assert not store.remove(record().id)
+    assert path.read_text(encoding="utf-8") == text
+    [warning] = caplog.records
+    assert warning.name == "triton_ops"
+    assert warning.levelno == logging.WARNING
+    assert str(path) in warning.getMessage()
+
+
+def test_bytes_that_are_no_text_are_a_miss(store: DirectoryStore[Record]) -> None:
+    store.path_of(record().id).write_bytes(b"\xff\xfe\x00{")
+    assert store.get(record().id) is None
+
+
+def test_a_folder_under_an_entrys_name_is_a_miss_and_put_survives_it(
+    store: DirectoryStore[Record], caplog: pytest.LogCaptureFixture
+) -> None:
+    store.path_of(record().id).mkdir()
+    assert store.get(record().id) is None
+    assert not store.try_put(record())
+    assert store.path_of(record().id).is_dir()
+    assert len(caplog.records) == 2
+
+
+@pytest.mark.parametrize("kind", ["another kind", "newer"])
+def test_put_leaves_what_belongs_to_others(
+    store: DirectoryStore[Record], kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = store.path_of(record().id)
+    path.write_text(BAD[kind], encoding="utf-8")
+    for _ in range(3):
+        assert not store.try_put(record())
+    assert path.read_text(encoding="utf-8") == BAD[kind]
+    assert ["is not replaced" in found.getMessage() for found in caplog.records] == [True]
+
+
+@pytest.mark.parametrize("kind", sorted({*BAD} - {"another kind", "newer"}))
+def test_put_replaces_a_damaged_entry(store: DirectoryStore[Record], kind: str) -> None:
+    store.path_of(record().id).write_text(BAD[kind], encoding="utf-8")
+    assert store.try_put(record())
+    assert store.get(record().id) == record()
+
+
+def test_damage_is_reported_again_once_it_was_repaired(
+    store: DirectoryStore[Record], caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(2):
+        store.path_of(record().id).write_text("", encoding="utf-8")
+        store.get(record().id)
+        store.put(record())
+    assert len(caplog.records) == 2
+
+
+@pytest.mark.parametrize("entry_id", ["", "../secret", "x" * 32, "0" * 31, f"{'0' * 32}\n"])
+def test_only_ids_are_looked_for(store: DirectoryStore[Record], entry_id: str) -> None:
+    (store.folder.parent / "secret.record.json").write_text(RECORDS.dumps(record()))
+    assert store.get(entry_id) is None
+    assert not store.remove(entry_id)
+
+
+# Removing
+
+
+def test_clear_and_remove_touch_only_entries(store: DirectoryStore[Record], caplog: pytest.LogCaptureFixture) -> None:
+    strangers = ["foreign.json", "notes.record.json", f"{'a' * 32}.json", f"{'b' * 32}.config.json"]
+    for name in strangers:
+        (store.folder / name).write_text("{}", encoding="utf-8")
+    for name in ("one", "two", "three"):
+        store.put(record(name))
+    assert store.remove(record("one").id)
+    assert not store.remove(record("one").id)
+    assert store.get(record("one").id) is None
+    assert store.clear() == 2
+    assert sorted(path.name for path in store.folder.iterdir() if path.name != ".lock") == sorted(strangers)
+    assert caplog.records == []
+
+
+def test_clear_removes_what_a_killed_writer_left(store: DirectoryStore[Record]) -> None:
+    store.put(record())
+    orphan = store.folder / f".{record().id}.record.json-abc.tmp"
+    other = store.folder / f".{record().id}.config.json-abc.tmp"
+    orphan.write_text("{")
+    other.write_text("{")
+    store.clear()
+    assert not orphan.exists()
+    assert other.exists()
+
+
+# Killed writers
+
+WRITER = """
+import itertools, sys
+from dataclasses import replace
+from triton_ops.cache import RECORDS, DirectoryStore
+store = DirectoryStore(sys.argv[1], RECORDS)
+given = RECORDS.loads(sys.stdin.read())
+print("ready", flush=True)
+for n in itertools.count():
+    store.put(replace(given, winner={"n": n, "copies": [n] * 2000}))
+"""
+
+
+def test_a_killed_writer_leaves_no_torn_entry_and_no_lock(
+    store: DirectoryStore[Record], caplog: pytest.LogCaptureFixture
+) -> None:
+    for round_ in range(5):
+        writer = subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(store.folder)],
+            env=ENVIRONMENT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        with writer:
+            assert writer.stdin is not None
+            assert writer.stdout is not None
+            writer.stdin.write(RECORDS.dumps(record()))
+            writer.stdin.close()
+            assert writer.stdout.readline() == "ready\n"
+            time.sleep(0.05 + 0.017 * round_)
+            writer.send_signal(signal.SIGKILL)
+        found = store.get(record().id)
+        assert found is not None
+        assert found.winner["copies"] == [found.winner["n"]] * 2000
+    assert store.try_put(record())
+    store.clear()
+    assert [path.name for path in store.folder.iterdir()] == [".lock"]
+    assert caplog.records == []

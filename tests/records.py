@@ -1,0 +1,39 @@
+"""Records for tests of stores, and a Python process of its own for what needs one."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import triton_ops
+from triton_ops.cache import Key, Record, Timing
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(triton_ops.__file__).parents[1])}
+
+
+def record(kernel: str = "matmul", **changes: Any) -> Record:
+    key = Key(kernel, {"M": 4096}, {"source": "ab"}, {"name": "H200"}, "event-cold", "4096 × 64")
+    return replace(Record(key, {"BLOCK": 64}, Timing(1.0, 0.9, 1.1, 50)), **changes)
+
+
+def run_python(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run Python with the package on its path; `-c SCRIPT` or a file comes first."""
+    return subprocess.run(
+        [sys.executable, *arguments],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+        **options,
+    )
+
+
+def full_disk(path: Path, text: str) -> None:
+    """Stands in for `_files.atomic_write`."""
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
