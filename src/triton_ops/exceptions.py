@@ -80,8 +80,8 @@ class TritonKernelError(Exception):
         return _rebuild, (type(self), self.message, dict(self.__dict__))
 
 
-class ShapeMismatchError(TritonKernelError):
-    """A shape that does not fit.
+class ShapeMismatchError(TritonKernelError, ValueError):
+    """A shape or layout that does not fit.
 
     Attributes:
         expected: The shape, or its description, that was needed.

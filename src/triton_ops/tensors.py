@@ -7,6 +7,7 @@ makes or checks a real tensor.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -81,14 +82,14 @@ class TensorSpec:
     aligned: bool = True
 
     def __post_init__(self) -> None:
-        shape = tuple(int(extent) for extent in self.shape)
+        shape = tuple(operator.index(extent) for extent in self.shape)
         object.__setattr__(self, "shape", shape)
         object.__setattr__(self, "dtype", dtype_name(self.dtype))
         if any(extent < 0 for extent in shape):
             raise ShapeMismatchError(f"shape {shape} has a negative extent", "0 or more", shape)
         if self.stride is None:
             return
-        stride = tuple(int(step) for step in self.stride)
+        stride = tuple(operator.index(step) for step in self.stride)
         object.__setattr__(self, "stride", None if stride == contiguous_stride(shape) else stride)
         if len(stride) != len(shape) or any(step < 0 for step in stride):
             raise ShapeMismatchError(f"stride {stride} does not fit shape {shape}", shape, stride)

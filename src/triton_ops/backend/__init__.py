@@ -13,3 +13,4 @@ from triton_ops.backend.operation import operation as operation
 from triton_ops.backend.protect import Protection as Protection
 from triton_ops.backend.protect import private_copy as private_copy
 from triton_ops.backend.triton import TritonKernel as TritonKernel
+from triton_ops.backend.triton import without_ptxas_dumps as without_ptxas_dumps

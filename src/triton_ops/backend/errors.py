@@ -26,7 +26,7 @@ class CandidateError(Exception):
         return type(self), (self.status, str(self.args[0]))
 
 
-def candidate_error(error: Exception, phase: Status) -> CandidateError:
+def candidate_error(error: BaseException, phase: Status) -> CandidateError:
     """`error` as a candidate's failure.
 
     Told by the exception's class names, so that nothing of Triton or torch need be imported to sort it; an error

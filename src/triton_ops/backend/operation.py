@@ -18,6 +18,7 @@ from triton_ops.space import ConfigSpace, as_space
 from triton_ops.tensors import TensorSpec, dtype_name
 from triton_ops.trial import Problem, Work
 
+_TENSORS_SHOWN = 4
 ArgumentSpecs = Mapping[str, "TensorSpec | bool | int | float | str | None"]
 
 
@@ -67,8 +68,8 @@ class Operation:
         extents = self._checked_shape(shape)
         keywords = self._checked_dtype(dtype)
         specs = self.arguments(*extents, **keywords)
-        said = "x".join(map(str, extents)) or "default shape"
-        return Problem(self.name, tuple(specs.items()), " ".join([said, *keywords.values()]))
+        said = "x".join(map(str, extents)) or _described(specs)
+        return Problem(self.name, tuple(specs.items()), " ".join([said, *keywords.values()]).strip())
 
     def space_for(self, problem: Problem) -> ConfigSpace:
         """What may be tried on this problem."""
@@ -124,6 +125,13 @@ class Operation:
                 list(self.dtypes),
             )
         return {"dtype": name}
+
+
+def _described(specs: ArgumentSpecs) -> str:
+    """The tensors of a problem without extents, in short; nothing for no arguments at all."""
+    tensors = [str(spec) for spec in specs.values() if isinstance(spec, TensorSpec)]
+    more = ", …" if len(tensors) > _TENSORS_SHOWN else ""
+    return ", ".join(tensors[:_TENSORS_SHOWN]) + more or ("default shape" if specs else "")
 
 
 def operation(

@@ -19,8 +19,7 @@ class Protection:
     """
 
     def __init__(self, tensors: Iterable[Any]) -> None:
-        storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage() for tensor in tensors}
-        self._saved = [(storage, storage.clone()) for storage in storages.values()]
+        self._saved = [(storage, storage.clone()) for storage in _storages(tensors).values()]
 
     def changed(self) -> bool:
         """Whether any byte differs from when this was made; waits for the device."""
@@ -30,6 +29,21 @@ class Protection:
         """Put every byte back."""
         for now, before in self._saved:
             now.copy_(before)
+
+
+def _place(storage: Any) -> tuple[str, int]:
+    return str(storage.device), storage.data_ptr()
+
+
+def _storages(tensors: Iterable[Any]) -> dict[tuple[str, int], Any]:
+    """The storage at each place: the longest one, since over memory from NumPy several may begin at one address."""
+    found: dict[tuple[str, int], Any] = {}
+    for tensor in tensors:
+        storage = tensor.untyped_storage()
+        held = found.setdefault(_place(storage), storage)
+        if storage.nbytes() > held.nbytes():
+            found[_place(storage)] = storage
+    return found
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -44,15 +58,13 @@ def _bytes(torch: Any, storage: Any) -> Any:
 
 def private_copy(arguments: Arguments) -> Arguments:
     """The same arguments over new storages: same strides, offsets and sharing, none of the caller's memory."""
-    copies: dict[int, Any] = {}
+    copies = {place: storage.clone() for place, storage in _storages(arguments.tensors()).items()}
 
     def copy(tensor: Any) -> Any:
         torch = require("torch", "copying tensors")
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in copies:
-            copies[storage.data_ptr()] = storage.clone()
+        storage = copies[_place(tensor.untyped_storage())]
         fresh = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
-        fresh.set_(copies[storage.data_ptr()], tensor.storage_offset(), tensor.shape, tensor.stride())
+        fresh.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())
         return fresh.requires_grad_(tensor.requires_grad)
 
     return arguments.map(copy)

@@ -30,6 +30,7 @@ _VERSIONED = {
     "triton",
 }  # part of a kernel's identity by version, so their code need not be read
 _TUNING_DECORATORS = {"autotune", "operation"}  # they name what may be tried, not what is computed
+_SILENT_FIELDS = {"ctx", "kind", "type_comment"}
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), Enum)
 
 
@@ -100,6 +101,8 @@ class _Reader:
                 self.add(f"{label}.{used}", found)
 
     def _read_class(self, cls: type) -> None:
+        if issubclass(cls, BaseException):
+            return  # how an error reads does not change what is computed
         methods = {name: found for name, found in _methods(cls) if self._counts(found)}
         if not methods:
             return
@@ -206,7 +209,20 @@ def _normal_source(function: FunctionType) -> str:
             node.decorator_list = [d for d in node.decorator_list if _name_of(d) not in _TUNING_DECORATORS]
             if ast.get_docstring(node) is not None:
                 node.body = node.body[1:] or [ast.Pass()]
-    return ast.unparse(tree)
+    return _tree(tree)
+
+
+def _tree(node: Any) -> str:
+    """A syntax tree as text that is the same in every version of Python, which `ast.dump` and `ast.unparse` are not."""
+    if isinstance(node, list):
+        return f"[{', '.join(map(_tree, node))}]"
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    if isinstance(node, ast.JoinedStr):  # Python 3.12 adds empty pieces to f-strings
+        node.values = [v for v in node.values if not (isinstance(v, ast.Constant) and v.value == "")]
+    fields = [(name, value) for name, value in ast.iter_fields(node) if name not in _SILENT_FIELDS]
+    given = ", ".join(f"{name}={_tree(value)}" for name, value in fields if value is not None and value != [])
+    return f"{type(node).__name__}({given})"
 
 
 def _name_of(decorator: ast.expr) -> str:

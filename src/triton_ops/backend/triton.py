@@ -12,9 +12,11 @@ import contextlib
 import functools
 import hashlib
 import importlib.metadata
+import inspect
 import io
+import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -29,6 +31,7 @@ from triton_ops.trial import Resources, Status
 Grid = Callable[[Mapping[str, Any]], tuple[int, ...]]
 
 _SPILL_UNIT_BYTES = 4
+_PTXAS_DUMP = "please share the reproducer above with Triton project"  # ends what a failing ptxas prints
 # Options of the CUDA and HIP backends of Triton 3.6 to 3.9. Triton itself accepts some misspelled ones in silence.
 LAUNCH_OPTIONS = frozenset({
     "num_warps", "num_stages", "num_ctas", "maxnreg", "enable_fp_fusion", "ptx_options", "launch_cooperative_grid",
@@ -151,8 +154,29 @@ class TritonKernel:
         return self.grid(by_name)
 
 
+@contextlib.contextmanager
+def without_ptxas_dumps() -> Iterator[None]:
+    """Inside, what Triton prints when ptxas fails does not reach stdout; everything else does, at once."""
+    with contextlib.redirect_stdout(_WithoutDumps(sys.stdout)):
+        yield
+
+
+class _WithoutDumps:
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._dropped = False
+
+    def write(self, text: str) -> int:
+        self._dropped = _PTXAS_DUMP in text or (self._dropped and text == "\n")  # print writes its newline apart
+        return len(text) if self._dropped else int(self._stream.write(text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
 def _required(function: Any) -> list[str]:
-    return [parameter.name for parameter in function.params if not parameter.has_default]
+    parameters = inspect.signature(unwrap(function)).parameters.values()
+    return [parameter.name for parameter in parameters if parameter.default is parameter.empty]
 
 
 def _resources(compiled: Any) -> Resources:

@@ -1,0 +1,138 @@
+"""What the public kernels do around a launch: checks with typed errors, one function per rule, and the launch itself.
+
+A kernel checks in the order placement, dtypes, layout, shapes, so that the first error is the one to mend first. The
+checks neither touch a device nor import torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from triton_ops._optional import require
+from triton_ops.backend import Arguments, Artifact, Kernel, is_tensor
+from triton_ops.exceptions import (
+    DeviceError,
+    KernelTypeError,
+    ShapeMismatchError,
+    UnknownTunableError,
+    UnsupportedDtypeError,
+)
+from triton_ops.space import Config
+from triton_ops.tensors import contiguous_stride
+
+
+def check_placement(tensors: Mapping[str, Any]) -> None:
+    """All are tensors, on a GPU, on the same one; checked in this order.
+
+    Raises:
+        KernelTypeError: Something is not a tensor.
+        DeviceError: A tensor is not on a CUDA device, or not on the first one's.
+    """
+    for name, tensor in tensors.items():
+        if not is_tensor(tensor):
+            raise KernelTypeError(f"{name} is a {type(tensor).__name__}, not a torch.Tensor")
+    for name, tensor in tensors.items():
+        if tensor.device.type != "cuda":
+            raise DeviceError(
+                f"{name} is on {tensor.device}; the kernel runs on a CUDA device",
+                "cuda",
+                str(tensor.device),
+                name,
+                hint=f'move it: {name}.to("cuda")',
+            )
+    first_name, first = next(iter(tensors.items()))
+    for name, tensor in tensors.items():
+        if tensor.device != first.device:
+            raise DeviceError(
+                f"{name} is on {tensor.device} and {first_name} on {first.device}",
+                str(first.device),
+                str(tensor.device),
+                name,
+                hint=f"move {name} to {first.device}",
+            )
+
+
+def check_dtypes(tensors: Mapping[str, Any], allowed: Collection[str]) -> None:
+    """Every tensor has one of the `allowed` dtypes, given by long name.
+
+    Raises:
+        UnsupportedDtypeError: A tensor has another.
+    """
+    for name, tensor in tensors.items():
+        if str(tensor.dtype).removeprefix("torch.") not in allowed:
+            raise UnsupportedDtypeError(
+                f"{name} is {tensor.dtype}; it must be {' or '.join(allowed)}",
+                tensor.dtype,
+                list(allowed),
+                name,
+                hint=f"convert it, for example {name}.to(torch.{next(iter(allowed))})",
+            )
+
+
+def check_contiguous(tensors: Mapping[str, Any]) -> None:
+    """Every tensor is stored row-major without gaps.
+
+    Raises:
+        ShapeMismatchError: One is not; `expected` and `actual` are strides.
+    """
+    for name, tensor in tensors.items():
+        if not tensor.is_contiguous():
+            raise ShapeMismatchError(
+                f"{name} is not contiguous: its strides are {tuple(tensor.stride())}",
+                contiguous_stride(tensor.shape),
+                tuple(tensor.stride()),
+                name,
+                hint=f"pass {name}.contiguous()",
+            )
+
+
+def check_shape(name: str, actual: Iterable[int], expected: tuple[int, ...], why: str) -> None:
+    """`actual` is exactly `expected`.
+
+    Raises:
+        ShapeMismatchError: It is not; the message ends with `why`.
+    """
+    if tuple(actual) != expected:
+        raise ShapeMismatchError(
+            f"{name} has shape {tuple(actual)} instead of {expected}: {why}",
+            expected,
+            tuple(actual),
+            name,
+        )
+
+
+def check_rank(name: str, actual: Iterable[int], axes: str) -> None:
+    """`actual` has as many axes as `axes` names, such as `[M, K]`.
+
+    Raises:
+        ShapeMismatchError: It has more or fewer.
+    """
+    shape = tuple(actual)
+    if len(shape) != axes.count(",") + 1:
+        raise ShapeMismatchError(f"{name} has shape {shape}; it must be {axes}", axes, shape, name)
+
+
+def checked_config(given: Mapping[str, Any], tunables: Collection[str], kernel: str) -> Config:
+    """`given` as a config with exactly the names in `tunables`.
+
+    Raises:
+        UnknownTunableError: A name is missing, or is none of the kernel's.
+        ConfigValueError: A value is of a type that no config can hold.
+    """
+    unknown = [name for name in given if name not in tunables]
+    missing = [name for name in tunables if name not in given]
+    if unknown or missing:
+        wrong = [f"has no tunable {name!r}" for name in unknown]
+        wrong += [f"needs a value for {name!r}" for name in missing]
+        raise UnknownTunableError(f"{kernel} {', '.join(wrong)}", hint=f"give exactly {', '.join(tunables)}")
+    return given if isinstance(given, Config) else Config(given)
+
+
+def launch(kernel: Kernel, config: Config, values: Mapping[str, Any], device: Any) -> None:
+    """Run `kernel` once with `values` by name, on the current stream of the torch device `device`.
+
+    Cost: asynchronous; compiles where Triton has not met this config with arguments of these types.
+    """
+    with require("torch", "launching a kernel").cuda.device(device):
+        kernel.bind(Artifact(config), Arguments(keyword=values))()

@@ -1,0 +1,91 @@
+"""C = A @ B for 16-bit and 8-bit floats: the public function, and the operation for tuners."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from triton_ops._optional import require
+from triton_ops.backend import Operation, TritonKernel
+from triton_ops.kernels import call
+from triton_ops.kernels.matmul.kernel import grid, matmul_kernel
+from triton_ops.kernels.matmul.problems import OUTPUT_DTYPES, PROBLEMS, arguments, extents, work
+from triton_ops.kernels.matmul.reference import matmul_reference
+from triton_ops.kernels.matmul.space import TUNABLES, config_space, default_config
+from triton_ops.tensors import dtype_name
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["matmul", "operation"]
+
+operation = Operation(
+    name="matmul",
+    kernel=TritonKernel(matmul_kernel, grid, outputs=("c",)),
+    space=config_space,
+    arguments=arguments,
+    reference=matmul_reference,
+    work=work,
+    dtypes=tuple(OUTPUT_DTYPES),
+    problems=PROBLEMS,
+    device="cuda",
+)
+
+
+def matmul(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    *,
+    out: torch.Tensor | None = None,
+    config: Mapping[str, Any] | None = None,
+) -> torch.Tensor:
+    """Multiply two matrices on a GPU: out = a @ b.
+
+    Accumulates in float32 and rounds once; Hopper's tensor cores keep fewer bits than that while they sum float8
+    products. No gradient flows through it, and it never tunes.
+
+    Args:
+        a: [M, K], bfloat16 | float16 | float8_e4m3fn, any strides, CUDA.
+        b: [K, N], dtype and device of `a`, any strides; float8 is fastest with K as its contiguous axis.
+        out: [M, N], dtype as returned, any strides, sharing no storage with `a` and `b`; None allocates.
+        config: A value for each of BM, BN, BK, GROUP_M, num_warps and num_stages; None takes the default config.
+
+    Returns:
+        `out`, or a new row-major tensor [M, N]: dtype of `a`, bfloat16 for float8 inputs.
+
+    Raises:
+        KernelTypeError: An argument is not a tensor.
+        DeviceError: A tensor is not on a CUDA device, or they are on different ones.
+        UnsupportedDtypeError: `a` has another dtype, or `b` or `out` one that does not go with it.
+        ShapeMismatchError: A rank is not 2, K differs, `out` is not [M, N], or strides reach 2^23 elements.
+        UnknownTunableError: `config` lacks a tunable, or names another.
+
+    Cost: 2MNK operations; reads A and B and writes C once where L2 holds the tiles in flight; no host sync. The first
+    call of a config, dtype and stride class compiles: 0.1 to some seconds.
+    Source: Tillet, Kung, Cox, "Triton", MAPL 2019; grouped program order as in Triton's matmul tutorial.
+    """
+    _check(a, b, out)
+    (M, K), N, dtype = a.shape, b.shape[1], dtype_name(a.dtype)
+    chosen = default_config(M, N, K, dtype)
+    if config is not None:
+        chosen = call.checked_config(config, TUNABLES, "matmul")
+    if out is None:
+        out = a.new_empty((M, N), dtype=getattr(require("torch", "matmul"), OUTPUT_DTYPES[dtype]))
+    values = {"a": a, "b": b, "c": out, **extents((M, N, K), a.stride(), b.stride(), out.stride())}
+    if out.numel() > 0:
+        call.launch(operation.kernel, chosen, values, a.device)
+    return out
+
+
+def _check(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None) -> None:
+    tensors = {"a": a, "b": b} if out is None else {"a": a, "b": b, "out": out}
+    call.check_placement(tensors)
+    call.check_dtypes({"a": a}, tuple(OUTPUT_DTYPES))
+    call.check_dtypes({"b": b}, (dtype_name(a.dtype),))
+    if out is not None:
+        call.check_dtypes({"out": out}, (OUTPUT_DTYPES[dtype_name(a.dtype)],))
+    call.check_rank("a", a.shape, "[M, K]")
+    call.check_rank("b", b.shape, "[K, N]")
+    call.check_shape("b", b.shape, (a.shape[1], b.shape[1]), "its rows must match a's columns")
+    if out is not None:
+        call.check_shape("out", out.shape, (a.shape[0], b.shape[1]), "it must be [M, N]")

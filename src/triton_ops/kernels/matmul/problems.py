@@ -1,0 +1,75 @@
+"""The matmul's problems: its arguments from the three extents, the least work, and named shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from triton_ops.exceptions import ShapeMismatchError
+from triton_ops.tensors import TensorSpec
+from triton_ops.trial import Problem, Work
+
+OUTPUT_DTYPES = {"bfloat16": "bfloat16", "float16": "float16", "float8_e4m3fn": "bfloat16"}
+"""Dtype of the inputs to dtype of the product."""
+
+PROBLEMS: dict[str, tuple[tuple[int, ...], str]] = {
+    "1024": ((1024, 1024, 1024), "bfloat16"),
+    "4096": ((4096, 4096, 4096), "bfloat16"),
+    "8192": ((8192, 8192, 8192), "bfloat16"),
+    "fp8-8192": ((8192, 8192, 8192), "float8_e4m3fn"),
+    "fp8-wide": ((1024, 8192, 8192), "float8_e4m3fn"),
+    "llama-8b-decode": ((16, 14336, 4096), "bfloat16"),  # up projection, 16 sequences of one token
+    "llama-8b-prefill": ((512, 4096, 14336), "bfloat16"),  # down projection, 512 tokens
+    "odd": ((1000, 777, 515), "float16"),  # a multiple of no tile, and rows that no 16-byte load fits
+}
+
+_LARGEST_TILE = 256  # of every axis, in the widest config of the space
+_TILE_REACH = 2**31  # the kernel counts elements inside a tile in 32 bits
+
+
+def arguments(M: int, N: int, K: int, dtype: str = "bfloat16") -> dict[str, TensorSpec | int]:
+    """The kernel's arguments for C[M, N] = A[M, K] @ B[K, N], by name, in its parameter order.
+
+    A and C are row-major. B is row-major for 16-bit floats, and column-major for float8, as a transposed weight is:
+    Hopper's tensor cores read float8 along K only, and another layout costs a transposition in the kernel.
+    """
+    a = TensorSpec((M, K), dtype)
+    b = TensorSpec((K, N), dtype, (1, K) if dtype == "float8_e4m3fn" else None)
+    c = TensorSpec((M, N), OUTPUT_DTYPES[dtype], fill="empty")
+    return {"a": a, "b": b, "c": c, **extents((M, N, K), a.strides, b.strides, c.strides)}
+
+
+def extents(shape: tuple[int, int, int], a: Sequence[int], b: Sequence[int], c: Sequence[int]) -> dict[str, int]:
+    """The kernel's scalar arguments: `shape` as M, N and K, and the three tensors' strides in elements.
+
+    Raises:
+        ShapeMismatchError: Elements of one tile would lie 2^31 or more elements apart.
+    """
+    M, N, K = shape
+    for name, axes, stride in (("a", (M, K), a), ("b", (K, N), b), ("c", (M, N), c)):
+        _check_reach(name, axes, stride)
+    return {
+        "M": M, "N": N, "K": K,
+        "stride_am": a[0], "stride_ak": a[1],
+        "stride_bk": b[0], "stride_bn": b[1],
+        "stride_cm": c[0], "stride_cn": c[1],
+    }  # fmt: skip
+
+
+def work(problem: Problem) -> Work:
+    """2MNK operations; A and B read once, C written once."""
+    return Work(
+        flops=2.0 * problem["M"] * problem["N"] * problem["K"],
+        bytes=float(sum(spec.nbytes for spec in problem.specs.values())),
+    )
+
+
+def _check_reach(name: str, shape: Sequence[int], stride: Sequence[int]) -> None:
+    reach = sum((min(n, _LARGEST_TILE) - 1) * step for n, step in zip(shape, stride, strict=True))
+    if reach >= _TILE_REACH:
+        raise ShapeMismatchError(
+            f"{name} has the strides {tuple(stride)}: a tile would span {reach:,} elements, over 2^31",
+            "strides below 2^23",
+            tuple(stride),
+            name,
+            hint=f"pass {name}.contiguous(), or split the product",
+        )

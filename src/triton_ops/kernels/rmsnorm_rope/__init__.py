@@ -1,0 +1,167 @@
+"""RMSNorm and rotary position embedding in one kernel: the public function, and the operation for tuners."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from triton_ops.backend import Operation, TritonKernel
+from triton_ops.exceptions import SettingsError, ShapeMismatchError
+from triton_ops.kernels import call
+from triton_ops.kernels.rmsnorm_rope.kernel import grid, rmsnorm_rope_kernel
+from triton_ops.kernels.rmsnorm_rope.problems import (
+    DEFAULT_EPS,
+    DTYPES,
+    PROBLEMS,
+    arguments,
+    work,
+)
+from triton_ops.kernels.rmsnorm_rope.reference import rmsnorm_rope_reference
+from triton_ops.kernels.rmsnorm_rope.space import TUNABLES, config_space, default_config
+from triton_ops.tensors import dtype_name
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["fused_rmsnorm_rope", "operation"]
+
+operation = Operation(
+    name="rmsnorm_rope",
+    kernel=TritonKernel(rmsnorm_rope_kernel, grid, outputs=("out",)),
+    space=config_space,
+    arguments=arguments,
+    reference=rmsnorm_rope_reference,
+    work=work,
+    dtypes=DTYPES,
+    problems=PROBLEMS,
+    device="cuda",
+)
+
+
+def fused_rmsnorm_rope(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    cos: torch.Tensor,
+    sin: torch.Tensor,
+    eps: float = DEFAULT_EPS,
+    num_heads: int | None = None,
+    *,
+    config: Mapping[str, Any] | None = None,
+    check_halves: bool = False,
+) -> torch.Tensor:
+    """RMS-normalise `x`, then rotate each head by its position, in one kernel.
+
+    out = rope(x / sqrt(mean(x²) + eps) * weight), the mean over the whole of the last axis. Within a head of size D the
+    elements i and i + D/2 are a pair (y, z) and become (y cos - z sin, z cos + y sin) with cos[position, i] and
+    sin[position, i]: the rotate-half convention, of which only the first D/2 columns of `cos` and `sin` are read. The
+    usual tables repeat them in the other half; `check_halves` says whether yours do. Computes in float32 and rounds
+    once; NaN and infinity propagate. No gradient flows through it, and it never tunes.
+
+    Args:
+        x: [batch, seq, hidden], bfloat16 | float16 | float32, contiguous, CUDA.
+        weight: [hidden], any of these dtypes, contiguous, device of `x`.
+        cos: [seq, D] or [1, seq, 1, D] with D even, any of these dtypes, contiguous, device of `x`.
+        sin: As `cos`.
+        eps: Added to the mean square; finite, 0 or more, same unit as x².
+        num_heads: How many heads `hidden` holds; None takes hidden / D.
+        config: A value for each of BLOCK_SIZE, num_warps and num_stages; None takes the default config.
+        check_halves: Compare the two halves of `cos` and of `sin` first; costs a host sync.
+
+    Returns:
+        [batch, seq, hidden], dtype of `x`, contiguous, new storage.
+
+    Raises:
+        KernelTypeError: An argument is not a tensor.
+        DeviceError: A tensor is not on a CUDA device, or they are on different ones.
+        UnsupportedDtypeError: A dtype is not in the list above.
+        ShapeMismatchError: A tensor is not contiguous, has another shape, D is odd, num_heads * D is not hidden, or
+            `check_halves` found halves that differ.
+        SettingsError: `eps` is negative or not finite.
+        UnknownTunableError: `config` lacks a tunable, or names another.
+
+    Cost: reads x, weight and half of cos and sin once from device memory, writes out once; no host sync unless
+    `check_halves`. The first call of a config, dtype, hidden size and head size compiles: about 0.2 s.
+    Source: RMSNorm arXiv:1910.07467; RoPE arXiv:2104.09864.
+    """
+    head_dim = _check(x, weight, cos, sin, eps, num_heads)
+    if check_halves:
+        _check_halves({"cos": cos, "sin": sin}, head_dim)
+    seq_len, hidden = x.shape[1:]
+    chosen = default_config(hidden, dtype_name(x.dtype))
+    if config is not None:
+        chosen = call.checked_config(config, TUNABLES, "rmsnorm_rope")
+    out = x.new_empty(x.shape)
+    values = {"x": x, "weight": weight, "cos": cos, "sin": sin, "out": out}
+    scalars = {"seq_len": seq_len, "eps": float(eps), "HIDDEN": hidden, "HEAD_DIM": head_dim}
+    if out.numel() > 0:
+        call.launch(operation.kernel, chosen, {**values, **scalars}, x.device)
+    return out
+
+
+def _check(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    cos: torch.Tensor,
+    sin: torch.Tensor,
+    eps: float,
+    num_heads: int | None,
+) -> int:
+    """The head size of arguments that fit together."""
+    tensors = {"x": x, "weight": weight, "cos": cos, "sin": sin}
+    call.check_placement(tensors)
+    call.check_dtypes(tensors, DTYPES)
+    call.check_contiguous(tensors)
+    call.check_rank("x", x.shape, "[batch, seq, hidden]")
+    _, seq_len, hidden = x.shape
+    call.check_shape("weight", weight.shape, (hidden,), "x has this hidden size")
+    head_dim = _check_angles(cos, sin, seq_len)
+    _check_heads(hidden, head_dim, num_heads)
+    if not (math.isfinite(eps) and eps >= 0):
+        raise SettingsError(f"eps is {eps}; it must be finite and 0 or more")
+    return head_dim
+
+
+def _check_angles(cos: torch.Tensor, sin: torch.Tensor, seq_len: int) -> int:
+    """The head size that `cos` and `sin` are for."""
+    if cos.ndim not in (2, 4):
+        axes = "[seq, D] or [1, seq, 1, D]"
+        raise ShapeMismatchError(f"cos has shape {tuple(cos.shape)}; it must be {axes}", axes, tuple(cos.shape), "cos")
+    head_dim = cos.shape[-1]
+    expected = (seq_len, head_dim) if cos.ndim == 2 else (1, seq_len, 1, head_dim)
+    call.check_shape("cos", cos.shape, expected, f"x has {seq_len} positions")
+    call.check_shape("sin", sin.shape, expected, "it must be as cos")
+    if head_dim % 2 or head_dim < 2:
+        raise ShapeMismatchError(
+            f"cos has {head_dim} columns; RoPE turns pairs, so the head size must be even",
+            "an even head size",
+            head_dim,
+            "cos",
+        )
+    return head_dim
+
+
+def _check_heads(hidden: int, head_dim: int, num_heads: int | None) -> None:
+    heads = hidden // head_dim if num_heads is None else num_heads
+    if heads * head_dim != hidden:
+        said = f"heads of {head_dim}" if num_heads is None else f"{num_heads} heads of {head_dim}"
+        raise ShapeMismatchError(
+            f"x has hidden size {hidden}, which is not made of {said}",
+            f"a multiple of {head_dim}" if num_heads is None else num_heads * head_dim,
+            hidden,
+            "x",
+            hint="give num_heads so that num_heads * D is the hidden size, or tables of another D",
+        )
+
+
+def _check_halves(tables: Mapping[str, torch.Tensor], head_dim: int) -> None:
+    for name, table in tables.items():
+        half = head_dim // 2
+        if not table[..., :half].equal(table[..., half:]):
+            raise ShapeMismatchError(
+                f"the two halves of {name} differ, and only the first one would be used",
+                f"{name}[..., :{half}] equal to {name}[..., {half}:]",
+                "halves that differ",
+                name,
+                hint="build the table as torch.cat([angles, angles], -1)",
+            )

@@ -1,0 +1,69 @@
+"""The problems of the fused RMSNorm and RoPE: arguments from extents, the least work, and named shapes."""
+
+from __future__ import annotations
+
+from triton_ops.exceptions import ShapeMismatchError
+from triton_ops.tensors import TensorSpec
+from triton_ops.trial import Problem, Work
+
+DTYPES = ("bfloat16", "float16", "float32")
+DEFAULT_EPS = 1e-6
+
+PROBLEMS: dict[str, tuple[tuple[int, ...], str]] = {
+    "llama-8b-prefill": ((4, 4096, 4096, 32), "bfloat16"),
+    "llama-8b-decode": ((64, 1, 4096, 32), "bfloat16"),
+    "llama-70b-prefill": ((1, 8192, 8192, 64), "bfloat16"),
+    "small-heads": ((8, 2048, 2048, 32), "float16"),  # heads of 64
+    "head-80": ((2, 2048, 2560, 32), "float16"),  # half a head is 40: no power of two
+    "float32": ((2, 2048, 4096, 32), "float32"),
+}
+
+
+def arguments(
+    batch: int = 4, seq: int = 4096, hidden: int = 4096, heads: int = 32, dtype: str = "bfloat16"
+) -> dict[str, TensorSpec | int | float]:
+    """The kernel's arguments for x[batch, seq, hidden] with `heads` heads, by name, in its parameter order.
+
+    Raises:
+        ShapeMismatchError: `heads` does not divide `hidden`, or a head is of odd size.
+    """
+    head_dim = checked_head_dim(hidden, heads)
+    rows, table = (batch, seq, hidden), (seq, head_dim)
+    return {
+        "x": TensorSpec(rows, dtype),
+        "weight": TensorSpec((hidden,), dtype),
+        "cos": TensorSpec(table, dtype),
+        "sin": TensorSpec(table, dtype),
+        "out": TensorSpec(rows, dtype, fill="empty"),
+        "seq_len": seq,
+        "eps": DEFAULT_EPS,
+        "HIDDEN": hidden,
+        "HEAD_DIM": head_dim,
+    }
+
+
+def checked_head_dim(hidden: int, heads: int) -> int:
+    """Elements per head.
+
+    Raises:
+        ShapeMismatchError: `heads` does not divide `hidden`, or a head is of odd size.
+    """
+    if hidden % heads:
+        raise ShapeMismatchError(
+            f"hidden size {hidden} is no multiple of {heads} heads", f"a multiple of {heads}", hidden
+        )
+    head_dim = hidden // heads
+    if head_dim % 2:
+        raise ShapeMismatchError(
+            f"hidden size {hidden} with {heads} heads makes heads of {head_dim}; RoPE turns pairs: it must be even",
+            "an even head size",
+            head_dim,
+        )
+    return head_dim
+
+
+def work(problem: Problem) -> Work:
+    """Bytes of x, weight and out, and of the half of cos and sin that is read; bandwidth is what limits."""
+    specs = problem.specs
+    angles = (specs["cos"].nbytes + specs["sin"].nbytes) / 2
+    return Work(bytes=specs["x"].nbytes + specs["weight"].nbytes + specs["out"].nbytes + angles)

@@ -1,0 +1,150 @@
+"""The documented path to the result types, and the inputs of the documented kernels as specs.
+
+An input spec says what a kernel is called with before any tensor exists; it imports torch only to make the tensors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from triton_ops.exceptions import ShapeMismatchError
+from triton_ops.tensors import TensorSpec as TensorSpec
+from triton_ops.trial import KernelMetrics as KernelMetrics
+from triton_ops.trial import TuningResult as TuningResult
+
+__all__ = [
+    "FP8GEMMInput",
+    "GatedMLPInput",
+    "KernelMetrics",
+    "RMSNormRoPEInput",
+    "TensorSpec",
+    "TuningResult",
+]
+
+
+@dataclass(frozen=True)
+class RMSNormRoPEInput:
+    """What `fused_rmsnorm_rope` is called with.
+
+    Attributes:
+        x: [batch_size, seq_len, hidden_dim].
+        weight: [hidden_dim].
+        cos: [seq_len, head_dim].
+        sin: [seq_len, head_dim].
+    """
+
+    x: TensorSpec
+    weight: TensorSpec
+    cos: TensorSpec
+    sin: TensorSpec
+
+    @classmethod
+    def from_shapes(
+        cls, batch_size: int, seq_len: int, hidden_dim: int, head_dim: int, dtype: str = "float16"
+    ) -> RMSNormRoPEInput:
+        """The inputs of these extents, all of one dtype.
+
+        Raises:
+            ShapeMismatchError: An extent is below 1, `head_dim` is odd, or `hidden_dim` is no multiple of it.
+            UnsupportedDtypeError: The dtype is not known.
+        """
+        _check_extents(batch_size=batch_size, seq_len=seq_len, hidden_dim=hidden_dim, head_dim=head_dim)
+        if head_dim % 2:
+            raise ShapeMismatchError(f"head_dim is {head_dim}; RoPE turns pairs: it must be even", "even", head_dim)
+        if hidden_dim % head_dim:
+            raise ShapeMismatchError(
+                f"hidden_dim {hidden_dim} is no multiple of head_dim {head_dim}",
+                f"a multiple of {head_dim}",
+                hidden_dim,
+            )
+        table = TensorSpec((seq_len, head_dim), dtype)
+        return cls(TensorSpec((batch_size, seq_len, hidden_dim), dtype), TensorSpec((hidden_dim,), dtype), table, table)
+
+    def create_tensors(self, device: str = "cuda", seed: int = 0) -> dict[str, Any]:
+        """New torch tensors by name, uniform in [-1, 1]; the same seed gives the same values on a device type."""
+        return _tensors(self, device, seed)
+
+
+@dataclass(frozen=True)
+class GatedMLPInput:
+    """What `fused_gated_mlp` is called with.
+
+    Attributes:
+        x: [batch_size, seq_len, hidden_dim].
+        gate_weight: [intermediate_dim, hidden_dim].
+        up_weight: [intermediate_dim, hidden_dim].
+    """
+
+    x: TensorSpec
+    gate_weight: TensorSpec
+    up_weight: TensorSpec
+
+    @classmethod
+    def from_shapes(
+        cls, batch_size: int, seq_len: int, hidden_dim: int, intermediate_dim: int, dtype: str = "float16"
+    ) -> GatedMLPInput:
+        """The inputs of these extents, all of one dtype.
+
+        Raises:
+            ShapeMismatchError: An extent is below 1.
+            UnsupportedDtypeError: The dtype is not known.
+        """
+        _check_extents(batch_size=batch_size, seq_len=seq_len, hidden_dim=hidden_dim, intermediate_dim=intermediate_dim)
+        weight = TensorSpec((intermediate_dim, hidden_dim), dtype)
+        return cls(TensorSpec((batch_size, seq_len, hidden_dim), dtype), weight, weight)
+
+    def create_tensors(self, device: str = "cuda", seed: int = 0) -> dict[str, Any]:
+        """New torch tensors by name, uniform in [-1, 1]; the same seed gives the same values on a device type."""
+        return _tensors(self, device, seed)
+
+
+@dataclass(frozen=True)
+class FP8GEMMInput:
+    """What `fp8_gemm` is called with.
+
+    Attributes:
+        a: [M, K].
+        b: [K, N].
+        a_scale: float32 scalar; the stored values of `a` are its real ones times this.
+        b_scale: float32 scalar, the same for `b`.
+    """
+
+    a: TensorSpec
+    b: TensorSpec
+    a_scale: TensorSpec
+    b_scale: TensorSpec
+
+    @classmethod
+    def from_shapes(cls, M: int, N: int, K: int, dtype: str = "float8_e4m3fn") -> FP8GEMMInput:  # noqa: N803
+        """The inputs of a product [M, N] over K, the matrices of one dtype.
+
+        Raises:
+            ShapeMismatchError: An extent is below 1.
+            UnsupportedDtypeError: The dtype is not known.
+        """
+        _check_extents(M=M, N=N, K=K)
+        scale = TensorSpec((), "float32")
+        return cls(TensorSpec((M, K), dtype), TensorSpec((K, N), dtype), scale, scale)
+
+    def create_tensors(self, device: str = "cuda", seed: int = 0) -> dict[str, Any]:
+        """New torch tensors by name: matrices uniform in [-1, 1], and scales of 1, so that stored values are real."""
+        scales = {
+            name: spec.create_tensor(device, fill_value=1.0)
+            for name, spec in (("a_scale", self.a_scale), ("b_scale", self.b_scale))
+        }
+        return {**_tensors(self, device, seed), **scales}
+
+
+def _check_extents(**extents: int) -> None:
+    for name, extent in extents.items():
+        if extent < 1:
+            raise ShapeMismatchError(f"{name} is {extent}; it must be 1 or more", "1 or more", extent)
+
+
+def _tensors(specs: Any, device: str, seed: int) -> dict[str, Any]:
+    """A tensor for every field, each with a seed of its own: two weights of one shape must not be equal."""
+    return {
+        field.name: getattr(specs, field.name).create_tensor(device, seed + position)
+        for position, field in enumerate(fields(specs))
+    }

@@ -1,0 +1,289 @@
+"""The matmul: numbers from Triton's interpreter beside float64, its problems and space, and its errors."""
+
+import inspect
+import json
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from triton_ops.backend import Arguments
+from triton_ops.exceptions import (
+    DeviceError,
+    KernelTypeError,
+    ShapeMismatchError,
+    UnknownTunableError,
+    UnsupportedDtypeError,
+)
+from triton_ops.kernels import call
+from triton_ops.kernels.matmul import matmul, operation
+from triton_ops.kernels.matmul.problems import extents
+from triton_ops.kernels.matmul.space import default_config
+
+SMALL = {"BM": 16, "BN": 32, "BK": 32, "GROUP_M": 8, "num_warps": 4, "num_stages": 2}
+CONFIGS = [
+    SMALL,
+    {**SMALL, "BM": 32, "BN": 64},
+    {**SMALL, "BM": 64, "BK": 64, "num_warps": 8},
+    {**SMALL, "BM": 256, "BN": 256, "BK": 128, "num_stages": 5},
+]
+# Name to shape, config (None is the default) and layout of a, b and out: rows, columns, gaps or offset.
+CASES = {
+    **{f"odd-{number}": ((37, 45, 51), config, "rows rows rows") for number, config in enumerate(CONFIGS)},
+    "default": ((70, 90, 130), None, "rows rows rows"),
+    "even": ((32, 64, 64), SMALL, "rows rows rows"),
+    "a-transposed": ((37, 45, 51), SMALL, "columns rows rows"),
+    "b-transposed": ((37, 45, 51), SMALL, "rows columns rows"),
+    "both-transposed": ((37, 45, 51), SMALL, "columns columns columns"),
+    "gaps": ((37, 45, 51), SMALL, "gaps gaps gaps"),
+    "misaligned": ((37, 45, 51), SMALL, "offset offset offset"),
+    "two-groups": ((16 * 9 + 5, 70, 33), SMALL, "rows rows rows"),
+    "one-row": ((1, 45, 51), None, "rows rows rows"),
+    "one-column": ((37, 1, 51), SMALL, "rows rows rows"),
+    "one-step": ((37, 45, 1), SMALL, "rows rows rows"),
+    "one-element": ((1, 1, 1), None, "rows rows rows"),
+    "long-sum": ((16, 32, 4096), {**SMALL, "BK": 128}, "rows rows rows"),
+    "no-sum": ((5, 7, 0), SMALL, "rows rows rows"),
+    "no-rows": ((0, 7, 5), SMALL, "rows rows rows"),
+}
+# Runs in a process of its own: Triton reads TRITON_INTERPRET when it is imported, and it must not stay behind.
+# The public function runs whole, save that CPU tensors may pass for CUDA ones.
+INTERPRETED = """
+import contextlib, json, sys
+import torch
+from triton_ops.kernels import call
+from triton_ops.kernels.matmul import matmul
+
+call.check_placement = lambda tensors: None
+torch.cuda.device = lambda device: contextlib.nullcontext()
+
+def laid_out(values, layout):
+    rows, columns = values.shape
+    if layout == "columns":
+        place = values.new_empty(columns, rows).t()
+    elif layout == "gaps":
+        place = values.new_empty(2 * rows, 3 * columns)[::2, ::3]
+    elif layout == "offset":
+        place = values.new_empty(rows, columns + 3)[:, 1:-2]
+    else:
+        place = values.new_empty(rows, columns)
+    return place.copy_(values)
+
+answers = {}
+for name, (shape, config, layouts) in json.load(sys.stdin).items():
+    (M, N, K), layout = shape, layouts.split()
+    seeded = torch.Generator().manual_seed(len(name))
+    draw = lambda *size: (torch.rand(size, generator=seeded) * 2 - (0.5 if name == "long-sum" else 1)).half()
+    a, b = laid_out(draw(M, K), layout[0]), laid_out(draw(K, N), layout[1])
+    out = laid_out(torch.full((M, N), float("nan"), dtype=torch.float16), layout[2])
+    right = a.double() @ b.double()
+    returned = matmul(a, b, out=out, config=config)
+    fresh = matmul(a, b, config=config) if layout[2] == "rows" else out
+    answers[name] = {
+        "is_out": returned is out,
+        "fresh_equal": torch.equal(fresh, out),
+        "fresh_dtype": str(fresh.dtype),
+        "shape": list(out.shape),
+        "largest": right.abs().max().item() if right.numel() else 0.0,
+        "error": (out.double() - right).abs().max().item() if right.numel() else 0.0,
+    }
+json.dump(answers, sys.stdout)
+"""
+
+
+@pytest.fixture(scope="module")
+def answers():
+    done = subprocess.run(
+        [sys.executable, "-c", INTERPRETED],
+        input=json.dumps(CASES),
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_product_is_that_of_float64(answers, name):
+    answer = answers[name]
+    assert tuple(answer["shape"]) == CASES[name][0][:2]
+    # One rounding to float16 (2^-11) of a float32 sum over K (2^-24 per step, far below).
+    assert answer["error"] <= answer["largest"] * 2**-11 + 1e-6
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_out_is_filled_and_returned_or_allocated_in_the_dtype_of_a(answers, name):
+    assert answers[name]["is_out"]
+    assert answers[name]["fresh_equal"]
+    assert answers[name]["fresh_dtype"] == "torch.float16"
+
+
+def test_arguments_are_the_kernels_parameters_in_order():
+    problem = operation.problem((64, 48, 32), "float16")
+    names = [name for name, _ in problem.arguments]
+    parameters = list(inspect.signature(operation.kernel.function.fn).parameters)
+    assert names == parameters[: len(names)]
+    assert [problem[f"stride_{axes}"] for axes in ("am", "ak", "bk", "bn", "cm", "cn")] == [32, 1, 48, 1, 48, 1]
+    assert problem["c"].fill == "empty"
+    assert operation.extents == ("M", "N", "K")
+
+
+def test_float8_has_columns_of_b_together_and_a_bfloat16_product():
+    problem = operation.problem((64, 48, 32), "fp8")
+    assert problem["b"].strides == (1, 32)
+    assert (problem["stride_bk"], problem["stride_bn"]) == (1, 32)
+    assert problem["c"].dtype == "bfloat16"
+
+
+@pytest.mark.parametrize("dtype", operation.dtypes)
+def test_reference_of_dummies_has_dtype_and_shape_of_the_output(dtype):
+    problem = operation.problem((9, 8, 7), dtype)
+    values = operation.materialise(problem, "cpu").keyword
+    right = operation.reference(**values)
+    assert (right.shape, right.dtype) == (values["c"].shape, values["c"].dtype)
+    exact = values["a"].double() @ values["b"].double()
+    torch.testing.assert_close(right.double(), exact, rtol=2**-8, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", operation.problems)
+def test_named_problem_has_a_space_with_its_default_that_fits_the_kernel(name):
+    problem = operation.problem(*operation.problems[name])
+    space = operation.space_for(problem)
+    assert space.why_not(space.default_config) is None
+    assert all(value in space.tunables[tunable] for tunable, value in space.default_config.items())
+    operation.kernel.check(space.tunables, Arguments(keyword=dict(problem.arguments)))
+
+
+def test_space_has_480_configs_and_every_one_is_valid_for_a_large_product():
+    size = operation.space_for(operation.problem((4096, 4096, 4096), "bfloat16")).size
+    assert (size.total, size.valid, size.exact) == (480, 480, True)
+
+
+def test_small_products_leave_out_tiles_over_twice_their_size():
+    space = operation.space_for(operation.problem((16, 14336, 4096), "bfloat16"))
+    assert {config["BM"] for config in space} == {16, 32}
+    assert {config["BN"] for config in space} == {32, 64, 128, 256}
+    assert space.why_not({**space.default_config, "BM": 64}) == ("rows: 64 rows are over twice the padded M of 16")
+    assert operation.space_for(operation.problem((1, 1, 1), "bfloat16")).size.valid == 8
+
+
+def test_default_follows_the_product():
+    assert default_config(4096, 4096, 4096, "bfloat16")["BM"] == 128
+    assert default_config(17, 4096, 4096, "bfloat16")["BM"] == 32
+    assert default_config(1, 4096, 4096, "bfloat16")["BM"] == 16
+    assert default_config(4096, 4096, 4096, "float8_e4m3fn")["BK"] == 128
+    assert default_config(4096, 4096, 4096, "float16")["BK"] == 64
+
+
+def test_work_counts_products_and_bytes():
+    work = operation.work(operation.problem((64, 48, 32), "fp8"))
+    assert work.flops == 2 * 64 * 48 * 32
+    assert work.bytes == 64 * 32 + 32 * 48 + 64 * 48 * 2
+
+
+def test_strides_over_what_a_tile_can_count_are_refused():
+    extents((1, 8, 2**23), (2**40, 1), (8, 1), (8, 1))  # a single row needs no stride
+    with pytest.raises(ShapeMismatchError, match="a tile would span") as raised:
+        extents((256, 8, 8), (2**24, 1), (8, 1), (8, 1))
+    assert raised.value.tensor_name == "a"
+    assert raised.value.actual == (2**24, 1)
+
+
+def test_cpu_tensors_are_a_device_error_before_anything_else():
+    with pytest.raises(DeviceError, match="a is on cpu") as raised:
+        matmul(torch.zeros(2, dtype=torch.int8), torch.zeros(3, 3, 3), config={"BM": 1})
+    assert (raised.value.expected_device, raised.value.actual_device) == ("cuda", "cpu")
+    assert raised.value.tensor_name == "a"
+
+
+def test_what_is_no_tensor_is_a_type_error():
+    with pytest.raises(KernelTypeError, match=r"b is a list, not a torch\.Tensor"):
+        matmul(torch.zeros(2, 2), [[1.0]])
+
+
+def on(device):
+    return SimpleNamespace(device=torch.device(device), data_ptr=None, untyped_storage=None, stride=None)
+
+
+def test_tensors_of_two_gpus_are_a_device_error():
+    with pytest.raises(DeviceError, match="out is on cuda:1 and a on cuda:0") as raised:
+        matmul(on("cuda:0"), on("cuda:0"), out=on("cuda:1"))
+    assert (raised.value.expected_device, raised.value.actual_device) == ("cuda:0", "cuda:1")
+    assert raised.value.tensor_name == "out"
+
+
+@pytest.fixture
+def anywhere(monkeypatch):
+    """CPU tensors pass for CUDA ones, so that the checks after the device can be met."""
+    monkeypatch.setattr(call, "check_placement", lambda tensors: None)
+    monkeypatch.setattr(call, "launch", lambda *arguments: pytest.fail("launched"))
+
+
+HALF = torch.zeros(4, 6, dtype=torch.float16)
+DTYPE_ERRORS = {
+    "a": ((torch.zeros(4, 6), HALF.t(), None), torch.float32, list(operation.dtypes)),
+    "b": ((HALF, HALF.t().bfloat16(), None), torch.bfloat16, ["float16"]),
+    "out": ((HALF, HALF.t(), torch.zeros(4, 4)), torch.float32, ["float16"]),
+}
+
+
+@pytest.mark.parametrize("name", DTYPE_ERRORS)
+def test_dtypes_that_do_not_go_together(anywhere, name):
+    (a, b, out), given, allowed = DTYPE_ERRORS[name]
+    with pytest.raises(UnsupportedDtypeError, match=f"^{name} is {given}") as raised:
+        matmul(a, b, out=out)
+    assert (raised.value.dtype, raised.value.supported_dtypes) == (given, allowed)
+    assert raised.value.tensor_name == name
+
+
+def test_product_of_float8_goes_into_bfloat16_only(anywhere):
+    a = HALF.to(torch.float8_e4m3fn)
+    with pytest.raises(UnsupportedDtypeError) as raised:
+        matmul(a, a.t(), out=torch.zeros(4, 4, dtype=torch.float16))
+    assert raised.value.supported_dtypes == ["bfloat16"]
+
+
+SHAPE_ERRORS = {
+    "rank of a": ((HALF[0], HALF.t(), None), "a", "[M, K]", (6,)),
+    "rank of b": ((HALF, HALF.t()[None], None), "b", "[K, N]", (1, 6, 4)),
+    "inner extents": ((HALF, HALF, None), "b", (6, 6), (4, 6)),
+    "out": ((HALF, HALF.t(), HALF), "out", (4, 4), (4, 6)),
+}
+
+
+@pytest.mark.parametrize("what", SHAPE_ERRORS)
+def test_shapes_that_do_not_fit(anywhere, what):
+    (a, b, out), name, expected, actual = SHAPE_ERRORS[what]
+    with pytest.raises(ShapeMismatchError) as raised:
+        matmul(a, b, out=out)
+    assert raised.value.tensor_name == name
+    assert (raised.value.expected, raised.value.actual) == (expected, actual)
+
+
+def test_dtype_is_told_before_shape(anywhere):
+    with pytest.raises(UnsupportedDtypeError):
+        matmul(HALF[0].float(), HALF)
+
+
+def test_config_needs_exactly_the_tunables(anywhere):
+    config = {name: value for name, value in SMALL.items() if name != "GROUP_M"}
+    with pytest.raises(UnknownTunableError, match="no tunable 'GM', needs a value for 'GROUP_M'"):
+        matmul(HALF, HALF.t(), config={**config, "GM": 8})
+
+
+def test_public_function_launches_once_with_the_default_and_never_tunes(monkeypatch):
+    launches = []
+    monkeypatch.setattr(call, "check_placement", lambda tensors: None)
+    monkeypatch.setattr(call, "launch", lambda *arguments: launches.append(arguments))
+    out = matmul(HALF, HALF.t())
+    ((kernel, config, values, device),) = launches
+    assert kernel is operation.kernel
+    assert config == default_config(4, 4, 6, "float16")
+    assert values["c"] is out
+    assert device == HALF.device
+    assert list(values) == [name for name, _ in operation.problem((4, 4, 6), "fp16").arguments]

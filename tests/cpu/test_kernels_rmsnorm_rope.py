@@ -1,0 +1,324 @@
+"""Fused RMSNorm and RoPE: numbers from Triton's interpreter beside float64, its problems, space and errors."""
+
+import inspect
+import itertools
+import json
+import math
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from triton_ops.backend import Arguments
+from triton_ops.exceptions import (
+    DeviceError,
+    KernelTypeError,
+    SettingsError,
+    ShapeMismatchError,
+    UnknownTunableError,
+    UnsupportedDtypeError,
+)
+from triton_ops.kernels import call
+from triton_ops.kernels.rmsnorm_rope import fused_rmsnorm_rope, operation
+from triton_ops.kernels.rmsnorm_rope.space import default_config
+
+DOCUMENTED = {"BLOCK_SIZE": [64, 128, 256, 512, 1024], "num_warps": [2, 4, 8], "num_stages": [1, 2, 3]}
+ALL_CONFIGS = [dict(zip(DOCUMENTED, values, strict=True)) for values in itertools.product(*DOCUMENTED.values())]
+
+
+def case(shape, heads, config=None, dtype="float32", **more):
+    return {"shape": shape, "heads": heads, "config": config, "dtype": dtype, **more}
+
+
+# Heads of 48: half of them is no power of two, and three heads are no multiple of any block.
+CASES = {
+    **{"-".join(map(str, config.values())): case((1, 2, 144), 3, config) for config in ALL_CONFIGS},
+    "default": case((2, 3, 256), 4),
+    "float16": case((2, 3, 256), 4, dtype="float16"),
+    "many-chunks": case((2, 2, 1280), 10, {"BLOCK_SIZE": 64, "num_warps": 2, "num_stages": 1}),
+    "odd-half": case((2, 3, 30), 3),
+    "half-of-one": case((2, 3, 12), 6),
+    "one-head": case((1, 4, 130), 1, {"BLOCK_SIZE": 64, "num_warps": 2, "num_stages": 2}),
+    "angles-4d": case((2, 3, 96), 2, four_axes=True),
+    "one-position": case((5, 1, 96), 2),
+    "large-eps": case((2, 3, 96), 2, eps=0.5),
+    "zero-row": case((1, 1, 96), 2, zeros=True),
+    "tiny-values": case((2, 3, 96), 2, factor=1e-3),
+    "empty": case((0, 3, 96), 2),
+}
+# Runs in a process of its own: Triton reads TRITON_INTERPRET when it is imported, and it must not stay behind.
+# The public function runs whole, save that CPU tensors may pass for CUDA ones.
+INTERPRETED = """
+import contextlib, json, sys
+import torch
+from triton_ops.kernels import call
+from triton_ops.kernels.rmsnorm_rope import fused_rmsnorm_rope, operation
+
+call.check_placement = lambda tensors: None
+torch.cuda.device = lambda device: contextlib.nullcontext()
+
+def rotated(y, angles_cos, angles_sin):
+    # One pair at a time, so that the reference shares no index arithmetic with the kernel.
+    half, out = y.shape[-1] // 2, torch.empty_like(y)
+    for i in range(half):
+        c, s = angles_cos[:, i].view(1, -1, 1), angles_sin[:, i].view(1, -1, 1)
+        out[..., i] = y[..., i] * c - y[..., i + half] * s
+        out[..., i + half] = y[..., i + half] * c + y[..., i] * s
+    return out
+
+def expected(x, weight, cos, sin, eps, heads):
+    x, weight, cos, sin = (t.double() for t in (x, weight, cos, sin))
+    y = x / torch.sqrt((x * x).sum(-1, keepdim=True) / x.shape[-1] + eps) * weight
+    return rotated(y.view(*x.shape[:2], heads, cos.shape[-1]), cos, sin).view(x.shape)
+
+def inputs(shape, heads, dtype, factor=1.0, zeros=False):
+    batch, seq, hidden = shape
+    seeded = torch.Generator().manual_seed(hidden)
+    draw = lambda *size: (torch.rand(size, generator=seeded) * 2 - 1).to(dtype)
+    x = draw(batch, seq, hidden) * (0.0 if zeros else factor)
+    return x, draw(hidden), draw(seq, hidden // heads), draw(seq, hidden // heads)
+
+answers = {}
+for name, given in json.load(sys.stdin).items():
+    dtype, heads, eps = getattr(torch, given["dtype"]), given["heads"], given.get("eps", 1e-6)
+    x, weight, cos, sin = inputs(given["shape"], heads, dtype, given.get("factor", 1.0), given.get("zeros", False))
+    before = x.clone()
+    right = expected(x, weight, cos, sin, eps, heads)
+    if given.get("four_axes"):
+        cos, sin = cos[None, :, None], sin[None, :, None]
+    out = fused_rmsnorm_rope(x, weight, cos, sin, eps, config=given["config"])
+    answers[name] = {
+        "shape": list(out.shape),
+        "dtype": str(out.dtype),
+        "untouched": torch.equal(x, before),
+        "error": (out.double() - right).abs().max().item() if right.numel() else 0.0,
+        "finite": bool(out.isfinite().all()),
+    }
+
+x, weight, cos, sin = inputs((1, 3, 96), 2, torch.float32)
+x[0, 1, 5], x[0, 2, 7] = float("nan"), float("inf")
+out = fused_rmsnorm_rope(x, weight, cos, sin)[0]
+answers["nan"] = {"nans": out.isnan().sum(-1).tolist(), "finite": out.isfinite().all(-1).tolist()}
+
+mixed = inputs((1, 3, 96), 2, torch.float32)
+out = fused_rmsnorm_rope(mixed[0].half(), mixed[1], mixed[2].half(), mixed[3], num_heads=2)
+right = expected(mixed[0].half(), mixed[1], mixed[2].half(), mixed[3], 1e-6, 2)
+answers["mixed"] = {"dtype": str(out.dtype), "error": (out.double() - right).abs().max().item()}
+
+problem = operation.problem((1, 2, 96, 2), "float32")
+values = operation.materialise(problem, "cpu").keyword
+right = expected(*(values[name] for name in ("x", "weight", "cos", "sin")), 1e-6, 2)
+answers["reference"] = {"error": (operation.reference(**values).double() - right).abs().max().item()}
+json.dump(answers, sys.stdout)
+"""
+# Outputs are below about 3: one rounding to the output's dtype, and float32 arithmetic with an approximate root.
+TOLERANCE = {"float32": 1e-5, "float16": 3 * 2**-11}
+
+
+@pytest.fixture(scope="module")
+def answers():
+    done = subprocess.run(
+        [sys.executable, "-c", INTERPRETED],
+        input=json.dumps(CASES),
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_output_is_that_of_float64(answers, name):
+    answer, given = answers[name], CASES[name]
+    assert answer["shape"] == list(given["shape"])
+    assert answer["dtype"] == f"torch.{given['dtype']}"
+    assert answer["finite"]
+    assert answer["untouched"]
+    assert answer["error"] <= TOLERANCE[given["dtype"]]
+
+
+def test_nan_and_infinity_spoil_their_own_row_only(answers):
+    # NaN makes the whole row's mean NaN; infinity divides the others by infinity, and itself to NaN, with its partner.
+    assert answers["nan"]["finite"] == [True, False, False]
+    assert answers["nan"]["nans"] == [0, 96, 2]
+
+
+def test_weight_and_angles_may_have_other_dtypes(answers):
+    assert answers["mixed"]["dtype"] == "torch.float16"
+    assert answers["mixed"]["error"] <= TOLERANCE["float16"]
+
+
+def test_reference_agrees_with_float64(answers):
+    assert answers["reference"]["error"] <= TOLERANCE["float32"]
+
+
+def test_arguments_are_the_kernels_parameters_in_order():
+    problem = operation.problem((2, 3, 96, 2), "float16")
+    names = [name for name, _ in problem.arguments]
+    parameters = list(inspect.signature(operation.kernel.function.fn).parameters)
+    assert names == parameters[: len(names)]
+    assert [problem["cos"].shape, problem["out"].fill] == [(3, 48), "empty"]
+    assert [problem[name] for name in ("seq_len", "eps", "HIDDEN", "HEAD_DIM")] == [3, 1e-6, 96, 48]
+    assert operation.extents == ("batch", "seq", "hidden", "heads")
+    assert operation.problem().label == "4x4096x4096x32 bfloat16"
+
+
+@pytest.mark.parametrize(("heads", "expected", "actual"), [(5, "a multiple of 5", 96), (32, "an even head size", 3)])
+def test_heads_that_do_not_fit_the_hidden_size(heads, expected, actual):
+    with pytest.raises(ShapeMismatchError) as raised:
+        operation.problem((1, 2, 96, heads))
+    assert (raised.value.expected, raised.value.actual) == (expected, actual)
+
+
+def test_space_is_the_documented_one():
+    space = operation.space_for(operation.problem())
+    assert {name: list(tunable) for name, tunable in space.tunables.items()} == DOCUMENTED
+    assert [dict(config) for config in space] == ALL_CONFIGS
+
+
+@pytest.mark.parametrize("name", operation.problems)
+def test_named_problem_has_a_default_in_its_space_that_fits_the_kernel(name):
+    problem = operation.problem(*operation.problems[name])
+    space = operation.space_for(problem)
+    assert all(value in space.tunables[tunable] for tunable, value in space.default_config.items())
+    operation.kernel.check(space.tunables, Arguments(keyword=dict(problem.arguments)))
+
+
+def test_default_loads_sixteen_bytes_per_thread():
+    assert dict(default_config(4096, "bfloat16")) == {"BLOCK_SIZE": 1024, "num_warps": 4, "num_stages": 1}
+    assert default_config(4096, "float32")["num_warps"] == 8
+    assert default_config(96, "float16")["BLOCK_SIZE"] == 64
+
+
+def test_work_reads_and_writes_once_and_half_of_the_angles():
+    work = operation.work(operation.problem((2, 3, 96, 2), "float16"))
+    assert work.bytes == 2 * (2 * 3 * 96 * 2) + 2 * 96 + 2 * (3 * 24 * 2)
+
+
+def given(**changes):
+    tensors = {
+        "x": torch.zeros(2, 3, 8),
+        "weight": torch.zeros(8),
+        "cos": torch.zeros(3, 4),
+        "sin": torch.zeros(3, 4),
+    }
+    return {**tensors, **changes}
+
+
+def test_cpu_tensors_are_a_device_error_before_anything_else():
+    with pytest.raises(DeviceError, match="x is on cpu") as raised:
+        fused_rmsnorm_rope(**given(x=torch.zeros(2, dtype=torch.int8)), eps=math.nan, config={})
+    assert (raised.value.expected_device, raised.value.actual_device) == ("cuda", "cpu")
+    assert raised.value.tensor_name == "x"
+
+
+def test_tensors_of_two_gpus_are_a_device_error():
+    def on(device):
+        return SimpleNamespace(device=torch.device(device), data_ptr=None, untyped_storage=None, stride=None)
+
+    with pytest.raises(DeviceError, match="sin is on cuda:1 and x on cuda:0") as raised:
+        fused_rmsnorm_rope(on("cuda:0"), on("cuda:0"), on("cuda:0"), on("cuda:1"))
+    assert raised.value.tensor_name == "sin"
+
+
+def test_what_is_no_tensor_is_a_type_error():
+    with pytest.raises(KernelTypeError, match="weight is a NoneType"):
+        fused_rmsnorm_rope(**given(weight=None))
+
+
+@pytest.fixture
+def anywhere(monkeypatch):
+    """CPU tensors pass for CUDA ones, so that the checks after the device can be met."""
+    monkeypatch.setattr(call, "check_placement", lambda tensors: None)
+    monkeypatch.setattr(call, "launch", lambda *arguments: pytest.fail("launched"))
+
+
+@pytest.mark.parametrize("name", ["x", "weight", "cos", "sin"])
+def test_dtype_that_is_not_supported(anywhere, name):
+    with pytest.raises(UnsupportedDtypeError, match=f"^{name} is torch.float64") as raised:
+        fused_rmsnorm_rope(**given(**{name: given()[name].double()}))
+    assert raised.value.dtype == torch.float64
+    assert raised.value.supported_dtypes == ["bfloat16", "float16", "float32"]
+    assert raised.value.tensor_name == name
+
+
+@pytest.mark.parametrize("name", ["x", "weight", "cos", "sin"])
+def test_tensor_with_gaps(anywhere, name):
+    tensor = given()[name]
+    apart = torch.zeros(*tensor.shape, 2)[..., 0]
+    with pytest.raises(ShapeMismatchError, match=f"{name} is not contiguous") as raised:
+        fused_rmsnorm_rope(**given(**{name: apart}))
+    assert (raised.value.expected, raised.value.actual) == (tensor.stride(), apart.stride())
+    assert raised.value.tensor_name == name
+
+
+SHAPE_ERRORS = {
+    "rank of x": ({"x": torch.zeros(3, 8)}, "x", "[batch, seq, hidden]", (3, 8)),
+    "weight": ({"weight": torch.zeros(4)}, "weight", (8,), (4,)),
+    "rank of cos": ({"cos": torch.zeros(1, 3, 4)}, "cos", "[seq, D] or [1, seq, 1, D]", (1, 3, 4)),
+    "positions": ({"cos": torch.zeros(2, 4)}, "cos", (3, 4), (2, 4)),
+    "batch of cos": ({"cos": torch.zeros(2, 3, 1, 4)}, "cos", (1, 3, 1, 4), (2, 3, 1, 4)),
+    "sin of another size": ({"sin": torch.zeros(3, 2)}, "sin", (3, 4), (3, 2)),
+    "sin of another rank": ({"sin": torch.zeros(1, 3, 1, 4)}, "sin", (3, 4), (1, 3, 1, 4)),
+    "odd head": (
+        {"cos": torch.zeros(3, 1), "sin": torch.zeros(3, 1)}, "cos", "an even head size", 1,
+    ),
+    "no head": (
+        {"cos": torch.zeros(3, 0), "sin": torch.zeros(3, 0)}, "cos", "an even head size", 0,
+    ),
+    "broken head": (
+        {"cos": torch.zeros(3, 6), "sin": torch.zeros(3, 6)}, "x", "a multiple of 6", 8,
+    ),
+    "number of heads": ({"num_heads": 3}, "x", 12, 8),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", SHAPE_ERRORS)
+def test_shapes_that_do_not_fit(anywhere, what):
+    changes, name, expected, actual = SHAPE_ERRORS[what]
+    with pytest.raises(ShapeMismatchError) as raised:
+        fused_rmsnorm_rope(**given(**changes))
+    assert raised.value.tensor_name == name
+    assert (raised.value.expected, raised.value.actual) == (expected, actual)
+
+
+@pytest.mark.parametrize("eps", [-1e-6, math.nan, math.inf])
+def test_eps_must_be_finite_and_not_negative(anywhere, eps):
+    with pytest.raises(SettingsError, match="eps is"):
+        fused_rmsnorm_rope(**given(), eps=eps)
+
+
+def test_config_needs_exactly_the_tunables(anywhere):
+    with pytest.raises(UnknownTunableError, match="needs a value for 'num_stages'"):
+        fused_rmsnorm_rope(**given(), config={"BLOCK_SIZE": 64, "num_warps": 2})
+
+
+@pytest.mark.parametrize("name", ["cos", "sin"])
+@pytest.mark.parametrize("axes", [2, 4])
+def test_halves_that_differ_are_found_when_asked_for(anywhere, name, axes):
+    uneven = torch.zeros(3, 4)
+    uneven[1, 3] = 1
+    tables = {"cos": torch.zeros(3, 4), "sin": torch.zeros(3, 4), name: uneven}
+    tables = {key: table if axes == 2 else table[None, :, None] for key, table in tables.items()}
+    with pytest.raises(ShapeMismatchError, match=f"two halves of {name} differ") as raised:
+        fused_rmsnorm_rope(**given(**tables), check_halves=True)
+    assert raised.value.tensor_name == name
+    assert raised.value.expected == f"{name}[..., :2] equal to {name}[..., 2:]"
+
+
+def test_public_function_launches_once_with_the_default_and_never_tunes(monkeypatch):
+    launches = []
+    monkeypatch.setattr(call, "check_placement", lambda tensors: None)
+    monkeypatch.setattr(call, "launch", lambda *arguments: launches.append(arguments))
+    out = fused_rmsnorm_rope(**given(), num_heads=2, check_halves=True)
+    ((kernel, config, values, device),) = launches
+    assert kernel is operation.kernel
+    assert config == default_config(8, "float32")
+    assert values["out"] is out
+    assert device == out.device
+    assert list(values) == [name for name, _ in operation.problem((2, 3, 8, 2)).arguments]

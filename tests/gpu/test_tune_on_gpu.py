@@ -1,0 +1,135 @@
+"""`tune` on a GPU: real kernels, real failures, the caller's tensors untouched."""
+
+from __future__ import annotations
+
+import pytest
+
+from triton_ops import ConfigSpace, Operation, Status, TensorSpec, TritonKernel, Work, kernels, tune
+from triton_ops.hardware import gpu_missing
+
+pytestmark = pytest.mark.gpu
+
+if gpu_missing() is None:
+    import torch
+    import triton
+    import triton.language as tl
+
+    @triton.jit
+    def vecadd_kernel(x_ptr, y_ptr, out_ptr, N, BLOCK_SIZE: tl.constexpr):
+        pid = tl.program_id(0)
+        offs = pid * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+        mask = offs < N
+        x = tl.load(x_ptr + offs, mask=mask, other=0.0)
+        y = tl.load(y_ptr + offs, mask=mask, other=0.0)
+        tl.store(out_ptr + offs, x + y, mask=mask)
+
+    @triton.jit
+    def increment_kernel(x_ptr, N, BLOCK_SIZE: tl.constexpr):
+        offs = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+        mask = offs < N
+        tl.store(x_ptr + offs, tl.load(x_ptr + offs, mask=mask) + 1, mask=mask)
+
+    @triton.jit
+    def wrong_at_256_kernel(x_ptr, out_ptr, N, BLOCK_SIZE: tl.constexpr):
+        offs = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+        written = N
+        if BLOCK_SIZE == 256:
+            written = N // 2
+        mask = offs < written
+        tl.store(out_ptr + offs, tl.load(x_ptr + offs, mask=mask), mask=mask)
+
+
+def blocks(meta):
+    """As many programs as blocks cover N."""
+    return (triton.cdiv(meta["N"], meta["BLOCK_SIZE"]),)
+
+
+def test_vecadd_of_the_blog_post():
+    operation = Operation(
+        "vecadd",
+        TritonKernel(vecadd_kernel, blocks, outputs=("out_ptr",)),
+        ConfigSpace.from_configs(
+            [
+                triton.Config({"BLOCK_SIZE": 128}, num_warps=4, num_stages=2),
+                triton.Config({"BLOCK_SIZE": 256}, num_warps=8, num_stages=2),
+            ]
+        ),
+        lambda N=1 << 20: {
+            "x_ptr": TensorSpec((N,), "float32"),
+            "y_ptr": TensorSpec((N,), "float32"),
+            "out_ptr": TensorSpec((N,), "float32", fill="empty"),
+            "N": N,
+        },
+        reference=lambda x_ptr, y_ptr, out_ptr, N: x_ptr + y_ptr,
+        work=lambda problem: Work(bytes=12.0 * problem["N"]),
+        device="cuda",
+    )
+    for shape in (None, ((1 << 20) - 77,)):
+        result = tune(operation, shape=shape)
+        assert [trial.status for trial in result.trials] == [Status.OK] * 2
+        assert 0.002 < result.metrics.latency_ms < 0.1
+        assert result.metrics.bandwidth_gbps > 100
+        assert tune(operation, shape=shape).from_cache
+
+
+def test_an_in_place_kernel_leaves_the_callers_tensor_alone():
+    x = torch.arange(1000, device="cuda", dtype=torch.float32)
+    before = x.clone()
+    kernel = TritonKernel(increment_kernel, blocks)
+    result = tune(kernel, kwargs={"x_ptr": x, "N": 1000}, space={"BLOCK_SIZE": [64, 128, 256]})
+    assert len(result.all_results) == 3
+    assert torch.equal(x, before)
+
+
+def test_a_wrong_config_cannot_win():
+    x = torch.randn(1 << 16, device="cuda")
+    out = torch.zeros_like(x)
+    result = tune(
+        TritonKernel(wrong_at_256_kernel, blocks, outputs=("out_ptr",)),
+        kwargs={"x_ptr": x, "out_ptr": out, "N": x.numel()},
+        space={"BLOCK_SIZE": [64, 128, 256, 512]},
+        reference=lambda x_ptr, out_ptr, N: x_ptr,
+    )
+    by_block = {trial.config["BLOCK_SIZE"]: trial for trial in result.trials}
+    assert by_block[256].status is Status.WRONG
+    assert "50.00%" in by_block[256].error
+    assert {by_block[block].status for block in (64, 128, 512)} == {Status.OK}
+
+
+def test_what_does_not_fit_or_compile_ends_one_trial_quietly(capfd):
+    """Too much shared memory, a register limit that ptxas refuses, and a tile that is no power of two."""
+    base = {"BM": 128, "BN": 128, "BK": 64, "GROUP_M": 8, "num_warps": 4, "num_stages": 3}
+    planted = {
+        "too much shared memory": {**base, "BM": 256, "BN": 256, "BK": 128, "num_stages": 5},
+        "no power of two": {**base, "BM": 96},
+        "too few registers": {**base, "BM": 256, "BN": 256, "num_warps": 16, "num_stages": 2},
+    }
+    result = tune(kernels.load("matmul"), shape=(512, 512, 512), space=[base, *planted.values()])
+    status = {trial.config.text: trial.status for trial in result.trials}
+    assert len(status) == 4
+    found = {name: next(t for t in result.trials if dict(t.config) == config) for name, config in planted.items()}
+    assert found["too much shared memory"].status is Status.RESOURCES
+    assert found["no power of two"].status is Status.COMPILE
+    assert found["too few registers"].status is Status.COMPILE, found["too few registers"]
+    assert result.best_config == base
+    assert ".visible .entry" not in capfd.readouterr().out, "nobody asked for ptxas' input"
+
+
+def test_resources_are_those_of_the_loaded_binary():
+    result = tune(kernels.load("matmul"), shape=(1024, 1024, 1024), trials=4, dtype="fp16")
+    for trial in result.trials:
+        if trial.ok:
+            assert 16 <= trial.resources.registers <= 255
+            assert trial.resources.shared_bytes > 0
+            assert trial.resources.binary
+            assert trial.compile_s > 0
+
+
+@pytest.mark.parametrize(("name", "shape"), [("matmul", (777, 513, 257)), ("rmsnorm_rope", (2, 33, 768, 12))])
+def test_shipped_kernels_tune_on_odd_shapes(name, shape):
+    operation = kernels.load(name)
+    for dtype in operation.dtypes:
+        result = tune(operation, shape=shape, dtype=dtype, trials=12)
+        assert not [trial for trial in result.trials if trial.status is Status.WRONG], dtype
+        assert result.default.ok
+        assert result.gain >= 1.0 or dict(result.default.config) == result.best_config
