@@ -31,8 +31,8 @@ install: $(READY)  ## Make .venv, if it is not there or older than what it is ma
 # --group first.
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/python -m pip install --quiet --constraint constraints.txt pip
-	$(VENV)/bin/python -m pip install --quiet $(PIP_FLAGS) --constraint constraints.txt \
+	$(VENV)/bin/python -m pip install -qq --constraint constraints.txt pip
+	$(VENV)/bin/python -m pip install -qq $(PIP_FLAGS) --constraint constraints.txt \
 		--build-constraint constraints.txt --group dev numpy --editable '.[gpu]'
 	touch $@
 

@@ -5,6 +5,7 @@
 | `TRITON_OPS_CACHE_DIR` | folder of records and journals; `~` is expanded     | the platform's user cache folder  |
 | `TRITON_OPS_EFFORT`    | effort of a tune that names none: quick, full, exhaustive | quick                       |
 | `NO_COLOR`             | any value: no colours (https://no-color.org)        | not set                           |
+| `COLUMNS`              | width of tables, also in files and pipes            | the terminal's; no limit in files |
 
 An explicit argument always wins over the environment.
 """
@@ -25,6 +26,17 @@ def cache_dir() -> Path:
     """The folder of records and journals; it need not exist yet."""
     named = os.environ.get("TRITON_OPS_CACHE_DIR", "").strip()
     return Path(named).expanduser() if named else Path(platformdirs.user_cache_dir("triton-ops"))
+
+
+def colours() -> bool:
+    """Whether text for people may have colours."""
+    return not os.environ.get("NO_COLOR")
+
+
+def columns() -> int | None:
+    """The width that is asked for; None where there is none that is a number of 1 or more."""
+    named = os.environ.get("COLUMNS", "").strip()
+    return int(named) if named.isdecimal() and int(named) > 0 else None
 
 
 def effort() -> str:

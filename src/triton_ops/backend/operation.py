@@ -123,6 +123,7 @@ class Operation:
                 f"{self.name} does not take {name}; it takes {', '.join(self.dtypes)}",
                 name,
                 list(self.dtypes),
+                hint="use one of these",
             )
         return {"dtype": name}
 

@@ -50,7 +50,7 @@ def decide(
     Args:
         blocks_ms: Per candidate, its block medians in milliseconds, one per round; all of the same length, at least 1.
         preference: Per candidate a sort key: among equals the smallest wins.
-        default: Position of the default, which wins unless the winner beats it by more than `zone`.
+        default: Position of the default: a winner that does not tie with it beats it by more than `zone`.
         zone: Differences up to this share count as none.
 
     Raises:

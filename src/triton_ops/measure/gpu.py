@@ -58,6 +58,8 @@ class EventTimer:
         """Fill `times`; tell whether a short launch may have waited for the host."""
         torch = self._torch
         with torch.cuda.device(self._device):
+            if self._cold:
+                self._flush.zero_()  # the first one allocates, which may wait for the device: not behind the delay
             pairs = [(self._event(), self._event()) for _ in range(count)]
             torch.cuda._sleep(int(self._delay_ms * _CYCLES_PER_MS))
             delayed = torch.cuda.Event()

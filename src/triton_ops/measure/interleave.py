@@ -68,4 +68,4 @@ def _visit(arm: Arm, timer: Timer, block: int) -> None:
     try:
         arm.blocks.append(timer.sample(arm.launch, arm.launches, block))
     except Exception as error:  # noqa: BLE001 - one candidate's failure is its own; the others go on
-        arm.error = error
+        arm.error = error.with_traceback(None)  # whose frames would keep what the launch had allocated

@@ -28,7 +28,10 @@ class Budget:
     def __post_init__(self) -> None:
         for name, value in (("trials", self.trials), ("seconds", self.seconds)):
             if value is not None and not (value > 0 and math.isfinite(value)):
-                raise SettingsError(f"the budget's {name} is {value}; it must be a positive number")
+                raise SettingsError(
+                    f"the limit of {name} is {value}; it must be a positive number",
+                    hint="leave it out to take the effort's",
+                )
 
 
 class RunningBudget:

@@ -58,7 +58,7 @@ class Bench:
             return self._measured(artifact, best_ms)
         except CandidateError as error:
             status, text = error.status, str(error)
-        except Exception as error:  # noqa: BLE001 - user code may raise anything; it ends this trial only
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - user code may raise anything; it ends this trial only
             sorted_error = candidate_error(error, Status.RUNTIME)
             status, text = sorted_error.status, str(sorted_error)
         resources, compile_s = (artifact.resources, artifact.compile_s) if artifact else (None, None)

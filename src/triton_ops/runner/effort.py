@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from triton_ops import settings
 from triton_ops.measure import ScreenPolicy
 from triton_ops.runner.budget import Budget
+from triton_ops.search import checked_search
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,22 @@ def effort_of(name: str | None = None) -> Effort:
         SettingsError: There is none of that name.
     """
     return PRESETS[settings.effort() if name is None else settings.checked_effort(name)]
+
+
+def chosen_effort(
+    name: str | None = None, search: str | None = None, trials: int | None = None, budget_s: float | None = None
+) -> Effort:
+    """The preset called `name` with what is given in place of its own; does no work.
+
+    Raises:
+        SettingsError: There is no such effort or search, or a limit is not a positive number.
+    """
+    preset = effort_of(name)
+    limits = Budget(
+        preset.budget.trials if trials is None else trials,
+        preset.budget.seconds if budget_s is None else budget_s,
+    )
+    return replace(preset, search=checked_search(preset.search if search is None else search), budget=limits)
 
 
 def covers(done: str, asked: str) -> bool:

@@ -28,11 +28,11 @@ class Journal:
     """The journal in one file. One writer at a time: the caller holds the problem's lock.
 
     Args:
-        path: The file; made when the first line is written.
+        path: The file; made when the first line is written. None keeps no journal.
         key_id: Which key the trials belong to.
     """
 
-    def __init__(self, path: Path, key_id: str) -> None:
+    def __init__(self, path: Path | None, key_id: str) -> None:
         self._path = path
         self._key_id = key_id
         self._broken = False
@@ -43,10 +43,10 @@ class Journal:
         A line that cannot be read is left out with a warning.
 
         Raises:
-            JournalError: The file is the journal of another key, or of a newer version.
+            JournalError: The file is the journal of another key, or of a newer version, or cannot be read.
         """
         trials: dict[Config, Trial] = {}
-        for number, line in enumerate(whole_lines(self._path), 1):
+        for number, line in enumerate(self._lines(), 1):
             entry = _decoded(line)
             kind = entry.get("type")
             if kind == "run":
@@ -58,6 +58,14 @@ class Journal:
             else:
                 _log.warning("%s: line %d is no journal line and is left out", self._path, number)
         return list(trials.values())
+
+    def _lines(self) -> list[str]:
+        try:
+            return [] if self._path is None else list(whole_lines(self._path))
+        except OSError as error:
+            raise JournalError(
+                f"{self._path} cannot be read: {error.strerror or error}", hint="move the file away, and tune again"
+            ) from error
 
     def begin(self, **facts: Any) -> None:
         """Write that a run starts or goes on."""
@@ -72,7 +80,7 @@ class Journal:
         self._write({"type": "end", "stopped": stopped})
 
     def _write(self, entry: Mapping[str, Any]) -> None:
-        if self._broken:
+        if self._broken or self._path is None:
             return
         try:
             append_line(self._path, json.dumps(entry))

@@ -8,11 +8,12 @@ from rich.console import Console
 from rich.progress import (
     BarColumn,
     Progress,
+    Task,
     TaskID,
     TextColumn,
-    TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.text import Text
 
 from triton_ops.runner.events import Plan, Standing
 from triton_ops.trial import Trial, TuningResult
@@ -25,33 +26,71 @@ class ProgressBar:
         self._console = console or Console(file=sys.stderr)
         self._progress: Progress | None = None
         self._task = TaskID(0)
+        self._plan: Plan | None = None
 
     def started(self, plan: Plan) -> None:
         """Show what is going to be done, and the empty bar."""
         if not self._console.is_terminal:
             return
-        self._console.print(f"[bold]{plan.problem}[/bold] on {plan.device}: {plan.size}; search {plan.search}")
+        self._plan = plan
+        self._say(f"{plan.problem} on {plan.device}: {plan.size}; search {plan.search}")
         if plan.resumed:
-            self._console.print(f"going on with {plan.resumed} trials of an interrupted run")
-        limits = [limit for limit in (plan.budget.trials, plan.size.valid) if limit is not None]
+            self._say(f"going on with {plan.resumed} trials of an interrupted run")
         columns = (
-            TextColumn("{task.completed}/{task.total} trials"), BarColumn(bar_width=24),
-            TextColumn("{task.fields[best]}"), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
+            TextColumn("{task.fields[done]}", markup=False), BarColumn(bar_width=16),
+            TextColumn("{task.fields[best]}", markup=False), _Left(compact=True),
         )  # fmt: skip
         self._progress = Progress(*columns, console=self._console, transient=True)
-        self._task = self._progress.add_task("", total=min(limits), best="", completed=0)
+        if plan.resumed >= _most(plan):
+            self._compare(plan.resumed, "")
+        else:
+            self._task = self._added(f"{plan.resumed}/{_most(plan)} trials", "", _most(plan), plan.resumed)
         self._progress.start()
 
     def tried(self, trial: Trial, standing: Standing) -> None:  # noqa: ARG002 - the role's signature
-        """Move the bar."""
-        if self._progress is not None:
-            self._progress.update(self._task, completed=standing.trials, best=_best(standing))
+        """Move the bar; at the end of the search, say that the finalists come next."""
+        if self._progress is None or self._plan is None:
+            return
+        best = _best(standing)
+        if _over(self._plan, standing):
+            self._progress.update(self._task, visible=False)
+            self._compare(standing.trials, best)
+        else:
+            done = f"{standing.trials}/{_most(self._plan)} trials"
+            self._progress.update(self._task, completed=standing.trials, done=done, best=best)
 
     def ended(self, result: TuningResult | None) -> None:  # noqa: ARG002 - the role's signature
         """Take the bar away."""
         if self._progress is not None:
             self._progress.stop()
             self._progress = None
+
+    def _say(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False, soft_wrap=False)
+
+    def _compare(self, trials: int, best: str) -> None:
+        """Show that the finalists are compared: seconds without news, so the bar has no end and moves by itself."""
+        self._task = self._added(f"{trials} trials, comparing the best", best, None)
+
+    def _added(self, done: str, best: str, total: int | None, completed: int = 0) -> TaskID:
+        assert self._progress is not None
+        return self._progress.add_task("", total=total, completed=completed, done=done, best=best)
+
+
+class _Left(TimeRemainingColumn):
+    """Time left, where that can be known."""
+
+    def render(self, task: Task) -> Text:
+        return Text() if task.total is None else super().render(task) + Text(" left")
+
+
+def _most(plan: Plan) -> int:
+    return min(limit for limit in (plan.budget.trials, plan.size.valid) if limit is not None)
+
+
+def _over(plan: Plan, standing: Standing) -> bool:
+    seconds = plan.budget.seconds
+    return standing.trials >= _most(plan) or (seconds is not None and standing.elapsed_s >= seconds)
 
 
 def _best(standing: Standing) -> str:

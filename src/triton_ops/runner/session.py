@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,13 @@ from filelock import Timeout
 
 from triton_ops import settings
 from triton_ops._files import ensure_folder, folder_lock, writable
-from triton_ops.backend import Kernel, Operation
+from triton_ops.backend import Arguments, Kernel, Operation, one_line
 from triton_ops.cache import Key, Record, Store, open_store
-from triton_ops.exceptions import DeviceError
+from triton_ops.exceptions import DeviceError, ShapeMismatchError, TargetError
 from triton_ops.measure import Timer, timer_for
-from triton_ops.runner.budget import Budget, RunningBudget
+from triton_ops.runner.budget import RunningBudget
 from triton_ops.runner.candidate import Bench
-from triton_ops.runner.effort import Effort, covers, effort_of
+from triton_ops.runner.effort import Effort, chosen_effort, covers
 from triton_ops.runner.events import Listener, Plan
 from triton_ops.runner.finals import Outcome, best_first_look, compare_finalists
 from triton_ops.runner.journal import Journal
@@ -93,7 +93,7 @@ def tune(
     Cost: a hit reads one file; a search is bounded by the effort's budget.
     """
     start = time.monotonic()
-    plan = _with_options(effort_of(effort), search, trials, budget_s)
+    plan = chosen_effort(effort, search, trials, budget_s)
     task = make_task(
         target,
         args,
@@ -116,13 +116,13 @@ def tune(
         Key.of(task.problem, task.kernel.identity, task.device, timer.mode),
         seed,
     )
-    store = _store(folder)
+    store = _store(folder.absolute())
     if not force and (known := _known(run, store)) is not None:
         return result_from(known, task, time.monotonic() - start)
-    with _only_one(folder, run.key):
+    with _only_one(folder, run.key) as journal:
         if not force and (known := _known(run, store)) is not None:
             return result_from(known, task, time.monotonic() - start)
-        return _search(run, store, folder, listener or ProgressBar(), start)
+        return _search(run, store, journal, listener or ProgressBar(), start)
 
 
 @lru_cache(maxsize=32)
@@ -141,14 +141,6 @@ class _Run:
     seed: int
 
 
-def _with_options(effort: Effort, search: str | None, trials: int | None, budget_s: float | None) -> Effort:
-    budget = Budget(
-        effort.budget.trials if trials is None else trials,
-        effort.budget.seconds if budget_s is None else budget_s,
-    )
-    return replace(effort, search=search or effort.search, budget=budget)
-
-
 def _known(run: _Run, store: Store[Record]) -> Record | None:
     """The stored winner, if it holds for this space and was found with at least this effort."""
     record = store.get(run.key.id)
@@ -158,11 +150,11 @@ def _known(run: _Run, store: Store[Record]) -> Record | None:
 
 
 @contextmanager
-def _only_one(folder: Path, key: Key) -> Iterator[None]:
-    """One tune of a problem at a time; a second one waits, and then finds the first one's winner."""
+def _only_one(folder: Path, key: Key) -> Iterator[Journal]:
+    """One tune of a problem at a time, with its journal; a second one waits, and then finds the first one's winner."""
     if not writable(folder):
         _log.warning("%s cannot be written: this tune will be neither stored nor resumable", folder)
-        yield
+        yield Journal(None, key.id)
         return
     lock = folder_lock(ensure_folder(folder / "journals"), f"{key.id}.lock")
     try:
@@ -171,13 +163,12 @@ def _only_one(folder: Path, key: Key) -> Iterator[None]:
         _log.warning("another process is tuning %s %s; waiting for it", key.kernel, key.label)
         lock.acquire()
     try:
-        yield
+        yield Journal(folder / "journals" / f"{key.id}.jsonl", key.id)
     finally:
         lock.release()
 
 
-def _search(run: _Run, store: Store[Record], folder: Path, listener: Listener, start: float) -> TuningResult:
-    journal = Journal(folder / "journals" / f"{run.key.id}.jsonl", run.key.id)
+def _search(run: _Run, store: Store[Record], journal: Journal, listener: Listener, start: float) -> TuningResult:
     known = [trial for trial in journal.unfinished() if run.task.space.why_not(trial.config) is None]
     incumbents = _incumbents(run, store)
     searcher = make_searcher(run.effort.search, run.task.space, run.seed)
@@ -243,12 +234,31 @@ def _device_error(trials: Mapping[Config, Trial]) -> DeviceError:
 
 
 def _bench(run: _Run) -> Bench:
-    arguments = run.task.arguments()
+    arguments = _arguments(run.task)
     verifier = None
     if run.task.reference is not None:
-        expected = reference_result(run.task.reference, arguments)
+        expected = _expected(run.task, arguments)
         verifier = Verifier(expected, run.task.kernel.outputs, arguments)
     return Bench(run.task.kernel, arguments, run.task.space, run.timer, run.effort.screen, verifier)
+
+
+def _arguments(task: Task) -> Arguments:
+    try:
+        return task.arguments()
+    except (MemoryError, RuntimeError) as error:
+        raise ShapeMismatchError(
+            f"the arguments of {task.problem} cannot be made on {task.device_name}: {one_line(error)}",
+            hint="take a smaller problem",
+        ) from error
+
+
+def _expected(task: Task, arguments: Arguments) -> Any:
+    try:
+        return reference_result(task.reference, arguments)  # type: ignore[arg-type]
+    except Exception as error:
+        raise TargetError(
+            f"the reference of {task.problem} raised {one_line(error)}", hint="call it with the same arguments to try"
+        ) from error
 
 
 def _incumbents(run: _Run, store: Store[Record]) -> list[Config]:

@@ -4,4 +4,5 @@ from triton_ops.search.base import Searcher as Searcher
 from triton_ops.search.exhaustive import ExhaustiveSearch as ExhaustiveSearch
 from triton_ops.search.random_search import RandomSearch as RandomSearch
 from triton_ops.search.registry import SEARCHERS as SEARCHERS
+from triton_ops.search.registry import checked_search as checked_search
 from triton_ops.search.registry import make_searcher as make_searcher

@@ -20,7 +20,7 @@ class ExhaustiveSearch:
     """All configs of a space; see the module."""
 
     def __init__(self, space: ConfigSpace, seed: int = 0) -> None:
-        self._pending = _shuffled(space, random.Random(seed))
+        self._pending = shuffled(space, random.Random(seed))
 
     def ask(self, count: int) -> list[Config]:
         """The next `count` configs."""
@@ -30,7 +30,8 @@ class ExhaustiveSearch:
         """Nothing is learned."""
 
 
-def _shuffled(space: ConfigSpace, rng: random.Random) -> Iterator[Config]:
+def shuffled(space: ConfigSpace, rng: random.Random) -> Iterator[Config]:
+    """Every valid config of `space` once, in an order drawn from `rng`."""
     configs = iter(space)
     while window := list(islice(configs, _SHUFFLE_WINDOW)):
         rng.shuffle(window)

@@ -3,40 +3,44 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 
-from triton_ops.search.exhaustive import ExhaustiveSearch
+from triton_ops.exceptions import EmptySpaceError
+from triton_ops.search.exhaustive import shuffled
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.trial import Trial
 
 _ENUMERABLE = 50_000  # spaces up to this size are shuffled whole: exactly uniform, and ends when all are tried
-_MOST_REPEATS = 1_000  # draws in a row that gave nothing new: what is left is too rare to find by chance
+_MOST_REPEATS = 20  # draws in a row that gave nothing new: what is left is too rare to be found by chance
 
 
 class RandomSearch:
-    """Uniform draws from the valid configs of a space."""
+    """Uniform draws from the valid configs of a space; once draws only repeat, what is left in shuffled order."""
 
     def __init__(self, space: ConfigSpace, seed: int = 0) -> None:
-        self._space = space
-        self._rng = random.Random(seed)
-        self._seen: set[Config] = set()
-        self._whole = ExhaustiveSearch(space, seed) if space.size.total <= _ENUMERABLE else None
+        self._pending = _draws(space, random.Random(seed))
 
     def ask(self, count: int) -> list[Config]:
         """Up to `count` configs not asked for before."""
-        if self._whole is not None:
-            return self._whole.ask(count)
-        fresh: list[Config] = []
-        repeats = 0
-        while len(fresh) < count and repeats < _MOST_REPEATS:
-            config = self._space.sample(self._rng)
-            if config in self._seen:
-                repeats += 1
-                continue
-            self._seen.add(config)
-            fresh.append(config)
-            repeats = 0
-        return fresh
+        return list(islice(self._pending, count))
 
     def tell(self, trials: Sequence[Trial]) -> None:
         """Nothing is learned."""
+
+
+def _draws(space: ConfigSpace, rng: random.Random) -> Iterator[Config]:
+    seen: set[Config] = set()
+    repeats = _MOST_REPEATS if space.size.total <= _ENUMERABLE else 0
+    while repeats < _MOST_REPEATS:
+        try:
+            config = space.sample(rng)
+        except EmptySpaceError:
+            return
+        if config in seen:
+            repeats += 1
+            continue
+        repeats = 0
+        seen.add(config)
+        yield config
+    yield from (config for config in shuffled(space, rng) if config not in seen)

@@ -22,9 +22,18 @@ def make_searcher(name: str, space: ConfigSpace, seed: int = 0) -> Searcher:
     Raises:
         SettingsError: There is none of that name.
     """
+    return SEARCHERS[checked_search(name)](space, seed)
+
+
+def checked_search(name: str) -> str:
+    """`name` if it is a searcher's.
+
+    Raises:
+        SettingsError: It is not; names the value and the allowed ones.
+    """
     if name not in SEARCHERS:
         raise SettingsError(
             f"there is no search {name!r}; there are {', '.join(SEARCHERS)}",
             hint="choose one of these",
         )
-    return SEARCHERS[name](space, seed)
+    return name

@@ -136,6 +136,10 @@ def as_tunable(name: str, given: Any) -> Tunable:
             f"tunable {name!r} is {given!r}; it must be a list of values",
             hint=f"write [{given!r}] for a single value",
         )
+    if isinstance(given, (set, frozenset)):
+        raise ConfigValueError(
+            f"tunable {name!r} is a set, whose order differs from run to run", hint="write a list, in the order to try"
+        )
     values = tuple(given)
     numbers = [value for value in values if isinstance(value, (int, float)) and not isinstance(value, bool)]
     rising = len(numbers) == len(values) and all(a < b for a, b in pairwise(numbers))

@@ -1,0 +1,136 @@
+"""Tune the shipped kernels exhaustively on the GPU that is there, and set the winners beside the vendor's library.
+
+    python benchmarks/h200_tune.py --out benchmarks/results/nvidia-h200/tune.json --commit "$(git rev-parse HEAD)"
+
+matmul is compared with cuBLAS (`torch.matmul`), rmsnorm_rope with a device-to-device copy of the same bytes; both in
+interleaved rounds with the winner and the default, L2 cold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import random
+import shlex
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+from triton_ops import kernels, tune
+from triton_ops.hardware import probe
+from triton_ops.measure import Arm, EventTimer, Launch, interleave
+from triton_ops.runner.results import result_json, versions
+from triton_ops.space import Config
+
+ROUNDS = 40
+BLOCK = 10
+
+
+def beside_the_library(name: str, shape: tuple[int, ...], dtype: str, configs: dict[str, Config]) -> dict:
+    """Median ms of each config and of the library, and the configs' share of the library's speed."""
+    operation = kernels.load(name)
+    problem = operation.problem(shape, dtype)
+    arguments = operation.materialise(problem, "cuda")
+    arms = {"library": Arm(Launch(library(name, arguments.keyword)))}
+    for label, config in configs.items():
+        artifact = operation.kernel.compile(config, arguments)
+        arms[label] = Arm(Launch(operation.kernel.bind(artifact, arguments)))
+    timer = EventTimer()
+    for arm in arms.values():
+        arm.launch.call()
+        arm.launches = timer.launches_per_sample(arm.launch)
+    interleave(list(arms.values()), timer, rounds=ROUNDS, block=BLOCK, rng=random.Random(0))
+    blocks = {label: [statistics.median(block) for block in arm.blocks] for label, arm in arms.items()}
+    share = {
+        label: statistics.median(a / b for a, b in zip(blocks["library"], found, strict=True))
+        for label, found in blocks.items()
+    }
+    return {
+        "rounds": ROUNDS,
+        "block": BLOCK,
+        "mode": timer.mode,
+        "median_ms": {label: statistics.median(found) for label, found in blocks.items()},
+        "share_of_library_speed": share,
+        "library": "torch.matmul (cuBLAS)" if name == "matmul" else "copy of the same bytes (read + write)",
+    }
+
+
+def library(name: str, arguments: dict):
+    """What to compare with: cuBLAS, or a copy that moves the bytes of x once in and once out."""
+    if name == "matmul":
+        a, b, out = arguments["a"], arguments["b"], arguments["c"]
+        return lambda: torch.matmul(a, b, out=out)
+    x = next(value for value in arguments.values() if isinstance(value, torch.Tensor) and value.dim() == 3)
+    out = torch.empty_like(x)
+    return lambda: out.copy_(x)
+
+
+def tuned(name: str, shape: tuple[int, ...], dtype: str, cache: str) -> dict:
+    """One exhaustive tune, its record's hit, and the comparison with the library."""
+    start = time.monotonic()
+    result = tune(kernels.load(name), shape=shape, dtype=dtype, effort="exhaustive", cache_dir=cache)
+    wall_s = time.monotonic() - start
+    start = time.monotonic()
+    hit = tune(kernels.load(name), shape=shape, dtype=dtype, effort="exhaustive", cache_dir=cache)
+    hit_s = time.monotonic() - start
+    assert hit.from_cache
+    assert hit.best_config == result.best_config
+    configs = {"winner": Config(result.best_config)}
+    if result.default is not None and result.default.ok:
+        configs["default"] = result.default.config
+    compile_s = sum(trial.compile_s or 0.0 for trial in result.trials)
+    return {
+        "kernel": name,
+        "shape": shape,
+        "dtype": dtype,
+        "wall_s": round(wall_s, 2),
+        "hit_s": round(hit_s, 4),
+        "compile_s": round(compile_s, 2),
+        "result": result_json(result),
+        "beside_the_library": beside_the_library(name, shape, dtype, configs),
+    }
+
+
+def main() -> None:
+    """Run both kernels and write one JSON file."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/nvidia-h200/tune.json"))
+    parser.add_argument("--commit", default="unknown")
+    options = parser.parse_args()
+    problems = [
+        ("matmul", (4096, 4096, 4096), "bfloat16"),
+        ("rmsnorm_rope", (4, 4096, 4096), "bfloat16"),
+    ]
+    with tempfile.TemporaryDirectory() as cache, tempfile.TemporaryDirectory() as compiled:
+        os.environ["TRITON_CACHE_DIR"] = compiled  # cold: the wall time is that of a first tune
+        runs = [tuned(*problem, cache) for problem in problems]
+    spec = probe("cuda")
+    document = {
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "command": shlex.join(["python", *sys.argv]),
+        "commit": options.commit,
+        "versions": versions(),
+        "device": {
+            "name": spec.name,
+            "arch": spec.arch,
+            "units": spec.units,
+            "driver": spec.driver,
+        },
+        "runs": runs,
+    }
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps(document, indent=2) + "\n")
+    for run in runs:
+        found = run["beside_the_library"]
+        print(run["kernel"], run["result"]["best_config"], run["result"]["totals"], f"{run['wall_s']} s")
+        print("   ", found["median_ms"], found["share_of_library_speed"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""What every searcher promises, whatever the space and whatever it is told."""
+
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.strategies import spaces, trials
+from triton_ops.exceptions import SettingsError
+from triton_ops.search import SEARCHERS, make_searcher
+from triton_ops.space import ConfigSpace, Constraint, IntRange
+
+every_searcher = pytest.mark.parametrize("name", SEARCHERS)
+sizes = st.lists(st.integers(0, 40), min_size=1, max_size=5)
+
+HUGE = {f"T{axis}": IntRange(0, 9) for axis in range(9)}  # 10^9 configs
+
+
+def answers_to(data, asked):
+    """Trials as a loop would tell them: of the configs asked for, some failed, and of configs tried beside them."""
+    told = [data.draw(trials(of=st.just(config))) for config in asked[:3]]
+    return told + data.draw(st.lists(trials(), max_size=2))
+
+
+def all_of(searcher, count=7):
+    """Everything it proposes until it has nothing left."""
+    found = []
+    while batch := searcher.ask(count):
+        found += batch
+    return found
+
+
+@every_searcher
+@given(space=spaces(), seed=st.integers(0, 1 << 32), sizes=sizes, data=st.data())
+@settings(max_examples=40)
+def test_only_valid_configs_and_none_twice_and_never_more_than_asked_for(name, space, seed, sizes, data):
+    searcher = make_searcher(name, space, seed)
+    found = []
+    for count in sizes:
+        batch = searcher.ask(count)
+        assert len(batch) <= count
+        found += batch
+        searcher.tell(answers_to(data, batch))
+    assert all(config in space for config in found)
+    assert len(set(found)) == len(found)
+    if len(found) < sum(sizes):  # it gave fewer than it was asked for, so it has ended, and stays so
+        assert searcher.ask(1) == searcher.ask(5) == []
+
+
+@every_searcher
+@given(space=spaces(may_be_empty=True), seed=st.integers(0, 1 << 32), count=st.integers(1, 50))
+@settings(max_examples=40)
+def test_a_small_space_is_covered_exactly(name, space, seed, count):
+    found = all_of(make_searcher(name, space, seed), count)
+    assert len(found) == len(set(found))
+    assert set(found) == set(space)
+
+
+@every_searcher
+@given(space=spaces(), seed=st.integers(0, 1 << 32), sizes=sizes, data=st.data())
+@settings(max_examples=20)
+def test_the_same_seed_and_answers_are_the_same_questions(name, space, seed, sizes, data):
+    one, other = make_searcher(name, space, seed), make_searcher(name, space, seed)
+    for count in sizes:
+        batch = one.ask(count)
+        assert other.ask(count) == batch
+        told = answers_to(data, batch)
+        one.tell(told)
+        other.tell(told)
+
+
+@every_searcher
+def test_another_seed_is_another_order(name):
+    space = ConfigSpace({"A": range(8), "B": range(8)})
+    orders = [tuple(all_of(make_searcher(name, space, seed))) for seed in range(5)]
+    assert len(set(orders)) == 5
+    assert tuple(space) not in orders  # enumeration: a drift would favour its one end
+
+
+@every_searcher
+def test_what_is_told_before_any_question_is_taken(name):
+    space = ConfigSpace({"A": range(3)})
+    searcher = make_searcher(name, space)
+    searcher.tell([])
+    assert set(all_of(searcher)) == set(space)
+    searcher.tell([])
+
+
+@every_searcher
+def test_asking_for_none_uses_up_none(name):
+    space = ConfigSpace({"A": range(20)})
+    searcher, fresh = make_searcher(name, space, 1), make_searcher(name, space, 1)
+    assert searcher.ask(0) == []
+    assert all_of(searcher) == all_of(fresh)
+    assert searcher.ask(0) == []
+
+
+@every_searcher
+def test_a_list_of_configs_is_a_space_like_others(name):
+    space = ConfigSpace.from_configs([{"A": 1, "B": 2}, {"A": 2, "B": 1}, {"A": 1, "B": 2}, {"A": 3, "B": 3}])
+    found = all_of(make_searcher(name, space))
+    assert sorted(config.text for config in found) == sorted({config.text for config in space})
+
+
+@every_searcher
+@pytest.mark.parametrize("axes", [{"T0": range(3)}, HUGE], ids=["small", "huge"])
+def test_constraints_that_refuse_all_leave_nothing_to_ask(name, axes):
+    space = ConfigSpace(axes, (Constraint("none", lambda T0: False, "T0={T0} is refused"),))
+    searcher = make_searcher(name, space)
+    assert searcher.ask(5) == searcher.ask(5) == []
+
+
+@every_searcher
+@pytest.mark.parametrize("rules", [(), (Constraint("even", lambda T0, T8: (T0 + T8) % 2 == 0, "odd"),)], ids=len)
+def test_a_space_of_a_thousand_million_answers_at_once(name, rules):
+    space = ConfigSpace(HUGE, rules)
+    start = time.monotonic()
+    searcher = make_searcher(name, space)
+    found = searcher.ask(1) + searcher.ask(500)
+    assert time.monotonic() - start < 20  # 1 s on an idle machine; walking it all would take hours
+    assert len(set(found)) == 501
+    assert all(config in space for config in found)
+
+
+@every_searcher
+def test_rare_configs_of_a_large_space_are_all_found(name):
+    axes = {f"T{axis}": IntRange(0, 9) for axis in range(5)}
+    rare = Constraint("rare", lambda T0, T1, T2, T3: T0 == T1 == T2 == T3 == 7, "no")
+    space = ConfigSpace(axes, (rare,))
+    assert space.size.total == 100_000
+    found = all_of(make_searcher(name, space))
+    assert sorted(config["T4"] for config in found) == list(range(10))
+
+
+def test_a_search_that_there_is_not():
+    with pytest.raises(SettingsError, match=r"no search 'magic'.*exhaustive, random"):
+        make_searcher("magic", ConfigSpace({"A": [1]}))

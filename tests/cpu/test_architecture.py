@@ -1,0 +1,150 @@
+"""The house: imports point down, no circles, files and functions that can be read at a sitting."""
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).parents[2]
+ROOT = PROJECT / "src"
+FILES = sorted((ROOT / "triton_ops").rglob("*.py"))
+FILE_LINES = 400
+FUNCTION_LINES = 60
+
+
+def module_of(path):
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_of(path): path for path in FILES}
+TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
+
+
+def imports(name):
+    """Modules of ours that a module imports, anywhere in it but in blocks for type checkers."""
+    tree = TREES[name]
+    for_checkers = {
+        id(node)
+        for block in ast.walk(tree)
+        if isinstance(block, ast.If) and "TYPE_CHECKING" in ast.unparse(block.test)
+        for node in ast.walk(block)
+    }
+    found = set()
+    for node in ast.walk(tree):
+        if id(node) in for_checkers:
+            continue
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name} line {node.lineno}: relative import"
+            # `from a import b` needs a, and a.b only if that is a module.
+            found.add(node.module)
+            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return (found & set(MODULES)) - {name}
+
+
+def circle(graph):
+    """The modules of some import circle, in order; empty if there is none."""
+    done, path = set(), []
+
+    def visit(name):
+        if name in path:
+            return path[path.index(name) :]
+        if name in done:
+            return []
+        path.append(name)
+        for other in sorted(graph[name]):
+            if found := visit(other):
+                return found
+        path.pop()
+        done.add(name)
+        return []
+
+    return next((found for name in sorted(graph) if (found := visit(name))), [])
+
+
+def test_circles_are_found():
+    assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c"]
+    assert circle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
+
+
+def test_no_import_circle_at_any_depth():
+    assert circle({name: imports(name) for name in MODULES}) == []
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_file_can_be_read_at_a_sitting(name):
+    lines = len(MODULES[name].read_text(encoding="utf-8").splitlines())
+    assert lines <= FILE_LINES, f"{name} has {lines} lines; split it"
+
+
+def is_kernel(function):
+    return any("jit" in ast.unparse(decorator) for decorator in function.decorator_list)
+
+
+def body_lines(function):
+    body = function.body[1:] if ast.get_docstring(function) else function.body
+    return body[-1].end_lineno - body[0].lineno + 1 if body else 0
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_functions_can_be_seen_at_once(name):
+    functions = [
+        node
+        for node in ast.walk(TREES[name])
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and not is_kernel(node)
+    ]
+    long = [f"{f.name}: {body_lines(f)}" for f in functions if body_lines(f) > FUNCTION_LINES]
+    assert not long
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if name != "triton_ops.settings"])
+def test_the_environment_is_read_in_settings_only(name):
+    used = [
+        node.attr
+        for node in ast.walk(TREES[name])
+        if isinstance(node, ast.Attribute) and node.attr in ("environ", "environb", "getenv")
+    ]
+    assert not used
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_module_says_what_it_is(name):
+    doc = ast.get_docstring(TREES[name])
+    assert doc
+    assert len(doc) > 15
+
+
+def modules_after(code):
+    script = f"{code}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
+    said = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
+    return set(json.loads(said.stdout))
+
+
+def test_importing_the_package_loads_nothing_heavy():
+    loaded = modules_after("import triton_ops; triton_ops.__version__; dir(triton_ops)")
+    heavy = {"torch", "triton", "numpy", "rich", "typer", "msgspec", "filelock", "platformdirs"}
+    assert not heavy & loaded
+    assert {name for name in loaded if name.startswith("triton_ops")} == {"triton_ops"}
+
+
+@pytest.mark.parametrize("part", ["space", "tensors", "trial", "search", "cache", "exceptions"])
+def test_the_core_needs_no_gpu_stack(part):
+    assert not {"torch", "triton"} & modules_after(f"import triton_ops.{part}")
+
+
+def test_floors():
+    """Held by import-linter with the contracts of pyproject.toml."""
+    code = "from importlinter.cli import lint_imports_command as main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "--no-logo", "--no-cache"],
+        cwd=PROJECT,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

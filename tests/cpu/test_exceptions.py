@@ -1,0 +1,117 @@
+"""Every error: its place in the tree, its fields, its text, and its way through a pickle."""
+
+import copy
+import inspect
+import pickle
+
+import pytest
+
+from triton_ops import exceptions
+from triton_ops.exceptions import (
+    ConfigCollisionError,
+    ConfigValueError,
+    ConstraintError,
+    DeviceError,
+    EmptySpaceError,
+    KernelTypeError,
+    MissingDependencyError,
+    NumericalOverflowError,
+    SettingsError,
+    ShapeMismatchError,
+    SpaceError,
+    TritonKernelError,
+    TuningFailedError,
+    UnknownTunableError,
+    UnsupportedDtypeError,
+)
+
+CLASSES = [getattr(exceptions, name) for name in exceptions.__all__]
+FIELDS = {
+    ShapeMismatchError: {"expected": (2, 3), "actual": (3, 2), "tensor_name": "x"},
+    UnsupportedDtypeError: {"dtype": "int8", "supported_dtypes": ["float16"], "tensor_name": "x"},
+    NumericalOverflowError: {"max_value": 1e9, "scale": 0.5, "attempts": 3},
+    DeviceError: {"expected_device": "cuda", "actual_device": "cpu", "tensor_name": "x"},
+    TuningFailedError: {
+        "problem_size": (8, 8),
+        "configs_tried": 2,
+        "last_error": "compile: no",
+        "failures": [({"BLOCK": 64}, "compile: no"), ({"BLOCK": 128}, "timeout: 10 s")],
+    },
+}
+
+
+def made(cls, **more):
+    return cls("it broke", **FIELDS.get(cls, {}), **more)
+
+
+def test_all_lists_every_error_of_the_module():
+    found = [name for name, value in vars(exceptions).items() if inspect.isclass(value)]
+    assert sorted(name for name in found if name != "Any") == exceptions.__all__
+
+
+def test_tree_in_the_docstring_names_every_error_once():
+    tree = exceptions.__doc__.split("\n\n")[2]
+    for name in exceptions.__all__:
+        assert tree.split().count(name) == 1, name
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_every_error_is_caught_by_the_base(cls):
+    with pytest.raises(TritonKernelError, match="it broke"):
+        raise made(cls)
+
+
+@pytest.mark.parametrize(
+    ("cls", "parents"),
+    [
+        (EmptySpaceError, SpaceError),
+        (ConfigValueError, SpaceError),
+        (UnknownTunableError, SpaceError),
+        (ConfigCollisionError, SpaceError),
+        (ConstraintError, SpaceError),
+        (KernelTypeError, TypeError),
+        (SettingsError, ValueError),
+        (MissingDependencyError, ImportError),
+    ],
+)
+def test_errors_are_also_what_python_calls_them(cls, parents):
+    assert issubclass(cls, parents)
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+@pytest.mark.parametrize("hint", ["", "try the other one"])
+def test_pickle_keeps_class_message_hint_and_fields(cls, hint):
+    before = made(cls, hint=hint)
+    for after in (pickle.loads(pickle.dumps(before)), copy.deepcopy(before)):
+        assert type(after) is cls
+        assert (after.message, after.hint, str(after)) == ("it broke", hint, str(before))
+        assert after.args == before.args
+        for name, value in FIELDS.get(cls, {}).items():
+            assert getattr(after, name) == getattr(before, name) == value
+
+
+def test_pickle_keeps_what_python_sets_up():
+    before = MissingDependencyError("no torch")
+    assert before.msg == pickle.loads(pickle.dumps(before)).msg == "no torch"
+
+
+@pytest.mark.parametrize("cls", list(FIELDS))
+def test_fields_are_optional_positional_and_by_name(cls):
+    names = list(FIELDS[cls])
+    bare, positional = cls("it broke"), cls("it broke", *FIELDS[cls].values())
+    for name in names:
+        assert getattr(bare, name) == ([] if name == "failures" else None)
+        assert getattr(positional, name) == FIELDS[cls][name]
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_text_ends_with_the_hint_if_there_is_one(cls):
+    assert str(made(cls)) == "it broke"
+    assert str(made(cls, hint="mend it")) == "it broke (hint: mend it)"
+
+
+def test_failures_are_a_copy():
+    given = [({"BLOCK": 64}, "compile: no")]
+    error = TuningFailedError("none worked", failures=given)
+    given.clear()
+    assert error.failures == [({"BLOCK": 64}, "compile: no")]

@@ -1,0 +1,248 @@
+"""Files: a kill at any moment leaves the old content or the new, and never a mixture."""
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from filelock import Timeout
+from hypothesis import given
+from hypothesis import strategies as st
+
+from triton_ops._files import (
+    append_line,
+    atomic_write,
+    ensure_folder,
+    folder_lock,
+    whole_lines,
+    writable,
+)
+from triton_ops.exceptions import CacheError
+
+_lines = st.lists(
+    st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n"), min_size=1),
+    max_size=5,
+)
+
+REWRITE = """
+import pathlib, sys
+from triton_ops._files import atomic_write
+path, n = pathlib.Path(sys.argv[1]), 0
+while True:
+    n += 1
+    atomic_write(path, str(n % 10) * 300_000)
+    if n == 3:
+        print("ready", flush=True)
+"""
+APPEND = """
+import pathlib, sys
+from triton_ops._files import append_line
+n = 0
+while True:
+    n += 1
+    append_line(pathlib.Path(sys.argv[1]), f"{n:08d} " + "x" * 50_000)
+    print(n, flush=True)
+"""
+HOLD = """
+import pathlib, sys, time
+from triton_ops._files import folder_lock
+with folder_lock(pathlib.Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def started(code, path):
+    """A process running `code`, once it has said its first line."""
+    process = subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline()
+    return process
+
+
+def killed(process):
+    process.send_signal(signal.SIGKILL)
+    rest = process.stdout.read()
+    process.stdout.close()
+    process.wait()
+    return rest
+
+
+# Folders
+
+
+def test_ensure_folder_makes_all_of_it_and_expands_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert ensure_folder("~/a/b") == tmp_path / "a" / "b"
+    assert ensure_folder(tmp_path / "a" / "b").is_dir()
+    assert writable(tmp_path / "a" / "b")
+    assert list((tmp_path / "a" / "b").iterdir()) == []
+
+
+def test_a_file_where_the_folder_should_be(tmp_path):
+    file = tmp_path / "taken"
+    file.write_text("mine")
+    for path in (file, file / "below"):
+        with pytest.raises(CacheError, match="is a file") as caught:
+            ensure_folder(path)
+        assert caught.value.hint
+    assert file.read_text() == "mine"
+
+
+def test_a_folder_that_cannot_be_made():
+    with pytest.raises(CacheError, match="cannot be made") as caught:
+        ensure_folder("/proc/nothing/here")
+    assert "TRITON_OPS_CACHE_DIR" in caught.value.hint
+
+
+def test_writable_says_no_without_raising(tmp_path):
+    assert not writable(tmp_path / "absent")
+    assert not writable(type(tmp_path)("/proc"))
+
+
+# Whole files
+
+
+def test_atomic_write_replaces_and_leaves_nothing_else(tmp_path):
+    path = tmp_path / "record.json"
+    for text in ("one", "", "µ\n" * 1000):
+        atomic_write(path, text)
+        assert path.read_text(encoding="utf-8") == text
+    assert [found.name for found in tmp_path.iterdir()] == ["record.json"]
+
+
+def test_files_may_be_read_by_whom_the_umask_lets(tmp_path):
+    for mask, mode in [(0o022, 0o644), (0o077, 0o600)]:
+        before = os.umask(mask)
+        try:
+            atomic_write(tmp_path / "record.json", "x")
+        finally:
+            os.umask(before)
+        assert stat.S_IMODE((tmp_path / "record.json").stat().st_mode) == mode
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path):
+    path = tmp_path / "record.json"
+    atomic_write(path, "old")
+    with pytest.raises(UnicodeEncodeError):
+        atomic_write(path, "new \ud800")
+    with pytest.raises(FileNotFoundError):
+        atomic_write(tmp_path / "absent" / "record.json", "new")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    with pytest.raises(IsADirectoryError):
+        atomic_write(folder, "new")
+    assert path.read_text() == "old"
+    assert sorted(found.name for found in tmp_path.iterdir()) == ["folder", "record.json"]
+
+
+@pytest.mark.parametrize("wait_s", [0.0, 0.013, 0.05])
+def test_kill_during_atomic_write_leaves_a_whole_file(tmp_path, wait_s):
+    path = tmp_path / "record.json"
+    process = started(REWRITE, path)
+    seen = set()
+    until = time.monotonic() + wait_s
+    while time.monotonic() < until:
+        seen.add(path.read_text())
+    killed(process)
+    seen.add(path.read_text())
+    for text in seen:
+        assert len(text) == 300_000
+        assert len(set(text)) == 1
+    leftover = [found.name for found in tmp_path.iterdir() if found != path]
+    assert all(name.startswith(".record.json-") and name.endswith(".tmp") for name in leftover)
+    atomic_write(path, "after")
+    assert path.read_text() == "after"
+
+
+# Lines
+
+
+@given(_lines)
+def test_lines_read_back_as_appended(tmp_path_factory, lines):
+    path = tmp_path_factory.mktemp("journal") / "run.jsonl"
+    assert list(whole_lines(path)) == []
+    for line in lines:
+        append_line(path, line)
+    assert list(whole_lines(path)) == lines
+
+
+def test_a_line_break_in_a_line_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="line break"):
+        append_line(tmp_path / "run.jsonl", "a\nb")
+    assert not (tmp_path / "run.jsonl").exists()
+
+
+@given(_lines, st.integers(0, 200), st.text(st.characters(categories=["L"]), min_size=1))
+def test_a_torn_last_line_is_ignored_and_costs_no_later_line(tmp_path_factory, lines, cut, later):
+    path = tmp_path_factory.mktemp("journal") / "run.jsonl"
+    for line in lines:
+        append_line(path, line)
+    whole = path.read_bytes() if lines else b""
+    torn = whole[: min(cut, len(whole))]  # a kill may cut anywhere, also inside a character
+    path.write_bytes(torn)
+    kept = torn.count(b"\n")
+    assert list(whole_lines(path)) == lines[:kept]
+    append_line(path, later)
+    found = list(whole_lines(path))
+    assert found[:kept] == lines[:kept]
+    assert found[-1] == later
+    assert len(found) <= kept + 2  # the torn piece stands on a line of its own
+
+
+@pytest.mark.parametrize("wait_s", [0.0, 0.02])
+def test_kill_during_append_loses_only_the_line_in_flight(tmp_path, wait_s):
+    path = tmp_path / "run.jsonl"
+    process = started(APPEND, path)
+    time.sleep(wait_s)
+    said = killed(process).split()
+    last = int(said[-1]) if said else 1
+    lines = list(whole_lines(path))
+    assert len(lines) in (last, last + 1)  # the kill may come between the append and its report
+    assert [int(line.split()[0]) for line in lines] == list(range(1, len(lines) + 1))
+    append_line(path, "after")
+    assert list(whole_lines(path))[-1] == "after"
+
+
+# Locks
+
+
+def test_a_lock_keeps_threads_and_processes_out(tmp_path):
+    process = started(HOLD, tmp_path)
+    with pytest.raises(Timeout):
+        folder_lock(tmp_path, timeout_s=0).acquire()
+    with folder_lock(tmp_path, "other", timeout_s=0):
+        pass  # another name is another lock
+    killed(process)
+    with folder_lock(tmp_path, timeout_s=5):  # its holder died: nothing to clean up
+        outcome = []
+
+        def try_it():
+            try:
+                folder_lock(tmp_path, timeout_s=0).acquire()
+            except Timeout:
+                outcome.append("refused")
+
+        thread = threading.Thread(target=try_it)
+        thread.start()
+        thread.join()
+        assert outcome == ["refused"]
+
+
+def test_a_lock_serialises_processes(tmp_path):
+    counter = tmp_path / "counter"
+    counter.write_text("0")
+    code = (
+        "import pathlib, sys\n"
+        "from triton_ops._files import folder_lock\n"
+        "path = pathlib.Path(sys.argv[1])\n"
+        "for _ in range(50):\n"
+        "    with folder_lock(path.parent):\n"
+        "        path.write_text(str(int(path.read_text()) + 1))\n"
+    )
+    running = [subprocess.Popen([sys.executable, "-c", code, str(counter)]) for _ in range(3)]
+    assert [process.wait() for process in running] == [0, 0, 0]
+    assert counter.read_text() == "150"

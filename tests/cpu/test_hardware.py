@@ -1,0 +1,99 @@
+"""Which row of the table a device gets, and what is known of the device that is there."""
+
+import os
+
+import pytest
+
+from triton_ops.exceptions import DeviceError
+from triton_ops.hardware import gpu_missing, peaks_of, probe
+from triton_ops.hardware.table import A100_BANDWIDTH_GBPS, PEAKS
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        ("NVIDIA H200", "H200"),
+        ("NVIDIA H100 80GB HBM3", "H100"),
+        ("NVIDIA H100 PCIe", "H100 PCIe"),
+        ("NVIDIA A100-SXM4-80GB", "A100-SXM4-80GB"),
+        ("NVIDIA A100-SXM4-40GB", "A100-SXM4-40GB"),
+        ("NVIDIA A100 80GB PCIe", "A100 80GB PCIe"),
+        ("AMD Instinct MI300X", "MI300X"),
+    ],
+)
+def test_devices_with_a_row(name, row):
+    assert peaks_of(name) is PEAKS[row]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "NVIDIA GH200 480GB",
+        "NVIDIA GH200 144G HBM3e",
+        "NVIDIA H200 NVL",
+        "NVIDIA H100 NVL",
+        "NVIDIA H200 MIG 1g.18gb",
+        "NVIDIA A100-SXM4-80GB MIG 3g.40gb",
+        "NVIDIA A100-PCIE-40GB",
+        "NVIDIA H20",
+        "NVIDIA H2000",
+        "NVIDIA GeForce RTX 4090",
+        "AMD Instinct MI300XL",
+        "AMD Instinct MI300A",
+        "",
+    ],
+)
+def test_nothing_is_assumed_for_other_devices(name):
+    assert peaks_of(name) is None
+
+
+@pytest.mark.parametrize("row", PEAKS)
+def test_every_row_has_a_source_and_plausible_figures(row):
+    peaks = PEAKS[row]
+    assert "datasheet" in peaks.source
+    assert 1000 < peaks.bandwidth_gbps < 10_000
+    assert peaks.tflops["bfloat16"] == peaks.tflops["float16"] > 100
+    assert peaks.tflops.get("float8_e4m3fn", 1e9) > 1.9 * peaks.tflops["float16"]
+
+
+def test_the_documented_default_is_the_a100():
+    assert peaks_of("NVIDIA A100-SXM4-80GB").bandwidth_gbps == A100_BANDWIDTH_GBPS == 2039.0
+
+
+def test_the_cpu_is_known_without_figures_that_nobody_measured():
+    spec = probe("cpu")
+    assert spec.kind == "cpu"
+    assert spec.name
+    assert 1 <= spec.units <= os.cpu_count()
+    assert (spec.bandwidth_gbps, spec.tflops, spec.l2_bytes) == (None, {}, None)
+    assert probe("cpu") == spec
+    hash(spec)
+
+
+def test_a_gpu_that_is_not_there_is_a_typed_error_with_the_reason():
+    if (reason := gpu_missing()) is None:
+        pytest.skip("a GPU is here")
+    assert probe() == probe("cpu")
+    with pytest.raises(DeviceError) as caught:
+        probe("cuda:3")
+    assert reason in str(caught.value)
+    assert caught.value.expected_device == "cuda:3"
+
+
+@pytest.mark.parametrize("name", ["", "gpu", "cuda:", "cuda:-1", "cuda:x", "cpu:0", "CUDA"])
+def test_words_that_name_no_device(name):
+    with pytest.raises(DeviceError, match="is not known"):
+        probe(name)
+
+
+@pytest.mark.gpu
+def test_the_gpu_that_is_there():
+    torch = pytest.importorskip("torch")
+    spec = probe()
+    assert spec == probe("cuda") == probe(f"cuda:{torch.cuda.current_device()}")
+    assert spec.name == torch.cuda.get_device_name()
+    assert spec.units > 0
+    assert spec.memory_bytes > 2**30
+    assert spec.shared_bytes_per_block is None or spec.shared_bytes_per_block >= 48 * 1024
+    with pytest.raises(DeviceError, match="no GPU 99"):
+        probe("cuda:99")

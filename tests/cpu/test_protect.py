@@ -1,0 +1,149 @@
+"""What a candidate writes is found and taken back, whatever view of the memory it wrote through."""
+
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given
+
+from tests.strategies import tensor_specs
+from triton_ops.backend import Arguments, Protection, is_tensor
+from triton_ops.backend.protect import private_copy
+
+torch = pytest.importorskip("torch")
+
+
+class Pair(NamedTuple):
+    left: object
+    right: object
+
+
+def test_a_write_is_found_and_taken_back():
+    x = torch.arange(6.0)
+    kept = Protection([x])
+    assert not kept.changed()
+    x[3] = -1
+    assert kept.changed()
+    kept.restore()
+    assert not kept.changed()
+    assert x.equal(torch.arange(6.0))
+
+
+@given(tensor_specs())
+def test_any_layout_is_protected(spec):
+    x = spec.create_tensor(fill_value=1)
+    kept = Protection([x])
+    if spec.numel == 0:
+        assert not kept.changed()
+        return
+    x.untyped_storage().fill_(0)
+    assert kept.changed()
+    kept.restore()
+    assert (x.to(torch.float32) == 1).all()
+
+
+def test_a_write_outside_the_view_but_inside_its_memory_is_found():
+    base = torch.zeros(8)
+    kept = Protection([base[:4]])
+    base[7] = 1
+    assert kept.changed()
+    kept.restore()
+    assert not base.any()
+
+
+def test_nan_and_negative_zero_are_bytes_like_others():
+    x = torch.tensor([float("nan"), 0.0])
+    kept = Protection([x])
+    assert not kept.changed()
+    x[1] = -0.0  # equal to 0.0 as a number
+    assert kept.changed()
+
+
+def test_tensors_that_share_memory_are_saved_once():
+    base = torch.arange(4.0)
+    kept = Protection([base, base[2:], base.view(2, 2)])
+    assert len(kept._saved) == 1
+    base.zero_()
+    kept.restore()
+    assert base.equal(torch.arange(4.0))
+
+
+def test_a_leaf_that_needs_gradients_can_be_restored():
+    weight = torch.nn.Parameter(torch.ones(3))
+    kept = Protection([weight])
+    with torch.no_grad():
+        weight.zero_()
+    kept.restore()
+    assert weight.equal(torch.ones(3))
+
+
+def test_no_tensors_is_nothing_to_protect():
+    kept = Protection([])
+    kept.restore()
+    assert not kept.changed()
+
+
+def test_tensors_are_found_inside_containers():
+    a, b, c, d, e = (torch.zeros(1) for _ in range(5))
+    arguments = Arguments((a, [b, 3], "text"), {"many": {"c": c, "deep": (d, None)}, "p": Pair(e, 1)})
+    assert [id(t) for t in arguments.tensors()] == [id(t) for t in (a, b, c, d, e)]
+
+
+@pytest.mark.parametrize("value", [None, 1, "x", [1.0], object(), range(3)])
+def test_what_is_no_tensor(value):
+    assert not is_tensor(value)
+    assert not is_tensor(torch)
+    assert is_tensor(torch.zeros(()))
+
+
+def test_map_rebuilds_containers_around_new_tensors():
+    x = torch.ones(1)
+    before = Arguments((x, [x], (x, 2), Pair(x, 1)), {"named": {"x": x}, "n": 3})
+    after = before.map(lambda tensor: tensor + 1)
+    assert [t.item() for t in after.tensors()] == [2.0] * 5
+    assert [t.item() for t in before.tensors()] == [1.0] * 5
+    assert [type(value) for value in after.positional[1:]] == [list, tuple, Pair]
+    assert (after.positional[2][1], after.keyword["n"]) == (2, 3)
+
+
+@given(tensor_specs())
+def test_a_private_copy_is_equal_and_elsewhere(spec):
+    x = spec.create_tensor(fill_value=1)
+    (copy,) = private_copy(Arguments((x,))).positional
+    assert (copy.shape, copy.stride(), copy.dtype) == (x.shape, x.stride(), x.dtype)
+    assert copy.storage_offset() == x.storage_offset()
+    if spec.numel:
+        assert copy.to(torch.float32).equal(x.to(torch.float32))
+        assert copy.untyped_storage().data_ptr() != x.untyped_storage().data_ptr()
+
+
+def test_a_private_copy_keeps_who_shares_memory_with_whom():
+    base = torch.arange(8.0)
+    kept = Protection([base])
+    arguments = Arguments((base[:4], base[2:6]), {"whole": Pair(base, None)})
+    left, right, whole = private_copy(arguments).tensors()
+    left.fill_(7)
+    assert right.tolist() == [7, 7, 4, 5]
+    assert whole.tolist() == [7, 7, 7, 7, 4, 5, 6, 7]
+    assert not kept.changed()
+
+
+def test_a_private_copy_keeps_requires_grad():
+    x, y = torch.ones(2, requires_grad=True), torch.ones(2, dtype=torch.int32)
+    a, b = private_copy(Arguments((x, y))).positional
+    assert (a.requires_grad, a.is_leaf, b.requires_grad) == (True, True, False)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_storages_over_one_numpy_array_are_saved_whole(order):
+    np = pytest.importorskip("numpy")
+    array = np.arange(4.0)
+    views = [torch.from_numpy(array[:2]), torch.from_numpy(array)][::order]
+    kept = Protection(views)
+    array[3] = -1
+    assert kept.changed()
+    kept.restore()
+    assert array.tolist() == [0, 1, 2, 3]
+    copies = {len(copy): copy for copy in private_copy(Arguments(tuple(views))).positional}
+    copies[2].fill_(7)
+    assert copies[4].tolist() == [7, 7, 2, 3]
+    assert array.tolist() == [0, 1, 2, 3]

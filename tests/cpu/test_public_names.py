@@ -1,0 +1,112 @@
+"""The public surface is this list; a change of it is a change of this file."""
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+import triton_ops
+
+NAMES = {
+    "triton_ops.autotuner.cache": ["ConfigCache"],
+    "triton_ops.autotuner.configs": [
+        "FP8_GEMM_CONFIGS",
+        "GATED_MLP_CONFIGS",
+        "RMSNORM_ROPE_CONFIGS",
+        "filter_valid_configs",
+        "generate_configs",
+        "get_default_config",
+    ],
+    "triton_ops.autotuner.metrics": ["PerformanceProfile"],
+    "triton_ops.autotuner.tuner": [
+        "TritonAutoTuner",
+        "compute_elementwise_metrics",
+        "compute_gemm_metrics",
+    ],
+    "triton_ops.backend": ["FunctionKernel", "Operation", "TritonKernel", "operation"],
+    "triton_ops.exceptions": [
+        "CacheError",
+        "ConfigCollisionError",
+        "ConfigValueError",
+        "ConstraintError",
+        "DeviceError",
+        "EmptySpaceError",
+        "JournalError",
+        "KernelTypeError",
+        "MissingDependencyError",
+        "NumericalOverflowError",
+        "SettingsError",
+        "ShapeMismatchError",
+        "SpaceError",
+        "TargetError",
+        "TritonKernelError",
+        "TuningFailedError",
+        "UnknownTunableError",
+        "UnsupportedDtypeError",
+    ],
+    "triton_ops.kernels.matmul": ["matmul"],
+    "triton_ops.kernels.rmsnorm_rope": ["fused_rmsnorm_rope"],
+    "triton_ops.runner": ["tune"],
+    "triton_ops.space": [
+        "Choice",
+        "Config",
+        "ConfigSpace",
+        "Constraint",
+        "Flag",
+        "IntRange",
+        "PowerOfTwo",
+        "SpaceSize",
+    ],
+    "triton_ops.tensors": ["TensorSpec"],
+    "triton_ops.trial": [
+        "KernelMetrics",
+        "Measurement",
+        "Problem",
+        "Status",
+        "Trial",
+        "TuningResult",
+        "Work",
+    ],
+}
+PAIRS = [(module, name) for module, names in NAMES.items() for name in names]
+
+
+def test_all_is_this_list_sorted():
+    assert triton_ops.__all__ == sorted(name for _, name in PAIRS)
+
+
+@pytest.mark.parametrize(("module", "name"), PAIRS, ids=[name for _, name in PAIRS])
+def test_name_is_the_object_of_its_module(module, name):
+    assert getattr(triton_ops, name) is getattr(importlib.import_module(module), name)
+
+
+def test_a_name_is_never_the_module_that_is_called_like_it():
+    # `triton_ops.kernels.matmul` and `triton_ops.backend.operation` are modules; the names are not.
+    code = (
+        "import importlib, pkgutil, types, triton_ops\n"
+        "for found in pkgutil.walk_packages(triton_ops.__path__, 'triton_ops.'):\n"
+        "    if found.name.rpartition('.')[2] in triton_ops.__all__:\n"
+        "        importlib.import_module(found.name)\n"
+        "values = {name: getattr(triton_ops, name) for name in triton_ops.__all__}\n"
+        "assert not [n for n, v in values.items() if isinstance(v, types.ModuleType)], values"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_dir_lists_every_name_and_the_version():
+    assert {*triton_ops.__all__, "__version__"} <= set(dir(triton_ops))
+
+
+def test_version_is_a_number_or_says_that_it_is_the_source():
+    assert triton_ops.__version__ == "0+source" or triton_ops.__version__[0].isdigit()
+
+
+def test_unknown_name_is_an_attribute_error_that_names_it():
+    with pytest.raises(AttributeError, match=r"'triton_ops' has no attribute 'tunes'"):
+        _ = triton_ops.tunes
+
+
+def test_every_exception_is_exported():
+    exceptions = importlib.import_module("triton_ops.exceptions")
+    assert sorted(NAMES["triton_ops.exceptions"]) == exceptions.__all__

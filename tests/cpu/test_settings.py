@@ -1,0 +1,54 @@
+"""Environment variables: read when asked for, explicit beats environment, errors name the variable."""
+
+from pathlib import Path
+
+import pytest
+
+from triton_ops import settings
+from triton_ops.exceptions import SettingsError
+
+
+def test_cache_dir_is_read_when_asked_for(monkeypatch, tmp_path):
+    for name in ("one", "two"):
+        monkeypatch.setenv("TRITON_OPS_CACHE_DIR", str(tmp_path / name))
+        assert settings.cache_dir() == tmp_path / name
+    assert not (tmp_path / "two").exists()
+
+
+def test_cache_dir_expands_the_home_folder(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("TRITON_OPS_CACHE_DIR", "~/kept")
+    assert settings.cache_dir() == tmp_path / "kept"
+
+
+@pytest.mark.parametrize("blank", ["", "  "])
+def test_blank_cache_dir_counts_as_not_set(monkeypatch, tmp_path, blank):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    monkeypatch.setenv("TRITON_OPS_CACHE_DIR", blank)
+    named = settings.cache_dir()
+    monkeypatch.delenv("TRITON_OPS_CACHE_DIR")
+    assert named == settings.cache_dir()
+    assert named.name == "triton-ops"
+    assert Path(tmp_path) in named.parents
+
+
+def test_effort_defaults_to_quick():
+    assert settings.effort() == "quick"
+
+
+@pytest.mark.parametrize("word", settings.EFFORTS)
+def test_effort_from_the_environment(monkeypatch, word):
+    monkeypatch.setenv("TRITON_OPS_EFFORT", f" {word} ")
+    assert settings.effort() == word
+
+
+def test_wrong_effort_names_variable_value_and_choices(monkeypatch):
+    monkeypatch.setenv("TRITON_OPS_EFFORT", "max")
+    with pytest.raises(SettingsError, match=r"TRITON_OPS_EFFORT is 'max'; allowed are quick, full"):
+        settings.effort()
+
+
+def test_wrong_effort_given_in_code_names_its_source():
+    with pytest.raises(ValueError, match="effort is 'Quick'"):
+        settings.checked_effort("Quick")

@@ -1,0 +1,500 @@
+"""Spaces: what they list, count, draw and refuse, held against the plain product of their values."""
+
+import itertools
+import json
+import pickle
+import random
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.strategies import Arbitrary, configs, names, spaces, tunables, values
+from triton_ops._hashing import canonical_json
+from triton_ops.exceptions import (
+    ConfigValueError,
+    ConstraintError,
+    EmptySpaceError,
+    KernelTypeError,
+    SpaceError,
+    UnknownTunableError,
+)
+from triton_ops.space import (
+    Choice,
+    Config,
+    ConfigSpace,
+    Constraint,
+    Flag,
+    IntRange,
+    PowerOfTwo,
+    SpaceSize,
+    Tunable,
+    as_space,
+)
+
+SMALL = Constraint("tile", lambda BM, BN: BM * BN <= 8192, "a tile of {BM}x{BN} does not fit")
+GEMM = {"BM": [32, 64, 128], "BN": [32, 64, 128], "stages": [2, 3]}
+
+
+def product(space):
+    """Every valid config, found without any cleverness."""
+    axes = [list(tunable) for tunable in space.tunables.values()]
+    full = [Config(dict(zip(space.tunables, row, strict=True))) for row in itertools.product(*axes)]
+    return [config for config in full if all(c.kept_by(config) for c in space.constraints)]
+
+
+# 10^9 points, where anything that walks all of them would be noticed
+BILLION = {f"T{n}": IntRange(1, 10) for n in range(9)}
+SUM = Constraint("sum", lambda T0, T8: T0 + T8 > 3, "too small")
+
+
+# Tunables
+
+
+def test_kinds_of_tunable():
+    assert Choice(["b", "a", None]).values == ("b", "a", None)
+    assert IntRange(2, 9, 3).values == (2, 5, 8)
+    assert IntRange(1, 3).values == (1, 2, 3)
+    assert PowerOfTwo(1, 8).values == (1, 2, 4, 8)
+    assert PowerOfTwo(64, 64).values == (64,)
+    assert Flag().values == (False, True)
+    assert [t.ordered for t in (Choice([1]), IntRange(1, 2), PowerOfTwo(1, 2), Flag())] == [
+        False,
+        True,
+        True,
+        False,
+    ]
+
+
+@given(tunables())
+def test_a_tunable_is_its_values_in_order(tunable):
+    assert len(tunable) == len(tunable.values) > 0
+    assert list(tunable) == list(tunable.values)
+    assert tunable.check("T") is tunable
+
+
+@pytest.mark.parametrize(
+    ("values", "ordered"),
+    [
+        ([1, 2, 8], True),
+        ((0.5, 1), True),
+        ([2, 1], False),
+        (["a", "b"], False),
+        ([False, True], False),
+        (range(3), True),
+    ],
+)
+def test_rising_numbers_count_as_ordered(values, ordered):
+    assert ConfigSpace({"T": values}).tunables["T"] == Tunable(tuple(values), ordered)
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: IntRange(1, 4, 0), "step is 0"),
+        (lambda: PowerOfTwo(3, 8), "bound 3"),
+        (lambda: PowerOfTwo(1, 0), "bound 0"),
+        (lambda: ConfigSpace({"T": 64}), r"'T' is 64; it must be a list.*\[64\]"),
+        (lambda: ConfigSpace({"T": "relu"}), "'T' is 'relu'"),
+        (lambda: ConfigSpace({"T": [1, 2, 1]}), "'T' lists 1 twice"),
+        (lambda: ConfigSpace({"T": [(1,), (1,)]}), r"lists \(1,\) twice"),
+        (lambda: ConfigSpace({7: [1]}), "name must be a string, not 7"),
+        (lambda: Config({7: 1}), "name must be a string, not 7"),
+    ],
+)
+def test_tunables_that_are_not_sound(make, text):
+    with pytest.raises(ConfigValueError, match=text):
+        make()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [[1], {1}, {"a": 1}, object(), float("nan"), float("inf"), 1j, b"x", 2**64, (1, [2])],
+    ids=repr,
+)
+def test_values_that_cannot_be_stored_are_named(value):
+    for make in (lambda: Config(T=value), lambda: ConfigSpace({"T": [value]})):
+        with pytest.raises(ConfigValueError, match=r"tunable 'T' has the value .* of type"):
+            make()
+
+
+def test_values_of_other_types_than_they_look_are_refused():
+    np = pytest.importorskip("numpy")
+
+    class Word(str):
+        __slots__ = ()
+
+    for value in (np.int64(1), np.float64(1), np.str_("a"), np.bool_(1), Word("a")):
+        with pytest.raises(ConfigValueError, match="NumPy"):
+            Config(T=value)
+
+
+@pytest.mark.parametrize("pair", [[True, 1], [1, 1.0], [0.0, -0.0], [(1,), (True,)], ["1", 1]])
+def test_values_that_python_calls_equal_are_different_values(pair):
+    space = ConfigSpace({"T": pair})
+    assert [config.text for config in space] == [Config(T=value).text for value in pair]
+    listed = ConfigSpace.from_configs([{"T": value} for value in pair])
+    assert [config.text for config in listed] == [config.text for config in space]
+    assert len(listed.tunables["T"]) == 2
+
+
+# Configs
+
+
+@given(configs())
+def test_a_config_survives_pickle_and_json(config):
+    for again in (pickle.loads(pickle.dumps(config)), Config.from_json(_through_json(config))):
+        assert again == config
+        assert hash(again) == hash(config)
+        assert list(again) == list(config)
+        assert dict(again) == dict(config)
+
+
+def _through_json(config):
+    return json.loads(json.dumps(dict(config)))
+
+
+@given(configs(), st.randoms())
+def test_order_of_names_does_not_make_another_config(config, shuffle):
+    items = list(config.items())
+    shuffle.shuffle(items)
+    assert Config(dict(items)) == config
+    assert len({Config(dict(items)), config}) == 1
+
+
+@given(names, values, values)
+def test_equal_configs_have_equal_canonical_values(name, a, b):
+    assert (Config({name: a}) == Config({name: b})) == (canonical_json(a) == canonical_json(b))
+
+
+def test_a_config_reads_as_a_mapping_and_cannot_change():
+    config = Config({"BM": 64}, BN=32)
+    assert (config["BM"], len(config), dict(config)) == (64, 2, {"BM": 64, "BN": 32})
+    assert str(config) == "BM=64 BN=32"
+    assert str(Config()) == "(empty)"
+    assert repr(config) == "Config({'BM': 64, 'BN': 32})"
+    assert config != {"BM": 64, "BN": 32}
+    with pytest.raises(AttributeError, match="cannot be changed"):
+        config.text = "{}"
+    with pytest.raises(TypeError):
+        config["BM"] = 32
+    with pytest.raises(KeyError):
+        config["BK"]
+
+
+# Constraints
+
+
+def test_a_constraint_knows_its_names_and_fills_its_reason():
+    assert SMALL.names == ("BM", "BN")
+    assert SMALL.kept_by({"BM": 64, "BN": 64, "other": 0})
+    assert not SMALL.kept_by({"BM": 128, "BN": 128})
+    assert SMALL.explain({"BM": 128, "BN": 256}) == "tile: a tile of 128x256 does not fit"
+
+
+def test_parameters_with_defaults_are_no_tunables():
+    limit = Constraint("limit", lambda BM, limit=64: limit >= BM, "too large")
+    assert limit.names == ("BM",)
+    assert [config["BM"] for config in ConfigSpace({"BM": [32, 64, 128]}, (limit,))] == [32, 64]
+
+
+@pytest.mark.parametrize("reason", ["{limit}", "{0}", "{", "{BM.x}", "{BM[0]}", "a {} b", "{BM:q}"])
+def test_braces_that_name_nothing_stay_as_they_are(reason):
+    assert Constraint("c", lambda BM: True, reason).explain({"BM": 1}) == f"c: {reason}"
+
+
+@pytest.mark.parametrize(
+    ("predicate", "text"),
+    [
+        (64, "not callable"),
+        (lambda *args: True, r"\*args"),
+        (lambda **kwargs: True, r"\*\*kwargs"),
+        (lambda BM, /: True, "BM"),
+        (max, "does not tell its parameters"),
+    ],
+)
+def test_predicates_whose_names_are_unknown(predicate, text):
+    with pytest.raises(KernelTypeError, match=text) as caught:
+        Constraint("odd", predicate, "")
+    assert "'odd'" in str(caught.value)
+
+
+def test_a_predicate_that_raises_is_named_with_its_values():
+    space = ConfigSpace({"BM": [0]}, (Constraint("even", lambda BM: 64 % BM == 0, ""),))
+    with pytest.raises(ConstraintError, match=r"'even' raised ZeroDivisionError.*\{'BM': 0\}") as e:
+        next(iter(space))
+    assert isinstance(e.value.__cause__, ZeroDivisionError)
+
+
+def test_a_predicate_sees_only_what_it_names():
+    with pytest.raises(UnknownTunableError, match="constraint 'tile' names 'BN'; the tunables are"):
+        ConfigSpace({"BM": [1]}, (SMALL,))
+
+
+def test_a_constraint_over_nothing_can_refuse_everything():
+    space = ConfigSpace({"T": [1, 2]}, (Constraint("never", lambda: False, ""),))
+    assert list(space) == []
+    assert space.size == SpaceSize(2, 0)
+
+
+# Enumeration, size, membership
+
+
+@given(spaces(may_be_empty=True))
+def test_enumeration_is_the_filtered_product_in_order(space):
+    expected = product(space)
+    assert list(space) == expected
+    assert space.take(2) == expected[:2]
+    total = 1
+    for tunable in space.tunables.values():
+        total *= len(tunable)
+    assert space.size == SpaceSize(total, len(expected), exact=True)
+
+
+@given(spaces(), st.integers())
+def test_samples_are_valid_and_follow_the_seed(space, seed):
+    drawn = [space.sample(random.Random(seed)) for _ in range(2)]
+    assert drawn[0] == drawn[1]
+    assert drawn[0] in product(space)
+
+
+@given(spaces())
+def test_members_are_the_enumerated_configs_and_the_default(space):
+    valid = set(product(space))
+    axes = [list(tunable) for tunable in space.tunables.values()]
+    for row in itertools.product(*axes):
+        config = Config(dict(zip(space.tunables, row, strict=True)))
+        assert (config in space) == (config in valid)
+        assert (space.why_not(config) is None) == (config in valid)
+    assert space.default_config in space
+
+
+@given(spaces())
+def test_a_space_survives_a_pickle(space):
+    again = pickle.loads(pickle.dumps(space))
+    assert list(again) == list(space)
+    assert again.fingerprint == space.fingerprint
+
+
+def test_every_config_can_be_drawn():
+    space = ConfigSpace(GEMM, (SMALL,))
+    rng = random.Random(0)
+    assert {space.sample(rng) for _ in range(400)} == set(space)
+
+
+def test_a_rare_config_is_found_by_walking():
+    # One valid config in 90,000: a hundred draws do not find it.
+    rule = Constraint("one", lambda A, B: A == B == 299, "")
+    space = ConfigSpace({"A": IntRange(0, 299), "B": IntRange(0, 299)}, (rule,))
+    assert space.sample(random.Random(0)) == Config(A=299, B=299)
+    few = Constraint("few", lambda A, B: A == B and A > 295, "")
+    space = ConfigSpace({"A": IntRange(0, 299), "B": IntRange(0, 299)}, (few,))
+    assert {space.sample(random.Random(seed))["A"] for seed in range(20)} == {296, 297, 298, 299}
+
+
+def test_last_tunable_is_fastest_and_constraints_prune():
+    asked = []
+    rule = Constraint("first", lambda A: asked.append(A) or A == 2, "")
+    space = ConfigSpace({"A": [1, 2], "B": [10, 20, 30]}, (rule,))
+    assert [(c["A"], c["B"]) for c in space] == [(2, 10), (2, 20), (2, 30)]
+    assert asked == [1, 2]  # decided once per value of A, not once per config
+
+
+def test_why_not_says_the_first_reason():
+    space = ConfigSpace(GEMM, (SMALL,))
+    assert space.why_not(Config(BM=32, BN=32, stages=2)) is None
+    for wrong, reason in [
+        ({"BM": 32}, "names ['BM'] instead of ['BM', 'BN', 'stages']"),
+        ({"BM": 128, "BN": 128, "stages": 2}, "tile: a tile of 128x128 does not fit"),
+        ({"BM": 48, "BN": 32, "stages": 2}, "BM=48 is none of [32, 64, 128]"),
+        ({"BM": 32.0, "BN": 32, "stages": 2}, "BM=32.0 is none of [32, 64, 128]"),
+    ]:
+        assert space.why_not(Config(wrong)) == reason
+        assert Config(wrong) not in space
+
+
+def test_membership_tells_true_from_one():
+    space = ConfigSpace({"fused": Flag()})
+    assert {"fused": True} in space
+    assert {"fused": 1} not in space
+    assert "fused" not in space
+
+
+def test_a_predicate_is_not_asked_about_values_that_the_space_lacks():
+    space = ConfigSpace({"BM": [1, 2]}, (Constraint("even", lambda BM: 64 % BM == 0, ""),))
+    assert space.why_not(Config(BM="large")) == "BM='large' is none of [1, 2]"
+    assert space.why_not(Config(BM=0)) == "BM=0 is none of [1, 2]"
+
+
+# Defaults
+
+
+def test_default_is_the_given_one_else_the_first_valid():
+    assert ConfigSpace(GEMM, (SMALL,)).default_config == Config(BM=32, BN=32, stages=2)
+    given_one = {"BM": 16, "BN": 64, "stages": 3}
+    space = ConfigSpace(GEMM, (SMALL,), given_one)
+    assert space.default_config == Config(given_one)
+    assert Config(given_one) in space  # a default may have a value that is not searched
+
+
+@pytest.mark.parametrize(
+    ("default", "error", "text"),
+    [
+        ({"BM": 32, "BN": 32, "BK": 1}, UnknownTunableError, "the default config names 'BK'"),
+        ({"BM": 32}, SpaceError, "lacks BN, stages"),
+        ({"BM": 128, "BN": 128, "stages": 2}, SpaceError, "breaks tile: a tile of 128x128"),
+        ({"BM": [1], "BN": 1, "stages": 2}, ConfigValueError, "'BM' has the value"),
+    ],
+)
+def test_defaults_that_are_not_sound(default, error, text):
+    with pytest.raises(error, match=text):
+        ConfigSpace(GEMM, (SMALL,), default)
+
+
+# Spaces that are not spaces
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "text"),
+    [
+        (lambda: ConfigSpace({}), EmptySpaceError, "no tunables"),
+        (lambda: ConfigSpace({"T": []}), EmptySpaceError, "'T' has no values"),
+        (lambda: ConfigSpace({"T": IntRange(4, 1)}), EmptySpaceError, "'T' has no values"),
+        (lambda: ConfigSpace([{"T": 1}]), SpaceError, "from_configs"),
+        (lambda: ConfigSpace.from_configs([]), EmptySpaceError, "list of configs is empty"),
+        (
+            lambda: ConfigSpace.from_configs([{"A": 1}, {"B": 1}]),
+            SpaceError,
+            r"\['B'\], the first one has \['A'\]",
+        ),
+        (lambda: ConfigSpace.from_configs([7]), SpaceError, "7 is neither a mapping"),
+        (lambda: as_space("BM"), SpaceError, "cannot be made from 'BM'"),
+        (lambda: as_space(7), SpaceError, "cannot be made from 7"),
+    ],
+)
+def test_spaces_that_are_not_well_defined(make, error, text):
+    with pytest.raises(error, match=text):
+        make()
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_constraints_that_refuse_everything(listed):
+    never = Constraint("never", lambda T: False, "")
+    space = ConfigSpace({"T": [1, 2]}, (never,))
+    if listed:
+        space = ConfigSpace.from_configs([{"T": 1}, {"T": 2}], [never])
+    assert space.size == SpaceSize(2, 0)
+    assert list(space) == []
+    for ask in (lambda: space.default_config, lambda: space.sample(random.Random(0))):
+        with pytest.raises(EmptySpaceError, match=r"none of the 2 configs .*\(never\)"):
+            ask()
+
+
+# Lists of configs
+
+
+def test_a_list_of_configs_keeps_its_order_and_drops_repeats():
+    rows = [{"BM": 64, "w": 4}, {"BM": 32, "w": 8}, {"w": 4, "BM": 64}]
+    space = ConfigSpace.from_configs(rows)
+    assert list(space) == [Config(rows[0]), Config(rows[1])]
+    assert space.size == SpaceSize(2, 2)
+    assert {name: t.values for name, t in space.tunables.items()} == {"BM": (64, 32), "w": (4, 8)}
+    assert {"BM": 64, "w": 8} not in space
+    assert space.why_not(Config(BM=64, w=8)) == "not in the list of configs"
+
+
+def test_constraints_and_default_of_a_list():
+    rule = Constraint("few", lambda w: w < 8, "{w} warps")
+    space = ConfigSpace.from_configs([{"w": 2}, {"w": 4}, {"w": 8}], [rule], {"w": 1})
+    assert [config["w"] for config in space] == [2, 4]
+    assert space.size == SpaceSize(3, 2)
+    assert space.default_config == Config(w=1)
+    assert space.why_not(Config(w=8)) == "few: 8 warps"
+    rng = random.Random(0)
+    assert {space.sample(rng)["w"] for _ in range(50)} == {2, 4}
+
+
+def test_triton_configs_become_flat_configs():
+    triton = pytest.importorskip("triton")
+    space = as_space([triton.Config({"BM": 64}, num_warps=8), triton.Config({"BM": 32})])
+    assert [dict(config) for config in space] == [
+        {"BM": 64, "num_warps": 8, "num_stages": 3},
+        {"BM": 32, "num_warps": 4, "num_stages": 3},
+    ]
+    wide = as_space([triton.Config({"BM": 64}, maxnreg=128), triton.Config({"BM": 64}, num_ctas=2)])
+    assert [(config["num_ctas"], config["maxnreg"]) for config in wide] == [(1, 128), (2, None)]
+
+
+def test_triton_configs_with_hooks_are_refused():
+    triton = pytest.importorskip("triton")
+    hooked = triton.Config({"BM": 64}, pre_hook=lambda args: None)
+    with pytest.raises(SpaceError, match="has a pre_hook"):
+        as_space([hooked])
+
+
+def test_as_space_takes_what_users_write():
+    space = ConfigSpace(GEMM)
+    assert as_space(space) is space
+    assert list(as_space(GEMM)) == list(space)
+    assert list(as_space(config for config in space)) == list(space)
+
+
+# Large spaces
+
+
+def test_a_space_of_a_billion_points_starts_at_once():
+    start = time.perf_counter()
+    space = ConfigSpace(BILLION, (SUM,))
+    assert space.take(3)[0]["T8"] == 3
+    assert space.default_config in space
+    assert SUM.kept_by(space.sample(random.Random(0)))
+    assert space.fingerprint == ConfigSpace(BILLION, (SUM,)).fingerprint
+    assert time.perf_counter() - start < 0.5  # measured: 2 ms
+
+
+def test_size_of_a_large_space_is_an_estimate_and_says_so():
+    size = ConfigSpace(BILLION, (SUM,)).size
+    assert (size.total, size.exact) == (10**9, False)
+    assert abs(size.valid / 10**9 - 0.97) < 0.03  # 97 of 100 pairs, known to 0.3 %
+    assert str(size).startswith("1,000,000,000 configs, about 9")
+
+
+def test_a_size_too_small_to_estimate_is_not_zero():
+    rule = Constraint("one", lambda A, B: A == B == 299, "")
+    assert ConfigSpace({"A": IntRange(0, 299), "B": IntRange(0, 299)}, (rule,)).size.valid == 1
+    never = Constraint("none", lambda A, B: False, "")
+    assert ConfigSpace({"A": IntRange(0, 299), "B": IntRange(0, 299)}, (never,)).size.valid == 0
+
+
+def test_size_without_constraints_is_exact_however_large():
+    assert ConfigSpace(BILLION).size == SpaceSize(10**9, 10**9, exact=True)
+    assert str(ConfigSpace(GEMM, (SMALL,)).size) == "18 configs, 16 valid"
+
+
+# Fingerprints
+
+
+@settings(max_examples=50)
+@given(spaces(), spaces())
+def test_fingerprint_follows_the_content(a, b):
+    assert (a.fingerprint == b.fingerprint) == (_content(a) == _content(b))
+
+
+def _content(space):
+    rules = [(rule.name, rule.reason, rule.names) for rule in space.constraints]
+    axes = [(name, canonical_json(tunable.values)) for name, tunable in space.tunables.items()]
+    return axes, rules, space.default
+
+
+def test_fingerprint_changes_with_every_part():
+    spaces = [
+        ConfigSpace(GEMM),
+        ConfigSpace({**GEMM, "stages": [2, 4]}),
+        ConfigSpace(dict(reversed(GEMM.items()))),
+        ConfigSpace(GEMM, (SMALL,)),
+        ConfigSpace(GEMM, (Constraint("tile", Arbitrary(("BM", "BN"), 2, 0), "why"),)),
+        ConfigSpace(GEMM, (), {"BM": 32, "BN": 32, "stages": 2}),
+        ConfigSpace.from_configs(ConfigSpace(GEMM)),
+    ]
+    assert len({space.fingerprint for space in spaces}) == len(spaces)

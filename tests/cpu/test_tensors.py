@@ -1,0 +1,137 @@
+"""Tensor specs: what they say of a tensor, and the tensors they make."""
+
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.strategies import tensor_specs
+from triton_ops.exceptions import DeviceError, ShapeMismatchError, UnsupportedDtypeError
+from triton_ops.tensors import ITEM_BYTES, TensorSpec, contiguous_stride, dtype_name
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.mark.parametrize("name", ITEM_BYTES)
+def test_every_dtype_is_torchs_with_its_size(name):
+    dtype = getattr(torch, name)
+    assert dtype_name(dtype) == dtype_name(name) == dtype_name(f"torch.{name}") == name
+    assert ITEM_BYTES[name] == dtype.itemsize
+
+
+@pytest.mark.parametrize(("short", "name"), [("bf16", "bfloat16"), ("FP16", "float16"), ("fp8", "float8_e4m3fn")])
+def test_short_names(short, name):
+    assert TensorSpec((2,), short).dtype == name
+
+
+@pytest.mark.parametrize("bad", ["complex64", "fp12", "", None, 7])
+def test_unknown_dtypes_are_named_with_the_known_ones(bad):
+    with pytest.raises(UnsupportedDtypeError, match="known are float64, float32") as caught:
+        TensorSpec((2,), bad)
+    assert caught.value.dtype == bad
+    assert "bfloat16" in caught.value.supported_dtypes
+
+
+@given(st.lists(st.integers(0, 5), max_size=4))
+def test_row_major_strides_are_torchs(shape):
+    assert contiguous_stride(shape) == torch.empty(shape).stride()
+
+
+@pytest.mark.parametrize(("shape", "stride"), [((2, -1), None), ((2, 3), (3,)), ((2, 3), (3, -1)), ((), (1,))])
+def test_shapes_and_strides_that_do_not_fit(shape, stride):
+    with pytest.raises(ShapeMismatchError):
+        TensorSpec(shape, "float32", stride)
+
+
+def test_row_major_stride_spelled_out_is_the_same_spec():
+    assert TensorSpec((2, 3), "fp32", (3, 1)) == TensorSpec([2, 3], torch.float32)
+    assert TensorSpec((2, 3), "fp32", (3, 1)).stride is None
+    assert TensorSpec((2, 3), "fp32", (1, 2)).strides == (1, 2)
+
+
+def test_fill_is_no_part_of_what_a_tensor_is():
+    zeros = TensorSpec((2,), "fp32", fill="zeros")
+    assert zeros == TensorSpec((2,), "fp32")
+    assert hash(zeros) == hash(TensorSpec((2,), "fp32"))
+    assert TensorSpec((2,), "fp32", aligned=False) != TensorSpec((2,), "fp32")
+
+
+def test_sizes_and_text():
+    spec = TensorSpec((4, 8), "bf16", (1, 4), aligned=False)
+    assert (spec.numel, spec.nbytes) == (32, 64)
+    assert str(spec) == "4x8 bfloat16 stride 1x4 misaligned"
+    assert str(TensorSpec((), "fp32")) == "scalar float32"
+    assert TensorSpec((0, 8), "fp32").nbytes == 0
+
+
+@given(tensor_specs())
+def test_the_tensor_made_from_a_spec_has_that_spec(spec):
+    tensor = spec.create_tensor()
+    assert tensor.shape == spec.shape
+    assert tensor.stride() == spec.strides
+    assert str(tensor.dtype) == f"torch.{spec.dtype}"
+    assert spec.validate(tensor)
+    if spec.numel:  # an empty tensor has no address to be aligned
+        assert TensorSpec.of(tensor) == spec
+    assert pickle.loads(pickle.dumps(spec)) == spec
+
+
+@given(tensor_specs(dtypes=("float32", "float16", "float8_e4m3fn", "int32", "uint8", "bool")))
+def test_fills(spec):
+    values = spec.create_tensor(seed=3).to(torch.float64)
+    if spec.fill == "zeros":
+        assert not values.any()
+    elif spec.fill == "uniform":
+        low, high = (-1, 1) if spec.dtype.startswith("float") else (0, 127)
+        assert ((values >= low) & (values <= high)).all()
+        assert values.equal(spec.create_tensor(seed=3).to(torch.float64))
+    elif spec.fill == "arange" and spec.stride is None and spec.dtype != "bool":
+        assert values.flatten().tolist() == pytest.approx(range(spec.numel), rel=0.07)
+
+
+@given(tensor_specs(dtypes=("float32", "bfloat16", "float8_e5m2", "int8")))
+def test_fill_value_wins_over_fill(spec):
+    assert (spec.create_tensor(fill_value=2).to(torch.float64) == 2).all()
+
+
+def test_seeds_make_different_values():
+    spec = TensorSpec((256,), "bf16")
+    assert not spec.create_tensor(seed=0).equal(spec.create_tensor(seed=1))
+
+
+def test_uniform_uses_the_whole_range():
+    values = TensorSpec((4096,), "fp32").create_tensor()
+    assert values.min() < -0.99
+    assert values.max() > 0.99
+    assert abs(values.mean()) < 0.05
+
+
+def test_a_broadcast_argument_can_be_made():
+    row = torch.randn(1, 8).expand(4, 8)
+    spec = TensorSpec.of(row)
+    made = spec.create_tensor()
+    assert made.stride() == (0, 1)
+    assert made.untyped_storage().nbytes() == 8 * 4
+    assert made[0].equal(made[3])
+    assert made.std() > 0
+
+
+def test_check_says_what_differs_in_order():
+    spec = TensorSpec((2, 3), "fp32")
+    spec.check(torch.zeros(2, 3), device="cpu")
+    with pytest.raises(DeviceError, match="x is on cpu, not on cuda") as wrong_device:
+        spec.check(torch.zeros(3, dtype=torch.int8), "x", device="cuda")
+    assert (wrong_device.value.expected_device, wrong_device.value.tensor_name) == ("cuda", "x")
+    with pytest.raises(UnsupportedDtypeError, match="x is int8, not float32"):
+        spec.check(torch.zeros(3, dtype=torch.int8), "x")
+    with pytest.raises(ShapeMismatchError, match="x is 3x2 float32, not 2x3 float32"):
+        spec.check(torch.zeros(3, 2), "x")
+    with pytest.raises(ShapeMismatchError, match="stride 1x2"):
+        spec.check(torch.zeros(3, 2).T, "x")
+
+
+@given(tensor_specs(), tensor_specs())
+def test_validate_compares_shape_dtype_and_stride(a, b):
+    same = (a.shape, a.dtype, a.stride) == (b.shape, b.dtype, b.stride)
+    assert a.validate(b.create_tensor()) == same

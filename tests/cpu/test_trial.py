@@ -1,0 +1,185 @@
+"""The nouns: what may be built, what is derived from what, and what is refused."""
+
+import dataclasses
+import math
+import pickle
+import statistics
+from itertools import pairwise
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from tests.strategies import measurements, problems, trials
+from triton_ops.space import Config
+from triton_ops.tensors import TensorSpec
+from triton_ops.trial import (
+    KernelMetrics,
+    Measurement,
+    Problem,
+    Status,
+    Trial,
+    TuningResult,
+    Work,
+    totals,
+)
+
+CONFIG = Config(BLOCK=64)
+
+
+def timed(*samples_ms):
+    return Measurement(samples_ms, "host")
+
+
+# Problems
+
+
+@given(problems())
+def test_problems_have_a_fingerprint_whatever_their_arguments(problem):
+    again = pickle.loads(pickle.dumps(problem))
+    assert again.fingerprint == problem.fingerprint
+    assert len(problem.fingerprint) == 32
+    assert set(problem.specs) <= {name for name, _ in problem.arguments}
+
+
+@given(problems(), problems())
+def test_different_problems_have_different_fingerprints(a, b):
+    assume(a != b)
+    assert a.fingerprint != b.fingerprint
+
+
+def test_what_changes_a_problems_fingerprint():
+    spec = TensorSpec((4, 8), "fp32")
+    made = [
+        ("matmul", spec),
+        ("other", spec),
+        ("matmul", TensorSpec((8, 4), "fp32")),
+        ("matmul", TensorSpec((4, 8), "fp16")),
+        ("matmul", TensorSpec((4, 8), "fp32", (1, 4))),
+        ("matmul", TensorSpec((4, 8), "fp32", aligned=False)),
+        ("matmul", 1),
+        ("matmul", 1.0),
+        ("matmul", True),
+        ("matmul", None),
+        ("matmul", "inf"),
+        ("matmul", math.inf),
+        ("matmul", -math.inf),
+        ("matmul", math.nan),
+    ]
+    found = {Problem(kernel, (("x", given),)).fingerprint for kernel, given in made}
+    assert len(found) == len(made)
+
+
+def test_label_and_fill_are_no_part_of_a_problem():
+    a = Problem("k", (("x", TensorSpec((4,), "fp32", fill="zeros")),), "small")
+    b = Problem("k", (("x", TensorSpec((4,), "fp32")),), "")
+    assert a == b
+    assert a.fingerprint == b.fingerprint
+    assert (str(a), str(b)) == ("k small", "k")
+
+
+def test_arguments_by_name():
+    problem = Problem("k", (("x", TensorSpec((4,), "fp32")), ("eps", 1e-6)))
+    assert problem["eps"] == 1e-6
+    assert list(problem.specs) == ["x"]
+    with pytest.raises(KeyError):
+        problem["y"]
+
+
+# Measurements
+
+
+@pytest.mark.parametrize("samples", [(), (math.nan,), (math.inf, 1.0), (1.0, -0.1)])
+def test_a_measurement_without_honest_numbers_is_refused(samples):
+    with pytest.raises(ValueError, match="finite samples"):
+        Measurement(samples, "host")
+
+
+@given(measurements())
+def test_statistics_of_a_measurement(measurement):
+    samples = measurement.samples_ms
+    assert measurement.median_ms == statistics.median(samples)
+    found = [min(samples), measurement.p20_ms, measurement.median_ms, measurement.p80_ms]
+    for low, high in pairwise([*found, max(samples)]):
+        assert low <= high * (1 + 1e-12)  # interpolation rounds
+    assert measurement.spread >= -1e-12
+
+
+def test_statistics_by_hand():
+    measurement = timed(1.0, 2.0, 3.0, 4.0, 5.0, 6.0)
+    assert (measurement.p20_ms, measurement.median_ms, measurement.p80_ms) == (2.0, 3.5, 5.0)
+    assert measurement.spread == pytest.approx(3 / 3.5)
+    assert (timed(7.0).p20_ms, timed(7.0).spread, timed(0.0).spread) == (7.0, 0.0, 0.0)
+
+
+# Trials
+
+
+@given(trials())
+def test_a_trial_is_measured_exactly_when_it_is_ok(trial):
+    assert trial.ok == (trial.status is Status.OK) == (trial.measurement is not None)
+    assert pickle.loads(pickle.dumps(trial)) == trial
+    if trial.ok:
+        assert trial.best_measurement == (trial.final or trial.measurement)
+        assert trial.median_ms == trial.best_measurement.median_ms
+    else:
+        with pytest.raises(ValueError, match=f"was not measured: {trial.status}"):
+            _ = trial.median_ms
+
+
+@pytest.mark.parametrize("status", Status)
+def test_trials_that_contradict_themselves_are_refused(status):
+    wrong = None if status is Status.OK else timed(1.0)
+    with pytest.raises(ValueError, match="measured exactly when it is ok"):
+        Trial(CONFIG, status, wrong)
+
+
+@given(st.lists(trials(), max_size=12))
+def test_totals_add_up(found):
+    counted = totals(found)
+    assert sum(counted.values()) == len(found)
+    assert all(counted.values())
+    assert list(counted) == [status.value for status in Status if status.value in counted]
+
+
+def test_statuses_read_as_their_words():
+    assert [str(status) for status in Status] == [status.value for status in Status]
+    assert Status("wrong") is Status.WRONG
+
+
+def test_nouns_are_frozen():
+    for noun, name in [(timed(1.0), "mode"), (Problem("k"), "kernel"), (Work(), "flops")]:
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(noun, name, "x")
+
+
+# Work, metrics, results
+
+
+def test_work_per_time():
+    work = Work(flops=2 * 4096**3, bytes=3 * 2 * 4096**2)
+    assert work.tflops(0.2) == pytest.approx(687.19, abs=0.01)
+    assert work.gbps(0.2) == pytest.approx(503.3, abs=0.1)
+
+
+def test_metrics_read_as_documented():
+    metrics = KernelMetrics(0.45, 156.2, 890.5, 43.7)
+    said = "Latency: 0.450 ms, Throughput: 156.20 TFLOPS, Bandwidth: 890.5 GB/s (43.7%)"
+    assert str(metrics) == said
+    result = TuningResult({"BLOCK_SIZE": 128, "num_warps": 4}, metrics)
+    assert str(result) == f"Best config: {{BLOCK_SIZE=128, num_warps=4}}\n{said}"
+
+
+def test_gain_is_the_defaults_time_over_the_winners():
+    default = Trial(CONFIG, Status.OK, timed(2.0), final=timed(3.0))
+    failed = Trial(CONFIG, Status.COMPILE, None, "no")
+    metrics = KernelMetrics(2.0)
+    assert TuningResult({}, metrics, default=default).gain == 1.5
+    assert TuningResult({}, metrics, default=failed).gain is None
+    assert TuningResult({}, metrics).gain is None
+    assert TuningResult({}, KernelMetrics(0.0), default=default).gain is None
+
+
+def test_failures_are_the_trials_that_are_not_ok():
+    ok, failed = Trial(CONFIG, Status.OK, timed(1.0)), Trial(CONFIG, Status.WRONG, None, "off by 1")
+    assert TuningResult({}, KernelMetrics(1.0), trials=(ok, failed)).failures == [failed]

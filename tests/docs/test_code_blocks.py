@@ -1,0 +1,103 @@
+"""Every Python block of the documents runs as it stands, from top to bottom of its page.
+
+Blocks of one page share one namespace, as for a reader who types them in. A block after the comment `<!-- gpu -->` is
+only compiled, and runs where a GPU is.
+"""
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+PROJECT = Path(__file__).parents[2]
+PAGES = [*sorted(PROJECT.glob("README.md")), *sorted((PROJECT / "docs").rglob("*.md"))]
+_FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,})(?P<language>[^`\n]*)$")
+
+
+class Block(NamedTuple):
+    """One fenced block; `line` is that of its first line of code."""
+
+    line: int
+    language: str
+    text: str
+    gpu: bool
+
+
+def blocks(text):
+    """All fenced blocks of a page, in order."""
+    found, fence, body, gpu = [], None, [], False
+    for number, line in enumerate(text.splitlines(), 1):
+        match = _FENCE.match(line)
+        if fence is None and match:
+            fence, start, body = match, number + 1, []
+        elif fence is not None and match and match["ticks"] == fence["ticks"] and not match["language"]:
+            code = "\n".join(body) + "\n"
+            found.append(Block(start, fence["language"].strip(), code, gpu))
+            fence, gpu = None, False
+        elif fence is not None:
+            body.append(line.removeprefix(fence["indent"]))
+        elif line.strip():
+            gpu = line.strip() == "<!-- gpu -->"
+    assert fence is None, f"the fence of line {start - 1} is never closed"
+    return found
+
+
+def python_blocks(page):
+    found = blocks(page.read_text(encoding="utf-8"))
+    return [block for block in found if block.language == "python"]
+
+
+def run_blocks(page, chosen, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    namespace = {"__name__": "__main__"}
+    for block in chosen:
+        # A file of its own per block, with the code on the page's lines: tracebacks name the page's line, and
+        # whoever reads a function's source, as Triton does, finds it.
+        file = folder / f"{page.stem}_{block.line}.py"
+        file.write_text("\n" * (block.line - 1) + block.text, encoding="utf-8")
+        exec(compile(file.read_text(encoding="utf-8"), str(file), "exec"), namespace)
+
+
+def page_id(page):
+    return str(page.relative_to(PROJECT))
+
+
+def test_blocks_are_found():
+    text = "a\n<!-- gpu -->\n\n```python\nx = 1\n```\n```console\n$ ls\n```\n- b\n  ```python\n  y\n  ```\n"
+    assert blocks(text) == [
+        Block(5, "python", "x = 1\n", True),
+        Block(8, "console", "$ ls\n", False),
+        Block(12, "python", "y\n", False),
+    ]
+
+
+def test_a_fence_that_is_never_closed_is_found():
+    with pytest.raises(AssertionError, match="line 2"):
+        blocks("a\n```python\nx = 1\n")
+
+
+def test_blocks_share_names_and_keep_their_lines(tmp_path, monkeypatch):
+    page = tmp_path / "page.md"
+    page.write_text("```python\nx = 1\n```\n\n```python\ny = x + 1\nassert y == 3\n```\n")
+    with pytest.raises(AssertionError) as caught:
+        run_blocks(page, python_blocks(page), tmp_path, monkeypatch)
+    assert caught.traceback[-1].lineno == 6  # counted from 0
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_every_block_compiles(page):
+    for block in python_blocks(page):
+        compile("\n" * (block.line - 1) + block.text, page_id(page), "exec")
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if python_blocks(p)], ids=page_id)
+def test_blocks_run(page, tmp_path, monkeypatch):
+    chosen = [block for block in python_blocks(page) if not block.gpu]
+    run_blocks(page, chosen, tmp_path, monkeypatch)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("page", [p for p in PAGES if any(b.gpu for b in python_blocks(p))], ids=page_id)
+def test_blocks_run_on_a_gpu(page, tmp_path, monkeypatch):
+    run_blocks(page, python_blocks(page), tmp_path, monkeypatch)

@@ -1,0 +1,340 @@
+"""Times read on a real GPU, against what must hold on any: repeatability, proportion, cold and warm caches."""
+
+import importlib.util
+import os
+import random
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from triton_ops import PerformanceProfile, Status, TritonAutoTuner, TuningResult
+from triton_ops.hardware import probe
+from triton_ops.measure import Arm, EventTimer, HostTimer, Launch, ScreenPolicy, decide, interleave, screen, timer_for
+
+torch = pytest.importorskip("torch")
+
+pytestmark = pytest.mark.gpu
+
+ROOT = Path(__file__).parents[2]
+MIB = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def _free_memory():
+    yield
+    torch.cuda.empty_cache()
+
+
+def tensor(mib, fill=0.0):
+    return torch.full((mib * MIB // 4,), fill, device="cuda")
+
+
+def copying(mib):
+    """Copies `mib` MiB of device memory: limited by bandwidth, about 2.3 GiB per ms on an H200."""
+    source, target = tensor(mib), tensor(mib)
+    return Launch(lambda: target.copy_(source))
+
+
+def adding(mib):
+    x, out = tensor(mib), tensor(mib)
+    return Launch(lambda: torch.add(x, 1.0, out=out))
+
+
+def counted(launch):
+    calls = []
+
+    def call():
+        calls.append(None)
+        return launch.call()
+
+    return Launch(call, launch.reset), calls
+
+
+def median_ms(launch, timer, count=20):
+    launch.call()
+    launches = timer.launches_per_sample(launch)
+    return statistics.median(timer.sample(launch, launches, count))
+
+
+def side_by_side(launches, timer, rounds=20, block=5):
+    """Per launch its block medians."""
+    arms = [Arm(launch) for launch in launches]
+    for arm in arms:
+        arm.launch.call()
+        arm.launches = timer.launches_per_sample(arm.launch)
+    interleave(arms, timer, rounds=rounds, block=block, rng=random.Random(0))
+    assert [arm.error for arm in arms] == [None] * len(arms)
+    return [[statistics.median(block) for block in arm.blocks] for arm in arms]
+
+
+# The timer
+
+
+def test_a_gpu_is_timed_by_its_events():
+    assert timer_for(probe("cuda")).mode == "event-cold"
+    assert EventTimer("cuda:0", cold=False).mode == "event-warm"
+
+
+def test_the_same_kernel_several_times_reads_the_same():
+    same = copying(2048)  # about 1 ms
+    blocks = side_by_side([same] * 4, EventTimer())
+    medians = [statistics.median(row) for row in blocks]
+    assert 0.2 < medians[0] < 50
+    assert max(medians) / min(medians) < 1.02
+    found = decide(blocks, [(i,) for i in range(4)])
+    assert found.winner == 0  # told apart by preference only
+    assert found.noise < 0.02
+
+
+def test_twice_the_work_takes_twice_the_time():
+    once, twice = map(statistics.median, side_by_side([copying(512), copying(1024)], EventTimer()))
+    assert 1.8 < twice / once < 2.2
+
+
+def test_a_faster_kernel_wins_whatever_stands_first():
+    launches = [copying(540), copying(512)]
+    for order in (launches, launches[::-1]):
+        blocks = side_by_side(order, EventTimer())
+        assert order[decide(blocks, [(i,) for i in range(2)]).winner] is launches[1]
+
+
+def test_cold_is_slower_than_warm_for_what_fits_in_l2():
+    l2_bytes = torch.cuda.get_device_properties("cuda").L2_cache_size
+    launch = adding(max(l2_bytes // 6 // MIB, 1))  # two tensors: a third of L2
+    cold, warm = EventTimer(cold=True), EventTimer(cold=False)
+    pairs = [(median_ms(launch, cold), median_ms(launch, warm)) for _ in range(5)]
+    assert statistics.median(c / w for c, w in pairs) > 1.05
+
+
+def test_cold_is_as_warm_for_what_does_not_fit_in_l2():
+    launch = copying(1024)
+    cold, warm = median_ms(launch, EventTimer(cold=True)), median_ms(launch, EventTimer(cold=False))
+    assert cold == pytest.approx(warm, rel=0.05)
+
+
+@pytest.mark.parametrize(("launches", "count"), [(1, 1), (1, 7), (3, 4), (1, 0)])
+@pytest.mark.parametrize("cold", [True, False])
+def test_samples_are_as_many_as_asked_for_and_no_call_more(cold, launches, count):
+    launch, calls = counted(adding(1))
+    samples = EventTimer(cold=cold).sample(launch, launches, count)
+    assert len(samples) == count
+    assert len(calls) == launches * count
+    assert all(0 < sample < 10 for sample in samples)
+
+
+def test_calibration_asks_for_one_launch_per_sample():
+    launch, calls = counted(adding(1))
+    assert EventTimer().launches_per_sample(launch) == 1
+    assert 0 < len(calls) <= 100
+
+
+def test_a_short_kernel_is_read_without_the_hosts_overhead():
+    assert median_ms(adding(1), EventTimer(cold=False), count=10) < 0.020
+
+
+def test_a_slow_host_is_not_in_a_short_kernels_time():
+    fast = adding(1)
+
+    def slow_to_launch():
+        end = time.perf_counter() + 100e-6
+        while time.perf_counter() < end:
+            pass
+        fast.call()
+
+    timer = EventTimer(cold=False)
+    assert median_ms(Launch(slow_to_launch), timer, count=10) < 0.020
+
+
+def test_a_reset_is_outside_of_the_timed_region():
+    x, saved, large, other = tensor(1), tensor(1), tensor(1024), tensor(1024)
+
+    def reset():
+        x.copy_(saved)
+        other.copy_(large)  # hundreds of times the kernel's own time
+
+    launch = Launch(lambda: x.add_(1.0), reset)
+    reset_ms = median_ms(Launch(reset), EventTimer())
+    assert median_ms(launch, EventTimer(cold=False), count=10) < reset_ms / 5
+    assert torch.equal(x, torch.ones_like(x))  # put back before every call, and so written once
+
+
+def test_a_first_look_at_a_kernel():
+    launch, calls = counted(copying(2048))
+    timer = EventTimer()
+    launch.call()
+    calls.clear()
+    found = screen(launch, timer, ScreenPolicy(block_ms=5.0, least=3, most=10))
+    assert 3 <= len(found.samples_ms) <= 10
+    assert found.mode == "event-cold"
+    assert found.spread < 0.2
+    assert len(screen(launch, timer, ScreenPolicy(), best_ms=found.median_ms / 10).samples_ms) == 1
+
+
+def test_what_a_launch_raises_is_raised_and_the_timer_goes_on():
+    timer = EventTimer()
+    with pytest.raises(torch.OutOfMemoryError):
+        timer.sample(Launch(lambda: torch.empty(1 << 46, dtype=torch.uint8, device="cuda")), 1, 3)
+    assert median_ms(adding(1), timer) < 1
+
+
+# The documented tuner
+
+
+def test_the_documents_example_as_a_file():
+    spec = importlib.util.spec_from_file_location("document_example", ROOT / "examples" / "document_example.py")
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    result = example.main("cuda")
+    assert 0 < result.metrics.latency_ms < 1
+
+
+def test_the_documents_example_verbatim():
+    import torch
+
+    from triton_ops import TritonAutoTuner
+
+    def dummy_kernel(x, BLOCK_SIZE=64, num_warps=4):
+        return x * 2
+
+    tuner = TritonAutoTuner(
+        kernel_fn=dummy_kernel,
+        config_space={
+            "BLOCK_SIZE": [64, 128],
+            "num_warps": [4, 8],
+        },
+        warmup_runs=2,
+        benchmark_runs=5,
+    )
+
+    x = torch.randn(1024, device="cuda")
+    result = tuner.tune(x, problem_size=(1024,), device="cuda:0", kernel_type="dummy")
+
+    assert isinstance(result, TuningResult)
+    assert len(result.all_results) == 4
+    assert {trial.measurement.mode for trial in result.trials} == {"event-cold"}
+    hit = tuner.tune(x, problem_size=(1024,), device="cuda:0", kernel_type="dummy")
+    assert (hit.from_cache, hit.best_config) == (True, result.best_config)
+
+
+def test_calls_are_exact_on_a_gpu_too():
+    calls = []
+
+    def kernel(x, BLOCK_SIZE):
+        calls.append(BLOCK_SIZE)
+        return x * 2
+
+    TritonAutoTuner(kernel, {"BLOCK_SIZE": [64, 128]}, 3, 25).tune(tensor(1))
+    assert (calls.count(64), calls.count(128)) == (28, 28)
+
+
+@pytest.mark.parametrize("warmup_runs", [0, 2])
+def test_an_in_place_kernel_leaves_the_callers_tensors_as_they_were(warmup_runs):
+    base = torch.randn(4 * MIB, device="cuda")
+    before, view = base.clone(), base[MIB : 2 * MIB].view(1024, 1024).t()
+
+    def kernel(x, view, BLOCK_SIZE):
+        view.add_(1.0)
+        x.mul_(2.0)
+        if BLOCK_SIZE == 128:
+            raise RuntimeError("after writing")
+
+    result = TritonAutoTuner(kernel, {"BLOCK_SIZE": [64, 128, 256]}, warmup_runs, 7).tune(base, view)
+    assert [trial.status for trial in result.trials] == [Status.OK, Status.RUNTIME, Status.OK]
+    assert torch.equal(base, before)
+
+
+def test_a_kernel_that_does_not_wait_for_the_device_is_timed_on_it():
+    work = copying(1024)
+    result = TritonAutoTuner(lambda x, BLOCK_SIZE: work.call(), {"BLOCK_SIZE": [64]}, 2, 20).tune(tensor(1))
+    on_the_device = median_ms(work, EventTimer())
+    on_the_host = statistics.median(HostTimer().sample(work, 1, 5))
+    torch.cuda.synchronize()
+    assert result.metrics.latency_ms == pytest.approx(on_the_device, rel=0.1)
+    assert result.metrics.latency_ms > on_the_host  # which returns as soon as the kernel is queued
+
+
+def test_a_profile_gives_figures_that_a_gpu_can_have():
+    source, target = tensor(1024), tensor(1024)
+    tuner = TritonAutoTuner(lambda source, target, BLOCK_SIZE: target.copy_(source), {"BLOCK_SIZE": [64]}, 2, 20)
+    profile = PerformanceProfile.elementwise(source.numel(), bytes_per_element=4)
+    metrics = tuner.tune(source, target, performance=profile).metrics
+    peak = probe("cuda").bandwidth_gbps
+    if peak is None:
+        pytest.skip("the peak bandwidth of this GPU is not known")
+    assert 50 < metrics.bandwidth_utilization < 101
+    assert metrics.bandwidth_gbps == pytest.approx(metrics.bandwidth_utilization / 100 * peak)
+
+
+def test_a_config_that_does_not_fit_in_memory_ends_alone():
+    def kernel(x, SIZE):
+        return torch.empty(SIZE, dtype=torch.uint8, device=x.device)
+
+    result = TritonAutoTuner(kernel, {"SIZE": [MIB, 1 << 46, 2 * MIB]}, 1, 5).tune(tensor(1))
+    assert [trial.status for trial in result.trials] == [Status.OK, Status.RESOURCES, Status.OK]
+    assert "OutOfMemoryError" in result.failures[0].error
+
+
+def test_what_a_failed_config_had_allocated_is_free_for_the_next():
+    room = int(torch.cuda.mem_get_info()[0] * 0.6)
+
+    def kernel(x, greedy):
+        held = torch.empty(room, dtype=torch.uint8, device=x.device)
+        if greedy:
+            held = [held, torch.empty(room, dtype=torch.uint8, device=x.device)]
+        return held
+
+    result = TritonAutoTuner(kernel, {"greedy": [True, False]}, 1, 3).tune(tensor(1))
+    assert [trial.status for trial in result.trials] == [Status.RESOURCES, Status.OK]
+
+
+def test_what_does_not_compile_or_fit_on_the_chip_ends_alone_and_quietly(capsys):
+    from triton_ops import matmul
+
+    good = {"BM": 64, "BN": 64, "BK": 32, "GROUP_M": 8, "num_warps": 4, "num_stages": 3}
+    chosen = {
+        "good": good,
+        "too much shared memory": {**good, "BM": 128, "BN": 256, "BK": 128, "num_warps": 8, "num_stages": 5},
+        "too few registers": {**good, "BM": 256, "BN": 256, "BK": 64, "num_warps": 16, "num_stages": 2},
+    }
+    if torch.cuda.get_device_capability() != (9, 0):
+        del chosen["too few registers"]  # ptxas refuses it on Hopper; elsewhere it may well compile
+    a, b = (torch.randn(512, 512, device="cuda", dtype=torch.float16) for _ in range(2))
+    tuner = TritonAutoTuner(lambda a, b, which: matmul(a, b, config=chosen[which]), {"which": list(chosen)}, 1, 5)
+    result = tuner.tune(a, b)
+    expected = [Status.OK, Status.RESOURCES, Status.COMPILE]
+    assert [trial.status for trial in result.trials] == expected[: len(chosen)]
+    assert result.best_config == {"which": "good"}
+    assert ".visible .entry" not in capsys.readouterr().out
+
+
+# Shipped kernels
+
+UNTUNED = """
+import sys, torch, triton_ops
+a = torch.randn(256, 256, device="cuda", dtype=torch.float16)
+triton_ops.matmul(a, a)
+x = torch.randn(1, 16, 256, device="cuda", dtype=torch.float16)
+angles = torch.randn(16, 64, device="cuda", dtype=torch.float16)
+triton_ops.fused_rmsnorm_rope(x, torch.ones(256, device="cuda", dtype=torch.float16), angles.cos(), angles.sin())
+torch.cuda.synchronize()
+tuners = ("triton_ops.runner", "triton_ops.autotuner", "triton_ops.measure", "triton_ops.search")
+print([name for name in sys.modules if name.startswith(tuners)])
+"""
+
+
+def test_shipped_kernels_run_without_any_tuner():
+    path = os.pathsep.join([str(ROOT / "src"), *sys.path])
+    done = subprocess.run(
+        [sys.executable, "-c", UNTUNED],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "[]"
