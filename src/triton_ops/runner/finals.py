@@ -108,7 +108,7 @@ def _warm_up(bench: Bench, arms: Collection[Arm]) -> None:
                 arm.launch.call()
                 arm.launches = bench.timer.launches_per_sample(arm.launch)
             except Exception as error:  # noqa: BLE001 - one finalist's failure is its own
-                arm.error = error
+                arm.error = error.with_traceback(None)  # whose frames would keep what the launch had allocated
 
 
 def _block(chosen: Sequence[Trial], arms: Mapping[Config, Arm]) -> int:

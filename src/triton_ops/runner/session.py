@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from filelock import Timeout
+from filelock import BaseFileLock, Timeout
 
 from triton_ops import settings
 from triton_ops._files import ensure_folder, folder_lock, writable
@@ -152,20 +152,30 @@ def _known(run: _Run, store: Store[Record]) -> Record | None:
 @contextmanager
 def _only_one(folder: Path, key: Key) -> Iterator[Journal]:
     """One tune of a problem at a time, with its journal; a second one waits, and then finds the first one's winner."""
-    if not writable(folder):
+    lock = _lock(folder, key)
+    if lock is None:
         _log.warning("%s cannot be written: this tune will be neither stored nor resumable", folder)
         yield Journal(None, key.id)
         return
-    lock = folder_lock(ensure_folder(folder / "journals"), f"{key.id}.lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        _log.warning("another process is tuning %s %s; waiting for it", key.kernel, key.label)
-        lock.acquire()
     try:
         yield Journal(folder / "journals" / f"{key.id}.jsonl", key.id)
     finally:
         lock.release()
+
+
+def _lock(folder: Path, key: Key) -> BaseFileLock | None:
+    """The problem's lock, taken; None where the folder, or the lock in it, is not this user's to write."""
+    if not writable(folder):
+        return None
+    lock = folder_lock(ensure_folder(folder / "journals"), f"{key.id}.lock")
+    try:
+        lock.acquire(timeout=0)
+    except PermissionError:
+        return None
+    except Timeout:
+        _log.warning("another process is tuning %s; waiting for it", f"{key.kernel} {key.label}".rstrip())
+        lock.acquire()
+    return lock
 
 
 def _search(run: _Run, store: Store[Record], journal: Journal, listener: Listener, start: float) -> TuningResult:
