@@ -13,7 +13,6 @@ import datetime
 import json
 import os
 import random
-import shlex
 import statistics
 import sys
 import tempfile
@@ -113,7 +112,7 @@ def main() -> None:
     spec = probe("cuda")
     document = {
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "command": shlex.join(["python", *sys.argv]),
+        "command": "python benchmarks/h200_tune.py",
         "commit": options.commit,
         "versions": versions(),
         "device": {
