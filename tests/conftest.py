@@ -17,6 +17,10 @@ def _own_environment(tmp_path_factory, monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
 
 
+def pytest_addoption(parser):
+    parser.addoption("--update-golden", action="store_true", help="write tests/golden anew instead of comparing")
+
+
 def pytest_runtest_setup(item):
     if item.get_closest_marker("gpu") is None:
         return

@@ -1,0 +1,75 @@
+"""The command `triton-ops`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from triton_ops import __version__
+from triton_ops.cli import cache, doctor, show, tune
+from triton_ops.cli.console import INTERRUPTED, messages, report, say, tell
+
+_EPILOG = """\b
+Exit codes:
+  0    done
+  1    no configuration ran
+  2    bad input
+  3    no such device or package
+  4    cache or journal cannot be used
+  70   internal error
+  130  interrupted; the same command goes on"""
+
+app = typer.Typer(
+    name="triton-ops",
+    help="Autotune Triton kernels and any callable: measured, verified, remembered.",
+    epilog=_EPILOG,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command("tune", short_help="Find the fastest config of TARGET, or recall it.")(tune.tune_command)
+app.command("show", short_help="Show what is known: winners, gains, devices.")(show.show_command)
+app.add_typer(cache.app, name="cache")
+app.command("doctor", short_help="Say what works here, what does not, and why.")(doctor.doctor_command)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        say(f"triton-ops {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_show_version)
+    ] = False,
+) -> None:
+    """What every command takes; the text of the help stands above."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code, and ends the process with it when it is the program."""
+    with messages():
+        code = _run(list(sys.argv[1:] if arguments is None else arguments))
+    if arguments is None:
+        sys.exit(code)
+    return code
+
+
+def _run(arguments: list[str]) -> int:
+    try:
+        done = typer.main.get_command(app)(arguments, prog_name="triton-ops", standalone_mode=False)
+    except (KeyboardInterrupt, typer.Abort):
+        tell("interrupted")
+        return INTERRUPTED
+    except Exception as error:  # noqa: BLE001 - the outermost frame: every error becomes one line and a code
+        if type(error).__name__ != "NoArgsIsHelpError":
+            return report(error)
+        error.show()  # type: ignore[attr-defined]
+        return 2
+    return done if isinstance(done, int) else 0

@@ -1,0 +1,106 @@
+"""`triton-ops cache`: list, remove, locate, export and import records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from triton_ops.cache import Record, export_records, import_records, open_store
+from triton_ops.cli.console import CacheDir, Json, Verbose, say, say_json
+from triton_ops.cli.records import ID_SHOWN, Which, folder_of, matching, nothing_found, tell_nothing
+from triton_ops.cli.show import show_command
+from triton_ops.exceptions import CacheError, SettingsError
+
+app = typer.Typer(
+    help="List, remove, locate, export and import records.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+app.command("ls", short_help="The same as `triton-ops show`.")(show_command)
+
+
+@app.command("rm")
+def remove(
+    which: Which = None,
+    everything: Annotated[bool, typer.Option("--all", help="Remove every record.")] = False,
+    cache_dir: CacheDir = None,
+    as_json: Json = False,
+    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
+) -> None:
+    """Remove records; files that are not ours stay."""
+    chosen = _chosen(which, everything, cache_dir)
+    removed: list[str] = []
+    if chosen:
+        store = open_store(folder_of(cache_dir))
+        removed = [record.id for record in chosen if store.remove(record.id)]
+    if as_json:
+        say_json({"removed": removed})
+        return
+    if not chosen:
+        tell_nothing(which, cache_dir)
+    say(f"{len(removed)} removed")
+
+
+@app.command("path")
+def path(cache_dir: CacheDir = None, verbose: Verbose = False) -> None:  # noqa: ARG001
+    """Print the folder of records."""
+    say(str(folder_of(cache_dir)))
+
+
+@app.command("export")
+def export(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to; an existing file is replaced.")],
+    which: Which = None,
+    cache_dir: CacheDir = None,
+    as_json: Json = False,
+    verbose: Verbose = False,  # noqa: ARG001
+) -> None:
+    """Write records to one file with a digest."""
+    records = matching(which, cache_dir)
+    if not records:  # an export of nothing would replace a good file
+        raise CacheError(nothing_found(which, cache_dir), hint="`triton-ops show` lists what there is")
+    count = export_records(records, file)
+    if as_json:
+        say_json({"exported": count, "file": str(file)})
+    else:
+        say(f"{count} {_records(count)} to {file}")
+
+
+@app.command("import")
+def import_(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file of `cache export`.")],
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Let the file's records take the place of others.")
+    ] = False,
+    cache_dir: CacheDir = None,
+    as_json: Json = False,
+    verbose: Verbose = False,  # noqa: ARG001
+) -> None:
+    """Take in the records of an exported file."""
+    store = open_store(folder_of(cache_dir))
+    if not store.writable:
+        raise CacheError(f"{folder_of(cache_dir)} cannot be written", hint="name another folder with --cache-dir")
+    done = import_records(file, store, replace=replace)
+    if as_json:
+        say_json({"added": list(done.added), "replaced": list(done.replaced), "skipped": dict(done.skipped)})
+    else:
+        say(str(done), *(f"  {entry}: {reason}" for entry, reason in done.skipped.items()))
+
+
+def _chosen(which: str | None, everything: bool, cache_dir: str | None) -> list[Record]:
+    """What `rm` is to remove; refuses what could mean more than was meant."""
+    if (which is None) != everything:
+        raise SettingsError("cache rm takes either KERNEL|ID or --all", hint="`triton-ops show` lists the records")
+    chosen = matching(which, cache_dir)
+    by_id = which is not None and all(record.key.kernel != which for record in chosen)
+    if by_id and len(chosen) > 1:
+        ids = ", ".join(record.id[:ID_SHOWN] for record in chosen)
+        raise SettingsError(f"{len(chosen)} ids start with {which}: {ids}", hint="write more of the one you mean")
+    return chosen
+
+
+def _records(count: int) -> str:
+    return "record" if count == 1 else "records"

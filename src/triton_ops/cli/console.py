@@ -1,0 +1,186 @@
+"""Where the command line writes: data to stdout, everything else to stderr; and how errors end.
+
+Exit codes:
+    0    done
+    1    no configuration ran
+    2    bad input: usage, TARGET, space, shape, dtype, setting
+    3    a device or a package that is needed is not there
+    4    the cache or a journal cannot be used
+    70   an error of this program; `-v` shows the trace
+    130  interrupted; the best so far was printed, and the same command goes on
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import shutil
+import sys
+import traceback
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from triton_ops import settings
+from triton_ops.exceptions import (
+    CacheError,
+    DeviceError,
+    JournalError,
+    MissingDependencyError,
+    TritonKernelError,
+    TuningFailedError,
+)
+from triton_ops.space import Config
+
+INTERNAL_ERROR = 70
+INTERRUPTED = 130
+_USAGE_ERROR = typer.BadParameter.__mro__[1]  # typer keeps click's class in different places from version to version
+
+
+class _State:
+    verbose = False
+
+
+def say(*lines: str) -> None:
+    """Data: lines to stdout. A reader that went away, as `head` does, ends the command without an error."""
+    try:
+        sys.stdout.write("".join(f"{line}\n" for line in lines))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python writes while it ends
+        raise typer.Exit from None
+
+
+def say_json(content: Any) -> None:
+    """Data: one JSON document to stdout, readable and parseable."""
+    say(json.dumps(content, indent=2))
+
+
+def bold(text: str) -> str:
+    """`text` for stdout: bold on a terminal, plain in files and pipes and where `NO_COLOR` is set."""
+    return typer.style(text, bold=True) if sys.stdout.isatty() and settings.colours() else text
+
+
+def width() -> int | None:
+    """Columns of stdout; None for a file or a pipe, where every line is as long as it needs to be."""
+    if sys.stdout.isatty() or settings.columns() is not None:
+        return settings.columns() or shutil.get_terminal_size().columns
+    return None
+
+
+@lru_cache(maxsize=1)
+def stderr() -> Console:
+    """For messages and the progress bar: one console, so that a message does not tear the bar."""
+    return Console(
+        stderr=True,
+        highlight=False,
+        emoji=False,
+        soft_wrap=True,
+        force_terminal=sys.stderr.isatty(),  # in a log file a progress bar is noise, whatever FORCE_COLOR says
+        color_system="auto" if settings.colours() else None,
+    )
+
+
+def tell(message: str, head: str = "", style: str = "") -> None:
+    """A message: one line on stderr, after a coloured `head`."""
+    console = stderr()
+    if head:
+        console.print(f"{head}: ", style=style, markup=False, end="")
+    console.print(" ".join(message.split()), markup=False)
+
+
+@contextlib.contextmanager
+def messages() -> Iterator[None]:
+    """Inside, warnings of this package are lines on stderr, and one run's `-v` and colours are not the next one's."""
+    stderr.cache_clear()
+    _State.verbose = False
+    log, handler = logging.getLogger("triton_ops"), _ToStderr()
+    before = log.propagate
+    log.addHandler(handler)
+    log.propagate = False
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.propagate = before
+
+
+@contextlib.contextmanager
+def only_data_on_stdout() -> Iterator[None]:
+    """Inside, what a target, a compiler or their processes print goes to stderr."""
+    sys.stdout.flush()
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # where one of the two is closed there is nothing to keep apart
+            kept = os.dup(1)
+            stack.callback(os.close, kept)
+            os.dup2(2, 1)
+            stack.callback(os.dup2, kept, 1)
+        stack.enter_context(contextlib.redirect_stdout(sys.stderr))
+        yield
+
+
+def exit_code(error: BaseException) -> int:
+    """The documented exit code of an error."""
+    if isinstance(error, TuningFailedError):
+        return 1
+    if isinstance(error, (DeviceError, MissingDependencyError)):
+        return 3
+    if isinstance(error, (CacheError, JournalError)):
+        return 4
+    return 2 if isinstance(error, (TritonKernelError, _USAGE_ERROR)) else INTERNAL_ERROR
+
+
+def report(error: Exception) -> int:
+    """Say what happened in one line on stderr, with all that is known of it after `-v`; returns the exit code."""
+    code = exit_code(error)
+    if isinstance(error, TuningFailedError):
+        tell_failures((str(Config(config)), reason) for config, reason in error.failures)
+    elif _State.verbose and not isinstance(error, _USAGE_ERROR):
+        stderr().print("".join(traceback.format_exception(error)), markup=False, end="")
+    tell(_text(error, code), "error", "bold red")
+    return code
+
+
+def tell_failures(failures: Iterator[tuple[str, str]]) -> None:
+    """After `-v`: every failed config with its reason."""
+    if _State.verbose:
+        for config, reason in failures:
+            tell(f"({config}) {reason}")
+
+
+def _text(error: Exception, code: int) -> str:
+    if isinstance(error, _USAGE_ERROR):
+        context = getattr(error, "ctx", None)
+        said = str(error.format_message()).rstrip(".")  # type: ignore[attr-defined]
+        return f"{said} (hint: {context.command_path if context else 'triton-ops'} --help)"
+    if code != INTERNAL_ERROR:
+        return str(error)
+    return f"unexpected {type(error).__name__}: {error} (hint: -v shows the trace)"
+
+
+class _ToStderr(logging.Handler):
+    """One line per message: `warning: …`."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write it."""
+        tell(record.getMessage(), record.levelname.lower(), "yellow")
+
+
+def _be_verbose(value: bool) -> None:
+    _State.verbose = _State.verbose or value
+
+
+Verbose = Annotated[
+    bool,
+    typer.Option("--verbose", "-v", help="Show every failed config, and the trace of an error.", callback=_be_verbose),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document to stdout, and no table.")]
+CacheDir = Annotated[
+    str | None,
+    typer.Option("--cache-dir", metavar="DIR", help="Folder of records; default TRITON_OPS_CACHE_DIR."),
+]

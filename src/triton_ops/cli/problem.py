@@ -1,0 +1,218 @@
+"""What shall be tried and on what: from `--space`, `--shape` and `--dtype` to what `tune` takes."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from triton_ops.backend import FunctionKernel, Operation
+from triton_ops.exceptions import (
+    ShapeMismatchError,
+    SpaceError,
+    TargetError,
+    TritonKernelError,
+    UnknownTunableError,
+    UnsupportedDtypeError,
+)
+from triton_ops.space import ConfigSpace, as_space
+from triton_ops.tensors import TensorSpec, dtype_name
+
+T = TypeVar("T")
+
+_WORDS = {"true": True, "false": False, "none": None}
+_SPACE_HINT = "for example --space BM=64,128"
+_JSON_HINT = 'write {"BM": [64, 128]}'
+
+
+def parse_space(given: list[str]) -> dict[str, Any] | None:
+    """The space on the command line: `NAME=v1,v2` for every tunable, a JSON object, or a JSON file; None if not given.
+
+    Raises:
+        SpaceError: Not readable as any of these, or a tunable given twice.
+    """
+    if not given:
+        return None
+    if any(_is_json(item) for item in given):
+        if len(given) > 1:
+            raise SpaceError("a JSON --space stands alone", hint="put every tunable into it")
+        return _json_space(given[0])
+    space: dict[str, Any] = {}
+    for item in given:
+        name, values = _named_values(item)
+        if name in space:
+            raise SpaceError(f"--space names {name} twice", hint=f"write one --space {name}=value,value")
+        space[name] = values
+    return space
+
+
+def parse_shapes(text: str | None) -> list[tuple[int, ...]]:
+    """`4096x4096` or, one per argument, `64x128,128`: extents; empty if not given.
+
+    Raises:
+        ShapeMismatchError: Something that is not a whole number of 1 or more.
+    """
+    if text is None:
+        return []
+    try:
+        shapes = [tuple(int(part) for part in shape.lower().split("x")) for shape in text.split(",")]
+    except ValueError:
+        shapes = []
+    if not shapes or any(extent < 1 for shape in shapes for extent in shape):
+        raise ShapeMismatchError(
+            f"--shape {text!r} is not made of whole numbers of 1 or more",
+            "MxN",
+            text,
+            hint="for example --shape 4096x4096",
+        )
+    return shapes
+
+
+def operation_of(
+    found: Operation | Callable[..., Any],
+    space: Mapping[str, Any] | None,
+    shapes: list[tuple[int, ...]],
+    dtype: str | None,
+) -> tuple[Operation, Any, tuple[int, ...] | None, str | None]:
+    """What `tune` needs: the operation, the space to use instead of its own, its shape and its dtype.
+
+    Raises:
+        TargetError: The operation's own functions raise; or a function does not tell its parameters.
+        SpaceError: A callable without a space; or a tunable that the operation does not have.
+        ShapeMismatchError: The shapes do not fit.
+        UnsupportedDtypeError: The dtype does not fit.
+    """
+    if not isinstance(found, Operation):
+        return _from_callable(found, space, shapes, dtype), None, None, None
+    if len(shapes) > 1:
+        raise ShapeMismatchError(
+            f"{found.name} takes one shape, {'x'.join(found.extents)}, not {len(shapes)}",
+            hint="write it without commas",
+        )
+    shape = shapes[0] if shapes else None
+    problem = _asked(found.name, "arguments", lambda: found.problem(shape, dtype))
+    own = _asked(found.name, "space", lambda: found.space_for(problem))
+    if found.work is not None:
+        _asked(found.name, "work", lambda: found.work(problem))  # type: ignore[misc]
+    return found, None if space is None else _narrowed(found.name, own, space), shape, dtype
+
+
+def _asked(name: str, what: str, ask: Callable[[], T]) -> T:
+    """What one of an operation's own functions answers; what it raises is the operation's error, not ours."""
+    try:
+        return ask()
+    except TritonKernelError:
+        raise
+    except Exception as error:
+        raise TargetError(
+            f"the {what} of {name} raised {type(error).__name__}: {error}",
+            hint="check --shape and --dtype; -v shows the trace",
+        ) from error
+
+
+def _narrowed(name: str, own: ConfigSpace, values: Mapping[str, Any]) -> ConfigSpace:
+    if unknown := [tunable for tunable in values if tunable not in own.tunables]:
+        raise UnknownTunableError(
+            f"{name} has no tunable {', '.join(unknown)}; it has {', '.join(own.tunables)}",
+            hint="correct the name in --space",
+        )
+    return own.with_values(values)
+
+
+def _from_callable(
+    function: Callable[..., Any],
+    space: Mapping[str, Any] | None,
+    shapes: list[tuple[int, ...]],
+    dtype: str | None,
+) -> Operation:
+    kernel = FunctionKernel(function)
+    if space is None:
+        raise SpaceError(
+            f"{kernel.name} is a plain function, so its space must be given",
+            hint="add --space NAME=v1,v2 for every tunable",
+        )
+    needed = [name for name in _needed(kernel) if name not in space]
+    if len(needed) != len(shapes):
+        raise _wrong_number(kernel.name, needed, shapes)
+    if dtype is not None and not needed:
+        raise UnsupportedDtypeError(
+            f"{kernel.name} has no tensor argument to be of {dtype}", dtype, [], hint="leave --dtype out"
+        )
+    chosen = dtype_name(dtype or "float32")
+    specs = {name: TensorSpec(shape, chosen) for name, shape in zip(needed, shapes, strict=True)}
+    return Operation(kernel.name, kernel, as_space(dict(space)), lambda: specs)
+
+
+def _needed(kernel: FunctionKernel) -> list[str]:
+    """The parameters that a call by keywords must name."""
+    try:
+        parameters = inspect.signature(kernel.function).parameters.values()
+    except (TypeError, ValueError) as error:
+        raise TargetError(
+            f"{kernel.name} does not tell its parameters", hint="write a Python function around it, and tune that"
+        ) from error
+    needed = [p for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    if unnamed := [p.name for p in needed if p.kind is p.POSITIONAL_ONLY]:
+        raise TargetError(
+            f"{kernel.name} takes {', '.join(unnamed)} by position only, and is called by keywords",
+            hint="write a Python function around it, and tune that",
+        )
+    return [p.name for p in needed]
+
+
+def _wrong_number(name: str, needed: list[str], shapes: list[tuple[int, ...]]) -> ShapeMismatchError:
+    if not needed:
+        hint = "leave --shape out"
+    elif len(needed) == 1:
+        hint = f"give the extents of {needed[0]}: --shape 64x128"
+    else:
+        hint = "give one shape per argument, separated by commas: --shape 64x128,128"
+    arguments = "argument" if len(needed) == 1 else "arguments"
+    return ShapeMismatchError(
+        f"{name} needs {len(needed)} {arguments} ({', '.join(needed) or 'none'}); --shape gives {len(shapes)}",
+        needed,
+        shapes,
+        hint=hint,
+    )
+
+
+def _is_json(item: str) -> bool:
+    return item.lstrip().startswith("{") or ("=" not in item and item.endswith(".json"))
+
+
+def _json_space(text: str) -> dict[str, Any]:
+    try:
+        content = json.loads(text if text.lstrip().startswith("{") else Path(text).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SpaceError(f"--space {text} cannot be read: {error.strerror}", hint="check the path") from error
+    except ValueError as error:
+        raise SpaceError(f"--space {text!r} cannot be read as JSON: {error}", hint=_JSON_HINT) from error
+    if not isinstance(content, dict) or not all(isinstance(values, list) for values in content.values()):
+        raise SpaceError(f"--space {text!r} is no object of lists", hint=_JSON_HINT)
+    return {name: [_tuples(value) for value in values] for name, values in content.items()}
+
+
+def _named_values(item: str) -> tuple[str, list[Any]]:
+    name, equals, values = item.partition("=")
+    if not equals or not name.strip() or not values.strip():
+        raise SpaceError(f"--space {item!r} is not NAME=value,value", hint=_SPACE_HINT)
+    if not all(value.strip() for value in values.split(",")):
+        raise SpaceError(f"--space {item!r} has an empty value", hint=_SPACE_HINT)
+    return name.strip(), [_value(value.strip()) for value in values.split(",")]
+
+
+def _value(text: str) -> Any:
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(text)
+    return text
+
+
+def _tuples(value: Any) -> Any:
+    """JSON has lists where a config has tuples."""
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value

@@ -1,0 +1,78 @@
+"""The records that a command works on, found by a kernel's name or the start of an id."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from triton_ops import settings
+from triton_ops.cache import RECORDS, DirectoryStore, Record
+from triton_ops.cli.console import tell
+from triton_ops.exceptions import CacheError, SettingsError
+
+ID_SHOWN = 8  # hexadecimal digits; equal by chance in one of 10^5 folders of 300 records
+
+Which = Annotated[
+    str | None,
+    typer.Argument(metavar="KERNEL|ID", help="A kernel's name, or the start of an id.", show_default=False),
+]
+
+
+def folder_of(cache_dir: str | None) -> Path:
+    """The folder that a command works on; it need not exist.
+
+    Raises:
+        CacheError: It is a file, or would be in one.
+    """
+    folder = (settings.cache_dir() if cache_dir is None else Path(cache_dir).expanduser()).absolute()
+    for path in (folder, *folder.parents):
+        if _is_file(path):
+            raise CacheError(f"{folder} cannot be a cache folder: {path} is a file", hint="name another folder")
+    return folder
+
+
+def matching(which: str | None, cache_dir: str | None) -> list[Record]:
+    """The records of a kernel; if there is none, those whose id starts so; all for None. The newest first.
+
+    Nothing is made or changed in the folder.
+
+    Raises:
+        SettingsError: `which` is empty, as after an unset shell variable.
+        CacheError: The folder cannot be one.
+    """
+    if which is not None and not which.strip():
+        raise SettingsError("KERNEL|ID is empty", hint="leave it out for every record")
+    records = _all(folder_of(cache_dir))
+    if which is not None:
+        of_kernel = [record for record in records if record.key.kernel == which]
+        records = of_kernel or [record for record in records if record.id.startswith(which)]
+    return sorted(records, key=lambda record: (record.created, record.id), reverse=True)
+
+
+def _all(folder: Path) -> list[Record]:
+    try:
+        store = DirectoryStore(folder, RECORDS, read_only=True)
+        if store.reachable or not folder.exists():
+            return list(store)
+    except PermissionError:  # of a folder on the way
+        pass
+    raise CacheError(f"{folder} cannot be read: Permission denied", hint="name a folder that you may read")
+
+
+def nothing_found(which: str | None, cache_dir: str | None) -> str:
+    """What to say when `matching` finds none."""
+    return f"there are no records{f' of {which}' if which else ''} in {folder_of(cache_dir)}"
+
+
+def tell_nothing(which: str | None, cache_dir: str | None) -> None:
+    """Say that there are none, and what makes them."""
+    tell(f"{nothing_found(which, cache_dir)}; `triton-ops tune` makes them")
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except PermissionError:  # a folder on the way cannot be looked into: whoever opens it says so
+        return False

@@ -1,0 +1,116 @@
+"""TARGET: from what stands on the command line to an operation or a function.
+
+A shipped kernel's name, `package.module:object`, or `path/file.py:object`, where the object is an `Operation` or a
+plain callable. Looking it up imports the module, as Python would.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from triton_ops import kernels
+from triton_ops.backend import Operation
+from triton_ops.exceptions import TargetError, TritonKernelError
+
+_FORMS = "TARGET is a shipped kernel's name, package.module:object, or path/file.py:object"
+
+
+def load_target(text: str) -> Operation | Callable[..., Any]:
+    """The operation or callable that TARGET names.
+
+    Raises:
+        TargetError: It does not exist, cannot be imported, or is neither an operation nor callable.
+    """
+    place, colon, name = text.rpartition(":")
+    if not colon:
+        return _shipped(text)
+    if not place or not name:
+        raise TargetError(f"TARGET {text!r} lacks what stands {'after' if place else 'before'} the colon", hint=_FORMS)
+    module = _from_file(Path(place)) if place.endswith(".py") else _from_module(place)
+    found: Any = module
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise TargetError(
+                f"{place} has no {name!r}; it has {_offers(module)}",
+                hint="correct the name after the colon",
+            )
+        found = getattr(found, part)
+    return _usable(text, name, found)
+
+
+def _usable(text: str, name: str, found: Any) -> Operation | Callable[..., Any]:
+    if hasattr(found, "arg_names") or hasattr(found, "grid"):  # `@triton.jit`, `@triton.autotune`, a TritonKernel
+        raise TargetError(
+            f"{text} is a Triton kernel, and neither its arguments nor its reference are known",
+            hint=f"make an Operation of it, name = Operation(..., TritonKernel({name}, grid), ...), and tune that",
+        )
+    if isinstance(found, Operation) or (callable(found) and not isinstance(found, type)):
+        return found
+    kind = "class" if isinstance(found, type) else f"value of type {type(found).__name__}"
+    raise TargetError(
+        f"{text} is a {kind}, neither an Operation nor a function",
+        hint="name an Operation, or a function that takes config values as keywords",
+    )
+
+
+def _shipped(name: str) -> Operation:
+    if name in kernels.names():
+        return kernels.load(name)
+    if name.endswith(".py"):
+        raise TargetError(f"{name} names a file, but nothing in it", hint=f"write {name}:NAME")
+    raise TargetError(f"there is no kernel {name!r}; shipped are {', '.join(kernels.names())}", hint=_FORMS)
+
+
+def _from_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise TargetError(f"there is no file {path}", hint=_FORMS)
+    _importable_from(path.resolve().parent)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise TargetError(f"{path} cannot be loaded as Python", hint=_FORMS)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(path.stem, module)
+    _imported(str(path), lambda: spec.loader.exec_module(module))  # type: ignore[union-attr]
+    return module
+
+
+def _from_module(name: str) -> ModuleType:
+    _importable_from(Path.cwd())
+    module: ModuleType = _imported(name, lambda: importlib.import_module(name))
+    return module
+
+
+def _importable_from(folder: Path) -> None:
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))  # as Python does for a script, so that its own imports work
+
+
+def _imported(name: str, load: Callable[[], Any]) -> Any:
+    try:
+        return load()
+    except TritonKernelError:
+        raise
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if name == missing or name.startswith(f"{missing}."):
+            raise TargetError(f"there is no module {missing}", hint=f"{_FORMS}") from error
+        raise TargetError(f"{name} needs {missing}, which is not installed", hint=f"install {missing}") from error
+    except (Exception, SystemExit) as error:
+        raise TargetError(
+            f"{name} cannot be imported: {type(error).__name__}: {error}",
+            hint="import it in Python to try; -v shows the trace",
+        ) from error
+
+
+def _offers(module: ModuleType) -> str:
+    own = [
+        n for n, v in vars(module).items() if not n.startswith("_") and getattr(v, "__module__", "") == module.__name__
+    ]
+    operations = [n for n, v in vars(module).items() if isinstance(v, Operation)]
+    return ", ".join(dict.fromkeys([*operations, *own])) or "nothing of its own"

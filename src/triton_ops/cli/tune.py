@@ -1,0 +1,189 @@
+"""`triton-ops tune`: find the fastest config of a kernel for one problem, or recall it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from triton_ops.cli.console import (
+    INTERRUPTED,
+    CacheDir,
+    Json,
+    Verbose,
+    bold,
+    only_data_on_stdout,
+    say,
+    say_json,
+    stderr,
+    tell,
+    tell_failures,
+    width,
+)
+from triton_ops.cli.layout import fits, paragraph, table
+from triton_ops.cli.problem import operation_of, parse_shapes, parse_space
+from triton_ops.cli.records import folder_of
+from triton_ops.cli.show import ENDS, gain
+from triton_ops.cli.target import load_target
+from triton_ops.hardware import probe
+from triton_ops.runner import tune
+from triton_ops.runner.effort import chosen_effort
+from triton_ops.runner.journal import summaries
+from triton_ops.runner.progress import ProgressBar
+from triton_ops.runner.results import result_json
+from triton_ops.space import Config
+from triton_ops.tensors import dtype_name
+from triton_ops.trial import Trial, TuningResult, totals
+
+_SHOWN = 10
+_HEADER = ("", "median ms", "spread", "vs default", "config")
+_NUMBERS = ("median ms", "spread", "vs default")
+
+
+def tune_command(
+    target: Annotated[
+        str,
+        typer.Argument(metavar="TARGET", help="A shipped kernel, module:object, or file.py:object."),
+    ],
+    shape: Annotated[
+        str | None,
+        typer.Option("--shape", metavar="MxN", help="The problem; for a function one per argument: MxN,N."),
+    ] = None,
+    dtype: Annotated[
+        str | None, typer.Option("--dtype", metavar="DTYPE", help="Such as bf16, fp16, fp32, fp8.")
+    ] = None,
+    space: Annotated[
+        list[str] | None,
+        typer.Option("--space", metavar="NAME=V,V", help="Values of a tunable; repeat it, or give a JSON file."),
+    ] = None,
+    effort: Annotated[
+        str | None,
+        typer.Option("--effort", metavar="WORD", help="quick, full or exhaustive; default TRITON_OPS_EFFORT or quick."),
+    ] = None,
+    search: Annotated[
+        str | None, typer.Option("--search", metavar="WORD", help="random or exhaustive; default by effort.")
+    ] = None,
+    trials: Annotated[int | None, typer.Option("--trials", metavar="N", help="Most trials; default by effort.")] = None,
+    budget_s: Annotated[
+        float | None, typer.Option("--budget-s", metavar="S", help="Most seconds of search; default by effort.")
+    ] = None,
+    device: Annotated[str | None, typer.Option("--device", metavar="DEVICE", help="cpu, cuda or cuda:N.")] = None,
+    warm: Annotated[bool, typer.Option("--warm", help="Time GPU kernels with their data in L2; default cold.")] = False,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of the search's order and the inputs.")] = 0,
+    force: Annotated[bool, typer.Option("--force", help="Search again even if the winner is known.")] = False,
+    cache_dir: CacheDir = None,
+    as_json: Json = False,
+    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
+) -> None:
+    """Find the fastest configuration of TARGET for one problem, or recall it."""
+    chosen_effort(effort, search, trials, budget_s)  # whatever can be refused is, before the target's code runs
+    shapes, values = parse_shapes(shape), parse_space(space or [])
+    _check(dtype, device, cache_dir)
+    try:
+        with only_data_on_stdout():
+            operation, narrowed, extents, chosen_dtype = operation_of(load_target(target), values, shapes, dtype)
+            result = tune(
+                operation, space=narrowed, shape=extents, dtype=chosen_dtype, device=device, effort=effort,
+                search=search, trials=trials, budget_s=budget_s, seed=seed, cache_dir=cache_dir, force=force,
+                cold=not warm, listener=ProgressBar(stderr()),
+            )  # fmt: skip
+    except KeyboardInterrupt:
+        tell("interrupted before any config ran; the same command goes on where it stopped")
+        raise typer.Exit(INTERRUPTED) from None
+    tell_failures((str(trial.config), f"{trial.status}: {trial.error}") for trial in result.failures)
+    if result.confidence != "ok" and result.noise > 0:  # without noise nothing was compared, and the story says so
+        tell(f"low confidence: {result.confidence}", "warning", "yellow")
+    if as_json:
+        say_json({**result_json(result), "trials": summaries(result.trials)})
+    else:
+        say(*_story(operation.name, result, width()))
+    if result.stopped == "interrupted":
+        tell("interrupted: this is the best so far; the same command goes on where it stopped")
+        raise typer.Exit(INTERRUPTED)
+
+
+def _check(dtype: str | None, device: str | None, cache_dir: str | None) -> None:
+    if dtype is not None:
+        dtype_name(dtype)
+    if device is not None:
+        probe(device)
+    folder_of(cache_dir)
+
+
+def _story(name: str, result: TuningResult, columns: int | None) -> list[str]:
+    lines = [f"{name} {result.problem_size}".rstrip() + f" on {result.device}"]
+    if result.trials:
+        lines += [*_ranking(result, columns), _account(result)]
+    config, label = str(Config(result.best_config)), "winner  "
+    first, *rest = paragraph(label, config, columns)
+    return [*lines, bold(label) + first[len(label) :], *rest, *paragraph(" " * len(label), _speed(result), columns)]
+
+
+def _ranking(result: TuningResult, columns: int | None) -> list[str]:
+    """The fastest trials, best first: the winner, what equals it, and the others of the last comparison."""
+    ranked = sorted((t for t in result.trials if t.ok), key=lambda trial: _rank(trial, result))[:_SHOWN]
+    rows = [_row(position, trial, result) for position, trial in enumerate(ranked, 1)]
+    lines = table(_HEADER, rows, columns, _NUMBERS)
+    common = _common([trial.config for trial in ranked])
+    if not common or fits(table(_HEADER, rows, None, _NUMBERS), columns):
+        return [bold(lines[0]), *lines[1:]]
+    for row, trial in zip(rows, ranked, strict=True):
+        row[-1] = str(Config({name: value for name, value in trial.config.items() if name not in common}))
+    lines = table(_HEADER, rows, columns, _NUMBERS)
+    return [*paragraph("in all: ", str(common), columns), bold(lines[0]), *lines[1:]]
+
+
+def _common(configs: list[Config]) -> Config:
+    """What is the same in all of several configs; empty for a single one."""
+    if len(configs) < 2:
+        return Config()
+    return Config(
+        {name: v for name, v in configs[0].items() if all(repr(config[name]) == repr(v) for config in configs)}
+    )
+
+
+def _rank(trial: Trial, result: TuningResult) -> tuple[bool, bool, bool, float, str]:
+    is_winner = dict(trial.config) == result.best_config
+    return (not is_winner, trial.config not in result.ties, trial.final is None, trial.median_ms, trial.config.text)
+
+
+def _row(position: int, trial: Trial, result: TuningResult) -> list[str]:
+    default = result.default
+    versus = f"{default.median_ms / trial.median_ms:.2f}x" if default and default.ok and trial.median_ms else "-"
+    spread = f"{trial.best_measurement.spread:.1%}"
+    return [f"{position}{_mark(trial, result)}", f"{trial.median_ms:.4g}", spread, versus, str(trial.config)]
+
+
+def _mark(trial: Trial, result: TuningResult) -> str:
+    if dict(trial.config) == result.best_config:
+        return " winner"
+    if trial.config in result.ties:
+        return " tie"
+    return " default" if result.default is not None and trial.config == result.default.config else ""
+
+
+def _account(result: TuningResult) -> str:
+    counts = ", ".join(f"{count} {status}" for status, count in totals(result.trials).items())
+    end = ENDS.get(result.stopped, result.stopped)
+    return f"{len(result.trials)} trials: {counts}; {end}, {result.elapsed_s:.1f} s"
+
+
+def _speed(result: TuningResult) -> str:
+    metrics = result.metrics
+    parts = [f"{metrics.latency_ms:.4g} ms", _against_default(result)]
+    if metrics.throughput_tflops:
+        tflops = metrics.throughput_tflops
+        parts.append(f"{tflops:.1f} TFLOP/s" if tflops >= 1 else f"{tflops:.3g} TFLOP/s")
+    if metrics.bandwidth_gbps:
+        share = f" ({metrics.bandwidth_utilization:.0f} % of peak)" if metrics.bandwidth_utilization else ""
+        parts.append(f"{metrics.bandwidth_gbps:.0f} GB/s{share}")
+    if len(result.ties) > 1:
+        parts.append(f"{len(result.ties) - 1} more within noise")
+    parts.append("from the cache, not measured again" if result.from_cache else "measured now")
+    return ", ".join(filter(None, parts))
+
+
+def _against_default(result: TuningResult) -> str:
+    if result.default is not None and dict(result.default.config) == result.best_config:
+        return "the default itself"
+    return "" if result.gain is None else f"{gain(result.gain, result.gain_interval)} as fast as the default"

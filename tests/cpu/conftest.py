@@ -1,0 +1,59 @@
+"""Fixtures of the tests that need no GPU: the command line in this process, and golden files."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+DOUBT = re.compile(r"^warning: low confidence: .*\n", re.MULTILINE)  # true at times where other programs run as well
+
+
+class Ran(NamedTuple):
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def cli(capsys, monkeypatch, tmp_path):
+    """Runs `triton-ops` with the given words in this process; `columns` is the width of its terminal."""
+    from triton_ops.cli.app import main
+
+    before = set(sys.modules)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def run(*words, columns=None):
+        monkeypatch.delenv("COLUMNS", raising=False)
+        if columns is not None:
+            monkeypatch.setenv("COLUMNS", str(columns))
+        capsys.readouterr()
+        code = main([str(word) for word in words])
+        out, err = capsys.readouterr()
+        return Ran(code, out, DOUBT.sub("", err))
+
+    yield run
+    for name in set(sys.modules) - before:  # targets: the next test may have another of the same name
+        if str(getattr(sys.modules[name], "__file__", None)).startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def golden(request):
+    """Compares a text with the golden file of that name, exactly; `--update-golden` writes the file instead."""
+
+    def compare(name, text):
+        path = GOLDEN / name
+        if request.config.getoption("--update-golden"):
+            GOLDEN.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        assert path.is_file(), f"there is no {path}; pytest --update-golden writes it"
+        assert text == path.read_text(encoding="utf-8"), f"{path.name} differs; pytest --update-golden writes it anew"
+
+    return compare
