@@ -114,4 +114,5 @@ def folder_lock(folder: Path, name: str = "lock", timeout_s: float = -1) -> File
         name: Locks of different names are independent.
         timeout_s: How long taking it may wait; -1 waits for ever, 0 does not wait.
     """
-    return FileLock(folder / f".{name}", timeout=timeout_s, is_singleton=False, thread_local=False)
+    # 0666 less the umask: whoever may write the folder may take its lock.
+    return FileLock(folder / f".{name}", timeout=timeout_s, mode=0o666, is_singleton=False, thread_local=False)

@@ -98,14 +98,22 @@ class Measurement:
     Attributes:
         samples_ms: At least one; none is negative.
         mode: Clock and cache state, such as `event-cold` or `host`; only equal modes may be compared.
+        rounds: How many blocks of equal length the samples were taken in, side by side with other configs.
     """
 
     samples_ms: tuple[float, ...]
     mode: str
+    rounds: int = 1
 
     def __post_init__(self) -> None:
         if not self.samples_ms or not all(math.isfinite(s) and s >= 0 for s in self.samples_ms):
             raise ValueError(f"a measurement needs finite samples of 0 ms or more, not {self.samples_ms[:5]}")
+
+    @property
+    def blocks(self) -> list[tuple[float, ...]]:
+        """The samples, one tuple per round."""
+        size = len(self.samples_ms) // self.rounds
+        return [self.samples_ms[at : at + size] for at in range(0, size * self.rounds, size)]
 
     @property
     def median_ms(self) -> float:
@@ -145,6 +153,8 @@ class Trial:
         resources: What the compiler made of it, where known.
         compile_s: Seconds spent on compiling it; None if it was not compiled.
         final: Its times in the last comparison, side by side with the other finalists; None if it was none.
+        relative: Its median over that of the reference config measured just before or after: times of different
+            minutes are compared by it, never directly. None if nothing served as reference.
     """
 
     config: Config
@@ -154,6 +164,7 @@ class Trial:
     resources: Resources | None = None
     compile_s: float | None = None
     final: Measurement | None = None
+    relative: float | None = None
 
     def __post_init__(self) -> None:
         if (self.status is Status.OK) != (self.measurement is not None):
@@ -175,6 +186,15 @@ class Trial:
         if found is None:
             raise ValueError(f"config ({self.config}) was not measured: {self.status}: {self.error}")
         return found
+
+    @property
+    def rank(self) -> float:
+        """What first looks are ranked by: smaller is faster.
+
+        Raises:
+            ValueError: The trial is not ok.
+        """
+        return self.best_measurement.median_ms if self.relative is None else self.relative
 
     @property
     def median_ms(self) -> float:
@@ -255,6 +275,10 @@ class TuningResult:
         default: The default config's trial; None if it was not tried or failed.
         ties: Configs that could not be told from the winner, itself included.
         noise: Relative difference below which two configs count as equal here.
+        speedup: The default's time over the winner's, compared round by round; None if they did not race.
+        gain_interval: 95 % interval of `speedup`.
+        confidence: `ok`, or in words why the comparison should not be relied on.
+        guard: What the device said of itself meanwhile: throttling, clocks, power; empty on a CPU or a cache hit.
         stopped: Why the search ended: `complete`, `trials`, `seconds`, `interrupted` or `cached`.
         elapsed_s: Wall seconds of the tune.
     """
@@ -269,6 +293,10 @@ class TuningResult:
     default: Trial | None = None
     ties: tuple[Config, ...] = ()
     noise: float = 0.0
+    speedup: float | None = None
+    gain_interval: tuple[float, float] | None = None
+    confidence: str = "ok"
+    guard: dict[str, Any] = field(default_factory=dict)
     stopped: str = ""
     elapsed_s: float = 0.0
 
@@ -279,7 +307,12 @@ class TuningResult:
 
     @property
     def gain(self) -> float | None:
-        """Default's time over the winner's: 1.25 is a quarter faster; None if the default was not measured."""
+        """Default's time over the winner's: 1.25 is a quarter faster; None if the default was not measured.
+
+        Compared round by round where they raced, else of their medians.
+        """
+        if self.speedup is not None:
+            return self.speedup
         if self.default is None or not self.default.ok or self.metrics.latency_ms <= 0:
             return None
         return self.default.median_ms / self.metrics.latency_ms

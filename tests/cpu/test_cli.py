@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import typer
 
+import triton_ops
 from triton_ops.cache import Key, Record, Timing, open_store
 from triton_ops.cli.app import app
 from triton_ops.hardware import probe
@@ -154,8 +155,6 @@ def test_the_reference_names_every_command_and_option():
 
 
 def test_version(cli):
-    import triton_ops
-
     assert cli("--version") == (0, f"triton-ops {triton_ops.__version__}\n", "")
 
 
@@ -333,7 +332,9 @@ def test_tune_as_json(cli, golden, sleepy):
     golden("tune-schema.json", as_json(typed(found)))
     assert found["best_config"] == {"delay_ms": 1}
     assert found["default"] == {"delay_ms": 9}
-    assert found["gain"] == pytest.approx(found["default_ms"] / found["metrics"]["latency_ms"])
+    low, high = found["gain_interval"]
+    assert low <= found["gain"] <= high  # compared round by round, so not quite the ratio of the medians
+    assert found["gain"] == pytest.approx(found["default_ms"] / found["metrics"]["latency_ms"], rel=0.1)
     assert found["trials"][0]["config"] == {"delay_ms": 9}, "the default is tried first"
     assert found["totals"] == {"ok": 3}
     hit = json.loads(cli("tune", *words, "--json").out)
@@ -360,8 +361,7 @@ def test_ranking_of_long_configs(cli, sleepy, columns):
 def test_failures_are_told_after_v(cli, tmp_path):
     target = tmp_path / "moody.py"
     target.write_text("def moody(*, a):\n    if a == 2:\n        raise ValueError('not two')\n")
-    words = ["tune", f"{target}:moody", "--space", "a=1,2", "--device", "cpu"]
-    quiet = cli(*words)
+    quiet = cli(*(words := ["tune", f"{target}:moody", "--space", "a=1,2", "--device", "cpu"]))
     assert (quiet.code, quiet.err) == (0, "")
     assert "2 trials: 1 ok, 1 runtime" in quiet.out
     loud = cli(*words, "--force", "-v")

@@ -51,10 +51,10 @@ def tune(tmp_path):
 
 
 def journaled(cache: Path) -> list[int]:
-    """The configs whose trials are on disk, in order."""
+    """The configs whose first looks are on disk, in order; finalists are written once more at the end."""
     lines = [line for path in (cache / "journals").glob("*.jsonl") for line in path.read_text().split("\n")[:-1]]
     entries = [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
-    return [entry["config"]["delay_us"] for entry in entries if entry["type"] == "trial"]
+    return [entry["config"]["delay_us"] for entry in entries if entry["type"] == "trial" and entry["final"] is None]
 
 
 def test_kill_at_random_moments(tune):
@@ -96,4 +96,5 @@ def test_second_tune_of_a_problem_waits_for_the_first(tune):
         results.append(json.loads(out))
     assert sorted(result["from_cache"] for result in results) == [False, True, True]
     assert len({json.dumps(result["best_config"]) for result in results}) == 1
-    assert len(log.read_text().split()) == CONFIGS, "a config was tried by two processes"
+    searched = log.read_text().split()[:CONFIGS]  # after that, ties are confirmed in processes of their own
+    assert len(set(searched)) == CONFIGS, "a config was tried by two processes"

@@ -52,3 +52,19 @@ def test_wrong_effort_names_variable_value_and_choices(monkeypatch):
 def test_wrong_effort_given_in_code_names_its_source():
     with pytest.raises(ValueError, match="effort is 'Quick'"):
         settings.checked_effort("Quick")
+
+
+@pytest.mark.parametrize(
+    ("text", "columns"), [("80", 80), (" 140 ", 140), ("", None), ("0", None), ("-5", None), ("x", None)]
+)
+def test_columns_are_a_number_of_1_or_more_or_not_asked_for(monkeypatch, text, columns):
+    monkeypatch.setenv("COLUMNS", text)
+    assert settings.columns() == columns
+
+
+@pytest.mark.parametrize(("text", "colours"), [(None, True), ("", True), ("1", False), ("0", False)])
+def test_any_no_color_takes_the_colours_away(monkeypatch, text, colours):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    if text is not None:
+        monkeypatch.setenv("NO_COLOR", text)
+    assert settings.colours() is colours

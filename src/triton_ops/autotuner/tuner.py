@@ -157,34 +157,47 @@ class TritonAutoTuner:
         self, configs: Sequence[Config], given: Arguments, timer: Timer, protection: Protection
     ) -> list[Trial]:
         """One trial per config, in the order given; calls each exactly as often as was asked for."""
-        arms = [Arm(Launch(self._kernel.bind(self._kernel.compile(c, given), given))) for c in configs]
+        calls = [self._kernel.bind(self._kernel.compile(config, given), given) for config in configs]
         with without_ptxas_dumps():
-            self._run(arms, timer, protection)
+            arms = self._run(calls, timer, protection)
         return [_trial(config, arm, timer) for config, arm in zip(configs, arms, strict=True)]
 
-    def _run(self, arms: Sequence[Arm], timer: Timer, protection: Protection) -> None:
+    def _run(self, calls: Sequence[Callable[[], Any]], timer: Timer, protection: Protection) -> list[Arm]:
         """Warm up one after the other, then time side by side; every timed call finds the arguments as given."""
+        if calls:
+            timer.prepare(Launch(calls[0]), 1)  # a clock may need memory: taken before theirs
+        errors: dict[int, Exception] = {}
         written = self.warmup_runs == 0  # then nobody has seen whether a config writes them
-        for arm in arms:
-            self._warm_up(arm)
+        for place, call in enumerate(calls):
+            if (error := self._warm_up(call)) is not None:
+                errors[place] = error
             if protection.changed():
                 protection.restore()
                 written = True
-        if written:
-            for arm in arms:
-                arm.launch = Launch(arm.launch.call, protection.restore)
+        reset = protection.restore if written else None
+        arms = [Arm(timer.prepare(Launch(call, reset), 1), error=errors.get(place)) for place, call in enumerate(calls)]
+        self._time(arms, timer)
+        return arms
+
+    def _time(self, arms: Sequence[Arm], timer: Timer) -> None:
+        """Exactly `benchmark_runs` timed calls of every arm, in blocks spread over rounds."""
         block = max(1, self.benchmark_runs // _ROUNDS)
         rng = random.Random(0)
-        interleave(arms, timer, rounds=self.benchmark_runs // block, block=block, rng=rng)
+        for arm in arms:
+            arm.block = block
+        interleave(arms, timer, rounds=self.benchmark_runs // block, rng=rng)
         if rest := self.benchmark_runs % block:
-            interleave(arms, timer, rounds=1, block=rest, rng=rng)
+            for arm in arms:
+                arm.block = rest
+            interleave(arms, timer, rounds=1, rng=rng)
 
-    def _warm_up(self, arm: Arm) -> None:
+    def _warm_up(self, call: Callable[[], Any]) -> Exception | None:
         try:
             for _ in range(self.warmup_runs):
-                arm.launch.call()
+                call()
         except Exception as error:  # noqa: BLE001 - user code may raise anything; it ends this config only
-            arm.error = candidate_error(error, Status.RUNTIME)  # its text only: its frames hold what the call allocated
+            return candidate_error(error, Status.RUNTIME)  # its text only: its frames hold what the call allocated
+        return None
 
 
 def _runs(name: str, value: int, least: int) -> int:

@@ -32,6 +32,14 @@ class Timing:
 
 
 @dataclass(frozen=True)
+class Limits:
+    """What a tune was allowed; None is no limit."""
+
+    trials: int | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
 class Record:
     """The winner of one tune, with what is needed to trust it, to question it, and to repeat it.
 
@@ -43,10 +51,15 @@ class Record:
         default_timing: The default's times, taken side by side with the winner's.
         ties: Configs that could not be told from the winner.
         noise: Relative difference below which two configs count as equal here.
+        speedup: The default's time over the winner's, compared round by round.
+        gain_interval: Its 95 % interval.
+        confidence: `ok`, or in words why the comparison should not be relied on.
+        guard: What the device said of itself meanwhile.
         resources: What the compiler made of the winner, where known.
         space: Fingerprint of the config space that was searched.
         effort: `quick`, `full` or `exhaustive`.
         search: The searcher's name.
+        budget: Its limits.
         stopped: Why the search ended: `complete`, `trials` or `seconds`.
         totals: How many trials ended in each status.
         elapsed_s: Wall seconds of the tune.
@@ -61,10 +74,15 @@ class Record:
     default_timing: Timing | None = None
     ties: tuple[dict[str, Any], ...] = ()
     noise: float = 0.0
+    speedup: float | None = None
+    gain_interval: tuple[float, float] | None = None
+    confidence: str = "ok"
+    guard: dict[str, Any] = field(default_factory=dict)
     resources: Resources | None = None
     space: str = ""
     effort: str = "quick"
     search: str = ""
+    budget: Limits = field(default_factory=Limits)
     stopped: str = "complete"
     totals: dict[str, int] = field(default_factory=dict)
     elapsed_s: float = 0.0
@@ -84,6 +102,8 @@ class Record:
     @property
     def gain(self) -> float | None:
         """Default's time over the winner's; None if the default was not measured."""
+        if self.speedup is not None:
+            return self.speedup
         if self.default_timing is None or self.timing.median_ms <= 0:
             return None
         return self.default_timing.median_ms / self.timing.median_ms

@@ -1,24 +1,27 @@
 """How long it took, and which is faster."""
 
-from triton_ops.hardware import DeviceSpec
+from triton_ops.measure.arm import Arm as Arm
+from triton_ops.measure.arm import interleave as interleave
+from triton_ops.measure.choose import choose_timer as choose_timer
+from triton_ops.measure.choose import possible_modes as possible_modes
 from triton_ops.measure.decision import INDIFFERENCE as INDIFFERENCE
 from triton_ops.measure.decision import Decision as Decision
+from triton_ops.measure.decision import Preference as Preference
 from triton_ops.measure.decision import decide as decide
+from triton_ops.measure.decision import gain as gain
+from triton_ops.measure.decision import gap as gap
 from triton_ops.measure.gpu import EventTimer as EventTimer
-from triton_ops.measure.interleave import Arm as Arm
-from triton_ops.measure.interleave import interleave as interleave
+from triton_ops.measure.graph import CaptureError as CaptureError
+from triton_ops.measure.graph import EmptyCaptureError as EmptyCaptureError
+from triton_ops.measure.graph import GraphTimer as GraphTimer
+from triton_ops.measure.race import RacePolicy as RacePolicy
+from triton_ops.measure.race import race as race
+from triton_ops.measure.rotate import copies_needed as copies_needed
 from triton_ops.measure.screen import ScreenPolicy as ScreenPolicy
+from triton_ops.measure.screen import fitting as fitting
 from triton_ops.measure.screen import screen as screen
+from triton_ops.measure.screen import take as take
 from triton_ops.measure.timer import HostTimer as HostTimer
 from triton_ops.measure.timer import Launch as Launch
+from triton_ops.measure.timer import Sampler as Sampler
 from triton_ops.measure.timer import Timer as Timer
-
-
-def timer_for(device: DeviceSpec, name: str | None = None) -> Timer:
-    """The clock of a device: events on a GPU, the host's on a CPU.
-
-    Args:
-        device: Its spec.
-        name: Its torch name, such as `cuda:1`; None is the current GPU.
-    """
-    return HostTimer() if device.kind == "cpu" else EventTimer(name or "cuda")

@@ -1,94 +1,129 @@
-"""Device time on a GPU: an event pair around each launch, L2 cold, the host out of the way.
+"""Device time on a GPU by events, with the host out of the way and the state of L2 chosen.
 
-A block of samples is queued behind a delay on the device, so that the host's launch overhead happens while the GPU
-is busy and never inside a timed region. The flush, and resets of in-place arguments, stand outside the event pairs.
+A round's samples are queued behind a delay on the device, so that the host's launch overhead happens while the GPU is
+busy and never inside a timed region. Resets and flushes stand outside the event pairs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
-from typing import Any
+from itertools import cycle
+from typing import Any, Literal
 
 from triton_ops._optional import require
-from triton_ops.measure.timer import Launch
+from triton_ops.measure.timer import Launch, Pending, Sampler
+
+Cache = Literal["cold", "flushed", "warm"]
+"""State of L2 before a launch: cold by rotating argument sets, flushed by a write, or as the launch before left it."""
 
 _FLUSH_FACTOR = 2  # times the L2: a write of exactly its size leaves parts of it in place
 _LEAST_FLUSH_BYTES = 32 << 20
-_CYCLES_PER_MS = 1_500_000  # of the delay kernel; GPUs run at 1 to 2 GHz, and a longer delay does no harm
-_FIRST_DELAY_MS = 0.5
-_CALIBRATION_COUNT = 10
-_HOST_MATTERS_MS = 0.2  # launches longer than this fill the queue by themselves
+_CYCLES_PER_MS = 1_900_000  # of the delay kernel at an H200's 1,980 MHz; a longer delay does no harm
+_FIRST_DELAY_MS = 0.1
 _LONGEST_DELAY_MS = 64.0
 
 
-class EventTimer:
-    """Events on the current stream of one GPU.
+class DelayedQueue:
+    """Rounds of work queued behind a delay on one GPU; lengthens the delay until the host keeps ahead.
 
-    Resolution is that of the device's events, about 1 µs on an H200. Not safe to share among threads.
+    Not safe to share among threads.
 
     Args:
         device: `cuda` or `cuda:N`.
-        cold: Whether L2 is overwritten before every launch.
     """
 
-    def __init__(self, device: str = "cuda", *, cold: bool = True) -> None:
-        self._torch = require("torch", "timing on a GPU")
-        self._device = self._torch.device(device)
-        self._cold = cold
+    def __init__(self, device: str) -> None:
+        self.torch = require("torch", "timing on a GPU")
+        self.device = self.torch.device(device)
         self._delay_ms = _FIRST_DELAY_MS
 
-    @property
-    def mode(self) -> str:
-        """`event-cold`, or `event-warm` if L2 is left as the launch before left it."""
-        return "event-cold" if self._cold else "event-warm"
-
-    def launches_per_sample(self, launch: Launch) -> int:
-        """One: every launch has an event pair of its own. Lengthens the delay until the host keeps ahead."""
-        while self._block(launch, 1, _CALIBRATION_COUNT) and self._delay_ms < _LONGEST_DELAY_MS:
-            self._delay_ms *= 2
-        return 1
-
-    def sample(self, launch: Launch, launches: int, count: int) -> list[float]:
-        """Time `count` runs of `launches` launches; waits for the device."""
-        times: list[float] = []
-        self._block(launch, launches, count, times)
-        return times
-
-    def _block(self, launch: Launch, launches: int, count: int, times: list[float] | None = None) -> bool:
-        """Fill `times`; tell whether a short launch may have waited for the host."""
-        torch = self._torch
-        with torch.cuda.device(self._device):
-            if self._cold:
-                self._flush.zero_()  # the first one allocates, which may wait for the device: not behind the delay
-            pairs = [(self._event(), self._event()) for _ in range(count)]
+    @contextmanager
+    def round(self) -> Iterator[None]:
+        """Queue a delay, let the caller queue its work, wait for all of it."""
+        torch = self.torch
+        with torch.cuda.device(self.device):
             torch.cuda._sleep(int(self._delay_ms * _CYCLES_PER_MS))
             delayed = torch.cuda.Event()
             delayed.record()
-            for start, end in pairs:
-                self._timed(launch, launches, start, end)
-            delay_ran_out = bool(delayed.query())
+            first = self._queued = 0
+            yield
+            ran_out = bool(delayed.query()) and self._queued > first
             torch.cuda.synchronize()
-        took = [start.elapsed_time(end) / launches for start, end in pairs]
-        if times is not None:
-            times.extend(took)
-        return delay_ran_out and min(took, default=0.0) * launches < _HOST_MATTERS_MS
+        if ran_out and self._delay_ms < _LONGEST_DELAY_MS:
+            self._delay_ms *= 2
 
-    def _timed(self, launch: Launch, launches: int, start: Any, end: Any) -> None:
-        if launch.reset is not None:
-            launch.reset()
-        if self._cold:
-            self._flush.zero_()
-        start.record()
-        for _ in range(launches):
-            launch.call()
-        end.record()
+    def event(self) -> Any:
+        """A new timing event."""
+        self._queued += 1
+        return self.torch.cuda.Event(enable_timing=True)
 
-    def _event(self) -> Any:
-        return self._torch.cuda.Event(enable_timing=True)
+    _queued = 0
+
+
+def pending(pairs: list[tuple[Any, Any]], launches: int) -> Pending:
+    """The times between events, per launch; waits for the last one."""
+
+    def collect() -> list[float]:
+        if pairs:
+            pairs[-1][1].synchronize()
+        return [start.elapsed_time(end) / launches for start, end in pairs]
+
+    return collect
+
+
+class EventTimer:
+    """An event pair around each launch: for launches of 0.2 ms and more.
+
+    Resolution is that of the device's events; docs/measured_facts.md has it for an H200.
+
+    Args:
+        device: `cuda` or `cuda:N`.
+        cache: State of L2 before every launch. `cold` needs launches with copies, and flushes for those without.
+    """
+
+    def __init__(self, device: str = "cuda", *, cache: Cache = "flushed") -> None:
+        self._queue = DelayedQueue(device)
+        self._cache = cache
+
+    @property
+    def mode(self) -> str:
+        """`event-cold`, `event-flushed` or `event-warm`."""
+        return f"event-{self._cache}"
+
+    def prepare(self, launch: Launch, launches: int | None = None) -> Sampler:
+        """A sampler with an event pair around every launch, or around every `launches` launches."""
+        each = launches or 1
+        turn = cycle(launch.calls if self._cache == "cold" else (launch.call,))
+        flush = self._cache == "flushed" or (self._cache == "cold" and not launch.copies)
+        if flush:
+            self._flush.zero_()  # the first use allocates, which may wait for the device: not inside a round
+
+        def sample(count: int) -> Pending:
+            pairs = [(self._queue.event(), self._queue.event()) for _ in range(count)]
+            for start, end in pairs:
+                if launch.reset is not None:
+                    launch.reset()
+                if flush:
+                    self._flush.zero_()
+                start.record()
+                for _ in range(each):
+                    next(turn)()
+                end.record()
+            return pending(pairs, each)
+
+        return Sampler(sample, each)
+
+    @contextmanager
+    def round(self) -> Iterator[None]:
+        """Queue behind a delay; waits for the device at the end."""
+        with self._queue.round():
+            yield
 
     @cached_property
     def _flush(self) -> Any:
-        torch = self._torch
-        l2_bytes = getattr(torch.cuda.get_device_properties(self._device), "L2_cache_size", 0)
+        torch, device = self._queue.torch, self._queue.device
+        l2_bytes = getattr(torch.cuda.get_device_properties(device), "L2_cache_size", 0)
         size = max(_FLUSH_FACTOR * l2_bytes, _LEAST_FLUSH_BYTES)
-        return torch.empty(size, dtype=torch.uint8, device=self._device)
+        return torch.empty(size, dtype=torch.uint8, device=device)

@@ -1,4 +1,4 @@
-"""The timer role, and the host clock.
+"""The timer role, what it times, and the host clock.
 
 A timer takes samples of a launch in one mode. Samples of different modes are never compared, so the mode is part of
 every measurement and of every record's key.
@@ -10,12 +10,15 @@ import gc
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 _NS_PER_MS = 1e6
 _MOST_LAUNCHES = 1 << 20
+
+Pending: TypeAlias = Callable[[], list[float]]
+"""Samples that were queued: gives their times, in milliseconds per launch, once the round is over."""
 
 
 @dataclass(frozen=True)
@@ -25,10 +28,32 @@ class Launch:
     Attributes:
         call: Runs the kernel once; returns what it returns.
         reset: Puts the arguments back as they were, outside the timed region; None if a call leaves them usable.
+        copies: The same call on further argument sets of equal content; calling all in turn keeps L2 cold.
+        outputs: Tensors that `call` writes; empty if it returns its result.
     """
 
     call: Callable[[], Any]
     reset: Callable[[], None] | None = None
+    copies: tuple[Callable[[], Any], ...] = ()
+    outputs: tuple[Any, ...] = ()
+
+    @property
+    def calls(self) -> tuple[Callable[[], Any], ...]:
+        """All argument sets' calls, to be taken in turn."""
+        return (self.call, *self.copies)
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """Samples one launch in one mode.
+
+    Attributes:
+        queue: Queues a number of samples.
+        launches: Launches per sample.
+    """
+
+    queue: Callable[[int], Pending]
+    launches: int = 1
 
 
 class Timer(Protocol):
@@ -37,12 +62,23 @@ class Timer(Protocol):
     @property
     def mode(self) -> str:
         """Clock and cache state, such as `host` or `event-cold`."""
+        ...
 
-    def launches_per_sample(self, launch: Launch) -> int:
-        """How many launches one sample needs so that the clock's resolution does not matter; runs some."""
+    def prepare(self, launch: Launch, launches: int | None = None) -> Sampler:
+        """What samples this launch from now on.
 
-    def sample(self, launch: Launch, launches: int, count: int) -> list[float]:
-        """`count` samples of `launches` launches each, no more and no fewer; raises what a launch raises."""
+        Args:
+            launch: Should have run once before.
+            launches: Launches per sample; None finds how many the clock's resolution needs, which runs some.
+
+        Raises:
+            Exception: Whatever the launch raises.
+        """
+        ...
+
+    def round(self) -> AbstractContextManager[None]:
+        """The stretch in which samples are queued; when it is left, all of them are done."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -64,19 +100,32 @@ class HostTimer:
         """`host`."""
         return "host"
 
-    def launches_per_sample(self, launch: Launch) -> int:
+    def prepare(self, launch: Launch, launches: int | None = None) -> Sampler:
+        """A sampler of loops that last long enough."""
+        loops = self._calibrated(launch) if launches is None else launches
+
+        def sample(count: int) -> Pending:
+            times = self._sample(launch, loops, count)
+            return lambda: times
+
+        return Sampler(sample, loops)
+
+    def round(self) -> AbstractContextManager[None]:
+        """Nothing to wait for: every call has returned."""
+        return nullcontext()
+
+    def _calibrated(self, launch: Launch) -> int:
         """Doubles the number of launches until they last long enough."""
         launches = 1
         while launches < _MOST_LAUNCHES:
-            took_ms = self.sample(launch, launches, 1)[0] * launches
+            took_ms = self._sample(launch, launches, 1)[0] * launches
             if took_ms >= self.least_sample_ms or launch.reset is not None:
                 break
             needed = math.ceil(1.2 * self.least_sample_ms / max(took_ms / launches, 1e-6))
             launches = min(max(launches * 2, needed), launches * 100, _MOST_LAUNCHES)
         return launches
 
-    def sample(self, launch: Launch, launches: int, count: int) -> list[float]:
-        """Time `count` runs of `launches` calls."""
+    def _sample(self, launch: Launch, launches: int, count: int) -> list[float]:
         with _no_gc():
             return [self._one(launch, launches) for _ in range(count)]
 

@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+import math
+import statistics
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from triton_ops.backend import (
-    Arguments,
-    Artifact,
-    CandidateError,
-    Kernel,
-    Protection,
-    candidate_error,
-)
-from triton_ops.measure import Launch, ScreenPolicy, Timer, screen
+from triton_ops.backend import Arguments, Artifact, CandidateError, Kernel, Protection, candidate_error, private_copy
+from triton_ops.measure import CaptureError, EmptyCaptureError, Launch, Sampler, ScreenPolicy, Timer, screen
 from triton_ops.runner.verify import Verifier
 from triton_ops.space import Config, ConfigSpace
-from triton_ops.trial import Status, Trial
+from triton_ops.trial import Measurement, Status, Trial
+
+_REFERENCE_FRESH_S = 0.1  # a first look is compared with a look at the reference at most this old
+_REFERENCE_EVERY = 8  # candidates
+
+
+@dataclass
+class Reference:
+    """A config that is measured again and again, so that first looks of different minutes can be compared.
+
+    Attributes:
+        sampler: Samples it.
+        median_ms: Its latest median.
+    """
+
+    sampler: Sampler
+    median_ms: float
+    at: float
+    uses: int = 0
 
 
 @dataclass
@@ -27,35 +42,44 @@ class Bench:
         kernel: What is tuned.
         arguments: Private to this bench: candidates may write them.
         space: Says which configs are valid.
-        timer: The clock.
         policy: How much a first look may cost.
+        choose: Gives the clock, from a launch of the first config that works; asked once, and once more if a candidate
+            cannot be timed with that clock.
+        copies: How many argument sets to rotate through; asked once.
         verifier: Checks results; None where there is nothing to compare with.
+        reference: The config that others are compared with; None takes the first that works.
+        timer: The clock; None until a config has worked.
         artifacts: What was compiled, for later launches of the same config.
     """
 
     kernel: Kernel
     arguments: Arguments
     space: ConfigSpace
-    timer: Timer
     policy: ScreenPolicy
+    choose: Callable[[Launch, bool], Timer]
+    copies: Callable[[Arguments], int] = lambda _: 1
     verifier: Verifier | None = None
+    reference: Config | None = None
+    timer: Timer | None = None
     artifacts: dict[Config, Artifact] = field(default_factory=dict)
     _inputs: Protection | None = None
     _writes_inputs: bool = False
+    _rotation: list[Arguments] | None = None
+    _measured_reference: Reference | None = None
 
-    def attempt(self, config: Config, best_ms: float | None) -> Trial:
+    def attempt(self, config: Config, best: Trial | None) -> Trial:
         """The finished trial of `config`; raises only what is not the candidate's fault.
 
         Args:
             config: What to try.
-            best_ms: Median of the best candidate so far, to cut a hopeless one short.
+            best: The best so far, to cut a hopeless one short.
         """
         if (reason := self.space.why_not(config)) is not None:
             return Trial(config, Status.CONSTRAINT, error=reason)
         artifact: Artifact | None = None
         try:
             artifact = self._compiled(config)
-            return self._measured(artifact, best_ms)
+            return self._measured(artifact, best)
         except CandidateError as error:
             status, text = error.status, str(error)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - user code may raise anything; it ends this trial only
@@ -64,43 +88,111 @@ class Bench:
         resources, compile_s = (artifact.resources, artifact.compile_s) if artifact else (None, None)
         return Trial(config, status, error=text, resources=resources, compile_s=compile_s)
 
-    def launch(self, config: Config) -> Launch:
-        """A launch of a config, ready to be timed; compiles it if that was not done.
+    def sampler(self, config: Config) -> Sampler:
+        """Samples a config that has worked, compiling it again if need be.
 
         Raises:
             CandidateError: It cannot be compiled or loaded.
         """
-        call = self.kernel.bind(self._compiled(config), self.arguments)
-        reset = self._inputs.restore if self._inputs is not None and self._writes_inputs else None
-        return Launch(call, reset)
+        launch = self._warm(config)
+        return self._clock(launch).prepare(launch)
+
+    def _launch(self, config: Config) -> Launch:
+        """A launch of a config, ready to be timed."""
+        artifact = self._compiled(config)
+        call = self.kernel.bind(artifact, self.arguments)
+        outputs = tuple(Arguments(tuple(self.arguments.keyword.get(name) for name in self.kernel.outputs)).tensors())
+        if self._writes_inputs and self._inputs is not None:
+            return Launch(call, self._inputs.restore, outputs=outputs)
+        copies = tuple(self.kernel.bind(artifact, arguments) for arguments in self._rotated())
+        return Launch(call, None, copies, outputs)
+
+    def _rotated(self) -> list[Arguments]:
+        """The further argument sets; made when the first launch is timed."""
+        if self._rotation is None:
+            self._rotation = [private_copy(self.arguments) for _ in range(self.copies(self.arguments) - 1)]
+        return self._rotation
+
+    def _clock(self, launch: Launch) -> Timer:
+        """The clock: chosen by the reference, where it is known from an interrupted run, else by this launch."""
+        if self.timer is None:
+            self.timer = self.choose(launch if self.reference is None else self._warm(self.reference), True)
+        return self.timer
+
+    def _warm(self, config: Config) -> Launch:
+        """A launch of a config that has worked, run once."""
+        launch = self._launch(config)
+        if launch.reset is not None:
+            launch.reset()
+        launch.call()
+        return launch
 
     def _compiled(self, config: Config) -> Artifact:
         if config not in self.artifacts:
             self.artifacts[config] = self.kernel.compile(config, self.arguments)
         return self.artifacts[config]
 
-    def _measured(self, artifact: Artifact, best_ms: float | None) -> Trial:
+    def _measured(self, artifact: Artifact, best: Trial | None) -> Trial:
         facts: dict[str, Any] = {"resources": artifact.resources, "compile_s": artifact.compile_s}
-        launch = self.launch(artifact.config)
-        if (difference := self._first_run(launch)) is not None:
+        if (difference := self._first_run(self._plain_call(artifact))) is not None:
             return Trial(artifact.config, Status.WRONG, error=difference, **facts)
-        launch = self.launch(artifact.config)  # again: the first run may have shown that it writes its inputs
+        launch = self._launch(artifact.config)
         try:
-            measurement = screen(launch, self.timer, self.policy, best_ms)
+            samples, relative = self._first_look(artifact.config, launch, best)
+        except EmptyCaptureError as error:
+            return Trial(artifact.config, Status.WRONG, error=str(error), **facts)
         finally:
             if launch.reset is not None:
                 launch.reset()
-        return Trial(artifact.config, Status.OK, measurement, **facts)
+        mode = self._clock(launch).mode
+        return Trial(artifact.config, Status.OK, Measurement(tuple(samples), mode), relative=relative, **facts)
 
-    def _first_run(self, launch: Launch) -> str | None:
+    def _plain_call(self, artifact: Artifact) -> Callable[[], Any]:
+        return self.kernel.bind(artifact, self.arguments)
+
+    def _first_look(self, config: Config, launch: Launch, best: Trial | None) -> tuple[list[float], float]:
+        """Samples of a launch, and its time over the reference's, measured just before."""
+        timer = self._clock(launch)
+        try:
+            sampler = timer.prepare(launch)
+        except CaptureError:
+            timer = self._change_clock(launch)
+            sampler = timer.prepare(launch)
+        if self.reference is None or (self.reference == config and self._measured_reference is None):
+            samples = screen(sampler, timer, self.policy)
+            self.reference = config
+            self._measured_reference = Reference(sampler, statistics.median(samples), time.monotonic())
+            return samples, 1.0
+        beside_ms = self._beside(self.reference, timer)
+        samples = screen(sampler, timer, self.policy, None if best is None else best.rank * beside_ms)
+        return samples, statistics.median(samples) / beside_ms
+
+    def _beside(self, reference: Config, timer: Timer) -> float:
+        """The reference's median, measured again if the last look is too old."""
+        found = self._measured_reference
+        if found is None:
+            found = self._measured_reference = Reference(self.sampler(reference), 0.0, -math.inf)
+        found.uses += 1
+        if time.monotonic() - found.at > _REFERENCE_FRESH_S or found.uses % _REFERENCE_EVERY == 0:
+            found.median_ms = statistics.median(screen(found.sampler, timer, self.policy))
+            found.at = time.monotonic()
+        return found.median_ms
+
+    def _change_clock(self, launch: Launch) -> Timer:
+        """Another clock for all candidates, since this one cannot be captured; what was measured counts no more."""
+        self.timer = self.choose(launch, False)
+        self._measured_reference = None
+        return self.timer
+
+    def _first_run(self, call: Callable[[], Any]) -> str | None:
         """Run once, as warm-up and check; put written inputs back, and remember that they are written."""
         if self._inputs is None:
             self._inputs = Protection(self._input_tensors())
         difference = None
         if self.verifier is not None:
-            difference = self.verifier.wrong(launch.call)
+            difference = self.verifier.wrong(call)
         else:
-            launch.call()
+            call()
         if self._inputs.changed():
             self._inputs.restore()
             self._writes_inputs = True

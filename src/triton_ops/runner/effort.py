@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from triton_ops import settings
-from triton_ops.measure import ScreenPolicy
+from triton_ops.cache import Record
+from triton_ops.measure import RacePolicy, ScreenPolicy
 from triton_ops.runner.budget import Budget
 from triton_ops.search import checked_search
 
@@ -19,24 +21,28 @@ class Effort:
         search: The searcher's name.
         budget: When the search must end.
         screen: The first look at every candidate.
-        finalists: How many of the best are compared side by side at the end.
-        rounds: Most rounds of that comparison.
-        rounds_s: Most seconds of that comparison, after two rounds.
+        near: Every config this near the best by first looks is a finalist.
+        finalists: At least this many are, however far.
+        race: How long the finalists may race, and when one is out.
+        processes: How many fresh processes measure the finalists again if none leads clearly.
     """
 
     name: str
     search: str
     budget: Budget
     screen: ScreenPolicy
+    near: float
     finalists: int
-    rounds: int
-    rounds_s: float
+    race: RacePolicy
+    processes: int = 0
 
 
 PRESETS = {
-    "quick": Effort("quick", "random", Budget(trials=64, seconds=60), ScreenPolicy(), 8, 16, 5.0),
-    "full": Effort("full", "random", Budget(trials=1000, seconds=600), ScreenPolicy(), 12, 40, 20.0),
-    "exhaustive": Effort("exhaustive", "exhaustive", Budget(), ScreenPolicy(), 12, 40, 20.0),
+    "quick": Effort("quick", "random", Budget(trials=64, seconds=60), ScreenPolicy(), 0.15, 8, RacePolicy(seconds=5.0)),
+    "full": Effort(
+        "full", "random", Budget(trials=1000, seconds=600), ScreenPolicy(), 0.15, 8, RacePolicy(seconds=20.0)
+    ),
+    "exhaustive": Effort("exhaustive", "exhaustive", Budget(), ScreenPolicy(), 0.15, 8, RacePolicy(seconds=20.0), 3),
 }
 
 
@@ -65,7 +71,17 @@ def chosen_effort(
     return replace(preset, search=checked_search(preset.search if search is None else search), budget=limits)
 
 
-def covers(done: str, asked: str) -> bool:
-    """Whether a winner found with effort `done` answers a request for effort `asked`."""
+def covers(record: Record, asked: Effort) -> bool:
+    """Whether a stored winner answers a request: found with at least this effort, and not cut short by less budget."""
     order = settings.EFFORTS
-    return done in order and order.index(done) >= order.index(asked)
+    if record.effort not in order or order.index(record.effort) < order.index(asked.name):
+        return False
+    limits = record.budget
+    enough = _least(asked.budget.trials) <= _least(limits.trials) and _least(asked.budget.seconds) <= _least(
+        limits.seconds
+    )
+    return record.stopped == "complete" or enough
+
+
+def _least(limit: float | None) -> float:
+    return math.inf if limit is None else limit

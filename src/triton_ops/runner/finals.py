@@ -1,16 +1,17 @@
-"""The last comparison: the best of the search, the default and the incumbent, measured side by side."""
+"""The last comparison: the best of the search, the default and the incumbent race side by side."""
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
-import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from triton_ops.backend import CandidateError, one_line
-from triton_ops.measure import Arm, Decision, Launch, decide, interleave
-from triton_ops.measure.decision import Preference
+from triton_ops.backend import candidate_error, one_line
+from triton_ops.measure import INDIFFERENCE, Arm, Decision, Preference, Sampler, decide, fitting, gain, gap, race
+from triton_ops.measure.decision import relative_levels
+from triton_ops.measure.stats import Interval
 from triton_ops.runner.candidate import Bench
 from triton_ops.runner.effort import Effort
 from triton_ops.space import Config
@@ -19,6 +20,7 @@ from triton_ops.trial import Measurement, Resources, Status, Trial
 _SPILL_THRESHOLD_BYTES = 64  # less is common in good kernels and costs nothing measurable
 _BLOCK_MS = 5.0  # long enough to rise over the clock, short enough for the power state to hold
 _LONGEST_BLOCK = 10
+_DIFFERENT = "an A/A comparison of one config with itself showed a difference"
 
 
 @dataclass(frozen=True)
@@ -28,14 +30,21 @@ class Outcome:
     Attributes:
         winner: The trial to use; None if no trial is ok.
         ties: Configs that could not be told from the fastest, best first.
-        noise: Half-width of a typical 95 % interval, as a share of the time; 0 if nothing was compared.
+        noise: Half-width of a typical 95 % interval, or what a config differs from itself if that is more; 0 if
+            nothing was compared.
+        gain: The default's time over the winner's, with its 95 % interval; None if they were not compared.
+        confidence: `ok`, or in words why not.
+        itself: By which share one finalist differed from itself, with its 95 % interval; None if it was not raced.
         trials: All trials, finalists with their final times.
     """
 
     winner: Trial | None
     ties: tuple[Config, ...]
     noise: float
+    gain: Interval | None
+    confidence: str
     trials: tuple[Trial, ...]
+    itself: Interval | None = None
 
 
 def compare_finalists(
@@ -45,95 +54,133 @@ def compare_finalists(
     default: Config,
     incumbents: Collection[Config],
     seed: int,
+    keep_round: Callable[[], bool] = lambda: True,
 ) -> Outcome:
-    """Measure the finalists side by side and decide.
+    """Race the finalists and decide.
 
     Args:
-        bench: Launches configs.
+        bench: Samples configs.
         trials: What the search tried.
-        effort: How many finalists, how many rounds.
+        effort: How near the best a finalist must be, and how long the race may last.
         default: The default config: a finalist whenever it ran.
         incumbents: Configs in use until now: finalists whenever they ran.
         seed: Draws the orders.
+        keep_round: Tells after a round whether it counts.
     """
-    chosen = _finalists(trials, effort.finalists, {default, *incumbents})
-    arms = {trial.config: _arm(bench, trial) for trial in chosen}
-    _warm_up(bench, arms.values())
-    start = time.monotonic()
-    interleave(
-        [arm for arm in arms.values() if len(arms) > 1],
-        bench.timer,
-        rounds=effort.rounds,
-        block=_block(chosen, arms),
-        rng=random.Random(seed),
-        go_on=lambda: time.monotonic() - start < effort.rounds_s,
-    )
-    updated = {
-        **trials,
-        **{config: _updated(trials[config], arm, bench) for config, arm in arms.items()},
-    }
-    alive = [updated[config] for config in arms if updated[config].ok]
-    everything = tuple(updated.values())
+    arms = _arms(bench, _finalists(trials, effort, {default, *incumbents}))
+    twin = _twin(bench, arms)
+    if bench.timer is not None and len(arms) > 1:
+        everyone = [*arms.values(), *twin.values()]
+        race(everyone, bench.timer, effort.race, random.Random(seed), keep_round=keep_round)
+    updated = {**trials, **{config: _updated(trials[config], arm, bench) for config, arm in arms.items()}}
+    alive = [updated[config] for config, arm in arms.items() if updated[config].ok and arm.blocks]
     if not alive:
-        return best_first_look(everything)
+        return best_first_look(tuple(updated.values()))
     decision = _decided(alive, arms, default, incumbents)
-    ties = tuple(alive[i].config for i in decision.ties)
-    return Outcome(alive[decision.winner], ties, decision.noise, everything)
+    return _outcome(decision, alive, arms, twin, default, tuple(updated.values()))
+
+
+def confirmed(
+    outcome: Outcome, elsewhere: Sequence[Sequence[float]], default: Config, incumbents: Collection[Config]
+) -> Outcome:
+    """The outcome after the tied configs were measured in further processes; a process counts as one round.
+
+    Args:
+        outcome: Of the race in this process.
+        elsewhere: Per further process, the levels of `outcome.ties`, in this order.
+        default: The default config.
+        incumbents: Configs in use until now.
+    """
+    by_config = {trial.config: trial for trial in outcome.trials}
+    tied = [by_config[config] for config in outcome.ties]
+    own = relative_levels([_row(trial) for trial in tied])
+    rows = [[math.exp(level) for level in column] for column in zip(own, *elsewhere, strict=True)]
+    places = {trial.config: place for place, trial in enumerate(tied)}
+    decision = decide(
+        rows,
+        [_preference(trial, default, incumbents) for trial in tied],
+        kept=[places[config] for config in (*incumbents, default) if config in places],
+        default=places.get(default),
+    )
+    ties = tuple(tied[i].config for i in decision.ties)
+    return replace(outcome, winner=tied[decision.winner], ties=ties, noise=max(outcome.noise, decision.noise))
+
+
+def _row(trial: Trial) -> list[float]:
+    return [statistics.median(block) for block in trial.final.blocks] if trial.final else [trial.median_ms]
 
 
 def best_first_look(trials: Sequence[Trial]) -> Outcome:
     """The outcome where nothing was compared side by side: the fastest first look."""
-    best = min((trial for trial in trials if trial.ok), key=lambda trial: trial.median_ms, default=None)
-    return Outcome(best, () if best is None else (best.config,), 0.0, tuple(trials))
+    best = min((trial for trial in trials if trial.ok), key=lambda trial: trial.rank, default=None)
+    return Outcome(best, () if best is None else (best.config,), 0.0, None, "nothing was raced", tuple(trials))
 
 
-def _finalists(trials: Mapping[Config, Trial], count: int, always: Collection[Config]) -> list[Trial]:
-    ranked = sorted((t for t in trials.values() if t.ok), key=lambda t: (t.median_ms, t.config.text))
-    return [t for position, t in enumerate(ranked) if position < count or t.config in always]
+def _finalists(trials: Mapping[Config, Trial], effort: Effort, always: Collection[Config]) -> list[Trial]:
+    """Every config near the best by first looks, best first; no hard cut where configs are close."""
+    ranked = sorted((t for t in trials.values() if t.ok), key=lambda t: (t.rank, t.config.text))
+    limit = ranked[0].rank * (1 + effort.near) if ranked else 0.0
+    return [t for place, t in enumerate(ranked) if t.rank <= limit or t.config in always or place < effort.finalists]
+
+
+def _arms(bench: Bench, chosen: Sequence[Trial]) -> dict[Config, Arm]:
+    return {trial.config: _arm(bench, trial) for trial in chosen}
 
 
 def _arm(bench: Bench, trial: Trial) -> Arm:
     try:
-        return Arm(bench.launch(trial.config))
-    except CandidateError as error:  # it compiled in an interrupted run, and does not now
-        return Arm(Launch(lambda: None), error=error)
+        sampler = bench.sampler(trial.config)
+    except Exception as error:  # noqa: BLE001 - one finalist's failure is its own
+        return Arm(Sampler(lambda _: list), error=candidate_error(error, Status.RUNTIME))
+    return Arm(sampler, fitting(trial.median_ms * sampler.launches, _BLOCK_MS, 1, _LONGEST_BLOCK))
 
 
-def _warm_up(bench: Bench, arms: Collection[Arm]) -> None:
-    for arm in arms:
-        if arm.error is None:
-            try:
-                if arm.launch.reset is not None:
-                    arm.launch.reset()
-                arm.launch.call()
-                arm.launches = bench.timer.launches_per_sample(arm.launch)
-            except Exception as error:  # noqa: BLE001 - one finalist's failure is its own
-                arm.error = error.with_traceback(None)  # whose frames would keep what the launch had allocated
-
-
-def _block(chosen: Sequence[Trial], arms: Mapping[Config, Arm]) -> int:
-    """Samples per visit: the slowest finalist's block stays near 5 ms."""
-    slowest = max((t.median_ms * arms[t.config].launches for t in chosen), default=1.0)
-    return min(max(int(_BLOCK_MS / max(slowest, 1e-6)), 1), _LONGEST_BLOCK)
+def _twin(bench: Bench, arms: Mapping[Config, Arm]) -> dict[Config, Arm]:
+    """The first finalist once more, as an arm of its own: what it differs from itself is the noise floor."""
+    config = next((config for config, arm in arms.items() if arm.running), None)
+    if config is None or len(arms) < 2:
+        return {}
+    return {config: Arm(bench.sampler(config), arms[config].block)}
 
 
 def _updated(trial: Trial, arm: Arm, bench: Bench) -> Trial:
     if arm.error is not None:
         return Trial(trial.config, Status.RUNTIME, error=one_line(arm.error), resources=trial.resources)
-    samples = tuple(arm.samples_ms)
-    return replace(trial, final=Measurement(samples, bench.timer.mode)) if samples else trial
+    if not arm.blocks or bench.timer is None:
+        return trial
+    return replace(trial, final=Measurement(tuple(arm.samples_ms), bench.timer.mode, len(arm.blocks)))
 
 
 def _decided(
+    alive: Sequence[Trial], arms: Mapping[Config, Arm], default: Config, incumbents: Collection[Config]
+) -> Decision:
+    places = {trial.config: place for place, trial in enumerate(alive)}
+    return decide(
+        [arms[trial.config].medians_ms for trial in alive],
+        [_preference(trial, default, incumbents) for trial in alive],
+        kept=[places[config] for config in (*incumbents, default) if config in places],
+        default=places.get(default),
+    )
+
+
+def _outcome(
+    decision: Decision,
     alive: Sequence[Trial],
     arms: Mapping[Config, Arm],
+    twin: Mapping[Config, Arm],
     default: Config,
-    incumbents: Collection[Config],
-) -> Decision:
-    blocks = [[statistics.median(block) for block in arms[t.config].blocks] or [t.median_ms] for t in alive]
-    preference = [_preference(t, default, incumbents) for t in alive]
-    position = next((i for i, t in enumerate(alive) if t.config == default), None)
-    return decide(blocks, preference, default=position)
+    trials: tuple[Trial, ...],
+) -> Outcome:
+    winner = alive[decision.winner]
+    itself = next((gap(arm.medians_ms, arms[c].medians_ms) for c, arm in twin.items() if arm.blocks), None)
+    over = None
+    if default in arms and arms[default].blocks and default != winner.config:
+        found = gain(arms[default].medians_ms, arms[winner.config].medians_ms)
+        over = Interval(math.exp(found.centre), math.exp(found.low), math.exp(found.high))
+    ties = tuple(alive[i].config for i in decision.ties)
+    noise = max(decision.noise, abs(itself.centre)) if itself else decision.noise
+    confidence = _DIFFERENT if itself and abs(itself.centre) > max(INDIFFERENCE, itself.margin) else "ok"
+    return Outcome(winner, ties, noise, over, confidence, trials, itself)
 
 
 def _preference(trial: Trial, default: Config, incumbents: Collection[Config]) -> Preference:

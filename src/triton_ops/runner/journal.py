@@ -6,6 +6,7 @@ writes an end line, and the next run of the same problem starts afresh; a run wi
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 from collections.abc import Iterable, Mapping
@@ -68,7 +69,10 @@ class Journal:
             ) from error
 
     def begin(self, **facts: Any) -> None:
-        """Write that a run starts or goes on."""
+        """Write that a run starts or goes on; what an earlier run that ended has left goes."""
+        if self._path is not None and not self.unfinished():
+            with contextlib.suppress(OSError):  # then the file only stays longer than it need be
+                self._path.unlink(missing_ok=True)
         self._write({"type": "run", "schema_version": SCHEMA_VERSION, "key": self._key_id, **facts})
 
     def add(self, trial: Trial) -> None:

@@ -62,7 +62,7 @@ class Search:
     @property
     def best(self) -> Trial | None:
         """The fastest so far by first looks."""
-        return min((t for t in self.trials.values() if t.ok), key=lambda t: t.median_ms, default=None)
+        return min((t for t in self.trials.values() if t.ok), key=lambda t: t.rank, default=None)
 
     def standing(self) -> Standing:
         """Where the search is."""
@@ -86,12 +86,22 @@ class Search:
         return self.stopped == "complete"
 
     def _try(self, config: Config) -> Trial:
-        best = self.best
-        trial = self.bench.attempt(config, best.median_ms if best else None)
-        self.journal.add(trial)
-        self.trials[config] = trial
+        trial = self.bench.attempt(config, self.best)
+        self._keep(trial)
+        if trial.measurement is not None:
+            self._repeat_others(trial.measurement.mode)
         self.listener.tried(trial, self.standing())
         return trial
+
+    def _keep(self, trial: Trial) -> None:
+        self.journal.add(trial)
+        self.trials[trial.config] = trial
+
+    def _repeat_others(self, mode: str) -> None:
+        """Measure again what another clock measured: times of different modes are never compared."""
+        others = [t.config for t in self.trials.values() if t.measurement is not None and t.measurement.mode != mode]
+        for config in others:
+            self._keep(self.bench.attempt(config, None))
 
     def _lost(self, trial: Trial) -> bool:
         if trial.status is Status.RUNTIME and self.device_lost() is not None:

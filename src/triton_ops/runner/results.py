@@ -11,9 +11,11 @@ from typing import Any
 import msgspec
 
 from triton_ops._optional import available
-from triton_ops.cache import Key, Record, Timing
+from triton_ops.cache import Key, Limits, Record, Timing
 from triton_ops.exceptions import TuningFailedError
 from triton_ops.hardware import DeviceSpec
+from triton_ops.measure.guard import GuardSummary
+from triton_ops.runner.effort import Effort
 from triton_ops.runner.finals import Outcome
 from triton_ops.runner.task import Task
 from triton_ops.space import Config
@@ -33,7 +35,9 @@ def metrics_of(found: Measurement | Timing, work: Work | None, device: DeviceSpe
     return KernelMetrics(latency_ms, work.tflops(latency_ms), gbps, share, found.p20_ms, found.p80_ms)
 
 
-def result_of(task: Task, outcome: Outcome, default: Config, stopped: str, elapsed_s: float) -> TuningResult:
+def result_of(
+    task: Task, outcome: Outcome, default: Config, stopped: str, elapsed_s: float, guard: GuardSummary
+) -> TuningResult:
     """What `tune` returns after a search.
 
     Raises:
@@ -53,12 +57,16 @@ def result_of(task: Task, outcome: Outcome, default: Config, stopped: str, elaps
         default=by_config.get(default),
         ties=outcome.ties,
         noise=outcome.noise,
+        speedup=outcome.gain.centre if outcome.gain else None,
+        gain_interval=(outcome.gain.low, outcome.gain.high) if outcome.gain else None,
+        confidence=guard.confidence_reason if guard.confidence == "low" else outcome.confidence,
+        guard=msgspec.to_builtins(guard),
         stopped=stopped,
         elapsed_s=elapsed_s,
     )
 
 
-def record_of(task: Task, key: Key, result: TuningResult, effort: str, search: str) -> Record:
+def record_of(task: Task, key: Key, result: TuningResult, effort: Effort) -> Record:
     """What a finished tune leaves behind."""
     winner = next(trial for trial in result.trials if dict(trial.config) == result.best_config)
     default = result.default if result.default is not None and result.default.ok else None
@@ -70,10 +78,15 @@ def record_of(task: Task, key: Key, result: TuningResult, effort: str, search: s
         timing(default.best_measurement) if default else None,
         tuple(dict(config) for config in result.ties),
         result.noise,
+        result.speedup,
+        result.gain_interval,
+        result.confidence,
+        result.guard,
         winner.resources,
         task.space.fingerprint,
-        effort,
-        search,
+        effort.name,
+        effort.search,
+        Limits(effort.budget.trials, effort.budget.seconds),
         result.stopped,
         totals(result.trials),
         round(result.elapsed_s, 3),
@@ -99,6 +112,10 @@ def result_from(record: Record, task: Task, elapsed_s: float) -> TuningResult:
         default=default,
         ties=tuple(Config.from_json(config) for config in record.ties),
         noise=record.noise,
+        speedup=record.speedup,
+        gain_interval=record.gain_interval,
+        confidence=record.confidence,
+        guard=record.guard,
         stopped="cached",
         elapsed_s=elapsed_s,
     )
@@ -149,6 +166,9 @@ def result_json(result: TuningResult) -> dict[str, Any]:
         "gain": result.gain,
         "ties": [dict(config) for config in result.ties],
         "noise": result.noise,
+        "gain_interval": result.gain_interval,
+        "confidence": result.confidence,
+        "guard": result.guard,
         "stopped": result.stopped,
         "elapsed_s": result.elapsed_s,
         "totals": totals(result.trials),

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -18,17 +18,20 @@ from triton_ops._files import ensure_folder, folder_lock, writable
 from triton_ops.backend import Arguments, Kernel, Operation, one_line
 from triton_ops.cache import Key, Record, Store, open_store
 from triton_ops.exceptions import DeviceError, ShapeMismatchError, TargetError
-from triton_ops.measure import Timer, timer_for
+from triton_ops.measure import choose_timer, possible_modes
+from triton_ops.measure.guard import Guard, guard_for
 from triton_ops.runner.budget import RunningBudget
 from triton_ops.runner.candidate import Bench
+from triton_ops.runner.confirm import Job, levels_elsewhere
 from triton_ops.runner.effort import Effort, chosen_effort, covers
 from triton_ops.runner.events import Listener, Plan
-from triton_ops.runner.finals import Outcome, best_first_look, compare_finalists
+from triton_ops.runner.finals import Outcome, best_first_look, compare_finalists, confirmed
 from triton_ops.runner.journal import Journal
+from triton_ops.runner.locate import locate
 from triton_ops.runner.loop import Search
 from triton_ops.runner.progress import ProgressBar
 from triton_ops.runner.results import failed, record_of, result_from, result_of
-from triton_ops.runner.task import Task, device_lost, make_task
+from triton_ops.runner.task import Task, device_lost, make_task, rotation
 from triton_ops.runner.verify import Verifier, reference_result
 from triton_ops.search import make_searcher
 from triton_ops.space import Config
@@ -54,6 +57,7 @@ def tune(
     seed: int = 0,
     cache_dir: str | Path | None = None,
     force: bool = False,
+    cold: bool = True,
     listener: Listener | None = None,
 ) -> TuningResult:
     """Find the fastest config of `target` for one problem, or recall it.
@@ -77,6 +81,7 @@ def tune(
         seed: Of the search's order and the dummy inputs.
         cache_dir: Folder of records and journals; None takes `TRITON_OPS_CACHE_DIR`, else the user's cache folder.
         force: Search again even if the winner is known; the known one takes part.
+        cold: On a GPU, whether L2 holds nothing of the kernel's data when it starts, as in a model.
         listener: Hears of the run; None draws a progress bar when stderr is a terminal.
 
     Returns:
@@ -107,15 +112,8 @@ def tune(
     )
     default = task.space.default_config
     folder = ensure_folder(settings.cache_dir() if cache_dir is None else cache_dir)
-    timer = timer_for(task.device, task.device_name)
-    run = _Run(
-        task,
-        plan,
-        timer,
-        default,
-        Key.of(task.problem, task.kernel.identity, task.device, timer.mode),
-        seed,
-    )
+    key = Key.of(task.problem, task.kernel.identity, task.device, "cold" if cold else "warm")
+    run = _Run(task, plan, default, key, seed, cold)
     store = _store(folder.absolute())
     if not force and (known := _known(run, store)) is not None:
         return result_from(known, task, time.monotonic() - start)
@@ -133,20 +131,31 @@ def _store(folder: Path) -> Store[Record]:
 
 @dataclass(frozen=True)
 class _Run:
+    """What one call of `tune` works on; the key holds the cache state that was asked for, not yet the mode."""
+
     task: Task
     effort: Effort
-    timer: Timer
     default: Config
     key: Key
     seed: int
+    cold: bool
+
+
+def _stored(run: _Run, store: Store[Record]) -> Iterator[Record]:
+    """The records of this problem, in whichever mode it was timed."""
+    for mode in possible_modes(run.task.device, run.cold):
+        if (record := store.get(replace(run.key, mode=mode).id)) is not None:
+            yield record
 
 
 def _known(run: _Run, store: Store[Record]) -> Record | None:
     """The stored winner, if it holds for this space and was found with at least this effort."""
-    record = store.get(run.key.id)
-    if record is None or record.space != run.task.space.fingerprint or not covers(record.effort, run.effort.name):
-        return None
-    return record if run.task.space.why_not(record.config) is None else None
+    space = run.task.space
+    for record in _stored(run, store):
+        same = record.space == space.fingerprint and covers(record, run.effort)
+        if same and space.why_not(record.config) is None:
+            return record
+    return None
 
 
 @contextmanager
@@ -183,47 +192,56 @@ def _search(run: _Run, store: Store[Record], journal: Journal, listener: Listene
     incumbents = _incumbents(run, store)
     searcher = make_searcher(run.effort.search, run.task.space, run.seed)
     listener.started(_plan(run, len(known)))
-    journal.begin(
-        space=run.task.space.fingerprint,
-        search=run.effort.search,
-        seed=run.seed,
-        effort=run.effort.name,
-    )
+    journal.begin(space=run.task.space.fingerprint, search=run.effort.search, seed=run.seed, effort=run.effort.name)
     result: TuningResult | None = None
+    guard = guard_for(run.task.device_name)
     try:
-        bench = _bench(run)
-        search = Search(
-            bench,
-            searcher,
-            RunningBudget(run.effort.budget),
-            journal,
-            listener,
-            run.default,
-            device_lost(run.task),
-        )
+        bench = _bench(run, known)
+        budget = RunningBudget(run.effort.budget)
+        search = Search(bench, searcher, budget, journal, listener, run.default, device_lost(run.task))
         search.run([run.default, *incumbents], known)
-        outcome = _outcome(run, bench, search, incumbents)
+        outcome = _outcome(run, bench, search, incumbents, guard)
         if outcome.winner is None:
             raise _nothing_ran(run, search, outcome, journal)
-        result = result_of(run.task, outcome, run.default, search.stopped, time.monotonic() - start)
+        result = result_of(run.task, outcome, run.default, search.stopped, time.monotonic() - start, guard.summary())
     finally:
         listener.ended(result)
     if search.stopped == "device lost":
         raise _device_error(search.trials)
     if search.stopped != "interrupted":
-        store.put(record_of(run.task, run.key, result, run.effort.name, run.effort.search))
+        for trial in result.trials:
+            if trial.final is not None:
+                journal.add(trial)
+        key = replace(run.key, mode=bench.timer.mode if bench.timer else run.key.mode)
+        store.put(record_of(run.task, key, result, run.effort))
         journal.end(search.stopped)
     return result
 
 
-def _outcome(run: _Run, bench: Bench, search: Search, incumbents: list[Config]) -> Outcome:
+def _outcome(run: _Run, bench: Bench, search: Search, incumbents: list[Config], guard: Guard) -> Outcome:
     """The last comparison, or the best first look if it was interrupted."""
     if search.stopped not in ("interrupted", "device lost"):
         try:
-            return compare_finalists(bench, search.trials, run.effort, run.default, incumbents, run.seed)
+            found = compare_finalists(
+                bench, search.trials, run.effort, run.default, incumbents, run.seed, guard.round_ok
+            )
+            return _confirmed(run, bench, found, incumbents)
         except KeyboardInterrupt:
             search.stopped = "interrupted"
     return best_first_look(list(search.trials.values()))
+
+
+def _confirmed(run: _Run, bench: Bench, found: Outcome, incumbents: list[Config]) -> Outcome:
+    """The outcome after further processes, where none leads clearly and the operation can be imported there."""
+    named = run.task.named
+    location = locate(named.operation) if named and run.effort.processes and len(found.ties) > 1 else None
+    if named is None or location is None or bench.timer is None:
+        return found
+    configs = [dict(config) for config in found.ties]
+    rounds = run.effort.race.looks[-2]
+    job = Job(location, named.shape, named.dtype, run.task.device_name, bench.timer.mode, configs, rounds, run.seed)
+    elsewhere = levels_elsewhere(job, run.effort.processes)
+    return confirmed(found, elsewhere, run.default, incumbents) if elsewhere else found
 
 
 def _nothing_ran(run: _Run, search: Search, outcome: Outcome, journal: Journal) -> BaseException:
@@ -243,13 +261,24 @@ def _device_error(trials: Mapping[Config, Trial]) -> DeviceError:
     )
 
 
-def _bench(run: _Run) -> Bench:
-    arguments = _arguments(run.task)
+def _bench(run: _Run, known: Sequence[Trial]) -> Bench:
+    task = run.task
+    arguments = _arguments(task)
     verifier = None
-    if run.task.reference is not None:
-        expected = _expected(run.task, arguments)
-        verifier = Verifier(expected, run.task.kernel.outputs, arguments)
-    return Bench(run.task.kernel, arguments, run.task.space, run.timer, run.effort.screen, verifier)
+    if task.reference is not None:
+        verifier = Verifier(_expected(task, arguments), task.kernel.outputs, arguments)
+    worked = [trial.config for trial in known if trial.ok]
+    reference = run.default if run.default in worked else next(iter(worked), None)
+    return Bench(
+        task.kernel,
+        arguments,
+        task.space,
+        run.effort.screen,
+        lambda launch, capture: choose_timer(task.device, task.device_name, launch, cold=run.cold, capture=capture),
+        (lambda made: rotation(task, made)) if run.cold else (lambda _: 1),
+        verifier,
+        reference,
+    )
 
 
 def _arguments(task: Task) -> Arguments:
@@ -272,11 +301,8 @@ def _expected(task: Task, arguments: Arguments) -> Any:
 
 
 def _incumbents(run: _Run, store: Store[Record]) -> list[Config]:
-    """The winner stored for this key, if the space still has it: it must be beaten, not assumed."""
-    record = store.get(run.key.id)
-    if record is None or run.task.space.why_not(record.config) is not None:
-        return []
-    return [record.config]
+    """The winners stored for this problem, if the space still has them: to be beaten, not assumed."""
+    return [record.config for record in _stored(run, store) if run.task.space.why_not(record.config) is None]
 
 
 def _plan(run: _Run, resumed: int) -> Plan:

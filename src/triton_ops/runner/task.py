@@ -12,9 +12,25 @@ from triton_ops._optional import require
 from triton_ops.backend import Arguments, FunctionKernel, Kernel, Operation, is_tensor, private_copy
 from triton_ops.exceptions import DeviceError, KernelTypeError, ShapeMismatchError, SpaceError
 from triton_ops.hardware import DeviceSpec, gpu_missing, probe
+from triton_ops.measure import copies_needed
 from triton_ops.space import ConfigSpace, as_space
 from triton_ops.tensors import TensorSpec
 from triton_ops.trial import Problem, Scalar, Work
+
+
+@dataclass(frozen=True)
+class Named:
+    """A problem that another process can make again.
+
+    Attributes:
+        operation: The operation.
+        shape: Extents as asked for; None is the default.
+        dtype: Dtype as asked for; None is the default.
+    """
+
+    operation: Operation
+    shape: tuple[int, ...] | None
+    dtype: str | None
 
 
 @dataclass(frozen=True)
@@ -30,6 +46,7 @@ class Task:
         arguments: Makes the private arguments; called when something is going to run, not before.
         reference: Gives the right result; None if there is none.
         work: The least the problem makes the device do; None if not known.
+        named: How to make the problem again elsewhere; None for the caller's own arguments.
     """
 
     kernel: Kernel
@@ -40,6 +57,7 @@ class Task:
     arguments: Callable[[], Arguments]
     reference: Callable[..., Any] | None = None
     work: Work | None = None
+    named: Named | None = None
 
 
 def make_task(
@@ -68,7 +86,7 @@ def make_task(
         kernel: Kernel = target.kernel
         reference = reference or target.reference
     else:
-        kernel = _as_kernel(target)
+        kernel = as_kernel(target)
     if shape is not None or dtype is not None:
         raise ShapeMismatchError(
             "a shape or dtype was given beside, or instead of, the arguments they would describe",
@@ -99,6 +117,7 @@ def _from_shape(
         lambda: operation.materialise(problem, name, seed),
         reference or operation.reference,
         operation.work(problem) if operation.work else None,
+        Named(operation, None if shape is None else tuple(shape), dtype),
     )
 
 
@@ -110,7 +129,7 @@ def _from_arguments(
     device: str | None,
     reference: Callable[..., Any] | None,
 ) -> Task:
-    name = _device_of(given, device)
+    name = device_of(given, device)
     operation = target if isinstance(target, Operation) else None
     problem = Problem(operation.name if operation else kernel.name, *_described(kernel, given))
     if space is not None:
@@ -127,7 +146,12 @@ def _from_arguments(
     return Task(kernel, problem, chosen, probe(name), name, lambda: private_copy(given), reference, work)
 
 
-def _as_kernel(target: Any) -> Kernel:
+def as_kernel(target: Any) -> Kernel:
+    """`target` itself if it is a kernel, else the callable as one.
+
+    Raises:
+        KernelTypeError: It is neither, or a Triton kernel without a grid.
+    """
     if all(hasattr(target, name) for name in ("identity", "check", "compile", "bind")):
         kernel: Kernel = target
         return kernel
@@ -161,7 +185,12 @@ def _device_name(asked: str | None, runs_on: str, who: str) -> str:
     return runs_on
 
 
-def _device_of(given: Arguments, asked: str | None) -> str:
+def device_of(given: Arguments, asked: str | None) -> str:
+    """The torch name of the device that the tensors in `given` are on; `asked`, or else `cpu`, if there are none.
+
+    Raises:
+        DeviceError: They are on several GPUs, or not on the one that is asked for.
+    """
     places = sorted({str(tensor.device) for tensor in given.tensors()})
     if len({place for place in places if place != "cpu"}) > 1:
         raise DeviceError(f"the arguments are on several devices: {', '.join(places)}", places[0], places[-1])
@@ -210,6 +239,21 @@ def _spec(value: Any) -> TensorSpec | Scalar:
         except (TypeError, ValueError):
             pass  # a container of objects: its type is all that can be said of it
     return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def rotation(task: Task, arguments: Arguments) -> int:
+    """How many argument sets keep L2 cold on the task's device; 1 on a CPU, and where they would not fit."""
+    return sets_for(task.device, task.device_name, arguments)
+
+
+def sets_for(device: DeviceSpec, device_name: str, arguments: Arguments) -> int:
+    """How many argument sets keep L2 cold on a device; 1 on a CPU, and where they would not fit."""
+    if device.kind == "cpu":
+        return 1
+    torch = require("torch", "asking the GPU")
+    touched = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in arguments.tensors()}
+    free_bytes = torch.cuda.mem_get_info(device_name)[0]
+    return copies_needed(sum(touched.values()), device.l2_bytes, free_bytes) or 1
 
 
 def device_lost(task: Task) -> Callable[[], str | None]:

@@ -50,7 +50,10 @@ def checked_head_dim(hidden: int, heads: int) -> int:
     """
     if hidden % heads:
         raise ShapeMismatchError(
-            f"hidden size {hidden} is no multiple of {heads} heads", f"a multiple of {heads}", hidden
+            f"hidden size {hidden} is no multiple of {heads} heads",
+            f"a multiple of {heads}",
+            hidden,
+            hint="the last two extents are the hidden size and the number of heads",
         )
     head_dim = hidden // heads
     if head_dim % 2:
@@ -58,6 +61,7 @@ def checked_head_dim(hidden: int, heads: int) -> int:
             f"hidden size {hidden} with {heads} heads makes heads of {head_dim}; RoPE turns pairs: it must be even",
             "an even head size",
             head_dim,
+            hint="take twice or half as many heads",
         )
     return head_dim
 

@@ -1,0 +1,1 @@
+"""Scripts that measure; `benchmarks/results` holds what they found."""

@@ -1,0 +1,47 @@
+"""Which clock a problem is timed with: one rule, applied once per tune, for all candidates alike."""
+
+from __future__ import annotations
+
+import logging
+
+from triton_ops.hardware import DeviceSpec
+from triton_ops.measure.gpu import DelayedQueue, EventTimer
+from triton_ops.measure.graph import REPLAY_MS, CaptureError, GraphTimer, estimate_ms
+from triton_ops.measure.timer import HostTimer, Launch, Timer
+
+_log = logging.getLogger("triton_ops")
+
+
+def possible_modes(device: DeviceSpec, cold: bool = True) -> tuple[str, ...]:
+    """The modes that `choose_timer` may come to on this device; where a stored time may stand."""
+    if device.kind == "cpu":
+        return ("host",)
+    return ("graph-cold", "event-cold", "event-flushed") if cold else ("graph-warm", "event-warm")
+
+
+def choose_timer(device: DeviceSpec, name: str, launch: Launch, *, cold: bool = True, capture: bool = True) -> Timer:
+    """The clock for a problem, by its default config.
+
+    The host's clock on a CPU. On a GPU, replays of a graph if the launch is shorter than 0.2 ms and can be captured,
+    else event pairs; cold by the launch's copies, or by a flush if it has none.
+
+    Args:
+        device: The device's spec.
+        name: Its torch name.
+        launch: Of the default config; has run once.
+        cold: Whether L2 is to hold nothing of the launch's data.
+        capture: Whether graphs may be used; False after a candidate could not be captured.
+    """
+    if device.kind == "cpu":
+        return HostTimer()
+    rotated = bool(launch.copies)
+    graphs = capture and launch.reset is None and (rotated or not cold)
+    if graphs and estimate_ms(DelayedQueue(name), launch) < REPLAY_MS:
+        timer = GraphTimer(name, cold=cold)
+        try:
+            timer.prepare(launch)
+        except CaptureError as error:
+            _log.warning("%s: timed by event pairs instead", error)
+        else:
+            return timer
+    return EventTimer(name, cache=("cold" if rotated else "flushed") if cold else "warm")

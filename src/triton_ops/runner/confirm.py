@@ -1,0 +1,146 @@
+"""Finalists measured again in fresh processes: how fast a kernel runs differs a little from process to process.
+
+Where data lies in memory, and what ran before, is fixed for the life of a process and favours one config or another
+by up to a few tenths of a percent; no number of rounds in one process averages that out. Each process here loads the
+operation by its import path, so user code must be importable, and measures all finalists side by side.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import random
+import statistics
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import msgspec
+
+from triton_ops.backend import private_copy
+from triton_ops.measure import Arm, EventTimer, GraphTimer, HostTimer, Launch, Timer, fitting, interleave, take
+from triton_ops.measure.decision import relative_levels
+from triton_ops.runner.locate import Location, load
+from triton_ops.runner.task import make_task, rotation
+from triton_ops.space import Config
+
+_log = logging.getLogger("triton_ops")
+
+_TIMEOUT_S = 120.0  # imports, loading from the compile cache, and the rounds take about 10
+_BLOCK_MS = 5.0
+_MARK = "triton-ops confirm:"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What one process measures.
+
+    Attributes:
+        location: The operation.
+        shape: Extents of the problem; None is the default.
+        dtype: Dtype of the problem; None for an operation without a choice.
+        device: Torch device name.
+        mode: The race's mode; times of another one would not be comparable.
+        configs: What is measured, side by side.
+        rounds: How often each is visited.
+        seed: Draws the orders, and the inputs.
+    """
+
+    location: Location
+    shape: tuple[int, ...] | None
+    dtype: str | None
+    device: str
+    mode: str
+    configs: list[dict[str, Any]]
+    rounds: int
+    seed: int
+
+
+def levels_elsewhere(job: Job, processes: int) -> list[list[float]]:
+    """Per process, how slow each config is relative to the others, as a logarithm; smaller is faster.
+
+    A process that fails is left out with a warning.
+
+    Cost: about 10 s per process on a GPU, one after another.
+    """
+    found = (_run(msgspec.structs.replace(_Wire.of(job), seed=job.seed + n)) for n in range(1, processes + 1))
+    return [relative_levels(rows) for rows in found if rows is not None]
+
+
+class _Wire(msgspec.Struct):
+    """A job as it is sent to the process."""
+
+    job: dict[str, Any]
+    seed: int
+
+    @classmethod
+    def of(cls, job: Job) -> _Wire:
+        return cls(asdict(job), job.seed)
+
+
+def _run(wire: _Wire) -> list[list[float]] | None:
+    command = [sys.executable, "-m", "triton_ops.runner.confirm"]
+    try:
+        done = subprocess.run(
+            command, input=msgspec.json.encode(wire), capture_output=True, timeout=_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        _log.warning("a process that should confirm the winner did not end within %.0f s", _TIMEOUT_S)
+        return None
+    lines = [line for line in done.stdout.decode().splitlines() if line.startswith(_MARK)]
+    if done.returncode or not lines:
+        last = done.stderr.decode().strip().splitlines()[-1:] or ["no output"]
+        _log.warning("a process that should confirm the winner failed: %s", last[0])
+        return None
+    rows: list[list[float]] = json.loads(lines[-1].removeprefix(_MARK))
+    return rows
+
+
+def measured_rows(job: Job) -> list[list[float]]:
+    """Block medians of the job's configs in this process, side by side, in milliseconds."""
+    operation = load(job.location)
+    task = make_task(operation, shape=job.shape, dtype=job.dtype, device=job.device, seed=job.seed)
+    arguments = task.arguments()
+    cold = job.mode.endswith("-cold")
+    sets = [arguments, *(private_copy(arguments) for _ in range(rotation(task, arguments) - 1 if cold else 0))]
+    timer = _timer(job.mode, job.device)
+    arms = []
+    for values in job.configs:
+        config = Config.from_json(values)
+        artifact = operation.kernel.compile(config, arguments)
+        first, *others = [operation.kernel.bind(artifact, given) for given in sets]
+        first()
+        sampler = timer.prepare(Launch(first, copies=tuple(others)))
+        sample_ms = statistics.median(take(sampler, timer, 3)) * sampler.launches
+        arms.append(Arm(sampler, fitting(sample_ms, _BLOCK_MS, 1, 10)))
+    interleave(arms, timer, rounds=job.rounds, rng=random.Random(job.seed))
+    return [arm.medians_ms for arm in arms]
+
+
+def _timer(mode: str, device: str) -> Timer:
+    clock, _, cache = mode.partition("-")
+    if clock == "graph":
+        return GraphTimer(device, cold=cache == "cold")
+    return EventTimer(device, cache=cache) if clock == "event" else HostTimer()  # type: ignore[arg-type]
+
+
+def main() -> None:
+    """Read a job, measure, print the rows on a line of their own."""
+    wire = msgspec.json.decode(sys.stdin.buffer.read(), type=_Wire)
+    job = msgspec.convert({**wire.job, "seed": wire.seed}, Job)
+    out = os.dup(1)
+    os.dup2(2, 1)  # what user code prints is not the answer
+    rows = measured_rows(job)
+    os.write(out, f"{_MARK}{json.dumps(rows)}\n".encode())
+
+
+def agreed(own: Sequence[float], elsewhere: Sequence[Sequence[float]]) -> list[list[float]]:
+    """Per config its levels in all processes, this one's first: the rows of a decision whose rounds are processes."""
+    return [list(column) for column in zip(own, *elsewhere, strict=True)]
+
+
+if __name__ == "__main__":
+    main()

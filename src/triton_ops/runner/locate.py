@@ -1,0 +1,86 @@
+"""Where an operation can be found by another process: an import path, or a file and a name in it."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+from triton_ops.backend import Operation
+from triton_ops.backend.source import unwrap
+from triton_ops.exceptions import TargetError
+
+
+@dataclass(frozen=True)
+class Location:
+    """How to import one object.
+
+    Attributes:
+        module: The module's name.
+        file: Its file, for a module that the other process cannot import by name, such as a script.
+        name: The object's name in it.
+    """
+
+    module: str
+    file: str
+    name: str
+
+
+def locate(operation: Operation) -> Location | None:
+    """Where `operation` stands as a module's variable; None if it stands nowhere, as one made inside a function."""
+    for module in _modules_of(operation):
+        name = next((name for name, value in vars(module).items() if value is operation), None)
+        if name is not None:
+            return _location(module, name)
+    return None
+
+
+def load(location: Location) -> Operation:
+    """The operation at a location, imported if it is not yet.
+
+    Raises:
+        TargetError: There is no operation.
+    """
+    module = sys.modules.get(location.module) or _imported(location)
+    found = getattr(module, location.name, None)
+    if not isinstance(found, Operation):
+        raise TargetError(f"{location.file} has no operation {location.name!r}")
+    return found
+
+
+def _modules_of(operation: Operation) -> list[ModuleType]:
+    """The module of the kernel's function first, then that of the arguments' builder and its package."""
+    functions = [unwrap(getattr(operation.kernel, "function", None)), unwrap(operation.arguments)]
+    names = [getattr(function, "__module__", "") or "" for function in functions]
+    packages = [name.rpartition(".")[0] for name in names]
+    found = (sys.modules.get(name) for name in dict.fromkeys([*names, *packages]))
+    return [module for module in found if module is not None]
+
+
+def _location(module: ModuleType, name: str) -> Location | None:
+    file = getattr(module, "__file__", None)
+    if file is None:
+        return None  # an interactive session
+    path = Path(file).resolve()
+    return Location(path.stem if module.__name__ == "__main__" else module.__name__, str(path), name)
+
+
+def _imported(location: Location) -> ModuleType:
+    """By its name where that leads to the same file, as in a package; else from the file."""
+    try:
+        found = importlib.util.find_spec(location.module)
+    except (ImportError, ValueError):
+        found = None
+    if found is not None and found.origin == location.file:
+        return importlib.import_module(location.module)
+    sys.path.insert(0, str(Path(location.file).parent))
+    spec = importlib.util.spec_from_file_location(location.module, location.file)
+    if spec is None or spec.loader is None:
+        raise TargetError(f"{location.file} cannot be loaded as Python")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[location.module] = module
+    spec.loader.exec_module(module)
+    return module
