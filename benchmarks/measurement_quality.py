@@ -96,7 +96,7 @@ class Ground:
             "noise": found.noise,
             "itself": [found.itself.low, found.itself.centre, found.itself.high],
             "itself_differs": abs(found.itself.centre) > max(0.005, found.itself.margin),
-            "gain": found.gain,
+            "gain": found.gain and [found.gain.low, found.gain.centre, found.gain.high],
             "mode": bench.timer.mode,
             "finalists": len(finalists),
             "rounds": max(t.final.rounds for t in finalists),
