@@ -35,16 +35,16 @@ def beside_the_library(name: str, shape: tuple[int, ...], dtype: str, configs: d
     operation = kernels.load(name)
     problem = operation.problem(shape, dtype)
     arguments = operation.materialise(problem, "cuda")
-    arms = {"library": Arm(Launch(library(name, arguments.keyword)))}
+    calls = {"library": library(name, arguments.keyword)}
     for label, config in configs.items():
         artifact = operation.kernel.compile(config, arguments)
-        arms[label] = Arm(Launch(operation.kernel.bind(artifact, arguments)))
+        calls[label] = operation.kernel.bind(artifact, arguments)
     timer = EventTimer()
-    for arm in arms.values():
-        arm.launch.call()
-        arm.launches = timer.launches_per_sample(arm.launch)
-    interleave(list(arms.values()), timer, rounds=ROUNDS, block=BLOCK, rng=random.Random(0))
-    blocks = {label: [statistics.median(block) for block in arm.blocks] for label, arm in arms.items()}
+    for call in calls.values():
+        call()
+    arms = {label: Arm(timer.prepare(Launch(call)), BLOCK) for label, call in calls.items()}
+    interleave(list(arms.values()), timer, rounds=ROUNDS, rng=random.Random(0))
+    blocks = {label: arm.medians_ms for label, arm in arms.items()}
     share = {
         label: statistics.median(a / b for a, b in zip(blocks["library"], found, strict=True))
         for label, found in blocks.items()

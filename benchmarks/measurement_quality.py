@@ -27,7 +27,7 @@ import triton
 from benchmarks.spaces import SPACES, compile_all, loaded
 from triton_ops import ConfigSpace
 from triton_ops.hardware import probe
-from triton_ops.measure import Arm, RacePolicy, choose_timer, decide, fitting, interleave, race, take
+from triton_ops.measure import Arm, RacePolicy, choose_timer, decide, interleave, race, take
 from triton_ops.measure.guard import guard_for
 from triton_ops.measure.stats import contrasts, robust_sigma, wilson
 from triton_ops.runner.budget import Budget, RunningBudget
@@ -44,7 +44,8 @@ from triton_ops.space import Config
 from triton_ops.trial import Status
 
 EFFORT = effort_of("exhaustive")
-ORACLE_ROUNDS = 70  # in each of three processes
+ORACLE_ROUNDS = 140  # in each of three processes
+SETTLE_S = 2.0
 
 
 class Ground:
@@ -113,8 +114,13 @@ class Ground:
         arms = {}
         for config, sampler in samplers.items():
             first = take(sampler, bench.timer, 3)
-            arms[config.text] = Arm(sampler, fitting(statistics.median(first) * sampler.launches, 5.0, 1, 10))
-        interleave(list(arms.values()), bench.timer, rounds=ORACLE_ROUNDS, rng=random.Random(seed))
+            arms[config.text] = Arm(sampler, EFFORT.race.samples(statistics.median(first) * sampler.launches))
+        rng, begun = random.Random(seed), time.monotonic()
+        while time.monotonic() - begun < SETTLE_S:  # into the power state that lasts, before anything counts
+            interleave(list(arms.values()), bench.timer, rounds=2, rng=rng)
+        for arm in arms.values():
+            arm.blocks.clear()
+        interleave(list(arms.values()), bench.timer, rounds=ORACLE_ROUNDS, rng=rng)
         return {"mode": bench.timer.mode, "rows": {text: arm.medians_ms for text, arm in arms.items()}}
 
     def injected(self, share: float, repeats: int) -> dict:
@@ -187,7 +193,7 @@ def _least(call) -> float:
     return min(take(sampler, timer, min(max(int(25 / statistics.median(estimate)), 1), 100)))
 
 
-def graded(space: str, selections: list[dict], oracle: dict, reference: dict) -> dict:
+def graded(selections: list[dict], oracle: dict, reference: dict) -> dict:
     """All figures of one space."""
     texts = list(oracle)
     verdict = decide([oracle[text] for text in texts], [(text,) for text in texts])
@@ -212,7 +218,7 @@ def graded(space: str, selections: list[dict], oracle: dict, reference: dict) ->
         "seconds_median": seconds,
         "do_bench_s": reference["do_bench_s"],
         "share_of_do_bench": seconds / reference["do_bench_s"],
-        "do_bench_regret": regret.get(reference["do_bench_pick"]),
+        "do_bench_regret": regret.get(reference["do_bench_pick"]),  # None: it is not among the top candidates
         "least_of_100_s": reference["least_of_100_s"],
         "least_of_100_regret": regret.get(reference["least_of_100_pick"]),
         "finalists": statistics.median(s["finalists"] for s in selections),
@@ -318,13 +324,13 @@ def grade(options) -> None:
 
 
 def _liked(state: dict, space: str) -> list[str]:
-    """Every winner, and the configs most often among the best of a selection."""
+    """The top candidates: every winner and tie, and what was most often among the three fastest of a selection.
+
+    Much slower configs would change what is measured: beside them a GPU at its power limit runs at another clock.
+    """
     mine = [s for s in state["selections"] if s["space"] == space]
-    likes = Counter(text for s in mine for text in s["top"])
-    picks = {s["winner"] for s in mine} | {
-        state.get("baseline", {}).get(space, {}).get(key) for key in ("do_bench_pick", "least_of_100_pick")
-    } - {None}
-    return list(dict.fromkeys([*sorted(picks), *(text for text, _ in likes.most_common(16))]))
+    likes = Counter(text for s in mine for text in [s["winner"], *s["ties"], *s["top"][:3]])
+    return [text for text, _ in likes.most_common(10)]
 
 
 def process_sigma(parts: list[dict]) -> float:
@@ -340,7 +346,7 @@ def process_sigma(parts: list[dict]) -> float:
 def write(options, state: dict) -> None:
     """Grade what the state holds, and write the result."""
     by_space = {s: [x for x in state["selections"] if x["space"] == s] for s in options.spaces}
-    grades = {s: graded(s, by_space[s], state["oracle"][s], state["baseline"][s]) for s in options.spaces}
+    grades = {s: graded(by_space[s], state["oracle"][s], state["baseline"][s]) for s in options.spaces}
     good = sum(g["within_1pct"] for g in grades.values())
     count = sum(g["repeats"] for g in grades.values())
     spec = probe("cuda")

@@ -92,13 +92,17 @@ def loaded(space: str) -> tuple[Operation, Arguments, dict[Config, Artifact], Co
     operation = operation_of(name)
     problem = operation.problem(shape, dtype)
     arguments = operation.materialise(problem, "cuda")
-    artifacts = {}
-    for config in operation.space_for(problem):
-        try:
-            artifacts[config] = operation.kernel.compile(config, arguments)
-        except CandidateError:
-            continue
-    return operation, arguments, artifacts, operation.space_for(problem).default_config
+    space_of = operation.space_for(problem)
+    compiled = {config: _compiled(operation, config, arguments) for config in space_of}
+    artifacts = {config: artifact for config, artifact in compiled.items() if artifact is not None}
+    return operation, arguments, artifacts, space_of.default_config
+
+
+def _compiled(operation: Operation, config: Config, arguments: Arguments) -> Artifact | None:
+    try:
+        return operation.kernel.compile(config, arguments)
+    except CandidateError:
+        return None
 
 
 def _compile_part(job: tuple[str, list[Config]]) -> None:
@@ -107,8 +111,5 @@ def _compile_part(job: tuple[str, list[Config]]) -> None:
     operation = operation_of(name)
     arguments = operation.materialise(operation.problem(shape, dtype), "cuda")
     for config in configs:
-        try:
-            operation.kernel.compile(config, arguments)
-        except CandidateError:
-            continue
+        _compiled(operation, config, arguments)
     torch.cuda.synchronize()

@@ -29,13 +29,13 @@ def test_nvml_finds_the_gpu_that_torch_uses(watched):
         shut_down(nvml)
 
 
-def test_a_reading_takes_less_than_a_millisecond(watched):
+def test_a_reading_takes_a_few_milliseconds_at_most(watched):
     took = []
     for _ in range(100):
         start = time.perf_counter()
         watched._sensors.read()  # not a round, which could wait
         took.append(time.perf_counter() - start)
-    assert statistics.median(took) < 1e-3
+    assert statistics.median(took) < 5e-3  # 2.3 ms on an H200 in a virtual machine
 
 
 def test_a_gpu_at_work_is_seen_at_work(watched):

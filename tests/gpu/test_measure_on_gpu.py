@@ -13,7 +13,22 @@ import pytest
 
 from triton_ops import PerformanceProfile, Status, TritonAutoTuner, TuningResult
 from triton_ops.hardware import probe
-from triton_ops.measure import Arm, EventTimer, HostTimer, Launch, ScreenPolicy, decide, interleave, screen, timer_for
+from triton_ops.measure import (
+    Arm,
+    CaptureError,
+    EmptyCaptureError,
+    EventTimer,
+    GraphTimer,
+    HostTimer,
+    Launch,
+    ScreenPolicy,
+    choose_timer,
+    decide,
+    interleave,
+    possible_modes,
+    screen,
+    take,
+)
 
 torch = pytest.importorskip("torch")
 
@@ -56,27 +71,32 @@ def counted(launch):
 
 def median_ms(launch, timer, count=20):
     launch.call()
-    launches = timer.launches_per_sample(launch)
-    return statistics.median(timer.sample(launch, launches, count))
+    return statistics.median(take(timer.prepare(launch), timer, count))
 
 
 def side_by_side(launches, timer, rounds=20, block=5):
     """Per launch its block medians."""
-    arms = [Arm(launch) for launch in launches]
-    for arm in arms:
-        arm.launch.call()
-        arm.launches = timer.launches_per_sample(arm.launch)
-    interleave(arms, timer, rounds=rounds, block=block, rng=random.Random(0))
+    for launch in launches:
+        launch.call()
+    arms = [Arm(timer.prepare(launch), block) for launch in launches]
+    interleave(arms, timer, rounds=rounds, rng=random.Random(0))
     assert [arm.error for arm in arms] == [None] * len(arms)
-    return [[statistics.median(block) for block in arm.blocks] for arm in arms]
+    return [arm.medians_ms for arm in arms]
 
 
 # The timer
 
 
-def test_a_gpu_is_timed_by_its_events():
-    assert timer_for(probe("cuda")).mode == "event-cold"
-    assert EventTimer("cuda:0", cold=False).mode == "event-warm"
+def test_the_clock_is_chosen_by_length_and_copies():
+    spec = probe("cuda")
+    long, short = copying(2048), adding(1)
+    assert choose_timer(spec, "cuda", long).mode == "event-flushed"
+    assert choose_timer(spec, "cuda", Launch(long.call, copies=(long.call,))).mode == "event-cold"
+    assert choose_timer(spec, "cuda", short).mode == "event-flushed"  # nothing to rotate through
+    assert choose_timer(spec, "cuda", Launch(short.call, copies=(adding(1).call,))).mode == "graph-cold"
+    assert choose_timer(spec, "cuda", short, cold=False).mode == "graph-warm"
+    assert choose_timer(spec, "cuda", short, cold=False, capture=False).mode == "event-warm"
+    assert set(possible_modes(spec)) == {"graph-cold", "event-cold", "event-flushed"}
 
 
 def test_the_same_kernel_several_times_reads_the_same():
@@ -105,22 +125,23 @@ def test_a_faster_kernel_wins_whatever_stands_first():
 def test_cold_is_slower_than_warm_for_what_fits_in_l2():
     l2_bytes = torch.cuda.get_device_properties("cuda").L2_cache_size
     launch = adding(max(l2_bytes // 6 // MIB, 1))  # two tensors: a third of L2
-    cold, warm = EventTimer(cold=True), EventTimer(cold=False)
+    cold, warm = EventTimer(cache="flushed"), EventTimer(cache="warm")
     pairs = [(median_ms(launch, cold), median_ms(launch, warm)) for _ in range(5)]
     assert statistics.median(c / w for c, w in pairs) > 1.05
 
 
 def test_cold_is_as_warm_for_what_does_not_fit_in_l2():
     launch = copying(1024)
-    cold, warm = median_ms(launch, EventTimer(cold=True)), median_ms(launch, EventTimer(cold=False))
+    cold, warm = median_ms(launch, EventTimer()), median_ms(launch, EventTimer(cache="warm"))
     assert cold == pytest.approx(warm, rel=0.05)
 
 
 @pytest.mark.parametrize(("launches", "count"), [(1, 1), (1, 7), (3, 4), (1, 0)])
-@pytest.mark.parametrize("cold", [True, False])
-def test_samples_are_as_many_as_asked_for_and_no_call_more(cold, launches, count):
+@pytest.mark.parametrize("cache", ["cold", "flushed", "warm"])
+def test_samples_are_as_many_as_asked_for_and_no_call_more(cache, launches, count):
     launch, calls = counted(adding(1))
-    samples = EventTimer(cold=cold).sample(launch, launches, count)
+    timer = EventTimer(cache=cache)
+    samples = take(timer.prepare(launch, launches), timer, count)
     assert len(samples) == count
     assert len(calls) == launches * count
     assert all(0 < sample < 10 for sample in samples)
@@ -128,12 +149,12 @@ def test_samples_are_as_many_as_asked_for_and_no_call_more(cold, launches, count
 
 def test_calibration_asks_for_one_launch_per_sample():
     launch, calls = counted(adding(1))
-    assert EventTimer().launches_per_sample(launch) == 1
-    assert 0 < len(calls) <= 100
+    assert EventTimer().prepare(launch).launches == 1
+    assert calls == []
 
 
 def test_a_short_kernel_is_read_without_the_hosts_overhead():
-    assert median_ms(adding(1), EventTimer(cold=False), count=10) < 0.020
+    assert median_ms(adding(1), EventTimer(cache="warm"), count=10) < 0.020
 
 
 def test_a_slow_host_is_not_in_a_short_kernels_time():
@@ -145,8 +166,11 @@ def test_a_slow_host_is_not_in_a_short_kernels_time():
             pass
         fast.call()
 
-    timer = EventTimer(cold=False)
-    assert median_ms(Launch(slow_to_launch), timer, count=10) < 0.020
+    timer = EventTimer(cache="warm")
+    sampler = timer.prepare(Launch(slow_to_launch))
+    for _ in range(12):  # the delay grows until the host keeps ahead of the device
+        samples = take(sampler, timer, 10)
+    assert statistics.median(samples) < 0.020
 
 
 def test_a_reset_is_outside_of_the_timed_region():
@@ -158,7 +182,7 @@ def test_a_reset_is_outside_of_the_timed_region():
 
     launch = Launch(lambda: x.add_(1.0), reset)
     reset_ms = median_ms(Launch(reset), EventTimer())
-    assert median_ms(launch, EventTimer(cold=False), count=10) < reset_ms / 5
+    assert median_ms(launch, EventTimer(cache="warm"), count=10) < reset_ms / 5
     assert torch.equal(x, torch.ones_like(x))  # put back before every call, and so written once
 
 
@@ -167,18 +191,79 @@ def test_a_first_look_at_a_kernel():
     timer = EventTimer()
     launch.call()
     calls.clear()
-    found = screen(launch, timer, ScreenPolicy(block_ms=5.0, least=3, most=10))
-    assert 3 <= len(found.samples_ms) <= 10
-    assert found.mode == "event-cold"
-    assert found.spread < 0.2
-    assert len(screen(launch, timer, ScreenPolicy(), best_ms=found.median_ms / 10).samples_ms) == 1
+    sampler = timer.prepare(launch)
+    found = screen(sampler, timer, ScreenPolicy(block_ms=5.0, least=3, most=10))
+    assert 3 <= len(found) == len(calls) <= 10
+    assert max(found) / min(found) < 1.5
+    assert len(screen(sampler, timer, ScreenPolicy(), best_ms=statistics.median(found) / 10)) == 1
 
 
 def test_what_a_launch_raises_is_raised_and_the_timer_goes_on():
     timer = EventTimer()
     with pytest.raises(torch.OutOfMemoryError):
-        timer.sample(Launch(lambda: torch.empty(1 << 46, dtype=torch.uint8, device="cuda")), 1, 3)
+        take(timer.prepare(Launch(lambda: torch.empty(1 << 46, dtype=torch.uint8, device="cuda")), 1), timer, 3)
     assert median_ms(adding(1), timer) < 1
+
+
+# Graphs
+
+
+def test_a_graph_reads_what_events_read_where_both_can():
+    launch = adding(512)  # about 0.25 ms
+    launch.call()
+    by_events, by_graph = median_ms(launch, EventTimer(cache="warm")), median_ms(launch, GraphTimer(cold=False))
+    assert by_graph == pytest.approx(by_events, rel=0.1)
+
+
+def test_a_graph_reads_less_of_the_launch_overhead():
+    launch = adding(1)
+    launch.call()
+    assert median_ms(launch, GraphTimer(cold=False)) < median_ms(launch, EventTimer(cache="warm"))
+
+
+def test_rotation_keeps_a_short_kernel_cold():
+    sets = [(tensor(4), tensor(4)) for _ in range(24)]  # 192 MiB in turn: more than three times an H200's L2
+    calls = [lambda x=x, out=out: torch.add(x, 1.0, out=out) for x, out in sets]
+    launch = Launch(calls[0], copies=tuple(calls[1:]))
+    for call in calls:
+        call()
+    cold, warm = median_ms(launch, GraphTimer(cold=True)), median_ms(launch, GraphTimer(cold=False))
+    assert cold > 1.05 * warm
+    assert GraphTimer().prepare(launch).launches >= len(sets)
+
+
+def test_a_launch_that_captures_nothing_is_refused():
+    x, out = tensor(1), tensor(1)
+
+    def shy():
+        if not torch.cuda.is_current_stream_capturing():
+            torch.add(x, 1.0, out=out)
+
+    with pytest.raises(EmptyCaptureError):
+        GraphTimer(cold=False).prepare(Launch(shy, outputs=(out,)))
+
+
+def test_a_launch_that_leaves_its_output_unwritten_in_the_graph_is_refused():
+    x, out, other = tensor(1), tensor(1), tensor(1)
+
+    def elsewhere():
+        torch.add(x, 1.0, out=other if torch.cuda.is_current_stream_capturing() else out)
+
+    with pytest.raises(EmptyCaptureError, match="unwritten"):
+        GraphTimer(cold=False).prepare(Launch(elsewhere, outputs=(out,)))
+
+
+def test_a_launch_that_waits_for_the_device_cannot_be_captured():
+    x = tensor(1)
+    with pytest.raises(CaptureError):
+        GraphTimer(cold=False).prepare(Launch(lambda: x.sum().item()))
+    assert median_ms(adding(1), EventTimer()) < 1  # and the device is as before
+
+
+def test_a_launch_that_must_be_reset_is_not_put_into_a_graph():
+    launch = adding(1)
+    with pytest.raises(CaptureError, match="writes its inputs"):
+        GraphTimer(cold=False).prepare(Launch(launch.call, lambda: None))
 
 
 # The documented tuner
@@ -215,7 +300,7 @@ def test_the_documents_example_verbatim():
 
     assert isinstance(result, TuningResult)
     assert len(result.all_results) == 4
-    assert {trial.measurement.mode for trial in result.trials} == {"event-cold"}
+    assert {trial.measurement.mode for trial in result.trials} == {"event-flushed"}
     hit = tuner.tune(x, problem_size=(1024,), device="cuda:0", kernel_type="dummy")
     assert (hit.from_cache, hit.best_config) == (True, result.best_config)
 
@@ -251,7 +336,7 @@ def test_a_kernel_that_does_not_wait_for_the_device_is_timed_on_it():
     work = copying(1024)
     result = TritonAutoTuner(lambda x, BLOCK_SIZE: work.call(), {"BLOCK_SIZE": [64]}, 2, 20).tune(tensor(1))
     on_the_device = median_ms(work, EventTimer())
-    on_the_host = statistics.median(HostTimer().sample(work, 1, 5))
+    on_the_host = statistics.median(take(HostTimer().prepare(work, 1), HostTimer(), 5))
     torch.cuda.synchronize()
     assert result.metrics.latency_ms == pytest.approx(on_the_device, rel=0.1)
     assert result.metrics.latency_ms > on_the_host  # which returns as soon as the kernel is queued

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -134,7 +134,21 @@ def _from_callable(
             f"{kernel.name} is a plain function, so its space must be given",
             hint="add --space NAME=v1,v2 for every tunable",
         )
-    needed = [name for name in _needed(kernel) if name not in space]
+    specs = tensors_of(kernel, space, shapes, dtype)
+    return Operation(kernel.name, kernel, as_space(dict(space)), lambda: specs)
+
+
+def tensors_of(
+    kernel: FunctionKernel, tunables: Collection[str], shapes: list[tuple[int, ...]], dtype: str | None
+) -> dict[str, TensorSpec]:
+    """A function's tensor arguments by name: its parameters without a default that are no tunables, in their order.
+
+    Raises:
+        TargetError: It does not tell its parameters, or takes some by position only.
+        ShapeMismatchError: Not one shape for each.
+        UnsupportedDtypeError: A dtype for no tensor, or none that is known.
+    """
+    needed = [name for name in _needed(kernel) if name not in tunables]
     if len(needed) != len(shapes):
         raise _wrong_number(kernel.name, needed, shapes)
     if dtype is not None and not needed:
@@ -142,8 +156,7 @@ def _from_callable(
             f"{kernel.name} has no tensor argument to be of {dtype}", dtype, [], hint="leave --dtype out"
         )
     chosen = dtype_name(dtype or "float32")
-    specs = {name: TensorSpec(shape, chosen) for name, shape in zip(needed, shapes, strict=True)}
-    return Operation(kernel.name, kernel, as_space(dict(space)), lambda: specs)
+    return {name: TensorSpec(shape, chosen) for name, shape in zip(needed, shapes, strict=True)}
 
 
 def _needed(kernel: FunctionKernel) -> list[str]:

@@ -20,6 +20,7 @@ from triton_ops.measure.rotate import copies_needed as copies_needed
 from triton_ops.measure.screen import ScreenPolicy as ScreenPolicy
 from triton_ops.measure.screen import fitting as fitting
 from triton_ops.measure.screen import screen as screen
+from triton_ops.measure.screen import screen_beside as screen_beside
 from triton_ops.measure.screen import take as take
 from triton_ops.measure.timer import HostTimer as HostTimer
 from triton_ops.measure.timer import Launch as Launch

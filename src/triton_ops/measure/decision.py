@@ -1,22 +1,33 @@
 """Who wins: from blocks taken side by side to a winner, the configs that tie with it, and the noise.
 
 Rules: contrasts inside rounds decide, not absolute times; a difference below the indifference zone or the noise is
-no difference; among equals the one in use stays, then the default, then the cheaper one; and a winner must beat the
-default or the default wins.
+no difference; among equals the one in use stays, then the default, then the cheaper one, if it is proven equal; and a
+winner must beat the default or the default wins.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from triton_ops.measure.stats import Z95, Interval, bootstrap_median, contrasts, median_error, robust_sigma
+from triton_ops.measure.stats import (
+    Z95,
+    Interval,
+    bootstrap_median,
+    contrasts,
+    gaps_to,
+    median_error,
+    robust_sigma,
+    small_sample,
+)
 
 Preference: TypeAlias = "tuple[int | float | str, ...]"
 
 INDIFFERENCE = 0.005  # a faster config must be faster by more than this share
+_PROVEN = 3.0  # standard errors; the cheapest of many ties is picked, and so the luckiest of those at the zone's edge
 
 
 @dataclass(frozen=True)
@@ -42,6 +53,7 @@ def decide(
     *,
     kept: Collection[int] = (),
     default: int | None = None,
+    dropped: Collection[int] = (),
     zone: float = INDIFFERENCE,
 ) -> Decision:
     """Compare candidates that were measured in the same rounds.
@@ -50,9 +62,10 @@ def decide(
         rows_ms: Per candidate, its block medians in milliseconds, one per round from the first on. One with fewer
             rounds than others was dropped, and cannot tie.
         preference: Per candidate a sort key: among equals the smallest wins.
-        kept: Positions of what is in use, and of the default: they win whatever ties with them; others must also be
-            within `zone` of the fastest by what was measured, however wide the noise is.
+        kept: Positions of what is in use, and of the default: they win whatever ties with them. Others win over the
+            fastest only if they are proven to be within `zone` of it, by three standard errors as in the race.
         default: Position of the default: a winner that does not tie with it beats it by more than `zone`.
+        dropped: Positions of those that a race dropped: after its last look they have as many rounds as the others.
         zone: Differences up to this share count as none.
 
     Raises:
@@ -61,13 +74,17 @@ def decide(
     longest = max(map(len, rows_ms), default=0)
     if not longest:
         raise ValueError("a decision needs candidates with at least one round")
-    alive = [i for i, row in enumerate(rows_ms) if len(row) == longest]
+    full = [i for i, row in enumerate(rows_ms) if len(row) == longest]
+    alive = [i for i in full if i not in dropped] or full
     levels = dict(zip(alive, relative_levels([rows_ms[i] for i in alive]), strict=True))
     fastest = min(alive, key=lambda i: (levels[i], preference[i]))
-    gaps = {i: gap(rows_ms[i], rows_ms[fastest]) for i in alive}
+    found = dict(zip(alive, gaps_to([rows_ms[i] for i in alive], alive.index(fastest)), strict=True))
+    gaps = {i: _interval(centre, error) for i, (centre, error) in found.items()}
+    equal = {i for i, (centre, error) in found.items() if centre + _PROVEN * error <= zone}
     ties = sorted((i for i in alive if _tied(gaps[i], zone)), key=lambda i: preference[i])
-    winner = next(i for i in ties if i in kept or gaps[i].centre <= zone)
-    if default in levels and default not in ties and gap(rows_ms[default], rows_ms[winner]).centre <= zone:
+    winner = next((i for i in ties if i in kept), None)
+    winner = next(i for i in ties if i == fastest or i in equal) if winner is None else winner
+    if default is not None and default not in ties and _beaten_by(rows_ms[default], rows_ms[winner]) <= zone:
         winner = fastest  # which does beat the default by more, or the default would be among the ties
     margins = [gaps[i].margin for i in alive if i != fastest]
     return Decision(winner, fastest, tuple(ties), statistics.median(margins) if margins else 0.0)
@@ -86,14 +103,21 @@ def gap(row_ms: Sequence[float], other_ms: Sequence[float]) -> Interval:
     round it has no width: nothing is known of the noise.
     """
     values = contrasts(row_ms, other_ms)
-    centre = statistics.median(values)
-    margin = Z95 * median_error(robust_sigma(values), len(values))
-    return Interval(centre, centre - margin, centre + margin)
+    count = len(values)
+    return _interval(statistics.median(values), small_sample(count) * median_error(robust_sigma(values), count))
 
 
 def gain(slow_ms: Sequence[float], fast_ms: Sequence[float], seed: int = 0) -> Interval:
     """By which share the first is slower than the second, with its bootstrap 95 % interval over shared rounds."""
     return bootstrap_median(contrasts(slow_ms, fast_ms), seed)
+
+
+def _beaten_by(default_ms: Sequence[float], winner_ms: Sequence[float]) -> float:
+    return gap(default_ms, winner_ms).centre if default_ms else math.inf
+
+
+def _interval(centre: float, error: float) -> Interval:
+    return Interval(centre, centre - Z95 * error, centre + Z95 * error)
 
 
 def _tied(found: Interval, zone: float) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from itertools import cycle
+from itertools import count
 from typing import Any, Literal
 
 from triton_ops._optional import require
@@ -86,6 +86,7 @@ class EventTimer:
     def __init__(self, device: str = "cuda", *, cache: Cache = "flushed") -> None:
         self._queue = DelayedQueue(device)
         self._cache = cache
+        self._turn = count()  # one for all launches: the next arm must not find the last one's data in L2
 
     @property
     def mode(self) -> str:
@@ -95,13 +96,13 @@ class EventTimer:
     def prepare(self, launch: Launch, launches: int | None = None) -> Sampler:
         """A sampler with an event pair around every launch, or around every `launches` launches."""
         each = launches or 1
-        turn = cycle(launch.calls if self._cache == "cold" else (launch.call,))
+        calls = launch.calls if self._cache == "cold" else (launch.call,)
         flush = self._cache == "flushed" or (self._cache == "cold" and not launch.copies)
         if flush:
             self._flush.zero_()  # the first use allocates, which may wait for the device: not inside a round
 
-        def sample(count: int) -> Pending:
-            pairs = [(self._queue.event(), self._queue.event()) for _ in range(count)]
+        def sample(samples: int) -> Pending:
+            pairs = [(self._queue.event(), self._queue.event()) for _ in range(samples)]
             for start, end in pairs:
                 if launch.reset is not None:
                     launch.reset()
@@ -109,7 +110,7 @@ class EventTimer:
                     self._flush.zero_()
                 start.record()
                 for _ in range(each):
-                    next(turn)()
+                    calls[next(self._turn) % len(calls)]()
                 end.record()
             return pending(pairs, each)
 

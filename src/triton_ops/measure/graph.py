@@ -6,8 +6,10 @@ neither. What was captured is checked, since a launch that does not reach the gr
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import math
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -91,12 +93,9 @@ class GraphTimer:
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.device(self._queue.device), torch.cuda.stream(stream):
             try:
-                graph.capture_begin()
-                try:
-                    results = [calls[turn % len(calls)]() for turn in range(unrolled)]
-                finally:
-                    graph.capture_end()
+                results = _capture(graph, calls, unrolled)
             except RuntimeError as error:
+                _leave_capture(torch)
                 raise CaptureError(f"the launch cannot be captured: {str(error).splitlines()[0]}") from error
         nodes = node_count(graph)
         if nodes is not None and nodes < unrolled:
@@ -145,6 +144,26 @@ def node_count(graph: Any) -> int | None:
         return None
     failed = driver.cuGraphGetNodes(ctypes.c_void_p(graph.raw_cuda_graph()), None, ctypes.byref(count))
     return None if failed else count.value
+
+
+def _capture(graph: Any, calls: Sequence[Callable[[], Any]], unrolled: int) -> list[Any]:
+    """What the calls returned while they were captured on the current stream."""
+    graph.capture_begin()
+    try:
+        return [calls[turn % len(calls)]() for turn in range(unrolled)]
+    finally:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that the graph is empty: the caller counts its nodes
+            graph.capture_end()
+
+
+def _leave_capture(torch: Any) -> None:
+    """Put torch's random generator back: a capture that fails leaves it in capture mode, and the next one ends that."""
+    with contextlib.suppress(RuntimeError):
+        graph = torch.cuda.CUDAGraph()
+        graph.capture_begin()
+        torch.empty(1, device="cuda").zero_()
+        graph.capture_end()
 
 
 def _new_graph(torch: Any) -> Any:

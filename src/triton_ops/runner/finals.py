@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from triton_ops.backend import candidate_error, one_line
-from triton_ops.measure import INDIFFERENCE, Arm, Decision, Preference, Sampler, decide, fitting, gain, gap, race
+from triton_ops.measure import INDIFFERENCE, Arm, Decision, Preference, RacePolicy, Sampler, decide, gain, gap, race
 from triton_ops.measure.decision import relative_levels
 from triton_ops.measure.stats import Interval
 from triton_ops.runner.candidate import Bench
@@ -18,8 +18,6 @@ from triton_ops.space import Config
 from triton_ops.trial import Measurement, Resources, Status, Trial
 
 _SPILL_THRESHOLD_BYTES = 64  # less is common in good kernels and costs nothing measurable
-_BLOCK_MS = 5.0  # long enough to rise over the clock, short enough for the power state to hold
-_LONGEST_BLOCK = 10
 _DIFFERENT = "an A/A comparison of one config with itself showed a difference"
 
 
@@ -67,11 +65,14 @@ def compare_finalists(
         seed: Draws the orders.
         keep_round: Tells after a round whether it counts.
     """
-    arms = _arms(bench, _finalists(trials, effort, {default, *incumbents}))
+    policy = effort.race
+    if bench.timer is not None and bench.timer.mode == "host":
+        policy = replace(policy, settle_s=0.0)  # a CPU's power state is not the callable's doing
+    arms = {trial.config: _arm(bench, trial, policy) for trial in _finalists(trials, effort, {default, *incumbents})}
     twin = _twin(bench, arms)
     if bench.timer is not None and len(arms) > 1:
-        everyone = [*arms.values(), *twin.values()]
-        race(everyone, bench.timer, effort.race, random.Random(seed), keep_round=keep_round)
+        rng = random.Random(seed)
+        race(list(arms.values()), bench.timer, policy, rng, beside=list(twin.values()), keep_round=keep_round)
     updated = {**trials, **{config: _updated(trials[config], arm, bench) for config, arm in arms.items()}}
     alive = [updated[config] for config, arm in arms.items() if updated[config].ok and arm.blocks]
     if not alive:
@@ -123,16 +124,12 @@ def _finalists(trials: Mapping[Config, Trial], effort: Effort, always: Collectio
     return [t for place, t in enumerate(ranked) if t.rank <= limit or t.config in always or place < effort.finalists]
 
 
-def _arms(bench: Bench, chosen: Sequence[Trial]) -> dict[Config, Arm]:
-    return {trial.config: _arm(bench, trial) for trial in chosen}
-
-
-def _arm(bench: Bench, trial: Trial) -> Arm:
+def _arm(bench: Bench, trial: Trial, policy: RacePolicy) -> Arm:
     try:
         sampler = bench.sampler(trial.config)
     except Exception as error:  # noqa: BLE001 - one finalist's failure is its own
         return Arm(Sampler(lambda _: list), error=candidate_error(error, Status.RUNTIME))
-    return Arm(sampler, fitting(trial.median_ms * sampler.launches, _BLOCK_MS, 1, _LONGEST_BLOCK))
+    return Arm(sampler, policy.samples(trial.median_ms * sampler.launches))
 
 
 def _twin(bench: Bench, arms: Mapping[Config, Arm]) -> dict[Config, Arm]:
@@ -160,6 +157,7 @@ def _decided(
         [_preference(trial, default, incumbents) for trial in alive],
         kept=[places[config] for config in (*incumbents, default) if config in places],
         default=places.get(default),
+        dropped=[place for config, place in places.items() if arms[config].dropped_at is not None],
     )
 
 

@@ -105,7 +105,7 @@ def _from_shape(
     seed: int,
 ) -> Task:
     problem = operation.problem(None if shape is None else tuple(shape), dtype)
-    name = _device_name(device, operation.device, operation.name)
+    name = device_for(device, operation.device, operation.name)
     chosen = operation.space_for(problem) if space is None else as_space(space)
     operation.kernel.check(chosen.tunables, Arguments(keyword=dict(problem.arguments)))
     return Task(
@@ -163,7 +163,12 @@ def as_kernel(target: Any) -> Kernel:
     return FunctionKernel(target)
 
 
-def _device_name(asked: str | None, runs_on: str, who: str) -> str:
+def device_for(asked: str | None, runs_on: str, who: str) -> str:
+    """The torch name of the device for an operation that runs on `cuda`, `cpu` or `any`.
+
+    Raises:
+        DeviceError: It does not run on what is asked for, or there is no GPU for it.
+    """
     if asked is not None and runs_on != "any" and asked.partition(":")[0] != runs_on:
         raise DeviceError(
             f"{who} runs on {runs_on}, not on {asked}",

@@ -1,0 +1,149 @@
+"""`triton-ops bench`: is a config, or one kernel, faster than another on this device?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from triton_ops.cli.console import (
+    CacheDir,
+    Json,
+    Verbose,
+    bold,
+    only_data_on_stdout,
+    say,
+    say_json,
+    tell,
+    width,
+)
+from triton_ops.cli.contender import Contender, Wish, contenders, parse_config
+from triton_ops.cli.layout import paragraph, table
+from triton_ops.cli.problem import parse_shapes
+from triton_ops.cli.records import folder_of
+from triton_ops.hardware import probe
+from triton_ops.runner.compare import Comparison, compare_sides, duel_policy
+from triton_ops.space import Config
+from triton_ops.tensors import dtype_name
+from triton_ops.trial import Measurement
+
+_HEADER = ("", "config", "p20 ms", "median ms", "p80 ms", "spread", "what")
+_NUMBERS = ("p20 ms", "median ms", "p80 ms", "spread")
+
+
+def bench_command(
+    target: Annotated[
+        str, typer.Argument(metavar="A", help="TARGET: a shipped kernel, module:object, or file.py:object.")
+    ],
+    other: Annotated[
+        str | None,
+        typer.Argument(metavar="B", help="A second TARGET; default A, with its default config.", show_default=False),
+    ] = None,
+    shape: Annotated[
+        str | None,
+        typer.Option("--shape", metavar="MxN", help="The problem; for a function one per argument: MxN,N."),
+    ] = None,
+    dtype: Annotated[
+        str | None, typer.Option("--dtype", metavar="DTYPE", help="Such as bf16, fp16, fp32, fp8.")
+    ] = None,
+    config: Annotated[
+        str | None,
+        typer.Option("--config", metavar="NAME=V,NAME=V", help="Config of A; default its recorded winner."),
+    ] = None,
+    config_b: Annotated[
+        str | None,
+        typer.Option("--config-b", metavar="NAME=V,NAME=V", help="Config of B; default as for A, of A its default."),
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option("--seconds", metavar="S", help="No round is started after this time.")
+    ] = 10.0,
+    warm: Annotated[bool, typer.Option("--warm", help="On a GPU, leave L2 as the launch before left it.")] = False,
+    device: Annotated[str | None, typer.Option("--device", metavar="DEVICE", help="cpu, cuda or cuda:N.")] = None,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of the orders and the inputs.")] = 0,
+    cache_dir: CacheDir = None,
+    as_json: Json = False,
+    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
+) -> None:
+    """Find out whether A is faster than B, by running both in turn on one problem.
+
+    With one TARGET, its recorded winner or --config is compared with its default config.
+    """
+    policy = duel_policy(None, seconds)  # whatever can be refused is, before the target's code runs
+    configs = parse_config(config, "--config"), parse_config(config_b, "--config-b")
+    wish = Wish(parse_shapes(shape), dtype, device, not warm, seed, cache_dir)
+    _check(wish)
+    with only_data_on_stdout():
+        a, b = contenders((target, other), configs, wish)
+        if a.side.kernel == b.side.kernel and a.side.config == b.side.config:
+            tell(f"a and b are the same: {a.target} with {_config(a.side.config)}")
+        found = compare_sides(a.side, b.side, policy, cold=wish.cold, seed=seed)
+    if as_json:
+        say_json(_as_json(a, b, found))
+    else:
+        say(*_story(a, b, found, width()))
+
+
+def _check(wish: Wish) -> None:
+    if wish.dtype is not None:
+        dtype_name(wish.dtype)
+    if wish.device is not None:
+        probe(wish.device)
+    folder_of(wish.cache_dir)
+
+
+def _story(a: Contender, b: Contender, found: Comparison, columns: int | None) -> list[str]:
+    rows = [_row(a, found.a), _row(b, found.b)]
+    header, *lines = table(_HEADER, rows, columns, _NUMBERS)
+    head = f"{a.problem} on {probe(a.side.device_name).name}"
+    return [head, bold(header), *lines, *map(bold, paragraph("", str(found), columns))]
+
+
+def _row(contender: Contender, times: Measurement) -> list[str]:
+    side = contender.side
+    figures = [f"{time_ms:.4g}" for time_ms in (times.p20_ms, times.median_ms, times.p80_ms)]
+    what = f"{contender.target}, {contender.origin}" + (f": {side.config}" if side.config else "")
+    return [side.name, label(side.config), *figures, f"{times.spread:.1%}", what]
+
+
+def label(config: Config) -> str:
+    """A config by its values alone, such as `128/4`; the row says elsewhere what they are of."""
+    return "/".join(str(value) for value in config.values()) or "-"
+
+
+def _config(config: Config) -> str:
+    return f"({config})" if config else "no config"
+
+
+def _as_json(a: Contender, b: Contender, found: Comparison) -> dict[str, Any]:
+    return {
+        "verdict": found.verdict,
+        "percent": found.percent,
+        "interval": list(found.interval),
+        "needed": found.needed,
+        "noise": found.noise,
+        "confidence": found.confidence,
+        "rounds": found.rounds,
+        "mode": found.mode,
+        "problem": a.problem.label,
+        "device": probe(a.side.device_name).name,
+        "a": _side_json(a, found.a),
+        "b": _side_json(b, found.b),
+        "guard": msgspec.to_builtins(found.guard),
+    }
+
+
+def _side_json(contender: Contender, times: Measurement) -> dict[str, Any]:
+    blocks: Sequence[Sequence[float]] = times.blocks
+    return {
+        "target": contender.target,
+        "config": dict(contender.side.config),
+        "label": label(contender.side.config),
+        "origin": contender.origin,
+        "median_ms": times.median_ms,
+        "p20_ms": times.p20_ms,
+        "p80_ms": times.p80_ms,
+        "spread": times.spread,
+        "samples": sum(map(len, blocks)),
+    }

@@ -1,0 +1,169 @@
+"""Is one launch faster than another? Rounds over both and a twin of the first, and an answer with its interval.
+
+The twin is the first launch once more, as an arm of its own. What the first differs from its twin is what two equal
+launches can differ here, so a difference counts only beyond that.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal, TypeAlias
+
+from triton_ops.measure.arm import Arm, next_order, visit
+from triton_ops.measure.decision import INDIFFERENCE, gain
+from triton_ops.measure.stats import Interval, contrasts, median_error, robust_sigma, small_sample
+from triton_ops.measure.timer import Timer
+
+Verdict: TypeAlias = Literal["faster", "slower", "not distinguishable"]
+
+LEAST_ROUNDS = 6  # 6 values of one sign are one in 32: fewer cannot bound a median at 95 %
+COARSEST_TICK_MS = 0.001024  # of the events of any GPU met so far; most clocks are finer
+FEW_TICKS = 20  # a time of fewer ticks of its clock is not read to within 5 %
+_BEYOND_CHANCE = 1.5  # margins of a 95 % interval, or three standard errors: one in 300 by chance
+
+
+@dataclass(frozen=True)
+class DuelPolicy:
+    """How long a duel may go on.
+
+    Attributes:
+        looks: After how many rounds it ends if the answer is clear; the last one ends it.
+        seconds: Wall seconds after which no round is started; six rounds are always run.
+        zone: Differences up to this share are none.
+        errors: Standard errors by which a clear difference exceeds what it needs: with several looks the first one
+            that is lucky must not decide.
+    """
+
+    looks: tuple[int, ...] = (12, 24, 48, 96)
+    seconds: float = 10.0
+    zone: float = INDIFFERENCE
+    errors: float = 3.0
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a duel found; shares are differences of logarithms, 0.01 is one percent.
+
+    Attributes:
+        verdict: Whether the first is faster than the second.
+        gain: Second's time over the first's; positive if the first is faster.
+        itself: The twin's time over the first's: 0, but for the noise.
+        needed: A difference up to this share counts as none.
+    """
+
+    verdict: Verdict
+    gain: Interval
+    itself: Interval
+    needed: float
+
+    @property
+    def noise(self) -> float:
+        """The largest share by which the first may differ from itself: the far end of the twin's interval."""
+        return max(abs(self.itself.low), abs(self.itself.high))
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether the first and its twin were told apart beyond chance, which only a fault of the measurement does."""
+        return abs(self.itself.centre) > max(INDIFFERENCE, _BEYOND_CHANCE * self.itself.margin)
+
+
+def duel(
+    arms: tuple[Arm, Arm, Arm],
+    timer: Timer,
+    policy: DuelPolicy,
+    rng: random.Random,
+    *,
+    keep_round: Callable[[], bool] = lambda: True,
+    clock: Callable[[], float] = time.monotonic,
+) -> Finding:
+    """Run rounds until the answer is clear, the rounds are used up, or the time is.
+
+    Args:
+        arms: The first, the second, and the first's twin; their blocks and errors are filled in.
+        timer: The clock that prepared the arms' samplers.
+        policy: See there.
+        rng: Draws the orders.
+        keep_round: Asked after every round; False discards it for all arms alike, as a throttled one.
+        clock: Seconds, monotonic.
+
+    Raises:
+        Exception: Whatever a launch raised; the arm's `error` holds it, too.
+    """
+    order: list[Arm] = []
+    end = clock() + policy.seconds
+    done, turn = 0, 0
+    while done < policy.looks[-1] and not (done >= LEAST_ROUNDS and clock() > end):
+        order = next_order(arms, order, turn, rng)
+        visited = visit(order, timer)
+        turn += 1
+        for arm in arms:
+            if arm.error is not None:
+                raise arm.error
+        if keep_round():
+            for arm, block in visited:
+                arm.blocks.append(block)
+            done += 1
+            if done in policy.looks and _clear(_judged(arms, policy), arms, policy):
+                break
+    return _judged(arms, policy)
+
+
+def judge(
+    first_ms: Sequence[float],
+    second_ms: Sequence[float],
+    twin_ms: Sequence[float],
+    *,
+    tick_ms: float = 0.0,
+    zone: float = INDIFFERENCE,
+) -> Finding:
+    """The answer from what was measured side by side.
+
+    A difference counts if its 95 % interval excludes none, and if it is larger than the indifference zone, than what
+    the first may differ from itself, and than one tick of the clock.
+
+    Args:
+        first_ms: Block medians, one per round, as those of the other two.
+        second_ms: Of what the first is compared with.
+        twin_ms: Of the first once more.
+        tick_ms: Step of the clock, per launch.
+        zone: Differences up to this share are none.
+    """
+    found, itself = gain(second_ms, first_ms), gain(twin_ms, first_ms)
+    tick = math.log1p(1.01 * tick_ms / max(min(statistics.median(first_ms), statistics.median(second_ms)), 1e-9))
+    needed = max(zone, abs(itself.low), abs(itself.high), tick)
+    told = not found.low <= 0 <= found.high and abs(found.centre) > needed
+    verdict: Verdict = "not distinguishable"
+    if told:
+        verdict = "faster" if found.centre > 0 else "slower"
+    return Finding(verdict, found, itself, needed)
+
+
+def tick_of(samples_ms: Sequence[float], launches: int) -> float:
+    """Step of the clock that took these samples, in milliseconds per launch: their smallest difference.
+
+    At most that of the coarsest clock: samples may also be few, far apart, or all the same.
+    """
+    values = sorted(set(samples_ms))
+    steps = [b - a for a, b in pairwise(values)]
+    return min([*steps, COARSEST_TICK_MS / launches])
+
+
+def _judged(arms: Sequence[Arm], policy: DuelPolicy) -> Finding:
+    tick_ms = max(tick_of(arm.samples_ms, arm.sampler.launches) for arm in arms)
+    first, second, twin = (arm.medians_ms for arm in arms)
+    return judge(first, second, twin, tick_ms=tick_ms, zone=policy.zone)
+
+
+def _clear(found: Finding, arms: Sequence[Arm], policy: DuelPolicy) -> bool:
+    """Whether more rounds would find the same: beyond all doubt different, or proven to be within the zone."""
+    if found.verdict == "not distinguishable":
+        return max(abs(found.gain.low), abs(found.gain.high)) <= policy.zone
+    gaps = contrasts(arms[1].medians_ms, arms[0].medians_ms)
+    error = policy.errors * small_sample(len(gaps)) * median_error(robust_sigma(gaps), len(gaps))
+    return abs(found.gain.centre) - error > found.needed

@@ -1,0 +1,247 @@
+"""`compare`: is this callable faster than that one? Both run side by side, and the answer knows its own error."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from triton_ops.exceptions import SettingsError
+from triton_ops.measure import Arm, Sampler, fitting, take
+from triton_ops.measure.duel import FEW_TICKS, LEAST_ROUNDS, DuelPolicy, Finding, Verdict, duel, tick_of
+from triton_ops.measure.guard import GuardSummary, guard_for
+from triton_ops.measure.stats import Interval
+from triton_ops.measure.timer import Pending
+from triton_ops.runner.side import Side, Stage, blamed, blaming, sides_of, staged
+from triton_ops.trial import Measurement
+
+_BLOCK_MS = 5.0  # long enough to rise over the clock, short enough for the power state to hold
+_LONGEST_BLOCK = 10
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Whether the first of two sides, `a`, is faster than the second, `b`; percent are of the faster one's time.
+
+    Attributes:
+        verdict: `faster`, `slower` or `not distinguishable`, of a relative to b.
+        percent: How much longer the slower one takes; positive if a is faster, negative if it is slower.
+        interval: 95 % interval of `percent`, by resampling rounds.
+        needed: A difference up to this many percent counts as none in this comparison.
+        noise: How many percent a differed from itself at most: the far end of the 95 % interval of a against a twin.
+        confidence: `ok`, or in words why the verdict should not be relied on.
+        names: What a and b are called.
+        a: Times of a.
+        b: Times of b, taken in the same rounds.
+        guard: What the device said of itself meanwhile.
+    """
+
+    verdict: Verdict
+    percent: float
+    interval: tuple[float, float]
+    needed: float
+    noise: float
+    confidence: str
+    names: tuple[str, str]
+    a: Measurement
+    b: Measurement
+    guard: GuardSummary
+
+    @property
+    def a_ms(self) -> float:
+        """Median milliseconds of one call of a."""
+        return self.a.median_ms
+
+    @property
+    def b_ms(self) -> float:
+        """Median milliseconds of one call of b."""
+        return self.b.median_ms
+
+    @property
+    def a_spread(self) -> float:
+        """(p80 − p20) / median of a."""
+        return self.a.spread
+
+    @property
+    def b_spread(self) -> float:
+        """(p80 − p20) / median of b."""
+        return self.b.spread
+
+    @property
+    def mode(self) -> str:
+        """The clock and the state of the cache, such as `host` or `graph-cold`."""
+        return self.a.mode
+
+    @property
+    def rounds(self) -> int:
+        """In how many rounds both were measured."""
+        return self.a.rounds
+
+    def __str__(self) -> str:
+        a, b = self.names
+        if self.verdict == "not distinguishable":
+            low, high = self.interval
+            said = f"{a} and {b} are not distinguishable ({low:+.1f} to {high:+.1f} %, needed {self.needed:.1f} %)"
+        else:
+            near, far = sorted(map(abs, self.interval))
+            said = (
+                f"{a} is {_number(abs(self.percent))} % {self.verdict} than {b} ({_number(near)} to {_number(far)} %)"
+            )
+        doubt = "" if self.confidence == "ok" else f"; low confidence: {self.confidence}"
+        return f"{said}, {self.rounds} rounds, {self.mode}{doubt}"
+
+
+def compare(
+    a: Any,
+    b: Any,
+    *,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    names: Sequence[str] = ("a", "b"),
+    cold: bool = True,
+    rounds: int | None = None,
+    seconds: float = 10.0,
+    seed: int = 0,
+    device: str | None = None,
+) -> Comparison:
+    """Find out whether `a` is faster than `b`, by running both in turn.
+
+    Each side is a callable, or a pair of an `Operation`, a kernel or a callable, and its config. Both are called with
+    the same arguments. Tensors among them are copied, so that neither side can hurt yours or the other's; a side that
+    changes what it reads has all tensors put back before every sample, outside the timed region, and so has the other.
+    NumPy arrays and other objects are passed as they are. A pair with an `Operation` needs no arguments: it then runs
+    on the operation's default problem.
+
+    A round visits a, b, and a once more, in an order drawn anew. A difference counts if its interval excludes none and
+    it is larger than 0.5 %, than a differs from itself, and than one tick of the clock. What differs from process to
+    process, as the placement of code does, is the same in all rounds: to be sure of 1 %, compare in several processes.
+
+    Args:
+        a: The first side.
+        b: The second side.
+        args: Positional arguments of every call.
+        kwargs: Keyword arguments of every call.
+        names: What to call a and b in the result and in errors.
+        cold: On a GPU, whether L2 holds nothing of the arguments when a call starts, as in a model. Below 0.02 ms this
+            needs tensors in the arguments; callables without any are then timed warm.
+        rounds: How many rounds, 6 or more; None stops at 12, 24, 48 or 96, as soon as the answer is clear.
+        seconds: No round is started after this time; at least 6 are run.
+        seed: Of the orders, and of an operation's inputs.
+        device: `cpu`, `cuda` or `cuda:N`; None follows the arguments, then an operation. Callables that hold their
+            CUDA tensors themselves and take no tensor need `cuda`, or they are timed by the host's clock.
+
+    Raises:
+        KernelTypeError: A side is not callable, or not with these arguments.
+        TargetError: A side raised.
+        SettingsError: `rounds`, `seconds` or `names` is out of range.
+        DeviceError, SpaceError, ShapeMismatchError: Device, config or arguments do not fit.
+
+    Cost: on a CPU three copies of the tensors, about 15 ms a round for short calls and three calls a round for long
+    ones; on a GPU also the copies that keep L2 cold, at most half of the free memory.
+    """
+    policy = duel_policy(rounds, seconds)
+    if len(set(names)) != 2 or len(names) != 2:
+        raise SettingsError(f"names are {tuple(names)!r}; two different ones are needed")
+    first, second = sides_of(dict(zip(names, (a, b), strict=True)), args, kwargs, device, seed)
+    return compare_sides(first, second, policy, cold=cold, seed=seed)
+
+
+def duel_policy(rounds: int | None, seconds: float) -> DuelPolicy:
+    """How long a comparison may go on.
+
+    Raises:
+        SettingsError: A limit is out of range.
+    """
+    if rounds is not None and rounds < LEAST_ROUNDS:
+        raise SettingsError(f"rounds is {rounds}; {LEAST_ROUNDS} or more bound a difference at 95 %")
+    if not seconds > 0:
+        raise SettingsError(f"seconds is {seconds}; it must be a positive number")
+    return DuelPolicy(seconds=seconds) if rounds is None else DuelPolicy(looks=(rounds,), seconds=seconds)
+
+
+def compare_sides(a: Side, b: Side, policy: DuelPolicy, *, cold: bool = True, seed: int = 0) -> Comparison:
+    """As `compare`, of sides that are known to fit."""
+    rng = random.Random(seed)
+    stage = staged([a, b, a], sets=3, cold=cold)  # the twin of a is a side of its own
+    block = _block((a, b), stage)
+    first, second, twin = (Arm(sampler, block) for sampler in _seated(stage.samplers, rng))
+    guard = guard_for(a.device_name)
+    try:
+        found = duel((first, second, twin), stage.timer, policy, rng, keep_round=guard.round_ok)
+    except Exception as error:
+        failed = [
+            side.name for side, arm in zip((a, b, a), (first, second, twin), strict=True) if arm.error is not None
+        ]
+        raise blamed(failed[0] if failed else f"{a.name} or {b.name}", error) from error
+    return _comparison((a.name, b.name), found, (first, second), stage.timer.mode, guard.summary())
+
+
+def _block(sides: Sequence[Side], stage: Stage) -> int:
+    """Samples per visit, equally many for both sides: medians of blocks of one length compare alike."""
+    longest_ms = 0.0
+    for side, (sampler, *_) in zip(sides, stage.samplers, strict=False):
+        with blaming(side):
+            longest_ms = max(longest_ms, take(sampler, stage.timer, 1)[0] * sampler.launches)
+    return fitting(longest_ms, _BLOCK_MS, 1, _LONGEST_BLOCK)
+
+
+def _seated(rows: Sequence[Sequence[Sampler]], rng: random.Random) -> list[Sampler]:
+    """Per side one sampler that changes its argument set from round to round, no two sides on one set in a round.
+
+    Where memory lies makes equal calls differ by some percent on a CPU. Over six rounds every side is on every set
+    equally often, and each pair of sets stands both ways round, so that the median does not see it.
+    """
+    seats = list(itertools.permutations(range(len(rows[0])))) if len(rows[0]) > 1 else [(0,) * len(rows)]
+    rng.shuffle(seats)
+    return [Sampler(_in_turn([row[seat[place]] for seat in seats]), row[0].launches) for place, row in enumerate(rows)]
+
+
+def _in_turn(samplers: Sequence[Sampler]) -> Callable[[int], Pending]:
+    turn = itertools.cycle(samplers)
+    return lambda count: next(turn).queue(count)
+
+
+def _comparison(
+    names: tuple[str, str], found: Finding, arms: Sequence[Arm], mode: str, guard: GuardSummary
+) -> Comparison:
+    a, b = (Measurement(tuple(arm.samples_ms), mode, len(arm.blocks)) for arm in arms)
+    return Comparison(
+        found.verdict,
+        _percent(found.gain.centre),
+        (_percent(found.gain.low), _percent(found.gain.high)),
+        _percent(found.needed),
+        _percent(found.noise),
+        _confidence(found, arms, guard),
+        names,
+        a,
+        b,
+        guard,
+    )
+
+
+def _confidence(found: Finding, arms: Sequence[Arm], guard: GuardSummary) -> str:
+    if guard.confidence == "low":
+        return guard.confidence_reason
+    if found.disturbed:
+        return f"a call differed from itself by {_shown(found.itself)}; something else was running"
+    for arm in arms:
+        ticks = min(arm.samples_ms) / max(tick_of(arm.samples_ms, arm.sampler.launches), 1e-9)
+        if ticks < FEW_TICKS:
+            return "calls this short are few ticks of the clock; let each do more work"
+    return "ok"
+
+
+def _shown(found: Interval) -> str:
+    return f"{_number(abs(_percent(found.centre)))} %"
+
+
+def _percent(share: float) -> float:
+    """A difference of logarithms in percent of the smaller value, with its sign."""
+    return math.copysign(100 * math.expm1(abs(share)), share)
+
+
+def _number(percent: float) -> str:
+    return f"{percent:.1f}" if percent < 100 else f"{percent:.0f}"

@@ -1,0 +1,150 @@
+"""`time_ms`: how long one call takes, as quantiles in milliseconds."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from triton_ops.exceptions import SettingsError
+from triton_ops.measure import Sampler, ScreenPolicy, Timer, screen, take
+from triton_ops.runner.side import blaming, sides_of, staged
+
+_ESTIMATE = ScreenPolicy(block_ms=3.0, least=1, most=5)
+_MOST_QUEUED = 32  # samples in a round: more would fill a GPU's queue, and the host would stand in their times
+_PATIENCE = 10  # wall time over budget: what stands between samples, such as putting arguments back, is not in them
+
+
+@dataclass(frozen=True)
+class Times:
+    """How long one call takes.
+
+    Attributes:
+        quantiles: The shares that were asked for, in the order asked.
+        quantiles_ms: For each of them the time that this share of the samples does not exceed, in milliseconds.
+        samples_ms: Milliseconds per call, in the order taken; each the mean of `launches_per_sample` calls.
+        launches: How many calls were timed.
+        warmup_launches: How many calls were run before them to warm up, not counting the first one and those that
+            calibrated the clock.
+        launches_per_sample: 1, or more where one call is too short for the clock: outer quantiles are then those of
+            means, and nearer to the median than single calls are.
+        mode: The clock and the state of the cache, such as `host` or `graph-cold`.
+    """
+
+    quantiles: tuple[float, ...]
+    quantiles_ms: tuple[float, ...]
+    samples_ms: tuple[float, ...]
+    launches: int
+    warmup_launches: int
+    launches_per_sample: int
+    mode: str
+
+    @property
+    def median_ms(self) -> float:
+        """Half of the samples are faster."""
+        return statistics.median(self.samples_ms)
+
+    def __str__(self) -> str:
+        shown = ", ".join(
+            f"p{100 * share:g} {time_ms:.4g}"
+            for share, time_ms in zip(self.quantiles, self.quantiles_ms, strict=True)
+            if share != 0.5
+        )
+        return f"{self.median_ms:.4g} ms{f' ({shown} ms)' if shown else ''}, {self.launches} launches, {self.mode}"
+
+
+def time_ms(
+    fn: Any,
+    *,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    warmup_ms: float = 25.0,
+    rep_ms: float = 100.0,
+    quantiles: Sequence[float] = (0.5, 0.2, 0.8),
+    cold: bool = True,
+    device: str | None = None,
+) -> Times:
+    """Time one callable, or one config of a kernel.
+
+    Times of two calls of this function were taken at different moments, and differ by what drifted between them: to
+    find out which of two callables is faster, use `compare`.
+
+    Below 0.2 ms a GPU is timed by replays of a graph of many calls, and a CPU by loops of 2 ms, so that the clock's
+    step and what a launch costs the host are not in the result.
+
+    Args:
+        fn: A callable, or a pair of an `Operation`, a kernel or a callable, and its config.
+        args: Positional arguments of every call. Tensors are copied; a call that changes what it reads has them put
+            back before every sample, outside the timed region. NumPy arrays and other objects are passed as they are.
+        kwargs: Keyword arguments of every call.
+        warmup_ms: Budget of calls before the timed ones, in milliseconds; 0 for none.
+        rep_ms: Budget of the timed calls, in milliseconds. The number of samples is what fits into it, at least one.
+        quantiles: Shares from 0 to 1, in any order.
+        cold: On a GPU, whether L2 holds nothing of the arguments when a call starts. Below 0.02 ms this needs tensors
+            in the arguments; a callable without any is then timed warm.
+        device: `cpu`, `cuda` or `cuda:N`; None follows the arguments, then an operation. A callable that holds its
+            CUDA tensors itself and takes no tensor needs `cuda`, or it is timed by the host's clock.
+
+    Raises:
+        KernelTypeError: `fn` is not callable, or not with these arguments.
+        TargetError: It raised.
+        SettingsError: A budget or a quantile is out of range.
+        DeviceError, SpaceError, ShapeMismatchError: Device, config or arguments do not fit.
+
+    Cost: the two budgets, and what calibrates the clock; ten times as much where putting arguments back takes longer
+    than the calls.
+    """
+    _check(warmup_ms, rep_ms, quantiles)
+    (side,) = sides_of({"fn": fn}, args, kwargs, device)
+    stage = staged([side], cold=cold)
+    sampler = stage.samplers[0][0]
+    with blaming(side):
+        sample_ms = statistics.median(screen(sampler, stage.timer, _ESTIMATE)) * sampler.launches
+        warm = _taken(sampler, stage.timer, sample_ms, warmup_ms) if warmup_ms else []
+        samples = _taken(sampler, stage.timer, sample_ms, rep_ms)
+    ordered = sorted(samples)
+    return Times(
+        tuple(quantiles),
+        tuple(quantile(ordered, share) for share in quantiles),
+        tuple(samples),
+        len(samples) * sampler.launches,
+        len(warm) * sampler.launches,
+        sampler.launches,
+        stage.timer.mode,
+    )
+
+
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """The value that `share` of the ordered values do not exceed, on the line between its neighbours."""
+    place = share * (len(ordered) - 1)
+    low = math.floor(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (place - low) * (ordered[high] - ordered[low])
+
+
+def _taken(
+    sampler: Sampler,
+    timer: Timer,
+    sample_ms: float,
+    budget_ms: float,
+    clock: Callable[[], float] = time.monotonic,
+) -> list[float]:
+    """As many samples as fit into the budget, at least one."""
+    wanted = max(1, int(budget_ms / max(sample_ms, 1e-6)))
+    end = clock() + _PATIENCE * budget_ms / 1e3
+    samples = take(sampler, timer, min(wanted, _MOST_QUEUED))
+    while len(samples) < wanted and clock() < end:
+        samples += take(sampler, timer, min(wanted - len(samples), _MOST_QUEUED))
+    return samples
+
+
+def _check(warmup_ms: float, rep_ms: float, quantiles: Sequence[float]) -> None:
+    if not 0 <= warmup_ms < math.inf:
+        raise SettingsError(f"warmup_ms is {warmup_ms}; it must be milliseconds, 0 or more")
+    if not 0 < rep_ms < math.inf:
+        raise SettingsError(f"rep_ms is {rep_ms}; it must be milliseconds above 0")
+    if wrong := [share for share in quantiles if not 0 <= share <= 1]:
+        raise SettingsError(f"quantile {wrong[0]} is not between 0 and 1")

@@ -1,0 +1,54 @@
+"""A clock that passes only when a launch spends it, and arms of known times on it."""
+
+from triton_ops.measure import Arm, HostTimer, Launch
+
+MS = 1_000_000  # nanoseconds
+
+
+class Clock:
+    """Nanoseconds that pass only when a call spends them; read in steps of `tick`."""
+
+    def __init__(self, tick=1):
+        self.now = 0
+        self.tick = tick
+        self.calls = 0
+
+    def __call__(self):
+        return self.now // self.tick * self.tick
+
+    @property
+    def seconds(self):
+        return lambda: self.now / 1e9
+
+    def spend(self, ns):
+        self.calls += 1
+        self.now += ns
+
+    def launch(self, ns, reset_ns=None):
+        reset = None if reset_ns is None else lambda: self.pass_by(reset_ns)
+        return Launch(lambda: self.spend(ns), reset)
+
+    def sampler(self, ns, launches=1):
+        return HostTimer(self).prepare(self.launch(ns), launches)
+
+    def pass_by(self, ns):
+        self.now += ns
+
+
+class Field:
+    """Arms of known times in one race: what an arm takes is 1 ms for each place it has, unless said otherwise."""
+
+    def __init__(self, count, block=1, ms=None):
+        self.clock = Clock()
+        self.timer = HostTimer(self.clock)
+        self.log = []
+        times = ms or [place + 1 for place in range(count)]
+        self.arms = [self.arm(place, time_ms, block) for place, time_ms in enumerate(times)]
+
+    def arm(self, name, ms, block=1):
+        return Arm(
+            self.timer.prepare(Launch(lambda: (self.log.append(name), self.clock.spend(round(ms * MS)))), 1), block
+        )
+
+    def rounds(self, count):
+        return [self.log[start : start + count] for start in range(0, len(self.log), count)]

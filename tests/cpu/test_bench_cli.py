@@ -1,0 +1,232 @@
+"""`triton-ops bench`: what it compares, what it prints, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from triton_ops.cli.bench import label
+from triton_ops.cli.contender import parse_config
+from triton_ops.exceptions import SpaceError
+from triton_ops.hardware import gpu_missing, probe
+from triton_ops.space import Config
+
+TARGETS = """
+import time
+
+def sleepy(*, delay_ms, word="x"):
+    time.sleep(delay_ms * 1e-3)
+
+def once(x, y):
+    return x * y
+
+def often(x, y):
+    for _ in range(5):
+        x * y
+
+def waits(x, *, ms):
+    time.sleep(ms * 1e-3)
+
+def fails(x, y):
+    raise ValueError("no")
+"""
+OPERATION = """
+import time
+from triton_ops import ConfigSpace, Choice, TensorSpec, operation
+
+@operation(
+    space=ConfigSpace({"ms": Choice([2, 1, 4]), "word": Choice(["a", "b"])}),
+    arguments=lambda n=8, *, dtype: {"x": TensorSpec((n,), dtype), "n": n},
+    dtypes=("float32", "float64"),
+    device="cpu",
+    name="waiting",
+)
+def waiting(x, n, *, ms, word):
+    assert x.shape == (n,)
+    time.sleep(ms * 1e-3)
+
+def library(x):
+    time.sleep(1e-4)
+
+def other(x, z):
+    pass
+"""
+
+
+@pytest.fixture
+def targets(tmp_path):
+    (tmp_path / "targets.py").write_text(TARGETS)
+    (tmp_path / "operations.py").write_text(OPERATION)
+    return lambda name: (
+        f"{tmp_path / ('operations' if name in ('waiting', 'library', 'other') else 'targets')}.py:{name}"
+    )
+
+
+def blurred(text, tmp_path):
+    """`text` without what differs from run to run, and with single gaps: columns are as wide as the figures in them."""
+    text = text.replace(probe("cpu").name, "CPU").replace(f"{tmp_path}/", "")
+    text = re.sub(r"(?<=[ (])\d+\.?\d*(e-\d+)?(?=%?  |%  | %| to |\)| rounds)", "N", text)
+    return re.sub(r" {2,}", "  ", text)
+
+
+def typed(value):
+    if isinstance(value, dict):
+        return {name: typed(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [typed(item) for item in value[:1]]
+    return type(value).__name__
+
+
+def asked(cli, *words):
+    """A comparison as JSON."""
+    ran = cli("bench", *words, "--json")
+    assert (ran.code, ran.err) == (0, "")
+    return json.loads(ran.out)
+
+
+def test_help(cli, golden):
+    ran = cli("bench", "--help", columns=80)
+    assert (ran.code, ran.err) == (0, "")
+    golden("help-bench.txt", ran.out)
+
+
+def test_two_configs_of_a_function(cli, golden, targets, tmp_path):
+    given = "--config", "delay_ms=1,word=x", "--config-b", "delay_ms=3,word=y", "--device", "cpu"
+    ran = cli("bench", targets("sleepy"), *given)
+    assert (ran.code, ran.err) == (0, "")
+    golden("bench.txt", blurred(ran.out, tmp_path))
+    assert ran.out.splitlines()[-1].startswith("a is ")
+
+
+def test_json(cli, golden, targets):
+    given = "--config", '{"delay_ms": 1, "word": "a, b"}', "--config-b", "delay_ms=3", "--device", "cpu"
+    found = asked(cli, targets("sleepy"), *given)
+    golden("bench-schema.json", json.dumps(typed(found), indent=2) + "\n")
+    assert (found["verdict"], found["mode"]) == ("faster", "host")
+    assert (found["a"]["label"], found["a"]["config"]) == ("1/a, b", {"delay_ms": 1, "word": "a, b"})
+    assert 1.0 < found["a"]["p20_ms"] <= found["a"]["median_ms"] <= found["a"]["p80_ms"]
+    assert found["interval"][0] <= found["percent"] <= found["interval"][1]
+
+
+def test_a_slower_side_is_no_failure(cli, targets):
+    ran = cli("bench", targets("often"), targets("once"), "--shape", "64,64", "--device", "cpu")
+    assert (ran.code, ran.err) == (0, "")
+    assert re.search(r"^a  -  .*targets\.py:often, no config$", ran.out, re.MULTILINE)
+    assert " slower than b (" in ran.out
+
+
+def test_lines_fit_into_the_window(cli, targets):
+    ran = cli(
+        "bench", targets("sleepy"), "--config", "delay_ms=1", "--config-b", "delay_ms=3", "--device", "cpu", columns=100
+    )
+    assert all(len(line) <= 100 or len(line.split()) < 10 for line in ran.out.splitlines())
+
+
+def test_the_recorded_winner_stands_against_the_default(cli, targets):
+    what = targets("waits")
+    refused = cli("bench", what, "--shape", "8", "--config", "ms=3", "--device", "cpu")
+    assert refused.code == 2
+    assert "has no default config (hint: give --config-b)" in refused.err
+    assert cli("tune", what, "--shape", "8", "--space", "ms=3,1,9", "--device", "cpu").code == 0
+    found = asked(cli, what, "--shape", "8", "--device", "cpu")
+    sides = [(found[side]["origin"], found[side]["config"]) for side in "ab"]
+    assert sides == [("recorded winner", {"ms": 1}), ("default config", {"ms": 3})]
+    assert found["verdict"] == "faster"
+    given = asked(cli, what, "--shape", "8", "--device", "cpu", "--config", "ms=9")
+    assert (given["a"]["origin"], given["b"]["origin"]) == ("as given", "default config")
+    assert (given["a"]["config"], given["verdict"]) == ({"ms": 9}, "slower")
+
+
+def test_a_winner_of_another_problem_is_none(cli, targets):
+    what = targets("waits")
+    assert cli("tune", what, "--shape", "8", "--space", "ms=3,1", "--device", "cpu").code == 0
+    ran = cli("bench", what, "--shape", "9", "--device", "cpu")
+    assert ran.code == 2
+
+
+def test_an_operation(cli, targets):
+    what = targets("waiting")
+    refused = cli("bench", what)
+    assert refused.code == 2
+    assert "there is no record of waiting 8 float32 to compare with the default config" in refused.err
+    assert "tune it first, or give --config" in refused.err
+    partly = asked(cli, what, "--config", "ms=1")
+    assert partly["a"]["origin"] == "as given, the rest from the default"
+    assert [partly[side]["config"] for side in "ab"] == [{"ms": 1, "word": "a"}, {"ms": 2, "word": "a"}]
+    assert (partly["problem"], partly["verdict"]) == ("8 float32", "faster")
+    assert cli("tune", what, "--shape", "16", "--dtype", "float64").code == 0
+    found = asked(cli, what, "--shape", "16", "--dtype", "float64")
+    assert (found["a"]["origin"], found["a"]["config"]["ms"], found["problem"]) == ("recorded winner", 1, "16 float64")
+    warm = cli("bench", what, "--shape", "16", "--dtype", "float64", "--cache-dir", "elsewhere")
+    assert warm.code == 2
+    strange = cli("bench", what, "--config", "size=1")
+    assert strange.code == 2
+    assert "takes no keyword 'size'" in strange.err
+
+
+def test_a_function_beside_an_operation_takes_its_arguments(cli, targets):
+    found = asked(cli, targets("waiting"), targets("library"), "--shape", "32")
+    assert (found["a"]["origin"], found["b"]["origin"], found["verdict"]) == ("default config", "no config", "slower")
+    ran = cli("bench", targets("other"), targets("waiting"))
+    assert ran.code == 2
+    assert "operations:other needs z, which is no argument of waiting: x, n" in ran.err
+
+
+def test_the_same_twice_is_said_so(cli, targets):
+    given = "--config", "delay_ms=1", "--config-b", "delay_ms=1", "--device", "cpu", "--seconds", "0.01"
+    ran = cli("bench", targets("sleepy"), *given)
+    assert ran.code == 0
+    assert re.fullmatch(r"a and b are the same: .*targets\.py:sleepy with \(delay_ms=1\)\n", ran.err)
+
+
+def test_what_a_target_prints_is_no_data(cli, tmp_path):
+    (tmp_path / "loud.py").write_text("print('import')\ndef loud():\n    print('call')\n")
+    what = f"{tmp_path / 'loud.py'}:loud"
+    ran = cli("bench", what, what, "--device", "cpu", "--seconds", "0.01", "--json")
+    assert json.loads(ran.out)["a"]["target"] == what
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["once", "--shape", "4,4", "--seconds", "0"], 2, "seconds is 0.0"),
+        (["once", "--shape", "4,4", "--config", "x"], 2, "--config 'x' is not NAME=value,NAME=value"),
+        (["once", "--shape", "4,4", "--config-b", "x="], 2, "--config-b 'x=' is not NAME=value,NAME=value"),
+        (["once", "--shape", "4,4", "--device", "tpu"], 3, "device 'tpu' is not known"),
+        (["once", "once", "--shape", "4"], 2, "needs 2 arguments (x, y); --shape gives 1"),
+        (["once", "once", "--shape", "4,4", "--dtype", "int3"], 2, "dtype 'int3' is not known"),
+        (["once", "fails", "--shape", "4,4", "--device", "cpu"], 2, "b raised ValueError: no"),
+        (["once", "nothing", "--shape", "4,4"], 2, "has no 'nothing'"),
+    ],
+)
+def test_bad_input_is_one_line_and_a_code(cli, targets, words, code, said):
+    ran = cli("bench", *(targets(word) if word in ("once", "fails", "nothing") else word for word in words))
+    assert (ran.code, ran.out) == (code, "")
+    assert ran.err.startswith("error: ")
+    assert said in ran.err
+    assert ran.err.count("\n") == 1
+
+
+@pytest.mark.skipif(gpu_missing() is None, reason="there is a GPU")
+def test_a_shipped_kernel_needs_its_device(cli):
+    ran = cli("bench", "matmul", "--shape", "64x64x64", "--config", "BM=64")
+    assert (ran.code, ran.out) == (3, "")
+    assert "matmul runs on a GPU, and there is none" in ran.err
+
+
+def test_configs_are_read_as_they_are_written():
+    assert parse_config(None, "--config") is None
+    assert parse_config("BM=64,layout=nt,flag=true,scale=0.5", "--config") == {
+        "BM": 64, "layout": "nt", "flag": True, "scale": 0.5,
+    }  # fmt: skip
+    assert parse_config('{"a": [1, 2]}', "--config") == {"a": (1, 2)}
+    for wrong in ("", "a", "a=1,b", "a=1,a=2", "{", '{"a"}', "x.json", "a=1,,b=2"):
+        with pytest.raises(SpaceError, match="is not NAME=value"):
+            parse_config(wrong, "--config")
+
+
+def test_labels_are_the_values():
+    assert label(Config(BLOCK=128, num_warps=4)) == "128/4"
+    assert label(Config()) == "-"

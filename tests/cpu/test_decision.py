@@ -1,0 +1,292 @@
+"""Who wins, what ties, and the statistics behind it."""
+
+import math
+import random
+import statistics
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from triton_ops.measure import INDIFFERENCE, decide, gain, gap
+from triton_ops.measure.decision import relative_levels
+from triton_ops.measure.stats import (
+    bootstrap_median,
+    contrasts,
+    gaps_to,
+    median_error,
+    robust_sigma,
+    small_sample,
+    wilson,
+)
+
+
+def steady(*times, rounds=8):
+    return [[time] * rounds for time in times]
+
+
+def noisy(time, sigma, rounds, seed):
+    rng = random.Random(seed)
+    return [time * math.exp(rng.gauss(0, sigma)) for _ in range(rounds)]
+
+
+# Statistics, against values from tables or by hand
+
+
+@pytest.mark.parametrize(
+    ("successes", "count", "low", "high"),
+    [(20, 20, 0.8389, 1.0), (73, 73, 0.95, 1.0), (5, 10, 0.2366, 0.7634), (0, 10, 0.0, 0.2775), (1, 1, 0.2065, 1.0)],
+)
+def test_wilson(successes, count, low, high):
+    found = wilson(successes, count)
+    assert found.centre == successes / count
+    assert (found.low, found.high) == (pytest.approx(low, abs=5e-5), pytest.approx(high, abs=5e-5))
+
+
+@pytest.mark.parametrize(("successes", "count"), [(0, 0), (-1, 3), (4, 3)])
+def test_wilson_of_what_is_no_share(successes, count):
+    with pytest.raises(ValueError, match="is no share"):
+        wilson(successes, count)
+
+
+def test_a_robust_sigma_is_that_of_normal_noise_and_ignores_outliers():
+    assert robust_sigma([1, 2, 3, 4, 1e9]) == pytest.approx(1.4826)
+    assert robust_sigma([3.0]) == robust_sigma([]) == 0.0
+    values = [random.Random(seed).gauss(0, 2.0) for seed in range(4000)]
+    assert robust_sigma(values) == pytest.approx(2.0, rel=0.05)
+
+
+def test_the_error_of_a_median_is_what_medians_scatter_by():
+    rng = random.Random(0)
+    medians = [statistics.median(rng.gauss(0, 1) for _ in range(101)) for _ in range(2000)]
+    assert median_error(1.0, 101) == pytest.approx(statistics.stdev(medians), rel=0.05)
+
+
+def test_contrasts_are_logarithms_of_shares_round_by_round():
+    assert contrasts([2.0, 1.0], [1.0, 1.0, 5.0]) == [math.log(2), 0.0]
+    assert contrasts([0.0], [0.0]) == [0.0]
+
+
+@pytest.mark.parametrize("rounds", [4, 6, 8, 16, 64])
+def test_an_interval_of_a_median_misses_in_one_case_of_twenty_however_few_the_rounds(rounds):
+    ones = [1.0] * rounds
+    found = [gap(noisy(1.0, 0.01, rounds, seed), ones) for seed in range(1500)]
+    missed = sum(not interval.low <= 0 <= interval.high for interval in found) / len(found)
+    assert 0.025 < missed < 0.07
+
+
+def test_a_small_sample_widens_and_a_large_one_does_not():
+    factors = [small_sample(count) for count in (2, 3, 4, 8, 64, 10_000)]
+    assert factors == sorted(factors, reverse=True)
+    assert factors[-1] == pytest.approx(1, abs=1e-3)
+    assert small_sample(0) == small_sample(2)
+
+
+def test_a_rows_sigma_is_its_own_or_the_typical_one_whichever_is_larger():
+    lead = [1.0] * 16
+    quiet, loud, typical = lead, noisy(1.0, 0.1, 16, 1), noisy(1.0, 0.01, 16, 2)
+    errors = [error for _, error in gaps_to([lead, quiet, loud, typical, typical], 0)]
+    own = small_sample(16 * 4) * median_error(robust_sigma(contrasts(typical, lead)), 16)
+    assert errors[1] == errors[3] == errors[4] == pytest.approx(own)
+    assert errors[2] > 5 * own
+    assert gaps_to([lead], 0) == [(0.0, 0.0)]
+
+
+def test_a_bootstrapped_median():
+    values = [float(value) for value in range(1, 102)]
+    found = bootstrap_median(values)
+    assert found.centre == 51.0
+    assert (found.low, found.high) == (pytest.approx(41, abs=3), pytest.approx(61, abs=3))  # ranks 41 and 61 by theory
+    assert found == bootstrap_median(values)
+    assert bootstrap_median([3.0, 1.0, 2.0]) == bootstrap_median([3.0, 1.0, 2.0], seed=1)
+    assert (bootstrap_median([3.0, 1.0, 2.0]).low, bootstrap_median([3.0, 1.0, 2.0]).high) == (1.0, 3.0)
+
+
+def test_a_gain_is_a_share_with_its_interval():
+    found = gain(noisy(1.1, 0.01, 40, 1), noisy(1.0, 0.01, 40, 2))
+    assert found.low < math.log(1.1) < found.high
+    assert found.margin < 0.01
+
+
+def test_levels_are_relative_to_their_rounds():
+    drifting = [[1.0, 2.0, 3.0], [1.1, 2.2, 3.3], [1.21, 2.42, 3.63]]
+    assert relative_levels(drifting) == pytest.approx([-math.log(1.1), 0.0, math.log(1.1)])
+
+
+# The decision
+
+
+def test_the_clearly_fastest_wins():
+    found = decide(steady(1.2, 1.0, 1.1), [(0,), (1,), (2,)])
+    assert (found.winner, found.fastest, found.ties, found.noise) == (1, 1, (1,), 0.0)
+
+
+def test_within_the_zone_preference_decides():
+    found = decide(steady(1.0, 1.003, 1.02, 1.004), [(3,), (2,), (0,), (1,)])
+    assert (found.winner, found.fastest, found.ties) == (3, 0, (3, 1, 0))
+
+
+@pytest.mark.parametrize(("slower", "ties"), [(0.9 * INDIFFERENCE, 2), (1.1 * INDIFFERENCE, 1)])
+def test_the_zone_ends_where_it_says(slower, ties):
+    found = decide(steady(1.0, math.exp(slower)), [(1,), (0,)])
+    assert len(found.ties) == ties
+    assert found.winner == ties - 1
+
+
+def test_a_wider_zone_ties_more():
+    assert decide(steady(1.0, 1.02), [(1,), (0,)], zone=0.03).winner == 1
+
+
+def test_what_was_dropped_cannot_tie():
+    assert decide([[1.0] * 8, [1.001] * 4], [(1,), (0,)]).ties == (0,)
+    assert decide(steady(1.0, 1.001), [(1,), (0,)], dropped=[1]).ties == (0,)  # at the last look: as many rounds
+    assert decide(steady(1.0), [(0,)], dropped=[0]).winner == 0  # if everything was, the best of it
+
+
+def test_noise_wider_than_the_zone_is_a_tie_but_no_reason_to_prefer():
+    rows = [noisy(1.02, 0.08, 12, 1), [1.0] * 12]
+    found = decide(rows, [(0,), (1,)])
+    assert found.noise > 0.02 > INDIFFERENCE
+    assert set(found.ties) == {0, 1}
+    assert found.winner == found.fastest
+
+
+def test_what_is_in_use_stays_when_it_ties_and_nothing_else_does_unproven():
+    rows = [[1.0] * 16, *(noisy(1.003, 0.01, 16, seed) for seed in (5, 6))]
+    preference = [(2,), (0,), (1,)]
+    found = decide(rows, preference)
+    assert set(found.ties) == {0, 1, 2}
+    assert found.winner == found.fastest  # the others are preferred, but not proven to be within the zone
+    for kept in (0, 1, 2):
+        assert decide(rows, preference, kept=[kept]).winner == kept
+    assert decide(rows, preference, kept=[0, 2]).winner == 2
+    assert decide([rows[0], *steady(1.001, 1.001, rounds=16)], preference).winner == 1  # proven: no noise at all
+
+
+def test_the_default_stays_when_nothing_beats_it_by_more_than_the_zone():
+    preference = [(1, "a"), (0, "default"), (1, "b")]
+    assert decide(steady(1.0, 1.004, 1.2), preference, kept=[1], default=1).winner == 1
+    assert decide(steady(1.0, 1.006, 1.2), preference, kept=[1], default=1).winner == 0
+
+
+@pytest.mark.parametrize("dropped", [(), (2,)])
+def test_what_replaces_the_default_beats_it_itself_and_not_by_way_of_a_tie(dropped):
+    # 1.004 ties with 1.0 and is preferred to it, but is only 0.2 % better than the default.
+    found = decide(steady(1.0, 1.004, 1.006), [(2,), (1,), (0,)], default=2, dropped=dropped)
+    assert (found.winner, found.ties) == (0, (1, 0))
+
+
+def test_a_default_without_rounds_is_no_hindrance():
+    assert decide([[1.0], []], [(0,), (1,)], default=1).winner == 0
+
+
+def test_one_round_tells_nothing_of_the_noise():
+    found = decide([[1.0], [1.02], [1.003]], [(2,), (1,), (0,)])
+    assert (found.winner, found.fastest, found.noise) == (2, 0, 0.0)
+
+
+def test_a_candidate_alone_wins():
+    found = decide([[3.0, 4.0]], [("only",)], default=0)
+    assert (found.winner, found.ties, found.noise) == (0, (0,), 0.0)
+
+
+def test_times_of_zero_are_compared_all_the_same():
+    assert decide([[0.0, 0.0], [0.001, 0.001]], [(1,), (0,)]).winner == 0
+
+
+@pytest.mark.parametrize("rows", [[], [[]], [[], []]])
+def test_what_cannot_be_compared(rows):
+    with pytest.raises(ValueError, match="at least one round"):
+        decide(rows, [(0,)] * len(rows))
+
+
+def test_an_outlier_round_changes_nothing():
+    spiked = steady(1.0, 1.02)
+    spiked[0][3] = 40.0
+    assert decide(spiked, [(1,), (0,)]).winner == 0
+
+
+DISTURBANCES = {
+    "linear drift": lambda turn: 1 + 0.03 * turn,
+    "power step": lambda turn: 1.0 if turn < 7 else 1.25,
+    "power state back and forth": lambda turn: 1.2 if turn // 3 % 2 else 1.0,
+}
+
+
+@pytest.mark.parametrize("disturbance", DISTURBANCES.values(), ids=DISTURBANCES)
+def test_what_hits_a_whole_round_changes_nothing(disturbance):
+    preference = [(i,) for i in range(4)]
+    for seed in range(20):
+        quiet = [noisy(base, 0.004, 16, 10 * seed + n) for n, base in enumerate((1.03, 1.0, 1.01, 1.004))]
+        disturbed = [[block * disturbance(turn) for turn, block in enumerate(row)] for row in quiet]
+        expected, found = decide(quiet, preference, default=0), decide(disturbed, preference, default=0)
+        assert (found.winner, found.fastest, found.ties) == (expected.winner, expected.fastest, expected.ties)
+        assert found.noise == pytest.approx(expected.noise)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Candidates with drawn times; no two times are equal, so that rounding cannot change who is faster."""
+
+    seed: int
+    count: int
+    rounds: int
+    noise: float
+    gap: float
+
+    @property
+    def rows(self):
+        rng = random.Random(self.seed)
+        bases = [1 + self.gap * rng.random() for _ in range(self.count)]
+        return [[base * math.exp(rng.gauss(0, self.noise)) for _ in range(self.rounds)] for base in bases]
+
+    @property
+    def preference(self):
+        order = random.Random(~self.seed).sample(range(self.count), self.count)
+        return [(position % 2, str(position)) for position in order]
+
+
+comparisons = st.builds(
+    Comparison,
+    seed=st.integers(0, 1 << 30),
+    count=st.integers(1, 8),
+    rounds=st.integers(1, 12),
+    noise=st.sampled_from([0.0005, 0.003, 0.02, 0.2]),
+    gap=st.sampled_from([0.001, 0.01, 0.1, 2.0]),
+)
+
+
+@given(given=comparisons, default=st.integers(0, 7))
+def test_a_decision_holds_together(given, default):
+    default %= given.count
+    found = decide(given.rows, given.preference, kept=[default], default=default)
+    assert found.winner in found.ties
+    assert found.fastest in found.ties
+    assert len(set(found.ties)) == len(found.ties)
+    assert [given.preference[i] for i in found.ties] == sorted(given.preference[i] for i in found.ties)
+    assert found.noise >= 0
+    if default not in found.ties:  # never worse than the default
+        assert gap(given.rows[default], given.rows[found.winner]).centre > INDIFFERENCE
+    assert found.winner == default or gap(given.rows[found.winner], given.rows[found.fastest]).centre <= INDIFFERENCE
+
+
+@given(given=comparisons, default=st.integers(0, 7), rng=st.randoms(use_true_random=False))
+def test_the_order_of_the_candidates_is_no_matter(given, default, rng):
+    default %= given.count
+    expected = decide(given.rows, given.preference, default=default)
+    reverse = list(range(given.count))[::-1]
+    for order in (reverse, rng.sample(range(given.count), given.count)):
+        rows, preference = [given.rows[i] for i in order], [given.preference[i] for i in order]
+        found = decide(rows, preference, default=order.index(default))
+        assert order[found.winner] == expected.winner
+        assert tuple(order[i] for i in found.ties) == expected.ties
+        assert found.noise == expected.noise
+
+
+@given(given=comparisons, factor=st.floats(1e-3, 1e3))
+def test_the_unit_of_time_is_no_matter(given, factor):
+    expected = decide(given.rows, given.preference)
+    found = decide([[value * factor for value in row] for row in given.rows], given.preference)
+    assert (found.winner, found.fastest, found.ties) == (expected.winner, expected.fastest, expected.ties)
+    assert found.noise == pytest.approx(expected.noise, abs=1e-12)

@@ -1,0 +1,235 @@
+"""Rounds that visit all arms, and the race: who is dropped, and when it ends."""
+
+import math
+import random
+import weakref
+
+import pytest
+
+from tests.clocks import MS, Field
+from triton_ops.measure import Arm, HostTimer, Launch, RacePolicy, Sampler, interleave, race
+from triton_ops.measure.arm import next_order, visit
+from triton_ops.measure.race import leader, look
+
+# Rounds
+
+
+def test_every_arm_is_visited_once_per_round_in_a_new_order_and_then_backwards():
+    field = Field(6)
+    interleave(field.arms, field.timer, rounds=20, rng=random.Random(3))
+    rounds = field.rounds(6)
+    assert len(rounds) == 20
+    assert all(sorted(visited) == list(range(6)) for visited in rounds)
+    assert all(rounds[turn + 1] == rounds[turn][::-1] for turn in range(0, 20, 2))
+    assert len({tuple(visited) for visited in rounds[::2]}) > 5
+
+
+def test_an_order_is_the_seeds():
+    orders = []
+    for seed in (1, 1, 2):
+        field = Field(6)
+        interleave(field.arms, field.timer, rounds=4, rng=random.Random(seed))
+        orders.append(field.log)
+    assert orders[0] == orders[1] != orders[2]
+
+
+def test_arms_that_run_no_more_are_in_no_order():
+    arms = Field(4).arms
+    before = next_order(arms, [], 0, random.Random(0))
+    arms[0].dropped_at, arms[1].error = 3, RuntimeError()
+    assert next_order(arms, before, 1, random.Random(0)) == [arm for arm in reversed(before) if arm in arms[2:]]
+    assert set(map(id, next_order(arms, before, 2, random.Random(0)))) == set(map(id, arms[2:]))
+
+
+def test_a_visit_is_a_block_and_its_value_the_median():
+    field = Field(2, block=3)
+    visited = visit(field.arms[::-1], field.timer)
+    assert [arm for arm, _ in visited] == field.arms[::-1]
+    assert [block for _, block in visited] == [[2.0] * 3, [1.0] * 3]
+    arm = Arm(field.arms[0].sampler, blocks=[[1.0, 9.0, 2.0], [4.0, 5.0]])
+    assert arm.medians_ms == [2.0, 4.5]
+    assert arm.samples_ms == [1.0, 9.0, 2.0, 4.0, 5.0]
+
+
+def test_all_of_a_round_is_queued_before_any_of_it_is_read():
+    field, events = Field(0), []
+
+    class Logging:
+        mode = "logging"
+
+        def round(self):
+            return field.timer.round()
+
+    def arm(name):
+        def queue(count):
+            events.append(("queued", name, count))
+            return lambda: events.append(("read", name)) or [1.0] * count
+
+        return Arm(Sampler(queue), block=2)
+
+    visit([arm("a"), arm("b")], Logging())
+    assert events == [("queued", "a", 2), ("queued", "b", 2), ("read", "a"), ("read", "b")]
+
+
+def test_an_arm_that_fails_drops_out_alone():
+    field, calls = Field(3), []
+
+    def third_time_bad():
+        calls.append(None)
+        if len(calls) == 3:
+            raise OverflowError("third")
+
+    good, _, late = field.arms
+    bad = Arm(field.timer.prepare(Launch(third_time_bad), 1))
+    interleave([good, bad, late], field.timer, rounds=6, rng=random.Random(0))
+    assert isinstance(bad.error, OverflowError)
+    assert (len(calls), len(bad.blocks)) == (3, 2)
+    assert len(good.blocks) == len(late.blocks) == 6
+    assert good.error is late.error is None
+
+
+def test_a_failed_arm_keeps_nothing_that_its_launch_had_made():
+    class Buffer:
+        pass
+
+    made = []
+
+    def fail():
+        buffer = Buffer()
+        made.append(weakref.ref(buffer))
+        raise MemoryError
+
+    timer = HostTimer()
+    arm = Arm(timer.prepare(Launch(fail), 1))
+    interleave([arm], timer, rounds=1, rng=random.Random(0))
+    assert isinstance(arm.error, MemoryError)
+    assert made[0]() is None
+
+
+@pytest.mark.parametrize(("answers", "rounds"), [([], 2), ([True], 3), ([True, True, True], 5)])
+def test_the_comparison_ends_when_it_may_not_go_on(answers, rounds):
+    field, left = Field(2), iter([*answers, False])
+    interleave(field.arms, field.timer, rounds=9, rng=random.Random(0), go_on=lambda: next(left))
+    assert [len(arm.blocks) for arm in field.arms] == [rounds, rounds]
+    assert next(left, None) is None  # asked once per round after the second, and not again
+
+
+def test_an_interrupt_is_the_callers():
+    field = Field(1)
+
+    def interrupt():
+        raise KeyboardInterrupt
+
+    second = Arm(field.timer.prepare(Launch(interrupt), 1))
+    with pytest.raises(KeyboardInterrupt):
+        interleave([*field.arms, second], field.timer, rounds=3, rng=random.Random(0))
+    assert second.error is None
+
+
+# The race
+
+
+def raced(field, *, rng=0, **options):
+    policy = RacePolicy(**{"looks": (4, 8, 16), **options.pop("policy", {})})
+    return race(field.arms, field.timer, policy, random.Random(rng), clock=field.clock.seconds, **options)
+
+
+def test_a_race_drops_who_is_proven_worse_and_ends_when_the_best_is_left():
+    field = Field(0, ms=[1.0, 1.1, 2.0])
+    assert raced(field) == "proven"
+    assert [arm.dropped_at for arm in field.arms] == [None, 4, 4]
+    assert [len(arm.blocks) for arm in field.arms] == [4, 4, 4]
+
+
+def test_a_race_ends_when_all_that_is_left_is_proven_equal():
+    field = Field(0, ms=[1.0, 1.002, 1.5])
+    assert raced(field) == "proven"
+    assert [arm.dropped_at for arm in field.arms] == [None, None, 4]
+    assert len(field.arms[0].blocks) == 4
+
+
+def test_no_difference_within_the_zone_drops_anyone_and_one_beyond_it_does():
+    for share, dropped in ((0.0049, None), (0.0051, 4)):
+        field = Field(0, ms=[1.0, math.exp(share)])
+        raced(field)
+        assert field.arms[1].dropped_at == dropped
+
+
+def test_noise_keeps_the_race_going_to_its_last_look():
+    rng = random.Random(1)
+    field = Field(0, ms=[1.0])
+    noisy = Launch(lambda: field.clock.spend(round(1.005 * MS * math.exp(rng.gauss(0, 0.05)))))
+    field.arms.append(Arm(field.timer.prepare(noisy, 1)))
+    assert raced(field) == "rounds"
+    assert [len(arm.blocks) for arm in field.arms] == [16, 16]
+
+
+def test_arms_are_dropped_at_looks_only():
+    field = Field(0, ms=[1.0, 1.1, 2.0])
+    raced(field, policy={"looks": (5, 6)})
+    assert [arm.dropped_at for arm in field.arms] == [None, 5, 5]
+
+
+def test_a_round_that_does_not_count_counts_for_nobody():
+    field, answers = Field(0, ms=[1.0, 1.002]), iter([False, True, False, True, True, True])
+    assert raced(field, keep_round=lambda: next(answers)) == "proven"
+    assert [len(arm.blocks) for arm in field.arms] == [4, 4]
+    assert len(field.log) == 2 * 6
+
+
+def test_time_ends_a_race_but_not_before_its_second_round():
+    field = Field(0, ms=[600.0, 601.0])
+    assert raced(field, policy={"seconds": 1.0}) == "seconds"
+    assert [len(arm.blocks) for arm in field.arms] == [2, 2]
+
+
+def test_a_race_of_which_no_round_counts_ends_all_the_same():
+    field = Field(0, ms=[600.0, 601.0])
+    assert raced(field, policy={"seconds": 1.0}, keep_round=lambda: False) == "seconds"
+    assert field.arms[0].blocks == []
+    assert len(field.log) < 40
+
+
+def test_rounds_while_the_device_settles_do_not_count_and_cost_no_time_of_the_race():
+    field = Field(0, ms=[100.0, 100.2])
+    assert raced(field, policy={"settle_s": 1.0, "seconds": 1.5}) == "proven"
+    assert [len(arm.blocks) for arm in field.arms] == [4, 4]
+    assert 2 * (4 + 4) <= len(field.log) <= 2 * (4 + 5)
+
+
+def test_an_arm_beside_the_race_runs_along_and_neither_drops_nor_is_dropped():
+    field = Field(0, ms=[1.0, 1.001])
+    fast, slow = field.arm("fast", 0.5), field.arm("slow", 2.0)
+    assert raced(field, beside=[fast, slow]) == "proven"
+    assert [arm.dropped_at for arm in (*field.arms, fast, slow)] == [None] * 4
+    assert [len(arm.blocks) for arm in (*field.arms, fast, slow)] == [4] * 4
+
+
+def test_a_race_ends_when_all_others_have_failed():
+    field = Field(0, ms=[1.0])
+    field.arms.append(Arm(field.timer.prepare(Launch(lambda: 1 // 0), 1)))
+    assert raced(field) == "one arm"
+    assert len(field.arms[0].blocks) == 1
+
+
+def test_a_failing_arm_leaves_the_race_to_the_others():
+    field = Field(0, ms=[1.0, 1.002])
+    field.arms.append(Arm(field.timer.prepare(Launch(lambda: 1 // 0), 1)))
+    assert raced(field) == "proven"
+    assert isinstance(field.arms[2].error, ZeroDivisionError)
+    assert field.arms[2].blocks == []
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_nothing_to_race_is_no_error(count):
+    assert raced(Field(count)) == "one arm"
+
+
+def test_few_rounds_that_agree_by_chance_prove_nothing_beside_noisy_ones():
+    rng = random.Random(5)
+    rows = [[1.0 * math.exp(rng.gauss(0, 0.02)) for _ in range(4)] for _ in range(9)]
+    lead = rows[leader(rows)]
+    lucky = [value * 1.008 for value in lead]  # 0.8 % slower than the leader in each of four rounds
+    arms = [Arm(Field(1).arms[0].sampler, blocks=[[value] for value in row]) for row in (*rows, lucky)]
+    look(arms, RacePolicy())
+    assert arms[-1].dropped_at is None
