@@ -172,6 +172,8 @@ def test_a_function_beside_an_operation_takes_its_arguments(cli, targets):
     ran = cli("bench", targets("other"), targets("waiting"))
     assert ran.code == 2
     assert "operations:other needs z, which is no argument of waiting: x, n" in ran.err
+    ran = cli("bench", targets("waiting"), "torch:mm")
+    assert (ran.code, "does not tell its parameters" in ran.err) == (2, True)
 
 
 def test_the_same_twice_is_said_so(cli, targets):

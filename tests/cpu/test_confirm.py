@@ -14,7 +14,7 @@ from triton_ops.runner.confirm import Job, levels_elsewhere
 from triton_ops.runner.locate import Location, load, locate
 
 
-@operation(name="sleep", space={"delay_us": [300, 600, 601]}, arguments=dict, device="cpu")
+@operation(name="sleep", space={"delay_us": [300, 600, 601]}, arguments=lambda: {}, device="cpu")
 def sleep(*, delay_us):
     time.sleep(delay_us * 1e-6)
 
@@ -47,7 +47,7 @@ def test_a_scripts_operation_is_loaded_from_its_file(tmp_path):
 
 
 def test_what_stands_in_no_module_is_not_found():
-    inner = operation(space={"n": [1]}, arguments=dict, device="cpu")(lambda *, n: n)
+    inner = operation(space={"n": [1]}, arguments=lambda: {}, device="cpu")(lambda *, n: n)
     assert locate(inner) is None
 
 

@@ -208,8 +208,9 @@ def test_what_a_launch_raises_is_raised_and_the_timer_goes_on():
 # Graphs
 
 
-def test_a_graph_reads_what_events_read_where_both_can():
-    launch = adding(512)  # about 0.25 ms
+@pytest.mark.parametrize("mib", [512, 1024])  # about 0.25 and 0.5 ms
+def test_a_graph_reads_what_events_read_where_both_can(mib):
+    launch = adding(mib)
     launch.call()
     by_events, by_graph = median_ms(launch, EventTimer(cache="warm")), median_ms(launch, GraphTimer(cold=False))
     assert by_graph == pytest.approx(by_events, rel=0.1)
@@ -251,6 +252,33 @@ def test_a_launch_that_leaves_its_output_unwritten_in_the_graph_is_refused():
 
     with pytest.raises(EmptyCaptureError, match="unwritten"):
         GraphTimer(cold=False).prepare(Launch(elsewhere, outputs=(out,)))
+
+
+def test_a_launch_that_works_on_another_stream_is_refused():
+    x, out, stream = tensor(1), tensor(1), torch.cuda.Stream()
+
+    def elsewhere():
+        with torch.cuda.stream(stream):
+            torch.add(x, 1.0, out=out)
+
+    with pytest.raises(EmptyCaptureError):
+        GraphTimer(cold=False).prepare(Launch(elsewhere, outputs=(out,)))
+
+
+def test_a_graph_runs_its_launches_as_often_as_asked_for_and_the_host_calls_none_of_them():
+    x, out, runs = tensor(1), tensor(1), torch.zeros(1, device="cuda", dtype=torch.int64)
+
+    def work():
+        torch.add(x, 1.0, out=out)
+        runs.add_(1)
+
+    launch, calls = counted(Launch(work, outputs=(out,)))
+    timer = GraphTimer(cold=False)
+    sampler = timer.prepare(Launch(launch.call, outputs=(out,)), 1)
+    assert (sampler.launches, len(calls)) == (1, 1)  # captured, not run
+    runs.zero_()
+    assert len(take(sampler, timer, 5)) == 5
+    assert (int(runs), len(calls)) == (5, 1)
 
 
 def test_a_launch_that_waits_for_the_device_cannot_be_captured():

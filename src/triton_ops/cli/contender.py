@@ -204,6 +204,7 @@ def _of_function(text: str, function: Callable[..., Any], tunables: list[str], w
 
 
 def _as_operation(kernel: FunctionKernel, tunables: list[str], wish: Wish) -> Operation:
+    """For its problem and its inputs; the space that every operation has is never asked here."""
     specs = tensors_of(kernel, tunables, wish.shapes, wish.dtype)
     return Operation(kernel.name, kernel, as_space({"-": [0]}), lambda: specs)
 
@@ -225,7 +226,12 @@ def _beside_operation(
 
 
 def _taken(kernel: FunctionKernel, tunables: list[str], problem: Problem) -> list[str]:
-    parameters = inspect.signature(kernel.function).parameters.values()
+    try:
+        parameters = inspect.signature(kernel.function).parameters.values()
+    except (TypeError, ValueError) as error:
+        raise TargetError(
+            f"{kernel.name} does not tell its parameters", hint="write a Python function around it, and compare that"
+        ) from error
     there = [name for name, _ in problem.arguments]
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
         return there

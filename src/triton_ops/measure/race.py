@@ -1,9 +1,9 @@
 """The interleaved race: rounds over the survivors, elimination only where a difference is proven.
 
 A round visits every survivor once, in an order drawn anew, every second one backwards; the value of a visit is the
-median of a short block. Visits are short, and so are rounds: only in a short round is what drifts the same for all. At
-a few scheduled looks an arm is dropped if it is worse than the leader by more than the indifference zone, with
-confidence. The race ends when all that is left is proven equal, or the budget is spent.
+median of a short block: only in a short round is what drifts the same for all. At a few scheduled looks an arm is
+dropped if it is worse than the leader by more than the indifference zone, with confidence. The race ends when all that
+is left is proven equal, or the budget is spent.
 
 Source: racing by blocks (irace, López-Ibáñez 2016) with an indifference zone; the design and its simulation are in
 docs/concepts/measurement.md.
@@ -32,19 +32,19 @@ class RacePolicy:
         zone: Differences up to this share are none.
         confidence: Standard errors by which a difference must exceed the zone.
         seconds: Wall seconds after which no round is started; two rounds are always run.
-        block_ms: Time that a visit should take. On a power-capped H200 a paired difference spreads by 0.9 % with one
-            launch per visit and by 3 % with ten, in rounds ten times as long; without the cap, both cost the same for
-            the same error.
+        block_ms: Time that a visit should take. At the power limit the level drifts, and a paired difference spreads by
+            0.9 % with one launch per visit and by 3 % with ten: 1 ms and 128 rounds then err as 5 ms and 64 rounds do,
+            for half of the device time, but over so soon that they need `settle_s`.
         longest: Most samples in a visit.
         settle_s: Rounds of the first seconds are run and not counted. Power-hungry finalists take a GPU from its
             boost clock to its power limit within about a second, and rank otherwise before than after.
     """
 
-    looks: tuple[int, ...] = (4, 8, 16, 32, 64, 128)
+    looks: tuple[int, ...] = (4, 8, 16, 32, 64)
     zone: float = 0.005
     confidence: float = 3.0
     seconds: float = 10.0
-    block_ms: float = 1.0
+    block_ms: float = 5.0
     longest: int = 10
     settle_s: float = 0.0
 
