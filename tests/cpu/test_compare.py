@@ -173,11 +173,11 @@ def test_what_a_comparison_says():
     found = compare(spin(1000), spin(2000), names=("new", "old"))
     assert (found.verdict, found.names) == ("faster", ("new", "old"))
     low, high = found.interval
-    assert 60 < low <= found.percent <= high < 160
-    assert found.b_ms / found.a_ms == pytest.approx(1 + found.percent / 100, rel=0.1)
+    assert 30 < low <= found.percent <= high  # 100 on a quiet machine; the figures' own tests use a made-up clock
+    assert found.b_ms > found.a_ms
     assert 0 <= found.a_spread < 1
     assert 0 <= found.b_spread < 1
-    assert found.noise <= found.needed < 60
+    assert found.noise <= found.needed
     assert (found.guard.guarded, found.guard.rounds) == (False, found.rounds)
     assert str(found).startswith(f"new is {found.percent:.{0 if found.percent >= 100 else 1}f} % faster than old (")
     assert f" %), {found.rounds} rounds, host" in str(found)
