@@ -155,6 +155,7 @@ class Trial:
         final: Its times in the last comparison, side by side with the other finalists; None if it was none.
         relative: Its median over that of the reference config measured just before or after: times of different
             minutes are compared by it, never directly. None if nothing served as reference.
+        twin: A config with the same machine code, whose measurement this is; None if it was run itself.
     """
 
     config: Config
@@ -165,6 +166,7 @@ class Trial:
     compile_s: float | None = None
     final: Measurement | None = None
     relative: float | None = None
+    twin: Config | None = None
 
     def __post_init__(self) -> None:
         if (self.status is Status.OK) != (self.measurement is not None):
@@ -281,6 +283,9 @@ class TuningResult:
         guard: What the device said of itself meanwhile: throttling, clocks, power; empty on a CPU or a cache hit.
         stopped: Why the search ended: `complete`, `trials`, `seconds`, `interrupted` or `cached`.
         elapsed_s: Wall seconds of the tune.
+        place: Where the candidates ran: in a process of its own, or inline and why.
+        verified: What every result was compared with before it was timed.
+        notes: What else to know of how it was done.
     """
 
     best_config: dict[str, Any]
@@ -299,6 +304,9 @@ class TuningResult:
     guard: dict[str, Any] = field(default_factory=dict)
     stopped: str = ""
     elapsed_s: float = 0.0
+    place: str = ""
+    verified: str = ""
+    notes: tuple[str, ...] = ()
 
     @property
     def failures(self) -> list[Trial]:

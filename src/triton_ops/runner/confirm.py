@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from triton_ops.backend import private_copy
-from triton_ops.measure import Arm, EventTimer, GraphTimer, HostTimer, Launch, Timer, fitting, interleave, take
+from triton_ops.measure import Arm, Launch, fitting, interleave, take, timer_of
 from triton_ops.measure.decision import relative_levels
 from triton_ops.runner.locate import Location, load
 from triton_ops.runner.task import make_task, rotation
@@ -106,7 +106,7 @@ def measured_rows(job: Job) -> list[list[float]]:
     arguments = task.arguments()
     cold = job.mode.endswith("-cold")
     sets = [arguments, *(private_copy(arguments) for _ in range(rotation(task, arguments) - 1 if cold else 0))]
-    timer = _timer(job.mode, job.device)
+    timer = timer_of(job.mode, job.device)
     arms = []
     for values in job.configs:
         config = Config.from_json(values)
@@ -118,13 +118,6 @@ def measured_rows(job: Job) -> list[list[float]]:
         arms.append(Arm(sampler, fitting(sample_ms, _BLOCK_MS, 1, 10)))
     interleave(arms, timer, rounds=job.rounds, rng=random.Random(job.seed))
     return [arm.medians_ms for arm in arms]
-
-
-def _timer(mode: str, device: str) -> Timer:
-    clock, _, cache = mode.partition("-")
-    if clock == "graph":
-        return GraphTimer(device, cold=cache == "cold")
-    return EventTimer(device, cache=cache) if clock == "event" else HostTimer()  # type: ignore[arg-type]
 
 
 def main() -> None:
