@@ -83,7 +83,7 @@ class Resources:
         spill_bytes: Local memory per thread that registers did not hold.
         shared_bytes: Shared memory per block.
         binary: Fingerprint of the machine code: equal binaries need measuring once.
-        stack_bytes: Stack frame per thread, spills included.
+        stack_bytes: Stack frame per thread.
         mma: Matrix instructions used: `wgmma`, `tcgen05`, `mma.sync`, `mfma`, `wmma`, or `none`.
         load_bytes: Bytes that one thread loads at once, in the commonest load from global memory.
     """

@@ -276,3 +276,13 @@ def _shared_bytes(text: str, to_llvm: Callable[[Any], Any], native: Any, context
     finally:
         native.add_to_llvmir = translate
     return int(copy.get_int_attr("ttg.shared") or 0)
+
+
+def compiler_environment() -> dict[str, str]:
+    """What a process needs in its environment to compile for this one's disk cache, with every GPU hidden from it.
+
+    To be set before it imports torch or Triton.
+    """
+    hidden = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+    cache = require("triton.knobs", "compiling").cache
+    return {**dict.fromkeys(hidden, ""), "TRITON_CACHE_DIR": str(cache.dir), "OMP_NUM_THREADS": "1"}
