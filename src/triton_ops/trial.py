@@ -83,12 +83,18 @@ class Resources:
         spill_bytes: Local memory per thread that registers did not hold.
         shared_bytes: Shared memory per block.
         binary: Fingerprint of the machine code: equal binaries need measuring once.
+        stack_bytes: Stack frame per thread.
+        mma: Matrix instructions used: `wgmma`, `tcgen05`, `mma.sync`, `mfma`, `wmma`, or `none`.
+        load_bytes: Bytes that one thread loads at once, in the commonest load from global memory.
     """
 
     registers: int | None = None
     spill_bytes: int | None = None
     shared_bytes: int | None = None
     binary: str | None = None
+    stack_bytes: int | None = None
+    mma: str | None = None
+    load_bytes: int | None = None
 
 
 @dataclass(frozen=True)

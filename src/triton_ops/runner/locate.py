@@ -38,6 +38,13 @@ def locate(operation: Operation) -> Location | None:
     return None
 
 
+def locate_in(module: str, value: object) -> Location | None:
+    """Where `value` stands as a variable of the module of that name; None if it does not, or the module has no file."""
+    found = sys.modules.get(module)
+    names = [] if found is None else [name for name, held in vars(found).items() if held is value]
+    return _location(found, names[0]) if found is not None and names else None
+
+
 def load(location: Location) -> Operation:
     """The operation at a location, imported if it is not yet.
 
