@@ -292,6 +292,7 @@ class TuningResult:
         place: Where the candidates ran: in a process of its own, or inline and why.
         verified: What every result was compared with before it was timed.
         notes: What else to know of how it was done.
+        waited_s: Seconds in which nothing could be measured because nothing was compiled yet.
     """
 
     best_config: dict[str, Any]
@@ -313,6 +314,7 @@ class TuningResult:
     place: str = ""
     verified: str = ""
     notes: tuple[str, ...] = ()
+    waited_s: float = 0.0
 
     @property
     def failures(self) -> list[Trial]:

@@ -17,6 +17,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from multiprocessing import Pipe
 from pathlib import Path
@@ -105,6 +106,19 @@ class CompilePool:
             for process in self._processes:
                 process.kill()
         self._threads.shutdown(wait=True)
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Inside, no process of the pool, and nothing it has started, runs."""
+        with self._lock:
+            held = list(self._processes)
+        for process in held:
+            process.signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for process in held:
+                process.signal(signal.SIGCONT)
 
     def __enter__(self) -> CompilePool:
         return self
@@ -197,11 +211,15 @@ class _Process:
         lines = self._errors.read().decode(errors="replace").strip().splitlines()
         return f"the compiler's process {how}" + (f": {lines[-1].strip()}" if lines else "")
 
-    def kill(self) -> None:
-        """End it with everything that it started."""
+    def signal(self, number: int) -> None:
+        """Send it, and everything that it started, a signal."""
         with contextlib.suppress(ProcessLookupError):
             if self._child.poll() is None:
-                os.killpg(self._child.pid, signal.SIGKILL)
+                os.killpg(self._child.pid, number)
+
+    def kill(self) -> None:
+        """End it with everything that it started."""
+        self.signal(signal.SIGKILL)
         self._child.wait()
         self._connection.close()
 

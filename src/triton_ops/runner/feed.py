@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+from triton_ops.analysis import Compiled
 from triton_ops.space import Config
 from triton_ops.trial import Trial
 
@@ -15,21 +16,33 @@ _BATCH = 8  # proposals asked for at a time
 
 @dataclass(frozen=True)
 class Ready:
-    """A proposal that can be tried.
+    """A proposal whose turn has come.
 
     Attributes:
         config: What was proposed.
-        trial: Its trial if that is known without running it: dropped with its reason; else None.
-        twin: A config whose machine code is the same; its measurement serves for this one. None if there is none.
+        compiled: What the compiler made of it; None if that is left to the process that runs it.
+        twin: A config with the same machine code and launch, whose measurement serves for this one as well.
+        dropped: Its trial, if it is not to be run; else None.
     """
 
     config: Config
-    trial: Trial | None = None
+    compiled: Compiled | None = None
     twin: Config | None = None
+    dropped: Trial | None = None
 
 
 class Feed(Protocol):
-    """Holds proposals until they are tried."""
+    """Holds proposals until they are tried.
+
+    Attributes:
+        waited_s: Seconds in which nothing could be tried because nothing was ready.
+    """
+
+    waited_s: float
+
+    @property
+    def held(self) -> int:
+        """How many proposals wait, but for those put off."""
 
     @property
     def room(self) -> int:
@@ -39,14 +52,23 @@ class Feed(Protocol):
         """Take proposals."""
 
     def next(self) -> Ready | None:
-        """What to try now; waits if nothing is ready yet; None if nothing is held."""
+        """What to try now; waits if nothing is ready yet; None if nothing is held but what was put off."""
+
+    def bring_back(self, run: bool) -> None:
+        """What was put off comes next: to be run, or as dropped."""
 
 
 class DirectFeed:
     """Everything is ready at once, in order."""
 
     def __init__(self) -> None:
+        self.waited_s = 0.0
         self._waiting: deque[Config] = deque()
+
+    @property
+    def held(self) -> int:
+        """How many wait."""
+        return len(self._waiting)
 
     @property
     def room(self) -> int:
@@ -60,3 +82,6 @@ class DirectFeed:
     def next(self) -> Ready | None:
         """The first."""
         return Ready(self._waiting.popleft()) if self._waiting else None
+
+    def bring_back(self, run: bool) -> None:
+        """Nothing is put off."""

@@ -56,8 +56,11 @@ class Isolated:
         self._effort = assignment.effort
         self._patience = self._effort.patience
         self._problem = assignment.problem
+        gpu, compiled = assignment.device.kind != "cpu", isinstance(assignment.kernel, TritonKernel)
+        self._imports = (*(("torch",) if gpu or compiled else ()), *(("triton",) if compiled else ()))
         self._changes: dict[str, Any] = {}
         self._worker: WorkerProcess | None = None
+        self._spare: WorkerProcess | None = None
         self._facts = Facts(assignment.mode, assignment.base)
         self._deaths: list[str] = []
         self._strikes = 0
@@ -100,9 +103,11 @@ class Isolated:
 
     def close(self) -> None:
         """End the process."""
-        if self._worker is not None:
-            self._worker.close()
-            self._worker = None
+        worker, spare, self._worker, self._spare = self._worker, self._spare, None, None
+        if spare is not None:
+            spare.kill()
+        if worker is not None:
+            worker.close()
 
     def _once(self, config: Config, best: Trial | None) -> tuple[Trial, str | None, bool]:
         """The trial; what had begun when its process was lost, or None; and whether that came from outside."""
@@ -176,8 +181,11 @@ class Isolated:
         return self._worker
 
     def _started(self) -> WorkerProcess:
-        worker = WorkerProcess()
+        """A process that has the task; after a first death another stands by, with its imports done."""
+        worker, self._spare = self._spare or WorkerProcess(self._imports), None
         try:
+            if self._deaths:
+                self._spare = WorkerProcess(self._imports)
             changes = {**self._changes, "base": self._facts.base, "mode": self._facts.mode}
             answer: Answer = worker.ask(Setup(self._packed, changes), self._patience.setup_s, {}, "start")
             if answer.unloadable:

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
@@ -68,16 +68,19 @@ class WorkerProcess:
     Attributes:
         begun: What it said last that it had begun.
 
+    Args:
+        imports: Packages that it imports before it is asked anything, as they take seconds.
+
     Raises:
         DeviceError: No process can be started here.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, imports: Sequence[str] = ()) -> None:
         if not sys.executable or os.name != "posix":
             raise DeviceError("no worker process can be started here", hint="run it inline")
         here, there = _pipes()
         words_out, words_in = os.pipe()
-        command = [sys.executable, "-c", _START, json.dumps(sys.path), *map(str, there), str(os.getpid())]
+        command = [sys.executable, "-c", _START, json.dumps(sys.path), *map(str, there), str(os.getpid()), *imports]
         try:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=words_in, stderr=words_in, pass_fds=there,

@@ -68,6 +68,7 @@ def result_of(
         place=facts.place,
         verified=facts.against,
         notes=facts.notes,
+        waited_s=round(facts.waited_s, 3),
     )
 
 
@@ -179,5 +180,6 @@ def result_json(result: TuningResult) -> dict[str, Any]:
         "place": result.place,
         "verified": result.verified,
         "notes": list(result.notes),
+        "waited_s": result.waited_s,
         "totals": totals(result.trials),
     }

@@ -19,6 +19,7 @@ from triton_ops.backend import Kernel, Operation
 from triton_ops.cache import Key, Record, Store, open_store
 from triton_ops.exceptions import DeviceError
 from triton_ops.measure import possible_modes
+from triton_ops.runner.ahead import Quiet, open_feed
 from triton_ops.runner.budget import RunningBudget
 from triton_ops.runner.confirm import Job, levels_elsewhere
 from triton_ops.runner.effort import Effort, Patience, chosen_effort, covers
@@ -214,14 +215,20 @@ def _search(run: _Run, store: Store[Record], kept: _Kept, listener: Listener, st
     journal.begin(space=run.task.space.fingerprint, search=run.effort.search, seed=run.seed, effort=run.effort.name)
     result: TuningResult | None = None
     try:
-        with closing(_station(run, known)) as station:
+        with open_feed(run.task, run.effort) as (feed, pool):
             budget = RunningBudget(run.effort.budget)
             search = Search(
-                station, run.task.space, searcher, budget, journal, listener, run.default, quarantine=kept.quarantine
-            )
-            search.run([run.default, *incumbents], known)
-            outcome = _outcome(run, search, incumbents)
-            facts = station.facts
+                run.task.space, searcher, budget, journal, listener, run.default, feed, kept.quarantine,
+                run.effort.thorough,
+            )  # fmt: skip
+            search.prepare([run.default, *incumbents], known)
+            station = _station(run, known)
+            with closing(station):
+                search.run(Quiet(station, pool) if pool is not None and run.effort.hold_compilers else station)
+                if pool is not None:
+                    pool.close()
+                outcome = _outcome(run, search, station, incumbents)
+                facts = replace(station.facts, waited_s=feed.waited_s)
         if outcome.winner is None:
             raise _nothing_ran(run, search, outcome, journal)
         result = result_of(run.task, outcome, run.default, search.stopped, time.monotonic() - start, facts)
@@ -245,13 +252,13 @@ def _station(run: _Run, known: Sequence[Trial]) -> Station:
     return open_station(assignment, run.isolate)
 
 
-def _outcome(run: _Run, search: Search, incumbents: list[Config]) -> Outcome:
+def _outcome(run: _Run, search: Search, station: Station, incumbents: list[Config]) -> Outcome:
     """The last comparison, or the best first look if it was interrupted."""
     trials = tuple(search.trials.values())
     if search.stopped not in ("interrupted", "device lost") and any(trial.ok for trial in trials):
         try:
-            found = search.station.finals(Final(trials, run.default, tuple(incumbents), run.seed))
-            return _confirmed(run, search.station.facts.mode, found, incumbents)
+            found = station.finals(Final(trials, run.default, tuple(incumbents), run.seed))
+            return _confirmed(run, station.facts.mode, found, incumbents)
         except KeyboardInterrupt:
             search.stopped = "interrupted"
     return best_first_look(trials)

@@ -109,6 +109,7 @@ class Facts:
         lost: Why the device cannot be used by this station any more; None if it can.
         place: Where candidates run, in words.
         notes: What the caller should know of how it was done.
+        waited_s: Seconds in which nothing could be tried because nothing was compiled yet.
     """
 
     mode: str | None = None
@@ -117,6 +118,7 @@ class Facts:
     lost: str | None = None
     place: str = ""
     notes: tuple[str, ...] = ()
+    waited_s: float = 0.0
 
 
 class Station(Protocol):

@@ -19,6 +19,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from triton_ops._optional import require
 from triton_ops.backend import one_line, unpack
 from triton_ops.exceptions import KernelTypeError, TritonKernelError
 from triton_ops.runner.process import Began
@@ -73,6 +74,8 @@ def main() -> None:
     _die_with(parent)
     with contextlib.suppress(OSError):  # where memory runs out, the worker should go, not the caller
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+    for name in sys.argv[5:]:
+        require(name, "what is going to be tuned")
     incoming, outgoing = Connection(questions, writable=False), Connection(answers, readable=False)
     serve(incoming.recv, outgoing.send)
 
