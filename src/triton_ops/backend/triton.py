@@ -147,17 +147,13 @@ class TritonKernel:
     def launch_key(self, config: Config, arguments: Arguments) -> Any:
         """What a launch of a config is told beside its machine code: the grid, and tunables that are plain arguments.
 
-        Args:
-            config: What is launched.
-            arguments: Specs may stand in place of tensors.
-
         Returns:
-            Something hashable; None if the grid cannot be told without the tensors themselves.
+            Something hashable; None if the grid function raises.
         """
         plain = {param.name for param in self.function.params if not param.is_constexpr}
         try:
             grid = tuple(self._grid(config, arguments, {}))
-        except Exception:  # noqa: BLE001 - the user's own function, given specs in place of tensors
+        except Exception:  # noqa: BLE001 - the user's own function; its launch will say why
             return None
         return grid, tuple(sorted((name, repr(value)) for name, value in config.items() if name in plain))
 

@@ -1,8 +1,7 @@
 """Compile ahead: while one config is measured, the next ones are compiled by processes without a GPU.
 
 What is ready goes on in the searcher's order; one that compiles slowly does not hold up those after it. What cannot
-run is dropped with its numbers; what can run but spills is put off; of configs with the same machine code and launch
-one is measured.
+run is dropped with its numbers; what can run but spills is put off.
 """
 
 from __future__ import annotations
@@ -38,18 +37,15 @@ class CompiledFeed:
 
     Args:
         pool: Compiles them.
-        kernel: Whose configs they are.
-        arguments: What it is launched with, specs in place of tensors.
         ahead: How many proposals to hold.
     """
 
-    def __init__(self, pool: CompilePool, kernel: TritonKernel, arguments: Arguments, ahead: int) -> None:
+    def __init__(self, pool: CompilePool, ahead: int) -> None:
         self.waited_s = 0.0
-        self._pool, self._kernel, self._arguments, self._ahead = pool, kernel, arguments, ahead
+        self._pool, self._ahead = pool, ahead
         self._waiting: deque[tuple[Config, Future[Compiled]]] = deque()
         self._put_off: list[Compiled] = []
         self._last: deque[Ready] = deque()
-        self._first_of: dict[Any, Config] = {}
         self._run_all = False
 
     @property
@@ -96,9 +92,7 @@ class CompiledFeed:
     def _ready(self, found: Compiled) -> Ready:
         if not found.ok:
             return Ready(found.config, found, dropped=_dropped(found, found.reason))
-        code = _machine_code(self._kernel, found, self._arguments)
-        first = found.config if code is None else self._first_of.setdefault(code, found.config)
-        return Ready(found.config, found, None if first == found.config else first)
+        return Ready(found.config, found)
 
     def _first_done(self) -> tuple[Config, Future[Compiled]]:
         start = time.monotonic()
@@ -156,18 +150,10 @@ def open_feed(task: Task, effort: Effort) -> Iterator[tuple[Feed, CompilePool | 
         yield DirectFeed(), None
         return
     with pool:
-        yield CompiledFeed(pool, kernel, arguments, max(_LEAST_AHEAD, _AHEAD * usable_cpus())), pool
+        yield CompiledFeed(pool, max(_LEAST_AHEAD, _AHEAD * usable_cpus())), pool
 
 
 def _dropped(found: Compiled, reason: str) -> Trial:
     """The trial of what is not run; what was put off for its spills has asked for more registers than there are."""
     status = Status.RESOURCES if found.ok else found.status
     return Trial(found.config, status, error=reason, resources=found.resources, compile_s=found.compile_s)
-
-
-def _machine_code(kernel: TritonKernel, found: Compiled, arguments: Arguments) -> Any:
-    """What decides what a launch does; None where that cannot be known without a launch."""
-    launch = kernel.launch_key(found.config, arguments)
-    if found.resources is None or found.resources.binary is None or launch is None:
-        return None
-    return found.resources.binary, found.resources.shared_bytes, launch

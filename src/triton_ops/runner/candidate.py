@@ -7,7 +7,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from triton_ops.backend import Arguments, Artifact, CandidateError, Kernel, candidate_error, one_line, private_copy
@@ -67,6 +67,7 @@ class Bench:
     tell: Callable[[str], None] = lambda _: None
     _rotation: list[Arguments] | None = None
     _measured_reference: Reference | None = None
+    _measured_codes: dict[Any, Trial] = field(default_factory=dict)
     _at_reference: bool = False
 
     @property
@@ -84,7 +85,7 @@ class Bench:
         artifact: Artifact | None = None
         try:
             artifact = self._compiled(config)
-            return self._measured(artifact, best)
+            return self._as_twin(artifact) or self._remembered(artifact, self._measured(artifact, best))
         except CandidateError as error:
             status, text = error.status, str(error)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - user code may raise anything; it ends this trial only
@@ -92,6 +93,28 @@ class Bench:
             status, text = sorted_error.status, str(sorted_error)
         resources, compile_s = (artifact.resources, artifact.compile_s) if artifact else (None, None)
         return Trial(config, status, error=text, resources=resources, compile_s=compile_s)
+
+    def _as_twin(self, artifact: Artifact) -> Trial | None:
+        """The trial of a config whose machine code and launch have been measured; None if they have not."""
+        known = self._measured_codes.get(self._code(artifact))
+        if known is None or known.config == artifact.config:
+            return None
+        twin = replace(known, config=artifact.config, compile_s=artifact.compile_s, twin=known.config)
+        return replace(twin, error=f"as ({known.config}), the same code: {known.error}") if known.error else twin
+
+    def _remembered(self, artifact: Artifact, trial: Trial) -> Trial:
+        code = self._code(artifact)
+        if code is not None and trial.twin is None:
+            self._measured_codes[code] = trial
+        return trial
+
+    def _code(self, artifact: Artifact) -> Any:
+        """What a launch is: its machine code, its memory, its grid and its plain arguments; None if it is not known."""
+        tell = getattr(self.kernel, "launch_key", None)
+        if tell is None or artifact.resources is None or artifact.resources.binary is None:
+            return None
+        launch = tell(artifact.config, self.arguments)
+        return None if launch is None else (artifact.resources.binary, artifact.resources.shared_bytes, launch)
 
     def sampler(self, config: Config) -> Sampler:
         """Samples a config that has worked, compiling it again if need be.

@@ -21,13 +21,11 @@ class Ready:
     Attributes:
         config: What was proposed.
         compiled: What the compiler made of it; None if that is left to the process that runs it.
-        twin: A config with the same machine code and launch, whose measurement serves for this one as well.
         dropped: Its trial, if it is not to be run; else None.
     """
 
     config: Config
     compiled: Compiled | None = None
-    twin: Config | None = None
     dropped: Trial | None = None
 
 

@@ -142,11 +142,6 @@ class Search:
         return self.quarantine.held(config)
 
     def _measured(self, ready: Ready, station: Station) -> Trial:
-        known = self.trials.get(ready.twin) if ready.twin is not None else None
-        if known is not None and known.status in (Status.OK, Status.WRONG):
-            same = f"the same machine code as ({known.config})"
-            error = f"{same}: {known.error}" if known.error else ""
-            return replace(known, config=ready.config, twin=known.config, error=error)
         trial = station.attempt(ready.config, self.best)
         self.quarantine.add(trial)
         if ready.compiled is None:
