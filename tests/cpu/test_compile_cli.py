@@ -70,7 +70,7 @@ def test_another_vendor_and_no_shape(cli):
 
 
 def test_nothing_that_compiles_is_a_failure(cli):
-    impossible = ["--space", "BM=256", "--space", "BN=256", "--space", "BK=128", "--space", "num_stages=5"]
+    impossible = ["--space", "BM=128", "--space", "BN=128", "--space", "BK=64", "--space", "num_stages=5"]
     ran = cli("compile", "matmul", "--target", "gfx942", "--shape", "4096x4096x4096", *impossible)
     assert ran.code == 1
     assert "2 configs: 2 resources; 0 different binaries" in ran.out

@@ -75,7 +75,7 @@ def eventually(condition, seconds=20.0):
 
 def test_every_fault_ends_one_config_and_the_pool_goes_on(capfd):
     kinds = ["good", "abort", "print", "exit", "hang", "good"]
-    with CompilePool(PLANTED, X, TARGET, workers=1, timeout_s=5.0) as pool:
+    with CompilePool(PLANTED, X, TARGET, workers=1, timeout_s=3.0) as pool:
         futures = [pool.submit(config(kind, 128 << number)) for number, kind in enumerate(kinds)]
         found = [future.result() for future in futures]
         left = children(os.getpid())
@@ -83,7 +83,7 @@ def test_every_fault_ends_one_config_and_the_pool_goes_on(capfd):
     assert [result.status.value for result in found] == ["ok", "crash", "ok", "crash", "timeout", "ok"]
     assert found[1].reason == "the compiler's process ended by SIGABRT: LLVM ERROR: planted"
     assert found[3].reason == "the compiler's process ended with exit code 3"
-    assert found[4].reason == "compiling took over 5 s"
+    assert found[4].reason == "compiling took over 3 s"
     for result in found:
         assert result.ok == (result.resources is not None)
         assert result.compile_s > 0
@@ -182,6 +182,8 @@ from tests.cpu.test_compile_pool import *
 if sys.argv[1] == "hang":
     kernel, arguments, configs = PLANTED, X, [config("hang"), config("hang", 256)]
 else:
+    from triton_ops.kernels import load
+
     operation = load("matmul")
     kernel, arguments = operation.kernel, Arguments(keyword=dict(operation.problem((4096,) * 3, "bf16").arguments))
     configs = [Config(BM=256, BN=256, BK=bk, GROUP_M=8, num_warps=4, num_stages=2) for bk in (64, 32)]
@@ -192,8 +194,11 @@ with CompilePool(kernel, arguments, TARGET, workers=2) as pool:
 """
 
 
-@pytest.mark.parametrize("work", ["hang", "heavy"])
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT], ids=lambda how: how.name)
+@pytest.mark.parametrize(
+    ("how", "work"),
+    [(signal.SIGKILL, "hang"), (signal.SIGKILL, "heavy"), (signal.SIGTERM, "hang"), (signal.SIGINT, "heavy")],
+    ids=["killed", "killed-in-llvm", "terminated", "interrupted-in-llvm"],
+)
 def test_processes_end_with_their_parent(how, work, tmp_path):
     path = f"{PROJECT / 'src'}{os.pathsep}{PROJECT}"
     parent = subprocess.Popen(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import re
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 
-from triton_ops.analysis.examine import examine, resources_of  # noqa: E402
+from triton_ops.analysis.tiers import examine, resources_of  # noqa: E402
 from triton_ops.analysis.features import amdgcn_features, ptx_features  # noqa: E402
 from triton_ops.analysis.usage import Usage, amdgcn_usage, cubin_usage  # noqa: E402
 from triton_ops.backend import Arguments  # noqa: E402
@@ -211,6 +212,11 @@ def test_nothing_is_left_of_the_pretence():
     with pretending(named_target("sm_100")):
         assert triton.runtime.driver.active.get_current_target().arch == 100
     assert triton.runtime.driver._active is before
+
+
+def test_the_version_of_triton_is_the_one_that_was_asked_for():
+    asked = os.environ.get("TRITON_OPS_EXPECT_TRITON", triton.__version__)
+    assert triton.__version__ == importlib.metadata.version("triton") == asked
 
 
 def test_options_of_the_targets_differ():
