@@ -56,7 +56,9 @@ class StandIn:
         if isinstance(given, TensorSpec):
             item = ITEM_BYTES[given.dtype]
             offset = 0 if given.aligned else item
-            return cls(given.dtype, given.shape, given.strides, offset, given.nbytes + offset)
+            return cls(
+                given.dtype, given.shape, given.strides, offset, offset + item * _span(given.shape, given.strides)
+            )
         dtype = str(given.dtype).removeprefix("torch.")
         offset = given.data_ptr() % ALIGNMENT_BYTES
         return cls(dtype, tuple(given.shape), tuple(given.stride()), offset, given.untyped_storage().nbytes())
@@ -66,9 +68,14 @@ class StandIn:
         torch = require("torch", "describing tensors to the compiler")
         dtype = getattr(torch, self.dtype)
         offset = self.offset_bytes // dtype.itemsize
-        reach = sum((extent - 1) * step for extent, step in zip(self.shape, self.strides, strict=True) if extent)
-        room = torch.empty(max(offset + reach + 1, self.storage_bytes // dtype.itemsize), dtype=dtype, device="meta")
+        span = offset + _span(self.shape, self.strides)
+        room = torch.empty(max(span, self.storage_bytes // dtype.itemsize), dtype=dtype, device="meta")
         return room.as_strided(self.shape, self.strides, offset)
+
+
+def _span(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
+    """Elements from the first to the last of a tensor, both counted."""
+    return 0 if 0 in shape else 1 + sum((extent - 1) * step for extent, step in zip(shape, strides, strict=True))
 
 
 def described(arguments: Arguments) -> Arguments:

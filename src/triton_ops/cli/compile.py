@@ -70,6 +70,8 @@ def compile_command(
             shapes, dtype = _first_problem(found, dtype)
         operation, narrowed, extents, chosen = operation_of(found, values, shapes, dtype)
         problem = operation.problem(extents, chosen)
+        if shape is None:
+            tell(f"no --shape: compiling for {problem.label}")
         begun = time.perf_counter()
         results = _compiled(operation, problem, narrowed or operation.space_for(problem), goal, jobs, timeout_s)
         elapsed_s = time.perf_counter() - begun
@@ -106,7 +108,6 @@ def _first_problem(operation: Operation, dtype: str | None) -> tuple[list[tuple[
     if not named:
         return [], dtype
     extents, its_dtype = named[0]
-    tell(f"no --shape: compiling for {'x'.join(map(str, extents))}")
     return [extents], dtype or its_dtype
 
 

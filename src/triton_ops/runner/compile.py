@@ -104,8 +104,10 @@ class CompilePool:
         with self._lock:
             self._closed = True
             for process in self._processes:
-                process.kill()
+                process.kill()  # its thread, if it waits for it, sees the connection end
         self._threads.shutdown(wait=True)
+        while self._processes:
+            self._processes.pop().close()
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -160,7 +162,7 @@ class CompilePool:
         return process
 
     def _forget(self, process: _Process) -> None:
-        process.kill()
+        process.close()
         with self._lock:
             self._processes.discard(process)
         self._own.process = None
@@ -174,7 +176,7 @@ class _Process:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         with theirs:
             self._child = subprocess.Popen(
-                [sys.executable, "-c", _PROGRAM, str(theirs.fileno()), str(os.getpid())],
+                [sys.executable, "-W", "ignore", "-c", _PROGRAM, str(theirs.fileno()), str(os.getpid())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._errors,
@@ -221,7 +223,12 @@ class _Process:
         """End it with everything that it started."""
         self.signal(signal.SIGKILL)
         self._child.wait()
+
+    def close(self) -> None:
+        """End it, and give back what it held here."""
+        self.kill()
         self._connection.close()
+        self._errors.close()
 
 
 def usable_cpus() -> int:

@@ -131,7 +131,7 @@ def _sorted(error: Exception) -> CandidateError:
     if type(error).__name__ != "PTXASError":
         return candidate_error(error, Status.COMPILE)
     lines = str(error).strip().splitlines()
-    said = [line.partition(":")[2].strip() for line in lines if line.startswith("ptxas ")]
+    said = [line.partition(":")[2].strip() for line in lines if line.startswith("ptxas")]
     line = next((text for text in said if any(word in text for word in _PTXAS_TROUBLE)), (said or lines)[0])
     status = Status.RESOURCES if "nsufficient registers" in line else Status.COMPILE
     return CandidateError(status, f"ptxas: {line}")
