@@ -152,7 +152,7 @@ if available("triton"):
         if FAULT == 8:
             total += tl.inline_asm_elementwise("no such instruction $0;", "=f", [], tl.float32, is_pure=False, pack=1)
         if FAULT == 9:
-            total += tl.inline_asm_elementwise("mov.f32 $0, 0f00000000;", "=q", [], tl.float32, is_pure=False, pack=1)
+            total = tl.inline_asm_elementwise("mov.f32 $0, $9;", "=f,f", [total], tl.float32, is_pure=False, pack=1)
         tl.store(c + m[:, None] * N + n[None, :], total, mask=(m[:, None] < rows) & (n[None, :] < N))
 
     def product_grid(meta):

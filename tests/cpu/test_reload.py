@@ -89,3 +89,11 @@ def test_what_cannot_be_loaded_says_why(tmp_path, text, monkeypatch):
     sys.modules.pop("broken_one", None)
     with pytest.raises(TargetError, match="FileNotFoundError"):
         reloaded(Location("gone", str(tmp_path / "gone.py"), "kernel"))
+
+
+def test_the_program_that_runs_is_not_imported_though_its_name_leads_to_it(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    file = tmp_path / "the_program.py"
+    file.write_text("def kernel():\n    return 7\n\n\nraise SystemExit('it runs again')\n")
+    assert reloaded(Location("the_program", str(file), "kernel", script=True))() == 7
+    del sys.modules["the_program"]

@@ -20,10 +20,11 @@ from typing import Any
 
 import msgspec
 
-from triton_ops.backend import private_copy
+from triton_ops.backend import Operation, private_copy
 from triton_ops.measure import Arm, Launch, fitting, interleave, take, timer_of
 from triton_ops.measure.decision import relative_levels
 from triton_ops.runner.locate import Location, load
+from triton_ops.runner.reload import reloaded
 from triton_ops.runner.task import make_task, rotation
 from triton_ops.space import Config
 
@@ -101,7 +102,7 @@ def _run(wire: _Wire) -> list[list[float]] | None:
 
 def measured_rows(job: Job) -> list[list[float]]:
     """Block medians of the job's configs in this process, side by side, in milliseconds."""
-    operation = load(job.location)
+    operation: Operation = reloaded(job.location) if job.location.script else load(job.location)
     task = make_task(operation, shape=job.shape, dtype=job.dtype, device=job.device, seed=job.seed)
     arguments = task.arguments()
     cold = job.mode.endswith("-cold")

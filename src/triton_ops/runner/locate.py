@@ -22,11 +22,13 @@ class Location:
         module: The module's name.
         file: Its file, for a module that the other process cannot import by name, such as a script.
         name: The object's name in it.
+        script: Whether the file is the program that runs: importing it would run it again.
     """
 
     module: str
     file: str
     name: str
+    script: bool = False
 
 
 def locate(operation: Operation) -> Location | None:
@@ -72,7 +74,8 @@ def _location(module: ModuleType, name: str) -> Location | None:
     if file is None:
         return None  # an interactive session
     path = Path(file).resolve()
-    return Location(path.stem if module.__name__ == "__main__" else module.__name__, str(path), name)
+    script = module.__name__ == "__main__"
+    return Location(path.stem if script else module.__name__, str(path), name, script)
 
 
 def _imported(location: Location) -> ModuleType:
