@@ -22,11 +22,13 @@ class Location:
         module: The module's name.
         file: Its file, for a module that the other process cannot import by name, such as a script.
         name: The object's name in it.
+        script: Whether the module is the program itself, which another process must not run again.
     """
 
     module: str
     file: str
     name: str
+    script: bool = False
 
 
 def locate(operation: Operation) -> Location | None:
@@ -72,7 +74,10 @@ def _location(module: ModuleType, name: str) -> Location | None:
     if file is None:
         return None  # an interactive session
     path = Path(file).resolve()
-    return Location(path.stem if module.__name__ == "__main__" else module.__name__, str(path), name)
+    if module.__name__ != "__main__":
+        return Location(module.__name__, str(path), name)
+    package = f"{module.__package__}." if module.__package__ else ""  # of a program started as `python -m package.name`
+    return Location(f"{package}{path.stem}", str(path), name, script=True)
 
 
 def _imported(location: Location) -> ModuleType:

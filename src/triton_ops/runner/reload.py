@@ -40,7 +40,9 @@ def reloaded(location: Location) -> Any:
 
 
 def _imported(location: Location) -> ModuleType | None:
-    """The module, if its name leads to its file and it can be imported without a GPU."""
+    """The module, if it is no script, its name leads to its file, and it can be imported without a GPU."""
+    if location.script:
+        return None
     try:
         spec = importlib.util.find_spec(location.module)
         if spec is None or spec.origin != location.file:
