@@ -175,6 +175,63 @@ def test_closing_ends_what_hangs_and_cancels_the_rest():
         pool.submit(config("good", 512))
 
 
+def test_a_module_that_compiles_while_it_is_imported_is_not_followed(tmp_path):
+    (tmp_path / "eager_module.py").write_text(UNGUARDED)
+    path = f"{PROJECT / 'src'}{os.pathsep}{tmp_path}"
+    done = subprocess.run(
+        [sys.executable, "-c", "import eager_module"], capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": path},
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == ("ok\n[True]\n", "")
+
+
+UNGUARDED = """
+import torch
+import triton
+import triton.language as tl
+
+from triton_ops.backend import Arguments, TritonKernel
+from triton_ops.backend.offline import build
+from triton_ops.hardware import named_target
+from triton_ops.runner.compile import CompilePool
+from triton_ops.space import Config
+
+STEP = tl.constexpr(2)
+
+
+@triton.jit
+def scaled(x, STEP: tl.constexpr):
+    return x * STEP
+
+
+@triton.jit
+def script_kernel(x, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(x + i, scaled(tl.load(x + i, mask=i < n), STEP), mask=i < n)
+
+
+hits = []
+triton.knobs.compilation.listener = lambda **event: hits.append(event["cache_hit"])
+x = torch.zeros(64)
+kernel = TritonKernel(script_kernel, lambda meta: (1,), outputs=("x",))
+target, config = named_target("sm_90"), Config(BLOCK=64, num_warps=1)
+with CompilePool(kernel, Arguments((x, 64)), target, workers=1) as pool:
+    print(pool.submit(config).result().status)
+build(kernel, config, Arguments((x, 64)), target)
+print(hits)
+"""
+
+
+def test_a_script_that_tunes_at_its_top_level_is_not_run_again(tmp_path):
+    script = tmp_path / "unguarded.py"
+    script.write_text(UNGUARDED)
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": str(PROJECT / "src")},
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == ("ok\n[True]\n", "")
+
+
 PARENT = """
 import sys
 from tests.cpu.test_compile_pool import *

@@ -14,8 +14,8 @@ import pytest
 torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 
-from triton_ops.analysis.tiers import examine, resources_of  # noqa: E402
 from triton_ops.analysis.features import amdgcn_features, ptx_features  # noqa: E402
+from triton_ops.analysis.tiers import examine, resources_of  # noqa: E402
 from triton_ops.analysis.usage import Usage, amdgcn_usage, cubin_usage  # noqa: E402
 from triton_ops.backend import Arguments  # noqa: E402
 from triton_ops.backend.offline import StandIn, build, described, lowered, option_names, pretending  # noqa: E402

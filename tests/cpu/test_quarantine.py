@@ -8,10 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.records import key as some_key
+from triton_ops.cache import Key
 from triton_ops.runner.quarantine import Quarantine, quarantine_of
 from triton_ops.space import Config
 from triton_ops.trial import Measurement, Status, Trial
+
+
+
+def some_key(**changes):
+    values = {"kernel": "k", "problem": {"n": 4}, "identity": {"source": "a"}, "device": {"kind": "cuda"}, "mode": "cold"}
+    return Key(**{**values, **changes})
+
 
 CRASH = Trial(Config(n=1, mode=("a", 2)), Status.CRASH, error="its process was killed by SIGSEGV during its launch")
 

@@ -29,7 +29,7 @@ from triton_ops.backend.offline import StandIn, compiler_environment
 from triton_ops.backend.source import unwrap
 from triton_ops.exceptions import KernelTypeError, TargetError, TritonKernelError
 from triton_ops.hardware import Target
-from triton_ops.runner.compile_worker import Start
+from triton_ops.runner.compile_worker import Start, working
 from triton_ops.runner.locate import Location, locate_in
 from triton_ops.space import Config
 from triton_ops.trial import Status
@@ -68,6 +68,8 @@ class CompilePool:
         workers: int | None = None,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
+        if working:
+            raise TargetError("a module that is imported to compile its kernel compiles kernels while it is imported")
         self._kernel, self._arguments, self._target = kernel, arguments, target
         self._timeout_s = timeout_s
         self._start = Start(_located(kernel), _pickled(arguments), target)

@@ -25,6 +25,9 @@ from triton_ops.hardware import Target
 from triton_ops.runner.locate import Location
 from triton_ops.runner.reload import reloaded
 
+working: list[int] = []
+"""The process that this one compiles for; empty in a process that does not compile for another one."""
+
 _LOOK_S = 0.25  # how often a process asks whether its parent is still there
 _NICENESS = 5  # compilers give way to the process that measures
 
@@ -47,6 +50,7 @@ class Start:
 def main() -> None:
     """Answer until the connection ends: first None or the reason why the kernel cannot be loaded, then configs."""
     connection, parent = Connection(int(sys.argv[1])), int(sys.argv[2])
+    working.append(parent)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a compiler that aborts is a result, not a file of gigabytes
     os.nice(_NICENESS)

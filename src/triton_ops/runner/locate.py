@@ -22,7 +22,7 @@ class Location:
         module: The module's name.
         file: Its file, for a module that the other process cannot import by name, such as a script.
         name: The object's name in it.
-        script: Whether the file is the program that runs: importing it would run it again.
+        script: Whether the module is the program itself, which another process must not run again.
     """
 
     module: str
@@ -74,8 +74,10 @@ def _location(module: ModuleType, name: str) -> Location | None:
     if file is None:
         return None  # an interactive session
     path = Path(file).resolve()
-    script = module.__name__ == "__main__"
-    return Location(path.stem if script else module.__name__, str(path), name, script)
+    if module.__name__ != "__main__":
+        return Location(module.__name__, str(path), name)
+    package = f"{module.__package__}." if module.__package__ else ""  # of a program started as `python -m package.name`
+    return Location(f"{package}{path.stem}", str(path), name, script=True)
 
 
 def _imported(location: Location) -> ModuleType:

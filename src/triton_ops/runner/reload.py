@@ -40,7 +40,7 @@ def reloaded(location: Location) -> Any:
 
 
 def _imported(location: Location) -> ModuleType | None:
-    """The module, if its name leads to its file and it can be imported without a GPU."""
+    """The module, if it is no script, its name leads to its file, and it can be imported without a GPU."""
     if location.script:
         return None
     try:
