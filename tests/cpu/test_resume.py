@@ -98,3 +98,24 @@ def test_second_tune_of_a_problem_waits_for_the_first(tune):
     assert len({json.dumps(result["best_config"]) for result in results}) == 1
     searched = log.read_text().split()[:CONFIGS]  # after that, ties are confirmed in processes of their own
     assert len(set(searched)) == CONFIGS, "a config was tried by two processes"
+
+
+@pytest.mark.parametrize("blocks", [1, 3], ids=lambda blocks: f"{blocks} KiB a file")
+def test_a_disk_that_fills_up_costs_the_memory_and_not_the_tune(tune, blocks):
+    """The system refuses to let a file grow: as with a full disk, the last line is torn."""
+    start, log, cache = tune
+    environment = {**os.environ, "STARTED_LOG": os.devnull, "TRITON_OPS_CACHE_DIR": str(cache)}
+    words = f"{sys.executable} -m triton_ops tune {log.parent / 'sleepy_target.py'}:sleepy --trials 20 --json"
+    limited = ["bash", "-c", f"ulimit -f {blocks}; exec {words}"]
+    done = subprocess.run(limited, env=environment, capture_output=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    assert json.loads(done.stdout)["totals"] == {"ok": 20}
+    assert b"this run cannot be resumed" in done.stderr
+    (path,) = (cache / "journals").glob("*.jsonl")
+    assert path.stat().st_size == 1024 * blocks
+    assert not path.read_bytes().endswith(b"\n")
+
+    out, err = start().communicate(timeout=120)
+    found = json.loads(out)
+    assert found["totals"] == {"ok": CONFIGS}, err.decode()
+    assert not found["from_cache"]

@@ -49,7 +49,7 @@ def pack(value: Any, most_bytes: int = MOST_TENSOR_BYTES) -> Packed:
 
     Args:
         value: What to send; functions, kernels, tensors and what holds them.
-        most_bytes: So many bytes of tensors are copied; floating-point ones beyond it become uniform in [-1, 1].
+        most_bytes: So many bytes of floating-point tensors are copied; those beyond it become uniform in [-1, 1].
 
     Raises:
         KernelTypeError: Something in it exists in this process only, such as an open file or a lock.
@@ -100,8 +100,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         storage = tensor.untyped_storage()
         place = (str(tensor.device), storage.data_ptr(), storage.nbytes())
         if place not in self._storages:
-            fits = storage.nbytes() <= self._left or not tensor.dtype.is_floating_point  # an index must stay in range
-            self._left -= storage.nbytes() if fits else 0
+            drawable = tensor.dtype.is_floating_point  # an index must stay in range
+            fits = not drawable or storage.nbytes() <= self._left
+            self._left -= storage.nbytes() if fits and drawable else 0
             if not fits:
                 self.drawn.append(f"{tuple(tensor.shape)} {tensor.dtype} of {storage.nbytes() / 1e9:.1f} GB")
             dtype = str(tensor.dtype).removeprefix("torch.")

@@ -47,6 +47,7 @@ class CompiledFeed:
         self._put_off: list[Compiled] = []
         self._last: deque[Ready] = deque()
         self._run_all = False
+        self._refused = False
 
     @property
     def held(self) -> int:
@@ -69,7 +70,9 @@ class CompiledFeed:
             try:
                 found = future.result()
             except TargetError as error:
-                _log.warning("nothing can be compiled ahead: %s", error)
+                if not self._refused:
+                    _log.warning("nothing is compiled ahead: %s", error.message)
+                self._refused = True
                 return Ready(config)
             if found.deferred and not self._run_all:
                 self._put_off.append(found)

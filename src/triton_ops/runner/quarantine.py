@@ -15,6 +15,7 @@ from typing import Any
 from triton_ops._files import append_line, ensure_folder, whole_lines
 from triton_ops._hashing import fingerprint
 from triton_ops.cache import Key
+from triton_ops.exceptions import CacheError
 from triton_ops.space import Config
 from triton_ops.trial import Status, Trial
 
@@ -56,9 +57,9 @@ class Quarantine:
         try:
             ensure_folder(self._path.parent)
             append_line(self._path, json.dumps(entry))
-        except OSError as error:
+        except (OSError, CacheError) as error:
             _log.warning("%s cannot be written (%s): config (%s) will be run again by the next tune",
-                         self._path, error.strerror or error, trial.config)  # fmt: skip
+                         self._path, error, trial.config)  # fmt: skip
 
     def _read(self) -> list[Trial]:
         if self._path is None:

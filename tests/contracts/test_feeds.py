@@ -1,0 +1,123 @@
+"""Every feed gives each proposal once, in order where nothing is slow, and what it put off when it is asked to."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+import pytest
+
+from triton_ops.analysis import Compiled
+from triton_ops.exceptions import TargetError
+from triton_ops.runner.ahead import CompiledFeed
+from triton_ops.runner.feed import DirectFeed
+from triton_ops.space import Config
+from triton_ops.trial import Resources, Status
+
+CONFIGS = [Config(n=n) for n in range(6)]
+SPILLS = Resources(registers=255, spill_bytes=4000, binary="b")
+
+
+class Compiler:
+    """Stands in for the pool's processes: what becomes of a config is told by the test."""
+
+    def __init__(self, at_once=True):
+        self.at_once, self.asked, self.futures = at_once, [], {}
+
+    def submit(self, config, *, anyway=False):
+        self.asked.append((config, anyway))
+        future = self.futures[config] = Future()
+        if self.at_once:
+            self.finish(config)
+        return future
+
+    def finish(self, config, status=Status.OK, reason="", **more):
+        self.futures[config].set_result(Compiled(config, status, reason, **more))
+
+
+FEEDS = {"direct": DirectFeed, "compiled": lambda: CompiledFeed(Compiler(), 4)}
+
+
+@pytest.mark.parametrize("name", FEEDS)
+def test_each_proposal_comes_once_and_in_order(name):
+    feed = FEEDS[name]()
+    assert feed.room > 0
+    assert feed.next() is None
+    feed.add(CONFIGS[:2])
+    feed.add(CONFIGS[2:])
+    assert feed.held == 6
+    assert feed.room == 0
+    assert [feed.next().config for _ in CONFIGS] == CONFIGS
+    assert feed.next() is None
+    feed.bring_back(True)
+    assert feed.next() is None
+    assert feed.held == 0
+    assert feed.waited_s < 1
+
+
+def test_a_slow_one_does_not_hold_up_those_after_it():
+    compiler = Compiler(at_once=False)
+    feed = CompiledFeed(compiler, 4)
+    feed.add(CONFIGS[:3])
+    compiler.finish(CONFIGS[2])
+    assert feed.next().config == CONFIGS[2]
+    compiler.finish(CONFIGS[1])
+    compiler.finish(CONFIGS[0])
+    assert [feed.next().config for _ in range(2)] == CONFIGS[:2]
+
+
+def test_what_cannot_run_is_dropped_with_its_numbers():
+    compiler = Compiler(at_once=False)
+    feed = CompiledFeed(compiler, 4)
+    feed.add(CONFIGS[:1])
+    over = Resources(shared_bytes=300_000)
+    compiler.finish(CONFIGS[0], Status.RESOURCES, "300,000 bytes of shared memory, 232,448 are there", resources=over)
+    dropped = feed.next().dropped
+    assert dropped.status is Status.RESOURCES
+    assert dropped.error == "300,000 bytes of shared memory, 232,448 are there"
+    assert dropped.resources == over
+
+
+def put_off():
+    """A feed that has put off a config that a rule foresees to spill, and one that does."""
+    compiler = Compiler(at_once=False)
+    feed = CompiledFeed(compiler, 4)
+    feed.add(CONFIGS[:3])
+    compiler.finish(CONFIGS[0], reason="256 accumulator registers", deferred=True)
+    compiler.finish(CONFIGS[1], reason="spills 4,000 bytes", deferred=True, resources=SPILLS, compile_s=2.0)
+    compiler.finish(CONFIGS[2])
+    assert feed.next().config == CONFIGS[2]
+    assert feed.next() is None
+    return feed, compiler
+
+
+def test_what_spills_is_put_off_and_dropped_where_others_work():
+    feed, _ = put_off()
+    feed.bring_back(False)
+    trials = [feed.next().dropped for _ in range(2)]
+    assert [trial.config for trial in trials] == CONFIGS[:2]
+    assert {trial.status for trial in trials} == {Status.RESOURCES}
+    assert [trial.error for trial in trials] == ["put off: 256 accumulator registers", "put off: spills 4,000 bytes"]
+    assert trials[1].resources == SPILLS
+    assert feed.next() is None
+
+
+def test_what_spills_comes_back_where_nothing_else_works():
+    feed, compiler = put_off()
+    feed.bring_back(True)
+    assert compiler.asked[-1] == (CONFIGS[0], True), "a rule had kept it from being compiled"
+    compiler.finish(CONFIGS[0], reason="256 accumulator registers", deferred=True, resources=SPILLS)
+    found = [feed.next() for _ in range(2)]
+    assert {ready.config for ready in found} == set(CONFIGS[:2])
+    assert all(ready.dropped is None for ready in found)
+    feed.add(CONFIGS[3:4])
+    assert compiler.asked[-1] == (CONFIGS[3], True)
+
+
+def test_where_nothing_can_be_compiled_ahead_the_launching_process_does_it(caplog):
+    compiler = Compiler(at_once=False)
+    feed = CompiledFeed(compiler, 4)
+    feed.add(CONFIGS[:1])
+    compiler.futures[CONFIGS[0]].set_exception(TargetError("no process can load it"))
+    ready = feed.next()
+    assert (ready.config, ready.compiled, ready.dropped) == (CONFIGS[0], None, None)
+    assert "no process can load it" in caplog.text

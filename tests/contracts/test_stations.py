@@ -1,0 +1,58 @@
+"""Every station answers the same questions in the same way, wherever its candidates run."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+
+import pytest
+from benchmarks.planted import sums, sums_space
+
+from triton_ops.runner.effort import chosen_effort
+from triton_ops.runner.isolated import Isolated
+from triton_ops.runner.station import Final, Inline, assignment_of
+from triton_ops.runner.task import make_task
+from triton_ops.space import Config
+from triton_ops.trial import Status
+
+
+@pytest.fixture(scope="module", params=[Inline, Isolated], ids=lambda kind: kind.__name__)
+def station(request):
+    task = make_task(sums, space=sums_space(["wrong"]), shape=(200,))
+    with closing(request.param(assignment_of(task, chosen_effort("quick"), True, None))) as made:
+        yield made
+
+
+def config(ms, fault="none"):
+    return Config(ms=ms, fault=fault)
+
+
+def test_questions_and_answers(station):
+    assert station.facts.mode is None
+    slow, fast = (station.attempt(config(ms), None) for ms in (4.0, 1.0))
+    assert (slow.status, fast.status) == (Status.OK, Status.OK)
+    assert (slow.relative, station.facts.base, station.facts.mode) == (1.0, config(4.0), "host")
+    assert fast.rank < 0.7
+    assert station.facts.against == "the reference"
+    wrong = station.attempt(config(0.5, "wrong"), fast)
+    assert (wrong.status, wrong.measurement) == (Status.WRONG, None)
+    assert station.attempt(config(1.0, "raises"), fast).error == "ValueError: planted"
+    hopeless = station.attempt(config(8.0), fast)
+    assert hopeless.ok
+    assert len(hopeless.measurement.samples_ms) == 1, "cut short"
+    found = station.finals(Final((slow, fast, wrong, hopeless), config(4.0), (), 0))
+    assert found.winner.config == config(1.0)
+    assert found.gain.low > 1.5
+    assert found.guard is not None
+    assert {trial.config for trial in found.trials} == {t.config for t in (slow, fast, wrong, hopeless)}
+    assert station.facts.lost is None
+
+
+def test_a_later_station_goes_on_from_what_worked(station):
+    task = make_task(sums, space=sums_space([]), shape=(200,))
+    assignment = assignment_of(task, chosen_effort("quick"), True, config(4.0))
+    start = time.monotonic()
+    with closing(type(station)(assignment)) as later:
+        assert later.attempt(config(1.0), None).rank == pytest.approx(0.25, abs=0.2)
+        assert later.facts.base == config(4.0)
+    assert time.monotonic() - start < 60

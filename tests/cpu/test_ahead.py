@@ -1,0 +1,117 @@
+"""Compiling ahead of a search, with the real compiler for a GPU that is not here; only the launches are planned."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+pytest.importorskip("triton")
+
+from benchmarks.planted import GOOD, fault_of, product, product_space
+
+from triton_ops.backend import Arguments
+from triton_ops.hardware import named_target
+from triton_ops.runner.ahead import CompiledFeed, Quiet
+from triton_ops.runner.budget import Budget, RunningBudget
+from triton_ops.runner.compile import CompilePool
+from triton_ops.runner.events import Silent
+from triton_ops.runner.journal import Journal
+from triton_ops.runner.loop import Search
+from triton_ops.runner.station import Facts
+from triton_ops.search import make_searcher
+from triton_ops.space import ConfigSpace
+from triton_ops.trial import Measurement, Status, Trial, totals
+
+pytestmark = pytest.mark.triton
+
+
+class Planned:
+    """A station whose times are the configs' tile sizes."""
+
+    facts = Facts()
+
+    def __init__(self):
+        self.tried = []
+
+    def attempt(self, config, best):
+        self.tried.append(config)
+        time.sleep(0.01)
+        return Trial(config, Status.OK, Measurement((float(config["BM"] * config["BN"]),), "planned"))
+
+    def finals(self, final):
+        raise AssertionError("not asked for here")
+
+    def close(self):
+        """Nothing."""
+
+
+def searched(space, quiet=False, **more):
+    station = Planned()
+    arguments = Arguments(keyword=dict(product.problem().arguments))
+    with CompilePool(product.kernel, arguments, named_target("sm_90"), workers=2) as pool:
+        feed = CompiledFeed(pool, 8)
+        searcher = make_searcher("exhaustive", space, 0)
+        budget = RunningBudget(more.pop("budget", Budget()))
+        search = Search(space, searcher, budget, Journal(None, "k"), Silent(), space.default_config, feed, **more)
+        search.prepare([space.default_config])
+        search.run(Quiet(station, pool) if quiet else station)
+    return search, station, feed
+
+
+def test_every_config_ends_in_one_trial_and_only_what_compiled_is_launched():
+    planted = ["wrong", "ptxas fails", "LLVM ends the process"]
+    space = product_space(planted)
+    search, station, feed = searched(space)
+    assert set(search.trials) == set(space)
+    assert totals(list(search.trials.values())) == {"ok": 7, "compile": 1, "crash": 1}
+    ended = {fault_of(config): trial for config, trial in search.trials.items() if not trial.ok}
+    assert "ptxas" in ended["ptxas fails"].error
+    assert "LLVM ERROR" in ended["LLVM ends the process"].error
+    assert {fault_of(config) for config in station.tried} == {GOOD, "wrong"}
+    assert all(trial.compile_s > 0 and trial.resources.binary for trial in search.trials.values() if trial.ok)
+    assert feed.waited_s > 0
+    assert search.stopped == "complete"
+
+
+def spilling(*tiles):
+    return ConfigSpace.from_configs(
+        [{"BM": m, "BN": n, "num_warps": w, "FAULT": 0} for m, n, w in ((64, 64, 4), *tiles)]
+    )
+
+
+def test_a_search_that_holds_its_compilers_gets_through():
+    space = product_space([])
+    search, station, _ = searched(space, quiet=True)
+    assert len(station.tried) == len(search.trials) == 6
+
+
+def test_what_spills_is_not_launched_where_others_work_and_is_counted():
+    space = spilling((256, 256, 4))
+    search, station, _ = searched(space)
+    assert [config["BM"] for config in station.tried] == [64]
+    (dropped,) = [trial for trial in search.trials.values() if not trial.ok]
+    assert dropped.status is Status.RESOURCES
+    assert dropped.error.startswith("put off: ")
+    search, station, _ = searched(space, thorough=True)
+    assert [config["BM"] for config in station.tried] == [64, 256], "thorough: it is tried, at last"
+    assert search.trials[space.default_config].ok
+
+
+def test_a_budget_of_trials_is_kept_and_asks_for_no_more_than_it_needs():
+    space = product_space([])
+    search, _, feed = searched(space, budget=Budget(trials=3))
+    assert (len(search.trials), search.stopped) == (3, "trials")
+    assert feed.held <= 1
+
+
+def test_the_compilers_stand_still_while_they_are_held():
+    arguments = Arguments(keyword=dict(product.problem().arguments))
+    with CompilePool(product.kernel, arguments, named_target("sm_90"), workers=1) as pool:
+        first, second = list(product_space([]))[:2]
+        assert pool.submit(first).result().ok
+        with pool.paused():
+            future = pool.submit(second)
+            time.sleep(1.0)
+            assert not future.done()
+        assert future.result(timeout=60).ok

@@ -1,0 +1,48 @@
+"""The smaller problem of odd extents."""
+
+from __future__ import annotations
+
+import pytest
+
+from triton_ops import Operation, ShapeMismatchError, TensorSpec, kernels
+from triton_ops.backend import FunctionKernel
+from triton_ops.runner.ragged import ragged_shape
+
+
+@pytest.mark.parametrize(
+    ("shape", "odd"),
+    [
+        ((4096, 4096, 4096), (1040, 1040, 1040)),
+        ((512, 64, 32), (496, 48, 16)),
+        ((1000, 777, 515), None),
+        ((5000, 1, 16), (1031, 1, 16)),
+        ((16, 16, 16), None),
+    ],
+)
+def test_odd_multiples_of_16_and_small_odd_numbers(shape, odd):
+    """An extent that is no multiple of 16 is odd enough, whatever tile divides it."""
+    operation = Operation(
+        "three", FunctionKernel(max), [{"n": 1}], lambda A, B, C: {"x": TensorSpec((A, B, C), "float32")}
+    )
+    assert ragged_shape(operation, shape, None) == odd
+
+
+def test_what_an_operation_refuses_keeps_its_extent():
+    def arguments(rows, columns):
+        if columns % 64:
+            raise ShapeMismatchError(f"{columns} is not a multiple of 64")
+        return {"x": TensorSpec((rows, columns), "float32")}
+
+    operation = Operation("picky", FunctionKernel(max), [{"n": 1}], arguments)
+    assert ragged_shape(operation, (512, 512), None) == (496, 512)
+    assert ragged_shape(operation, (7, 512), None) is None
+
+
+@pytest.mark.parametrize("name", kernels.names())
+def test_shipped_kernels_take_one(name):
+    operation = kernels.load(name)
+    for shape, dtype in operation.problems.values():
+        found = ragged_shape(operation, shape, dtype)
+        if found is not None:
+            assert operation.problem(found, dtype).specs
+            assert all(a <= b for a, b in zip(found, shape, strict=True))
