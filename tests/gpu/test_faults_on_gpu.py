@@ -1,0 +1,61 @@
+"""Faults planted among good Triton configs: each ends one trial in its status, and this process keeps its GPU."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from triton_ops.hardware import gpu_missing
+
+pytestmark = pytest.mark.gpu
+
+if gpu_missing() is None:
+    import torch
+
+    from benchmarks.faults import PATIENCE, planted_run, workers_of
+    from benchmarks.planted import product, product_space
+    from triton_ops import Status, kernels, tune
+
+
+def test_every_fault_ends_in_its_status_and_the_winner_stays(tmp_path, capfd):
+    found = planted_run("cuda", tmp_path)
+    assert {row["fault"]: row["status"] for row in found["faults"]} == {
+        row["fault"]: row["expected"] for row in found["faults"]
+    }
+    assert found["good_configs_ok"]
+    assert found["same_winner"]
+    assert found["quarantined_next_time"] >= 3
+    assert float((torch.ones(8, device="cuda") * 2).sum()) == 16
+    assert workers_of(os.getpid()) == []
+    assert ".visible .entry" not in "".join(capfd.readouterr())
+
+
+def test_a_triton_kernel_is_isolated_unless_asked_otherwise(tmp_path):
+    result = tune(product, cache_dir=tmp_path, patience=PATIENCE)
+    assert result.place == "in a process of its own"
+    assert result.verified == "the reference"
+    inline = tune(product, cache_dir=tmp_path, force=True, isolate=False)
+    assert inline.place == "inline, as asked"
+    assert inline.trials[0].resources.binary == result.trials[0].resources.binary
+
+
+def test_the_callers_tensors_reach_the_worker_and_the_same_code_is_measured_once(tmp_path):
+    given = product.materialise(product.problem((256, 256, 256)), "cuda").keyword
+    before = {name: value.clone() for name, value in given.items() if isinstance(value, torch.Tensor)}
+    space = [*map(dict, product_space([])), {"BM": 64, "BN": 64, "num_warps": 4, "FAULT": 0, "num_stages": 3}]
+    result = tune(product, kwargs=given, space=space, cache_dir=tmp_path)
+    assert all(torch.equal(given[name], value) for name, value in before.items())
+    assert {trial.status for trial in result.trials} == {Status.OK}
+    (twin,) = [trial for trial in result.trials if trial.twin is not None]
+    assert dict(twin.twin)["BM"] == 64
+
+
+def test_what_was_compiled_ahead_is_found_by_the_process_that_launches(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "compiled"))
+    result = tune(kernels.load("matmul"), shape=(512, 512, 512), trials=8, cache_dir=tmp_path)
+    assert all(trial.compile_s > 0 for trial in result.trials)
+    assert result.waited_s > 0
+    folders = [path for path in (tmp_path / "compiled").iterdir() if list(path.glob("*.cubin"))]
+    compiled = {t.resources.binary for t in result.trials if t.resources is not None and t.resources.binary}
+    assert len(folders) <= len(compiled) + len(result.trials), "nothing was compiled twice"
