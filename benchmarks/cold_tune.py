@@ -55,7 +55,7 @@ class FirstMeasured(Silent):
         self.start = time.monotonic()
         self.first_s: float | None = None
 
-    def tried(self, trial: Any, standing: Any) -> None:
+    def tried(self, trial: Any, standing: Any) -> None:  # noqa: ARG002 - the role's signature
         """After each trial."""
         if self.first_s is None and trial.ok:
             self.first_s = time.monotonic() - self.start
@@ -165,7 +165,7 @@ def write(options: argparse.Namespace, mine: dict[str, Any], theirs: dict[str, A
     }
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(document, indent=2) + "\n")
-    print(f"{mine['configs']} configs: {mine['wall_s']} s, first measurement after {mine['first_measurement_s']:.2f} s, "
+    print(f"{mine['configs']} configs: {mine['wall_s']} s, first measured after {mine['first_measurement_s']:.2f} s, "
           f"{mine['accounted']} accounted for {mine['result']['totals']}, {mine['twins']} twins, "
           f"{mine['result']['waited_s']} s waited for the compiler")  # fmt: skip
     print(f"printed: {mine['printed_lines']} lines, {mine['printed_by_ptxas']} by ptxas")

@@ -31,7 +31,7 @@ from triton_ops.measure.stats import bootstrap_median
 from triton_ops.runner.compile import CompilePool, usable_cpus
 from triton_ops.runner.results import versions
 
-TURNS = 12
+TURNS = 8
 SAMPLES = 30
 SETTLE_S = 0.5
 CASES = {"event": ("matmul", (4096, 4096, 4096)), "graph": ("rmsnorm", (128, 8192))}
@@ -44,7 +44,11 @@ def compiling() -> Iterator[None]:
     problem = operation.problem((8192, 8192, 8192), "float16")
     arguments: Any = Arguments(keyword=dict(problem.arguments))
     kernel: Any = operation.kernel
-    with CompilePool(kernel, arguments, target_of(probe("cuda"))) as pool:
+    with tempfile.TemporaryDirectory() as fresh, contextlib.ExitStack() as stack:
+        before = os.environ.get("TRITON_CACHE_DIR", "")
+        os.environ["TRITON_CACHE_DIR"] = fresh
+        stack.callback(os.environ.__setitem__, "TRITON_CACHE_DIR", before)
+        pool = stack.enter_context(CompilePool(kernel, arguments, target_of(probe("cuda"))))
         futures = [pool.submit(config, anyway=True) for config in operation.space_for(problem)]
         while not any(future.done() for future in futures):
             time.sleep(0.01)

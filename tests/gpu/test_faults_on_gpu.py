@@ -12,9 +12,9 @@ pytestmark = pytest.mark.gpu
 
 if gpu_missing() is None:
     import torch
-
     from benchmarks.faults import PATIENCE, planted_run, workers_of
     from benchmarks.planted import product, product_space
+
     from triton_ops import Status, kernels, tune
 
 
@@ -43,7 +43,9 @@ def test_a_triton_kernel_is_isolated_unless_asked_otherwise(tmp_path):
 def test_the_callers_tensors_reach_the_worker_and_the_same_code_is_measured_once(tmp_path):
     given = product.materialise(product.problem((256, 256, 256)), "cuda").keyword
     before = {name: value.clone() for name, value in given.items() if isinstance(value, torch.Tensor)}
-    space = [*map(dict, product_space([])), {"BM": 64, "BN": 64, "num_warps": 4, "FAULT": 0, "num_stages": 3}]
+    space = [{**config, "num_stages": 3} for config in product_space([])]
+    space.append({**space[2], "launch_pdl": False})  # an option at its default: the code is the same
+    space = [{"launch_pdl": None, **config} for config in space]
     result = tune(product, kwargs=given, space=space, cache_dir=tmp_path)
     assert all(torch.equal(given[name], value) for name, value in before.items())
     assert {trial.status for trial in result.trials} == {Status.OK}
