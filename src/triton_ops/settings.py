@@ -13,6 +13,7 @@ An explicit argument always wins over the environment.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import platformdirs
@@ -37,6 +38,11 @@ def columns() -> int | None:
     """The width that is asked for; None where there is none that is a number of 1 or more."""
     named = os.environ.get("COLUMNS", "").strip()
     return int(named) if named.isdecimal() and int(named) > 0 else None
+
+
+def for_child(changes: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a process that is to be started: this one's, with `changes`."""
+    return {**os.environ, **changes}
 
 
 def effort() -> str:

@@ -1,11 +1,12 @@
 """Which row of the table a device gets, and what is known of the device that is there."""
 
 import os
+from dataclasses import replace
 
 import pytest
 
 from triton_ops.exceptions import DeviceError
-from triton_ops.hardware import gpu_missing, peaks_of, probe
+from triton_ops.hardware import DeviceSpec, gpu_missing, named_target, peaks_of, probe, target_of
 from triton_ops.hardware.table import A100_BANDWIDTH_GBPS, PEAKS
 
 
@@ -97,3 +98,18 @@ def test_the_gpu_that_is_there():
     assert spec.shared_bytes_per_block is None or spec.shared_bytes_per_block >= 48 * 1024
     with pytest.raises(DeviceError, match="no GPU 99"):
         probe("cuda:99")
+
+
+def test_a_device_is_a_target_with_the_limits_that_it_reports():
+    h200 = DeviceSpec("cuda", "NVIDIA H200", "sm_90", 132, shared_bytes_per_block=232448)
+    assert target_of(h200) == named_target("SM_90 ")
+    assert target_of(replace(h200, shared_bytes_per_block=1000)).shared_bytes_per_block == 1000
+    assert target_of(replace(h200, shared_bytes_per_block=None)) == named_target("sm_90")
+    newer = target_of(replace(h200, arch="sm_103"))
+    assert (newer.capability, newer.warp_size, newer.shared_bytes_per_block) == (103, 32, 232448)
+    mi300 = DeviceSpec("hip", "AMD Instinct MI300X", "gfx942", 304)
+    assert (target_of(mi300).warp_size, target_of(mi300).shared_bytes_per_block) == (64, 65536)
+    with pytest.raises(DeviceError, match="target 'sm_70' is not known; known are sm_80"):
+        target_of(replace(h200, arch="sm_70", shared_bytes_per_block=None))
+    with pytest.raises(DeviceError, match="is no target for Triton kernels"):
+        target_of(DeviceSpec("cpu", "AMD EPYC", "x86_64", 2))

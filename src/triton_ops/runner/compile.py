@@ -23,6 +23,7 @@ from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
+from triton_ops import settings
 from triton_ops.analysis import Compiled, Verdict, foresee
 from triton_ops.backend import Arguments, TritonKernel, is_tensor
 from triton_ops.backend.offline import StandIn, compiler_environment
@@ -183,7 +184,7 @@ class _Process:
                 stdout=subprocess.DEVNULL,
                 stderr=self._errors,
                 pass_fds=(theirs.fileno(),),
-                env={**os.environ, **compiler_environment(), "PYTHONPATH": _search_path()},
+                env=settings.for_child({**compiler_environment(), "PYTHONPATH": _search_path()}),
                 start_new_session=True,
             )
 
