@@ -45,7 +45,6 @@ from triton_ops.trial import Status
 
 EFFORT = effort_of("exhaustive")
 ORACLE_ROUNDS = 140  # in each of three processes
-SETTLE_S = 2.0
 
 
 class Ground:
@@ -115,12 +114,7 @@ class Ground:
         for config, sampler in samplers.items():
             first = take(sampler, bench.timer, 3)
             arms[config.text] = Arm(sampler, EFFORT.race.samples(statistics.median(first) * sampler.launches))
-        rng, begun = random.Random(seed), time.monotonic()
-        while time.monotonic() - begun < SETTLE_S:  # into the power state that lasts, before anything counts
-            interleave(list(arms.values()), bench.timer, rounds=2, rng=rng)
-        for arm in arms.values():
-            arm.blocks.clear()
-        interleave(list(arms.values()), bench.timer, rounds=ORACLE_ROUNDS, rng=rng)
+        interleave(list(arms.values()), bench.timer, rounds=ORACLE_ROUNDS, rng=random.Random(seed))
         return {"mode": bench.timer.mode, "rows": {text: arm.medians_ms for text, arm in arms.items()}}
 
     def injected(self, share: float, repeats: int) -> dict:

@@ -66,8 +66,6 @@ def compare_finalists(
         keep_round: Tells after a round whether it counts.
     """
     policy = effort.race
-    if bench.timer is not None and bench.timer.mode == "host":
-        policy = replace(policy, settle_s=0.0)  # a CPU's power state is not the callable's doing
     arms = {trial.config: _arm(bench, trial, policy) for trial in _finalists(trials, effort, {default, *incumbents})}
     twin = _twin(bench, arms)
     if bench.timer is not None and len(arms) > 1:
