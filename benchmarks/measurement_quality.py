@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -27,7 +28,7 @@ import triton
 from benchmarks.spaces import SPACES, compile_all, loaded
 from triton_ops import ConfigSpace
 from triton_ops.hardware import probe
-from triton_ops.measure import Arm, RacePolicy, choose_timer, decide, interleave, race, take
+from triton_ops.measure import Arm, choose_timer, decide, interleave, race, take
 from triton_ops.measure.guard import guard_for
 from triton_ops.measure.stats import contrasts, robust_sigma, wilson
 from triton_ops.runner.budget import Budget, RunningBudget
@@ -133,17 +134,16 @@ class Ground:
                 break
             cycles = max(int(cycles + (share - added) * base_ms * 1.9e6), 1)
         found = 0
+        visits = EFFORT.race.samples(base_ms * plain.launches)
         for seed in range(repeats):
-            pair = [Arm(plain, 10), Arm(slowed, 10)]
-            race(pair, bench.timer, RacePolicy(seconds=2.0), random.Random(seed))
+            pair = [Arm(plain, visits), Arm(slowed, visits)]
+            race(pair, bench.timer, replace(EFFORT.race, seconds=2.0), random.Random(seed))
             rows = [arm.medians_ms for arm in pair]
             found += decide(rows, [(1,), (0,)]).ties == (0,)
         return {"asked": share, "added": added, "found": found, "of": repeats}
 
 
 def _slowed(launch, cycles: int):
-    from dataclasses import replace
-
     def with_spin(call):
         def run():
             call()
