@@ -290,11 +290,14 @@ def grade(options) -> None:
     """The stages, each kept in the state file so that a later call can go on."""
     state = json.loads(options.state.read_text()) if options.state.exists() else {"selections": []}
     common = ["--spaces", *options.spaces]
-    stages = options.stages.split(",")
+    stages = [stage for stage in options.stages.split(",") if stage]  # none: grade what the state holds
     for stage in stages:
         begun = time.monotonic()
         if stage == "compile":
             state["compile_s"] = {space: compile_all(space) for space in options.spaces}
+            spec = probe("cuda")
+            state["device"] = {"name": spec.name, "arch": spec.arch, "driver": spec.driver}
+            state["versions"] = versions()
         elif stage == "select":
             done = len(state["selections"])
             for process in range(options.processes):
@@ -343,13 +346,12 @@ def write(options, state: dict) -> None:
     grades = {s: graded(by_space[s], state["oracle"][s], state["baseline"][s]) for s in options.spaces}
     good = sum(g["within_1pct"] for g in grades.values())
     count = sum(g["repeats"] for g in grades.values())
-    spec = probe("cuda")
     document = {
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "command": "python -m benchmarks.measurement_quality",
         "commit": options.commit,
-        "versions": versions(),
-        "device": {"name": spec.name, "arch": spec.arch, "driver": spec.driver},
+        "versions": state["versions"],
+        "device": state["device"],
         "pooled": {"within_1pct": good, "of": count, "wilson_low": wilson(good, count).low},
         "spaces": grades,
         "power": state.get("power"),
