@@ -3,7 +3,9 @@
 from triton_ops.backend.base import Arguments as Arguments
 from triton_ops.backend.base import Artifact as Artifact
 from triton_ops.backend.base import Kernel as Kernel
+from triton_ops.backend.base import by_name as by_name
 from triton_ops.backend.base import is_tensor as is_tensor
+from triton_ops.backend.base import positional_names as positional_names
 from triton_ops.backend.errors import CandidateError as CandidateError
 from triton_ops.backend.errors import candidate_error as candidate_error
 from triton_ops.backend.errors import one_line as one_line

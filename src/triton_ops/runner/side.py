@@ -24,6 +24,7 @@ from triton_ops.backend import (
     Kernel,
     Operation,
     Protection,
+    by_name,
     one_line,
     private_copy,
 )
@@ -313,7 +314,8 @@ def _effects(side: Side, arguments: Arguments) -> _Effects:
     values all over it. Else the call reads what it writes.
     """
     call = side.call(arguments)
-    declared = tuple(Arguments(tuple(arguments.keyword.get(name) for name in side.kernel.outputs)).tensors())
+    named = by_name(side.kernel, arguments).keyword
+    declared = tuple(Arguments(tuple(named.get(name) for name in side.kernel.outputs)).tensors())
     with _copying(side.device_name):
         before = [(tensor, Protection([tensor])) for tensor in arguments.tensors()]
     with blaming(side):
