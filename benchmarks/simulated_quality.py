@@ -22,10 +22,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 from triton_ops import ConfigSpace
 from triton_ops.backend import Arguments, Artifact
-from triton_ops.measure import INDIFFERENCE, Arm, RacePolicy, decide, race
+from triton_ops.measure import INDIFFERENCE, Arm, decide, race
 from triton_ops.measure.simulate import (
     DISTURBANCES,
     POWER_CAPPED,
@@ -52,6 +53,7 @@ CONFIGS = 480
 DO_BENCH_S = 0.125  # of device time per config
 GOOD = 0.01  # regret of a winner that no honest re-measurement beats
 SLOWDOWN = 0.02
+RESOLUTION = 0.001  # of the zone's edge
 DRAWS = 8  # spaces of one shape
 DEFAULT_RANKS = (3, 10, 30, 60, 120)  # places by true time that a default may have
 
@@ -75,10 +77,10 @@ class Shape:
     factors: tuple[float, ...]
     noise: Noise = field(default_factory=Noise)
 
-    def times_ms(self, draw: int) -> list[float]:
-        """True times in random order: one from each of 480 equal shares, at a random place of it."""
+    def times_ms(self, draw: int, configs: int = CONFIGS) -> list[float]:
+        """True times in random order: one from each of so many equal shares, at a random place of it."""
         rng = random.Random(draw)
-        drawn = [self.best_ms * _between(self.factors, (k + rng.random()) / CONFIGS) for k in range(CONFIGS)]
+        drawn = [self.best_ms * _between(self.factors, (k + rng.random()) / configs) for k in range(configs)]
         rng.shuffle(drawn)
         return drawn
 
@@ -101,20 +103,20 @@ class KnownTimes:
     """A kernel whose configs take known times on a simulated device, and compile at once."""
 
     name = "simulated"
-    identity: Mapping[str, str] = {}
+    identity: Mapping[str, str] = MappingProxyType({})
     outputs: tuple[str, ...] = ()
 
     def __init__(self, kernels: Mapping[Config, SimulatedKernel]) -> None:
         self._kernels = kernels
 
-    def check(self, tunables: Iterable[str], arguments: Arguments) -> None:
+    def check(self, _tunables: Iterable[str], _arguments: Arguments) -> None:
         """Every config fits."""
 
-    def compile(self, config: Config, arguments: Arguments) -> Artifact:
+    def compile(self, config: Config, _arguments: Arguments) -> Artifact:
         """Resources that are not a matter of speed, so that the tie-break prefers now one config and now another."""
         return Artifact(config, Resources(spill_bytes=0, shared_bytes=random.Random(config.text).randrange(1 << 17)))
 
-    def bind(self, artifact: Artifact, arguments: Arguments) -> SimulatedKernel:
+    def bind(self, artifact: Artifact, _arguments: Arguments) -> SimulatedKernel:
         """What takes the config's time."""
         return self._kernels[artifact.config]
 
@@ -134,11 +136,13 @@ class Ground:
     default: Config
 
     @classmethod
-    def of(cls, shape: Shape, disturbance: Disturbance, seed: int, *, backwards: bool = False) -> Ground:
+    def of(
+        cls, shape: Shape, disturbance: Disturbance, seed: int, *, configs: int = CONFIGS, backwards: bool = False
+    ) -> Ground:
         """A fresh process, `seed`, and one of eight spaces of this shape, its list as it is or backwards."""
         draw = seed % DRAWS
         device = SimulatedDevice(shape.noise, disturbance, seed=seed, process=seed)
-        times = {Config(config=i): time_ms for i, time_ms in enumerate(shape.times_ms(draw))}
+        times = {Config(config=i): time_ms for i, time_ms in enumerate(shape.times_ms(draw, configs))}
         default = sorted(times, key=times.__getitem__)[random.Random(draw).choice(DEFAULT_RANKS)]
         listed = list(times)[::-1] if backwards else list(times)
         return cls(device, {config: device.kernel(times[config], config.text) for config in listed}, default)
@@ -151,7 +155,7 @@ class Ground:
             Arguments(),
             space,
             effort.screen,
-            lambda launch, capture: SimulatedTimer(self.device),
+            lambda *_: SimulatedTimer(self.device),
         )
         budget, journal = RunningBudget(Budget(), clock), Journal(None, "")
         search = Search(bench, ExhaustiveSearch(space, seed), budget, journal, Silent(), self.default)
@@ -166,11 +170,11 @@ class Grade:
     Attributes:
         regret: By which share the winner's true time exceeds the best.
         outside: Whether the winner is outside of the true tie set: in this process slower than the best by more than
-            the indifference zone, and by more than what the selection itself called its noise.
+            the indifference zone, and the 0.1 % to which an oracle of hundreds of rounds resolves its edge.
         beyond: Whether it is outside of the zone alone.
         behind_default: Whether the default is truly faster in this process, by more than the zone.
         differs: Whether a finalist was declared different from itself.
-        gpu_s: Device time.
+        share: Device time, over that of do_bench.
         finalists: How many were raced.
         rounds: How often.
         winner: Text of the winner.
@@ -182,7 +186,7 @@ class Grade:
     beyond: bool
     behind_default: bool
     differs: bool
-    gpu_s: float
+    share: float
     finalists: int
     rounds: int
     winner: str
@@ -190,10 +194,16 @@ class Grade:
 
 
 def graded(
-    shape: Shape, disturbance: Disturbance, seed: int, *, backwards: bool = False, effort: Effort = EFFORT
+    shape: Shape,
+    disturbance: Disturbance,
+    seed: int,
+    *,
+    configs: int = CONFIGS,
+    backwards: bool = False,
+    effort: Effort = EFFORT,
 ) -> Grade:
     """One selection in a process of its own."""
-    ground = Ground.of(shape, disturbance, seed, backwards=backwards)
+    ground = Ground.of(shape, disturbance, seed, configs=configs, backwards=backwards)
     found = ground.select(seed, effort)
     assert found.winner is not None  # every config works
     known = ground.kernels
@@ -202,11 +212,11 @@ def graded(
     finals = [trial.final for trial in found.trials if trial.final is not None]
     return Grade(
         regret=winner.true_ms / min(kernel.true_ms for kernel in known.values()) - 1,
-        outside=behind > INDIFFERENCE + 0.001,
+        outside=behind > INDIFFERENCE + RESOLUTION,
         beyond=behind > INDIFFERENCE,
         behind_default=winner.own_ms > known[ground.default].own_ms * (1 + INDIFFERENCE),
         differs=itself is not None and abs(itself.centre) > max(INDIFFERENCE, itself.margin),
-        gpu_s=ground.device.busy_s,
+        share=ground.device.busy_s / (configs * DO_BENCH_S),
         finalists=len(finals),
         rounds=max(final.rounds for final in finals),
         winner=found.winner.config.text,
@@ -214,15 +224,13 @@ def graded(
     )
 
 
-def told_apart(
-    noise: Noise, disturbance: Disturbance, slowdown: float, seed: int, policy: RacePolicy = EFFORT.race
-) -> bool:
+def told_apart(noise: Noise, disturbance: Disturbance, slowdown: float, seed: int) -> bool:
     """Whether a race of two launches, one truly slower by `slowdown`, ends with one of them alone; the faster, if any.
 
     Both are of one name, and so of one bias: the same kernel with more to do.
     """
     device = SimulatedDevice(noise, disturbance, seed=seed, process=seed)
-    timer, arms = SimulatedTimer(device), []
+    timer, arms, policy = SimulatedTimer(device), [], EFFORT.race
     for slower in (0.0, slowdown):
         sampler = timer.prepare(device.launch(0.1 * (1 + slower), "kernel"))
         arms.append(Arm(sampler, policy.samples(0.1 * sampler.launches)))
@@ -233,7 +241,13 @@ def told_apart(
 
 
 def condition(
-    disturbance: Disturbance, shapes: Mapping[str, Shape], repeats: int, *, backwards: int = 8, pairs: int = 100
+    disturbance: Disturbance,
+    shapes: Mapping[str, Shape],
+    repeats: int,
+    *,
+    configs: int = CONFIGS,
+    backwards: int = 2,
+    pairs: int = 100,
 ) -> dict:
     """All figures under one disturbance.
 
@@ -241,12 +255,16 @@ def condition(
         disturbance: What goes on besides.
         shapes: The spaces.
         repeats: Selections per shape; each in another process.
+        configs: In a space.
         backwards: How many of them are repeated with the list backwards.
         pairs: Races of two, of either kind and under either noise.
     """
-    found = {name: [graded(shape, disturbance, seed) for seed in range(repeats)] for name, shape in shapes.items()}
+    found = {
+        name: [graded(shape, disturbance, seed, configs=configs) for seed in range(repeats)]
+        for name, shape in shapes.items()
+    }
     changed = sum(
-        graded(shape, disturbance, seed, backwards=True) != found[name][seed]
+        graded(shape, disturbance, seed, configs=configs, backwards=True) != found[name][seed]
         for name, shape in shapes.items()
         for seed in range(min(repeats, backwards))
     )
@@ -270,7 +288,7 @@ def summary(grades: Sequence[Grade]) -> dict:
     count = len(grades)
     good = sum(grade.regret <= GOOD for grade in grades)
     regrets = sorted(grade.regret for grade in grades)
-    costs = sorted(grade.gpu_s / (CONFIGS * DO_BENCH_S) for grade in grades)
+    costs = sorted(grade.share for grade in grades)
     return {
         "selections": count,
         "within_1pct": good,
@@ -284,7 +302,6 @@ def summary(grades: Sequence[Grade]) -> dict:
         "aa_false_positive": sum(grade.differs for grade in grades) / count,
         "finalists": statistics.median(grade.finalists for grade in grades),
         "rounds": statistics.median(grade.rounds for grade in grades),
-        "gpu_s_median": statistics.median(grade.gpu_s for grade in grades),
         "share_of_do_bench": statistics.mean(costs),
         "share_of_do_bench_max": costs[-1],
     }
@@ -357,6 +374,7 @@ def main() -> int:
         "configs": CONFIGS,
         "repeats": options.repeats,
         "effort": asdict(EFFORT),
+        "resolution": RESOLUTION,
         "noise": {"default": asdict(Noise()), "power-capped": asdict(POWER_CAPPED)},
         "disturbances_are": {name: asdict(DISTURBANCES[name]) for name in figures},
         "shortfalls": shortfalls(figures),
