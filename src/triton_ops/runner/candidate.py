@@ -2,36 +2,24 @@
 
 from __future__ import annotations
 
-import math
-import statistics
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from triton_ops.backend import Arguments, Artifact, CandidateError, Kernel, Protection, candidate_error, private_copy
-from triton_ops.measure import CaptureError, EmptyCaptureError, Launch, Sampler, ScreenPolicy, Timer, screen
+from triton_ops.measure import (
+    CaptureError,
+    EmptyCaptureError,
+    Launch,
+    Sampler,
+    ScreenPolicy,
+    Timer,
+    screen,
+    screen_beside,
+)
 from triton_ops.runner.verify import Verifier
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.trial import Measurement, Status, Trial
-
-_REFERENCE_FRESH_S = 0.1  # a first look is compared with a look at the reference at most this old
-_REFERENCE_EVERY = 8  # candidates
-
-
-@dataclass
-class Reference:
-    """A config that is measured again and again, so that first looks of different minutes can be compared.
-
-    Attributes:
-        sampler: Samples it.
-        median_ms: Its latest median.
-    """
-
-    sampler: Sampler
-    median_ms: float
-    at: float
-    uses: int = 0
 
 
 @dataclass
@@ -65,7 +53,7 @@ class Bench:
     _inputs: Protection | None = None
     _writes_inputs: bool = False
     _rotation: list[Arguments] | None = None
-    _measured_reference: Reference | None = None
+    _beside: Sampler | None = None
 
     def attempt(self, config: Config, best: Trial | None) -> Trial:
         """The finished trial of `config`; raises only what is not the candidate's fault.
@@ -151,37 +139,24 @@ class Bench:
         return self.kernel.bind(artifact, self.arguments)
 
     def _first_look(self, config: Config, launch: Launch, best: Trial | None) -> tuple[list[float], float]:
-        """Samples of a launch, and its time over the reference's, measured just before."""
+        """Samples of a launch, and its time over the reference's, measured in turn with it."""
         timer = self._clock(launch)
         try:
             sampler = timer.prepare(launch)
         except CaptureError:
             timer = self._change_clock(launch)
             sampler = timer.prepare(launch)
-        if self.reference is None or (self.reference == config and self._measured_reference is None):
-            samples = screen(sampler, timer, self.policy)
-            self.reference = config
-            self._measured_reference = Reference(sampler, statistics.median(samples), time.monotonic())
-            return samples, 1.0
-        beside_ms = self._beside(self.reference, timer)
-        samples = screen(sampler, timer, self.policy, None if best is None else best.rank * beside_ms)
-        return samples, statistics.median(samples) / beside_ms
-
-    def _beside(self, reference: Config, timer: Timer) -> float:
-        """The reference's median, measured again if the last look is too old."""
-        found = self._measured_reference
-        if found is None:
-            found = self._measured_reference = Reference(self.sampler(reference), 0.0, -math.inf)
-        found.uses += 1
-        if time.monotonic() - found.at > _REFERENCE_FRESH_S or found.uses % _REFERENCE_EVERY == 0:
-            found.median_ms = statistics.median(screen(found.sampler, timer, self.policy))
-            found.at = time.monotonic()
-        return found.median_ms
+        if self._beside is None:
+            if self.reference is None or self.reference == config:
+                self.reference, self._beside = config, sampler
+                return screen(sampler, timer, self.policy), 1.0
+            self._beside = self.sampler(self.reference)
+        return screen_beside(sampler, self._beside, timer, self.policy, None if best is None else best.rank)
 
     def _change_clock(self, launch: Launch) -> Timer:
         """Another clock for all candidates, since this one cannot be captured; what was measured counts no more."""
         self.timer = self.choose(launch, False)
-        self._measured_reference = None
+        self._beside = None
         return self.timer
 
     def _first_run(self, call: Callable[[], Any]) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 import statistics
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -53,6 +54,7 @@ def compare_finalists(
     incumbents: Collection[Config],
     seed: int,
     keep_round: Callable[[], bool] = lambda: True,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Outcome:
     """Race the finalists and decide.
 
@@ -64,19 +66,20 @@ def compare_finalists(
         incumbents: Configs in use until now: finalists whenever they ran.
         seed: Draws the orders.
         keep_round: Tells after a round whether it counts.
+        clock: Seconds, monotonic.
     """
     policy = effort.race
     arms = {trial.config: _arm(bench, trial, policy) for trial in _finalists(trials, effort, {default, *incumbents})}
-    twin = _twin(bench, arms)
+    twins = _twins(bench, arms)
     if bench.timer is not None and len(arms) > 1:
         rng = random.Random(seed)
-        race(list(arms.values()), bench.timer, policy, rng, beside=list(twin.values()), keep_round=keep_round)
+        race(list(arms.values()), bench.timer, policy, rng, beside=twins, keep_round=keep_round, clock=clock)
     updated = {**trials, **{config: _updated(trials[config], arm, bench) for config, arm in arms.items()}}
     alive = [updated[config] for config, arm in arms.items() if updated[config].ok and arm.blocks]
     if not alive:
         return best_first_look(tuple(updated.values()))
     decision = _decided(alive, arms, default, incumbents)
-    return _outcome(decision, alive, arms, twin, default, tuple(updated.values()))
+    return _outcome(decision, alive, arms, twins, default, tuple(updated.values()))
 
 
 def confirmed(
@@ -130,12 +133,15 @@ def _arm(bench: Bench, trial: Trial, policy: RacePolicy) -> Arm:
     return Arm(sampler, policy.samples(trial.median_ms * sampler.launches))
 
 
-def _twin(bench: Bench, arms: Mapping[Config, Arm]) -> dict[Config, Arm]:
-    """The first finalist once more, as an arm of its own: what it differs from itself is the noise floor."""
+def _twins(bench: Bench, arms: Mapping[Config, Arm]) -> list[Arm]:
+    """The first finalist twice more, to the end of the race: what they differ by is the noise floor.
+
+    The finalist itself would not do: it may be out after four rounds.
+    """
     config = next((config for config, arm in arms.items() if arm.running), None)
     if config is None or len(arms) < 2:
-        return {}
-    return {config: Arm(bench.sampler(config), arms[config].block)}
+        return []
+    return [Arm(bench.sampler(config), arms[config].block) for _ in range(2)]
 
 
 def _updated(trial: Trial, arm: Arm, bench: Bench) -> Trial:
@@ -163,12 +169,13 @@ def _outcome(
     decision: Decision,
     alive: Sequence[Trial],
     arms: Mapping[Config, Arm],
-    twin: Mapping[Config, Arm],
+    twins: Sequence[Arm],
     default: Config,
     trials: tuple[Trial, ...],
 ) -> Outcome:
     winner = alive[decision.winner]
-    itself = next((gap(arm.medians_ms, arms[c].medians_ms) for c, arm in twin.items() if arm.blocks), None)
+    rows = [twin.medians_ms for twin in twins if twin.blocks]
+    itself = gap(rows[1], rows[0]) if len(rows) == 2 else None
     over = None
     if default in arms and arms[default].blocks and default != winner.config:
         found = gain(arms[default].medians_ms, arms[winner.config].medians_ms)
