@@ -190,7 +190,7 @@ class Stage:
     samplers: list[list[Sampler]]
 
 
-def staged(sides: Sequence[Side], *, sets: int = 1, cold: bool = True, choose: Choose = choose_timer) -> Stage:
+def staged(sides: Sequence[Side], *, sets: int = 1, cold: bool = True, choose: Choose | None = None) -> Stage:
     """Run every side once, as warm-up and check, and prepare what samples it.
 
     Args:
@@ -198,7 +198,7 @@ def staged(sides: Sequence[Side], *, sets: int = 1, cold: bool = True, choose: C
         sets: Argument sets per side on a CPU; sides with the same maker share them. On a GPU there is one, with the
             copies that keep L2 cold.
         cold: On a GPU, whether L2 holds nothing of the arguments when a launch starts.
-        choose: Gives the clock.
+        choose: Gives the clock; None is `choose_timer`.
 
     Raises:
         TargetError: A side raised.
@@ -208,6 +208,7 @@ def staged(sides: Sequence[Side], *, sets: int = 1, cold: bool = True, choose: C
     Cost: a copy of the arguments per set, and two more while it is found out what a call writes; up to four calls of
     each side, and what calibrates the clock.
     """
+    choose = choose or choose_timer
     name = _one_device(sides)
     device = probe(name)
     count = sets if device.kind == "cpu" else 1
