@@ -24,6 +24,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
+from benchmarks.tables import selection_table
 from triton_ops import ConfigSpace
 from triton_ops.backend import Arguments, Artifact
 from triton_ops.measure import INDIFFERENCE, Arm, decide, race
@@ -342,22 +343,6 @@ def shortfalls(figures: Mapping[str, Mapping]) -> list[str]:
     return missed
 
 
-def table(figures: Mapping[str, Mapping]) -> str:
-    """The figures for people, as Markdown."""
-    rows = [
-        "| disturbance | within 1 % | regret, mean | p95 | outside the tie set | differs from itself | 2 % found "
-        "| of do_bench's GPU time | changed by the reversed list |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    rows += [
-        f"| {name} | {it['within_1pct']} of {it['selections']} | {it['regret_mean']:.2%} | {it['regret_p95']:.2%} | "
-        f"{it['outside_tie_set']:.1%} | {it['aa_false_positive']:.1%} | {it['power_2pct']:.1%} | "
-        f"1/{1 / it['share_of_do_bench']:.0f} | {it['reversed_list_changes']} |"
-        for name, it in figures.items()
-    ]
-    return "\n".join(rows)
-
-
 def main() -> int:
     """Grade, write and print; 1 if a target is missed."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -384,7 +369,7 @@ def main() -> int:
     if options.out is not None:
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(json.dumps(document, indent=1) + "\n")
-    print(table(figures))
+    print(selection_table(document))
     for missed in document["shortfalls"]:
         print(f"missed: {missed}")
     return int(bool(document["shortfalls"]))

@@ -17,9 +17,9 @@ from benchmarks.simulated_quality import (
     graded,
     pooled,
     shortfalls,
-    table,
     told_apart,
 )
+from benchmarks.tables import selection_table
 
 from triton_ops import ConfigSpace
 from triton_ops.measure import INDIFFERENCE
@@ -138,7 +138,8 @@ def test_what_misses_a_target_is_said(figures):
     assert shortfalls({"x": bad}) == [
         "within 1 %: 5 of 10", "x: regret_p95 0.02", "x: aa_false_positive 0.1", "x: power_2pct 0.5",
     ]  # fmt: skip
-    assert "| x | 5 of 10 |" in table({"x": bad})
+    document = {"disturbances": {"x": bad}, "pooled": pooled({"x": bad}), "repeats": 10, "configs": 9, "command": "c"}
+    assert "| x | 5 of 10 |" in selection_table(document)
 
 
 # `compare`
