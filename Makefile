@@ -7,19 +7,22 @@
 PYTHON ?= python3
 PIP_FLAGS ?=
 PY ?=
+TRITON_VERSIONS ?= 3.6.0 3.9.0
 
 VENV := .venv
 STAMP := $(VENV)/.installed
 
 ifeq ($(strip $(PY)),)
 RUN := $(VENV)/bin/python
+OTHER := $(RUN)
 READY := $(STAMP)
 else
 RUN := PYTHONPATH="$(CURDIR)/src$${PYTHONPATH:+:$$PYTHONPATH}" $(PY)
+OTHER := $(PY)
 READY :=
 endif
 
-.PHONY: help install demo test check lint types layers docs format gpu-test gpu-bench import-time clean
+.PHONY: help install demo test test-triton-versions check lint types layers docs format gpu-test gpu-bench import-time clean
 .DEFAULT_GOAL := help
 
 help:  ## This list
@@ -41,6 +44,20 @@ demo: $(READY)  ## Tune a kernel and show what was found; needs no GPU
 
 test: $(READY)  ## Every test that needs no GPU; the documents are part of `check`
 	$(RUN) -m pytest -m "not gpu" --ignore=tests/docs
+
+# Each version stands in a folder of its own before everything else that Python searches: torch is installed once.
+# From 3.9 on Triton wants to be told whether products and sums may be fused; what it would do by itself changes in 3.10.
+test-triton-versions: $(TRITON_VERSIONS:%=.triton/%)  ## The tests that use Triton, under each of TRITON_VERSIONS
+	set -e; for version in $(TRITON_VERSIONS); do \
+		echo "Triton $$version"; \
+		PYTHONPATH="$(CURDIR)/.triton/$$version:$(CURDIR)/src" TRITON_DEFAULT_FP_FUSION=1 TRITON_OPS_EXPECT_TRITON=$$version \
+			$(OTHER) -m pytest --quiet -m "triton and not gpu" tests/cpu; \
+	done
+
+.triton/%: $(READY)
+	rm -rf $@
+	$(OTHER) -m pip install -qq $(PIP_FLAGS) --no-deps --target $@ triton==$*
+	touch $@
 
 check: lint types layers docs  ## Style, types, floors of the house, code blocks of the documents
 
@@ -71,5 +88,5 @@ import-time: $(READY)  ## What `import triton_ops` costs
 	$(RUN) benchmarks/import_time.py
 
 clean:  ## Remove everything that these targets make
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .triton build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -83,12 +83,18 @@ class Resources:
         spill_bytes: Local memory per thread that registers did not hold.
         shared_bytes: Shared memory per block.
         binary: Fingerprint of the machine code: equal binaries need measuring once.
+        stack_bytes: Stack frame per thread.
+        mma: Matrix instructions used: `wgmma`, `tcgen05`, `mma.sync`, `mfma`, `wmma`, or `none`.
+        load_bytes: Bytes that one thread loads at once, in the commonest load from global memory.
     """
 
     registers: int | None = None
     spill_bytes: int | None = None
     shared_bytes: int | None = None
     binary: str | None = None
+    stack_bytes: int | None = None
+    mma: str | None = None
+    load_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -155,6 +161,7 @@ class Trial:
         final: Its times in the last comparison, side by side with the other finalists; None if it was none.
         relative: Its median over that of the reference config measured just before or after: times of different
             minutes are compared by it, never directly. None if nothing served as reference.
+        twin: A config with the same machine code, whose measurement this is; None if it was run itself.
     """
 
     config: Config
@@ -165,6 +172,7 @@ class Trial:
     compile_s: float | None = None
     final: Measurement | None = None
     relative: float | None = None
+    twin: Config | None = None
 
     def __post_init__(self) -> None:
         if (self.status is Status.OK) != (self.measurement is not None):
@@ -281,6 +289,10 @@ class TuningResult:
         guard: What the device said of itself meanwhile: throttling, clocks, power; empty on a CPU or a cache hit.
         stopped: Why the search ended: `complete`, `trials`, `seconds`, `interrupted` or `cached`.
         elapsed_s: Wall seconds of the tune.
+        place: Where the candidates ran: in a process of its own, or inline and why.
+        verified: What every result was compared with before it was timed.
+        notes: What else to know of how it was done.
+        waited_s: Seconds in which nothing could be measured because nothing was compiled yet.
     """
 
     best_config: dict[str, Any]
@@ -299,6 +311,10 @@ class TuningResult:
     guard: dict[str, Any] = field(default_factory=dict)
     stopped: str = ""
     elapsed_s: float = 0.0
+    place: str = ""
+    verified: str = ""
+    notes: tuple[str, ...] = ()
+    waited_s: float = 0.0
 
     @property
     def failures(self) -> list[Trial]:

@@ -829,6 +829,7 @@ def test_what_is_not_callable_is_refused(thing):
         TritonAutoTuner(thing, SPACE)
 
 
+@pytest.mark.triton
 def test_a_triton_kernel_itself_is_refused_with_the_way_out():
     triton = pytest.importorskip("triton")
 
@@ -869,6 +870,7 @@ def test_a_cache_folder_that_is_a_file_is_refused(tmp_path):
 # Shipped kernels
 
 
+@pytest.mark.triton
 def test_shipped_kernels_know_no_tuner():
     pytest.importorskip("triton")
     code = (

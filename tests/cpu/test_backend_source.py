@@ -319,6 +319,7 @@ TRITON = """
 PLAIN = {"scale": 2, "by": 3, "block": 64, "options": "", "comment": ""}
 
 
+@pytest.mark.triton
 @pytest.mark.parametrize(
     "change",
     [{"scale": 4}, {"by": 5}, {"block": 128}, {"options": "(do_not_specialize=['n'])"}],
@@ -329,6 +330,7 @@ def test_triton_kernels_follow_callees_constexprs_defaults_and_options(of, chang
     assert of(TRITON.format(**{**PLAIN, **change})) != of(TRITON.format(**PLAIN))
 
 
+@pytest.mark.triton
 def test_triton_kernels_do_not_follow_comments_or_autotune(load):
     triton = pytest.importorskip("triton")
     plain = load(TRITON.format(**PLAIN)).kernel

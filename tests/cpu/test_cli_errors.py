@@ -200,12 +200,14 @@ def test_refused_before_anything_runs(refused, words, code, message):
     refused(words, code, message)
 
 
+@pytest.mark.triton
 @pytest.mark.parametrize(("words", "code", "message"), SHIPPED)
 def test_refused_by_a_shipped_kernel(refused, words, code, message):
     pytest.importorskip("triton")
     refused(words, code, message)
 
 
+@pytest.mark.triton
 @NO_GPU
 def test_a_gpu_where_there_is_none(refused):
     refused([f"{T}:plain", *SPACE, "--device", "cuda"], 3, f"device cuda cannot be used: {gpu_missing()}")
@@ -229,6 +231,7 @@ def test_a_target_that_cannot_be_imported(cli, tmp_path, source, message):
     assert_refused(cli("tune", f"{path}:f", *SPACE), 2, message)
 
 
+@pytest.mark.triton
 @pytest.mark.parametrize("name", ["kernel", "tuned", "wrapped"])
 def test_a_triton_kernel_alone_is_not_enough(cli, tmp_path, name):
     pytest.importorskip("triton")

@@ -57,6 +57,8 @@ import torch
 from triton_ops.kernels import call
 from triton_ops.kernels.matmul import matmul
 
+pytestmark = pytest.mark.triton
+
 call.check_placement = lambda tensors: None
 torch.cuda.device = lambda device: contextlib.nullcontext()
 

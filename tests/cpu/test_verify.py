@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
 import torch
 
-from triton_ops import KernelTypeError
-from triton_ops.backend import Arguments
-from triton_ops.runner.verify import Verifier
-
-
-def verdict(found, expected):
-    return Verifier(expected, (), Arguments()).wrong(lambda: found)
-
+from triton_ops import FunctionKernel, KernelTypeError, Problem, TensorSpec, Work
+from triton_ops.backend import Arguments, Artifact
+from triton_ops.runner.tolerance import BASE, difference, reduction_length, tolerance
+from triton_ops.runner.verify import LAUNCH, ODD, Bed, Case, Verifier, poison
+from triton_ops.space import Config
 
 RIGHT = torch.linspace(-3, 3, 1000)
 
@@ -22,55 +20,262 @@ RIGHT = torch.linspace(-3, 3, 1000)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
 def test_rounding_passes(dtype):
     exact = RIGHT.double()
-    assert verdict(exact.to(dtype), exact) is None
+    assert difference(exact.to(dtype), exact) is None
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_one_wrong_element_fails(dtype):
     found = RIGHT.to(dtype).clone()
     found[500] += 1
-    assert "0.10% of the elements differ" in verdict(found, RIGHT)
+    assert "0.10% of the elements differ" in difference(found, RIGHT)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_not_a_number_fails_where_none_is_expected(bad):
     found = RIGHT.clone()
     found[3] = bad
-    assert verdict(found, RIGHT) is not None
-    assert verdict(RIGHT, found) is not None
+    assert difference(found, RIGHT) is not None
+    assert difference(RIGHT, found) is not None
 
 
 def test_expected_nan_and_infinity_pass():
     expected = torch.tensor([math.nan, math.inf, -math.inf, 1.0])
-    assert verdict(expected.clone(), expected) is None
-    assert verdict(torch.tensor([math.nan, -math.inf, -math.inf, 1.0]), expected) is not None
+    assert difference(expected.clone(), expected) is None
+    assert difference(torch.tensor([math.nan, -math.inf, -math.inf, 1.0]), expected) is not None
 
 
-def test_shapes_numbers_and_structure():
-    assert "shape" in verdict(torch.zeros(3), torch.zeros(4))
-    assert verdict(torch.zeros(0), torch.zeros(0)) is None
-    assert verdict(1.0, 1.0) is None
-    assert verdict(1.0, 2.0) is not None
-    assert verdict((1.0, torch.ones(2)), [1.0, torch.ones(2)]) is None
-    assert "returns 1 results instead of 2" in verdict(1.0, (1.0, 2.0))
-    assert verdict({"a": 1.0}, {"a": 1.0}) is None
-    assert verdict({"a": 1.0}, {"a": 2.0}) is not None
-    assert verdict(torch.arange(4), torch.arange(4)) is None
-    assert verdict(torch.arange(4), torch.tensor([0, 1, 2, 4])) is not None
-    assert verdict("x", 1.0) is not None
+@pytest.mark.parametrize(
+    ("found", "expected", "same"),
+    [
+        (torch.zeros(0), torch.zeros(0), True),
+        (torch.zeros(3), torch.zeros(4), False),
+        (1.0, 1.0, True),
+        (1.0, 2.0, False),
+        ((1.0, torch.ones(2)), [1.0, torch.ones(2)], True),
+        ({"a": 1.0}, {"a": 1.0}, True),
+        ({"a": 1.0}, {"a": 2.0}, False),
+        (torch.arange(4), torch.arange(4), True),
+        (torch.arange(4), torch.tensor([0, 1, 2, 4]), False),
+        (torch.tensor([2**60 + 1]), torch.tensor([2**60]), False),
+        (torch.tensor([1 + 1j]), torch.tensor([1 + 1j]), True),
+        (torch.tensor([1 + 1j]), torch.tensor([1 - 1j]), False),
+        (torch.ones(3).numpy(), torch.ones(3).numpy(), True),
+        (torch.ones(3).numpy(), torch.zeros(3).numpy(), False),
+        ("x", 1.0, False),
+        (None, None, True),
+    ],
+)
+def test_other_results(found, expected, same):
+    assert (difference(found, expected) is None) == same
+
+
+def test_a_sum_that_cancels_is_judged_by_the_size_of_the_result():
+    """Element 0 cancels to nearly nothing: its error is that of its terms, not of itself."""
+    expected = torch.full((1000,), 10.0)
+    expected[0] = 1e-6
+    found = expected.clone()
+    found[0] = 1e-3
+    assert difference(found, expected) is None
+
+
+def test_the_formula():
+    assert tolerance("int32", ["int32"], 100) == 0
+    assert tolerance("float32") == pytest.approx(2**-8 + 4 * 2**-24)
+    assert tolerance("float32", ["bfloat16"]) == pytest.approx(BASE["bfloat16"], rel=1e-3)
+    long = tolerance("bfloat16", ["float8_e4m3fn"], 8192)
+    assert long == pytest.approx(BASE["bfloat16"] + 4 * 2**-13 * math.sqrt(8192))
+    assert tolerance("float64", ["float64"], 4096) < 1e-8
+
+
+def test_real_rounding_is_inside_the_formula_and_a_lost_term_is_not():
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.rand(64, 512, generator=generator).mul_(2).sub_(1).bfloat16() for _ in range(2))
+    right = (a.double() @ b.double().T).bfloat16()
+    rough = sum((a[:, k : k + 32].float() @ b[:, k : k + 32].float().T).bfloat16().float() for k in range(0, 512, 32))
+    assert difference(rough.bfloat16(), right, ["bfloat16"], 512) is None
+    lost = (a[:, :-32].double() @ b[:, :-32].double().T).bfloat16()
+    assert difference(lost, right, ["bfloat16"], 512) is not None
+
+
+def test_the_reduction_is_read_from_the_problem():
+    problem = Problem(
+        "matmul",
+        (
+            ("a", TensorSpec((64, 512), "fp16")),
+            ("b", TensorSpec((512, 32), "fp16")),
+            ("c", TensorSpec((64, 32), "fp16")),
+        ),
+    )
+    assert reduction_length(problem, ["c"], Work(flops=2.0 * 64 * 32 * 512)) == 512
+    assert reduction_length(problem, ["c"], None) == 512
+    total = Problem("sum", (("x", TensorSpec((8, 9), "fp32")), ("out", TensorSpec((1,), "fp32"))))
+    assert reduction_length(total, ["out"], None) == 72
+    assert reduction_length(Problem("none"), [], None) == 1
+
+
+def verifier(function, outputs=(), reference=None, **tensors):
+    kernel = FunctionKernel(function, outputs=tuple(outputs))
+    bed = Bed(Arguments(keyword=tensors), kernel.outputs)
+    return Verifier(kernel, [Case(bed, 0), Case(bed, 1)], reference)
+
+
+def checked(found, **config):
+    return found.wrong(Artifact(Config(**config)))
 
 
 def test_what_is_not_written_is_wrong():
-    out = torch.ones(8)
+    def half(x, out, *, share):
+        out[: int(8 * share)] = x[: int(8 * share)]
 
-    def half():
-        out[:4] = 1
+    for dtype in (torch.float32, torch.int64, torch.int8, torch.bool, torch.float8_e4m3fn):
+        x = torch.ones(8).to(dtype)
+        found = verifier(half, ["out"], lambda x, out: x, x=x, out=torch.ones(8).to(dtype))
+        assert checked(found, share=1.0) is None, dtype
+        assert "50.00%" in checked(found, share=0.5), dtype
 
-    verifier = Verifier(torch.ones(8), ("out",), Arguments(keyword={"out": out}))
-    assert "50.00%" in verifier.wrong(half)
-    assert verifier.wrong(lambda: out.fill_(1)) is None
+
+def test_a_value_that_equals_one_poison_does_not_equal_the_other():
+    for dtype in (torch.int32, torch.bool, torch.float32):
+        first, second = torch.zeros(1).to(dtype), torch.zeros(1).to(dtype)
+        poison(first, 0)
+        poison(second, 1)
+        assert not torch.equal(first, second)
+
+
+def test_without_a_reference_the_first_config_is_right():
+    found = verifier(lambda x, *, add: x + add, x=torch.ones(4))
+    assert checked(found, add=1) is None
+    assert found.against == "config (add=1), since there is no reference"
+    assert "100.00%" in checked(found, add=2)
+    assert checked(found, add=1) is None
+
+
+def test_results_that_differ_from_run_to_run_are_not_compared_and_this_is_said():
+    counter = itertools.count()
+    found = verifier(lambda x, *, n: x + next(counter), x=torch.ones(4))
+    assert checked(found, n=1) is None
+    assert checked(found, n=2) is None
+    assert "differ from run to run" in found.against
+
+
+def test_an_undeclared_in_place_kernel_is_noticed_compared_and_put_back():
+    x = torch.arange(4.0)
+    found = verifier(lambda x, *, add: (x.add_(add), None)[1], x=x)
+    before = x.clone()
+    assert checked(found, add=1) is None
+    assert found.restores
+    assert torch.equal(x, before)
+    assert "in x, 100.00%" in checked(found, add=2)
+    assert torch.equal(x, before)
+    assert checked(found, add=1) is None
+
+
+def test_an_undeclared_output_is_compared_with_the_reference():
+    def doubled(x, y, *, times):
+        y.copy_(x * times)
+
+    found = verifier(doubled, (), lambda x, y: x * 2, x=torch.ones(4), y=torch.zeros(4))
+    assert checked(found, times=2) is None
+    assert "100.00%" in checked(found, times=3)
+
+
+def test_an_input_that_only_one_config_changes_makes_it_wrong():
+    def sloppy(x, out, *, neat):
+        out.copy_(x)
+        if not neat:
+            x[0] = 9
+
+    x = torch.zeros(4)
+    found = verifier(sloppy, ["out"], lambda x, out: x, x=x, out=torch.zeros(4))
+    assert checked(found, neat=True) is None
+    assert "changes x" in checked(found, neat=False)
+    assert float(x[0]) == 0, "and it is put back"
+
+
+def test_a_write_beside_an_output_is_wrong():
+    def far(x, out, *, past):
+        out.copy_(x)
+        out.as_strided((1,), (1,), out.storage_offset() + past).fill_(3)
+
+    found = verifier(
+        far, ["out"], lambda x, out: x.index_fill(0, torch.tensor(0), 3), x=torch.zeros(4), out=torch.zeros(4)
+    )
+    assert checked(found, past=0) is None
+    assert checked(found, past=4) == "writes 4 bytes outside out"
+    assert "outside out" in checked(found, past=-1)
+    assert checked(found, past=0) is None, "the pattern is put back"
+
+
+def test_canaries_keep_strides_offsets_and_sharing():
+    room = torch.arange(64.0)
+    view = room[3:35].view(8, 4).t()
+    bed = Bed(Arguments(keyword={"out": view, "x": room.clone()}), ("out",))
+    out = bed.arguments.keyword["out"]
+    assert torch.equal(out, view)
+    assert (out.stride(), out.data_ptr() % 16) == (view.stride(), view.data_ptr() % 16)
+    shared = Bed(Arguments(keyword={"out": view, "x": room}), ("out",))
+    assert shared.arguments.keyword["out"].data_ptr() == view.data_ptr()
+
+
+def odd_case(holds=lambda config: True):
+    return Case(Bed(Arguments(keyword={"x": torch.ones(5)}), ()), 0, "at 5, ", holds=holds)
+
+
+def only_even(x, *, n):
+    if n > 1 and len(x) % n:
+        return x[:-1].sum()
+    return x.sum()
+
+
+def test_odd_extents_find_what_the_tuned_ones_hide():
+    found = verifier(only_even, (), lambda x: x.sum(), x=torch.ones(4))
+    odd = odd_case()
+    found = Verifier(found.kernel, found.cases, found.reference, ragged=odd)
+    assert checked(found, n=1) is None
+    assert checked(found, n=2).startswith("at 5, ")
+    assert checked(found, n=1) is None
+
+
+def test_odd_extents_are_left_out_where_the_first_config_or_the_space_does_not_take_them():
+    told = []
+
+    def refuses(x, *, n):
+        assert len(x) % 2 == 0
+        return x.sum()
+
+    found = verifier(refuses, x=torch.ones(4))
+    found = Verifier(found.kernel, found.cases, None, ragged=odd_case(), tell=told.append)
+    assert checked(found, n=1) is None
+    assert checked(found, n=2) is None
+    assert len(found.cases) == 2
+    assert told[-1] == LAUNCH
+    assert ODD in told
+    found = verifier(only_even, (), lambda x: x.sum(), x=torch.ones(4))
+    found = Verifier(found.kernel, found.cases, found.reference, ragged=odd_case(lambda config: config["n"] == 1))
+    assert checked(found, n=1) is None
+    assert checked(found, n=2) is None
 
 
 def test_a_reference_with_another_number_of_results_is_refused():
     with pytest.raises(KernelTypeError, match="the reference returns 2 results, the kernel writes 1"):
-        Verifier((1, 2), ("out",), Arguments(keyword={"out": torch.ones(1)}))
+        verifier(lambda out, *, n: None, ["out"], lambda out: (1, 2), out=torch.ones(1))
+
+
+def test_a_reference_that_writes_its_arguments_does_no_harm():
+    x = torch.ones(4)
+    found = verifier(lambda x, *, n: torch.full((4,), 2.0), (), lambda x: x.add_(1), x=x)
+    assert torch.equal(x, torch.ones(4))
+    assert checked(found, n=1) is None
+
+
+def test_what_timed_launches_leave_is_checked():
+    out = torch.zeros(4)
+    found = verifier(lambda x, out, *, n: out.copy_(x), ["out"], lambda x, out: x, x=torch.ones(4), out=out)
+    assert checked(found, n=1) is None
+    assert found.left() is None
+    found.cases[0].bed.written[0][2] = 5
+    assert "after timing, 25.00%" in found.left()
+    found.cases[0].bed.written[0][2] = 1
+    found.cases[0].bed.arguments.keyword["x"][0] = 7
+    assert "x is changed" in found.left()
+    assert found.left() is None

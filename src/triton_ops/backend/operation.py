@@ -71,6 +71,14 @@ class Operation:
         said = "x".join(map(str, extents)) or _described(specs)
         return Problem(self.name, tuple(specs.items()), " ".join([said, *keywords.values()]).strip())
 
+    def full_shape(self, shape: tuple[int, ...] | None) -> tuple[int, ...]:
+        """`shape` with the defaults for what it leaves out.
+
+        Raises:
+            ShapeMismatchError: As `problem`.
+        """
+        return self._checked_shape(shape)
+
     def space_for(self, problem: Problem) -> ConfigSpace:
         """What may be tried on this problem."""
         if callable(self.space) and not isinstance(self.space, ConfigSpace):

@@ -25,10 +25,19 @@ class Protection:
         """Whether any byte differs from when this was made; waits for the device."""
         return any(not _same(now, before) for now, before in self._saved)
 
+    def differing(self) -> set[tuple[str, int]]:
+        """The places, as `place_of` tells them, of the storages that differ from when this was made."""
+        return {_place(now) for now, before in self._saved if not _same(now, before)}
+
     def restore(self) -> None:
         """Put every byte back."""
         for now, before in self._saved:
             now.copy_(before)
+
+
+def place_of(tensor: Any) -> tuple[str, int]:
+    """Device and address of the storage behind a tensor."""
+    return _place(tensor.untyped_storage())
 
 
 def _place(storage: Any) -> tuple[str, int]:

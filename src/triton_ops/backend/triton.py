@@ -144,6 +144,19 @@ class TritonKernel:
         grid = functools.partial(self._grid, artifact.config, arguments)
         return functools.partial(self.function.run, *arguments.positional, grid=grid, warmup=False, **keywords)
 
+    def launch_key(self, config: Config, arguments: Arguments) -> Any:
+        """What a launch of a config is told beside its machine code: the grid, and tunables that are plain arguments.
+
+        Returns:
+            Something hashable; None if the grid function raises.
+        """
+        plain = {param.name for param in self.function.params if not param.is_constexpr}
+        try:
+            grid = tuple(self._grid(config, arguments, {}))
+        except Exception:  # noqa: BLE001 - the user's own function; its launch will say why
+            return None
+        return grid, tuple(sorted((name, repr(value)) for name, value in config.items() if name in plain))
+
     def _grid(self, config: Config, arguments: Arguments, _meta: Mapping[str, Any]) -> tuple[int, ...]:
         names = self.function.arg_names
         by_name = {

@@ -36,6 +36,7 @@ from triton_ops.tensors import dtype_name
 from triton_ops.trial import Trial, TuningResult, totals
 
 _SHOWN = 10
+_WORTH_TELLING_S = 0.1
 _HEADER = ("", "median ms", "spread", "vs default", "config")
 _NUMBERS = ("median ms", "spread", "vs default")
 
@@ -70,6 +71,10 @@ def tune_command(
     device: Annotated[str | None, typer.Option("--device", metavar="DEVICE", help="cpu, cuda or cuda:N.")] = None,
     warm: Annotated[bool, typer.Option("--warm", help="Time GPU kernels with their data in L2; default cold.")] = False,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of the search's order and the inputs.")] = 0,
+    isolate: Annotated[
+        bool | None,
+        typer.Option("--isolate/--inline", help="Try configs in a process of their own; default for Triton on a GPU."),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Search again even if the winner is known.")] = False,
     cache_dir: CacheDir = None,
     as_json: Json = False,
@@ -85,7 +90,7 @@ def tune_command(
             result = tune(
                 operation, space=narrowed, shape=extents, dtype=chosen_dtype, device=device, effort=effort,
                 search=search, trials=trials, budget_s=budget_s, seed=seed, cache_dir=cache_dir, force=force,
-                cold=not warm, listener=ProgressBar(stderr()),
+                cold=not warm, isolate=isolate, listener=ProgressBar(stderr()),
             )  # fmt: skip
     except KeyboardInterrupt:
         tell("interrupted before any config ran; the same command goes on where it stopped")
@@ -113,7 +118,7 @@ def _check(dtype: str | None, device: str | None, cache_dir: str | None) -> None
 def _story(name: str, result: TuningResult, columns: int | None) -> list[str]:
     lines = [f"{name} {result.problem_size}".rstrip() + f" on {result.device}"]
     if result.trials:
-        lines += [*_ranking(result, columns), _account(result)]
+        lines += [*_ranking(result, columns), _account(result), *paragraph("", _manner(result), columns)]
     config, label = str(Config(result.best_config)), "winner  "
     first, *rest = paragraph(label, config, columns)
     return [*lines, bold(label) + first[len(label) :], *rest, *paragraph(" " * len(label), _speed(result), columns)]
@@ -166,6 +171,12 @@ def _account(result: TuningResult) -> str:
     counts = ", ".join(f"{count} {status}" for status, count in totals(result.trials).items())
     end = ENDS.get(result.stopped, result.stopped)
     return f"{len(result.trials)} trials: {counts}; {end}, {result.elapsed_s:.1f} s"
+
+
+def _manner(result: TuningResult) -> str:
+    """How it was done: where the candidates ran, what they were compared with, and what else there is to know."""
+    waited = [f"{result.waited_s:.1f} s waited for the compiler"] if result.waited_s >= _WORTH_TELLING_S else []
+    return "; ".join([f"run {result.place}", *waited, f"results compared with {result.verified}", *result.notes])
 
 
 def _speed(result: TuningResult) -> str:

@@ -7,3 +7,7 @@ from triton_ops.hardware.table import A100_BANDWIDTH_GBPS as A100_BANDWIDTH_GBPS
 from triton_ops.hardware.table import A100_TFLOPS as A100_TFLOPS
 from triton_ops.hardware.table import Peaks as Peaks
 from triton_ops.hardware.table import peaks_of as peaks_of
+from triton_ops.hardware.target import TARGETS as TARGETS
+from triton_ops.hardware.target import Target as Target
+from triton_ops.hardware.target import named_target as named_target
+from triton_ops.hardware.target import target_of as target_of

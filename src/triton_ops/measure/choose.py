@@ -19,6 +19,19 @@ def possible_modes(device: DeviceSpec, cold: bool = True) -> tuple[str, ...]:
     return ("graph-cold", "event-cold", "event-flushed") if cold else ("graph-warm", "event-warm")
 
 
+def timer_of(mode: str, name: str) -> Timer:
+    """The clock of a mode that was chosen before, in another process.
+
+    Args:
+        mode: As a timer tells it.
+        name: Torch name of the device.
+    """
+    clock, _, cache = mode.partition("-")
+    if clock == "graph":
+        return GraphTimer(name, cold=cache == "cold")
+    return EventTimer(name, cache=cache) if clock == "event" else HostTimer()  # type: ignore[arg-type]
+
+
 def choose_timer(device: DeviceSpec, name: str, launch: Launch, *, cold: bool = True, capture: bool = True) -> Timer:
     """The clock for a problem, by its default config.
 

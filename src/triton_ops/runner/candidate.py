@@ -1,12 +1,14 @@
-"""One candidate from config to finished trial: constraint, compile, verify, first look."""
+"""One candidate from config to finished trial: compile, verify, first look."""
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from triton_ops.backend import Arguments, Artifact, CandidateError, Kernel, Protection, candidate_error, private_copy
+from triton_ops.backend import Arguments, Artifact, CandidateError, Kernel, candidate_error, one_line, private_copy
 from triton_ops.measure import (
     CaptureError,
     EmptyCaptureError,
@@ -16,10 +18,16 @@ from triton_ops.measure import (
     Timer,
     screen,
     screen_beside,
+    take,
 )
-from triton_ops.runner.verify import Verifier
-from triton_ops.space import Config, ConfigSpace
+from triton_ops.runner.verify import LAUNCH, Verifier, poison
+from triton_ops.space import Config
 from triton_ops.trial import Measurement, Status, Trial
+
+_log = logging.getLogger("triton_ops")
+
+COMPILE, REFERENCE = "compile", "reference"
+"""What is going on, as `Bench.tell` is told it, beside `LAUNCH`."""
 
 
 @dataclass
@@ -28,32 +36,35 @@ class Bench:
 
     Attributes:
         kernel: What is tuned.
-        arguments: Private to this bench: candidates may write them.
-        space: Says which configs are valid.
+        verifier: Checks results; its first case holds the arguments that candidates are timed on.
         policy: How much a first look may cost.
         choose: Gives the clock, from a launch of the first config that works; asked once, and once more if a candidate
             cannot be timed with that clock.
         copies: How many argument sets to rotate through; asked once.
-        verifier: Checks results; None where there is nothing to compare with.
         reference: The config that others are compared with; None takes the first that works.
         timer: The clock; None until a config has worked.
         artifacts: What was compiled, for later launches of the same config.
+        tell: Told what begins: a compilation, a launch, or a launch of the reference config.
     """
 
     kernel: Kernel
-    arguments: Arguments
-    space: ConfigSpace
+    verifier: Verifier
     policy: ScreenPolicy
     choose: Callable[[Launch, bool], Timer]
     copies: Callable[[Arguments], int] = lambda _: 1
-    verifier: Verifier | None = None
     reference: Config | None = None
     timer: Timer | None = None
     artifacts: dict[Config, Artifact] = field(default_factory=dict)
-    _inputs: Protection | None = None
-    _writes_inputs: bool = False
+    tell: Callable[[str], None] = lambda _: None
     _rotation: list[Arguments] | None = None
     _beside: Sampler | None = None
+    _measured_codes: dict[Any, Trial] = field(default_factory=dict)
+    _at_reference: bool = False
+
+    @property
+    def arguments(self) -> Arguments:
+        """What candidates are timed on."""
+        return self.verifier.cases[0].bed.arguments
 
     def attempt(self, config: Config, best: Trial | None) -> Trial:
         """The finished trial of `config`; raises only what is not the candidate's fault.
@@ -62,12 +73,10 @@ class Bench:
             config: What to try.
             best: The best so far, to cut a hopeless one short.
         """
-        if (reason := self.space.why_not(config)) is not None:
-            return Trial(config, Status.CONSTRAINT, error=reason)
         artifact: Artifact | None = None
         try:
             artifact = self._compiled(config)
-            return self._measured(artifact, best)
+            return self._as_twin(artifact) or self._remembered(artifact, self._measured(artifact, best))
         except CandidateError as error:
             status, text = error.status, str(error)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - user code may raise anything; it ends this trial only
@@ -75,6 +84,28 @@ class Bench:
             status, text = sorted_error.status, str(sorted_error)
         resources, compile_s = (artifact.resources, artifact.compile_s) if artifact else (None, None)
         return Trial(config, status, error=text, resources=resources, compile_s=compile_s)
+
+    def _as_twin(self, artifact: Artifact) -> Trial | None:
+        """The trial of a config whose machine code and launch have been measured; None if they have not."""
+        known = self._measured_codes.get(self._code(artifact))
+        if known is None or known.config == artifact.config:
+            return None
+        twin = replace(known, config=artifact.config, compile_s=artifact.compile_s, twin=known.config)
+        return replace(twin, error=f"as ({known.config}), the same code: {known.error}") if known.error else twin
+
+    def _remembered(self, artifact: Artifact, trial: Trial) -> Trial:
+        code = self._code(artifact)
+        if code is not None and trial.twin is None:
+            self._measured_codes[code] = trial
+        return trial
+
+    def _code(self, artifact: Artifact) -> Any:
+        """What a launch is: its machine code, its memory, its grid and its plain arguments; None if it is not known."""
+        tell = getattr(self.kernel, "launch_key", None)
+        if tell is None or artifact.resources is None or artifact.resources.binary is None:
+            return None
+        launch = tell(artifact.config, self.arguments)
+        return None if launch is None else (artifact.resources.binary, artifact.resources.shared_bytes, launch)
 
     def sampler(self, config: Config) -> Sampler:
         """Samples a config that has worked, compiling it again if need be.
@@ -85,13 +116,51 @@ class Bench:
         launch = self._warm(config)
         return self._clock(launch).prepare(launch)
 
+    def start_from(self, config: Config) -> None:
+        """Take a config that has worked before, in another process, as what others are compared with.
+
+        If it does not work now, the first that does takes its place.
+        """
+        self.tell(REFERENCE)
+        try:
+            artifact = self.kernel.compile(config, self.arguments)
+            if self.verifier.wrong(artifact) is None:
+                self.artifacts[config] = artifact
+                self.reference = config
+        except Exception as error:  # noqa: BLE001 - its own attempt, if it comes, says why
+            _log.warning("config (%s) worked before and does not now: %s", config, one_line(error))
+
+    def wrong_again(self, config: Config, sampler: Sampler, repeats: int, seconds: float) -> str | None:
+        """What is wrong with the results of timed launches, repeated: some errors show in some runs only.
+
+        Raises:
+            Exception: Whatever a launch raises.
+        """
+        sets = [self.arguments, *([] if self.verifier.restores else self._rotated())]
+        written = [[arguments.keyword[name] for name in self.kernel.outputs] for arguments in sets]
+        end = time.monotonic() + seconds
+        for turn in range(repeats):
+            self.tell(LAUNCH)
+            found = self._wrong_once(config, sampler, written, turn % 2)
+            if found is not None or time.monotonic() > end:
+                return found
+        return None
+
+    def _wrong_once(self, config: Config, sampler: Sampler, written: list[list[Any]], pattern: int) -> str | None:
+        if not self.kernel.outputs or self.timer is None:
+            return self.verifier.wrong(self._compiled(config))
+        for tensor in Arguments(tuple(written)).tensors():
+            poison(tensor, pattern)
+        take(sampler, self.timer, len(written))  # one for each argument set
+        return self.verifier.left(written[1:])
+
     def _launch(self, config: Config) -> Launch:
         """A launch of a config, ready to be timed."""
         artifact = self._compiled(config)
         call = self.kernel.bind(artifact, self.arguments)
-        outputs = tuple(Arguments(tuple(self.arguments.keyword.get(name) for name in self.kernel.outputs)).tensors())
-        if self._writes_inputs and self._inputs is not None:
-            return Launch(call, self._inputs.restore, outputs=outputs)
+        outputs = tuple(self.verifier.cases[0].bed.outputs)
+        if self.verifier.restores:
+            return Launch(call, self.verifier.cases[0].bed.restore, outputs=outputs)
         copies = tuple(self.kernel.bind(artifact, arguments) for arguments in self._rotated())
         return Launch(call, None, copies, outputs)
 
@@ -110,19 +179,26 @@ class Bench:
     def _warm(self, config: Config) -> Launch:
         """A launch of a config that has worked, run once."""
         launch = self._launch(config)
+        self._say(LAUNCH)
         if launch.reset is not None:
             launch.reset()
         launch.call()
         return launch
 
+    def _say(self, what: str) -> None:
+        """Tell what begins; whatever is done for the reference config is its own doing."""
+        self.tell(REFERENCE if self._at_reference else what)
+
     def _compiled(self, config: Config) -> Artifact:
         if config not in self.artifacts:
+            self._say(COMPILE)
             self.artifacts[config] = self.kernel.compile(config, self.arguments)
         return self.artifacts[config]
 
     def _measured(self, artifact: Artifact, best: Trial | None) -> Trial:
         facts: dict[str, Any] = {"resources": artifact.resources, "compile_s": artifact.compile_s}
-        if (difference := self._first_run(self._plain_call(artifact))) is not None:
+        self.tell(LAUNCH)
+        if (difference := self.verifier.wrong(artifact)) is not None:
             return Trial(artifact.config, Status.WRONG, error=difference, **facts)
         launch = self._launch(artifact.config)
         try:
@@ -132,15 +208,15 @@ class Bench:
         finally:
             if launch.reset is not None:
                 launch.reset()
+        if (difference := self.verifier.left()) is not None:
+            return Trial(artifact.config, Status.WRONG, error=difference, **facts)
         mode = self._clock(launch).mode
         return Trial(artifact.config, Status.OK, Measurement(tuple(samples), mode), relative=relative, **facts)
-
-    def _plain_call(self, artifact: Artifact) -> Callable[[], Any]:
-        return self.kernel.bind(artifact, self.arguments)
 
     def _first_look(self, config: Config, launch: Launch, best: Trial | None) -> tuple[list[float], float]:
         """Samples of a launch, and its time over the reference's, measured in turn with it."""
         timer = self._clock(launch)
+        self.tell(LAUNCH)
         try:
             sampler = timer.prepare(launch)
         except CaptureError:
@@ -150,30 +226,21 @@ class Bench:
             if self.reference is None or self.reference == config:
                 self.reference, self._beside = config, sampler
                 return screen(sampler, timer, self.policy), 1.0
-            self._beside = self.sampler(self.reference)
+            self._beside = self._of_reference(self.reference)
+        self.tell(LAUNCH)
         return screen_beside(sampler, self._beside, timer, self.policy, None if best is None else best.rank)
+
+    def _of_reference(self, reference: Config) -> Sampler:
+        """Samples the reference; what goes wrong meanwhile is its own doing, not the candidate's."""
+        self.tell(REFERENCE)
+        self._at_reference = True
+        try:
+            return self.sampler(reference)
+        finally:
+            self._at_reference = False
 
     def _change_clock(self, launch: Launch) -> Timer:
         """Another clock for all candidates, since this one cannot be captured; what was measured counts no more."""
         self.timer = self.choose(launch, False)
         self._beside = None
         return self.timer
-
-    def _first_run(self, call: Callable[[], Any]) -> str | None:
-        """Run once, as warm-up and check; put written inputs back, and remember that they are written."""
-        if self._inputs is None:
-            self._inputs = Protection(self._input_tensors())
-        difference = None
-        if self.verifier is not None:
-            difference = self.verifier.wrong(call)
-        else:
-            call()
-        if self._inputs.changed():
-            self._inputs.restore()
-            self._writes_inputs = True
-        return difference
-
-    def _input_tensors(self) -> list[Any]:
-        written = Arguments(tuple(self.arguments.keyword.get(name) for name in self.kernel.outputs))
-        outputs = {tensor.untyped_storage().data_ptr() for tensor in written.tensors()}
-        return [t for t in self.arguments.tensors() if t.untyped_storage().data_ptr() not in outputs]

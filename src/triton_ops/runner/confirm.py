@@ -20,10 +20,11 @@ from typing import Any
 
 import msgspec
 
-from triton_ops.backend import private_copy
-from triton_ops.measure import Arm, EventTimer, GraphTimer, HostTimer, Launch, RacePolicy, Timer, interleave, take
+from triton_ops.backend import Operation, private_copy
+from triton_ops.measure import Arm, Launch, RacePolicy, interleave, take, timer_of
 from triton_ops.measure.decision import relative_levels
 from triton_ops.runner.locate import Location, load
+from triton_ops.runner.reload import reloaded
 from triton_ops.runner.task import make_task, rotation
 from triton_ops.space import Config
 
@@ -100,12 +101,12 @@ def _run(wire: _Wire) -> list[list[float]] | None:
 
 def measured_rows(job: Job) -> list[list[float]]:
     """Block medians of the job's configs in this process, side by side, in milliseconds."""
-    operation = load(job.location)
+    operation: Operation = reloaded(job.location) if job.location.script else load(job.location)
     task = make_task(operation, shape=job.shape, dtype=job.dtype, device=job.device, seed=job.seed)
     arguments = task.arguments()
     cold = job.mode.endswith("-cold")
     sets = [arguments, *(private_copy(arguments) for _ in range(rotation(task, arguments) - 1 if cold else 0))]
-    timer = _timer(job.mode, job.device)
+    timer = timer_of(job.mode, job.device)
     arms = []
     for values in job.configs:
         config = Config.from_json(values)
@@ -117,13 +118,6 @@ def measured_rows(job: Job) -> list[list[float]]:
         arms.append(Arm(sampler, RacePolicy().samples(sample_ms)))
     interleave(arms, timer, rounds=job.rounds, rng=random.Random(job.seed))
     return [arm.medians_ms for arm in arms]
-
-
-def _timer(mode: str, device: str) -> Timer:
-    clock, _, cache = mode.partition("-")
-    if clock == "graph":
-        return GraphTimer(device, cold=cache == "cold")
-    return EventTimer(device, cache=cache) if clock == "event" else HostTimer()  # type: ignore[arg-type]
 
 
 def main() -> None:

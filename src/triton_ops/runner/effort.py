@@ -3,13 +3,36 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from triton_ops import settings
 from triton_ops.cache import Record
+from triton_ops.exceptions import SettingsError
 from triton_ops.measure import RacePolicy, ScreenPolicy
 from triton_ops.runner.budget import Budget
 from triton_ops.search import checked_search
+
+
+@dataclass(frozen=True)
+class Patience:
+    """After how many seconds something has hung. Only a process of its own can be ended, so inline nothing is.
+
+    Attributes:
+        compile_s: One compilation.
+        launch_s: One step of verifying and timing, of which a trial has about ten; most take milliseconds.
+        trial_s: All of one trial.
+        setup_s: Starting a process, making the arguments, and the reference's results.
+    """
+
+    compile_s: float = 60.0
+    launch_s: float = 20.0
+    trial_s: float = 180.0
+    setup_s: float = 300.0
+
+    def __post_init__(self) -> None:
+        for name in ("compile_s", "launch_s", "trial_s", "setup_s"):
+            if not getattr(self, name) > 0:
+                raise SettingsError(f"{name} is {getattr(self, name)}; it must be a positive number of seconds")
 
 
 @dataclass(frozen=True)
@@ -25,6 +48,11 @@ class Effort:
         finalists: At least this many are, however far.
         race: How long the finalists may race, and when one is out.
         processes: How many fresh processes measure the finalists again if none leads clearly.
+        patience: When a trial has hung.
+        thorough: Whether configs that spill registers heavily are run as well, at last; else only if nothing else
+            works.
+        hold_compilers: Whether nothing is compiled while a candidate is timed. On a GPU, times are taken by events,
+            behind a delay that hides what the host does; benchmarks/host_load.py measures whether that holds.
     """
 
     name: str
@@ -35,6 +63,9 @@ class Effort:
     finalists: int
     race: RacePolicy
     processes: int = 0
+    patience: Patience = field(default_factory=Patience)
+    thorough: bool = False
+    hold_compilers: bool = False
 
 
 PRESETS = {
@@ -56,7 +87,17 @@ PRESETS = {
         8,
         RacePolicy(seconds=20.0),
     ),
-    "exhaustive": Effort("exhaustive", "exhaustive", Budget(), ScreenPolicy(), 0.15, 8, RacePolicy(seconds=20.0), 3),
+    "exhaustive": Effort(
+        "exhaustive",
+        "exhaustive",
+        Budget(),
+        ScreenPolicy(),
+        0.15,
+        8,
+        RacePolicy(seconds=20.0),
+        processes=3,
+        thorough=True,
+    ),
 }
 
 

@@ -21,6 +21,7 @@ class Plan:
         budget: Its limits.
         device: Where it runs.
         resumed: Trials taken over from an interrupted run.
+        isolated: Whether candidates are meant to run in a process of their own.
     """
 
     problem: Problem
@@ -29,6 +30,7 @@ class Plan:
     budget: Budget
     device: str
     resumed: int = 0
+    isolated: bool = False
 
 
 @dataclass(frozen=True)

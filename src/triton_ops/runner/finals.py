@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from triton_ops.backend import candidate_error, one_line
 from triton_ops.measure import INDIFFERENCE, Arm, Decision, Preference, RacePolicy, Sampler, decide, gain, gap, race
 from triton_ops.measure.decision import relative_levels
+from triton_ops.measure.guard import GuardSummary
 from triton_ops.measure.stats import Interval
 from triton_ops.runner.candidate import Bench
 from triton_ops.runner.effort import Effort
@@ -19,6 +20,9 @@ from triton_ops.space import Config
 from triton_ops.trial import Measurement, Resources, Status, Trial
 
 _SPILL_THRESHOLD_BYTES = 64  # less is common in good kernels and costs nothing measurable
+_REPEATS = 8  # of the timed launches, with their results checked: an error that shows in one run of four passes in 10 %
+_REPEATS_S = 0.5  # no further repeat is started after it
+_WINNER_REPEATS = 32  # an error that shows in one run of ten passes in 3 %
 _DIFFERENT = "an A/A comparison of one config with itself showed a difference"
 
 
@@ -33,6 +37,7 @@ class Outcome:
             nothing was compared.
         gain: The default's time over the winner's, with its 95 % interval; None if they were not compared.
         confidence: `ok`, or in words why not.
+        guard: What the device said of itself meanwhile; None if nothing was asked.
         itself: By which share one finalist differed from itself, with its 95 % interval; None if it was not raced.
         trials: All trials, finalists with their final times.
     """
@@ -44,6 +49,7 @@ class Outcome:
     confidence: str
     trials: tuple[Trial, ...]
     itself: Interval | None = None
+    guard: GuardSummary | None = None
 
 
 def compare_finalists(
@@ -69,17 +75,50 @@ def compare_finalists(
         clock: Seconds, monotonic.
     """
     policy = effort.race
-    arms = {trial.config: _arm(bench, trial, policy) for trial in _finalists(trials, effort, {default, *incumbents})}
+    arms = {trial.config: _arm(bench, trial, policy) for trial in finalists(trials, effort, {default, *incumbents})}
     twins = _twins(bench, arms)
     if bench.timer is not None and len(arms) > 1:
         rng = random.Random(seed)
         race(list(arms.values()), bench.timer, policy, rng, beside=twins, keep_round=keep_round, clock=clock)
-    updated = {**trials, **{config: _updated(trials[config], arm, bench) for config, arm in arms.items()}}
-    alive = [updated[config] for config, arm in arms.items() if updated[config].ok and arm.blocks]
+    wrong = {config: found for config, arm in arms.items() if (found := _wrong_again(bench, config, arm, _REPEATS))}
+    while True:
+        updated = {**trials, **{config: _updated(trials[config], arm, bench) for config, arm in arms.items()}}
+        updated.update((config, _as_wrong(trials[config], found)) for config, found in wrong.items())
+        outcome = _found(updated, arms, twins, default, incumbents)
+        winner = outcome.winner.config if outcome.winner else None
+        if winner not in arms or (said := _wrong_again(bench, winner, arms[winner], _WINNER_REPEATS)) is None:
+            return outcome
+        wrong[winner] = said
+
+
+def _found(
+    trials: Mapping[Config, Trial],
+    arms: Mapping[Config, Arm],
+    twins: Sequence[Arm],
+    default: Config,
+    incumbents: Collection[Config],
+) -> Outcome:
+    """What the race has shown of those that are right."""
+    alive = [trials[config] for config, arm in arms.items() if trials[config].ok and arm.blocks]
     if not alive:
-        return best_first_look(tuple(updated.values()))
+        return best_first_look(tuple(trials.values()))
     decision = _decided(alive, arms, default, incumbents)
-    return _outcome(decision, alive, arms, twins, default, tuple(updated.values()))
+    return _outcome(decision, alive, arms, twins, default, tuple(trials.values()))
+
+
+def _wrong_again(bench: Bench, config: Config, arm: Arm, repeats: int) -> str | None:
+    """What is wrong with the results that a finalist gives when it is timed; those that are out are not asked."""
+    if not arm.running:
+        return None
+    try:
+        return bench.wrong_again(config, arm.sampler, repeats, _REPEATS_S * repeats / _REPEATS)
+    except Exception as error:  # noqa: BLE001 - one finalist's failure is its own
+        arm.error = candidate_error(error, Status.RUNTIME)
+        return None
+
+
+def _as_wrong(trial: Trial, found: str) -> Trial:
+    return Trial(trial.config, Status.WRONG, error=found, resources=trial.resources, compile_s=trial.compile_s)
 
 
 def confirmed(
@@ -118,9 +157,9 @@ def best_first_look(trials: Sequence[Trial]) -> Outcome:
     return Outcome(best, () if best is None else (best.config,), 0.0, None, "nothing was raced", tuple(trials))
 
 
-def _finalists(trials: Mapping[Config, Trial], effort: Effort, always: Collection[Config]) -> list[Trial]:
-    """Every config near the best by first looks, best first; no hard cut where configs are close."""
-    ranked = sorted((t for t in trials.values() if t.ok), key=lambda t: (t.rank, t.config.text))
+def finalists(trials: Mapping[Config, Trial], effort: Effort, always: Collection[Config]) -> list[Trial]:
+    """Every config near the best by first looks, best first; no hard cut where configs are close, no code twice."""
+    ranked = sorted((t for t in trials.values() if t.ok and t.twin is None), key=lambda t: (t.rank, t.config.text))
     limit = ranked[0].rank * (1 + effort.near) if ranked else 0.0
     return [t for place, t in enumerate(ranked) if t.rank <= limit or t.config in always or place < effort.finalists]
 

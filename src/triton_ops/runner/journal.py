@@ -145,6 +145,7 @@ def summaries(trials: Iterable[Trial]) -> list[dict[str, Any]]:
             "final": trial.final is not None,
             "compile_s": trial.compile_s,
             "resources": None if trial.resources is None else msgspec.to_builtins(trial.resources),
+            "twin": None if trial.twin is None else dict(trial.twin),
         }
         for trial in trials
     ]

@@ -22,11 +22,13 @@ class Location:
         module: The module's name.
         file: Its file, for a module that the other process cannot import by name, such as a script.
         name: The object's name in it.
+        script: Whether the module is the program itself, which another process must not run again.
     """
 
     module: str
     file: str
     name: str
+    script: bool = False
 
 
 def locate(operation: Operation) -> Location | None:
@@ -36,6 +38,13 @@ def locate(operation: Operation) -> Location | None:
         if name is not None:
             return _location(module, name)
     return None
+
+
+def locate_in(module: str, value: object) -> Location | None:
+    """Where `value` stands as a variable of the module of that name; None if it does not, or the module has no file."""
+    found = sys.modules.get(module)
+    names = [] if found is None else [name for name, held in vars(found).items() if held is value]
+    return _location(found, names[0]) if found is not None and names else None
 
 
 def load(location: Location) -> Operation:
@@ -65,7 +74,10 @@ def _location(module: ModuleType, name: str) -> Location | None:
     if file is None:
         return None  # an interactive session
     path = Path(file).resolve()
-    return Location(path.stem if module.__name__ == "__main__" else module.__name__, str(path), name)
+    if module.__name__ != "__main__":
+        return Location(module.__name__, str(path), name)
+    package = f"{module.__package__}." if module.__package__ else ""  # of a program started as `python -m package.name`
+    return Location(f"{package}{path.stem}", str(path), name, script=True)
 
 
 def _imported(location: Location) -> ModuleType:

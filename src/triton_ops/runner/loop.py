@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 from triton_ops.runner.budget import RunningBudget
-from triton_ops.runner.candidate import Bench
 from triton_ops.runner.events import Listener, Standing
+from triton_ops.runner.feed import Feed, Ready
 from triton_ops.runner.journal import Journal
+from triton_ops.runner.quarantine import Quarantine
+from triton_ops.runner.station import Station
 from triton_ops.search import Searcher
-from triton_ops.space import Config
+from triton_ops.space import Config, ConfigSpace
 from triton_ops.trial import Status, Trial
-
-_BATCH = 8  # proposals asked for at a time
 
 
 @dataclass
@@ -21,41 +22,57 @@ class Search:
     """One search, running.
 
     Attributes:
-        bench: Tries configs.
+        space: Says which configs are valid.
         searcher: Proposes them.
         budget: Ends the search.
         journal: Holds every finished trial.
         listener: Hears of every finished trial.
         default: The default config, tried first.
-        device_lost: Asked after a runtime failure: why the device cannot be used any more, or None.
+        feed: Holds proposals until they are tried.
+        quarantine: Configs that ended their process before; they are not run.
+        thorough: Whether to run at last what was put off, even if something else has worked.
         trials: What was tried so far, in order.
         stopped: Why it ended.
     """
 
-    bench: Bench
+    space: ConfigSpace
     searcher: Searcher
     budget: RunningBudget
     journal: Journal
     listener: Listener
     default: Config
-    device_lost: Callable[[], str | None] = lambda: None
+    feed: Feed
+    quarantine: Quarantine = field(default_factory=lambda: Quarantine(None))
+    thorough: bool = False
     trials: dict[Config, Trial] = field(default_factory=dict)
     stopped: str = "complete"
+    _proposed: set[Config] = field(default_factory=set)
+    _brought_back: bool = False
+    _refusals: deque[Trial] = field(default_factory=deque)
 
-    def run(self, first: Sequence[Config], known: Iterable[Trial] = ()) -> None:
-        """Search until nothing is left or the budget is spent; Ctrl-C ends it and keeps everything.
+    def prepare(self, first: Sequence[Config], known: Iterable[Trial] = ()) -> None:
+        """Take over what is known and propose: what is compiled ahead begins now.
 
         Args:
             first: Tried before the searcher is asked: the default, and what is worth checking.
             known: Finished trials of an interrupted run; they are taken over, not repeated.
         """
         self.trials.update((trial.config, trial) for trial in known)
+        self._proposed.update(self.trials)
         if self.trials:
             self.searcher.tell(list(self.trials.values()))
+        self._propose(first)
+        self._fill()
+
+    def run(self, station: Station) -> None:
+        """Search until nothing is left or the budget is spent; Ctrl-C ends it and keeps everything.
+
+        Args:
+            station: Tries configs.
+        """
         try:
-            batch: Sequence[Config] = list(dict.fromkeys(first))
-            while batch and self._go_through(batch):
-                batch = self.searcher.ask(_BATCH)
+            while self.stopped == "complete" and (ready := self._next()) is not None:
+                self._finish(ready, station)
         except KeyboardInterrupt:
             self.stopped = "interrupted"
 
@@ -70,40 +87,73 @@ class Search:
         measured = default if default is not None and default.ok else None
         return Standing(len(self.trials), self.best, measured, self.budget.elapsed_s)
 
-    def _go_through(self, batch: Sequence[Config]) -> bool:
-        """Try what is new in `batch` and tell the searcher; False when the search must end."""
-        finished: list[Trial] = []
-        for config in batch:
-            if config in self.trials:
-                continue
-            if (reason := self.budget.spent(len(self.trials))) is not None:
-                self.stopped = reason
-                break
-            finished.append(self._try(config))
-            if self._lost(finished[-1]):
-                break
-        self.searcher.tell(finished)
-        return self.stopped == "complete"
+    def _next(self) -> Ready | None:
+        """What to try now, with the searcher asked for as much as the feed can use; None if the search must end."""
+        reason = self.budget.spent(len(self.trials))
+        self._fill(least=0 if reason is None else 1)
+        ready = self._refusal() or self.feed.next()
+        if ready is None and not self._brought_back:
+            self._brought_back = True
+            self.feed.bring_back(self.thorough or self.best is None)
+            ready = self.feed.next()
+        if reason is not None and ready is not None:
+            self.stopped = reason
+            return None
+        return ready
 
-    def _try(self, config: Config) -> Trial:
-        trial = self.bench.attempt(config, self.best)
+    def _refusal(self) -> Ready | None:
+        if not self._refusals:
+            return None
+        trial = self._refusals.popleft()
+        return Ready(trial.config, dropped=trial)
+
+    def _fill(self, least: int = 0) -> None:
+        """Ask the searcher for as much as the feed can use and the budget allows, and for `least` if nothing waits."""
+        limit = self.budget.budget.trials
+        while True:
+            room = self.feed.room
+            if limit is not None:
+                room = min(room, max(limit - len(self.trials) - self.feed.held, 0 if self.feed.held else least))
+            if room < 1 or not (asked := self.searcher.ask(room)):
+                return
+            self._propose(asked)
+
+    def _propose(self, configs: Iterable[Config]) -> None:
+        new = [config for config in dict.fromkeys(configs) if config not in self._proposed]
+        self._proposed.update(new)
+        for config in new:
+            refused = self._refused(config)
+            self.feed.add([config]) if refused is None else self._refusals.append(refused)
+
+    def _finish(self, ready: Ready, station: Station) -> None:
+        trial = ready.dropped or self._measured(ready, station)
         self._keep(trial)
         if trial.measurement is not None:
-            self._repeat_others(trial.measurement.mode)
+            self._repeat_others(trial.measurement.mode, station)
+        self.searcher.tell([trial])
         self.listener.tried(trial, self.standing())
-        return trial
+        if station.facts.lost is not None:
+            self.stopped = "device lost"
+
+    def _refused(self, config: Config) -> Trial | None:
+        """The trial of what is not run at all."""
+        if (reason := self.space.why_not(config)) is not None:
+            return Trial(config, Status.CONSTRAINT, error=reason)
+        return self.quarantine.held(config)
+
+    def _measured(self, ready: Ready, station: Station) -> Trial:
+        trial = station.attempt(ready.config, self.best)
+        self.quarantine.add(trial)
+        if ready.compiled is None:
+            return trial
+        return replace(trial, compile_s=ready.compiled.compile_s, resources=ready.compiled.resources or trial.resources)
 
     def _keep(self, trial: Trial) -> None:
         self.journal.add(trial)
         self.trials[trial.config] = trial
 
-    def _repeat_others(self, mode: str) -> None:
+    def _repeat_others(self, mode: str, station: Station) -> None:
         """Measure again what another clock measured: times of different modes are never compared."""
         others = [t.config for t in self.trials.values() if t.measurement is not None and t.measurement.mode != mode]
         for config in others:
-            self._keep(self.bench.attempt(config, None))
-
-    def _lost(self, trial: Trial) -> bool:
-        if trial.status is Status.RUNTIME and self.device_lost() is not None:
-            self.stopped = "device lost"
-        return self.stopped != "complete"
+            self._keep(station.attempt(config, None))

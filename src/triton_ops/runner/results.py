@@ -17,6 +17,7 @@ from triton_ops.hardware import DeviceSpec
 from triton_ops.measure.guard import GuardSummary
 from triton_ops.runner.effort import Effort
 from triton_ops.runner.finals import Outcome
+from triton_ops.runner.station import Facts
 from triton_ops.runner.task import Task
 from triton_ops.space import Config
 from triton_ops.trial import KernelMetrics, Measurement, Status, Trial, TuningResult, Work, totals
@@ -36,7 +37,7 @@ def metrics_of(found: Measurement | Timing, work: Work | None, device: DeviceSpe
 
 
 def result_of(
-    task: Task, outcome: Outcome, default: Config, stopped: str, elapsed_s: float, guard: GuardSummary
+    task: Task, outcome: Outcome, default: Config, stopped: str, elapsed_s: float, facts: Facts
 ) -> TuningResult:
     """What `tune` returns after a search.
 
@@ -46,6 +47,7 @@ def result_of(
     winner = outcome.winner
     if winner is None:
         raise failed(task, outcome.trials)
+    guard = outcome.guard or GuardSummary(False, "nothing was compared")
     by_config = {trial.config: trial for trial in outcome.trials}
     return TuningResult(
         dict(winner.config),
@@ -63,6 +65,10 @@ def result_of(
         guard=msgspec.to_builtins(guard),
         stopped=stopped,
         elapsed_s=elapsed_s,
+        place=facts.place,
+        verified=facts.against,
+        notes=facts.notes,
+        waited_s=round(facts.waited_s, 3),
     )
 
 
@@ -171,5 +177,9 @@ def result_json(result: TuningResult) -> dict[str, Any]:
         "guard": result.guard,
         "stopped": result.stopped,
         "elapsed_s": result.elapsed_s,
+        "place": result.place,
+        "verified": result.verified,
+        "notes": list(result.notes),
+        "waited_s": result.waited_s,
         "totals": totals(result.trials),
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -15,24 +15,26 @@ from filelock import BaseFileLock, Timeout
 
 from triton_ops import settings
 from triton_ops._files import ensure_folder, folder_lock, writable
-from triton_ops.backend import Arguments, Kernel, Operation, one_line
+from triton_ops.backend import Kernel, Operation
 from triton_ops.cache import Key, Record, Store, open_store
-from triton_ops.exceptions import DeviceError, ShapeMismatchError, TargetError
-from triton_ops.measure import choose_timer, possible_modes
-from triton_ops.measure.guard import Guard, guard_for
+from triton_ops.exceptions import DeviceError
+from triton_ops.measure import possible_modes
+from triton_ops.runner.ahead import Quiet, open_feed
 from triton_ops.runner.budget import RunningBudget
-from triton_ops.runner.candidate import Bench
 from triton_ops.runner.confirm import Job, levels_elsewhere
-from triton_ops.runner.effort import Effort, chosen_effort, covers
+from triton_ops.runner.effort import Effort, Patience, chosen_effort, covers
 from triton_ops.runner.events import Listener, Plan
-from triton_ops.runner.finals import Outcome, best_first_look, compare_finalists, confirmed
+from triton_ops.runner.finals import Outcome, best_first_look, confirmed
+from triton_ops.runner.isolated import open_station, wants_isolation
 from triton_ops.runner.journal import Journal
 from triton_ops.runner.locate import locate
 from triton_ops.runner.loop import Search
 from triton_ops.runner.progress import ProgressBar
+from triton_ops.runner.quarantine import Quarantine, quarantine_of
 from triton_ops.runner.results import failed, record_of, result_from, result_of
-from triton_ops.runner.task import Task, device_lost, make_task, rotation
-from triton_ops.runner.verify import Verifier, reference_result
+from triton_ops.runner.signals import cleaned_up_on_sigterm
+from triton_ops.runner.station import Final, Station, assignment_of
+from triton_ops.runner.task import Task, make_task
 from triton_ops.search import make_searcher
 from triton_ops.space import Config
 from triton_ops.trial import Trial, TuningResult
@@ -58,6 +60,8 @@ def tune(
     cache_dir: str | Path | None = None,
     force: bool = False,
     cold: bool = True,
+    isolate: bool | None = None,
+    patience: Patience | None = None,
     listener: Listener | None = None,
 ) -> TuningResult:
     """Find the fastest config of `target` for one problem, or recall it.
@@ -74,6 +78,7 @@ def tune(
         dtype: Dtype of an operation's problem; None takes its default.
         device: `cpu`, `cuda` or `cuda:N`; None follows the arguments, then the operation, then takes a GPU if any.
         reference: Called with the same arguments; every candidate's result must agree with it before it is timed.
+            None compares with the default config.
         effort: `quick`, `full` or `exhaustive`; None asks `TRITON_OPS_EFFORT`, then takes `quick`.
         search: `random` or `exhaustive`; None takes the effort's.
         trials: Most trials; None takes the effort's.
@@ -82,6 +87,9 @@ def tune(
         cache_dir: Folder of records and journals; None takes `TRITON_OPS_CACHE_DIR`, else the user's cache folder.
         force: Search again even if the winner is known; the known one takes part.
         cold: On a GPU, whether L2 holds nothing of the kernel's data when it starts, as in a model.
+        isolate: Whether candidates run in a process of their own, where a crash or a hang ends one trial; None isolates
+            Triton kernels on a GPU. What cannot be made in another process runs inline, with a warning.
+        patience: After how many seconds a trial has hung; None takes the effort's. Inline nothing is ended.
         listener: Hears of the run; None draws a progress bar when stderr is a terminal.
 
     Returns:
@@ -91,7 +99,8 @@ def tune(
         KernelTypeError, SpaceError, ShapeMismatchError, UnsupportedDtypeError, DeviceError, SettingsError, CacheError:
             Something does not fit; raised before anything runs.
         TuningFailedError: No config ran; carries every config's reason.
-        DeviceError: A candidate left the process without its GPU; what was tried is kept, and the next call goes on.
+        DeviceError: Inline, a candidate left the process without its GPU; what was tried is kept, and the next call
+            goes on.
         KeyboardInterrupt: Ctrl-C before any config ran. Later it ends the search early and returns the best so far;
             the next call goes on where this one stopped.
 
@@ -99,6 +108,7 @@ def tune(
     """
     start = time.monotonic()
     plan = chosen_effort(effort, search, trials, budget_s)
+    plan = plan if patience is None else replace(plan, patience=patience)
     task = make_task(
         target,
         args,
@@ -113,14 +123,14 @@ def tune(
     default = task.space.default_config
     folder = ensure_folder(settings.cache_dir() if cache_dir is None else cache_dir)
     key = Key.of(task.problem, task.kernel.identity, task.device, "cold" if cold else "warm")
-    run = _Run(task, plan, default, key, seed, cold)
+    run = _Run(task, plan, default, key, seed, cold, isolate)
     store = _store(folder.absolute())
     if not force and (known := _known(run, store)) is not None:
         return result_from(known, task, time.monotonic() - start)
-    with _only_one(folder, run.key) as journal:
+    with cleaned_up_on_sigterm(), _only_one(folder, run.key) as kept:
         if not force and (known := _known(run, store)) is not None:
             return result_from(known, task, time.monotonic() - start)
-        return _search(run, store, journal, listener or ProgressBar(), start)
+        return _search(run, store, kept, listener or ProgressBar(), start)
 
 
 @lru_cache(maxsize=32)
@@ -139,6 +149,15 @@ class _Run:
     key: Key
     seed: int
     cold: bool
+    isolate: bool | None
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """What is kept of a run beside its record."""
+
+    journal: Journal
+    quarantine: Quarantine
 
 
 def _stored(run: _Run, store: Store[Record]) -> Iterator[Record]:
@@ -159,15 +178,15 @@ def _known(run: _Run, store: Store[Record]) -> Record | None:
 
 
 @contextmanager
-def _only_one(folder: Path, key: Key) -> Iterator[Journal]:
-    """One tune of a problem at a time, with its journal; a second one waits, and then finds the first one's winner."""
+def _only_one(folder: Path, key: Key) -> Iterator[_Kept]:
+    """One tune of a problem at a time, with what it keeps; a second one waits, and finds the first one's winner."""
     lock = _lock(folder, key)
     if lock is None:
         _log.warning("%s cannot be written: this tune will be neither stored nor resumable", folder)
-        yield Journal(None, key.id)
+        yield _Kept(Journal(None, key.id), quarantine_of(folder, key))
         return
     try:
-        yield Journal(folder / "journals" / f"{key.id}.jsonl", key.id)
+        yield _Kept(Journal(folder / "journals" / f"{key.id}.jsonl", key.id), quarantine_of(folder, key))
     finally:
         lock.release()
 
@@ -187,23 +206,32 @@ def _lock(folder: Path, key: Key) -> BaseFileLock | None:
     return lock
 
 
-def _search(run: _Run, store: Store[Record], journal: Journal, listener: Listener, start: float) -> TuningResult:
+def _search(run: _Run, store: Store[Record], kept: _Kept, listener: Listener, start: float) -> TuningResult:
+    journal = kept.journal
     known = [trial for trial in journal.unfinished() if run.task.space.why_not(trial.config) is None]
     incumbents = _incumbents(run, store)
     searcher = make_searcher(run.effort.search, run.task.space, run.seed)
     listener.started(_plan(run, len(known)))
     journal.begin(space=run.task.space.fingerprint, search=run.effort.search, seed=run.seed, effort=run.effort.name)
     result: TuningResult | None = None
-    guard = guard_for(run.task.device_name)
     try:
-        bench = _bench(run, known)
-        budget = RunningBudget(run.effort.budget)
-        search = Search(bench, searcher, budget, journal, listener, run.default, device_lost(run.task))
-        search.run([run.default, *incumbents], known)
-        outcome = _outcome(run, bench, search, incumbents, guard)
+        with open_feed(run.task, run.effort) as (feed, pool):
+            budget = RunningBudget(run.effort.budget)
+            search = Search(
+                run.task.space, searcher, budget, journal, listener, run.default, feed, kept.quarantine,
+                run.effort.thorough,
+            )  # fmt: skip
+            search.prepare([run.default, *incumbents], known)
+            station = _station(run, known)
+            with closing(station):
+                search.run(Quiet(station, pool) if pool is not None and run.effort.hold_compilers else station)
+                if pool is not None:
+                    pool.close()
+                outcome = _outcome(run, search, station, incumbents)
+                facts = replace(station.facts, waited_s=feed.waited_s)
         if outcome.winner is None:
             raise _nothing_ran(run, search, outcome, journal)
-        result = result_of(run.task, outcome, run.default, search.stopped, time.monotonic() - start, guard.summary())
+        result = result_of(run.task, outcome, run.default, search.stopped, time.monotonic() - start, facts)
     finally:
         listener.ended(result)
     if search.stopped == "device lost":
@@ -212,34 +240,39 @@ def _search(run: _Run, store: Store[Record], journal: Journal, listener: Listene
         for trial in result.trials:
             if trial.final is not None:
                 journal.add(trial)
-        key = replace(run.key, mode=bench.timer.mode if bench.timer else run.key.mode)
-        store.put(record_of(run.task, key, result, run.effort))
+        store.put(record_of(run.task, replace(run.key, mode=facts.mode or run.key.mode), result, run.effort))
         journal.end(search.stopped)
     return result
 
 
-def _outcome(run: _Run, bench: Bench, search: Search, incumbents: list[Config], guard: Guard) -> Outcome:
+def _station(run: _Run, known: Sequence[Trial]) -> Station:
+    worked = [trial for trial in known if trial.ok]
+    base = next((trial for trial in worked if trial.config == run.default), next(iter(worked), None))
+    assignment = assignment_of(run.task, run.effort, run.cold, None if base is None else base.config)
+    return open_station(assignment, run.isolate)
+
+
+def _outcome(run: _Run, search: Search, station: Station, incumbents: list[Config]) -> Outcome:
     """The last comparison, or the best first look if it was interrupted."""
-    if search.stopped not in ("interrupted", "device lost"):
+    trials = tuple(search.trials.values())
+    if search.stopped not in ("interrupted", "device lost") and any(trial.ok for trial in trials):
         try:
-            found = compare_finalists(
-                bench, search.trials, run.effort, run.default, incumbents, run.seed, guard.round_ok
-            )
-            return _confirmed(run, bench, found, incumbents)
+            found = station.finals(Final(trials, run.default, tuple(incumbents), run.seed))
+            return _confirmed(run, station.facts.mode, found, incumbents)
         except KeyboardInterrupt:
             search.stopped = "interrupted"
-    return best_first_look(list(search.trials.values()))
+    return best_first_look(trials)
 
 
-def _confirmed(run: _Run, bench: Bench, found: Outcome, incumbents: list[Config]) -> Outcome:
+def _confirmed(run: _Run, mode: str | None, found: Outcome, incumbents: list[Config]) -> Outcome:
     """The outcome after further processes, where none leads clearly and the operation can be imported there."""
     named = run.task.named
     location = locate(named.operation) if named and run.effort.processes and len(found.ties) > 1 else None
-    if named is None or location is None or bench.timer is None:
+    if named is None or location is None or mode is None:
         return found
     configs = [dict(config) for config in found.ties]
     rounds = run.effort.race.looks[-2]
-    job = Job(location, named.shape, named.dtype, run.task.device_name, bench.timer.mode, configs, rounds, run.seed)
+    job = Job(location, named.shape, named.dtype, run.task.device_name, mode, configs, rounds, run.seed)
     elsewhere = levels_elsewhere(job, run.effort.processes)
     return confirmed(found, elsewhere, run.default, incumbents) if elsewhere else found
 
@@ -261,45 +294,6 @@ def _device_error(trials: Mapping[Config, Trial]) -> DeviceError:
     )
 
 
-def _bench(run: _Run, known: Sequence[Trial]) -> Bench:
-    task = run.task
-    arguments = _arguments(task)
-    verifier = None
-    if task.reference is not None:
-        verifier = Verifier(_expected(task, arguments), task.kernel.outputs, arguments)
-    worked = [trial.config for trial in known if trial.ok]
-    reference = run.default if run.default in worked else next(iter(worked), None)
-    return Bench(
-        task.kernel,
-        arguments,
-        task.space,
-        run.effort.screen,
-        lambda launch, capture: choose_timer(task.device, task.device_name, launch, cold=run.cold, capture=capture),
-        (lambda made: rotation(task, made)) if run.cold else (lambda _: 1),
-        verifier,
-        reference,
-    )
-
-
-def _arguments(task: Task) -> Arguments:
-    try:
-        return task.arguments()
-    except (MemoryError, RuntimeError) as error:
-        raise ShapeMismatchError(
-            f"the arguments of {task.problem} cannot be made on {task.device_name}: {one_line(error)}",
-            hint="take a smaller problem",
-        ) from error
-
-
-def _expected(task: Task, arguments: Arguments) -> Any:
-    try:
-        return reference_result(task.reference, arguments)  # type: ignore[arg-type]
-    except Exception as error:
-        raise TargetError(
-            f"the reference of {task.problem} raised {one_line(error)}", hint="call it with the same arguments to try"
-        ) from error
-
-
 def _incumbents(run: _Run, store: Store[Record]) -> list[Config]:
     """The winners stored for this problem, if the space still has them: to be beaten, not assumed."""
     return [record.config for record in _stored(run, store) if run.task.space.why_not(record.config) is None]
@@ -307,4 +301,5 @@ def _incumbents(run: _Run, store: Store[Record]) -> list[Config]:
 
 def _plan(run: _Run, resumed: int) -> Plan:
     where = f"{run.task.device.name} ({run.task.device_name})"
-    return Plan(run.task.problem, run.task.space.size, run.effort.search, run.effort.budget, where, resumed)
+    isolated = wants_isolation(run.task.kernel, run.task.device, run.isolate)
+    return Plan(run.task.problem, run.task.space.size, run.effort.search, run.effort.budget, where, resumed, isolated)

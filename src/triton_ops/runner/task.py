@@ -42,6 +42,31 @@ class Named:
 
 
 @dataclass(frozen=True)
+class Dummies:
+    """Makes an operation's arguments from their specs; the same seed gives the same values."""
+
+    operation: Operation
+    problem: Problem
+    device: str
+    seed: int
+
+    def __call__(self) -> Arguments:
+        """New arguments."""
+        return self.operation.materialise(self.problem, self.device, self.seed)
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Makes copies of the caller's own arguments."""
+
+    given: Arguments
+
+    def __call__(self) -> Arguments:
+        """New copies."""
+        return private_copy(self.given)
+
+
+@dataclass(frozen=True)
 class Task:
     """What is tuned.
 
@@ -62,7 +87,7 @@ class Task:
     space: ConfigSpace
     device: DeviceSpec
     device_name: str
-    arguments: Callable[[], Arguments]
+    arguments: Dummies | Copies
     reference: Callable[..., Any] | None = None
     work: Work | None = None
     named: Named | None = None
@@ -128,7 +153,7 @@ def _from_shape(
         chosen,
         probe(name),
         name,
-        lambda: operation.materialise(problem, name, seed),
+        Dummies(operation, problem, name, seed),
         reference or operation.reference,
         operation.work(problem) if operation.work else None,
         Named(operation, None if shape is None else tuple(shape), dtype),
@@ -157,7 +182,7 @@ def _from_arguments(
         )
     kernel.check(chosen.tunables, given)
     work = operation.work(problem) if operation and operation.work else None
-    return Task(kernel, problem, chosen, probe(name), name, lambda: private_copy(given), reference, work)
+    return Task(kernel, problem, chosen, probe(name), name, Copies(given), reference, work)
 
 
 def as_kernel(target: Any) -> Kernel:
@@ -266,21 +291,19 @@ def sets_for(device: DeviceSpec, device_name: str, arguments: Arguments) -> int:
     return copies_needed(sum(touched.values()), device.l2_bytes, free_bytes) or 1
 
 
-def device_lost(task: Task) -> Callable[[], str | None]:
-    """Tells, when asked, why the task's device cannot be used any more; None if it can.
+def device_lost(device: DeviceSpec, device_name: str) -> str | None:
+    """Why a device cannot be used by this process any more; None if it can.
 
-    An illegal access leaves the whole process without its GPU; it is found by asking the device, not by reading
+    An illegal access leaves the whole process without its GPU. It is found by using the device, not by reading
     messages.
     """
-
-    def ask() -> str | None:
-        if task.device.kind == "cpu":
-            return None
-        torch = require("torch", "asking the GPU")
-        try:
-            torch.cuda.synchronize(task.device_name)
-        except RuntimeError as error:
-            return str(error).splitlines()[0]
+    if device.kind == "cpu":
         return None
-
-    return ask
+    torch = require("torch", "asking the GPU")
+    try:
+        torch.cuda.synchronize(device_name)
+        if torch.ones(1, device=device_name).add_(1).item() == 2:
+            return None
+    except RuntimeError as error:
+        return str(error).splitlines()[0]
+    return "it computes 1 + 1 wrongly"

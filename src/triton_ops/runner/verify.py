@@ -1,107 +1,302 @@
-"""Whether a candidate computes the right thing, found out before it is timed."""
+"""Whether a candidate computes the right thing, found out before it is timed, and once more after.
+
+Every candidate runs on private arguments: on two sets of data, and on a smaller problem of odd extents where the very
+same compiled code serves it. Outputs are poisoned before, differently for each set; the memory around them and the
+inputs are checked after. What counts as right is the reference's result, or that of the first config that runs, which
+is the default. What that first config changes among its inputs is its effect, undeclared: it is put back before every
+launch, and compared. What only another candidate changes is wrong.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 from triton_ops._optional import require
-from triton_ops.backend import Arguments, is_tensor
+from triton_ops.backend import Arguments, Artifact, Kernel, Protection, is_tensor, place_of, with_canaries
 from triton_ops.exceptions import KernelTypeError
+from triton_ops.runner.tolerance import difference
+from triton_ops.space import Config
 
-# Largest accepted error of an element, relative to its own size plus the result's root mean square: a few roundings of
-# the dtype for 16 bits and below; for float32 the inputs' rounding to TF32 (2^-11), which Triton's dot uses by default.
-TOLERANCE = {
-    "float64": 1e-9, "float32": 4e-3, "float16": 4e-3, "bfloat16": 2e-2, "float8_e4m3fn": 0.13, "float8_e5m2": 0.26,
-}  # fmt: skip
+LAUNCH, ODD = "launch", "odd extents"
+"""What is going on, as `Verifier.tell` is told it."""
 
 
-class Verifier:
-    """Compares a candidate's result with the right one.
+class Bed:
+    """Private arguments with everything that tells what a launch did to them.
 
     Args:
-        expected: The right result: a tensor, a number, or a sequence of these.
-        outputs: Names of the arguments that the kernel writes; empty if it returns its result.
-        arguments: The private arguments that candidates run on.
+        arguments: Private; their outputs get zones around them.
+        outputs: Names of the arguments that the kernel writes.
     """
 
-    def __init__(self, expected: Any, outputs: Sequence[str], arguments: Arguments) -> None:
-        self._expected = _as_list(expected)
-        self._written = [arguments.keyword[name] for name in outputs]
-        if self._written and len(self._written) != len(self._expected):
-            raise KernelTypeError(
-                f"the reference returns {len(self._expected)} results, the kernel writes {len(self._written)}: "
-                f"{', '.join(outputs)}",
-                hint="let the reference return the outputs in this order",
-            )
+    def __init__(self, arguments: Arguments, outputs: Sequence[str]) -> None:
+        self.arguments, self.canaries = with_canaries(arguments, outputs)
+        self.outputs = [t for name in outputs for t in Arguments((self.arguments.keyword.get(name),)).tensors()]
+        written = {place_of(tensor) for tensor in self.outputs}
+        self._inputs = {name: t for name, t in _named(self.arguments) if place_of(t) not in written}
+        self._before = Protection(self._inputs.values())
+        self.written = [self.arguments.keyword[name] for name in outputs]
 
-    def wrong(self, call: Callable[[], Any]) -> str | None:
-        """Run `call` once; None if its result is right, else how it differs.
+    @property
+    def dtypes(self) -> list[str]:
+        """Dtypes of the inputs."""
+        return [str(tensor.dtype).removeprefix("torch.") for tensor in self._inputs.values()]
 
-        Outputs are filled with NaN before, so that what is not written cannot pass.
+    def poison(self, pattern: int) -> None:
+        """Fill the outputs with what no right result holds."""
+        for tensor in self.outputs:
+            poison(tensor, pattern)
+
+    def changed(self) -> dict[str, Any]:
+        """The inputs that are not as they were."""
+        places = self._before.differing()
+        return {name: tensor for name, tensor in self._inputs.items() if place_of(tensor) in places}
+
+    def inputs(self, names: Sequence[str]) -> dict[str, Any]:
+        """Inputs by name."""
+        return {name: self._inputs[name] for name in names}
+
+    def restore(self) -> None:
+        """Put the inputs back."""
+        self._before.restore()
+
+
+@dataclass(eq=False)
+class Case:
+    """One check: a bed, a poison, and what must come out.
+
+    Attributes:
+        bed: Where it runs.
+        pattern: Which poison.
+        label: How a difference there is introduced; empty for the tuned problem with its own data.
+        expected: The right results; None until they are known.
+        effects: What the inputs must hold afterwards, by name, where they may be changed.
+        holds: Tells whether a config is valid for this case's problem.
+    """
+
+    bed: Bed
+    pattern: int
+    label: str = ""
+    expected: list[Any] | None = None
+    effects: dict[str, Any] = field(default_factory=dict)
+    holds: Callable[[Config], bool] = lambda _: True
+
+
+@dataclass
+class Verifier:
+    """Checks configs of one kernel.
+
+    Attributes:
+        kernel: What is checked.
+        cases: The first one is the tuned problem with the data that candidates are timed on.
+        reference: Called with a case's arguments for the right results; None takes those of the base.
+        reduction: How many terms are added up for an element of the result.
+        ragged: The case of odd extents, not among `cases` until the same code is known to serve it.
+        base: The first config that ran: what it changes among its inputs is its effect.
+        restores: Whether launches change their inputs, so that these must be put back.
+        silent: Why results are not compared; empty if they are.
+        tell: Told what is going on where a failure is not the config's.
+    """
+
+    kernel: Kernel
+    cases: list[Case]
+    reference: Callable[..., Any] | None = None
+    reduction: int = 1
+    ragged: Case | None = None
+    base: Config | None = None
+    restores: bool = False
+    silent: str = ""
+    tell: Callable[[str], None] = lambda _: None
+
+    def __post_init__(self) -> None:
+        if self.reference is not None:
+            for case in [*self.cases, *([self.ragged] if self.ragged else [])]:
+                self._ask_reference(case)
+
+    def wrong(self, artifact: Artifact) -> str | None:
+        """Run a config on every case; None if all is right, else how it is wrong.
+
+        The first config that gets here becomes the base.
 
         Raises:
-            Exception: Whatever the call raises.
+            Exception: Whatever a call raises.
         """
-        for tensor in self._written:
-            poison(tensor)
-        result = call()
-        found = self._written or _as_list(result)
-        if len(found) != len(self._expected):
-            return f"returns {len(found)} results instead of {len(self._expected)}"
-        differences = (_difference(a, b) for a, b in zip(found, self._expected, strict=True))
-        return next((difference for difference in differences if difference), None)
+        if self.base is None:
+            self._take_as_base(artifact)
+        for case in self.cases:
+            self.tell(LAUNCH)
+            if case.holds(artifact.config) and (found := self._wrong_at(case, artifact)) is not None:
+                return f"{case.label}{found}"
+        return None
+
+    def left(self, more: Sequence[Sequence[Any]] = ()) -> str | None:
+        """What is wrong with what timed launches have left behind; None if nothing is.
+
+        Args:
+            more: Outputs of further argument sets with equal content.
+        """
+        first = self.cases[0]
+        if (missed := first.bed.canaries.missed()) is not None:
+            return missed
+        for outputs in [first.bed.written, *more] if first.bed.outputs else []:
+            if (found := self._differs(first, list(outputs))) is not None:
+                return f"after timing, {found}"
+        if not self.restores and (changed := first.bed.changed()):
+            first.bed.restore()
+            return f"after timing, {_and(changed)} is changed, which the first config does not do"
+        return None
+
+    @property
+    def against(self) -> str:
+        """What results are compared with, in words."""
+        if self.silent:
+            return f"nothing: {self.silent}"
+        if self.reference is not None:
+            return "the reference"
+        return "nothing yet" if self.base is None else f"config ({self.base}), since there is no reference"
+
+    def _wrong_at(self, case: Case, artifact: Artifact) -> str | None:
+        with self._ran(case, artifact) as (results, changed):
+            if (missed := case.bed.canaries.missed()) is not None:
+                return missed
+            if strange := [name for name in changed if name not in case.effects]:
+                return f"changes {_and(strange)}, which the first config does not do"
+            found = self._differs(case, results)
+            for name, tensor in case.bed.inputs(list(case.effects)).items():
+                if found is None and not self.silent and self.reference is None:
+                    other = difference(tensor, case.effects[name], case.bed.dtypes, self.reduction)
+                    found = f"in {name}, {other}" if other else None
+            return found
+
+    def _differs(self, case: Case, results: list[Any]) -> str | None:
+        if self.silent or case.expected is None:
+            return None
+        if len(results) != len(case.expected):
+            return f"returns {len(results)} results instead of {len(case.expected)}"
+        found = (difference(a, b, case.bed.dtypes, self.reduction) for a, b in zip(results, case.expected, strict=True))
+        return next((part for part in found if part), None)
+
+    @contextmanager
+    def _ran(self, case: Case, artifact: Artifact) -> Iterator[tuple[list[Any], dict[str, Any]]]:
+        """One launch's results and changed inputs; these are put back afterwards."""
+        bed = case.bed
+        if self.restores:
+            bed.restore()  # timed launches leave their inputs changed
+        bed.poison(case.pattern)
+        try:
+            result = self.kernel.bind(artifact, bed.arguments)()
+            synchronize(bed.arguments)
+            changed = bed.changed()
+        except BaseException:
+            bed.restore()
+            raise
+        try:
+            yield self._results(bed, result, changed, case), changed
+        finally:
+            if changed:
+                bed.restore()
+
+    def _results(self, bed: Bed, result: Any, changed: dict[str, Any], case: Case) -> list[Any]:
+        if bed.written:
+            return bed.written
+        wanted = 0 if self.reference is None or case.expected is None else len(case.expected)
+        if result is None and wanted == len(changed):
+            return list(changed.values())  # an undeclared output is the result
+        return as_list(result)
+
+    def _take_as_base(self, artifact: Artifact) -> None:
+        for case in [case for case in self.cases if case is not self.ragged]:
+            self._learn(case, artifact)
+        if self.ragged is not None and self._same_code(self.ragged, artifact):
+            self.tell(ODD)
+            self.cases = [case for case in self.cases if case is not self.ragged] + [self.ragged]
+            try:
+                self._learn(self.ragged, artifact)
+            except Exception:  # noqa: BLE001 - the kernel takes no such problem
+                self.cases.remove(self.ragged)
+                synchronize(self.ragged.bed.arguments)
+            self.tell(LAUNCH)
+        self.base = artifact.config
+
+    def _learn(self, case: Case, artifact: Artifact) -> None:
+        """What the base does in this case: its effects, and its results where there is no reference."""
+        with self._ran(case, artifact) as (results, changed):
+            case.effects = {name: _kept(tensor) for name, tensor in changed.items()}
+            self.restores = self.restores or bool(changed)
+            if self.reference is None:
+                case.expected = [_kept(found) for found in results]
+        if case is self.ragged or self.reference is None:
+            again = self._wrong_at(case, artifact)
+            if again is not None and case is self.ragged:
+                self.cases.remove(case)
+            elif again is not None and case.expected is not None:
+                self.silent = f"the first config's results differ from run to run ({again})"
+
+    def _same_code(self, ragged: Case, artifact: Artifact) -> bool:
+        """Whether the very code that is tuned serves the odd extents too: other code would prove nothing."""
+        if not ragged.holds(artifact.config):
+            return False
+        try:
+            other = self.kernel.compile(artifact.config, ragged.bed.arguments)
+        except Exception:  # noqa: BLE001 - the kernel takes no such problem
+            return False
+        return _binary(other) == _binary(artifact)
+
+    def _ask_reference(self, case: Case) -> None:
+        assert self.reference is not None
+        found = as_list(self.reference(*case.bed.arguments.positional, **case.bed.arguments.keyword))
+        case.expected = [_kept(item) for item in found]
+        if case.bed.changed():
+            case.bed.restore()
+        if case.bed.written and len(case.bed.written) != len(found):
+            raise KernelTypeError(
+                f"the reference returns {len(found)} results, the kernel writes {len(case.bed.written)}",
+                hint="let the reference return the outputs, in the order in which the kernel names them",
+            )
 
 
-def reference_result(reference: Callable[..., Any], arguments: Arguments) -> Any:
-    """The reference's result on these arguments, by name where they have names."""
-    return reference(*arguments.positional, **arguments.keyword)
-
-
-def poison(tensor: Any) -> None:
-    """Fill with NaN, or with the largest value of an integer type."""
+def poison(tensor: Any, pattern: int = 0) -> None:
+    """Fill with NaN, or with the largest value of an integer type; with pattern 1, with other values as unlikely."""
     torch = require("torch", "checking results")
-    if tensor.dtype.is_floating_point:
-        tensor.fill_(math.nan)
-    elif tensor.dtype is not torch.bool:
-        tensor.fill_(torch.iinfo(tensor.dtype).max)
+    if tensor.dtype is torch.bool:
+        tensor.fill_(bool(pattern))
+    elif tensor.dtype.is_floating_point or tensor.dtype.is_complex:
+        tensor.fill_(torch.finfo(tensor.dtype).max if pattern else math.nan)
+    else:
+        tensor.fill_(torch.iinfo(tensor.dtype).max - 90 * pattern)
 
 
-def _as_list(result: Any) -> list[Any]:
+def as_list(result: Any) -> list[Any]:
+    """Several results as a list, one as a list of one."""
     return list(result) if isinstance(result, (tuple, list)) else [result]
 
 
-def _difference(found: Any, expected: Any) -> str | None:
-    if is_tensor(found) and is_tensor(expected):
-        return _tensor_difference(found, expected)
-    if isinstance(found, (int, float)) and isinstance(expected, (int, float)):
-        same = math.isclose(found, expected, rel_tol=TOLERANCE["float32"]) or (found != found and expected != expected)
-        return None if same else f"{found} instead of {expected}"
-    if isinstance(found, Mapping) and isinstance(expected, Mapping) and set(found) == set(expected):
-        return next((d for name in expected if (d := _difference(found[name], expected[name]))), None)
-    if type(found) is type(expected) and hasattr(found, "shape"):  # NumPy arrays
-        torch = require("torch", "checking results")
-        return _tensor_difference(torch.as_tensor(found), torch.as_tensor(expected))
-    return None if type(found) is type(expected) else f"a {type(found).__name__}, not a {type(expected).__name__}"
+def synchronize(arguments: Arguments) -> None:
+    """Wait for the devices that the arguments are on: what a launch did wrong is then known."""
+    for device in {tensor.device for tensor in arguments.tensors() if tensor.device.type != "cpu"}:
+        require("torch", "waiting for the GPU").cuda.synchronize(device)
 
 
-def _tensor_difference(found: Any, expected: Any) -> str | None:
-    if found.shape != expected.shape:
-        return f"shape {tuple(found.shape)} instead of {tuple(expected.shape)}"
-    if found.numel() == 0:
-        return None
-    torch = require("torch", "checking results")
-    tolerance = TOLERANCE.get(str(found.dtype).removeprefix("torch."), 0.0)
-    wide = torch.float64 if found.dtype is torch.float64 else torch.float32
-    a, b = found.to(wide), expected.to(wide)
-    finite = torch.isfinite(b)
-    scale = b.abs() + torch.where(finite, b, 0).square().mean().sqrt()
-    same = (a == b) | (torch.isnan(a) & torch.isnan(b))
-    error = torch.where(same, 0, (a - b).abs() / scale)
-    bad = ~(error <= tolerance)  # NaN and infinity are bad too
-    if not bool(bad.any()):
-        return None
-    worst = float(torch.nan_to_num(error, nan=math.inf, posinf=math.inf).max())
-    share = float(bad.float().mean())
-    return f"{share:.2%} of the elements differ, the worst by {worst:.3g} relative; allowed is {tolerance:g}"
+def _kept(found: Any) -> Any:
+    """A result that later launches cannot change."""
+    return Arguments((found,)).map(lambda tensor: tensor.clone()).positional[0]
+
+
+def _binary(artifact: Artifact) -> str | None:
+    return artifact.resources.binary if artifact.resources else None
+
+
+def _named(arguments: Arguments) -> Iterator[tuple[str, Any]]:
+    """Every tensor with a name: its argument's, numbered inside containers."""
+    given = [*((f"argument {i}", value) for i, value in enumerate(arguments.positional)), *arguments.keyword.items()]
+    for name, value in given:
+        for number, tensor in enumerate(Arguments((value,)).tensors()):
+            yield (name if is_tensor(value) else f"{name}[{number}]"), tensor
+
+
+def _and(names: Any) -> str:
+    return " and ".join(names)

@@ -1,0 +1,6 @@
+"""What is known of a config before it is launched, and without a GPU."""
+
+from triton_ops.analysis.rules import foresee as foresee
+from triton_ops.analysis.tiers import examine as examine
+from triton_ops.analysis.verdict import Compiled as Compiled
+from triton_ops.analysis.verdict import Verdict as Verdict

@@ -1,0 +1,64 @@
+"""What instructions a kernel uses for matrix products and for loads, read from PTX or amdgcn text."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_PTX_MMA = (("tcgen05", "tcgen05.mma"), ("wgmma", "wgmma.mma_async"), ("mma.sync", "mma.sync"))
+_AMD_MMA = (("mfma", "v_mfma_"), ("wmma", "v_wmma_"))
+_PTX_LOAD = re.compile(r"\bld\.global(?:\.[\w:]+)*?(?:\.v(\d))?\.[bfsu](8|16|32|64|128)\b")
+_PTX_COPY = re.compile(r"\bcp\.async\.c[ag]\.shared\.global\S*\s+\[[^]]*\],\s*\[[^]]*\],\s*(0x[0-9a-fA-F]+|\d+)")
+_AMD_LOAD = re.compile(r"\b(?:global|buffer|flat)_load_(dwordx?[234]?|[us]?short|[us]byte|[bui]\d+)")
+_AMD_BYTES = {
+    "dwordx4": 16, "dwordx3": 12, "dwordx2": 8, "dword": 4, "ushort": 2, "sshort": 2, "short": 2, "ubyte": 1,
+    "sbyte": 1, "b128": 16, "b96": 12, "b64": 8, "b32": 4, "u16": 2, "i16": 2, "u8": 1, "i8": 1,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Features:
+    """The instructions that decide speed.
+
+    Attributes:
+        mma: `tcgen05`, `wgmma`, `mma.sync`, `mfma`, `wmma`, or `none`.
+        loads: Bytes that one thread loads at once from global memory, and how many such instructions there are; the
+            widest first. Copies by the tensor memory accelerator move whole tiles and are not among them.
+        tma: Whether the tensor memory accelerator copies tiles.
+    """
+
+    mma: str
+    loads: tuple[tuple[int, int], ...]
+    tma: bool = False
+
+    @property
+    def load_bytes(self) -> int | None:
+        """The width of the commonest load, of equally common ones the narrower; None without loads."""
+        return min(self.loads, key=lambda load: (-load[1], load[0]))[0] if self.loads else None
+
+
+def ptx_features(ptx: str) -> Features:
+    """Of PTX text."""
+    widths = Counter(int(bits) // 8 * int(vector or 1) for vector, bits in _PTX_LOAD.findall(ptx))
+    widths.update(int(width, 0) for width in _PTX_COPY.findall(ptx))
+    return Features(_kind(ptx, _PTX_MMA), _sorted(widths), "cp.async.bulk.tensor" in ptx)
+
+
+def amdgcn_features(assembly: str) -> Features:
+    """Of amdgcn assembly text."""
+    widths = Counter(_AMD_BYTES[name] for name in _amd_loads(assembly))
+    return Features(_kind(assembly, _AMD_MMA), _sorted(widths))
+
+
+def _amd_loads(assembly: str) -> Iterator[str]:
+    return (name for name in _AMD_LOAD.findall(assembly) if name in _AMD_BYTES)
+
+
+def _kind(text: str, kinds: tuple[tuple[str, str], ...]) -> str:
+    return next((kind for kind, mark in kinds if mark in text), "none")
+
+
+def _sorted(widths: Counter[int]) -> tuple[tuple[int, int], ...]:
+    return tuple(sorted(widths.items(), reverse=True))

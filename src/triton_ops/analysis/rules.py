@@ -1,0 +1,140 @@
+"""The first tier before a launch: rules that cost nothing, since they look at the config and the kernel's source only.
+
+A rule refuses only what cannot be launched. What can be launched but has always been slow is deferred: it comes back
+if nothing else is left. Every rule gives its reason with the numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from triton_ops.analysis.blocks import Blocks, blocks_of
+from triton_ops.analysis.verdict import Verdict
+from triton_ops.backend import Arguments, TritonKernel
+from triton_ops.hardware import Target
+from triton_ops.space import Config
+from triton_ops.trial import Status
+
+_DEFAULT_WARPS = 4  # Triton's
+_LARGEST_BLOCK = 1 << 20  # elements: Triton's front end takes no block of more
+_MOST_ELEMENTS = 256
+"""Elements per thread of one range from which rows spill.
+
+Source: softmax and RMSNorm on sm_90, Triton 3.6.0: 256 elements per thread spill 216 to 8,824 bytes; 128 need at most
+217 registers.
+"""
+_MOST_ACCUMULATORS = 256
+"""Accumulator registers per thread from which a matrix product spills.
+
+Source: matmul on sm_90, Triton 3.6.0 and 3.9.0: 48 of 48 configs with 256 or more spill, none of 336 with fewer spills
+over 32 bytes; on an H200 the fastest of those with 256 reached 0.30 of the best one's speed.
+"""
+_MOST_ACCUMULATORS_ELSEWHERE = 512  # in tensor memory on sm_100, in AMD's 512 registers per lane
+_WIDEST_TILE = 2  # times the padded dimension
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the rules look at.
+
+    Attributes:
+        config: What is judged.
+        target: Gives the limits.
+        blocks: The kernel's blocks with this config.
+        warps: Per block.
+    """
+
+    config: Config
+    target: Target
+    blocks: Blocks
+    warps: int
+
+    @property
+    def threads(self) -> int:
+        """Per block."""
+        return self.warps * self.target.warp_size
+
+
+Rule = Callable[[Facts], Verdict | None]
+
+
+def foresee(kernel: TritonKernel, config: Config, arguments: Arguments, target: Target) -> Verdict | None:
+    """What the rules say of a config; None if they have nothing against it.
+
+    Args:
+        kernel: Its source is read.
+        config: Tunables and launch options.
+        arguments: Scalars among them are the dimensions; tensors are not looked at.
+        target: Gives the limits.
+
+    Cost: some 20 microseconds.
+    """
+    names = kernel.function.arg_names
+    values = {**dict(zip(names, arguments.positional, strict=False)), **arguments.keyword, **config}
+    warps = config.get("num_warps", values.get("num_warps", _DEFAULT_WARPS))
+    if not isinstance(warps, int) or not _power_of_two(warps):
+        return Verdict(Status.CONSTRAINT, f"num_warps is {warps}; it must be a power of two")
+    facts = Facts(config, target, blocks_of(kernel.function, values), warps)
+    found = (rule(facts) for rule in RULES)
+    return next((verdict for verdict in found if verdict is not None), None)
+
+
+def _threads(facts: Facts) -> Verdict | None:
+    limit = facts.target.threads_per_block
+    if facts.threads <= limit:
+        return None
+    return Verdict(
+        Status.RESOURCES,
+        f"{facts.warps} warps of {facts.target.warp_size} are {facts.threads:,} threads per block; "
+        f"{facts.target.arch} has {limit:,}",
+    )
+
+
+def _ranges(facts: Facts) -> Verdict | None:
+    for name, size in facts.blocks.ranges:
+        if not _power_of_two(size):
+            return Verdict(Status.CONSTRAINT, f"{name} is {size}; Triton's ranges must be powers of two")
+        if size > _LARGEST_BLOCK:
+            return Verdict(Status.CONSTRAINT, f"{name} is {size:,}; a block has at most {_LARGEST_BLOCK:,} elements")
+    return None
+
+
+def _accumulator(facts: Facts) -> Verdict | None:
+    tensor_memory = 100 <= facts.target.capability < 120
+    limit = _MOST_ACCUMULATORS_ELSEWHERE if tensor_memory or facts.target.kind == "hip" else _MOST_ACCUMULATORS
+    for shape in facts.blocks.accumulators:
+        each = math.prod(shape) // facts.threads
+        if each >= limit:
+            said = " by ".join(map(str, shape))
+            return Verdict(
+                Status.OK, f"an accumulator of {said} takes {each} registers of each thread: {limit} or more spill"
+            )
+    return None
+
+
+def _elements(facts: Facts) -> Verdict | None:
+    for name, size in facts.blocks.ranges:
+        each = size // facts.threads
+        if each >= _MOST_ELEMENTS:
+            return Verdict(
+                Status.OK, f"{name} of {size:,} is {each} elements per thread: {_MOST_ELEMENTS} or more spill"
+            )
+    return None
+
+
+def _tiles(facts: Facts) -> Verdict | None:
+    for walk in facts.blocks.walks:
+        padded = 1 << max(walk.size - 1, 0).bit_length()
+        if walk.tile > _WIDEST_TILE * padded and walk.tile > 16:  # 16: the least that tl.dot takes
+            said = f"{walk.tile_name} is {walk.tile}, over twice the padded {walk.extent} of {padded}"
+            return Verdict(Status.OK, said)
+    return None
+
+
+RULES: tuple[Rule, ...] = (_threads, _ranges, _accumulator, _elements, _tiles)
+
+
+def _power_of_two(number: int) -> bool:
+    return number > 0 and number & (number - 1) == 0

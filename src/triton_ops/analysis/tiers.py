@@ -1,0 +1,137 @@
+"""The second and third tier before a launch: exact shared memory from the TTGIR, then the full compile.
+
+The first tier, free rules, is in `rules`. All of it works without a GPU and without a driver.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from triton_ops.analysis.features import amdgcn_features, ptx_features
+from triton_ops.analysis.usage import amdgcn_usage, cubin_usage
+from triton_ops.analysis.verdict import Compiled
+from triton_ops.backend import Arguments, CandidateError, TritonKernel, candidate_error
+from triton_ops.backend.offline import Built, build, option_names
+from triton_ops.hardware import Target
+from triton_ops.space import Config
+from triton_ops.trial import Resources, Status
+
+HEAVY_SPILL_BYTES = 256
+"""More than this per thread defers a config.
+
+Source: seven recorded spaces on an H200 (Triton 3.6.0): no config with more than 64 bytes reached 0.51 of the best
+one's speed, none with more than 256 reached 0.31.
+"""
+_TENSOR_MEMORY_COLUMNS = 512  # of Blackwell's tensor memory; Triton refuses to load what needs more
+_WARP_REGISTERS = 256  # registers are handed out to warps in units of this many
+_PTXAS_TROUBLE = ("error", "fatal", "nsufficient", "nresolved")
+
+
+def examine(kernel: TritonKernel, config: Config, arguments: Arguments, target: Target) -> Compiled:
+    """`config` compiled for `target` into Triton's disk cache, and judged; raises nothing that is the config's fault.
+
+    Args:
+        kernel: What is compiled.
+        config: Tunables and launch options.
+        arguments: From `backend.offline.described`, or the caller's own.
+        target: Gives the limits; need not be here.
+
+    Cost: 45 ms for a config over the limit of shared memory, else 0.1 to some seconds; 1 ms from the disk cache.
+    """
+    if (refused := _unknown_options(kernel, config, target)) is not None:
+        return Compiled(config, Status.CONSTRAINT, refused)
+    start = time.perf_counter()
+    try:
+        built = build(kernel, config, arguments, target, lambda shared, _: _check_shared(shared, target))
+        resources = resources_of(built, target)
+        _check(resources, built.metadata, target)
+    except _OverLimitError as error:
+        seen = Resources(shared_bytes=error.shared_bytes)
+        return Compiled(config, Status.RESOURCES, str(error), seen, time.perf_counter() - start)
+    except Exception as error:  # noqa: BLE001 - a compiler may raise anything; it ends this config only
+        failure = _sorted(error)
+        return Compiled(config, failure.status, str(failure), None, time.perf_counter() - start)
+    reason = _spills(resources)
+    return Compiled(config, Status.OK, reason, resources, time.perf_counter() - start, bool(reason))
+
+
+def resources_of(built: Built, target: Target) -> Resources:
+    """What the compiler made of a config."""
+    cuda = target.kind == "cuda"
+    usage = cubin_usage(built.binary) if cuda else amdgcn_usage(built.assembly)
+    seen = ptx_features(built.assembly) if cuda else amdgcn_features(built.assembly)
+    return Resources(
+        registers=usage.registers,
+        spill_bytes=usage.spill_bytes,
+        shared_bytes=built.metadata["shared"],
+        binary=hashlib.sha256(built.binary).hexdigest()[:32],
+        stack_bytes=usage.stack_bytes,
+        mma=seen.mma,
+        load_bytes=seen.load_bytes,
+    )
+
+
+class _OverLimitError(Exception):
+    """The target cannot hold it."""
+
+    def __init__(self, text: str, shared_bytes: int | None = None) -> None:
+        super().__init__(text)
+        self.shared_bytes = shared_bytes
+
+
+def _check_shared(shared_bytes: int, target: Target) -> None:
+    if shared_bytes > target.shared_bytes_per_block:
+        raise _OverLimitError(
+            f"needs {shared_bytes:,} bytes of shared memory per block; {target.arch} has "
+            f"{target.shared_bytes_per_block:,}",
+            shared_bytes,
+        )
+
+
+def _check(resources: Resources, metadata: Mapping[str, Any], target: Target) -> None:
+    """What is known only of the compiled kernel; shared memory again, for one that came from the disk cache."""
+    shared, warps = resources.shared_bytes or 0, metadata["num_warps"]
+    _check_shared(shared, target)
+    if (threads := warps * target.warp_size) > target.threads_per_block:
+        raise _OverLimitError(
+            f"needs {threads:,} threads per block; {target.arch} has {target.threads_per_block:,}", shared
+        )
+    if (columns := metadata.get("tmem_size") or 0) > _TENSOR_MEMORY_COLUMNS:
+        raise _OverLimitError(
+            f"needs {columns:,} columns of tensor memory; {target.arch} has {_TENSOR_MEMORY_COLUMNS}", shared
+        )
+    per_warp = -(-(resources.registers or 0) * target.warp_size // _WARP_REGISTERS) * _WARP_REGISTERS
+    if target.registers_per_block is not None and per_warp * warps > target.registers_per_block:
+        raise _OverLimitError(
+            f"needs {per_warp * warps:,} registers per block; {target.arch} has {target.registers_per_block:,}", shared
+        )
+
+
+def _spills(resources: Resources) -> str:
+    spilled = resources.spill_bytes or 0
+    if spilled <= HEAVY_SPILL_BYTES:
+        return ""
+    return f"spills {spilled:,} bytes per thread; over {HEAVY_SPILL_BYTES} has always been slow"
+
+
+def _unknown_options(kernel: TritonKernel, config: Config, target: Target) -> str | None:
+    """Why the target's compiler would not take a config's names; Triton itself ignores some in silence."""
+    known = option_names(target)
+    strange = [name for name in config if name not in kernel.function.arg_names and name not in known]
+    if not strange:
+        return None
+    return f"{', '.join(strange)} is no parameter of {kernel.name} and no launch option for {target.arch}"
+
+
+def _sorted(error: Exception) -> CandidateError:
+    """A compiler's failure; of ptxas' the line that says what is wrong, not the command that was run."""
+    if type(error).__name__ != "PTXASError":
+        return candidate_error(error, Status.COMPILE)
+    lines = str(error).strip().splitlines()
+    said = [line.partition(":")[2].strip() for line in lines if line.startswith("ptxas")]
+    line = next((text for text in said if any(word in text for word in _PTXAS_TROUBLE)), (said or lines)[0])
+    status = Status.RESOURCES if "nsufficient registers" in line else Status.COMPILE
+    return CandidateError(status, f"ptxas: {line}")

@@ -1,0 +1,295 @@
+"""Compiling a Triton kernel for a target that need not be here, without a GPU context.
+
+A stand-in for the driver answers Triton's one question, what the target is; everything else is the real path: the JIT
+specialises the caller's arguments and compiles into the disk cache, under the very key that a launch on such a device
+looks up. Tensors need no memory for that: only dtype, strides, alignment and the size of their storage count.
+
+Facts used, of Triton 3.6 to 3.9: `driver.set_active`; `JITFunction.device_caches` is keyed by what the driver calls
+the current device; a backend's `add_stages` fills a dictionary of stages, whose `llir` runs one pass manager that
+allocates shared memory before `add_to_llvmir`. This file and `backend/triton.py` alone know such things.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from triton_ops._optional import require
+from triton_ops.backend.base import Arguments
+from triton_ops.backend.triton import TritonKernel
+from triton_ops.hardware import Target
+from triton_ops.space import Config
+from triton_ops.tensors import ALIGNMENT_BYTES, ITEM_BYTES, TensorSpec
+
+_BACKENDS = {
+    "cuda": ("triton.backends.nvidia.compiler", "CUDABackend", "CUDAOptions", "nvidia"),
+    "hip": ("triton.backends.amd.compiler", "HIPBackend", "HIPOptions", "amd"),
+}
+Judge = Callable[[int, str], None]
+
+
+@dataclass(frozen=True)
+class StandIn:
+    """What specialisation sees of a tensor; pickles without the tensor's memory.
+
+    Attributes:
+        dtype: Long name.
+        shape: Extents.
+        strides: In elements.
+        offset_bytes: Where the data starts, from a multiple of 16 bytes.
+        storage_bytes: Size of the storage that it is a view of.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset_bytes: int
+    storage_bytes: int
+
+    @classmethod
+    def of(cls, given: Any) -> StandIn:
+        """Of a tensor, or of a `TensorSpec`, as a tensor made from it would be."""
+        if isinstance(given, TensorSpec):
+            item = ITEM_BYTES[given.dtype]
+            offset = 0 if given.aligned else item
+            return cls(
+                given.dtype, given.shape, given.strides, offset, offset + item * _span(given.shape, given.strides)
+            )
+        dtype = str(given.dtype).removeprefix("torch.")
+        offset = given.data_ptr() % ALIGNMENT_BYTES
+        return cls(dtype, tuple(given.shape), tuple(given.stride()), offset, given.untyped_storage().nbytes())
+
+    def tensor(self) -> Any:
+        """A torch tensor on the `meta` device: no memory at all, whatever its shape."""
+        torch = require("torch", "describing tensors to the compiler")
+        dtype = getattr(torch, self.dtype)
+        offset = self.offset_bytes // dtype.itemsize
+        span = offset + _span(self.shape, self.strides)
+        room = torch.empty(max(span, self.storage_bytes // dtype.itemsize), dtype=dtype, device="meta")
+        return room.as_strided(self.shape, self.strides, offset)
+
+
+def _span(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
+    """Elements from the first to the last of a tensor, both counted."""
+    return 0 if 0 in shape else 1 + sum((extent - 1) * step for extent, step in zip(shape, strides, strict=True))
+
+
+def described(arguments: Arguments) -> Arguments:
+    """`arguments` with every tensor or tensor spec replaced by a tensor without memory."""
+    return Arguments(
+        tuple(map(_described, arguments.positional)),
+        {name: _described(value) for name, value in arguments.keyword.items()},
+    )
+
+
+def _described(value: Any) -> Any:
+    if isinstance(value, (TensorSpec, StandIn)):
+        return (value if isinstance(value, StandIn) else StandIn.of(value)).tensor()
+    return Arguments((value,)).map(lambda tensor: StandIn.of(tensor).tensor()).positional[0]
+
+
+class TargetDriver:
+    """A driver that knows its target, and has no device."""
+
+    def __init__(self, target: Target, name: str) -> None:
+        compiler = importlib.import_module("triton.backends.compiler")
+        arch = target.capability if target.kind == "cuda" else target.arch
+        self._target = compiler.GPUTarget(target.kind, arch, target.warp_size)
+        self._name = name
+
+    def get_current_target(self) -> Any:
+        """What to compile for."""
+        return self._target
+
+    def get_current_device(self) -> str:
+        """A name: the kernels that a process holds for one target do not mix with those for another."""
+        return self._name
+
+    def get_current_stream(self, _device: Any) -> int:
+        """None is used."""
+        return 0
+
+    def get_active_torch_device(self) -> Any:
+        """Where tensors are."""
+        return require("torch", "naming a device").device("meta")
+
+    def map_python_to_cpp_type(self, ty: str) -> str:
+        """As it is."""
+        return ty
+
+
+@contextlib.contextmanager
+def pretending(target: Target, name: str = "") -> Iterator[None]:
+    """Inside, Triton compiles for `target`, in the whole process, and nothing can be launched.
+
+    What was compiled under another `name`, by default the target's, is not found again in this process's memory.
+    """
+    driver = require("triton", "compiling for a target").runtime.driver
+    before = driver._active  # None until something asked for it: asking looks for a device, and fails where is none
+    driver.set_active(TargetDriver(target, name or target.arch))
+    try:
+        yield
+    finally:
+        driver._active = before
+
+
+def option_names(target: Target) -> frozenset[str]:
+    """Every launch option that Triton's backend for `target` has."""
+    module, _, options, _ = _BACKENDS[target.kind]
+    return frozenset(getattr(importlib.import_module(module), options).__dataclass_fields__)
+
+
+@dataclass(frozen=True)
+class Built:
+    """What the compiler made, as Triton keeps it.
+
+    Attributes:
+        binary: `cubin` or `hsaco`.
+        assembly: PTX or amdgcn text.
+        metadata: Triton's own: `shared`, `num_warps`, `tmem_size` and more.
+        key: Name of the entry in Triton's disk cache.
+    """
+
+    binary: bytes
+    assembly: str
+    metadata: Mapping[str, Any]
+    key: str
+
+
+def build(
+    kernel: TritonKernel, config: Config, arguments: Arguments, target: Target, judge: Judge | None = None
+) -> Built:
+    """Compile for `target` into Triton's disk cache, or find it there.
+
+    Args:
+        kernel: What is compiled.
+        config: Tunables and launch options.
+        arguments: From `described`, or the caller's own.
+        target: Need not be here.
+        judge: Called with the exact shared memory in bytes and the TTGIR's text before LLVM and the assembler run;
+            what it raises ends the compilation. Not called where the disk cache has the kernel.
+
+    Cost: 0.1 to some seconds; 1 ms from the disk cache.
+
+    Raises:
+        Exception: Whatever Triton raises, and what `judge` raises.
+    """
+    with pretending(target), _judged(target, judge):
+        compiled = _compiled(kernel, config, arguments)
+    binary, assembly = ("cubin", "ptx") if target.kind == "cuda" else ("hsaco", "amdgcn")
+    return Built(compiled.asm[binary], compiled.asm[assembly], compiled.metadata._asdict(), compiled.hash)
+
+
+def _compiled(kernel: TritonKernel, config: Config, arguments: Arguments) -> Any:
+    compiled = kernel.function.warmup(*arguments.positional, grid=(1,), **arguments.keyword, **config)
+    return compiled.result() if hasattr(compiled, "result") else compiled
+
+
+class _EnoughError(Exception):
+    """The question is answered."""
+
+    def __init__(self, shared_bytes: int, text: str) -> None:
+        super().__init__("lowered far enough")
+        self.answer = shared_bytes, text
+
+
+def lowered(kernel: TritonKernel, config: Config, arguments: Arguments, target: Target) -> tuple[int, str]:
+    """Exact shared memory per block in bytes, and the TTGIR's text, without LLVM and the assembler.
+
+    Cost: 45 ms for a matmul; nothing is written to the cache but the kernel's first two stages.
+
+    Raises:
+        Exception: Whatever Triton's front end and passes raise.
+    """
+
+    def stop(shared_bytes: int, text: str) -> None:
+        raise _EnoughError(shared_bytes, text)
+
+    with pretending(target, f"{target.arch}, lowered"), _judged(target, stop), _never_cached():
+        try:
+            _compiled(kernel, config, arguments)
+        except _EnoughError as enough:
+            return enough.answer
+    raise RuntimeError(f"Triton's backend for {target.arch} has no stage between TTGIR and LLVM")
+
+
+@contextlib.contextmanager
+def _never_cached() -> Iterator[None]:
+    compilation = importlib.import_module("triton.knobs").compilation
+    before = compilation.always_compile
+    compilation.always_compile = True
+    try:
+        yield
+    finally:
+        compilation.always_compile = before
+
+
+@contextlib.contextmanager
+def _judged(target: Target, judge: Judge | None) -> Iterator[None]:
+    """Inside, `judge` is asked between the TTGIR and LLVM. It is no part of the cache's key: the result is the same."""
+    if judge is None:
+        yield
+        return
+    module, name, _, passes = _BACKENDS[target.kind]
+    compiler = importlib.import_module(module)
+    backend = getattr(compiler, name)
+    native = getattr(compiler, passes).passes.ttgpuir
+    original = backend.add_stages
+
+    def add_stages(self: Any, stages: dict[str, Any], options: Any, language: Any) -> None:
+        original(self, stages, options, language)
+        to_llvm = stages["llir"]
+
+        def judged(source: Any, metadata: dict[str, Any]) -> Any:
+            text = str(source)
+            judge(_shared_bytes(text, lambda copy: to_llvm(copy, dict(metadata)), native, source.context), text)
+            return to_llvm(source, metadata)
+
+        stages["llir"] = judged
+
+    backend.add_stages = add_stages
+    try:
+        yield
+    finally:
+        backend.add_stages = original
+
+
+class _ReachedError(Exception):
+    """The passes that allocate are in the pass manager it carries."""
+
+
+def _shared_bytes(text: str, to_llvm: Callable[[Any], Any], native: Any, context: Any) -> int:
+    """Runs on a copy what the backend runs before it translates to LLVM, whatever that is in this version."""
+    ir = importlib.import_module("triton._C.libtriton").ir
+    with tempfile.NamedTemporaryFile("w", suffix=".ttgir") as file:
+        file.write(text)
+        file.flush()
+        copy = ir.parse_mlir_module(file.name, context)
+    copy.context = context
+    translate = native.add_to_llvmir
+
+    def reached(manager: Any, *_: Any) -> None:
+        raise _ReachedError(manager)
+
+    native.add_to_llvmir = reached
+    try:
+        to_llvm(copy)
+    except _ReachedError as found:
+        found.args[0].run(copy, "allocate_shared_memory")
+    finally:
+        native.add_to_llvmir = translate
+    return int(copy.get_int_attr("ttg.shared") or 0)
+
+
+def compiler_environment() -> dict[str, str]:
+    """What a process needs in its environment to compile for this one's disk cache, with every GPU hidden from it.
+
+    To be set before it imports torch or Triton.
+    """
+    hidden = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+    cache = require("triton.knobs", "compiling").cache
+    return {**dict.fromkeys(hidden, ""), "TRITON_CACHE_DIR": str(cache.dir), "OMP_NUM_THREADS": "1"}

@@ -1,0 +1,173 @@
+"""`triton-ops compile`: what the compiler makes of every config of a space, for a GPU that need not be here."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Annotated, Any
+
+import typer
+from rich.progress import track
+
+from triton_ops.analysis import Compiled
+from triton_ops.backend import Arguments, Operation, TritonKernel
+from triton_ops.cli.console import Json, Verbose, bold, only_data_on_stdout, say, say_json, stderr, tell, width
+from triton_ops.cli.layout import paragraph, table
+from triton_ops.cli.problem import operation_of, parse_shapes, parse_space
+from triton_ops.cli.target import load_target
+from triton_ops.exceptions import SettingsError, TargetError
+from triton_ops.hardware import Target, named_target, probe, target_of
+from triton_ops.runner.compile import TIMEOUT_S, CompilePool
+from triton_ops.space import ConfigSpace
+from triton_ops.tensors import dtype_name
+from triton_ops.trial import Problem, Resources, Status
+
+_HEADER = ("status", "registers", "spilled", "shared", "mma", "load", "s", "config")
+_NUMBERS = ("registers", "spilled", "shared", "load", "s")
+_ORDER = [Status.OK, Status.RESOURCES, Status.CONSTRAINT, Status.COMPILE, Status.TIMEOUT, Status.CRASH]
+_NONE_COMPILED = 1
+
+
+def compile_command(
+    target: Annotated[
+        str, typer.Argument(metavar="TARGET", help="A shipped kernel, module:object, or file.py:object.")
+    ],
+    arch: Annotated[
+        str | None,
+        typer.Option("--target", metavar="ARCH", help="Such as sm_80, sm_90, sm_100, gfx942, gfx950; default the GPU."),
+    ] = None,
+    shape: Annotated[
+        str | None, typer.Option("--shape", metavar="MxN", help="The problem; default the operation's first.")
+    ] = None,
+    dtype: Annotated[
+        str | None, typer.Option("--dtype", metavar="DTYPE", help="Such as bf16, fp16, fp32, fp8.")
+    ] = None,
+    space: Annotated[
+        list[str] | None,
+        typer.Option("--space", metavar="NAME=V,V", help="Values of a tunable; repeat it, or give a JSON file."),
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", metavar="N", help="Processes; default one for each CPU.")
+    ] = None,
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", metavar="S", help="Most seconds for one config.")
+    ] = TIMEOUT_S,
+    as_json: Json = False,
+    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
+) -> int:
+    """Compile every config of TARGET and show what it takes: registers, spills, shared memory.
+
+    Needs no GPU and no driver. What was compiled is in Triton's disk cache.
+    """
+    _check(jobs, timeout_s, dtype)
+    goal = named_target(arch) if arch is not None else target_of(probe())
+    shapes, values = parse_shapes(shape), parse_space(space or [])
+    with only_data_on_stdout():
+        found = _operation(target)
+        if shape is None:
+            shapes, dtype = _first_problem(found, dtype)
+        operation, narrowed, extents, chosen = operation_of(found, values, shapes, dtype)
+        problem = operation.problem(extents, chosen)
+        if shape is None:
+            tell(f"no --shape: compiling for {problem.label}")
+        begun = time.perf_counter()
+        results = _compiled(operation, problem, narrowed or operation.space_for(problem), goal, jobs, timeout_s)
+        elapsed_s = time.perf_counter() - begun
+    if as_json:
+        say_json([_as_json(result) for result in results])
+    else:
+        say(*_story(problem, goal, results, elapsed_s, width()))
+    return 0 if any(result.ok for result in results) else _NONE_COMPILED
+
+
+def _check(jobs: int | None, timeout_s: float, dtype: str | None) -> None:
+    if jobs is not None and jobs < 1:
+        raise SettingsError(f"--jobs is {jobs}; it must be 1 or more", hint="leave it out for one per CPU")
+    if not timeout_s > 0:
+        raise SettingsError(f"--timeout is {timeout_s:g}; it must be over 0", hint=f"for example --timeout {TIMEOUT_S}")
+    if dtype is not None:
+        dtype_name(dtype)
+
+
+def _operation(text: str) -> Operation:
+    found = load_target(text)
+    if not isinstance(found, Operation) or not isinstance(found.kernel, TritonKernel):
+        raise TargetError(
+            f"{text} is no operation with a Triton kernel, so there is nothing to compile",
+            hint="name an Operation that holds a TritonKernel",
+        )
+    return found
+
+
+def _first_problem(operation: Operation, dtype: str | None) -> tuple[list[tuple[int, ...]], str | None]:
+    """The operation's first named problem, of this dtype if it has one; none for an operation that names none."""
+    wanted = None if dtype is None else dtype_name(dtype)
+    named = sorted(operation.problems.values(), key=lambda problem: wanted not in (None, problem[1]))
+    if not named:
+        return [], dtype
+    extents, its_dtype = named[0]
+    return [extents], dtype or its_dtype
+
+
+def _compiled(
+    operation: Operation, problem: Problem, space: ConfigSpace, target: Target, jobs: int | None, timeout_s: float
+) -> list[Compiled]:
+    arguments = Arguments(keyword=dict(problem.arguments))
+    operation.kernel.check(space.tunables, arguments)
+    kernel: Any = operation.kernel
+    with CompilePool(kernel, arguments, target, workers=jobs, timeout_s=timeout_s) as pool:
+        futures = [pool.submit(config, anyway=True) for config in space]
+        return [future.result() for future in _watched(futures)]
+
+
+def _watched(futures: list[Future[Compiled]]) -> Iterator[Future[Compiled]]:
+    """The futures one after another, with a progress bar on a terminal."""
+    yield from track(
+        futures, f"{len(futures)} configs", console=stderr(), transient=True, disable=not stderr().is_terminal
+    )
+
+
+def _as_json(result: Compiled) -> dict[str, Any]:
+    found = result.resources or Resources()
+    return {
+        "config": dict(result.config),
+        "status": result.status.value,
+        "reason": result.reason,
+        "registers": found.registers,
+        "spill_bytes": found.spill_bytes,
+        "shared_bytes": found.shared_bytes,
+        "mma": found.mma,
+        "compile_s": result.compile_s,
+    }
+
+
+def _story(
+    problem: Problem, target: Target, results: list[Compiled], elapsed_s: float, columns: int | None
+) -> list[str]:
+    ranked = sorted(results, key=lambda result: (_ORDER.index(result.status), result.deferred))
+    header, *lines = table(_HEADER, [_row(result) for result in ranked], columns, _NUMBERS)
+    head = f"{problem} for {target.arch}: {target.shared_bytes_per_block:,} bytes of shared memory per block"
+    return [head, bold(header), *lines, *paragraph("", _account(results, elapsed_s), columns)]
+
+
+def _row(result: Compiled) -> list[str]:
+    found = result.resources or Resources()
+    figures = [_figure(number) for number in (found.registers, found.spill_bytes, found.shared_bytes)]
+    what = f"{result.config}: {result.reason}" if result.reason else str(result.config)
+    taken = "-" if result.compile_s is None else f"{result.compile_s:.2f}"
+    return [result.status.value, *figures, found.mma or "-", _figure(found.load_bytes), taken, what]
+
+
+def _figure(number: int | None) -> str:
+    return "-" if number is None else f"{number:,}"
+
+
+def _account(results: list[Compiled], elapsed_s: float) -> str:
+    counts = Counter(result.status for result in results)
+    said = ", ".join(f"{counts[status]} {status}" for status in _ORDER if counts[status])
+    binaries = {result.resources.binary for result in results if result.ok and result.resources}
+    deferred = sum(result.deferred for result in results)
+    spilling = f", {deferred} of them spilling heavily" if deferred else ""
+    return f"{len(results)} configs: {said}{spilling}; {len(binaries)} different binaries, {elapsed_s:.1f} s"

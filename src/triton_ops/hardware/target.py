@@ -1,0 +1,104 @@
+"""What a kernel can be compiled for, whether or not such a device is here: an architecture and its limits.
+
+Shared memory per block: CUDA C++ Programming Guide, table "Technical Specifications per Compute Capability" (opt-in
+maximum, 1 KiB below what a multiprocessor has); LDS: AMD CDNA 3 and CDNA 4 ISA guides. Registers: the same guides; an
+AMD lane has 512 vector registers, accumulation registers included.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from triton_ops.exceptions import DeviceError
+from triton_ops.hardware.spec import DeviceSpec
+
+_KIB = 1024
+
+
+@dataclass(frozen=True)
+class Target:
+    """An architecture, as a compiler needs it.
+
+    Attributes:
+        kind: `cuda` or `hip`.
+        arch: `sm_90` or `gfx942`.
+        warp_size: Threads that run in step: 32 or 64.
+        shared_bytes_per_block: Most shared memory that one block may have.
+        threads_per_block: Most threads that one block may have.
+        registers_per_thread: Most 32-bit registers that one thread may have.
+        registers_per_block: Most 32-bit registers that one block may have; None where that is not a limit of its own.
+    """
+
+    kind: str
+    arch: str
+    warp_size: int
+    shared_bytes_per_block: int
+    threads_per_block: int = 1024
+    registers_per_thread: int = 255
+    registers_per_block: int | None = 65536
+
+    @property
+    def capability(self) -> int:
+        """The number in an NVIDIA architecture's name: 90 for `sm_90`; 0 elsewhere."""
+        return int(self.arch.removeprefix("sm_")) if self.kind == "cuda" else 0
+
+
+def _nvidia(arch: str, shared_kib: int) -> Target:
+    return Target("cuda", arch, 32, shared_kib * _KIB)
+
+
+def _amd(arch: str, shared_kib: int) -> Target:
+    return Target("hip", arch, 64, shared_kib * _KIB, registers_per_thread=512, registers_per_block=None)
+
+
+TARGETS = {
+    target.arch: target
+    for target in (
+        _nvidia("sm_80", 163),
+        _nvidia("sm_86", 99),
+        _nvidia("sm_89", 99),
+        _nvidia("sm_90", 227),
+        _nvidia("sm_100", 227),
+        _nvidia("sm_120", 99),
+        _amd("gfx942", 64),
+        _amd("gfx950", 160),
+    )
+}
+
+
+def named_target(name: str) -> Target:
+    """The target called `name`, such as `sm_90` or `gfx942`.
+
+    Raises:
+        DeviceError: There is none; names those there are.
+    """
+    found = TARGETS.get(name.strip().lower())
+    if found is None:
+        raise DeviceError(
+            f"target {name!r} is not known; known are {', '.join(TARGETS)}",
+            ", ".join(TARGETS),
+            name,
+            hint="use one of these",
+        )
+    return found
+
+
+def target_of(device: DeviceSpec) -> Target:
+    """The target that a device is: the limits it reports, where it reports them.
+
+    Raises:
+        DeviceError: The device is no GPU, or of an architecture without a row that does not report its limits.
+    """
+    if device.kind not in ("cuda", "hip"):
+        raise DeviceError(
+            f"{device.name} is no target for Triton kernels",
+            ", ".join(TARGETS),
+            device.arch,
+            hint="name a target: --target sm_90",
+        )
+    row, shared = TARGETS.get(device.arch), device.shared_bytes_per_block
+    if row is None and shared is None:
+        return named_target(device.arch)
+    if row is None:
+        row = _nvidia(device.arch, 0) if device.kind == "cuda" else _amd(device.arch, 0)
+    return replace(row, shared_bytes_per_block=shared or row.shared_bytes_per_block)

@@ -1,0 +1,159 @@
+"""Compile ahead: while one config is measured, the next ones are compiled by processes without a GPU.
+
+What is ready goes on in the searcher's order; one that compiles slowly does not hold up those after it. What cannot
+run is dropped with its numbers; what can run but spills is put off.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import contextmanager
+from typing import Any
+
+from triton_ops.analysis import Compiled
+from triton_ops.backend import Arguments, TritonKernel
+from triton_ops.exceptions import KernelTypeError, TargetError
+from triton_ops.hardware import target_of
+from triton_ops.runner.compile import CompilePool, usable_cpus
+from triton_ops.runner.effort import Effort
+from triton_ops.runner.feed import DirectFeed, Feed, Ready
+from triton_ops.runner.station import Facts, Final, Station
+from triton_ops.runner.task import Copies, Task
+from triton_ops.space import Config
+from triton_ops.trial import Status, Trial
+
+_log = logging.getLogger("triton_ops")
+
+_AHEAD = 4  # proposals per compiling process: enough that none is idle while a slow one holds its place
+_LEAST_AHEAD = 16
+
+
+class CompiledFeed:
+    """Proposals that come out compiled.
+
+    Args:
+        pool: Compiles them.
+        ahead: How many proposals to hold.
+    """
+
+    def __init__(self, pool: CompilePool, ahead: int) -> None:
+        self.waited_s = 0.0
+        self._pool, self._ahead = pool, ahead
+        self._waiting: deque[tuple[Config, Future[Compiled]]] = deque()
+        self._put_off: list[Compiled] = []
+        self._last: deque[Ready] = deque()
+        self._run_all = False
+
+    @property
+    def held(self) -> int:
+        """How many wait."""
+        return len(self._waiting) + len(self._last)
+
+    @property
+    def room(self) -> int:
+        """As many as the compilers could begin soon."""
+        return max(0, self._ahead - len(self._waiting))
+
+    def add(self, configs: Iterable[Config]) -> None:
+        """Have them compiled, after those before them."""
+        self._waiting.extend((config, self._pool.submit(config, anyway=self._run_all)) for config in configs)
+
+    def next(self) -> Ready | None:
+        """The first that is compiled."""
+        while self._waiting:
+            config, future = self._first_done()
+            try:
+                found = future.result()
+            except TargetError as error:
+                _log.warning("nothing can be compiled ahead: %s", error)
+                return Ready(config)
+            if found.deferred and not self._run_all:
+                self._put_off.append(found)
+            else:
+                return self._ready(found)
+        return self._last.popleft() if self._last else None
+
+    def bring_back(self, run: bool) -> None:
+        """What spills comes next, in the order proposed: to be run, or as dropped."""
+        self._run_all = self._run_all or run
+        put_off, self._put_off = self._put_off, []
+        for found in put_off:
+            if not run:
+                self._last.append(Ready(found.config, found, dropped=_dropped(found, f"put off: {found.reason}")))
+            elif found.resources is None:  # a rule has put it off before it was compiled
+                self.add([found.config])
+            else:
+                self._last.append(self._ready(found))
+
+    def _ready(self, found: Compiled) -> Ready:
+        if not found.ok:
+            return Ready(found.config, found, dropped=_dropped(found, found.reason))
+        return Ready(found.config, found)
+
+    def _first_done(self) -> tuple[Config, Future[Compiled]]:
+        start = time.monotonic()
+        wait([future for _, future in self._waiting], return_when=FIRST_COMPLETED)
+        self.waited_s += time.monotonic() - start
+        place = next(place for place, (_, future) in enumerate(self._waiting) if future.done())
+        found = self._waiting[place]
+        del self._waiting[place]
+        return found
+
+
+class Quiet:
+    """A station during whose trials the compilers stand still.
+
+    Args:
+        station: What tries configs.
+        pool: What to hold.
+    """
+
+    def __init__(self, station: Station, pool: CompilePool) -> None:
+        self._station, self._pool = station, pool
+
+    @property
+    def facts(self) -> Facts:
+        """The station's."""
+        return self._station.facts
+
+    def attempt(self, config: Config, best: Trial | None) -> Trial:
+        """The station's, undisturbed."""
+        with self._pool.paused():
+            return self._station.attempt(config, best)
+
+    def finals(self, final: Final) -> Any:
+        """The station's; nothing is compiled then."""
+        return self._station.finals(final)
+
+    def close(self) -> None:
+        """Close the station."""
+        self._station.close()
+
+
+@contextmanager
+def open_feed(task: Task, effort: Effort) -> Iterator[tuple[Feed, CompilePool | None]]:
+    """The feed for a task: compiled ahead for a Triton kernel on a GPU, as long as the block lasts; direct else."""
+    kernel = task.kernel
+    if task.device.kind == "cpu" or not isinstance(kernel, TritonKernel):
+        yield DirectFeed(), None
+        return
+    arguments = task.arguments.given if isinstance(task.arguments, Copies) else Arguments(
+        keyword=dict(task.problem.arguments))  # fmt: skip
+    try:
+        pool = CompilePool(kernel, arguments, target_of(task.device), timeout_s=effort.patience.compile_s)
+    except (TargetError, KernelTypeError) as error:
+        _log.warning("nothing is compiled ahead: %s", error.message)
+        yield DirectFeed(), None
+        return
+    with pool:
+        yield CompiledFeed(pool, max(_LEAST_AHEAD, _AHEAD * usable_cpus())), pool
+
+
+def _dropped(found: Compiled, reason: str) -> Trial:
+    """The trial of what is not run; what was put off for its spills has asked for more registers than there are."""
+    status = Status.RESOURCES if found.ok else found.status
+    return Trial(found.config, status, error=reason, resources=found.resources, compile_s=found.compile_s)

@@ -1,0 +1,231 @@
+"""A station in a process of its own: what a candidate does to it ends one trial, and a fresh process goes on.
+
+Who is to blame is told by what the process had begun. The config whose compilation or launch it was; what others are
+compared with, if it was that; nobody, if the signal came from outside: then the config is tried once more.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from triton_ops.backend import Kernel, TritonKernel, pack
+from triton_ops.exceptions import KernelTypeError, TargetError
+from triton_ops.hardware import DeviceSpec
+from triton_ops.runner.candidate import COMPILE, REFERENCE
+from triton_ops.runner.finals import Outcome, best_first_look, finalists
+from triton_ops.runner.process import WorkerDiedError, WorkerHungError, WorkerProcess
+from triton_ops.runner.station import RACE, Assignment, Facts, Final, Inline, Station
+from triton_ops.runner.verify import LAUNCH, ODD
+from triton_ops.runner.worker import Answer, Attempt, Setup
+from triton_ops.space import Config
+from triton_ops.trial import Status, Trial
+
+_log = logging.getLogger("triton_ops")
+
+_MOST_TURNS = 4  # of one trial: from outside, then what it is compared with, then odd extents
+_STARTS = 3  # a GPU whose last process was killed needs a moment
+_PAUSE_S = 1.0
+_UNFINISHED = "the last comparison could not be run: its process died or hung each time"
+
+
+class NotPortableError(Exception):
+    """The task cannot be made in another process; says why."""
+
+
+class Isolated:
+    """A station in another process, which is started when it is first needed, and again when it has died.
+
+    Args:
+        assignment: What to work on.
+
+    Raises:
+        NotPortableError: The task exists in this process only.
+        TritonKernelError: As `Inline`.
+    """
+
+    def __init__(self, assignment: Assignment) -> None:
+        try:
+            packed = pack(assignment)
+        except KernelTypeError as error:
+            raise NotPortableError(error.message) from error
+        self._packed, self._notes = packed.content, tuple(f"drawn anew in its process: {it}" for it in packed.drawn)
+        self._effort = assignment.effort
+        self._patience = self._effort.patience
+        self._problem = assignment.problem
+        gpu, compiled = assignment.device.kind != "cpu", isinstance(assignment.kernel, TritonKernel)
+        self._imports = (*(("torch",) if gpu or compiled else ()), *(("triton",) if compiled else ()))
+        self._changes: dict[str, Any] = {}
+        self._worker: WorkerProcess | None = None
+        self._spare: WorkerProcess | None = None
+        self._facts = Facts(assignment.mode, assignment.base)
+        self._deaths: list[str] = []
+        self._strikes = 0
+        self._ready()
+
+    @property
+    def facts(self) -> Facts:
+        """What is known until now; a device that is lost to a worker is not lost to the next one."""
+        ended = f", {len(self._deaths)} ended by what ran in them" if self._deaths else ""
+        place = f"in a process of its own{ended}"
+        return replace(self._facts, lost=None, place=place, notes=(*self._notes, *self._facts.notes))
+
+    def attempt(self, config: Config, best: Trial | None) -> Trial:
+        """The finished trial of `config`, whatever it does to its process."""
+        outside_before = False
+        for _ in range(_MOST_TURNS):
+            trial, during, outside = self._once(config, best)
+            if during is None:
+                return trial
+            if self._forgiven(during):
+                continue
+            if outside_before or not outside:
+                return trial
+            outside_before = True
+        return trial
+
+    def finals(self, final: Final) -> Outcome:
+        """The last comparison, among those that live through it."""
+        trials = {trial.config: trial for trial in final.trials}
+        whole_s = self._effort.race.seconds + self._patience.trial_s + self._patience.launch_s * len(trials)
+        for _ in range(2):
+            try:
+                found: Outcome = self._ask(replace(final, trials=tuple(trials.values())), whole_s, RACE).value
+            except (WorkerHungError, WorkerDiedError) as error:  # noqa: PERF203 - twice at most
+                _log.warning("the last comparison starts again: %s", error)
+                trials.update((trial.config, trial) for trial in self._failing(final, trials))
+            else:
+                return found
+        return replace(best_first_look(tuple(trials.values())), confidence=_UNFINISHED)
+
+    def close(self) -> None:
+        """End the process."""
+        worker, spare, self._worker, self._spare = self._worker, self._spare, None, None
+        if spare is not None:
+            spare.kill()
+        if worker is not None:
+            worker.close()
+
+    def _once(self, config: Config, best: Trial | None) -> tuple[Trial, str | None, bool]:
+        """The trial; what had begun when its process was lost, or None; and whether that came from outside."""
+        try:
+            trial: Trial = self._ask(Attempt(config, best), self._patience.trial_s, COMPILE).value
+        except WorkerHungError as error:
+            return Trial(config, Status.TIMEOUT, error=str(error)), error.during, False
+        except WorkerDiedError as error:
+            return Trial(config, Status.CRASH, error=str(error)), error.during, error.outside
+        if self._facts.lost is None or self._worker is None:
+            return trial, None, False
+        during = self._worker.begun
+        self._lose(f"it lost its device: {self._facts.lost}")
+        return trial, during, False
+
+    def _forgiven(self, during: str) -> bool:
+        """Whether it was not the config's doing; what it was is not done again."""
+        if during == ODD:
+            self._changes["odd"] = False
+            return True
+        if during == REFERENCE:
+            self._strikes += 1
+            if self._strikes > 1:
+                self._facts = replace(self._facts, base=None)
+            return True
+        return False
+
+    def _failing(self, final: Final, trials: Mapping[Config, Trial]) -> Iterator[Trial]:
+        """The finalists that do not live through a trial of their own, as failed trials."""
+        for trial in finalists(trials, self._effort, {final.default, *final.incumbents}):
+            again = self.attempt(trial.config, None)
+            if not again.ok:
+                yield again
+
+    def _ask(self, question: Any, whole_s: float, begun: str) -> Answer:
+        worker = self._ready()
+        own, compile_s = self._patience.launch_s, self._patience.compile_s
+        limits_s = {COMPILE: compile_s, LAUNCH: own, ODD: own, RACE: own, REFERENCE: compile_s + own}
+        try:
+            answer: Answer = worker.ask(question, whole_s, limits_s, begun)
+        except (WorkerHungError, WorkerDiedError) as error:
+            self._lose(str(error))
+            raise
+        if answer.error is not None:
+            raise answer.error
+        self._facts = answer.facts or self._facts
+        return answer
+
+    def _lose(self, why: str) -> None:
+        """Do without the process; the next question starts another."""
+        self._deaths.append(why)
+        if self._worker is not None:
+            self._worker.kill()
+            self._worker = None
+
+    def _ready(self) -> WorkerProcess:
+        """The process, started and set up if there is none."""
+        for turn in range(_STARTS):
+            if self._worker is not None:
+                return self._worker
+            try:
+                self._worker = self._started()
+            except (WorkerHungError, WorkerDiedError) as error:
+                if turn + 1 == _STARTS or not (self._deaths or getattr(error, "outside", False)):
+                    raise TargetError(
+                        f"the arguments of {self._problem}, or its reference, ended the process: {error}",
+                        hint="try it inline, where nothing is caught",
+                    ) from error
+                time.sleep(_PAUSE_S)
+        assert self._worker is not None
+        return self._worker
+
+    def _started(self) -> WorkerProcess:
+        """A process that has the task; after a first death another stands by, with its imports done."""
+        worker, self._spare = self._spare or WorkerProcess(self._imports), None
+        try:
+            if self._deaths:
+                self._spare = WorkerProcess(self._imports)
+            changes = {**self._changes, "base": self._facts.base, "mode": self._facts.mode}
+            answer: Answer = worker.ask(Setup(self._packed, changes), self._patience.setup_s, {}, "start")
+            if answer.unloadable:
+                raise NotPortableError(answer.error.message if answer.error else "")
+            if answer.error is not None:
+                raise answer.error
+        except BaseException:
+            worker.kill()
+            raise
+        self._facts = replace(answer.facts or self._facts, base=self._facts.base, mode=self._facts.mode)
+        return worker
+
+
+def wants_isolation(kernel: Kernel, device: DeviceSpec, isolate: bool | None) -> bool:
+    """Whether candidates are to run in a process of their own: as asked, else Triton kernels on a GPU."""
+    return isolate if isolate is not None else device.kind != "cpu" and isinstance(kernel, TritonKernel)
+
+
+def open_station(assignment: Assignment, isolate: bool | None) -> Station:
+    """The station for a task.
+
+    Args:
+        assignment: What to work on.
+        isolate: Whether it is to be a process of its own; None isolates what can crash, a Triton kernel on a GPU.
+
+    Raises:
+        KernelTypeError: Isolation is asked for, and the task exists in this process only.
+        TritonKernelError: As `Inline`.
+    """
+    if isolate is False:
+        return Inline(assignment, place="inline, as asked")
+    if not wants_isolation(assignment.kernel, assignment.device, isolate):
+        return Inline(assignment, place="inline, as callables are unless isolation is asked for")
+    try:
+        return Isolated(assignment)
+    except NotPortableError as error:
+        if isolate:
+            raise KernelTypeError(
+                f"{assignment.kernel.name} cannot run in a process of its own: {error}",
+                hint="define it in a module that can be imported, or leave the isolation out",
+            ) from error
+        _log.warning("%s runs inline, where a crash ends this process: %s", assignment.kernel.name, error)
+        return Inline(assignment, place=f"inline: {error}")

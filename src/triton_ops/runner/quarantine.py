@@ -1,0 +1,88 @@
+"""Configs that ended their process, remembered: no later tune of the same problem runs them again.
+
+A file per environment and problem in the cache folder: kernel source, compiler, device and driver are in its name, so
+that a new driver or a mended kernel gets its configs a new chance. To give it by hand, delete the file.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from triton_ops._files import append_line, ensure_folder, whole_lines
+from triton_ops._hashing import fingerprint
+from triton_ops.cache import Key
+from triton_ops.space import Config
+from triton_ops.trial import Status, Trial
+
+_log = logging.getLogger("triton_ops")
+
+DANGEROUS = frozenset({Status.CRASH, Status.TIMEOUT})
+FOLDER = "quarantine"
+
+
+class Quarantine:
+    """The configs of one problem in one environment that crashed or hung.
+
+    Args:
+        path: The file; None remembers nothing.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._held = {trial.config: trial for trial in self._read()}
+
+    def held(self, config: Config) -> Trial | None:
+        """How a config ended before, as its trial now; None if it is not held."""
+        return self._held.get(config)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def add(self, trial: Trial) -> None:
+        """Hold a config if its trial is of the kind that ends processes; on disk when this returns."""
+        if self._path is None or trial.status not in DANGEROUS or trial.config in self._held:
+            return
+        self._held[trial.config] = trial
+        entry = {
+            "config": dict(trial.config),
+            "status": trial.status.value,
+            "error": trial.error,
+            "at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        }
+        try:
+            ensure_folder(self._path.parent)
+            append_line(self._path, json.dumps(entry))
+        except OSError as error:
+            _log.warning("%s cannot be written (%s): config (%s) will be run again by the next tune",
+                         self._path, error.strerror or error, trial.config)  # fmt: skip
+
+    def _read(self) -> list[Trial]:
+        if self._path is None:
+            return []
+        try:
+            return [trial for line in whole_lines(self._path) if (trial := _trial(line)) is not None]
+        except OSError as error:
+            _log.warning("%s cannot be read (%s): configs that crashed will be run again", self._path, error)
+            return []
+
+
+def quarantine_of(folder: Path | None, key: Key) -> Quarantine:
+    """The quarantine for a key in a cache folder; None remembers nothing."""
+    if folder is None:
+        return Quarantine(None)
+    parts = [key.kernel, dict(key.problem), dict(key.identity), dict(key.device)]
+    return Quarantine(folder / FOLDER / f"{fingerprint(parts)}.jsonl")
+
+
+def _trial(line: str) -> Trial | None:
+    try:
+        entry: Any = json.loads(line)
+        status = Status(entry["status"])
+        text = f"quarantined since {entry['at']}: {entry['error']}"
+        return Trial(Config.from_json(entry["config"]), status, error=text) if status in DANGEROUS else None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None  # not a line of ours: the config is tried

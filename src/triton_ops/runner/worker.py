@@ -1,0 +1,148 @@
+"""The worker process: loads a task, tries its configs, and answers; a crash or a hang here ends one trial.
+
+Questions come through a pipe, and the end of that pipe is the end of the process. What user code prints goes to
+stderr, which the parent keeps the last lines of.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from triton_ops._optional import require
+from triton_ops.backend import one_line, unpack
+from triton_ops.exceptions import KernelTypeError, TritonKernelError
+from triton_ops.runner.process import Began
+from triton_ops.runner.station import Facts, Final, Inline
+from triton_ops.space import Config
+from triton_ops.trial import Trial
+
+_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG, prctl(2)
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Load this task.
+
+    Attributes:
+        packed: An `Assignment` as bytes.
+        changes: Fields of it that have other values by now.
+    """
+
+    packed: bytes
+    changes: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """Try this config; `best` is the best so far."""
+
+    config: Config
+    best: Trial | None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What was asked for, and what the worker knows by now.
+
+    Attributes:
+        value: A trial, an outcome, or None.
+        facts: Of the worker's station.
+        error: Raised instead of an answer.
+        unloadable: Whether the error is that the task cannot be made in another process.
+    """
+
+    value: Any = None
+    facts: Facts | None = None
+    error: TritonKernelError | None = None
+    unloadable: bool = False
+
+
+def main() -> None:
+    """Answer questions until there are no more."""
+    questions, answers, parent = (int(word) for word in sys.argv[2:5])
+    _die_with(parent)
+    with contextlib.suppress(OSError):  # where memory runs out, the worker should go, not the caller
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+    for name in sys.argv[5:]:
+        require(name, "what is going to be tuned")
+    incoming, outgoing = Connection(questions, writable=False), Connection(answers, readable=False)
+    serve(incoming.recv, outgoing.send)
+
+
+def serve(receive: Callable[[], Any], send: Callable[[Any], None]) -> None:
+    """Answer what `receive` gives, until it has no more."""
+    station: Inline | None = None
+    while True:
+        try:
+            question = receive()
+        except EOFError:
+            return
+        if isinstance(question, Setup):
+            station, answer = _set_up(question, lambda what: send(Began(what)))
+        else:
+            answer = _answer(station, question)
+        send(answer)
+
+
+def _set_up(question: Setup, tell: Callable[[str], None]) -> tuple[Inline | None, Answer]:
+    try:
+        assignment = unpack(question.packed)
+    except KernelTypeError as error:
+        return None, Answer(error=error, unloadable=True)
+    try:
+        station = Inline(replace(assignment, **question.changes), tell)
+    except TritonKernelError as error:
+        return None, Answer(error=error)
+    return station, Answer(facts=station.facts)
+
+
+def _answer(station: Inline | None, question: Any) -> Answer:
+    if station is None:
+        return Answer(error=KernelTypeError(f"a worker without a task was asked {type(question).__name__}"))
+    try:
+        value: Any
+        if isinstance(question, Attempt):
+            value = station.attempt(question.config, question.best)
+        elif isinstance(question, Final):
+            value = station.finals(question)
+        else:
+            raise KernelTypeError(f"a worker does not know {type(question).__name__}")
+    except TritonKernelError as error:
+        return Answer(error=error)
+    except Exception as error:  # noqa: BLE001 - an answer must come, and the parent raises it
+        return Answer(error=TritonKernelError(f"the worker failed: {one_line(error)}"))
+    return Answer(value, station.facts)
+
+
+def _die_with(parent: int) -> None:
+    """End with the parent, however that ends, whatever this process is doing then.
+
+    Linux kills a process when its parent dies, if asked; elsewhere a thread watches, which user code that holds the
+    interpreter can keep from running.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # they take seconds
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+    else:
+        threading.Thread(target=_watch, args=(parent,), daemon=True).start()
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _watch(parent: int) -> None:
+    pause = threading.Event()
+    while os.getppid() == parent:
+        pause.wait(0.5)
+    os._exit(1)

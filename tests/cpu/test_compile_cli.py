@@ -1,0 +1,107 @@
+"""`triton-ops compile`: a table of a whole space without a GPU."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from importlib.metadata import version
+
+import pytest
+
+from tests.cpu.test_cli import PINNED
+from triton_ops.cli.compile import _first_problem
+from triton_ops.hardware import gpu_missing
+from triton_ops.kernels import load
+
+pytest.importorskip("triton")
+pytestmark = pytest.mark.triton
+
+FIELDS = ["config", "status", "reason", "registers", "spill_bytes", "shared_bytes", "mma", "compile_s"]
+SPACE = ["--space", "BM=64,256", "--space", "BN=256", "--space", "BK=64", "--space", "num_stages=2,5", "--jobs", "2"]
+SMALL = ["--space", "BLOCK_SIZE=64", "--space", "num_warps=2,4", "--space", "num_stages=1"]
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "compile-cli"))
+    monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")
+
+
+def blurred(text):
+    text = re.sub(r" +\d+\.\d\d  (?=BM)", "  TIME  ", text)
+    return re.sub(r"\d+\.\d(?= s$)", "N", re.sub(r" {2,}s  config", "  TIME  config", text), flags=re.MULTILINE)
+
+
+@pytest.mark.skipif(
+    f"triton=={version('triton')}\n" not in PINNED.read_text(), reason="another Triton, other registers"
+)
+def test_table(cli, golden):
+    ran = cli("compile", "matmul", "--target", "sm_90", "--shape", "4096x4096x4096", *SPACE)
+    assert (ran.code, ran.err) == (0, "")
+    golden("compile.txt", blurred(ran.out))
+
+
+def test_json_has_every_config_of_the_space(cli):
+    ran = cli("compile", "matmul", "--target", "sm_90", "--shape", "4096x4096x4096", *SPACE, "--json")
+    assert (ran.code, ran.err) == (0, "")
+    found = json.loads(ran.out)
+    assert all(list(entry) == FIELDS for entry in found)
+    configs = [(e["config"]["BM"], e["config"]["num_warps"], e["config"]["num_stages"]) for e in found]
+    assert configs == [(m, w, s) for m in (64, 256) for w in (4, 8) for s in (2, 5)]
+    assert Counter(entry["status"] for entry in found) == {"ok": 6, "resources": 2}
+    for entry in found:
+        fits = entry["status"] == "ok"
+        assert fits == (entry["registers"] is not None) == (entry["shared_bytes"] <= 232448)
+        assert bool(entry["reason"]) == (not fits or entry["spill_bytes"] > 256)
+        assert entry["mma"] == ("wgmma" if fits else None)
+        assert entry["compile_s"] >= 0
+    assert {entry["shared_bytes"] for entry in found if entry["status"] == "resources"} == {327680}
+
+
+def test_another_vendor_and_no_shape(cli):
+    ran = cli("compile", "rmsnorm_rope", "--target", "gfx942", *SMALL, "--dtype", "fp32")
+    assert ran.code == 0
+    assert ran.err == "no --shape: compiling for 2x2048x4096x32 float32\n"
+    assert ran.out.startswith(
+        "rmsnorm_rope 2x2048x4096x32 float32 for gfx942: 65,536 bytes of shared memory per block\n"
+    )
+    assert "2 configs: 2 ok; 2 different binaries" in ran.out.splitlines()[-1]
+
+
+def test_nothing_that_compiles_is_a_failure(cli):
+    impossible = ["--space", "BM=128", "--space", "BN=128", "--space", "BK=64", "--space", "num_stages=5"]
+    ran = cli("compile", "matmul", "--target", "gfx942", "--shape", "4096x4096x4096", *impossible)
+    assert ran.code == 1
+    assert "2 configs: 2 resources; 0 different binaries" in ran.out
+
+
+def test_bad_input(cli, tmp_path):
+    target = tmp_path / "plain.py"
+    target.write_text("def plain(x):\n    pass\n")
+    refused = [
+        (["matmul", "--target", "sm_9"], 3, "target 'sm_9' is not known; known are sm_80"),
+        (["matmul", "--target", "sm_90", "--jobs", "0"], 2, "--jobs is 0"),
+        (["matmul", "--target", "sm_90", "--timeout", "0"], 2, "--timeout is 0"),
+        (["matmul", "--target", "sm_90", "--timeout", "nan"], 2, "--timeout is nan"),
+        (["matmul", "--target", "sm_90", "--dtype", "int3"], 2, "dtype 'int3' is not known"),
+        (["matmul", "--target", "sm_90", "--shape", "8x8"], 2, "matmul takes 3 extents"),
+        (["matmul", "--target", "sm_90", "--space", "XX=1"], 2, "no tunable XX"),
+        (["nosuch", "--target", "sm_90"], 2, "there is no kernel 'nosuch'"),
+        ([f"{target}:plain", "--target", "sm_90"], 2, "is no operation with a Triton kernel"),
+    ]
+    if gpu_missing():
+        refused.append((["matmul"], 3, "name a target: --target sm_90"))
+    for words, code, said in refused:
+        ran = cli("compile", *words)
+        assert (ran.code, ran.out) == (code, ""), words
+        assert said in ran.err
+        assert ran.err.startswith("error: ")
+        assert ran.err.count("\n") == 1
+
+
+def test_the_first_problem_is_of_the_dtype_that_is_asked_for():
+    operation = load("matmul")
+    assert _first_problem(operation, None) == ([(1024, 1024, 1024)], "bfloat16")
+    assert _first_problem(operation, "fp8") == ([(8192, 8192, 8192)], "fp8")
+    assert _first_problem(operation, "fp16") == ([(1000, 777, 515)], "fp16")

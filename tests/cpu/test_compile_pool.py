@@ -1,0 +1,284 @@
+"""The compile pool: every fault of a compiler ends one config, nothing is printed, and no process is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+triton = pytest.importorskip("triton")
+
+from tests import planted_kernels  # noqa: E402
+from triton_ops.backend import Arguments, TritonKernel  # noqa: E402
+from triton_ops.exceptions import KernelTypeError, TargetError  # noqa: E402
+from triton_ops.hardware import named_target  # noqa: E402
+from triton_ops.runner.compile import CompilePool, usable_cpus  # noqa: E402
+from triton_ops.space import Config  # noqa: E402
+from triton_ops.tensors import TensorSpec  # noqa: E402
+from triton_ops.trial import Status  # noqa: E402
+
+pytestmark = pytest.mark.triton
+
+PROJECT = Path(__file__).parents[2]
+TARGET = named_target("sm_90")
+X = Arguments((TensorSpec((1000,), "float32"), 1000))
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
+    monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")
+
+
+def grid(meta):
+    return (triton.cdiv(meta["n"], meta["BLOCK"]),)
+
+
+PLANTED = TritonKernel(planted_kernels.planted, grid, outputs=("x",))
+
+
+def config(kind, block=128, **more):
+    return Config(KIND=kind, BLOCK=block, **more)
+
+
+def children(pid):
+    """Processes below `pid`, the dead that nobody has buried yet not counted."""
+    parents = {int(path.name): stat(path.name)[1] for path in Path("/proc").glob("[0-9]*")}
+    found = [child for child, parent in parents.items() if parent == str(pid) and alive([child])]
+    return found + [below for child in found for below in children(child)]
+
+
+def alive(pids):
+    return [pid for pid in pids if stat(pid)[0] not in "ZX"]
+
+
+def stat(pid):
+    """State and parent of a process; X for one that is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:2]
+    except OSError:
+        return "X", "0"
+
+
+def eventually(condition, seconds=20.0):
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "it did not come true"
+        time.sleep(0.05)
+
+
+def test_every_fault_ends_one_config_and_the_pool_goes_on(capfd):
+    kinds = ["good", "abort", "print", "exit", "hang", "good"]
+    with CompilePool(PLANTED, X, TARGET, workers=1, timeout_s=3.0) as pool:
+        futures = [pool.submit(config(kind, 128 << number)) for number, kind in enumerate(kinds)]
+        found = [future.result() for future in futures]
+        left = children(os.getpid())
+    assert [result.config["KIND"] for result in found] == kinds
+    assert [result.status.value for result in found] == ["ok", "crash", "ok", "crash", "timeout", "ok"]
+    assert found[1].reason == "the compiler's process ended by SIGABRT: LLVM ERROR: planted"
+    assert found[3].reason == "the compiler's process ended with exit code 3"
+    assert found[4].reason == "compiling took over 3 s"
+    for result in found:
+        assert result.ok == (result.resources is not None)
+        assert result.compile_s > 0
+    assert left, "there was a process to be ended"
+    assert not alive(left)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_the_launching_process_compiles_nothing():
+    x = torch.zeros(1000)
+    with CompilePool(PLANTED, Arguments((x, 1000)), TARGET, workers=1) as pool:
+        assert pool.submit(config("good", 4096)).result().ok
+    from triton_ops.backend.offline import build
+
+    hits = []
+    triton.knobs.compilation.listener = lambda **event: hits.append(event["cache_hit"])
+    try:
+        build(PLANTED, config("good", 4096), Arguments((x, 1000)), TARGET)
+    finally:
+        triton.knobs.compilation.listener = None
+    assert hits == [True]
+
+
+def test_rules_answer_at_once_and_deferred_configs_are_compiled_on_demand():
+    deferred = config("good", 65536, num_warps=4)
+    with CompilePool(PLANTED, X, TARGET, workers=1) as pool:
+        refused = pool.submit(config("good", 100))
+        assert refused.done()
+        assert refused.result().status is Status.CONSTRAINT
+        assert pool.submit(config("good", num_warps=64)).result().status is Status.RESOURCES
+        seen = pool.submit(deferred)
+        assert seen.done()
+        assert (seen.result().ok, seen.result().deferred, seen.result().resources) == (True, True, None)
+        assert "512 elements per thread" in seen.result().reason
+        assert not children(os.getpid()), "nothing was compiled, so no process was started"
+        assert pool.submit(deferred, anyway=True).result().resources.registers > 0
+        assert pool.submit(config("good", 100), anyway=True).result().status is Status.CONSTRAINT
+
+
+def test_a_tensor_of_the_caller_is_described_not_sent():
+    room = torch.zeros(1025)
+    for tensor, width in ((room[:1024], 16), (room[1:], 4)):
+        with CompilePool(PLANTED, Arguments((tensor, 1024)), TARGET, workers=1) as pool:
+            found = pool.submit(config("good", 512, num_warps=4)).result()
+        assert found.resources.load_bytes == width, "aligned data is loaded 16 bytes at once, other data is not"
+    with pytest.raises(TargetError, match="arguments cannot be sent"):
+        CompilePool(PLANTED, Arguments((lambda: None, 1024)), TARGET)
+
+
+def test_a_kernel_that_no_other_process_can_load(monkeypatch, tmp_path):
+    source = PROJECT.joinpath("tests", "planted_kernels.py").read_text()
+    file = tmp_path / "inside_a_function.py"
+    file.write_text(source.replace("\n@triton.jit", "\ndef make():\n  pass\n@triton.jit"))
+    monkeypatch.syspath_prepend(tmp_path)
+    module = __import__("inside_a_function")
+    kernel = TritonKernel(module.planted, grid)
+    file.write_text("raise ValueError('broken since')")
+    with CompilePool(kernel, X, TARGET, workers=1) as pool:
+        future = pool.submit(config("good"))
+        with pytest.raises(TargetError, match="cannot be loaded in another process"):
+            future.result()
+    del module.planted
+    with pytest.raises(TargetError, match="no variable of a module"):
+        CompilePool(kernel, X, TARGET)
+
+
+def test_interpreted_kernels_are_refused():
+    code = "from tests.cpu.test_compile_pool import *\nCompilePool(PLANTED, X, TARGET)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=PROJECT, check=False,
+        env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": f"{PROJECT / 'src'}{os.pathsep}{PROJECT}"},
+    )  # fmt: skip
+    assert f"{KernelTypeError.__name__}: " in done.stderr
+    assert "unset TRITON_INTERPRET" in done.stderr
+
+
+def test_closing_ends_what_hangs_and_cancels_the_rest():
+    pool = CompilePool(PLANTED, X, TARGET, workers=1)
+    hanging = pool.submit(config("hang"))
+    waiting = pool.submit(config("good", 256))
+    eventually(lambda: children(os.getpid()))
+    started = children(os.getpid())
+    pool.close()
+    pool.close()
+    assert not alive(started)
+    assert hanging.done()
+    assert waiting.cancelled()
+    with pytest.raises(RuntimeError):
+        pool.submit(config("good", 512))
+
+
+def test_a_module_that_compiles_while_it_is_imported_is_not_followed(tmp_path):
+    (tmp_path / "eager_module.py").write_text(UNGUARDED)
+    path = f"{PROJECT / 'src'}{os.pathsep}{tmp_path}"
+    done = subprocess.run(
+        [sys.executable, "-c", "import eager_module"], capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": path},
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == ("ok\n[True]\n", "")
+
+
+UNGUARDED = """
+import torch
+import triton
+import triton.language as tl
+
+from triton_ops.backend import Arguments, TritonKernel
+from triton_ops.backend.offline import build
+from triton_ops.hardware import named_target
+from triton_ops.runner.compile import CompilePool
+from triton_ops.space import Config
+
+STEP = tl.constexpr(2)
+
+
+@triton.jit
+def scaled(x, STEP: tl.constexpr):
+    return x * STEP
+
+
+@triton.jit
+def script_kernel(x, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(x + i, scaled(tl.load(x + i, mask=i < n), STEP), mask=i < n)
+
+
+hits = []
+triton.knobs.compilation.listener = lambda **event: hits.append(event["cache_hit"])
+x = torch.zeros(64)
+kernel = TritonKernel(script_kernel, lambda meta: (1,), outputs=("x",))
+target, config = named_target("sm_90"), Config(BLOCK=64, num_warps=1)
+with CompilePool(kernel, Arguments((x, 64)), target, workers=1) as pool:
+    print(pool.submit(config).result().status)
+build(kernel, config, Arguments((x, 64)), target)
+print(hits)
+"""
+
+
+def test_a_script_that_tunes_at_its_top_level_is_not_run_again(tmp_path):
+    script = tmp_path / "unguarded.py"
+    script.write_text(UNGUARDED)
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": str(PROJECT / "src")},
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == ("ok\n[True]\n", "")
+
+
+PARENT = """
+import sys
+from tests.cpu.test_compile_pool import *
+
+if sys.argv[1] == "hang":
+    kernel, arguments, configs = PLANTED, X, [config("hang"), config("hang", 256)]
+else:
+    from triton_ops.kernels import load
+
+    operation = load("matmul")
+    kernel, arguments = operation.kernel, Arguments(keyword=dict(operation.problem((4096,) * 3, "bf16").arguments))
+    configs = [Config(BM=256, BN=256, BK=bk, GROUP_M=8, num_warps=4, num_stages=2) for bk in (64, 32)]
+with CompilePool(kernel, arguments, TARGET, workers=2) as pool:
+    futures = [pool.submit(given, anyway=True) for given in configs]
+    print("begun", flush=True)
+    futures[0].result()
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "work"),
+    [(signal.SIGKILL, "hang"), (signal.SIGKILL, "heavy"), (signal.SIGTERM, "hang"), (signal.SIGINT, "heavy")],
+    ids=["killed", "killed-in-llvm", "terminated", "interrupted-in-llvm"],
+)
+def test_processes_end_with_their_parent(how, work, tmp_path):
+    path = f"{PROJECT / 'src'}{os.pathsep}{PROJECT}"
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, work], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path},
+    )  # fmt: skip
+    with parent:
+        assert parent.stdout.readline() == "begun\n"
+        eventually(lambda: len(children(parent.pid)) >= 2)
+        time.sleep(3.0 if work == "heavy" else 0.5)  # into the compilers, past the imports
+        started = children(parent.pid)
+        parent.send_signal(how)
+        parent.wait(20)
+        eventually(lambda: not alive(started))
+        said = parent.stderr.read()
+    if how is signal.SIGINT:
+        assert said.count("KeyboardInterrupt\n") == 1, "the processes say nothing of it"
+    else:
+        assert said == ""
+
+
+def test_as_many_processes_as_this_one_may_use_cpus(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+    for text, count in (("max 100000", 8), ("250000 100000", 3), ("100 100000", 1), ("9900000 100000", 8), ("?", 8)):
+        monkeypatch.setattr(Path, "read_text", lambda *_, text=text, **__: text)
+        assert usable_cpus() == count

@@ -1,0 +1,256 @@
+"""Candidates in a process of their own: what they do to it ends one trial, and nothing is left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+import torch
+
+from benchmarks.faults import workers_of
+from benchmarks.kills import CONFIGS, WINNER, Tune, gone, killed
+from benchmarks.planted import GOOD, ON_CPU, fault_of, sums, sums_space
+from triton_ops import FunctionKernel, KernelTypeError, Problem, SettingsError, Status, TargetError, tune
+from triton_ops.backend import Arguments
+from triton_ops.hardware import probe
+from triton_ops.runner.effort import Patience, chosen_effort
+from triton_ops.runner.isolated import Isolated
+from triton_ops.runner.process import WorkerDiedError, WorkerHungError, WorkerProcess
+from triton_ops.runner.station import Assignment
+from triton_ops.runner.task import Copies
+from triton_ops.runner.worker import Setup
+from triton_ops.space import Config
+
+PATIENCE = Patience(launch_s=2.0)
+
+
+@pytest.fixture(autouse=True)
+def _no_worker_is_left():
+    yield
+    assert workers_of(os.getpid()) == []
+
+
+def test_every_fault_ends_one_trial_in_its_status_and_the_winner_stays(tmp_path):
+    def tuned(**more):
+        space = sums_space(list(ON_CPU))
+        return tune(sums, space=space, isolate=True, patience=PATIENCE, cache_dir=tmp_path, trials=99, **more)
+
+    result = tuned()
+    found = {fault_of(trial.config): trial for trial in result.trials if fault_of(trial.config) != GOOD}
+    assert {fault: trial.status for fault, trial in found.items()} == ON_CPU
+    assert all(trial.ok for trial in result.trials if fault_of(trial.config) == GOOD)
+    assert result.best_config == {"ms": 2.0, "fault": GOOD}
+    assert result.place.startswith("in a process of its own, ")
+    assert "SIGSEGV" in found["segmentation fault"].error
+    assert "2 s" in found["endless loop"].error
+    assert result.verified == "the reference"
+
+    again = tuned(force=True)
+    held = {fault_of(trial.config) for trial in again.trials if trial.error.startswith("quarantined since 20")}
+    assert held == {fault for fault, status in ON_CPU.items() if status in (Status.CRASH, Status.TIMEOUT)}
+    assert {fault_of(t.config): t.status for t in again.trials if fault_of(t.config) in held} == {
+        fault: ON_CPU[fault] for fault in held
+    }
+    assert again.place == "in a process of its own"
+
+
+def test_a_worker_killed_from_outside_costs_no_config(tmp_path):
+    stop = threading.Event()
+    kills = []
+
+    def kill():
+        while not stop.wait(0.01) and len(kills) < 1:
+            for pid in workers_of(os.getpid()):
+                if (
+                    list((tmp_path / "journals").glob("*.jsonl"))
+                    and "trial" in next((tmp_path / "journals").glob("*.jsonl")).read_text()
+                ):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                        kills.append(pid)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    try:
+        result = tune(sums, space=sums_space([]), isolate=True, cache_dir=tmp_path)
+    finally:
+        stop.set()
+        thread.join()
+    assert len(kills) == 1
+    assert {trial.status for trial in result.trials} == {Status.OK}
+    assert result.best_config == {"ms": 2.0, "fault": GOOD}
+    assert "1 ended by what ran in them" in result.place
+
+
+FINALS = {"count": 0}
+
+
+def dies_in_the_race(*, ms, deadly):
+    """Lives through its trial, and dies when it is launched more often."""
+    FINALS["count"] += deadly
+    if FINALS["count"] > 12:
+        os.abort()
+    time.sleep(ms * 1e-3)
+
+
+def test_a_finalist_that_dies_in_the_race_is_found_and_the_living_race_again(caplog):
+    space = [{"ms": 3.0, "deadly": False}, {"ms": 2.9, "deadly": True}, {"ms": 1.0, "deadly": False}]
+    result = tune(dies_in_the_race, space=space, device="cpu", isolate=True)
+    assert result.best_config == {"ms": 1.0, "deadly": False}
+    assert "the last comparison starts again" in caplog.text
+    assert result.noise > 0, "the living raced"
+
+
+def test_what_a_module_does_not_hold_goes_by_value():
+    offset = 3
+
+    def shifted(x, *, n):
+        return x + offset
+
+    x = torch.arange(12.0)[1:].view(11)[::2]
+    result = tune(shifted, (x,), space={"n": [1, 2]}, isolate=True)
+    assert result.place == "in a process of its own"
+    assert len(result.all_results) == 2
+
+
+def test_a_script_is_not_run_again_in_its_worker(tmp_path):
+    script = tmp_path / "unguarded.py"
+    script.write_text(
+        "import time\nfrom triton_ops import tune\nprint('runs')\n"
+        "def work(*, n):\n    time.sleep(n * 1e-3)\n"
+        "found = tune(work, space={'n': [1, 3]}, device='cpu', isolate=True)\n"
+        "print(found.best_config, found.place)\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout == "runs\n{'n': 1} in a process of its own\n", done.stderr
+
+
+def test_what_cannot_be_sent_is_refused_or_runs_inline_and_says_so(caplog):
+    held = threading.Lock()
+
+    def locked(*, n):
+        with held:
+            pass
+
+    with pytest.raises(KernelTypeError, match="cannot run in a process of its own: it cannot be sent"):
+        tune(locked, space={"n": [1, 2]}, device="cpu", isolate=True)
+    assert tune(locked, space={"n": [1, 2]}, device="cpu").place.startswith("inline")
+    assert tune(locked, space={"n": [1, 3]}, device="cpu", isolate=False).place == "inline, as asked"
+
+
+def assignment(reference=None, **changes) -> Assignment:
+    kernel = FunctionKernel(torch.add)
+    given = Arguments((torch.ones(2), torch.ones(2)))
+    values = {
+        "kernel": kernel, "problem": Problem("add"), "device": probe("cpu"), "device_name": "cpu",
+        "arguments": Copies(given), "reference": reference, "work": None, "shape": None, "dtype": None,
+        "effort": chosen_effort(),
+    }  # fmt: skip
+    return Assignment(**{**values, **changes})
+
+
+def test_a_reference_that_ends_the_process_is_an_error_of_its_own():
+    with pytest.raises(TargetError, match=r"or its reference, ended the process: .* SIGABRT"):
+        Isolated(assignment(lambda *_: os.abort()))
+    with pytest.raises(TargetError, match="the reference of add raised ValueError: no"):
+        Isolated(assignment(raises))
+
+
+def raises(*_):
+    raise ValueError("no")
+
+
+@pytest.mark.parametrize("name", ["compile_s", "launch_s", "trial_s", "setup_s"])
+def test_patience_is_positive(name):
+    with pytest.raises(SettingsError, match=name):
+        Patience(**{name: 0})
+
+
+def test_a_worker_that_does_not_answer_is_killed_with_what_it_started():
+    worker = WorkerProcess()
+    try:
+        packed = _packed(_never)
+        with pytest.raises(WorkerHungError, match=r"its start did not end within 3 s"):
+            worker.ask(Setup(packed, {}), 60.0, {"start": 3.0}, "start")
+        assert workers_of(os.getpid()) == []
+    finally:
+        worker.kill()
+
+
+def test_a_worker_that_ends_says_how_and_with_which_words():
+    worker = WorkerProcess()
+    with pytest.raises(WorkerDiedError, match=r"exited with code 7 during its start: these are its last words"):
+        worker.ask(Setup(_packed(_says_and_exits), {}), 60.0, {}, "start")
+    worker.kill()  # once more does no harm
+
+
+class _Trap:
+    def __init__(self, function):
+        self.function = function
+
+    def __reduce__(self):
+        return self.function, ()
+
+
+def _packed(function) -> bytes:
+    from triton_ops.backend import pack
+
+    return pack(_Trap(function)).content
+
+
+def _never():
+    while True:
+        time.sleep(1)
+
+
+def _says_and_exits():
+    os.write(1, b"these are its last words\n")
+    os._exit(7)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT], ids=lambda n: n.name)
+def test_however_a_tune_ends_no_process_and_no_lock_is_left(tmp_path, number):
+    """Looked for in the process table, by their environment, whatever their parent is by then."""
+    tuning = Tune(tmp_path, isolate=True)
+    process = tuning.start()
+    deadline = time.monotonic() + 60
+    while len(tuning.begun()) < 3 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert len(tuning.processes()) >= 2, "the command, and its worker"
+    process.send_signal(number)
+    out, err = process.communicate(timeout=30)
+    assert gone(tuning)
+    assert process.returncode == {signal.SIGINT: 130}.get(number, -number), err
+    if number == signal.SIGINT:
+        assert json.loads(out)["stopped"] == "interrupted"
+    start = time.monotonic()
+    out, err = tuning.start().communicate(timeout=120)
+    assert b"waiting for it" not in err
+    assert json.loads(out)["best_config"] == {"n": WINNER}
+    assert time.monotonic() - start < 100
+
+
+def test_kill_at_random_moments_loses_at_most_one_trial_and_no_process(tmp_path):
+    tuning = Tune(tmp_path, isolate=True)
+    rng = random.Random(3)
+    for _ in range(5):
+        assert killed(tuning, rng) <= 1
+        assert gone(tuning)
+    out, err = tuning.start().communicate(timeout=120)
+    assert json.loads(out)["best_config"] == {"n": WINNER}, err
+    assert sorted(tuning.kept()) == list(range(CONFIGS))
+
+
+def test_a_config_that_is_constrained_is_not_sent():
+    result = tune(sums, space=sums_space([]), isolate=True, trials=2)
+    assert len(result.trials) == 2
+    assert result.stopped == "trials"
+    assert Config(result.best_config) in [trial.config for trial in result.trials]

@@ -1,0 +1,262 @@
+"""Compiling for a target that is not here: the same entry of the disk cache, the same shared memory, no memory."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+triton = pytest.importorskip("triton")
+
+from triton_ops.analysis.features import amdgcn_features, ptx_features  # noqa: E402
+from triton_ops.analysis.tiers import examine, resources_of  # noqa: E402
+from triton_ops.analysis.usage import Usage, amdgcn_usage, cubin_usage  # noqa: E402
+from triton_ops.backend import Arguments  # noqa: E402
+from triton_ops.backend.offline import StandIn, build, described, lowered, option_names, pretending  # noqa: E402
+from triton_ops.hardware import named_target  # noqa: E402
+from triton_ops.kernels import load  # noqa: E402
+from triton_ops.space import Config  # noqa: E402
+from triton_ops.tensors import TensorSpec  # noqa: E402
+from triton_ops.trial import Status  # noqa: E402
+
+pytestmark = pytest.mark.triton
+
+CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+ARCHES = ["sm_80", "sm_90", "sm_100", "gfx942", "gfx950"]
+NVIDIA = ARCHES[:3]
+TILE = Config(BM=64, BN=64, BK=32, GROUP_M=8, num_warps=4, num_stages=3)
+HUGE = Config(BM=256, BN=256, BK=32, GROUP_M=8, num_warps=4, num_stages=2)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Triton's disk cache; one for all tests here, since a process also remembers what it compiled."""
+    return tmp_path_factory.mktemp("triton")
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(folder, monkeypatch):
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(folder))
+    monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")
+
+
+def matmul(shape=(512, 512, 512), dtype="bfloat16"):
+    operation = load("matmul")
+    return operation.kernel, described(Arguments(keyword=dict(operation.problem(shape, dtype).arguments)))
+
+
+def rmsnorm(dtype="float32"):
+    operation = load("rmsnorm_rope")
+    problem = operation.problem(None, dtype)
+    return operation.kernel, described(Arguments(keyword=dict(problem.arguments)))
+
+
+ROWS = Config(BLOCK_SIZE=512, num_warps=4, num_stages=2)
+CASES = {
+    "bf16": (lambda: matmul(), TILE),
+    "fp16-odd": (lambda: matmul((500, 259, 77), "float16"), TILE),
+    "fp8": (lambda: matmul(dtype="float8_e4m3fn"), Config({**TILE, "BK": 64})),
+    "fp32-rows": (lambda: rmsnorm(), ROWS),
+}
+
+
+def cases(arches):
+    return [(arch, name) for name in CASES for arch in arches if (arch, name) != ("sm_80", "fp8")]
+
+
+@pytest.mark.parametrize(("arch", "case"), cases(ARCHES))
+def test_shared_memory_before_llvm_is_that_of_the_full_compile(arch, case):
+    make, config = CASES[case]
+    kernel, arguments = make()
+    for stages in (2, 4):
+        varied = Config({**config, "num_stages": stages})
+        early, _ = lowered(kernel, varied, arguments, named_target(arch))
+        assert early == build(kernel, varied, arguments, named_target(arch)).metadata["shared"]
+
+
+@pytest.mark.parametrize(("arch", "case"), cases(NVIDIA))
+def test_registers_and_stack_are_those_that_nvidias_own_tool_reads(arch, case, tmp_path):
+    make, config = CASES[case]
+    kernel, arguments = make()
+    check_usage(build(kernel, config, arguments, named_target(arch)).binary, tmp_path)
+
+
+@pytest.mark.parametrize("arch", ["sm_90", "sm_100"])
+def test_a_huge_tile_spills_and_is_deferred(arch, tmp_path):
+    kernel, arguments = matmul()
+    found = examine(kernel, HUGE, arguments, named_target(arch))
+    built = build(kernel, HUGE, arguments, named_target(arch))
+    usage = check_usage(built.binary, tmp_path)
+    assert found.status is Status.OK
+    assert found.resources == resources_of(built, named_target(arch))
+    assert found.resources.spill_bytes == usage.spill_bytes > 0
+    assert found.deferred == (usage.spill_bytes > 256)
+    assert found.deferred == (f"{usage.spill_bytes:,}" in found.reason)
+    assert found.deferred or arch == "sm_100", "sm_100 keeps the accumulator in tensor memory"
+
+
+def check_usage(cubin, folder):
+    file = folder / "kernel.cubin"
+    file.write_bytes(cubin)
+    said = subprocess.run([CUOBJDUMP, "-res-usage", file], capture_output=True, text=True, check=True).stdout
+    registers, stack = re.search(r"REG:(\d+) STACK:(\d+)", said).groups()
+    usage = cubin_usage(cubin)
+    assert usage == Usage(int(registers), int(stack), int(stack))
+    return usage
+
+
+def test_what_is_no_cubin_is_refused():
+    for content in (b"", b"MZ" * 99, b"\x7fELF\x01\x01" + bytes(99)):
+        with pytest.raises(ValueError, match="no 64-bit little-endian ELF"):
+            cubin_usage(content)
+    with pytest.raises(ValueError, match="metadata has no"):
+        amdgcn_usage("s_endpgm")
+
+
+@pytest.mark.parametrize(
+    ("arch", "mma", "wide"),
+    [("sm_80", "mma.sync", 16), ("sm_90", "wgmma", 16), ("sm_100", "tcgen05", 16), ("gfx942", "mfma", 16)],
+)
+def test_instructions(arch, mma, wide):
+    target = named_target(arch)
+    kernel, arguments = matmul()
+    config = Config({**TILE, "BM": 128})
+    found = examine(kernel, config, arguments, target).resources
+    assert (found.mma, found.load_bytes) == (mma, wide)
+    kernel, narrow = matmul((500, 259, 77), "float16")
+    assert examine(kernel, config, narrow, target).resources.load_bytes == 2, "rows of 77 elements are not aligned"
+    kernel, rows = rmsnorm()
+    assert examine(kernel, ROWS, rows, target).resources.mma == "none"
+
+
+def test_loads_are_counted_by_width():
+    ptx = """
+    @%p1 ld.global.v4.b32 { %r1, %r2, %r3, %r4 }, [ %rd1 + 0 ];
+    @%p1 ld.global.L1::evict_last.L2::cache_hint.v2.b64 { %rd1, %rd2 }, [ %rd1 + 0 ], %rd9;
+    @!%p2 ld.global.b16 { %rs1 }, [ %rd1 + 0 ];
+    cp.async.cg.shared.global [ %r1 + 0 ], [ %rd1 + 0 ], 0x10, %r2;
+    cp.async.ca.shared.global [ %r1 + 0 ], [ %rd1 + 0 ], 4, 4;
+    ld.shared.b32 %r1, [%r2];
+    st.global.v4.b32 [ %rd1 + 0 ], { %r1, %r2, %r3, %r4 };
+    cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%rd1, {%r2, %r3}], [%r4];
+    """
+    found = ptx_features(ptx)
+    assert found.loads == ((16, 3), (4, 1), (2, 1))
+    assert (found.load_bytes, found.mma, found.tma) == (16, "none", True)
+    amd = "global_load_dwordx4 v[0:3], v4, s[0:1]\nbuffer_load_ushort v1, v2\nbuffer_load_ushort v1, v2\nv_wmma_f32"
+    found = amdgcn_features(amd)
+    assert (found.loads, found.load_bytes, found.mma) == (((16, 1), (2, 2)), 2, "wmma")
+    assert ptx_features("ret;").load_bytes is None
+
+
+OTHER_PROCESS = """
+import sys
+import torch, triton
+from triton_ops.backend import Arguments
+from triton_ops.backend.offline import build, pretending
+from triton_ops.hardware import named_target
+from triton_ops.kernels import load
+from triton_ops.space import Config
+
+hits = []
+triton.knobs.compilation.listener = lambda **event: hits.append(event["cache_hit"])
+operation = load("matmul")
+problem = operation.problem((512, 512, int(sys.argv[2])), "bfloat16")
+arguments = operation.materialise(problem, "cpu")
+a = arguments.keyword["a"]
+if sys.argv[3] == "moved":
+    room = torch.empty(a.numel() + 1, dtype=a.dtype)
+    arguments = Arguments((), {**arguments.keyword, "a": room[1:].view(a.shape)})
+config = Config(BM=64, BN=64, BK=32, GROUP_M=8, num_warps=4, num_stages=3)
+built = build(operation.kernel, config, arguments, named_target(sys.argv[1]))
+print(hits, built.key)
+"""
+
+
+@pytest.mark.parametrize(
+    ("arch", "depth", "place"), [("sm_90", 512, "there"), ("sm_90", 511, "moved"), ("gfx942", 512, "there")]
+)
+def test_the_launching_process_finds_what_was_compiled_without_memory(arch, depth, place):
+    operation = load("matmul")
+    problem = operation.problem((512, 512, depth), "bfloat16")
+    specs = dict(problem.arguments)
+    if place == "moved":
+        specs["a"] = TensorSpec(specs["a"].shape, specs["a"].dtype, aligned=False)
+    built = build(operation.kernel, TILE, described(Arguments(keyword=specs)), named_target(arch))
+    command = [sys.executable, "-W", "ignore", "-c", OTHER_PROCESS, arch, str(depth), place]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ)
+    assert done.stdout.split() == ["[True]", built.key]
+
+
+def test_the_same_arguments_as_tensors_or_specs_make_the_same_stand_in():
+    spec = TensorSpec((6, 8), "float16", (16, 2), aligned=False)
+    tensor = spec.create_tensor()
+    room = torch.empty(1 << 14, dtype=torch.int8)
+    assert StandIn.of(spec) == StandIn.of(tensor)
+    assert StandIn.of(room[3:]).offset_bytes == 3
+    assert StandIn.of(room[3:]).storage_bytes == 1 << 14
+    made = StandIn.of(room[3:]).tensor()
+    assert (made.device.type, made.data_ptr() % 16, made.untyped_storage().nbytes()) == ("meta", 3, 1 << 14)
+    nested = described(Arguments((room, [spec, (room, 1)]), {"a": None}))
+    assert all(t.device.type == "meta" for t in nested.tensors())
+
+
+def test_nothing_is_left_of_the_pretence():
+    before = triton.runtime.driver._active
+    with pretending(named_target("sm_100")):
+        assert triton.runtime.driver.active.get_current_target().arch == 100
+    assert triton.runtime.driver._active is before
+
+
+def test_the_version_of_triton_is_the_one_that_was_asked_for():
+    asked = os.environ.get("TRITON_OPS_EXPECT_TRITON", triton.__version__)
+    assert triton.__version__ == importlib.metadata.version("triton") == asked
+
+
+def test_options_of_the_targets_differ():
+    assert "maxnreg" in option_names(named_target("sm_90")) - option_names(named_target("gfx942"))
+    assert "waves_per_eu" in option_names(named_target("gfx942")) - option_names(named_target("sm_90"))
+
+
+@pytest.mark.parametrize(
+    ("change", "arch", "status", "reason"),
+    [
+        ({"num_warp": 8}, "sm_90", "constraint", "num_warp is no parameter of .* and no launch option for sm_90"),
+        ({"waves_per_eu": 2}, "sm_90", "constraint", "waves_per_eu is no parameter"),
+        ({"BM": 48}, "sm_90", "compile", "power of 2"),
+        ({"BM": 256, "BK": 128, "num_stages": 5}, "sm_90", "resources", "needs 655,360 bytes .* sm_90 has 232,448"),
+        ({"BM": 256, "BN": 256, "num_stages": 5}, "gfx942", "resources", "needs .* gfx942 has 65,536"),
+        ({"maxnreg": 24}, "sm_90", "resources", r"^ptxas: .*Insufficient registers \(24\)"),
+    ],
+)
+def test_what_cannot_be_launched_is_told_with_its_numbers(change, arch, status, reason, capsys):
+    kernel, arguments = matmul()
+    found = examine(kernel, Config({**TILE, "BN": 256, **change}), arguments, named_target(arch))
+    assert found.status.value == status
+    assert re.search(reason, found.reason), found.reason
+    assert not found.deferred
+    capsys.readouterr()  # ptxas' input, which a worker sends nowhere
+
+
+def test_a_binary_from_the_disk_cache_is_judged_as_a_new_one():
+    kernel, arguments = matmul()
+    config = Config({**TILE, "BM": 256, "BN": 256, "BK": 128, "num_stages": 2, "num_warps": 8})
+    roomy = named_target("sm_90")
+    assert build(kernel, config, arguments, roomy).metadata["shared"] > 65536
+    small = type(roomy)("cuda", "sm_90", 32, 65536)
+    found = examine(kernel, config, arguments, small)
+    assert found.status is Status.RESOURCES
+    assert "sm_90 has 65,536" in found.reason
+
+
+def test_equal_binaries_have_equal_names():
+    kernel, arguments = rmsnorm()
+    found = [examine(kernel, Config({**ROWS, "num_warps": w}), arguments, named_target("sm_90")) for w in (2, 4, 4)]
+    binaries = [result.resources.binary for result in found]
+    assert binaries[0] != binaries[1] == binaries[2]

@@ -1,0 +1,122 @@
+"""Objects as bytes that another process makes them from: here, a fresh interpreter."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+
+import pytest
+import torch
+
+from tests.planted_kernels import __name__ as planted_name
+from triton_ops import FunctionKernel, KernelTypeError, kernels
+from triton_ops.backend import Arguments, TritonKernel, pack, unpack
+
+HERE = 5
+
+
+def elsewhere(content: bytes, code: str) -> object:
+    """What `code` makes of the unpacked `it` in another process, through JSON."""
+    script = (
+        "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from triton_ops.backend import unpack; "
+        f"it = unpack(sys.stdin.buffer.read()); print(json.dumps({code}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, json.dumps(sys.path)], input=content, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    return json.loads(done.stdout)
+
+
+def test_functions_by_name_and_by_value():
+    base = 4
+
+    def inner(x):
+        return x + base + HERE
+
+    found = pack([inner, lambda x: inner(x) * 2, json.dumps, FunctionKernel(inner)]).content
+    assert elsewhere(found, "[it[0](1), it[1](1), it[2](1), it[3].function(2)]") == [10, 20, "1", 11]
+
+
+def test_a_shipped_kernel_goes_by_its_name_and_keeps_its_identity():
+    operation = kernels.load("matmul")
+    found = pack(operation.kernel).content
+    assert len(found) < 2000
+    assert elsewhere(found, "dict(it.identity)") == dict(operation.kernel.identity)
+    assert elsewhere(found, "it.function.cache_key") == operation.kernel.function.cache_key
+
+
+def test_a_kernel_that_no_module_holds_goes_by_its_source_and_is_the_same_to_triton():
+    triton = pytest.importorskip("triton")
+    tl = pytest.importorskip("triton.language")
+
+    @triton.jit
+    def doubled(x):
+        return x * 2
+
+    @triton.jit(do_not_specialize=["n"])
+    def kernel(x, n, BLOCK: tl.constexpr):
+        at = tl.arange(0, BLOCK)
+        tl.store(x + at, doubled(tl.load(x + at)))
+
+    size = 3
+    made = TritonKernel(kernel, lambda meta: (size,), outputs=("x",))
+    found = pack(made).content
+    assert elsewhere(found, "[it.function.cache_key, it.grid({}), it.function.do_not_specialize]") == [
+        kernel.cache_key,
+        [3],
+        ["n"],
+    ]
+    assert elsewhere(found, "dict(it.identity)") == dict(made.identity)
+    assert planted_name == "tests.planted_kernels"
+
+
+def test_tensors_keep_strides_offsets_alignment_sharing_and_dtypes():
+    room = torch.arange(40.0)
+    given = Arguments(
+        (room[1:21].view(4, 5).t(), room),
+        {
+            "narrow": torch.linspace(-2, 2, 7).to(torch.float8_e4m3fn),
+            "nothing": torch.empty(0, 3, dtype=torch.int32),
+            "several": [torch.tensor([True, False]), {"deep": torch.ones(2, dtype=torch.bfloat16)}],
+            "plain": 3,
+            "leaf": torch.ones(2, requires_grad=True),
+        },
+    )
+    packed = pack(given)
+    assert packed.drawn == ()
+    made = unpack(packed.content)
+    for old, new in zip(given.tensors(), made.tensors(), strict=True):
+        assert (new.dtype, new.shape, new.stride()) == (old.dtype, old.shape, old.stride())
+        assert new.storage_offset() == old.storage_offset()
+        assert new.requires_grad == old.requires_grad
+        assert torch.equal(new.float(), old.float())
+        assert new.data_ptr() != old.data_ptr() or new.numel() == 0
+    view, whole = made.positional
+    whole[1] = 99
+    assert float(view[0, 0]) == 99, "they share their storage, as before"
+    assert made.keyword["plain"] == 3
+
+
+def test_past_the_limit_numbers_are_drawn_and_indices_are_not():
+    given = Arguments((torch.full((1000,), 7.0), torch.full((1000,), 900), torch.full((10,), 7.0)))
+    packed = pack(given, most_bytes=100)
+    assert packed.drawn == ("(1000,) torch.float32 of 0.0 GB",)
+    drawn, indices, small = unpack(packed.content).positional
+    assert float(drawn.abs().max()) <= 1
+    assert float(drawn.std()) == pytest.approx(0.577, abs=0.05)
+    assert bool((indices == 900).all())
+    assert bool((small == 7).all())
+
+
+@pytest.mark.parametrize("value", [threading.Lock(), (number for number in range(3))])
+def test_what_lives_in_this_process_only_is_refused(value):
+    with pytest.raises(KernelTypeError, match="it cannot be sent to another process: TypeError"):
+        pack({"deep": [value]})
+
+
+def test_what_cannot_be_loaded_says_why():
+    with pytest.raises(KernelTypeError, match="it cannot be loaded in another process: "):
+        unpack(b"no pickle")

@@ -1,0 +1,76 @@
+"""Configs that ended their process are held, by environment and problem, whatever the file looks like."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from triton_ops.cache import Key
+from triton_ops.runner.quarantine import Quarantine, quarantine_of
+from triton_ops.space import Config
+from triton_ops.trial import Measurement, Status, Trial
+
+
+
+def some_key(**changes):
+    values = {"kernel": "k", "problem": {"n": 4}, "identity": {"source": "a"}, "device": {"kind": "cuda"}, "mode": "cold"}
+    return Key(**{**values, **changes})
+
+
+CRASH = Trial(Config(n=1, mode=("a", 2)), Status.CRASH, error="its process was killed by SIGSEGV during its launch")
+
+
+def test_what_is_added_is_held_by_the_next_one(tmp_path):
+    path = tmp_path / "deep" / "some.jsonl"
+    first = Quarantine(path)
+    assert first.held(CRASH.config) is None
+    first.add(CRASH)
+    first.add(CRASH)
+    assert len(path.read_text().splitlines()) == 1
+    held = Quarantine(path).held(Config(mode=("a", 2), n=1))
+    assert held.status is Status.CRASH
+    assert held.error.startswith("quarantined since 20")
+    assert CRASH.error in held.error
+
+
+@pytest.mark.parametrize("status", [status for status in Status if status not in (Status.CRASH, Status.TIMEOUT)])
+def test_only_what_ends_a_process_is_held(tmp_path, status):
+    found = Quarantine(tmp_path / "some.jsonl")
+    measured = Measurement((1.0,), "host") if status is Status.OK else None
+    found.add(Trial(Config(n=1), status, measured, "" if status is Status.OK else "no"))
+    assert len(found) == 0
+    assert not (tmp_path / "some.jsonl").exists()
+
+
+def test_another_driver_source_or_problem_is_another_file(tmp_path):
+    def name(**changes):
+        quarantine_of(tmp_path, some_key(**changes)).add(CRASH)
+        return len(list((tmp_path / "quarantine").iterdir()))
+
+    assert name() == 1
+    assert name(mode="another") == 1, "how it is timed does not matter"
+    assert name(identity={"source": "mended"}) == 2
+    assert name(device={"kind": "cuda", "driver": "newer"}) == 3
+    assert name(problem={"n": 5}) == 4
+    assert quarantine_of(None, some_key()).held(CRASH.config) is None
+
+
+@given(st.lists(st.one_of(st.text(), st.binary().map(str), st.just('{"config": {"n": 2}, "status": "ok"}'))))
+def test_a_file_of_anything_harms_nothing(tmp_path_factory, lines):
+    path = tmp_path_factory.mktemp("quarantine") / "some.jsonl"
+    Quarantine(path).add(CRASH)
+    with path.open("a", encoding="utf-8", errors="replace") as file:
+        file.write("\n".join(lines).encode("utf-8", "replace").decode())
+    found = Quarantine(path)
+    assert found.held(CRASH.config) is not None
+    assert len(found) == 1
+
+
+def test_a_folder_that_cannot_be_written_is_a_warning(tmp_path, caplog):
+    (tmp_path / "quarantine").write_text("a file where the folder should be")
+    with caplog.at_level(logging.WARNING, "triton_ops"):
+        quarantine_of(tmp_path, some_key()).add(CRASH)
+    assert "will be run again" in caplog.text

@@ -1,0 +1,43 @@
+"""Triton kernels whose compiler aborts, hangs, exits or prints, where the config says so; for tests of compiling."""
+
+import os
+import time
+
+import triton
+import triton.language as tl
+
+
+class Trouble:
+    """What happens while a kernel is compiled; in an object, since Triton looks into functions."""
+
+    def __eq__(self, other):
+        return isinstance(other, Trouble)
+
+    __hash__ = None
+
+    def __getitem__(self, kind):
+        if kind == "abort":
+            os.write(2, b"LLVM ERROR: planted\n")
+            os.abort()
+        if kind == "hang":
+            time.sleep(600)
+        if kind == "exit":
+            os._exit(3)
+        if kind == "print":
+            print("printed by a compiler")  # noqa: T201 - as Triton prints PTX
+        return 0
+
+
+TROUBLE = Trouble()
+
+
+@triton.constexpr_function
+def trouble(kind):
+    return TROUBLE[kind]
+
+
+@triton.jit
+def planted(x, n, KIND: tl.constexpr, BLOCK: tl.constexpr):
+    zero: tl.constexpr = trouble(KIND)
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x + i, tl.load(x + i, mask=i < n, other=zero) + 1, mask=i < n)
