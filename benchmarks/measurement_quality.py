@@ -25,22 +25,18 @@ from pathlib import Path
 import torch
 import triton
 
+from benchmarks.bare import bare_bench, searched
 from benchmarks.spaces import SPACES, compile_all, loaded
 from triton_ops import ConfigSpace
 from triton_ops.hardware import probe
 from triton_ops.measure import Arm, choose_timer, decide, interleave, race, take
 from triton_ops.measure.guard import guard_for
 from triton_ops.measure.stats import contrasts, robust_sigma, wilson
-from triton_ops.runner.budget import Budget, RunningBudget
 from triton_ops.runner.candidate import Bench
 from triton_ops.runner.effort import effort_of
-from triton_ops.runner.events import Silent
 from triton_ops.runner.finals import compare_finalists
-from triton_ops.runner.journal import Journal
-from triton_ops.runner.loop import Search
 from triton_ops.runner.results import versions
 from triton_ops.runner.task import make_task, rotation
-from triton_ops.search import ExhaustiveSearch
 from triton_ops.space import Config
 from triton_ops.trial import Status
 
@@ -61,31 +57,22 @@ class Ground:
 
     def bench(self) -> Bench:
         """A bench that compiles nothing."""
-        return Bench(
+        return bare_bench(
             self.operation.kernel,
             self.arguments,
-            self.space,
             EFFORT.screen,
             lambda launch, capture: choose_timer(self.spec, "cuda", launch, capture=capture),
             lambda made: rotation(self.task, made),
-            artifacts=dict(self.artifacts),
+            self.artifacts,
         )
 
     def select(self, seed: int) -> dict:
         """One whole selection, as `tune` does it but for compiling, verifying and writing."""
         start = time.monotonic()
         bench, guard = self.bench(), guard_for("cuda")
-        search = Search(
-            bench,
-            ExhaustiveSearch(self.space, seed),
-            RunningBudget(Budget()),
-            Journal(None, ""),
-            Silent(),
-            self.default,
-        )
-        search.run([self.default])
+        trials = searched(bench, self.space, self.default, seed)
         searched_s = time.monotonic() - start
-        found = compare_finalists(bench, search.trials, EFFORT, self.default, [], seed, guard.round_ok)
+        found = compare_finalists(bench, trials, EFFORT, self.default, [], seed, guard.round_ok)
         ranked = sorted((t for t in found.trials if t.ok), key=lambda t: (t.final is None, t.median_ms))
         finalists = [t for t in found.trials if t.final is not None]
         return {

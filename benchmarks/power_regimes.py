@@ -20,14 +20,13 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.bare import bare_bench
 from benchmarks.spaces import SPACES, operation_of
-from triton_ops import ConfigSpace
 from triton_ops.hardware import probe
 from triton_ops.measure import Arm, EventTimer, GraphTimer, Sampler, Timer, choose_timer, interleave, take
 from triton_ops.measure.arm import next_order, visit
 from triton_ops.measure.guard import guard_for
 from triton_ops.measure.stats import contrasts, robust_sigma
-from triton_ops.runner.candidate import Bench
 from triton_ops.runner.effort import effort_of
 from triton_ops.runner.results import versions
 from triton_ops.runner.task import make_task, rotation
@@ -55,10 +54,9 @@ class Ground:
         self.configs = [Config({**dict(zip(NAMES, v, strict=True)), "GROUP_M": 8}) for v in CONFIGS[space]]
         self.spec = probe("cuda")
         task = make_task(operation, shape=shape, dtype=dtype)
-        self.bench = Bench(
+        self.bench = bare_bench(
             operation.kernel,
             operation.materialise(operation.problem(shape, dtype), "cuda"),
-            ConfigSpace.from_configs(self.configs, default=self.configs[0]),
             effort_of("exhaustive").screen,
             lambda launch, capture: without_rests(choose_timer(self.spec, "cuda", launch, capture=capture)),
             lambda made: rotation(task, made),

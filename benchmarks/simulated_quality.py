@@ -24,6 +24,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
+from benchmarks.bare import bare_bench, searched
 from benchmarks.tables import selection_table
 from triton_ops import ConfigSpace
 from triton_ops.backend import Arguments, Artifact
@@ -38,14 +39,8 @@ from triton_ops.measure.simulate import (
     SimulatedTimer,
 )
 from triton_ops.measure.stats import wilson
-from triton_ops.runner.budget import Budget, RunningBudget
-from triton_ops.runner.candidate import Bench
 from triton_ops.runner.effort import Effort, effort_of
-from triton_ops.runner.events import Silent
 from triton_ops.runner.finals import Outcome, compare_finalists
-from triton_ops.runner.journal import Journal
-from triton_ops.runner.loop import Search
-from triton_ops.search import ExhaustiveSearch
 from triton_ops.space import Config
 from triton_ops.trial import Resources
 
@@ -151,17 +146,9 @@ class Ground:
     def select(self, seed: int, effort: Effort = EFFORT) -> Outcome:
         """One whole selection, as `tune` does it but for checking, writing, and further processes."""
         clock, space = self.device.clock, ConfigSpace.from_configs(self.kernels, default=self.default)
-        bench = Bench(
-            KnownTimes(self.kernels),
-            Arguments(),
-            space,
-            effort.screen,
-            lambda *_: SimulatedTimer(self.device),
-        )
-        budget, journal = RunningBudget(Budget(), clock), Journal(None, "")
-        search = Search(bench, ExhaustiveSearch(space, seed), budget, journal, Silent(), self.default)
-        search.run([self.default])
-        return compare_finalists(bench, search.trials, effort, self.default, [], seed, clock=clock)
+        bench = bare_bench(KnownTimes(self.kernels), Arguments(), effort.screen, lambda *_: SimulatedTimer(self.device))
+        trials = searched(bench, space, self.default, seed, clock)
+        return compare_finalists(bench, trials, effort, self.default, [], seed, clock=clock)
 
 
 @dataclass(frozen=True)

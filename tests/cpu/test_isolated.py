@@ -14,10 +14,10 @@ import time
 
 import pytest
 import torch
-
 from benchmarks.faults import workers_of
 from benchmarks.kills import CONFIGS, WINNER, Tune, gone, killed
 from benchmarks.planted import GOOD, ON_CPU, fault_of, sums, sums_space
+
 from triton_ops import FunctionKernel, KernelTypeError, Problem, SettingsError, Status, TargetError, tune
 from triton_ops.backend import Arguments
 from triton_ops.hardware import probe

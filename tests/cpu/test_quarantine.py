@@ -14,9 +14,14 @@ from triton_ops.space import Config
 from triton_ops.trial import Measurement, Status, Trial
 
 
-
 def some_key(**changes):
-    values = {"kernel": "k", "problem": {"n": 4}, "identity": {"source": "a"}, "device": {"kind": "cuda"}, "mode": "cold"}
+    values = {
+        "kernel": "k",
+        "problem": {"n": 4},
+        "identity": {"source": "a"},
+        "device": {"kind": "cuda"},
+        "mode": "cold",
+    }
     return Key(**{**values, **changes})
 
 
