@@ -19,33 +19,29 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 import triton
 
+from benchmarks.bare import bare_bench, searched
 from benchmarks.spaces import SPACES, compile_all, loaded
 from triton_ops import ConfigSpace
 from triton_ops.hardware import probe
-from triton_ops.measure import Arm, RacePolicy, choose_timer, decide, interleave, race, take
+from triton_ops.measure import Arm, choose_timer, decide, interleave, race, take
 from triton_ops.measure.guard import guard_for
 from triton_ops.measure.stats import contrasts, robust_sigma, wilson
-from triton_ops.runner.budget import Budget, RunningBudget
 from triton_ops.runner.candidate import Bench
 from triton_ops.runner.effort import effort_of
-from triton_ops.runner.events import Silent
 from triton_ops.runner.finals import compare_finalists
-from triton_ops.runner.journal import Journal
-from triton_ops.runner.loop import Search
 from triton_ops.runner.results import versions
 from triton_ops.runner.task import make_task, rotation
-from triton_ops.search import ExhaustiveSearch
 from triton_ops.space import Config
 from triton_ops.trial import Status
 
 EFFORT = effort_of("exhaustive")
 ORACLE_ROUNDS = 140  # in each of three processes
-SETTLE_S = 2.0
 
 
 class Ground:
@@ -61,31 +57,22 @@ class Ground:
 
     def bench(self) -> Bench:
         """A bench that compiles nothing."""
-        return Bench(
+        return bare_bench(
             self.operation.kernel,
             self.arguments,
-            self.space,
             EFFORT.screen,
             lambda launch, capture: choose_timer(self.spec, "cuda", launch, capture=capture),
             lambda made: rotation(self.task, made),
-            artifacts=dict(self.artifacts),
+            self.artifacts,
         )
 
     def select(self, seed: int) -> dict:
         """One whole selection, as `tune` does it but for compiling, verifying and writing."""
         start = time.monotonic()
         bench, guard = self.bench(), guard_for("cuda")
-        search = Search(
-            bench,
-            ExhaustiveSearch(self.space, seed),
-            RunningBudget(Budget()),
-            Journal(None, ""),
-            Silent(),
-            self.default,
-        )
-        search.run([self.default])
+        trials = searched(bench, self.space, self.default, seed)
         searched_s = time.monotonic() - start
-        found = compare_finalists(bench, search.trials, EFFORT, self.default, [], seed, guard.round_ok)
+        found = compare_finalists(bench, trials, EFFORT, self.default, [], seed, guard.round_ok)
         ranked = sorted((t for t in found.trials if t.ok), key=lambda t: (t.final is None, t.median_ms))
         finalists = [t for t in found.trials if t.final is not None]
         return {
@@ -115,12 +102,7 @@ class Ground:
         for config, sampler in samplers.items():
             first = take(sampler, bench.timer, 3)
             arms[config.text] = Arm(sampler, EFFORT.race.samples(statistics.median(first) * sampler.launches))
-        rng, begun = random.Random(seed), time.monotonic()
-        while time.monotonic() - begun < SETTLE_S:  # into the power state that lasts, before anything counts
-            interleave(list(arms.values()), bench.timer, rounds=2, rng=rng)
-        for arm in arms.values():
-            arm.blocks.clear()
-        interleave(list(arms.values()), bench.timer, rounds=ORACLE_ROUNDS, rng=rng)
+        interleave(list(arms.values()), bench.timer, rounds=ORACLE_ROUNDS, rng=random.Random(seed))
         return {"mode": bench.timer.mode, "rows": {text: arm.medians_ms for text, arm in arms.items()}}
 
     def injected(self, share: float, repeats: int) -> dict:
@@ -139,17 +121,16 @@ class Ground:
                 break
             cycles = max(int(cycles + (share - added) * base_ms * 1.9e6), 1)
         found = 0
+        visits = EFFORT.race.samples(base_ms * plain.launches)
         for seed in range(repeats):
-            pair = [Arm(plain, 10), Arm(slowed, 10)]
-            race(pair, bench.timer, RacePolicy(seconds=2.0), random.Random(seed))
+            pair = [Arm(plain, visits), Arm(slowed, visits)]
+            race(pair, bench.timer, replace(EFFORT.race, seconds=2.0), random.Random(seed))
             rows = [arm.medians_ms for arm in pair]
             found += decide(rows, [(1,), (0,)]).ties == (0,)
         return {"asked": share, "added": added, "found": found, "of": repeats}
 
 
 def _slowed(launch, cycles: int):
-    from dataclasses import replace
-
     def with_spin(call):
         def run():
             call()
@@ -296,11 +277,14 @@ def grade(options) -> None:
     """The stages, each kept in the state file so that a later call can go on."""
     state = json.loads(options.state.read_text()) if options.state.exists() else {"selections": []}
     common = ["--spaces", *options.spaces]
-    stages = options.stages.split(",")
+    stages = [stage for stage in options.stages.split(",") if stage]  # none: grade what the state holds
     for stage in stages:
         begun = time.monotonic()
         if stage == "compile":
             state["compile_s"] = {space: compile_all(space) for space in options.spaces}
+            spec = probe("cuda")
+            state["device"] = {"name": spec.name, "arch": spec.arch, "driver": spec.driver}
+            state["versions"] = versions()
         elif stage == "select":
             done = len(state["selections"])
             for process in range(options.processes):
@@ -349,13 +333,12 @@ def write(options, state: dict) -> None:
     grades = {s: graded(by_space[s], state["oracle"][s], state["baseline"][s]) for s in options.spaces}
     good = sum(g["within_1pct"] for g in grades.values())
     count = sum(g["repeats"] for g in grades.values())
-    spec = probe("cuda")
     document = {
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "command": "python -m benchmarks.measurement_quality",
         "commit": options.commit,
-        "versions": versions(),
-        "device": {"name": spec.name, "arch": spec.arch, "driver": spec.driver},
+        "versions": state["versions"],
+        "device": state["device"],
         "pooled": {"within_1pct": good, "of": count, "wilson_low": wilson(good, count).low},
         "spaces": grades,
         "power": state.get("power"),

@@ -1,4 +1,4 @@
-"""Write the measured tables into README.md from the JSON files in benchmarks/results.
+"""Write the measured tables into README.md and docs from the JSON files in benchmarks/results.
 
 python benchmarks/tables.py            # rewrite
 python benchmarks/tables.py --check    # fail if a table is not what its file says
@@ -10,11 +10,14 @@ import argparse
 import json
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-README = ROOT / "README.md"
+PAGES = (ROOT / "README.md", ROOT / "docs/concepts/measurement.md")
 TUNE = ROOT / "benchmarks/results/nvidia-h200/tune.json"
+SELECTION = ROOT / "benchmarks/results/simulated/selection.json"
 
 
 def tune_table() -> str:
@@ -44,7 +47,34 @@ def tune_table() -> str:
     return "\n".join(rows)
 
 
-TABLES = {"tune": tune_table}
+def selection_table(document: Mapping[str, Any]) -> str:
+    """Grades of selections on a simulated device."""
+    rows = [
+        "| disturbance | within 1 % | regret, mean | p95 | outside the tie set | differs from itself | 2 % found "
+        "| of `do_bench`'s GPU time | changed by the reversed list |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    rows += [
+        f"| {name} | {it['within_1pct']} of {it['selections']} | {it['regret_mean']:.2%} | {it['regret_p95']:.2%} | "
+        f"{it['outside_tie_set']:.1%} | {it['aa_false_positive']:.1%} | {it['power_2pct']:.1%} | "
+        f"1/{1 / it['share_of_do_bench']:.0f} | {it['reversed_list_changes']} |"
+        for name, it in document["disturbances"].items()
+    ]
+    together, spaces = document["pooled"], next(iter(document["disturbances"].values()))["spaces"]
+    rows += [
+        "",
+        f"Together {together['within_1pct']} of {together['of']} within 1 %, Wilson lower bound "
+        f"{together['wilson_low']:.3f}; {document['repeats']} selections from each of "
+        f"{len(spaces)} spaces of {document['configs']} configs; "
+        f"`{document['command']}`.",
+    ]
+    return "\n".join(rows)
+
+
+TABLES = {
+    "tune": tune_table,
+    "simulated selections": lambda: selection_table(json.loads(SELECTION.read_text())),
+}
 
 
 def filled(text: str) -> str:
@@ -60,13 +90,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true")
     check = parser.parse_args().check
-    before = README.read_text()
-    after = filled(before)
-    if check:
-        print("README.md is up to date" if before == after else "README.md differs: run benchmarks/tables.py")
-        return int(before != after)
-    README.write_text(after)
-    return 0
+    differ = False
+    for page in PAGES:
+        before = page.read_text()
+        after = filled(before)
+        if before != after and check:
+            print(f"{page.relative_to(ROOT)} differs: run benchmarks/tables.py")
+        elif before != after:
+            page.write_text(after)
+        differ |= before != after
+    return int(check and differ)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ import itertools
 import logging
 import math
 import random
-import statistics
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
@@ -158,15 +157,6 @@ def test_copies_of_tensors_do_not_make_a_difference():
     x = torch.rand(1000)
     found = [compare(torch.sort, torch.sort, args=(x,), rounds=12, seed=seed) for seed in range(20)]
     assert [c.verdict for c in found].count("not distinguishable") >= 18
-
-
-def test_ten_percent_are_found_in_both_directions():
-    fast, slow = spin(1000), spin(1100)
-    found = [compare(slow, fast, seed=seed) for seed in range(10)]
-    assert [c.verdict for c in found].count("slower") >= 9
-    found = [compare(fast, slow, seed=seed) for seed in range(10)]
-    assert [c.verdict for c in found].count("faster") >= 9
-    assert 5 < statistics.median(c.percent for c in found) < 16
 
 
 def test_what_a_comparison_says():

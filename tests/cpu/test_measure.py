@@ -1,5 +1,6 @@
 """Clocks, which of them is chosen, and first looks; what all clocks promise is in tests/contracts/test_timers.py."""
 
+import contextlib
 import gc
 import time
 
@@ -22,6 +23,7 @@ from triton_ops.measure import (
     screen_beside,
     take,
 )
+from triton_ops.measure.pace import Pace
 
 CPU = DeviceSpec("cpu", "any", "x86_64", 2)
 H200 = DeviceSpec("cuda", "NVIDIA H200", "sm_90", 132, l2_bytes=60 << 20)
@@ -182,3 +184,68 @@ def test_first_looks_raise_what_a_launch_raises():
 @pytest.mark.parametrize(("sample_ms", "count"), [(0.0, 10), (0.2, 5), (0.34, 2), (0.6, 1), (70.0, 1)])
 def test_a_visit_is_as_many_samples_as_fit(sample_ms, count):
     assert fitting(sample_ms, 1.0, 1, 10) == RacePolicy(block_ms=1.0, longest=10).samples(sample_ms) == count
+
+
+# Pace
+
+
+class Wall:
+    """A clock that only sleeping and working move."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.slept_s: list[float] = []
+
+    def clock(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.slept_s.append(seconds)
+        self.now_s += seconds
+
+
+def worked(wall: Wall, pace: Pace, seconds: float) -> None:
+    with pace.stretch():
+        wall.now_s += seconds
+
+
+@pytest.mark.parametrize(("duty", "rest_s"), [(0.5, 0.02), (0.25, 0.06), (0.8, 0.005)])
+def test_a_stretch_of_work_is_followed_by_its_rest_before_the_next(duty, rest_s):
+    wall = Wall()
+    pace = Pace(duty, clock=wall.clock, sleep=wall.sleep)
+    worked(wall, pace, 0.02)
+    assert wall.slept_s == []  # nothing is owed before work, and nobody waits after it
+    worked(wall, pace, 0.02)
+    assert wall.slept_s == pytest.approx([rest_s])
+
+
+def test_time_that_passes_anyway_is_rest():
+    wall = Wall()
+    pace = Pace(0.5, clock=wall.clock, sleep=wall.sleep)
+    worked(wall, pace, 0.03)
+    wall.now_s += 0.01
+    worked(wall, pace, 0.03)
+    wall.now_s += 0.5
+    worked(wall, pace, 0.03)
+    assert wall.slept_s == pytest.approx([0.02])
+
+
+def test_work_that_fails_is_paid_for_as_well():
+    wall = Wall()
+    pace = Pace(0.5, clock=wall.clock, sleep=wall.sleep)
+    with contextlib.suppress(RuntimeError), pace.stretch():
+        wall.now_s += 0.04
+        raise RuntimeError
+    worked(wall, pace, 0.01)
+    assert wall.slept_s == pytest.approx([0.04])
+
+
+def test_a_duty_of_one_never_rests_and_others_must_be_shares():
+    wall = Wall()
+    pace = Pace(1.0, clock=wall.clock, sleep=wall.sleep)
+    for _ in range(3):
+        worked(wall, pace, 1.0)
+    assert wall.slept_s == []
+    for duty in (0.0, -0.5, 1.5):
+        with pytest.raises(ValueError, match="share of time"):
+            Pace(duty)

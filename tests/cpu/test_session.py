@@ -17,6 +17,7 @@ from triton_ops import (
     Constraint,
     DeviceError,
     EmptySpaceError,
+    FunctionKernel,
     KernelTypeError,
     Operation,
     SettingsError,
@@ -322,3 +323,36 @@ def test_a_noisy_clock_does_not_unseat_the_default():
     space = ConfigSpace({"n": [1, 2, 3]}, default={"n": 2})
     result = tune(same, space=space, device="cpu")
     assert result.best_config == {"n": 2} or result.gain > 1.005
+
+
+# Outputs
+
+
+def doubled_into(x, out, scale=2, *, loops=1):
+    for _ in range(loops):
+        out.copy_(x * scale)
+
+
+def test_outputs_are_found_whether_they_came_by_name_or_by_place(tmp_path):
+    x = torch.arange(8.0)
+    for args, kwargs in [((x, torch.empty(8)), {}), ((x,), {"out": torch.empty(8)}), ((x, torch.empty(8), 2), {})]:
+        result = tune(
+            FunctionKernel(doubled_into, outputs=("out",)),
+            args,
+            kwargs,
+            space={"loops": [1, 2]},
+            reference=lambda x, out, scale=2: x * 2,
+            cache_dir=tmp_path,
+            force=True,
+        )
+        assert [trial.status for trial in result.trials] == [Status.OK] * 2
+
+
+def test_an_output_that_is_no_argument_is_refused_before_any_work(tmp_path):
+    with pytest.raises(KernelTypeError, match="writes out, which is not among"):
+        tune(
+            FunctionKernel(lambda x, out=None, loops=1: None, outputs=("out",)),
+            (torch.ones(2),),
+            space={"loops": [1]},
+            cache_dir=tmp_path,
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from triton_ops import ConfigSpace, Operation, Status, TensorSpec, TritonKernel, Work, kernels, tune
+from triton_ops import ConfigSpace, FunctionKernel, Operation, Status, TensorSpec, TritonKernel, Work, kernels, tune
 from triton_ops.hardware import gpu_missing
 
 pytestmark = pytest.mark.gpu
@@ -133,3 +133,18 @@ def test_shipped_kernels_tune_on_odd_shapes(name, shape):
         assert not [trial for trial in result.trials if trial.status is Status.WRONG], dtype
         assert result.default.ok
         assert result.gain >= 1.0 or dict(result.default.config) == result.best_config
+
+
+def test_a_config_whose_captured_graph_does_nothing_is_refused_and_not_crowned(tmp_path):
+    def shy(x, out, variant):
+        if variant == 2 and torch.cuda.is_current_stream_capturing():
+            return  # would replay in no time
+        torch.add(x, 1.0, out=out)
+
+    x = torch.ones(1 << 16, device="cuda")
+    target = FunctionKernel(shy, outputs=("out",))
+    result = tune(target, (x, torch.empty_like(x)), space={"variant": [1, 2, 3]}, cache_dir=tmp_path)
+    planted = next(trial for trial in result.trials if trial.config["variant"] == 2)
+    assert planted.status is Status.WRONG
+    assert result.config["variant"] != 2
+    assert {t.measurement.mode for t in result.trials if t.ok} == {"graph-cold"}

@@ -3,7 +3,9 @@
 from triton_ops.backend.base import Arguments as Arguments
 from triton_ops.backend.base import Artifact as Artifact
 from triton_ops.backend.base import Kernel as Kernel
+from triton_ops.backend.base import by_name as by_name
 from triton_ops.backend.base import is_tensor as is_tensor
+from triton_ops.backend.base import positional_names as positional_names
 from triton_ops.backend.canary import Canaries as Canaries
 from triton_ops.backend.canary import with_canaries as with_canaries
 from triton_ops.backend.errors import CandidateError as CandidateError

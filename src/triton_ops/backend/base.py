@@ -5,6 +5,7 @@ A kernel knows nothing of search, timing or caches. Adding a backend is one clas
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -35,6 +36,32 @@ class Arguments:
             tuple(_mapped(value, change) for value in self.positional),
             {name: _mapped(value, change) for name, value in self.keyword.items()},
         )
+
+
+def by_name(kernel: Kernel, arguments: Arguments) -> Arguments:
+    """`arguments` with those that came by position under their names, as far as they can be passed by name."""
+    names = positional_names(kernel, len(arguments.positional))
+    first = next((place for place, name in enumerate(names) if name is not None), len(names))
+    named = {name: value for name, value in zip(names, arguments.positional, strict=True) if name is not None}
+    if len(named) < len(names) - first:  # a starred parameter: what stands before it must stay before it
+        return arguments
+    return Arguments(arguments.positional[:first], {**named, **arguments.keyword})
+
+
+def positional_names(kernel: Kernel, count: int) -> list[str | None]:
+    """Names of the first `count` positional parameters of a kernel; None where one cannot be passed by name."""
+    function = getattr(kernel, "function", None)
+    names: list[str | None]
+    try:
+        names = list(getattr(function, "arg_names", None) or _parameters(function))
+    except (TypeError, ValueError):  # no function, or a builtin without a signature
+        names = []
+    return [*names[:count], *[None] * (count - len(names))]
+
+
+def _parameters(function: Any) -> Iterator[str | None]:
+    for parameter in inspect.signature(function).parameters.values():
+        yield parameter.name if parameter.kind is parameter.POSITIONAL_OR_KEYWORD else None
 
 
 def is_tensor(value: Any) -> bool:

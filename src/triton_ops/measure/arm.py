@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from triton_ops.measure.pace import BURST_MS
 from triton_ops.measure.timer import Pending, Sampler, Timer
 
 
@@ -42,6 +43,11 @@ class Arm:
         return [sample for block in self.blocks for sample in block]
 
     @property
+    def visit_ms(self) -> float:
+        """How long its last visit took; 0 before the first."""
+        return statistics.median(self.blocks[-1]) * self.sampler.launches * self.block if self.blocks else 0.0
+
+    @property
     def running(self) -> bool:
         """Whether it takes part in the next round."""
         return self.dropped_at is None and self.error is None
@@ -59,11 +65,8 @@ def next_order(arms: Sequence[Arm], before: Sequence[Arm], turn: int, rng: rando
 
 
 def visit(order: Sequence[Arm], timer: Timer) -> list[tuple[Arm, list[float]]]:
-    """One round: everything is queued before anything is read; the blocks of those that did not fail."""
-    queued: list[tuple[Arm, Pending]] = []
-    with timer.round():
-        queued.extend((arm, pending) for arm in order if (pending := _queued(arm)) is not None)
-    return [(arm, collect()) for arm, collect in queued]
+    """One round, in bursts that a GPU can take at its highest clock; the blocks of those that did not fail."""
+    return [found for burst in _bursts(order) for found in _together(burst, timer)]
 
 
 def interleave(
@@ -90,6 +93,27 @@ def interleave(
         order = next_order(arms, order, turn, rng)
         for arm, block in visit(order, timer):
             arm.blocks.append(block)
+
+
+def _bursts(order: Sequence[Arm]) -> list[list[Arm]]:
+    """The arms in their order, parted wherever the work would go on for longer than a burst."""
+    bursts: list[list[Arm]] = [[]]
+    took_ms = 0.0
+    for arm in order:
+        took_ms += arm.visit_ms
+        if bursts[-1] and took_ms > BURST_MS:
+            bursts.append([])
+            took_ms = arm.visit_ms
+        bursts[-1].append(arm)
+    return bursts
+
+
+def _together(arms: Sequence[Arm], timer: Timer) -> list[tuple[Arm, list[float]]]:
+    """Everything is queued before anything is read."""
+    queued: list[tuple[Arm, Pending]] = []
+    with timer.round():
+        queued.extend((arm, pending) for arm in arms if (pending := _queued(arm)) is not None)
+    return [(arm, collect()) for arm, collect in queued]
 
 
 def _queued(arm: Arm) -> Pending | None:

@@ -13,6 +13,7 @@ from itertools import count
 from typing import Any, Literal
 
 from triton_ops._optional import require
+from triton_ops.measure.pace import DUTY, Pace
 from triton_ops.measure.timer import Launch, Pending, Sampler
 
 Cache = Literal["cold", "flushed", "warm"]
@@ -32,18 +33,20 @@ class DelayedQueue:
 
     Args:
         device: `cuda` or `cuda:N`.
+        duty: Share of the time that the device may work.
     """
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, device: str, duty: float = DUTY) -> None:
         self.torch = require("torch", "timing on a GPU")
         self.device = self.torch.device(device)
+        self._pace = Pace(duty)
         self._delay_ms = _FIRST_DELAY_MS
 
     @contextmanager
     def round(self) -> Iterator[None]:
-        """Queue a delay, let the caller queue its work, wait for all of it."""
+        """Rest if the device is owed it, queue a delay, let the caller queue its work, wait for all of it."""
         torch = self.torch
-        with torch.cuda.device(self.device):
+        with torch.cuda.device(self.device), self._pace.stretch():
             torch.cuda._sleep(int(self._delay_ms * _CYCLES_PER_MS))
             delayed = torch.cuda.Event()
             delayed.record()
@@ -81,10 +84,11 @@ class EventTimer:
     Args:
         device: `cuda` or `cuda:N`.
         cache: State of L2 before every launch. `cold` needs launches with copies, and flushes for those without.
+        duty: Share of the time that the device may work; see `pace.py`.
     """
 
-    def __init__(self, device: str = "cuda", *, cache: Cache = "flushed") -> None:
-        self._queue = DelayedQueue(device)
+    def __init__(self, device: str = "cuda", *, cache: Cache = "flushed", duty: float = DUTY) -> None:
+        self._queue = DelayedQueue(device, duty)
         self._cache = cache
         self._turn = count()  # one for all launches: the next arm must not find the last one's data in L2
 

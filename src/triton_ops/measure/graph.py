@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from triton_ops.measure.gpu import DelayedQueue, pending
+from triton_ops.measure.pace import DUTY
 from triton_ops.measure.timer import Launch, Pending, Sampler
 
 REPLAY_MS = 0.2  # a replay lasts at least this long: 200 times the events' resolution, 30 times the graph's own launch
@@ -39,10 +40,11 @@ class GraphTimer:
     Args:
         device: `cuda` or `cuda:N`.
         cold: Whether to rotate through the launches' copies.
+        duty: Share of the time that the device may work; see `pace.py`.
     """
 
-    def __init__(self, device: str = "cuda", *, cold: bool = True) -> None:
-        self._queue = DelayedQueue(device)
+    def __init__(self, device: str = "cuda", *, cold: bool = True, duty: float = DUTY) -> None:
+        self._queue = DelayedQueue(device, duty)
         self._cold = cold
 
     @property

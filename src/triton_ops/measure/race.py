@@ -32,21 +32,17 @@ class RacePolicy:
         zone: Differences up to this share are none.
         confidence: Standard errors by which a difference must exceed the zone.
         seconds: Wall seconds after which no round is started; two rounds are always run.
-        block_ms: Time that a visit should take. At the power limit the level drifts, and a paired difference spreads by
-            0.9 % with one launch per visit and by 3 % with ten: 1 ms and 128 rounds then err as 5 ms and 64 rounds do,
-            for half of the device time, but over so soon that they need `settle_s`.
+        block_ms: Time that a visit should take: ten replays of a short kernel, a few launches of a long one, and ten
+            arms in one burst.
         longest: Most samples in a visit.
-        settle_s: Rounds of the first seconds are run and not counted. Power-hungry finalists take a GPU from its
-            boost clock to its power limit within about a second, and rank otherwise before than after.
     """
 
     looks: tuple[int, ...] = (4, 8, 16, 32, 64)
     zone: float = 0.005
     confidence: float = 3.0
     seconds: float = 10.0
-    block_ms: float = 5.0
+    block_ms: float = 2.5
     longest: int = 10
-    settle_s: float = 0.0
 
     def samples(self, sample_ms: float) -> int:
         """How many samples of this length make a visit."""
@@ -83,8 +79,7 @@ def race(
     Returns:
         Why it ended: `proven`, `rounds`, `seconds`, or `one arm`.
     """
-    settled = clock() + policy.settle_s
-    end = settled + policy.seconds
+    end = clock() + policy.seconds
     order: list[Arm] = []
     done, turn = 0, 0
     while done < policy.looks[-1]:
@@ -95,7 +90,7 @@ def race(
         order = next_order([*arms, *beside], order, turn, rng)
         visited = visit(order, timer)
         turn += 1
-        if clock() >= settled and keep_round():
+        if keep_round():
             for arm, block in visited:
                 arm.blocks.append(block)
             done += 1

@@ -28,7 +28,7 @@ class ScreenPolicy:
     block_ms: float = 3.0
     least: int = 3
     most: int = 10
-    hopeless: float = 2.0
+    hopeless: float = 1.5
 
 
 def screen(sampler: Sampler, timer: Timer, policy: ScreenPolicy, best_ms: float | None = None) -> list[float]:

@@ -3,40 +3,31 @@
 from __future__ import annotations
 
 import logging
-import math
-import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from triton_ops.backend import Arguments, Artifact, CandidateError, Kernel, candidate_error, one_line, private_copy
-from triton_ops.measure import CaptureError, EmptyCaptureError, Launch, Sampler, ScreenPolicy, Timer, screen, take
+from triton_ops.measure import (
+    CaptureError,
+    EmptyCaptureError,
+    Launch,
+    Sampler,
+    ScreenPolicy,
+    Timer,
+    screen,
+    screen_beside,
+    take,
+)
 from triton_ops.runner.verify import LAUNCH, Verifier, poison
 from triton_ops.space import Config
 from triton_ops.trial import Measurement, Status, Trial
 
 _log = logging.getLogger("triton_ops")
 
-_REFERENCE_FRESH_S = 0.1  # a first look is compared with a look at the reference at most this old
-_REFERENCE_EVERY = 8  # candidates
 COMPILE, REFERENCE = "compile", "reference"
 """What is going on, as `Bench.tell` is told it, beside `LAUNCH`."""
-
-
-@dataclass
-class Reference:
-    """A config that is measured again and again, so that first looks of different minutes can be compared.
-
-    Attributes:
-        sampler: Samples it.
-        median_ms: Its latest median.
-    """
-
-    sampler: Sampler
-    median_ms: float
-    at: float
-    uses: int = 0
 
 
 @dataclass
@@ -66,7 +57,7 @@ class Bench:
     artifacts: dict[Config, Artifact] = field(default_factory=dict)
     tell: Callable[[str], None] = lambda _: None
     _rotation: list[Arguments] | None = None
-    _measured_reference: Reference | None = None
+    _beside: Sampler | None = None
     _measured_codes: dict[Any, Trial] = field(default_factory=dict)
     _at_reference: bool = False
 
@@ -223,7 +214,7 @@ class Bench:
         return Trial(artifact.config, Status.OK, Measurement(tuple(samples), mode), relative=relative, **facts)
 
     def _first_look(self, config: Config, launch: Launch, best: Trial | None) -> tuple[list[float], float]:
-        """Samples of a launch, and its time over the reference's, measured just before."""
+        """Samples of a launch, and its time over the reference's, measured in turn with it."""
         timer = self._clock(launch)
         self.tell(LAUNCH)
         try:
@@ -231,34 +222,25 @@ class Bench:
         except CaptureError:
             timer = self._change_clock(launch)
             sampler = timer.prepare(launch)
-        if self.reference is None or (self.reference == config and self._measured_reference is None):
-            samples = screen(sampler, timer, self.policy)
-            self.reference = config
-            self._measured_reference = Reference(sampler, statistics.median(samples), time.monotonic())
-            return samples, 1.0
+        if self._beside is None:
+            if self.reference is None or self.reference == config:
+                self.reference, self._beside = config, sampler
+                return screen(sampler, timer, self.policy), 1.0
+            self._beside = self._of_reference(self.reference)
+        self.tell(LAUNCH)
+        return screen_beside(sampler, self._beside, timer, self.policy, None if best is None else best.rank)
+
+    def _of_reference(self, reference: Config) -> Sampler:
+        """Samples the reference; what goes wrong meanwhile is its own doing, not the candidate's."""
+        self.tell(REFERENCE)
         self._at_reference = True
         try:
-            beside_ms = self._beside(self.reference, timer)
+            return self.sampler(reference)
         finally:
             self._at_reference = False
-        self.tell(LAUNCH)
-        samples = screen(sampler, timer, self.policy, None if best is None else best.rank * beside_ms)
-        return samples, statistics.median(samples) / beside_ms
-
-    def _beside(self, reference: Config, timer: Timer) -> float:
-        """The reference's median, measured again if the last look is too old."""
-        self.tell(REFERENCE)
-        found = self._measured_reference
-        if found is None:
-            found = self._measured_reference = Reference(self.sampler(reference), 0.0, -math.inf)
-        found.uses += 1
-        if time.monotonic() - found.at > _REFERENCE_FRESH_S or found.uses % _REFERENCE_EVERY == 0:
-            found.median_ms = statistics.median(screen(found.sampler, timer, self.policy))
-            found.at = time.monotonic()
-        return found.median_ms
 
     def _change_clock(self, launch: Launch) -> Timer:
         """Another clock for all candidates, since this one cannot be captured; what was measured counts no more."""
         self.timer = self.choose(launch, False)
-        self._measured_reference = None
+        self._beside = None
         return self.timer

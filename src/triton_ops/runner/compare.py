@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ from triton_ops.measure.duel import FEW_TICKS, LEAST_ROUNDS, DuelPolicy, Finding
 from triton_ops.measure.guard import GuardSummary, guard_for
 from triton_ops.measure.stats import Interval
 from triton_ops.measure.timer import Pending
-from triton_ops.runner.side import Side, Stage, blamed, blaming, sides_of, staged
+from triton_ops.runner.side import Choose, Side, Stage, blamed, blaming, sides_of, staged
 from triton_ops.trial import Measurement
 
 _BLOCK_MS = 5.0  # long enough to rise over the clock, short enough for the power state to hold
@@ -162,15 +163,24 @@ def duel_policy(rounds: int | None, seconds: float) -> DuelPolicy:
     return DuelPolicy(seconds=seconds) if rounds is None else DuelPolicy(looks=(rounds,), seconds=seconds)
 
 
-def compare_sides(a: Side, b: Side, policy: DuelPolicy, *, cold: bool = True, seed: int = 0) -> Comparison:
-    """As `compare`, of sides that are known to fit."""
+def compare_sides(
+    a: Side,
+    b: Side,
+    policy: DuelPolicy,
+    *,
+    cold: bool = True,
+    seed: int = 0,
+    choose: Choose | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Comparison:
+    """As `compare`, of sides that are known to fit; timed by what `choose` gives, limited in seconds of `clock`."""
     rng = random.Random(seed)
-    stage = staged([a, b, a], sets=3, cold=cold)  # the twin of a is a side of its own
+    stage = staged([a, b, a], sets=3, cold=cold, choose=choose)  # the twin of a is a side of its own
     block = _block((a, b), stage)
     first, second, twin = (Arm(sampler, block) for sampler in _seated(stage.samplers, rng))
     guard = guard_for(a.device_name)
     try:
-        found = duel((first, second, twin), stage.timer, policy, rng, keep_round=guard.round_ok)
+        found = duel((first, second, twin), stage.timer, policy, rng, keep_round=guard.round_ok, clock=clock)
     except Exception as error:
         failed = [
             side.name for side, arm in zip((a, b, a), (first, second, twin), strict=True) if arm.error is not None

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from triton_ops.backend import Operation, private_copy
-from triton_ops.measure import Arm, Launch, fitting, interleave, take, timer_of
+from triton_ops.measure import Arm, Launch, RacePolicy, interleave, take, timer_of
 from triton_ops.measure.decision import relative_levels
 from triton_ops.runner.locate import Location, load
 from triton_ops.runner.reload import reloaded
@@ -31,7 +31,6 @@ from triton_ops.space import Config
 _log = logging.getLogger("triton_ops")
 
 _TIMEOUT_S = 120.0  # imports, loading from the compile cache, and the rounds take about 10
-_BLOCK_MS = 5.0
 _MARK = "triton-ops confirm:"
 
 
@@ -116,7 +115,7 @@ def measured_rows(job: Job) -> list[list[float]]:
         first()
         sampler = timer.prepare(Launch(first, copies=tuple(others)))
         sample_ms = statistics.median(take(sampler, timer, 3)) * sampler.launches
-        arms.append(Arm(sampler, fitting(sample_ms, _BLOCK_MS, 1, 10)))
+        arms.append(Arm(sampler, RacePolicy().samples(sample_ms)))
     interleave(arms, timer, rounds=job.rounds, rng=random.Random(job.seed))
     return [arm.medians_ms for arm in arms]
 

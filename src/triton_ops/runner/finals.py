@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 import statistics
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -59,6 +60,7 @@ def compare_finalists(
     incumbents: Collection[Config],
     seed: int,
     keep_round: Callable[[], bool] = lambda: True,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Outcome:
     """Race the finalists and decide.
 
@@ -70,20 +72,19 @@ def compare_finalists(
         incumbents: Configs in use until now: finalists whenever they ran.
         seed: Draws the orders.
         keep_round: Tells after a round whether it counts.
+        clock: Seconds, monotonic.
     """
     policy = effort.race
-    if bench.timer is not None and bench.timer.mode == "host":
-        policy = replace(policy, settle_s=0.0)  # a CPU's power state is not the callable's doing
     arms = {trial.config: _arm(bench, trial, policy) for trial in finalists(trials, effort, {default, *incumbents})}
-    twin = _twin(bench, arms)
+    twins = _twins(bench, arms)
     if bench.timer is not None and len(arms) > 1:
         rng = random.Random(seed)
-        race(list(arms.values()), bench.timer, policy, rng, beside=list(twin.values()), keep_round=keep_round)
+        race(list(arms.values()), bench.timer, policy, rng, beside=twins, keep_round=keep_round, clock=clock)
     wrong = {config: found for config, arm in arms.items() if (found := _wrong_again(bench, config, arm, _REPEATS))}
     while True:
         updated = {**trials, **{config: _updated(trials[config], arm, bench) for config, arm in arms.items()}}
         updated.update((config, _as_wrong(trials[config], found)) for config, found in wrong.items())
-        outcome = _found(updated, arms, twin, default, incumbents)
+        outcome = _found(updated, arms, twins, default, incumbents)
         winner = outcome.winner.config if outcome.winner else None
         if winner not in arms or (said := _wrong_again(bench, winner, arms[winner], _WINNER_REPEATS)) is None:
             return outcome
@@ -93,7 +94,7 @@ def compare_finalists(
 def _found(
     trials: Mapping[Config, Trial],
     arms: Mapping[Config, Arm],
-    twin: Mapping[Config, Arm],
+    twins: Sequence[Arm],
     default: Config,
     incumbents: Collection[Config],
 ) -> Outcome:
@@ -102,7 +103,7 @@ def _found(
     if not alive:
         return best_first_look(tuple(trials.values()))
     decision = _decided(alive, arms, default, incumbents)
-    return _outcome(decision, alive, arms, twin, default, tuple(trials.values()))
+    return _outcome(decision, alive, arms, twins, default, tuple(trials.values()))
 
 
 def _wrong_again(bench: Bench, config: Config, arm: Arm, repeats: int) -> str | None:
@@ -171,12 +172,15 @@ def _arm(bench: Bench, trial: Trial, policy: RacePolicy) -> Arm:
     return Arm(sampler, policy.samples(trial.median_ms * sampler.launches))
 
 
-def _twin(bench: Bench, arms: Mapping[Config, Arm]) -> dict[Config, Arm]:
-    """The first finalist once more, as an arm of its own: what it differs from itself is the noise floor."""
+def _twins(bench: Bench, arms: Mapping[Config, Arm]) -> list[Arm]:
+    """The first finalist twice more, to the end of the race: what they differ by is the noise floor.
+
+    The finalist itself would not do: it may be out after four rounds.
+    """
     config = next((config for config, arm in arms.items() if arm.running), None)
     if config is None or len(arms) < 2:
-        return {}
-    return {config: Arm(bench.sampler(config), arms[config].block)}
+        return []
+    return [Arm(bench.sampler(config), arms[config].block) for _ in range(2)]
 
 
 def _updated(trial: Trial, arm: Arm, bench: Bench) -> Trial:
@@ -204,12 +208,13 @@ def _outcome(
     decision: Decision,
     alive: Sequence[Trial],
     arms: Mapping[Config, Arm],
-    twin: Mapping[Config, Arm],
+    twins: Sequence[Arm],
     default: Config,
     trials: tuple[Trial, ...],
 ) -> Outcome:
     winner = alive[decision.winner]
-    itself = next((gap(arm.medians_ms, arms[c].medians_ms) for c, arm in twin.items() if arm.blocks), None)
+    rows = [twin.medians_ms for twin in twins if twin.blocks]
+    itself = gap(rows[1], rows[0]) if len(rows) == 2 else None
     over = None
     if default in arms and arms[default].blocks and default != winner.config:
         found = gain(arms[default].medians_ms, arms[winner.config].medians_ms)

@@ -24,6 +24,7 @@ from triton_ops.backend import (
     Kernel,
     Operation,
     Protection,
+    by_name,
     one_line,
     private_copy,
 )
@@ -36,6 +37,8 @@ from triton_ops.space import Config
 
 Maker: TypeAlias = Callable[[], Arguments]
 """Makes private arguments; what it makes is equal every time."""
+Choose: TypeAlias = Callable[..., Timer]
+"""Gives the clock; called as `choose_timer`, which it is but in simulations."""
 
 _log = logging.getLogger("triton_ops")
 _ALIKE = 4  # samples of sides that differ less than this take equally many launches
@@ -187,7 +190,7 @@ class Stage:
     samplers: list[list[Sampler]]
 
 
-def staged(sides: Sequence[Side], *, sets: int = 1, cold: bool = True) -> Stage:
+def staged(sides: Sequence[Side], *, sets: int = 1, cold: bool = True, choose: Choose | None = None) -> Stage:
     """Run every side once, as warm-up and check, and prepare what samples it.
 
     Args:
@@ -195,6 +198,7 @@ def staged(sides: Sequence[Side], *, sets: int = 1, cold: bool = True) -> Stage:
         sets: Argument sets per side on a CPU; sides with the same maker share them. On a GPU there is one, with the
             copies that keep L2 cold.
         cold: On a GPU, whether L2 holds nothing of the arguments when a launch starts.
+        choose: Gives the clock; None is `choose_timer`.
 
     Raises:
         TargetError: A side raised.
@@ -204,6 +208,7 @@ def staged(sides: Sequence[Side], *, sets: int = 1, cold: bool = True) -> Stage:
     Cost: a copy of the arguments per set, and two more while it is found out what a call writes; up to four calls of
     each side, and what calibrates the clock.
     """
+    choose = choose or choose_timer
     name = _one_device(sides)
     device = probe(name)
     count = sets if device.kind == "cpu" else 1
@@ -223,12 +228,12 @@ def staged(sides: Sequence[Side], *, sets: int = 1, cold: bool = True) -> Stage:
         for side in sides
     ]
     with blaming(sides[0]):
-        timer = _timer(device, name, launches[0][0], cold)
+        timer = _timer(choose, device, name, launches[0][0], cold)
     try:
         return Stage(timer, _prepared(sides, launches, timer))
     except CaptureError as error:
         _log.warning("%s: timed by event pairs instead", error)
-        timer = choose_timer(device, name, launches[0][0], cold=cold, capture=False)
+        timer = choose(device, name, launches[0][0], cold=cold, capture=False)
         return Stage(timer, _prepared(sides, launches, timer))
 
 
@@ -267,15 +272,15 @@ def _reset(arguments: Arguments) -> Callable[[], None]:
     return Protection(arguments.tensors()).restore
 
 
-def _timer(device: DeviceSpec, name: str, launch: Launch, cold: bool) -> Timer:
+def _timer(choose: Choose, device: DeviceSpec, name: str, launch: Launch, cold: bool) -> Timer:
     """The clock, by the first side; a launch too short for event pairs, with no arguments to rotate, is timed warm."""
-    timer = choose_timer(device, name, launch, cold=cold)
+    timer = choose(device, name, launch, cold=cold)
     if timer.mode != "event-flushed" or launch.reset is not None:
         return timer
     took_ms = statistics.median(take(timer.prepare(launch), timer, _LOOKS))
     if took_ms >= FEW_TICKS * COARSEST_TICK_MS:
         return timer
-    warm = choose_timer(device, name, launch, cold=False)
+    warm = choose(device, name, launch, cold=False)
     if not warm.mode.startswith("graph"):
         return timer
     _log.warning("%.4f ms is too short for event pairs, and no tensors were given to rotate: timed warm", took_ms)
@@ -313,7 +318,8 @@ def _effects(side: Side, arguments: Arguments) -> _Effects:
     values all over it. Else the call reads what it writes.
     """
     call = side.call(arguments)
-    declared = tuple(Arguments(tuple(arguments.keyword.get(name) for name in side.kernel.outputs)).tensors())
+    named = by_name(side.kernel, arguments).keyword
+    declared = tuple(Arguments(tuple(named.get(name) for name in side.kernel.outputs)).tensors())
     with _copying(side.device_name):
         before = [(tensor, Protection([tensor])) for tensor in arguments.tensors()]
     with blaming(side):

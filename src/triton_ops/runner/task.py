@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from triton_ops._hashing import canonical_json
 from triton_ops._optional import require
-from triton_ops.backend import Arguments, FunctionKernel, Kernel, Operation, is_tensor, private_copy
+from triton_ops.backend import (
+    Arguments,
+    FunctionKernel,
+    Kernel,
+    Operation,
+    by_name,
+    is_tensor,
+    positional_names,
+    private_copy,
+)
 from triton_ops.exceptions import DeviceError, KernelTypeError, ShapeMismatchError, SpaceError
 from triton_ops.hardware import DeviceSpec, gpu_missing, probe
 from triton_ops.measure import copies_needed
@@ -116,6 +124,12 @@ def make_task(
         raise ShapeMismatchError(
             "a shape or dtype was given beside, or instead of, the arguments they would describe",
             hint="give either arguments, or an Operation with a shape",
+        )
+    given = by_name(kernel, given)  # outputs are found by their names
+    if lost := [name for name in kernel.outputs if name not in given.keyword]:
+        raise KernelTypeError(
+            f"{kernel.name} writes {', '.join(lost)}, which is not among the arguments it is called with",
+            hint="pass it, by its name or in its place",
         )
     return _from_arguments(target, kernel, given, space, device, reference)
 
@@ -237,22 +251,13 @@ def device_of(given: Arguments, asked: str | None) -> str:
 
 def _described(kernel: Kernel, given: Arguments) -> tuple[tuple[tuple[str, TensorSpec | Scalar], ...], str]:
     """The arguments as specs and scalars by name, and a label."""
-    names = _positional_names(kernel, len(given.positional))
+    known = positional_names(kernel, len(given.positional))
+    names = [name or f"arg{place}" for place, name in enumerate(known)]
     items = [*zip(names, given.positional, strict=True), *given.keyword.items()]
     specs = tuple((name, _spec(value)) for name, value in items)
     shown = [str(spec) for _, spec in specs if spec is not None]
     label = ", ".join(shown[:4]) + (", …" if len(shown) > 4 else "")
     return specs, label
-
-
-def _positional_names(kernel: Kernel, count: int) -> list[str]:
-    function = getattr(kernel, "function", None)
-    try:
-        names = getattr(function, "arg_names", None) or list(inspect.signature(function).parameters)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        names = []
-    names = list(names)[:count]
-    return [*names, *(f"arg{position}" for position in range(len(names), count))]
 
 
 def _spec(value: Any) -> TensorSpec | Scalar:

@@ -1,7 +1,8 @@
 """Every valid config once, in an order drawn from the seed.
 
 The order is random because a clock that drifts during the run would otherwise favour one end of the space; and so
-that a run that is cut short has seen a fair sample.
+that a run that is cut short has seen a fair sample. It is drawn from the configs sorted by their text: the same
+configs listed in another order are tried in the same one, and the same is decided.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ class ExhaustiveSearch:
 
 
 def shuffled(space: ConfigSpace, rng: random.Random) -> Iterator[Config]:
-    """Every valid config of `space` once, in an order drawn from `rng`."""
+    """Every valid config of `space` once, in an order drawn from `rng`; up to 100,000 in whatever order they come."""
     configs = iter(space)
-    while window := list(islice(configs, _SHUFFLE_WINDOW)):
+    while window := sorted(islice(configs, _SHUFFLE_WINDOW), key=lambda config: config.text):
         rng.shuffle(window)
         yield from window
