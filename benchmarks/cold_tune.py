@@ -75,7 +75,7 @@ def ours(configs: list[Config], effort: str, cache: str) -> dict[str, Any]:
         "wall_s": round(wall_s, 2),
         "first_measurement_s": heard.first_s,
         "accounted": sum(found["totals"].values()),
-        "twins": sum(trial.twin is not None for trial in result.trials),
+        "same_code": sum(trial.same_code_as is not None for trial in result.trials),
         "failures": {str(t.config): f"{t.status}: {t.error[:120]}" for t in result.failures},
         "result": found,
     }
@@ -165,8 +165,8 @@ def write(options: argparse.Namespace, mine: dict[str, Any], theirs: dict[str, A
     }
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(document, indent=2) + "\n")
-    print(f"{mine['configs']} configs: {mine['wall_s']} s, first measured after {mine['first_measurement_s']:.2f} s, "
-          f"{mine['accounted']} accounted for {mine['result']['totals']}, {mine['twins']} twins, "
+    print(f"{mine['configs']} configs: {mine['wall_s']} s, first after {mine['first_measurement_s']:.2f} s, "
+          f"{mine['accounted']} accounted for {mine['result']['totals']}, {mine['same_code']} with the code of another, "
           f"{mine['result']['waited_s']} s waited for the compiler")  # fmt: skip
     print(f"printed: {mine['printed_lines']} lines, {mine['printed_by_ptxas']} by ptxas")
     if theirs is not None:

@@ -79,7 +79,7 @@ def tuned(operation: Any, space: Any, cache: Path, **more: Any) -> tuple[TuningR
 def killed_from_outside(device: str, cache: Path) -> dict[str, Any]:
     """A tune whose worker is killed twice by somebody else: no config is to blame."""
     operation, space_of = (product, product_space) if device == "cuda" else (sums, sums_space)
-    with killer(2) as kills:
+    with killer(1 if device == "cuda" else 2) as kills:
         result, seconds = tuned(operation, space_of([]), cache / "outside")
     return {
         "kills": len(kills),

@@ -143,9 +143,9 @@ if available("triton"):
         if FAULT == 4:
             rows = M // 2
         if FAULT == 5:
-            # Right seven times of eight, by the GPU's clock: what a missing barrier does.
+            # Wrong during one millisecond of four, by the GPU's clock: what a missing barrier does.
             now = tl.inline_asm_elementwise("mov.u64 $0, %globaltimer;", "=l", [], tl.int64, is_pure=False, pack=1)
-            if (now >> 10) % 8 == 0:
+            if (now >> 20) % 4 == 0:
                 total += 1
         if FAULT == 6:
             tl.store(c + M * N + tl.arange(0, 32), tl.zeros((32,), tl.float32))

@@ -161,7 +161,7 @@ class Trial:
         final: Its times in the last comparison, side by side with the other finalists; None if it was none.
         relative: Its median over that of the reference config measured just before or after: times of different
             minutes are compared by it, never directly. None if nothing served as reference.
-        twin: A config with the same machine code, whose measurement this is; None if it was run itself.
+        same_code_as: A config with the same machine code, whose measurement this is; None if it was run itself.
     """
 
     config: Config
@@ -172,7 +172,7 @@ class Trial:
     compile_s: float | None = None
     final: Measurement | None = None
     relative: float | None = None
-    twin: Config | None = None
+    same_code_as: Config | None = None
 
     def __post_init__(self) -> None:
         if (self.status is Status.OK) != (self.measurement is not None):

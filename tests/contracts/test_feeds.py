@@ -1,4 +1,4 @@
-"""Every feed gives each proposal once, in order where nothing is slow, and what it put off when it is asked to."""
+"""Every feed gives each proposal once, in order where nothing is slow, and what it deferred when it is asked to."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ def test_what_cannot_run_is_dropped_with_its_numbers():
     assert dropped.resources == over
 
 
-def put_off():
-    """A feed that has put off a config that a rule foresees to spill, and one that does."""
+def deferred_ones():
+    """A feed that has deferred a config that a rule foresees to spill, and one that does."""
     compiler = Compiler(at_once=False)
     feed = CompiledFeed(compiler, 4)
     feed.add(CONFIGS[:3])
@@ -90,19 +90,22 @@ def put_off():
     return feed, compiler
 
 
-def test_what_spills_is_put_off_and_dropped_where_others_work():
-    feed, _ = put_off()
+def test_what_spills_is_deferred_ones_and_dropped_where_others_work():
+    feed, _ = deferred_ones()
     feed.bring_back(False)
     trials = [feed.next().dropped for _ in range(2)]
     assert [trial.config for trial in trials] == CONFIGS[:2]
     assert {trial.status for trial in trials} == {Status.RESOURCES}
-    assert [trial.error for trial in trials] == ["put off: 256 accumulator registers", "put off: spills 4,000 bytes"]
+    assert [trial.error for trial in trials] == [
+        "deferred, and others worked: 256 accumulator registers",
+        "deferred, and others worked: spills 4,000 bytes",
+    ]
     assert trials[1].resources == SPILLS
     assert feed.next() is None
 
 
 def test_what_spills_comes_back_where_nothing_else_works():
-    feed, compiler = put_off()
+    feed, compiler = deferred_ones()
     feed.bring_back(True)
     assert compiler.asked[-1] == (CONFIGS[0], True), "a rule had kept it from being compiled"
     compiler.finish(CONFIGS[0], reason="256 accumulator registers", deferred=True, resources=SPILLS)

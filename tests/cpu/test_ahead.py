@@ -92,7 +92,7 @@ def test_what_spills_is_not_launched_where_others_work_and_is_counted():
     assert [config["BM"] for config in station.tried] == [64]
     (dropped,) = [trial for trial in search.trials.values() if not trial.ok]
     assert dropped.status is Status.RESOURCES
-    assert dropped.error.startswith("put off: ")
+    assert dropped.error.startswith("deferred, and others worked: ")
     search, station, _ = searched(space, thorough=True)
     assert [config["BM"] for config in station.tried] == [64, 256], "thorough: it is tried, at last"
     assert search.trials[space.default_config].ok

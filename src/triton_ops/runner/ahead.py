@@ -1,7 +1,7 @@
 """Compile ahead: while one config is measured, the next ones are compiled by processes without a GPU.
 
 What is ready goes on in the searcher's order; one that compiles slowly does not hold up those after it. What cannot
-run is dropped with its numbers; what can run but spills is put off.
+run is dropped with its numbers; what can run but spills is deferred.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class CompiledFeed:
         self.waited_s = 0.0
         self._pool, self._ahead = pool, ahead
         self._waiting: deque[tuple[Config, Future[Compiled]]] = deque()
-        self._put_off: list[Compiled] = []
+        self._deferred: list[Compiled] = []
         self._last: deque[Ready] = deque()
         self._run_all = False
         self._refused = False
@@ -75,7 +75,7 @@ class CompiledFeed:
                 self._refused = True
                 return Ready(config)
             if found.deferred and not self._run_all:
-                self._put_off.append(found)
+                self._deferred.append(found)
             else:
                 return self._ready(found)
         return self._last.popleft() if self._last else None
@@ -83,11 +83,13 @@ class CompiledFeed:
     def bring_back(self, run: bool) -> None:
         """What spills comes next, in the order proposed: to be run, or as dropped."""
         self._run_all = self._run_all or run
-        put_off, self._put_off = self._put_off, []
-        for found in put_off:
+        deferred, self._deferred = self._deferred, []
+        for found in deferred:
             if not run:
-                self._last.append(Ready(found.config, found, dropped=_dropped(found, f"put off: {found.reason}")))
-            elif found.resources is None:  # a rule has put it off before it was compiled
+                self._last.append(
+                    Ready(found.config, found, dropped=_dropped(found, f"deferred, and others worked: {found.reason}"))
+                )
+            elif found.resources is None:  # a rule has deferred it before it was compiled
                 self.add([found.config])
             else:
                 self._last.append(self._ready(found))
@@ -157,6 +159,6 @@ def open_feed(task: Task, effort: Effort) -> Iterator[tuple[Feed, CompilePool | 
 
 
 def _dropped(found: Compiled, reason: str) -> Trial:
-    """The trial of what is not run; what was put off for its spills has asked for more registers than there are."""
+    """The trial of what is not run; what was deferred for its spills has asked for more registers than there are."""
     status = Status.RESOURCES if found.ok else found.status
     return Trial(found.config, status, error=reason, resources=found.resources, compile_s=found.compile_s)

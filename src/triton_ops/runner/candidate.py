@@ -76,7 +76,7 @@ class Bench:
         artifact: Artifact | None = None
         try:
             artifact = self._compiled(config)
-            return self._as_twin(artifact) or self._remembered(artifact, self._measured(artifact, best))
+            return self._known(artifact) or self._remembered(artifact, self._measured(artifact, best))
         except CandidateError as error:
             status, text = error.status, str(error)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - user code may raise anything; it ends this trial only
@@ -85,17 +85,17 @@ class Bench:
         resources, compile_s = (artifact.resources, artifact.compile_s) if artifact else (None, None)
         return Trial(config, status, error=text, resources=resources, compile_s=compile_s)
 
-    def _as_twin(self, artifact: Artifact) -> Trial | None:
+    def _known(self, artifact: Artifact) -> Trial | None:
         """The trial of a config whose machine code and launch have been measured; None if they have not."""
         known = self._measured_codes.get(self._code(artifact))
         if known is None or known.config == artifact.config:
             return None
-        twin = replace(known, config=artifact.config, compile_s=artifact.compile_s, twin=known.config)
-        return replace(twin, error=f"as ({known.config}), the same code: {known.error}") if known.error else twin
+        found = replace(known, config=artifact.config, compile_s=artifact.compile_s, same_code_as=known.config)
+        return replace(found, error=f"as ({known.config}), the same code: {known.error}") if known.error else found
 
     def _remembered(self, artifact: Artifact, trial: Trial) -> Trial:
         code = self._code(artifact)
-        if code is not None and trial.twin is None:
+        if code is not None and trial.same_code_as is None:
             self._measured_codes[code] = trial
         return trial
 

@@ -40,7 +40,7 @@ class Feed(Protocol):
 
     @property
     def held(self) -> int:
-        """How many proposals wait, but for those put off."""
+        """How many proposals wait, but for the deferred ones."""
 
     @property
     def room(self) -> int:
@@ -50,10 +50,10 @@ class Feed(Protocol):
         """Take proposals."""
 
     def next(self) -> Ready | None:
-        """What to try now; waits if nothing is ready yet; None if nothing is held but what was put off."""
+        """What to try now; waits if nothing is ready yet; None if nothing is held but deferred ones."""
 
     def bring_back(self, run: bool) -> None:
-        """What was put off comes next: to be run, or as dropped."""
+        """What was deferred comes next: to be run, or as dropped."""
 
 
 class DirectFeed:
@@ -82,4 +82,4 @@ class DirectFeed:
         return Ready(self._waiting.popleft()) if self._waiting else None
 
     def bring_back(self, run: bool) -> None:
-        """Nothing is put off."""
+        """Nothing is deferred."""

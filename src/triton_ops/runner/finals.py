@@ -159,7 +159,9 @@ def best_first_look(trials: Sequence[Trial]) -> Outcome:
 
 def finalists(trials: Mapping[Config, Trial], effort: Effort, always: Collection[Config]) -> list[Trial]:
     """Every config near the best by first looks, best first; no hard cut where configs are close, no code twice."""
-    ranked = sorted((t for t in trials.values() if t.ok and t.twin is None), key=lambda t: (t.rank, t.config.text))
+    ranked = sorted(
+        (t for t in trials.values() if t.ok and t.same_code_as is None), key=lambda t: (t.rank, t.config.text)
+    )
     limit = ranked[0].rank * (1 + effort.near) if ranked else 0.0
     return [t for place, t in enumerate(ranked) if t.rank <= limit or t.config in always or place < effort.finalists]
 

@@ -145,7 +145,7 @@ def summaries(trials: Iterable[Trial]) -> list[dict[str, Any]]:
             "final": trial.final is not None,
             "compile_s": trial.compile_s,
             "resources": None if trial.resources is None else msgspec.to_builtins(trial.resources),
-            "twin": None if trial.twin is None else dict(trial.twin),
+            "same_code_as": None if trial.same_code_as is None else dict(trial.same_code_as),
         }
         for trial in trials
     ]

@@ -30,7 +30,7 @@ class Search:
         default: The default config, tried first.
         feed: Holds proposals until they are tried.
         quarantine: Configs that ended their process before; they are not run.
-        thorough: Whether to run at last what was put off, even if something else has worked.
+        thorough: Whether to run at last what was deferred, even if something else has worked.
         trials: What was tried so far, in order.
         stopped: Why it ended.
     """
@@ -127,6 +127,7 @@ class Search:
 
     def _finish(self, ready: Ready, station: Station) -> None:
         trial = ready.dropped or self._measured(ready, station)
+        self.quarantine.add(trial)
         self._keep(trial)
         if trial.measurement is not None:
             self._repeat_others(trial.measurement.mode, station)
@@ -143,7 +144,6 @@ class Search:
 
     def _measured(self, ready: Ready, station: Station) -> Trial:
         trial = station.attempt(ready.config, self.best)
-        self.quarantine.add(trial)
         if ready.compiled is None:
             return trial
         return replace(trial, compile_s=ready.compiled.compile_s, resources=ready.compiled.resources or trial.resources)
