@@ -166,7 +166,7 @@ def write(options: argparse.Namespace, mine: dict[str, Any], theirs: dict[str, A
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(document, indent=2) + "\n")
     print(f"{mine['configs']} configs: {mine['wall_s']} s, first after {mine['first_measurement_s']:.2f} s, "
-          f"{mine['accounted']} accounted for {mine['result']['totals']}, {mine['same_code']} with the code of another, "
+          f"{mine['accounted']} accounted for {mine['result']['totals']}, {mine['same_code']} with equal code, "
           f"{mine['result']['waited_s']} s waited for the compiler")  # fmt: skip
     print(f"printed: {mine['printed_lines']} lines, {mine['printed_by_ptxas']} by ptxas")
     if theirs is not None:

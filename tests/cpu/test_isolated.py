@@ -96,7 +96,7 @@ FINALS = {"count": 0}
 def dies_in_the_race(*, ms, deadly):
     """Lives through its trial, and dies when it is launched more often."""
     FINALS["count"] += deadly
-    if FINALS["count"] > 12:
+    if FINALS["count"] > 8:
         os.abort()
     time.sleep(ms * 1e-3)
 

@@ -40,6 +40,7 @@ def test_functions_by_name_and_by_value():
     assert elsewhere(found, "[it[0](1), it[1](1), it[2](1), it[3].function(2)]") == [10, 20, "1", 11]
 
 
+@pytest.mark.triton
 def test_a_shipped_kernel_goes_by_its_name_and_keeps_its_identity():
     operation = kernels.load("matmul")
     found = pack(operation.kernel).content
@@ -48,6 +49,7 @@ def test_a_shipped_kernel_goes_by_its_name_and_keeps_its_identity():
     assert elsewhere(found, "it.function.cache_key") == operation.kernel.function.cache_key
 
 
+@pytest.mark.triton
 def test_a_kernel_that_no_module_holds_goes_by_its_source_and_is_the_same_to_triton():
     triton = pytest.importorskip("triton")
     tl = pytest.importorskip("triton.language")

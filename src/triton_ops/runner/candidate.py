@@ -20,7 +20,7 @@ from triton_ops.measure import (
     screen_beside,
     take,
 )
-from triton_ops.runner.verify import LAUNCH, Verifier, poison
+from triton_ops.runner.verify import LAUNCH, ODD, Verifier, poison
 from triton_ops.space import Config
 from triton_ops.trial import Measurement, Status, Trial
 
@@ -121,7 +121,8 @@ class Bench:
 
         If it does not work now, the first that does takes its place.
         """
-        self.tell(REFERENCE)
+        self._at_reference = True
+        self.say(REFERENCE)
         try:
             artifact = self.kernel.compile(config, self.arguments)
             if self.verifier.wrong(artifact) is None:
@@ -129,6 +130,8 @@ class Bench:
                 self.reference = config
         except Exception as error:  # noqa: BLE001 - its own attempt, if it comes, says why
             _log.warning("config (%s) worked before and does not now: %s", config, one_line(error))
+        finally:
+            self._at_reference = False
 
     def wrong_again(self, config: Config, sampler: Sampler, repeats: int, seconds: float) -> str | None:
         """What is wrong with the results of timed launches, repeated: some errors show in some runs only.
@@ -179,19 +182,19 @@ class Bench:
     def _warm(self, config: Config) -> Launch:
         """A launch of a config that has worked, run once."""
         launch = self._launch(config)
-        self._say(LAUNCH)
+        self.say(LAUNCH)
         if launch.reset is not None:
             launch.reset()
         launch.call()
         return launch
 
-    def _say(self, what: str) -> None:
+    def say(self, what: str) -> None:
         """Tell what begins; whatever is done for the reference config is its own doing."""
-        self.tell(REFERENCE if self._at_reference else what)
+        self.tell(REFERENCE if self._at_reference and what != ODD else what)
 
     def _compiled(self, config: Config) -> Artifact:
         if config not in self.artifacts:
-            self._say(COMPILE)
+            self.say(COMPILE)
             self.artifacts[config] = self.kernel.compile(config, self.arguments)
         return self.artifacts[config]
 

@@ -217,7 +217,9 @@ def _bench(given: Assignment, tell: Callable[[str], None]) -> Bench:
     def copies(arguments: Arguments) -> int:
         return sets_for(given.device, given.device_name, arguments) if given.cold else 1
 
-    return Bench(given.kernel, verifier, given.effort.screen, choose, copies, tell=tell)
+    bench = Bench(given.kernel, verifier, given.effort.screen, choose, copies, tell=tell)
+    verifier.tell = bench.say
+    return bench
 
 
 def _verifier(given: Assignment, tell: Callable[[str], None]) -> Verifier:
