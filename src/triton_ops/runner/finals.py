@@ -19,6 +19,7 @@ from triton_ops.space import Config
 from triton_ops.trial import Measurement, Resources, Status, Trial
 
 _SPILL_THRESHOLD_BYTES = 64  # less is common in good kernels and costs nothing measurable
+_ROUND_MS = 100.0  # a round of many finalists has short visits: at the power limit the level drifts within 80 ms
 _DIFFERENT = "an A/A comparison of one config with itself showed a difference"
 
 
@@ -71,7 +72,9 @@ def compare_finalists(
     policy = effort.race
     if bench.timer is not None and bench.timer.mode == "host":
         policy = replace(policy, settle_s=0.0)  # a CPU's power state is not the callable's doing
-    arms = {trial.config: _arm(bench, trial, policy) for trial in _finalists(trials, effort, {default, *incumbents})}
+    finalists = _finalists(trials, effort, {default, *incumbents})
+    policy = replace(policy, block_ms=min(policy.block_ms, _ROUND_MS / max(len(finalists), 1)))
+    arms = {trial.config: _arm(bench, trial, policy) for trial in finalists}
     twins = _twins(bench, arms)
     if bench.timer is not None and len(arms) > 1:
         rng = random.Random(seed)
