@@ -118,7 +118,7 @@ def test_a_round_of_many_finalists_is_short():
     assert finalists > 50
     assert samples * finalists * 0.2 < 100  # samples are of 0.2 ms, or two launches of nearly that
     few = Ground.of(SHAPES["matmul bf16 4096x4096x4096"], Disturbance(), 0, configs=CONFIGS)
-    assert longest_visit(few.select(0))[0] == EFFORT.race.longest
+    assert longest_visit(few.select(0))[0] > samples
 
 
 def test_without_noise_the_best_wins_unless_the_default_is_as_good():
