@@ -107,6 +107,20 @@ def test_a_config_is_measured_against_itself_to_the_end_of_the_race():
     assert found.itself.margin < INDIFFERENCE  # four rounds could not tell that
 
 
+def longest_visit(found):
+    """Samples in the longest visit of a race, and how many were raced."""
+    finals = [trial.final for trial in found.trials if trial.final]
+    return max(len(final.samples_ms) // final.rounds for final in finals), len(finals)
+
+
+def test_a_round_of_many_finalists_is_short():
+    samples, finalists = longest_visit(Ground.of(SHAPES["many ties, power-capped"], Disturbance(), 0).select(0))
+    assert finalists > 50
+    assert samples * finalists * 0.2 < 100  # samples are of 0.2 ms, or two launches of nearly that
+    few = Ground.of(SHAPES["matmul bf16 4096x4096x4096"], Disturbance(), 0, configs=CONFIGS)
+    assert longest_visit(few.select(0))[0] > samples
+
+
 def test_without_noise_the_best_wins_unless_the_default_is_as_good():
     shape = replace(SHAPES["matmul bf16 4096x4096x4096"], noise=QUIET)
     found = graded(shape, Disturbance(), 0, configs=CONFIGS)

@@ -20,9 +20,11 @@ from triton_ops.space import Config
 from triton_ops.trial import Measurement, Resources, Status, Trial
 
 _SPILL_THRESHOLD_BYTES = 64  # less is common in good kernels and costs nothing measurable
-_REPEATS = 8  # of the timed launches, with their results checked: an error that shows in one run of four passes in 10 %
-_REPEATS_S = 0.5  # no further repeat is started after it
+_REPEATS = 12  # of timed launches, with their results checked: an error that shows in one run of four passes in 3 %
+_REPEATS_S = 0.15  # for each finalist; no further repeat is started after it
 _WINNER_REPEATS = 32  # an error that shows in one run of ten passes in 3 %
+_WINNER_REPEATS_S = 2.0
+_ROUND_MS = 100.0  # a round of many finalists has short visits
 _DIFFERENT = "an A/A comparison of one config with itself showed a difference"
 
 
@@ -75,18 +77,22 @@ def compare_finalists(
         clock: Seconds, monotonic.
     """
     policy = effort.race
-    arms = {trial.config: _arm(bench, trial, policy) for trial in finalists(trials, effort, {default, *incumbents})}
+    field = finalists(trials, effort, {default, *incumbents})
+    policy = replace(policy, block_ms=min(policy.block_ms, _ROUND_MS / max(len(field), 1)))
+    arms = {trial.config: _arm(bench, trial, policy) for trial in field}
     twins = _twins(bench, arms)
     if bench.timer is not None and len(arms) > 1:
         rng = random.Random(seed)
         race(list(arms.values()), bench.timer, policy, rng, beside=twins, keep_round=keep_round, clock=clock)
-    wrong = {config: found for config, arm in arms.items() if (found := _wrong_again(bench, config, arm, _REPEATS))}
+    again = {config: _wrong_again(bench, config, arm, _REPEATS, _REPEATS_S) for config, arm in arms.items()}
+    wrong = {config: found for config, found in again.items() if found}
     while True:
         updated = {**trials, **{config: _updated(trials[config], arm, bench) for config, arm in arms.items()}}
         updated.update((config, _as_wrong(trials[config], found)) for config, found in wrong.items())
         outcome = _found(updated, arms, twins, default, incumbents)
         winner = outcome.winner.config if outcome.winner else None
-        if winner not in arms or (said := _wrong_again(bench, winner, arms[winner], _WINNER_REPEATS)) is None:
+        said = winner in arms and _wrong_again(bench, winner, arms[winner], _WINNER_REPEATS, _WINNER_REPEATS_S)
+        if winner is None or not said:
             return outcome
         wrong[winner] = said
 
@@ -106,12 +112,12 @@ def _found(
     return _outcome(decision, alive, arms, twins, default, tuple(trials.values()))
 
 
-def _wrong_again(bench: Bench, config: Config, arm: Arm, repeats: int) -> str | None:
-    """What is wrong with the results that a finalist gives when it is timed; those that are out are not asked."""
-    if not arm.running:
+def _wrong_again(bench: Bench, config: Config, arm: Arm, repeats: int, seconds: float) -> str | None:
+    """What is wrong with the results that a finalist gives when it is timed, whether it was dropped or not."""
+    if arm.error is not None:
         return None
     try:
-        return bench.wrong_again(config, arm.sampler, repeats, _REPEATS_S * repeats / _REPEATS)
+        return bench.wrong_again(config, arm.sampler, repeats, seconds)
     except Exception as error:  # noqa: BLE001 - one finalist's failure is its own
         arm.error = candidate_error(error, Status.RUNTIME)
         return None
