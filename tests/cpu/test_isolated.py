@@ -107,6 +107,8 @@ def test_a_finalist_that_dies_in_the_race_is_found_and_the_living_race_again(cap
     assert result.best_config == {"ms": 1.0, "deadly": False}
     assert "the last comparison starts again" in caplog.text
     assert result.noise > 0, "the living raced"
+    (dead,) = [trial for trial in result.trials if not trial.ok]
+    assert (dead.config["deadly"], dead.status) == (True, Status.CRASH)
 
 
 def test_what_a_module_does_not_hold_goes_by_value():

@@ -136,11 +136,23 @@ class Isolated:
         return False
 
     def _failing(self, final: Final, trials: Mapping[Config, Trial]) -> Iterator[Trial]:
-        """The finalists that do not live through a trial of their own, as failed trials."""
+        """The finalists that do not live through a trial and a last comparison of their own, as failed trials."""
         for trial in finalists(trials, self._effort, {final.default, *final.incumbents}):
             again = self.attempt(trial.config, None)
+            again = self._alone(again, final) if again.ok else again
             if not again.ok:
                 yield again
+
+    def _alone(self, trial: Trial, final: Final) -> Trial:
+        """A finalist after the launches of a last comparison that it has for itself."""
+        try:
+            question = replace(final, trials=(trial,), incumbents=())
+            found: Outcome = self._ask(question, self._patience.trial_s, RACE).value
+        except WorkerHungError as error:
+            return Trial(trial.config, Status.TIMEOUT, error=str(error))
+        except WorkerDiedError as error:
+            return Trial(trial.config, Status.CRASH, error=str(error))
+        return found.trials[0]
 
     def _ask(self, question: Any, whole_s: float, begun: str) -> Answer:
         worker = self._ready()

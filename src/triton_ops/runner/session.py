@@ -229,6 +229,8 @@ def _search(run: _Run, store: Store[Record], kept: _Kept, listener: Listener, st
                     pool.close()
                 outcome = _outcome(run, search, station, incumbents)
                 facts = replace(station.facts, waited_s=feed.waited_s)
+        for trial in outcome.trials:
+            kept.quarantine.add(trial)  # what has died in the last comparison
         if outcome.winner is None:
             raise _nothing_ran(run, search, outcome, journal)
         result = result_of(run.task, outcome, run.default, search.stopped, time.monotonic() - start, facts)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Protocol
 
 from triton_ops._optional import require
@@ -280,4 +281,8 @@ def _ragged(given: Assignment) -> Case | None:
 def _free_bytes(given: Assignment) -> int:
     if given.device.kind != "cpu":
         return int(require("torch", "asking the GPU").cuda.mem_get_info(given.device_name)[0])
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:  # no Linux
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
