@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from triton_ops.exceptions import SettingsError
-from triton_ops.measure import Arm, Sampler, choose_timer, fitting, take
+from triton_ops.measure import Arm, Sampler, fitting, take
 from triton_ops.measure.duel import FEW_TICKS, LEAST_ROUNDS, DuelPolicy, Finding, Verdict, duel, tick_of
 from triton_ops.measure.guard import GuardSummary, guard_for
 from triton_ops.measure.stats import Interval
@@ -170,7 +170,7 @@ def compare_sides(
     *,
     cold: bool = True,
     seed: int = 0,
-    choose: Choose = choose_timer,
+    choose: Choose | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Comparison:
     """As `compare`, of sides that are known to fit; timed by what `choose` gives, limited in seconds of `clock`."""

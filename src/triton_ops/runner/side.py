@@ -189,7 +189,7 @@ class Stage:
     samplers: list[list[Sampler]]
 
 
-def staged(sides: Sequence[Side], *, sets: int = 1, cold: bool = True, choose: Choose = choose_timer) -> Stage:
+def staged(sides: Sequence[Side], *, sets: int = 1, cold: bool = True, choose: Choose | None = None) -> Stage:
     """Run every side once, as warm-up and check, and prepare what samples it.
 
     Args:
@@ -197,7 +197,7 @@ def staged(sides: Sequence[Side], *, sets: int = 1, cold: bool = True, choose: C
         sets: Argument sets per side on a CPU; sides with the same maker share them. On a GPU there is one, with the
             copies that keep L2 cold.
         cold: On a GPU, whether L2 holds nothing of the arguments when a launch starts.
-        choose: Gives the clock.
+        choose: Gives the clock; None takes `choose_timer`.
 
     Raises:
         TargetError: A side raised.
@@ -226,12 +226,12 @@ def staged(sides: Sequence[Side], *, sets: int = 1, cold: bool = True, choose: C
         for side in sides
     ]
     with blaming(sides[0]):
-        timer = _timer(choose, device, name, launches[0][0], cold)
+        timer = _timer(choose or choose_timer, device, name, launches[0][0], cold)
     try:
         return Stage(timer, _prepared(sides, launches, timer))
     except CaptureError as error:
         _log.warning("%s: timed by event pairs instead", error)
-        timer = choose(device, name, launches[0][0], cold=cold, capture=False)
+        timer = (choose or choose_timer)(device, name, launches[0][0], cold=cold, capture=False)
         return Stage(timer, _prepared(sides, launches, timer))
 
 
