@@ -228,12 +228,12 @@ def staged(sides: Sequence[Side], *, sets: int = 1, cold: bool = True, choose: C
         for side in sides
     ]
     with blaming(sides[0]):
-        timer = _timer(choose or choose_timer, device, name, launches[0][0], cold)
+        timer = _timer(choose, device, name, launches[0][0], cold)
     try:
         return Stage(timer, _prepared(sides, launches, timer))
     except CaptureError as error:
         _log.warning("%s: timed by event pairs instead", error)
-        timer = (choose or choose_timer)(device, name, launches[0][0], cold=cold, capture=False)
+        timer = choose(device, name, launches[0][0], cold=cold, capture=False)
         return Stage(timer, _prepared(sides, launches, timer))
 
 
