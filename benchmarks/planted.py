@@ -100,7 +100,13 @@ ON_CUDA = {
     "killed": Status.CRASH,
 }
 _NUMBER = {GOOD: 0, **{fault: number for number, fault in enumerate(ON_CUDA, 1)}}
-TILES = ((32, 32, 1), (64, 32, 2), (64, 64, 4), (128, 64, 4), (128, 128, 8), (64, 128, 4))
+# None is near the best: the winner must not be a matter of noise.
+TILES = ((32, 32, 1), (64, 32, 2), (64, 64, 4), (128, 128, 8))
+    (32, 32, 1),
+    (64, 32, 2),
+    (64, 64, 4),
+    (128, 128, 8),
+)  # none near the best: the winner must not be a matter of noise
 
 if available("triton"):
     import triton

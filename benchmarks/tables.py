@@ -17,6 +17,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = (ROOT / "README.md", ROOT / "docs/concepts/measurement.md")
 TUNE = ROOT / "benchmarks/results/nvidia-h200/tune.json"
+COLD = ROOT / "benchmarks/results/nvidia-h200/cold_tune.json"
+QUALITY = ROOT / "benchmarks/results/nvidia-h200/measurement_quality.json"
 SELECTION = ROOT / "benchmarks/results/simulated/selection.json"
 
 
@@ -47,6 +49,42 @@ def tune_table() -> str:
     return "\n".join(rows)
 
 
+def cold_table() -> str:
+    """A tune from empty compile caches beside `triton.autotune`."""
+    document = json.loads(COLD.read_text())
+    ours, theirs = document["ours"], document["triton"]
+    winners = document["winners"]["verdict"].partition(",")[0]
+    return "\n".join(
+        [
+            "| | `triton_ops.tune` | `triton.autotune` |",
+            "|---|---|---|",
+            f"| {document['configs']} configs of a bf16 matrix product, 4096³, from an empty compile cache "
+            f"| **{ours['wall_s']:.1f} s** | {theirs['wall_s']:.1f} s |",
+            f"| first config measured after | {ours['first_measurement_s']:.1f} s | |",
+            f"| the winner, side by side | {winners} | |",
+            "",
+            f"{document['device']}, {document['cpus']} CPU cores, Triton {document['versions']['triton']}, "
+            f"torch {document['versions']['torch']}, {document['date'][:10]}; `{document['command']}`.",
+        ]
+    )
+
+
+def quality_table() -> str:
+    """How good selections are on a device, against an oracle."""
+    document = json.loads(QUALITY.read_text())
+    rows = [
+        "| selections from a compiled space | within 1 % of the best | regret, p95 | time, of `do_bench`'s over it |",
+        "|---|---|---|---|",
+    ]
+    rows += [
+        f"| {name} | {it['within_1pct']} of {it['repeats']} | {it['regret_p95']:.2%} "
+        f"| {it['seconds_median']:.1f} s, 1/{1 / it['share_of_do_bench']:.0f} |"
+        for name, it in document["spaces"].items()
+    ]
+    rows += ["", f"{document['device']['name']}, {document['date'][:10]}; `{document['command']}`."]
+    return "\n".join(rows)
+
+
 def selection_table(document: Mapping[str, Any]) -> str:
     """Grades of selections on a simulated device."""
     rows = [
@@ -73,6 +111,8 @@ def selection_table(document: Mapping[str, Any]) -> str:
 
 TABLES = {
     "tune": tune_table,
+    "cold tune": cold_table,
+    "selection quality": quality_table,
     "simulated selections": lambda: selection_table(json.loads(SELECTION.read_text())),
 }
 
