@@ -1,7 +1,8 @@
 """How often `compare` is right: a callable against itself, and against one that does 10 % more, 100 times each.
 
-The noise is that of the machine it runs on. Every comparison is a new one, with new copies of the arguments. Data as
-JSON on stdout; exit code 1 if a target is missed.
+The noise is that of the machine it runs on, so let it be quiet; its load is in the result. Tensor operations take one
+thread: several that wait for each other on a busy machine differ by a hundred times. Every comparison is a new one,
+with new copies of the arguments. Data as JSON on stdout; exit code 1 if a target is missed.
 
     python benchmarks/compare_quality.py [--runs N] [--device cuda]
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import statistics
 import time
@@ -93,6 +95,8 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=100, help="comparisons of each kind")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     options = parser.parse_args()
+    torch.set_num_threads(1)
+    load = [os.getloadavg()[0]]
     gpu = [element_wise(options.device), in_place(options.device), product(options.device)]
     cases = dict(zip(("element_wise", "in_place", "product"), gpu, strict=True))
     if options.device == "cpu":
@@ -108,12 +112,14 @@ def main() -> int:
             "10 % more": graded(more, "slower"),
             "elapsed_s": round(time.monotonic() - start, 1),
         }
+        load.append(os.getloadavg()[0])
     met = all(
         case["itself"]["right"] >= LEAST_SAME * options.runs
         and case["10 % more"]["right"] >= LEAST_FOUND * options.runs
         for case in result.values()
     )
     about = {"device": probe(options.device).name, "python": platform.python_version(), "torch": torch.__version__}
+    about |= {"cores": os.cpu_count(), "load": [round(min(load), 1), round(max(load), 1)]}
     print(json.dumps({**about, "targets_met": met, "cases": result}, indent=2))
     return 0 if met else 1
 

@@ -116,7 +116,7 @@ def longest_visit(found):
 def test_a_round_of_many_finalists_is_short():
     samples, finalists = longest_visit(Ground.of(SHAPES["many ties, power-capped"], Disturbance(), 0).select(0))
     assert finalists > 50
-    assert samples * finalists * 0.2 < 100  # samples are of 0.2 ms, or two launches of nearly that
+    assert samples * finalists * 0.19 <= 100  # no sample of these is shorter
     few = Ground.of(SHAPES["matmul bf16 4096x4096x4096"], Disturbance(), 0, configs=CONFIGS)
     assert longest_visit(few.select(0))[0] > samples
 
