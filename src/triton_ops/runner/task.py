@@ -41,7 +41,7 @@ class Named:
     dtype: str | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Dummies:
     """Makes an operation's arguments from their specs; the same seed gives the same values."""
 
@@ -55,7 +55,7 @@ class Dummies:
         return self.operation.materialise(self.problem, self.device, self.seed)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Copies:
     """Makes copies of the caller's own arguments."""
 
