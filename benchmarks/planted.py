@@ -102,11 +102,6 @@ ON_CUDA = {
 _NUMBER = {GOOD: 0, **{fault: number for number, fault in enumerate(ON_CUDA, 1)}}
 # None is near the best: the winner must not be a matter of noise.
 TILES = ((32, 32, 1), (64, 32, 2), (64, 64, 4), (128, 128, 8))
-    (32, 32, 1),
-    (64, 32, 2),
-    (64, 64, 4),
-    (128, 128, 8),
-)  # none near the best: the winner must not be a matter of noise
 
 if available("triton"):
     import triton
