@@ -23,6 +23,8 @@ from triton_ops.kernels.matmul import matmul, operation
 from triton_ops.kernels.matmul.problems import extents
 from triton_ops.kernels.matmul.space import default_config
 
+pytestmark = pytest.mark.triton
+
 SMALL = {"BM": 16, "BN": 32, "BK": 32, "GROUP_M": 8, "num_warps": 4, "num_stages": 2}
 CONFIGS = [
     SMALL,
@@ -56,8 +58,6 @@ import contextlib, json, sys
 import torch
 from triton_ops.kernels import call
 from triton_ops.kernels.matmul import matmul
-
-pytestmark = pytest.mark.triton
 
 call.check_placement = lambda tensors: None
 torch.cuda.device = lambda device: contextlib.nullcontext()

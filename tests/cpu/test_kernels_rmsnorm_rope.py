@@ -25,6 +25,8 @@ from triton_ops.kernels import call
 from triton_ops.kernels.rmsnorm_rope import fused_rmsnorm_rope, operation
 from triton_ops.kernels.rmsnorm_rope.space import default_config
 
+pytestmark = pytest.mark.triton
+
 DOCUMENTED = {"BLOCK_SIZE": [64, 128, 256, 512, 1024], "num_warps": [2, 4, 8], "num_stages": [1, 2, 3]}
 ALL_CONFIGS = [dict(zip(DOCUMENTED, values, strict=True)) for values in itertools.product(*DOCUMENTED.values())]
 
@@ -56,8 +58,6 @@ import contextlib, json, sys
 import torch
 from triton_ops.kernels import call
 from triton_ops.kernels.rmsnorm_rope import fused_rmsnorm_rope, operation
-
-pytestmark = pytest.mark.triton
 
 call.check_placement = lambda tensors: None
 torch.cuda.device = lambda device: contextlib.nullcontext()
