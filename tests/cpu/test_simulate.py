@@ -93,11 +93,21 @@ def test_a_cold_start_ends_and_a_ramp_stays():
 
 def test_a_boost_is_lost_under_load_and_comes_back_at_rest():
     device = SimulatedDevice(SILENT, Disturbance(boost=0.15, boost_s=0.5, uneven=0.0))
-    assert level(device) == pytest.approx(math.exp(-0.15), rel=0.01)
+    assert level(device) == pytest.approx(math.exp(-0.075), rel=0.01)
     device.work(5000.0)
-    assert level(device) == pytest.approx(1.0, rel=0.01)
+    assert level(device) == pytest.approx(math.exp(0.075), rel=0.01)
     device.idle(5000.0)
-    assert level(device) == pytest.approx(math.exp(-0.15), rel=0.01)
+    assert level(device) == pytest.approx(math.exp(-0.075), rel=0.01)
+
+
+def test_a_device_that_rests_as_long_as_it_works_takes_the_true_times():
+    device = SimulatedDevice(SILENT, Disturbance(boost=0.15, boost_s=0.5, uneven=0.0))
+    timer = SimulatedTimer(device)
+    sampler = timer.prepare(device.launch(1.0, "kernel"), 1)
+    samples = [take(sampler, timer, 10)[-1] for _ in range(400)]
+    assert samples[0] == pytest.approx(math.exp(-0.075), rel=0.01)
+    assert statistics.median(samples[200:]) == pytest.approx(1.0, rel=0.005)
+    assert device.busy_s == pytest.approx(device.now_s / 2, rel=0.01)
 
 
 @pytest.mark.parametrize(

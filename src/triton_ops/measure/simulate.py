@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from triton_ops.measure.pace import DUTY, Pace
 from triton_ops.measure.timer import Launch, Pending, Sampler
 
 _REPLAY_MS = 0.2  # a sample lasts at least this long, as with replays of a graph
@@ -73,8 +74,9 @@ class Disturbance:
         ramp_most: See `ramp`.
         step: Jump of the power state, up and down, on average `step_s` seconds apart.
         step_s: See `step`.
-        boost: How much faster everything is on a chip at rest than under lasting load, which is what true times are of.
-            8192³ fp8 products take 0.82 ms in the first fifty launches and 0.96 ms in the next.
+        boost: How much faster everything is on a chip at rest than under lasting load. 8192³ fp8 products take 0.82 ms
+            in the first fifty launches and 0.96 ms in the next. True times are those of a chip that works for the
+            share of the time that timers let it, `pace.DUTY`.
         boost_s: Time constant with which a busy chip loses it, and an idle one gets it back.
         uneven: Standard deviation over arms of their share in `boost`, which is 1 on average.
         load: How much slower everything is while another program uses the device.
@@ -179,7 +181,7 @@ class SimulatedDevice:
         if kernel is not self._last:
             self._left_behind = 0.0 if self._last is None else self._last.leaves
             self._last = kernel
-        level = self._common() - self.disturbance.boost * self._rest * kernel.response
+        level = self._common() - self.disturbance.boost * (self._rest - (1 - DUTY)) * kernel.response
         level += kernel.bias + self._left_behind + self._rng.gauss(0.0, self.noise.sample)
         spike = self._rng.expovariate(1 / self.noise.spike) if self._rng.random() < self.noise.spikes else 0.0
         self.work(kernel.true_ms * launches * math.exp(level) * (1 + spike))
@@ -228,10 +230,14 @@ class SimulatedKernel:
 
 
 class SimulatedTimer:
-    """The clock of a simulated device, with the costs of the real ones: a sample is a replay of 0.2 ms or more."""
+    """The clock of a simulated device, with the costs and the rests of the real ones.
+
+    A sample is a replay of 0.2 ms or more.
+    """
 
     def __init__(self, device: SimulatedDevice) -> None:
         self._device = device
+        self._pace = Pace(clock=device.clock, sleep=lambda seconds: device.idle(1e3 * seconds))
         self._in_round = False
 
     @property
@@ -254,13 +260,14 @@ class SimulatedTimer:
 
     @contextmanager
     def round(self) -> Iterator[None]:
-        """Samples may be queued inside; starts with a short delay on the device."""
-        self._device.work(_DELAY_MS)
-        self._in_round = True
-        try:
-            yield
-        finally:
-            self._in_round = False
+        """Samples may be queued inside; starts with the rest that the device is owed, and a short delay on it."""
+        with self._pace.stretch():
+            self._device.work(_DELAY_MS)
+            self._in_round = True
+            try:
+                yield
+            finally:
+                self._in_round = False
 
     def _calibrated(self, launch: Launch) -> int:
         if launch.reset is not None:
