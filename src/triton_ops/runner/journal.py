@@ -52,7 +52,7 @@ class Journal:
             kind = entry.get("type")
             if kind == "run":
                 self._check(entry)
-            elif kind == "trial" and (trial := _trial(entry)) is not None:
+            elif kind == "trial" and (trial := trial_of(entry)) is not None:
                 trials[trial.config] = trial
             elif kind == "end":
                 trials.clear()
@@ -113,7 +113,8 @@ def _decoded(line: str) -> dict[str, Any]:
     return entry if isinstance(entry, dict) else {}
 
 
-def _trial(entry: Mapping[str, Any]) -> Trial | None:
+def trial_of(entry: Mapping[str, Any]) -> Trial | None:
+    """The trial in a journal's decoded line; None, with a warning, if it cannot be read."""
     try:
         return msgspec.convert(dict(entry), Trial, strict=False, dec_hook=_decode)
     except msgspec.ValidationError as error:

@@ -6,6 +6,7 @@ that a run that is cut short has seen a fair sample.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -28,6 +29,10 @@ class ExhaustiveSearch:
 
     def tell(self, trials: Sequence[Trial]) -> None:
         """Nothing is learned."""
+
+    def expected_gain(self) -> float:
+        """Not known."""
+        return math.inf
 
 
 def shuffled(space: ConfigSpace, rng: random.Random) -> Iterator[Config]:

@@ -1,0 +1,123 @@
+"""The default search: learns from every trial, starts from what is known, and says when little is left to gain.
+
+1. The start: what the priors put first, each in turn; without priors, configs as far as possible from all before.
+2. From then on, whatever promises the largest gain (`forecast.py`): a surrogate learns the trials, priors correct its
+   expectation as far as the trials bear them out. Doubt counts for a config: where nothing was measured, much may be
+   gained.
+3. Several at a time are kept apart: what is proposed but not finished lowers the doubt around it.
+4. A config that would compile for long must promise more.
+
+Spaces of up to 64 configs are simply tried whole, from the far corners inwards. Larger ones are never walked beyond
+30,000 configs: `pool.py` holds a sample that grows around the leaders.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from triton_ops.search.base import Prior
+from triton_ops.search.encoding import Encoder
+from triton_ops.search.forecast import Forecast, Outlook
+from triton_ops.search.guidance import Guidance
+from triton_ops.search.pool import Pool
+from triton_ops.search.spread import farthest
+from triton_ops.space import Config, ConfigSpace
+from triton_ops.trial import Trial
+
+SMALL = 64  # configs: at most this many are tried whole; a search would save less than it costs
+_START = 7  # configs spread over the space before the surrogate is asked
+_ROUNDS = 2  # of every prior's first choice, before the surrogate is asked
+_OPENED = 3  # ok trials that a surrogate needs
+_LEADERS = 5
+_SHORT = 1_500  # configs looked at between two looks at all
+_AGAIN = 1.05  # all are looked at when there are this many times the trials of the last time
+
+
+class AutoSearch:
+    """See the module."""
+
+    def __init__(self, space: ConfigSpace, seed: int = 0, priors: Sequence[Prior] = ()) -> None:
+        self._encoder = Encoder(space)
+        self._pool = Pool(space, self._encoder, seed)
+        self._small = self._pool.whole and len(self._pool.configs) <= SMALL
+        self._names = set(space.tunables)
+        self._random = np.random.default_rng(seed)
+        self._guidance = Guidance(priors, self._pool.configs)
+        self._forecast = Forecast(self._encoder, self._guidance)
+        self._trials: dict[Config, Trial] = {}
+        self._pending: dict[Config, None] = {}
+        self._short: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
+        self._look_at_all = 0.0
+        self._gain = math.inf
+
+    def ask(self, count: int) -> list[Config]:
+        """Up to `count` configs, the most promising first."""
+        found: list[Config] = []
+        outlook: Outlook | None = None
+        while len(found) < count and len(left := self._pool.left()):
+            at = self._opening(left)
+            if at is None:
+                outlook = outlook or self._outlook(left)
+                at = outlook.best()
+            if at is None:  # all that was looked at is proposed
+                at = int(left[0])
+            found.append(self._propose(at))
+        return found
+
+    def tell(self, trials: Sequence[Trial]) -> None:
+        """Learn from them; trials of configs with other tunables say nothing here."""
+        mine = [trial for trial in trials if set(trial.config) == self._names]
+        for trial in mine:
+            self._trials[trial.config] = trial
+            self._pending.pop(trial.config, None)
+            self._pool.take(trial.config)
+        if mine:
+            self._guidance.tell(mine)
+            self._pool.widen(self._leaders())
+
+    def expected_gain(self) -> float:
+        """As of the last question; infinite before the surrogate has answered one, 0 when nothing is left."""
+        return self._gain if len(self._pool.left()) else 0.0
+
+    def _propose(self, at: int) -> Config:
+        config = self._pool.configs[at]
+        self._pool.take(config)
+        self._pending[config] = None
+        return config
+
+    def _opening(self, left: NDArray[np.intp]) -> int | None:
+        """The next config of the start; None when the surrogate may be asked."""
+        known = len(self._trials) + len(self._pending)
+        ok = sum(trial.ok for trial in self._trials.values())
+        first = _ROUNDS * len(self._guidance)
+        if known < first and not self._small:
+            return self._first_choice(left, known % len(self._guidance))
+        if not self._small and ok >= _OPENED and known >= (first or _START):
+            return None
+        rows = self._encoder.rows([*self._trials, *self._pending])
+        return int(left[farthest(self._pool.rows[left], rows, self._random)])
+
+    def _first_choice(self, left: NDArray[np.intp], prior: int) -> int:
+        expected = self._guidance.columns([self._pool.configs[at] for at in left])[:, prior]
+        return int(left[int(np.argmin(expected))])
+
+    def _outlook(self, left: NDArray[np.intp]) -> Outlook:
+        self._forecast.learn(list(self._trials.values()))
+        known = len(self._trials)
+        if len(left) > 2 * _SHORT and known < self._look_at_all:
+            near = self._pool.nearby(self._leaders())[: _SHORT // 3]
+            left = np.unique(np.concatenate([self._short[self._pool.open[self._short]], near]))
+        else:
+            self._look_at_all = known * _AGAIN + 1
+        outlook = self._forecast.outlook(self._pool, left, self._pending)
+        self._short = outlook.positions[outlook.order[:_SHORT]]
+        self._gain = outlook.gain
+        return outlook
+
+    def _leaders(self) -> list[Config]:
+        ok = sorted((t for t in self._trials.values() if t.ok), key=lambda t: (t.rank, t.config.text))
+        return [trial.config for trial in ok[:_LEADERS]]

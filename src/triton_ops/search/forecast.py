@@ -1,0 +1,131 @@
+"""Which config promises the largest gain, and how large that is: surrogate, priors and compile times put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from triton_ops.search.encoding import Encoder, Floats
+from triton_ops.search.evidence import noise_of, values_of
+from triton_ops.search.guidance import Guidance
+from triton_ops.search.pool import Pool
+from triton_ops.search.surrogate import Surrogate, expected_improvement
+from triton_ops.space import Config
+from triton_ops.trial import Trial
+
+_LEARNED = 400  # trials learned at most, the fastest half and the latest of the others: more would take seconds
+_PATIENCE = 4.0  # a config may compile this many times the usual seconds before it must promise more
+_FAST_S = 1.0  # compile times below this are waited for without a thought
+_TIMED = 200  # configs whose compile time is estimated: no other has a chance to be next
+
+
+class Forecast:
+    """Learns trials, and looks at configs."""
+
+    def __init__(self, encoder: Encoder, guidance: Guidance) -> None:
+        self._encoder = encoder
+        self._guidance = guidance
+        self._surrogate: Surrogate | None = None
+        self._weights: Floats = np.zeros(len(guidance))
+        self._best = 0.0
+        self._trials: list[Trial] = []
+
+    def learn(self, trials: Sequence[Trial]) -> None:
+        """Take `trials`, of which at least two are ok, in place of all before."""
+        self._trials = _most_telling(trials)
+        configs = [trial.config for trial in self._trials]
+        values, said = values_of(self._trials), self._guidance.columns(configs)
+        self._weights = self._guidance.weights(said, values)
+        rows = self._features(self._encoder.rows(configs), said)
+        self._surrogate = self._surrogate or Surrogate(rows.shape[1])
+        self._surrogate.learn(rows, values - said @ self._weights, noise_of(self._trials))
+        self._best = float(values.min())
+
+    def outlook(self, pool: Pool, at: NDArray[np.intp], pending: Iterable[Config]) -> Outlook:
+        """What the configs of `pool` at these positions promise, while `pending` are being tried."""
+        assert self._surrogate is not None, "an outlook needs trials"
+        said = self._guidance.columns([pool.configs[index] for index in at])
+        rows = self._features(pool.rows[at], said)
+        mean, doubt = self._surrogate.predict(rows)
+        outlook = Outlook(at, rows, mean + said @ self._weights, doubt, self._best, self._surrogate.alike)
+        outlook.slow_down(self._slowness(pool.rows[at], outlook))
+        waiting = list(pending)
+        for row in self._features(self._encoder.rows(waiting), self._guidance.columns(waiting)):
+            outlook.keep_apart(row)
+        return outlook
+
+    def _features(self, rows: Floats, said: Floats) -> Floats:
+        return np.hstack([rows, self._guidance.features(said)])
+
+    def _slowness(self, rows: Floats, outlook: Outlook) -> Floats:
+        """By how much each config's gain counts for less, because it compiles for long: 1 or more."""
+        found = np.ones(len(rows))
+        timed = {trial.config: trial.compile_s for trial in self._trials if trial.compile_s is not None}
+        if len(timed) < 4 or max(timed.values()) < _FAST_S * _PATIENCE:
+            return found
+        known, seconds = self._encoder.rows(list(timed)), np.array(list(timed.values()))
+        usual = max(float(np.median(seconds)), _FAST_S) * _PATIENCE
+        for at in outlook.order[:_TIMED]:
+            nearest = np.argsort(np.abs(known - rows[at]).sum(axis=1), kind="stable")[:3]
+            found[at] = max(float(seconds[nearest].mean()) / usual, 1.0)
+        return found
+
+
+class Outlook:
+    """What some configs promise.
+
+    Attributes:
+        positions: Where they are in the pool.
+        gain: The largest expected improvement of the logarithm of time, which is its relative improvement.
+    """
+
+    def __init__(
+        self,
+        positions: NDArray[np.intp],
+        rows: Floats,
+        mean: Floats,
+        doubt: Floats,
+        best: float,
+        alike: Callable[[Floats, Floats], Floats],
+    ) -> None:
+        self.positions = positions
+        self._rows, self._mean, self._doubt, self._best, self._alike = rows, mean, doubt, best, alike
+        self._slowness: Floats = np.ones(len(mean))
+        self._gains = expected_improvement(mean, doubt, best)
+        self._open = np.ones(len(mean), dtype=bool)
+        self.gain = float(self._gains.max(initial=0.0))
+
+    @property
+    def order(self) -> NDArray[np.intp]:
+        """All of them, the most promising first; as indices of `positions`."""
+        return np.lexsort((self._mean, -self._gains / self._slowness))
+
+    def slow_down(self, slowness: Floats) -> None:
+        """Divide each gain by this."""
+        self._slowness = slowness
+
+    def keep_apart(self, row: Floats) -> None:
+        """Count on learning what `row` is like: near it there is less doubt, and so less to hope for."""
+        self._doubt = self._doubt * np.sqrt(np.maximum(1 - self._alike(self._rows, row) ** 2, 1e-9))
+        self._gains = expected_improvement(self._mean, self._doubt, self._best)
+
+    def best(self) -> int | None:
+        """The position of the most promising config not returned before; None when there is no more."""
+        left = np.flatnonzero(self._open)
+        if not len(left):
+            return None
+        first = int(left[np.lexsort((self._mean[left], -(self._gains / self._slowness)[left]))[0]])
+        self._open[first] = False
+        self.keep_apart(self._rows[first])
+        return int(self.positions[first])
+
+
+def _most_telling(trials: Sequence[Trial]) -> list[Trial]:
+    if len(trials) <= _LEARNED:
+        return list(trials)
+    fastest = sorted((t for t in trials if t.ok), key=lambda t: (t.rank, t.config.text))[: _LEARNED // 2]
+    chosen = {trial.config for trial in fastest}
+    others = [trial for trial in trials if trial.config not in chosen]
+    return fastest + others[-(_LEARNED - len(fastest)) :]

@@ -1,0 +1,93 @@
+"""What priors say of configs, and how far measurements bear them out.
+
+Each prior is one column of expected log time. What a search expects of a config is a weighted sum of the columns plus
+what its surrogate makes of the rest. The weights start at an even share each and follow the measurements (a Bayesian
+linear regression): a prior that orders the measured configs wrongly soon weighs nothing, and none can outvote them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from triton_ops.search.base import Prior
+from triton_ops.search.encoding import Floats
+from triton_ops.space import Config
+from triton_ops.trial import Trial
+
+_DOUBT = 0.5  # standard deviation of a weight beforehand, whose expectation is one share
+_ROUGHNESS = 0.25  # log time that even a good prior is off by
+_MOST = 1.5  # what one prior may weigh
+_STALE = 1.25  # what priors say is asked anew when there are this many times the trials of the last time
+
+
+class Guidance:
+    """Several priors, heard together; with none, every sum is 0.
+
+    Args:
+        priors: They are asked once per config, and anew when they were told a quarter more trials.
+        typical: Configs of the space, whose average is what a prior says where it is silent.
+    """
+
+    def __init__(self, priors: Sequence[Prior], typical: Sequence[Config]) -> None:
+        self._priors = tuple(priors)
+        self._said: dict[Config, Floats] = {}
+        self._told, self._asked_at = 0, 0
+        logs = self._logs(typical)
+        with np.errstate(invalid="ignore"):
+            known = (~np.isnan(logs)).sum(axis=0)
+            self._centre = np.where(known > 0, np.nansum(logs, axis=0) / np.maximum(known, 1), 0.0)
+            off = np.nan_to_num(logs - self._centre)
+        self._scale = np.maximum(np.sqrt((off**2).mean(axis=0)) if len(typical) else self._centre, 1e-9)
+
+    def __len__(self) -> int:
+        return len(self._priors)
+
+    def columns(self, configs: Sequence[Config]) -> Floats:
+        """Expected log time by each prior, less its average; 0 where it is silent.
+
+        Returns:
+            Shape (number of configs, number of priors).
+        """
+        if not self._priors or not configs:
+            return np.zeros((len(configs), len(self._priors)))
+        if new := [config for config in configs if config not in self._said]:
+            self._said.update(zip(new, np.nan_to_num(self._logs(new) - self._centre), strict=True))
+        return np.array([self._said[config] for config in configs])
+
+    def features(self, columns: Floats) -> Floats:
+        """The columns in units of their own spread over the space, as a surrogate takes them."""
+        found: Floats = columns / (4 * self._scale)  # about 0 to 1 from end to end, as the tunables' columns
+        return found
+
+    def tell(self, trials: Sequence[Trial]) -> None:
+        """Pass finished trials on."""
+        self._told += len(trials)
+        for prior in self._priors:
+            prior.tell(trials)
+        if self._told >= self._asked_at * _STALE + 1:
+            self._asked_at = self._told
+            self._said.clear()
+
+    def weights(self, columns: Floats, values: Floats) -> Floats:
+        """How much each column counts, given the values of as many measured configs: 0 to 1.5 each."""
+        count = len(self._priors)
+        share = np.full(count, 1.0 / max(count, 1))
+        if count == 0 or len(values) < 2:
+            return share
+        centred = columns - columns.mean(axis=0)
+        precision = centred.T @ centred / _ROUGHNESS**2 + np.eye(count) / _DOUBT**2
+        rest = values - values.mean() - centred @ share
+        found: Floats = np.clip(share + np.linalg.solve(precision, centred.T @ rest / _ROUGHNESS**2), 0.0, _MOST)
+        return found
+
+    def _logs(self, configs: Sequence[Config]) -> Floats:
+        """Shape (number of configs, number of priors); NaN where a prior is silent."""
+        said = [[_log(score) for score in prior.score(configs)] for prior in self._priors]
+        return np.array(said, dtype=float).reshape(len(self._priors), len(configs)).T
+
+
+def _log(score: float) -> float:
+    return math.log(score) if score > 0 and math.isfinite(score) else math.nan
