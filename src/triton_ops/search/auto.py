@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from triton_ops.search.base import Prior
-from triton_ops.search.encoding import Encoder
+from triton_ops.search.encoding import Encoder, Floats
 from triton_ops.search.forecast import Forecast, Outlook
 from triton_ops.search.guidance import Guidance
 from triton_ops.search.pool import Pool
@@ -30,7 +30,7 @@ from triton_ops.trial import Trial
 
 SMALL = 64  # configs: at most this many are tried whole; a search would save less than it costs
 _START = 7  # configs spread over the space before the surrogate is asked
-_ROUNDS = 2  # of every prior's first choice, before the surrogate is asked
+_FIRST = 8  # of a prior's first choices the most different is taken, when its very first was tried
 _OPENED = 3  # ok trials that a surrogate needs
 _LEADERS = 5
 _SHORT = 1_500  # configs looked at between two looks at all
@@ -91,19 +91,22 @@ class AutoSearch:
 
     def _opening(self, left: NDArray[np.intp]) -> int | None:
         """The next config of the start; None when the surrogate may be asked."""
-        known = len(self._trials) + len(self._pending)
-        ok = sum(trial.ok for trial in self._trials.values())
-        first = _ROUNDS * len(self._guidance)
-        if known < first and not self._small:
-            return self._first_choice(left, known % len(self._guidance))
-        if not self._small and ok >= _OPENED and known >= (first or _START):
-            return None
-        rows = self._encoder.rows([*self._trials, *self._pending])
+        known = [*self._trials, *self._pending]
+        rows = self._encoder.rows(known)
+        priors = len(self._guidance)
+        if self._small and not priors:
+            return int(left[farthest(self._pool.rows[left], rows, self._random)])
+        if sum(trial.ok for trial in self._trials.values()) >= _OPENED and len(known) >= (priors or _START):
+            return None if not self._small else self._first_choice(left, rows)
+        if priors and len(known) < max(priors, _OPENED):
+            return self._first_choice(left, rows)
         return int(left[farthest(self._pool.rows[left], rows, self._random)])
 
-    def _first_choice(self, left: NDArray[np.intp], prior: int) -> int:
-        expected = self._guidance.columns([self._pool.configs[at] for at in left])[:, prior]
-        return int(left[int(np.argmin(expected))])
+    def _first_choice(self, left: NDArray[np.intp], known: Floats) -> int:
+        """What the priors, each in its turn, put first; in later rounds, the most different of its first few."""
+        turn, prior = divmod(len(known), len(self._guidance))
+        first = np.argsort(self._forecast.said(self._pool)[left, prior], kind="stable")[: 1 if turn == 0 else _FIRST]
+        return int(left[first[farthest(self._pool.rows[left[first]], known, self._random)]])
 
     def _outlook(self, left: NDArray[np.intp]) -> Outlook:
         self._forecast.learn(list(self._trials.values()))

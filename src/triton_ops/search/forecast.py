@@ -8,14 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from triton_ops.search.encoding import Encoder, Floats
-from triton_ops.search.evidence import noise_of, values_of
+from triton_ops.search.evidence import most_telling, noise_of, values_of
 from triton_ops.search.guidance import Guidance
 from triton_ops.search.pool import Pool
 from triton_ops.search.surrogate import Surrogate, expected_improvement
 from triton_ops.space import Config
 from triton_ops.trial import Trial
 
-_LEARNED = 400  # trials learned at most, the fastest half and the latest of the others: more would take seconds
 _PATIENCE = 4.0  # a config may compile this many times the usual seconds before it must promise more
 _FAST_S = 1.0  # compile times below this are waited for without a thought
 _TIMED = 200  # configs whose compile time is estimated: no other has a chance to be next
@@ -31,10 +30,12 @@ class Forecast:
         self._weights: Floats = np.zeros(len(guidance))
         self._best = 0.0
         self._trials: list[Trial] = []
+        self._said: Floats = np.zeros((0, len(guidance)))  # what the priors say of the pool's configs
+        self._edition = -1
 
     def learn(self, trials: Sequence[Trial]) -> None:
         """Take `trials`, of which at least two are ok, in place of all before."""
-        self._trials = _most_telling(trials)
+        self._trials = most_telling(trials)
         configs = [trial.config for trial in self._trials]
         values, said = values_of(self._trials), self._guidance.columns(configs)
         self._weights = self._guidance.weights(said, values)
@@ -46,7 +47,7 @@ class Forecast:
     def outlook(self, pool: Pool, at: NDArray[np.intp], pending: Iterable[Config]) -> Outlook:
         """What the configs of `pool` at these positions promise, while `pending` are being tried."""
         assert self._surrogate is not None, "an outlook needs trials"
-        said = self._guidance.columns([pool.configs[index] for index in at])
+        said = self.said(pool)[at]
         rows = self._features(pool.rows[at], said)
         mean, doubt = self._surrogate.predict(rows)
         outlook = Outlook(at, rows, mean + said @ self._weights, doubt, self._best, self._surrogate.alike)
@@ -55,6 +56,14 @@ class Forecast:
         for row in self._features(self._encoder.rows(waiting), self._guidance.columns(waiting)):
             outlook.keep_apart(row)
         return outlook
+
+    def said(self, pool: Pool) -> Floats:
+        """What the priors say of every config of `pool`: asked once, and anew when they have learned."""
+        if self._edition != self._guidance.edition:
+            self._said, self._edition = self._said[:0], self._guidance.edition
+        if len(self._said) < len(pool.configs):
+            self._said = np.vstack([self._said, self._guidance.columns(pool.configs[len(self._said) :])])
+        return self._said
 
     def _features(self, rows: Floats, said: Floats) -> Floats:
         return np.hstack([rows, self._guidance.features(said)])
@@ -120,12 +129,3 @@ class Outlook:
         self._open[first] = False
         self.keep_apart(self._rows[first])
         return int(self.positions[first])
-
-
-def _most_telling(trials: Sequence[Trial]) -> list[Trial]:
-    if len(trials) <= _LEARNED:
-        return list(trials)
-    fastest = sorted((t for t in trials if t.ok), key=lambda t: (t.rank, t.config.text))[: _LEARNED // 2]
-    chosen = {trial.config for trial in fastest}
-    others = [trial for trial in trials if trial.config not in chosen]
-    return fastest + others[-(_LEARNED - len(fastest)) :]

@@ -20,27 +20,29 @@ from triton_ops.trial import Trial
 _DOUBT = 0.5  # standard deviation of a weight beforehand, whose expectation is one share
 _ROUGHNESS = 0.25  # log time that even a good prior is off by
 _MOST = 1.5  # what one prior may weigh
-_STALE = 1.25  # what priors say is asked anew when there are this many times the trials of the last time
+_STALE = 1.25  # times as many trials: when priors that learn are asked anew
 
 
 class Guidance:
     """Several priors, heard together; with none, every sum is 0.
 
     Args:
-        priors: They are asked once per config, and anew when they were told a quarter more trials.
+        priors: In any order.
         typical: Configs of the space, whose average is what a prior says where it is silent.
+
+    Attributes:
+        edition: Rises when priors may say something else than before, since they were told a quarter more trials.
     """
 
     def __init__(self, priors: Sequence[Prior], typical: Sequence[Config]) -> None:
         self._priors = tuple(priors)
-        self._said: dict[Config, Floats] = {}
-        self._told, self._asked_at = 0, 0
+        self._told, self._next_edition = 0, 1.0
+        self.edition = 0
         logs = self._logs(typical)
-        with np.errstate(invalid="ignore"):
-            known = (~np.isnan(logs)).sum(axis=0)
-            self._centre = np.where(known > 0, np.nansum(logs, axis=0) / np.maximum(known, 1), 0.0)
-            off = np.nan_to_num(logs - self._centre)
-        self._scale = np.maximum(np.sqrt((off**2).mean(axis=0)) if len(typical) else self._centre, 1e-9)
+        known = np.maximum((~np.isnan(logs)).sum(axis=0), 1)
+        self._centre = np.nansum(logs, axis=0) / known
+        off = np.nan_to_num(logs - self._centre)
+        self._scale = np.maximum(np.sqrt((off**2).sum(axis=0) / known), 1e-9)
 
     def __len__(self) -> int:
         return len(self._priors)
@@ -51,25 +53,22 @@ class Guidance:
         Returns:
             Shape (number of configs, number of priors).
         """
-        if not self._priors or not configs:
-            return np.zeros((len(configs), len(self._priors)))
-        if new := [config for config in configs if config not in self._said]:
-            self._said.update(zip(new, np.nan_to_num(self._logs(new) - self._centre), strict=True))
-        return np.array([self._said[config] for config in configs])
+        found: Floats = np.nan_to_num(self._logs(configs) - self._centre)
+        return found
 
     def features(self, columns: Floats) -> Floats:
         """The columns in units of their own spread over the space, as a surrogate takes them."""
-        found: Floats = columns / (4 * self._scale)  # about 0 to 1 from end to end, as the tunables' columns
+        found: Floats = np.clip(columns / (4 * self._scale), -1.0, 1.0)  # about 1 from end to end, as tunables' columns
         return found
 
     def tell(self, trials: Sequence[Trial]) -> None:
         """Pass finished trials on."""
-        self._told += len(trials)
         for prior in self._priors:
             prior.tell(trials)
-        if self._told >= self._asked_at * _STALE + 1:
-            self._asked_at = self._told
-            self._said.clear()
+        self._told += len(trials)
+        if self._told >= self._next_edition:
+            self._next_edition = self._told * _STALE + 1
+            self.edition += 1
 
     def weights(self, columns: Floats, values: Floats) -> Floats:
         """How much each column counts, given the values of as many measured configs: 0 to 1.5 each."""
@@ -85,7 +84,7 @@ class Guidance:
 
     def _logs(self, configs: Sequence[Config]) -> Floats:
         """Shape (number of configs, number of priors); NaN where a prior is silent."""
-        said = [[_log(score) for score in prior.score(configs)] for prior in self._priors]
+        said = [[_log(score) for score in prior.score(configs)] for prior in self._priors] if configs else []
         return np.array(said, dtype=float).reshape(len(self._priors), len(configs)).T
 
 

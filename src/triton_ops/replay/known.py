@@ -1,0 +1,32 @@
+"""What a replayed search may know beforehand: the records it is given, and what the kernel's author declared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from triton_ops.replay.recording import Recording
+from triton_ops.search import Prior
+from triton_ops.search.transfer import Place, Transfer
+
+
+def priors_for(target: Recording, records: Sequence[Recording]) -> list[Prior]:
+    """Of `records`, those of the same kernel with the same tunables, the nearest first.
+
+    A record of the very problem and device that is replayed is left out: it is no help, but the answer.
+    """
+    helpful = [other for other in records if _helps(target, other)]
+    helpful.sort(key=lambda other: (_distance(target, other), other.file))
+    return [Transfer(target.space, list(other.trials.values()), _distance(target, other)) for other in helpful]
+
+
+def _helps(target: Recording, other: Recording) -> bool:
+    same_kernel = target.kernel == other.kernel and set(target.space.tunables) == set(other.space.tunables)
+    return same_kernel and not target.same_place(other)
+
+
+def _distance(target: Recording, other: Recording) -> float:
+    return _place(target).distance(_place(other))
+
+
+def _place(recording: Recording) -> Place:
+    return Place(recording.problem, recording.dtype, recording.device)
