@@ -23,6 +23,7 @@ from triton_ops.search.encoding import Floats
 Objective: TypeAlias = Callable[[Floats], tuple[float, Floats]]
 
 _GROWTH = 1.15  # lengths are found anew when there are this many times the points of the last time
+_LEAST = 0.1  # deviation of values below which they are not told apart further: few points may agree by chance
 _STEPS = 25  # of L-BFGS: later steps change no proposal
 _LENGTH = 0.3  # times the root of the number of columns: the expected length, where columns go from 0 to 1
 _NOISE = 0.1  # expected deviation of a value from anything smooth, in deviations of the values
@@ -62,7 +63,7 @@ class Surrogate:
 
         Cost: 2 ms for 50 rows, 15 ms for 200; ten times that when the lengths are found anew.
         """
-        self._mean, self._deviation = float(values.mean()), max(float(values.std()), 1e-9)
+        self._mean, self._deviation = float(values.mean()), max(float(values.std()), _LEAST)
         anew = len(values) >= self._due
         self._process = self._process_type(
             self._kernel.clone_with_theta(self._theta),
