@@ -99,7 +99,7 @@ def _time(row: dict[str, Any]) -> Any:
 def run(content: dict[str, Any], strategy: str, budget: int, seed: int) -> list[float]:
     """The times of the configs that one run evaluated, in order; infinite for those that failed."""
     random.seed(seed)
-    np.random.seed(seed)  # noqa: NPY002 - what the strategies draw from
+    np.random.seed(seed)
     watched = Watched(content["cache"])
     interface.Searchspace = lambda *_, **__: Searchspace(None, None, None, from_cache=content)  # a fresh one
     util.process_cache = lambda *_, **__: watched

@@ -81,7 +81,9 @@ def replay_command(
     for summary in replay_all(plan, min(jobs or _cores(), runs)):
         tell(f"{summary.search} on {summary.file}: done")
         found.append(summary)
-    order = {(path.name, name): at for at, (path, name) in enumerate((p, n) for p in plan.recordings for n in plan.searches)}
+    order = {
+        (path.name, name): at for at, (path, name) in enumerate((p, n) for p in plan.recordings for n in plan.searches)
+    }
     found.sort(key=lambda summary: order[summary.file, summary.search])
     if as_json:
         say_json({"spaces": [summary.as_json() for summary in found]})

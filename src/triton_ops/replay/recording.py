@@ -118,7 +118,7 @@ def _row_trial(row: Mapping[str, Any]) -> Trial:
 def _row_ms(row: Mapping[str, Any]) -> float:
     """The best estimate of a row's time: the median of its final passes, else the faster of the first two."""
     if row.get("final"):
-        return statistics.median(quantiles[2] for quantiles in row["final"])
+        return float(statistics.median(quantiles[2] for quantiles in row["final"]))
     return min(float(quantiles[2]) for quantiles in row["ms"])
 
 

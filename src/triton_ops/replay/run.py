@@ -36,9 +36,7 @@ class Run:
         return next(found, None)
 
 
-def replay(
-    recording: Recording, searcher: Searcher, budget: int, *, batch: int = 1, worthwhile: float = 0.005
-) -> Run:
+def replay(recording: Recording, searcher: Searcher, budget: int, *, batch: int = 1, worthwhile: float = 0.005) -> Run:
     """Let `searcher` try up to `budget` configs of `recording`, whose times it learns from the recording.
 
     Only what it asked for is shown to it, times and resources alike.
@@ -76,5 +74,3 @@ def replay(
 
 def _fraction(recording: Recording, trial: Trial) -> float:
     return recording.best_ms / trial.median_ms if trial.ok else 0.0
-
-

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from triton_ops.space import Config, ConfigSpace, Tunable, Value
+from triton_ops.space import ConfigSpace, Tunable, Value
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -49,7 +49,7 @@ class _Axis:
     """The columns of one tunable."""
 
     def __init__(self, tunable: Tunable) -> None:
-        self._numbers = sorted({float(v) for v in tunable.values if _is_number(v)})
+        self._numbers = sorted({float(v) for v in tunable.values if _is_number(v)})  # type: ignore[arg-type]
         if len(self._numbers) == len(tunable):
             self._divisible = _divisibility_matters(tunable.values)
             self.width = 1 + self._divisible

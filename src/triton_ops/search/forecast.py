@@ -109,7 +109,8 @@ class Outlook:
     @property
     def order(self) -> NDArray[np.intp]:
         """All of them, the most promising first; as indices of `positions`."""
-        return np.lexsort((self._mean, -self._gains / self._slowness))
+        found: NDArray[np.intp] = np.lexsort((self._mean, -self._gains / self._slowness))
+        return found
 
     def slow_down(self, slowness: Floats) -> None:
         """Divide each gain by this."""
