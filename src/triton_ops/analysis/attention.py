@@ -45,7 +45,8 @@ def attention_loop(
         lines=2 * keys * ceil(dim * item / _LINE_BYTES),
         load_bytes=loads,
         arithmetic_cycles=queries * keys * (1 / _EXPONENTIALS_PER_CYCLE + _SCORE_INSTRUCTIONS / _LANES),
-        dram_bytes=heads_at_once * loads,
+        dram_bytes=heads_at_once * loads / min(per_head * tiles.heads, at_once * machine.units),
+        mma_excess=machine.mma_excess(tiles.dtype),
         store_bytes=queries * dim * item,
     )
     return loop, footprint

@@ -109,6 +109,7 @@ def gemm_loop(tiles: GemmTiles, block: Block, machine: Machine, found: Resources
         load_bytes=block.load_bytes,
         arithmetic_cycles=0.0,
         dram_bytes=_dram_bytes(tiles, block, machine, min(blocks, at_once * machine.units)) / steps,
+        mma_excess=machine.mma_excess(tiles.dtype),
         store_bytes=min(block.rows, tiles.rows) * min(block.columns, tiles.columns) * ITEM_BYTES[tiles.out_dtype],
         lockstep=grouped and _serialised(block),
     )
@@ -138,7 +139,7 @@ def _lines(extent: int, block: Block, along_inner: bool) -> int:
 
 
 def _dram_bytes(tiles: GemmTiles, block: Block, machine: Machine, at_once: int) -> float:
-    """Of A and B, for the whole loop of a full wave.
+    """Of A and B, for the whole loop of one block, in a wave of `at_once` blocks.
 
     What its blocks share is read once. What an earlier wave has read is found in L2, as far as that holds A and B; half
     of it counts, since each half of the chip keeps its own copy of a line (Hopper and A100 have two).
@@ -154,5 +155,4 @@ def _dram_bytes(tiles: GemmTiles, block: Block, machine: Machine, at_once: int) 
     least = (tiles.rows + tiles.columns) * tiles.inner * item
     waves = blocks / here
     kept = min(1.0, machine.l2_bytes / 2 / least)
-    products = max(at_once / blocks, 1.0)
-    return float((least + max(0.0, wave * waves - least) * (1 - kept)) / waves * products)
+    return float((least + max(0.0, wave * waves - least) * (1 - kept)) / waves / here)

@@ -23,8 +23,9 @@ class Loop:
         lines: 128-byte lines that the loads touch, per step.
         load_bytes: Through the port from L2, per step.
         arithmetic_cycles: Of the other units, per step.
-        dram_bytes: Of all blocks of a full wave, per step.
+        dram_bytes: Of one block in a full wave, per step: what others have read for it is not counted.
         store_bytes: Of one block, after its last step.
+        mma_excess: The matrix rate at the highest clock over what the whole device sustains at its power limit.
         lockstep: Whether the matrix units wait for their operands instead of running while others load.
     """
 
@@ -39,25 +40,24 @@ class Loop:
     arithmetic_cycles: float
     dram_bytes: float
     store_bytes: float
+    mma_excess: float = 1.0
     lockstep: bool = False
 
 
 def loop_schedule(loop: Loop, footprint: Footprint, machine: Machine) -> Schedule:
     """The loop on a machine: steps whose resources overlap, between a first load and a last store."""
     at_once = machine.blocks_at_once(footprint.registers, footprint.shared_bytes, loop.warps)
-    filled = min(loop.blocks, at_once * machine.units)
-    return schedule(
-        loop.blocks, at_once, machine, lambda depth, count: _wave(loop, footprint, machine, depth, count / filled)
-    )
+    return schedule(loop.blocks, at_once, machine, lambda depth, count: _wave(loop, footprint, machine, depth, count))
 
 
-def _wave(loop: Loop, footprint: Footprint, machine: Machine, depth: int, share: float) -> Wave:
-    """`depth` blocks on a multiprocessor; `share` of a full wave's blocks are there."""
+def _wave(loop: Loop, footprint: Footprint, machine: Machine, depth: int, blocks: int) -> Wave:
+    """`blocks` of them at a time, `depth` on the fullest multiprocessor."""
     costs, clock = machine.costs, machine.clock_ghz
-    dram_ns = loop.dram_bytes * share / machine.dram_gbps
+    busy = min(1.0, blocks / machine.units)
+    dram_ns = loop.dram_bytes * blocks / machine.dram_gbps
     # A step's loads must be there when its turn comes: one wait and one tile's transfer in stages - 1 steps.
     wait_ns = costs.load_ns + max(dram_ns, loop.load_bytes / costs.stream_gbps)
-    mma_ns = depth * loop.mma_cycles / clock
+    mma_ns = depth * loop.mma_cycles / clock * max(1.0, busy * loop.mma_excess)
     shared_ns = depth * loop.shared_bytes / (machine.shared_bytes_per_cycle * costs.shared_share * clock)
     spilled = 2 * footprint.spill_bytes * 32 * loop.warps  # written and read again in every step
     times = {
@@ -71,9 +71,9 @@ def _wave(loop: Loop, footprint: Footprint, machine: Machine, depth: int, share:
         "spills": depth * spilled / (costs.spill_bytes_per_cycle * clock),
     }
     step_ns = overlapped(times, costs.overlap) + costs.step_cycles / clock
-    stored = loop.store_bytes * depth
     out_ns = max(
-        stored / (costs.store_bytes_per_cycle * clock), stored * machine.units * min(share, 1) / machine.dram_gbps
+        depth * loop.store_bytes / (costs.store_bytes_per_cycle * clock),
+        blocks * loop.store_bytes / machine.dram_gbps,
     )
     alone = {name: loop.steps * each for name, each in times.items()}
     alone["loop"] = loop.steps * costs.step_cycles / clock

@@ -70,6 +70,7 @@ class Machine:
         l2_gbps: What plain loads of all multiprocessors reach out of L2.
         l2_bytes: Size of L2.
         launch_us: Of an empty kernel between two events.
+        sustained_tflops: What the vendor's product reaches, by dtype; empty where nothing was calibrated.
         wgmma: Whether tiles of 64 rows and more run on warp-group instructions, which read shared memory themselves.
         mma_sync_share: Of the matrix rate that warp instructions reach.
         shared_bytes_per_cycle: Of one multiprocessor.
@@ -91,6 +92,7 @@ class Machine:
     l2_gbps: float
     l2_bytes: int
     launch_us: float = 3.5
+    sustained_tflops: dict[str, float] = field(default_factory=dict, hash=False)
     wgmma: bool = False
     mma_sync_share: float = 1.0
     shared_bytes_per_cycle: float = 128.0
@@ -106,6 +108,11 @@ class Machine:
     def mma_tflops(self, dtype: str) -> float:
         """The whole device's peak at its highest clock; 0 for a dtype without a matrix unit here."""
         return self.mma_flops_per_cycle.get(dtype, 0.0) * self.units * self.clock_ghz / 1e3
+
+    def mma_excess(self, dtype: str) -> float:
+        """The peak over what is sustained when every multiprocessor works, since power limits the clock; at least 1."""
+        sustained = self.sustained_tflops.get(dtype, 0.0)
+        return max(1.0, self.mma_tflops(dtype) / sustained) if sustained > 0 else 1.0
 
     def blocks_at_once(self, registers: int, shared_bytes: int, warps: int) -> int:
         """Blocks that fit on one multiprocessor at a time, at least 1.
@@ -181,6 +188,11 @@ def _calibrated(expected: Machine, found: Calibration) -> Machine:
         dram_gbps=min(_plausible(found.dram_gbps, expected.dram_gbps), expected.peak_dram_gbps),
         l2_gbps=_plausible(found.l2_gbps, expected.l2_gbps),
         launch_us=_plausible(found.launch_us, expected.launch_us),
+        sustained_tflops={
+            dtype: rate
+            for dtype, rate in found.mma_tflops.items()
+            if rate == _plausible(rate, expected.mma_tflops(dtype))
+        },
     )
 
 
