@@ -68,7 +68,11 @@ if TYPE_CHECKING:  # for type checkers and editors, which cannot follow the tabl
     from triton_ops.trial import Status as Status
     from triton_ops.trial import Trial as Trial
     from triton_ops.trial import TuningResult as TuningResult
-    from triton_ops.trial import Work as Work
+    from triton_ops.work import AttentionTiles as AttentionTiles
+    from triton_ops.work import ElementTiles as ElementTiles
+    from triton_ops.work import GemmTiles as GemmTiles
+    from triton_ops.work import RowTiles as RowTiles
+    from triton_ops.work import Work as Work
 
     __version__: str
 
@@ -95,7 +99,8 @@ _NAMES_IN = {
     "runner.timing": "Times time_ms",
     "space": "Choice Config ConfigSpace Constraint Flag IntRange PowerOfTwo SpaceSize",
     "tensors": "TensorSpec",
-    "trial": "KernelMetrics Measurement Problem Status Trial TuningResult Work",
+    "trial": "KernelMetrics Measurement Problem Status Trial TuningResult",
+    "work": "AttentionTiles ElementTiles GemmTiles RowTiles Work",
 }
 _MODULE_OF = {name: module for module, names in _NAMES_IN.items() for name in names.split()}
 

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 from triton_ops._hashing import fingerprint
 from triton_ops.space import Config
 from triton_ops.tensors import TensorSpec
+from triton_ops.work import Work as Work
 
 Scalar: TypeAlias = bool | int | float | str | None
 
@@ -210,27 +211,6 @@ def totals(trials: list[Trial] | tuple[Trial, ...]) -> dict[str, int]:
     """How many trials ended in each status that occurred; adds up to the number of trials."""
     counts = Counter(trial.status for trial in trials)
     return {status.value: counts[status] for status in Status if counts[status]}
-
-
-@dataclass(frozen=True)
-class Work:
-    """The least a problem makes the device do, whatever the config.
-
-    Attributes:
-        flops: Floating-point operations; 0 where they are not what limits.
-        bytes: Bytes through device memory: each input read once, each output written once.
-    """
-
-    flops: float = 0.0
-    bytes: float = 0.0
-
-    def tflops(self, latency_ms: float) -> float:
-        """Achieved 10^12 operations per second."""
-        return self.flops / (latency_ms * 1e9)
-
-    def gbps(self, latency_ms: float) -> float:
-        """Achieved 10^9 bytes per second."""
-        return self.bytes / (latency_ms * 1e6)
 
 
 @dataclass(frozen=True)

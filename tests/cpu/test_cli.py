@@ -21,7 +21,20 @@ from triton_ops.trial import Resources
 PROJECT = Path(__file__).parents[2]
 REFERENCE = PROJECT / "docs" / "reference" / "cli.md"
 PINNED = PROJECT / "constraints.txt"
-COMMANDS = ["", "tune", "show", "doctor", "cache", "cache ls", "cache rm", "cache path", "cache export", "cache import"]
+COMMANDS = [
+    "",
+    "tune",
+    "show",
+    "explain",
+    "calibrate",
+    "doctor",
+    "cache",
+    "cache ls",
+    "cache rm",
+    "cache path",
+    "cache export",
+    "cache import",
+]
 
 H200 = {"kind": "cuda", "name": "NVIDIA H200", "arch": "sm_90", "units": 132, "driver": "580.95.05"}
 CPU = {"kind": "cpu", "name": "AMD EPYC", "arch": "x86_64", "units": 2, "driver": None}

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from triton_ops import __version__
-from triton_ops.cli import bench, cache, doctor, show, tune
+from triton_ops.cli import bench, cache, calibrate, doctor, explain, show, tune
 from triton_ops.cli import replay as replaying
 from triton_ops.cli.console import INTERRUPTED, messages, report, say, tell
 
@@ -38,6 +38,8 @@ app.command("bench", short_help="Find out whether A is faster than B.")(bench.be
 app.command("replay", cls=replaying.ManyRecords, short_help="Judge a search on recorded spaces.")(
     replaying.replay_command
 )
+app.command("explain", short_help="Say what the model expects of a config, and why.")(explain.explain_command)
+app.command("calibrate", short_help="Measure this GPU for the model.")(calibrate.calibrate_command)
 app.add_typer(cache.app, name="cache")
 app.command("doctor", short_help="Say what works here, what does not, and why.")(doctor.doctor_command)
 

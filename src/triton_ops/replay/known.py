@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from triton_ops.analysis.prior import ModelPrior
+from triton_ops.analysis.recorded import recorded_model
 from triton_ops.replay.recording import Recording
 from triton_ops.search import Prior
 from triton_ops.search.transfer import Place, Transfer
 
 
 def priors_for(target: Recording, records: Sequence[Recording]) -> list[Prior]:
-    """Of `records`, those of the same kernel with the same tunables, the nearest first.
+    """The model of the declared work, and those of `records` of the same kernel with the same tunables, nearest first.
 
     A record of the very problem and device that is replayed is left out: it is no help, but the answer.
     """
     helpful = [other for other in records if _helps(target, other)]
     helpful.sort(key=lambda other: (_distance(target, other), other.file))
-    return [Transfer(target.space, list(other.trials.values()), _distance(target, other)) for other in helpful]
+    model = recorded_model(target.head)
+    transferred = [Transfer(target.space, list(other.trials.values()), _distance(target, other)) for other in helpful]
+    return [*([] if model is None else [ModelPrior(model)]), *transferred]
 
 
 def _helps(target: Recording, other: Recording) -> bool:

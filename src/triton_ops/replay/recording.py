@@ -11,7 +11,7 @@ import gzip
 import json
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ class Recording:
         device: Name of the device; empty where the form does not tell.
         space: What may be tried: exactly the configs recorded.
         trials: How each of them ended.
+        head: What the file says beside its configs.
     """
 
     file: str
@@ -52,6 +53,7 @@ class Recording:
     device: str
     space: ConfigSpace
     trials: Mapping[Config, Trial]
+    head: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def best_ms(self) -> float:
@@ -104,6 +106,7 @@ def _of_rows(name: str, content: Mapping[str, Any]) -> Recording:
     return Recording(
         name, kernel or dtype, tuple(content["shape"]), dtype if kernel else "", content["gpu"],
         _space(content["space"], trials), {trial.config: trial for trial in trials},
+        {name: value for name, value in content.items() if name != "rows"},
     )  # fmt: skip
 
 

@@ -39,7 +39,9 @@ class Prior(Protocol):
     """
 
     def score(self, configs: Sequence[Config]) -> list[float]:
-        """Expected milliseconds, or any cost whose ratios mean ratios of time; NaN where it has nothing to say.
+        """Expected milliseconds, or any cost whose ratios mean ratios of time.
+
+        NaN where it has nothing to say, infinite where it expects that the config cannot run.
 
         May change after `tell`, as a model learns what the compiler made of a config.
         """

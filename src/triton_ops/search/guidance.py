@@ -19,6 +19,7 @@ from triton_ops.trial import Trial
 
 _DOUBT = 0.5  # standard deviation of a weight beforehand, whose expectation is one share
 _ROUGHNESS = 0.25  # log time that even a good prior is off by
+_IMPOSSIBLE = 3.0  # deviations above the average that a config counts for of which a prior says that it cannot run
 _MOST = 1.5  # what one prior may weigh
 _STALE = 1.25  # times as many trials: when priors that learn are asked anew
 
@@ -39,6 +40,7 @@ class Guidance:
         self._told, self._next_edition = 0, 1.0
         self.edition = 0
         logs = self._logs(typical)
+        logs[np.isinf(logs)] = math.nan
         known = np.maximum((~np.isnan(logs)).sum(axis=0), 1)
         self._centre = np.nansum(logs, axis=0) / known
         off = np.nan_to_num(logs - self._centre)
@@ -48,12 +50,13 @@ class Guidance:
         return len(self._priors)
 
     def columns(self, configs: Sequence[Config]) -> Floats:
-        """Expected log time by each prior, less its average; 0 where it is silent.
+        """Expected log time by each prior, less its average; 0 where it is silent, high where it expects a failure.
 
         Returns:
             Shape (number of configs, number of priors).
         """
-        found: Floats = np.nan_to_num(self._logs(configs) - self._centre)
+        off = self._logs(configs) - self._centre
+        found: Floats = np.nan_to_num(np.where(np.isposinf(off), _IMPOSSIBLE * self._scale, off))
         return found
 
     def features(self, columns: Floats) -> Floats:
@@ -83,10 +86,10 @@ class Guidance:
         return found
 
     def _logs(self, configs: Sequence[Config]) -> Floats:
-        """Shape (number of configs, number of priors); NaN where a prior is silent."""
+        """Shape (number of configs, number of priors); NaN where a prior is silent, infinite where it expects failure."""
         said = [[_log(score) for score in prior.score(configs)] for prior in self._priors] if configs else []
         return np.array(said, dtype=float).reshape(len(self._priors), len(configs)).T
 
 
 def _log(score: float) -> float:
-    return math.log(score) if score > 0 and math.isfinite(score) else math.nan
+    return math.log(score) if score > 0 else math.nan

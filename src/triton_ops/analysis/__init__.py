@@ -1,0 +1,1 @@
+"""What the compiler made of a config, and what to expect of it."""
