@@ -11,16 +11,20 @@ from triton_ops.search import Prior
 from triton_ops.search.transfer import Place, Transfer
 
 
-def priors_for(target: Recording, records: Sequence[Recording]) -> list[Prior]:
-    """The model of the declared work, and those of `records` of the same kernel with the same tunables, nearest first.
+def priors_for(target: Recording) -> list[Prior]:
+    """The model of the work that the kernel's author declared, where it is not silent."""
+    model = recorded_model(target.head)
+    return [] if model is None else [ModelPrior(model)]
+
+
+def transfers_for(target: Recording, records: Sequence[Recording]) -> list[Prior]:
+    """Those of `records` of the same kernel with the same tunables, nearest first.
 
     A record of the very problem and device that is replayed is left out: it is no help, but the answer.
     """
     helpful = [other for other in records if _helps(target, other)]
     helpful.sort(key=lambda other: (_distance(target, other), other.file))
-    model = recorded_model(target.head)
-    transferred = [Transfer(target.space, list(other.trials.values()), _distance(target, other)) for other in helpful]
-    return [*([] if model is None else [ModelPrior(model)]), *transferred]
+    return [Transfer(target.space, list(other.trials.values()), _distance(target, other)) for other in helpful]
 
 
 def _helps(target: Recording, other: Recording) -> bool:

@@ -11,7 +11,7 @@ from functools import lru_cache
 from multiprocessing import get_context
 from pathlib import Path
 
-from triton_ops.replay.known import priors_for
+from triton_ops.replay.known import priors_for, transfers_for
 from triton_ops.replay.recording import Recording, read_recording
 from triton_ops.replay.run import Run, replay
 from triton_ops.replay.summary import SpaceSummary, summarise
@@ -105,8 +105,8 @@ def _as_they_end(pool: Executor, todo: Sequence[_Job]) -> Iterator[tuple[_Job, R
 
 def _done(job: _Job) -> Run:
     target = _read(job.recording)
-    priors = priors_for(target, [_read(path) for path in job.records])
-    searcher = make_searcher(job.search, target.space, job.seed, priors)
+    records = transfers_for(target, [_read(path) for path in job.records])
+    searcher = make_searcher(job.search, target.space, job.seed, priors_for(target), records)
     return replay(target, searcher, job.budget, batch=job.batch)
 
 

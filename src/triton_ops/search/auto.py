@@ -4,6 +4,7 @@
 2. From then on, whatever promises the largest gain (`forecast.py`): a surrogate learns the trials, priors correct its
    expectation as far as the trials bear them out. Doubt counts for a config: where nothing was measured, much may be
    gained.
+   From ten trials on each third question is asked without the records of other places: they may help, not blind.
 3. Several at a time are kept apart: what is proposed but not finished lowers the doubt around it.
 4. A config that would compile for long must promise more.
 
@@ -32,27 +33,38 @@ SMALL = 64  # configs: at most this many are tried whole; a search would save le
 _START = 7  # configs spread over the space before the surrogate is asked
 _FIRST = 8  # of a prior's first choices the most different is taken, when its very first was tried
 _OPENED = 3  # ok trials that a surrogate needs
+_ALONE_FROM, _ALONE_EACH = 10, 3  # from so many trials on, each third question is asked without the records
 _LEADERS = 5
 _SHORT = 1_500  # configs looked at between two looks at all
+_LATELY, _LATELY_GUIDED = 30, 10  # questions, at least, that all promised little before little is expected
 _AGAIN = 1.05  # all are looked at when there are this many times the trials of the last time
 
 
 class AutoSearch:
-    """See the module."""
+    """See the module.
 
-    def __init__(self, space: ConfigSpace, seed: int = 0, priors: Sequence[Prior] = ()) -> None:
+    Args:
+        space: What may be tried.
+        seed: Of all that is drawn.
+        priors: What is known of this very problem, such as a model of it.
+        records: What is known of other problems and devices (`transfer.py`).
+    """
+
+    def __init__(
+        self, space: ConfigSpace, seed: int = 0, priors: Sequence[Prior] = (), records: Sequence[Prior] = ()
+    ) -> None:
         self._encoder = Encoder(space)
         self._pool = Pool(space, self._encoder, seed)
         self._small = self._pool.whole and len(self._pool.configs) <= SMALL
         self._names = set(space.tunables)
         self._random = np.random.default_rng(seed)
-        self._guidance = Guidance(priors, self._pool.configs)
+        self._guidance = Guidance(priors, records, self._pool.configs)
         self._forecast = Forecast(self._encoder, self._guidance)
         self._trials: dict[Config, Trial] = {}
         self._pending: dict[Config, None] = {}
         self._short: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
         self._look_at_all = 0.0
-        self._gain = math.inf
+        self._gains: list[float] = []
 
     def ask(self, count: int) -> list[Config]:
         """Up to `count` configs, the most promising first."""
@@ -62,6 +74,7 @@ class AutoSearch:
             at = self._opening(left)
             if at is None:
                 outlook = outlook or self._outlook(left)
+                self._gains.append(outlook.gain)
                 at = outlook.best()
             if at is None:  # all that was looked at is proposed
                 at = int(left[0])
@@ -80,8 +93,16 @@ class AutoSearch:
             self._pool.widen(self._leaders())
 
     def expected_gain(self) -> float:
-        """As of the last question; infinite before the surrogate has answered one, 0 when nothing is left."""
-        return self._gain if len(self._pool.left()) else 0.0
+        """The largest that the surrogate has expected of late; 0 when nothing is left.
+
+        Of late is a third of all trials, and at least ten with priors and thirty without: a surrogate that has seen
+        little is easily too sure, and what it then tries teaches it to hope again. Infinite before that many, and for
+        spaces that are tried whole.
+        """
+        if not len(self._pool.left()):
+            return 0.0
+        latest = max(_LATELY_GUIDED if len(self._guidance) else _LATELY, len(self._trials) // 3)
+        return max(self._gains[-latest:]) if len(self._gains) >= latest and not self._small else math.inf
 
     def _propose(self, at: int) -> Config:
         config = self._pool.configs[at]
@@ -109,8 +130,8 @@ class AutoSearch:
         return int(left[first[farthest(self._pool.rows[left[first]], known, self._random)]])
 
     def _outlook(self, left: NDArray[np.intp]) -> Outlook:
-        self._forecast.learn(list(self._trials.values()))
         known = len(self._trials)
+        self._forecast.learn(list(self._trials.values()), known < _ALONE_FROM or known % _ALONE_EACH > 0)
         if len(left) > 2 * _SHORT and known < self._look_at_all:
             near = self._pool.nearby(self._leaders())[: _SHORT // 3]
             left = np.unique(np.concatenate([self._short[self._pool.open[self._short]], near]))
@@ -118,7 +139,6 @@ class AutoSearch:
             self._look_at_all = known * _AGAIN + 1
         outlook = self._forecast.outlook(self._pool, left, self._pending)
         self._short = outlook.positions[outlook.order[:_SHORT]]
-        self._gain = outlook.gain
         return outlook
 
     def _leaders(self) -> list[Config]:

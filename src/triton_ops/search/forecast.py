@@ -26,31 +26,37 @@ class Forecast:
     def __init__(self, encoder: Encoder, guidance: Guidance) -> None:
         self._encoder = encoder
         self._guidance = guidance
-        self._surrogate: Surrogate | None = None
+        self._surrogates: dict[int, Surrogate] = {}
+        self._heard = slice(None)  # the priors that have a say
         self._weights: Floats = np.zeros(len(guidance))
         self._best = 0.0
         self._trials: list[Trial] = []
         self._said: Floats = np.zeros((0, len(guidance)))  # what the priors say of the pool's configs
         self._edition = -1
 
-    def learn(self, trials: Sequence[Trial]) -> None:
-        """Take `trials`, of which at least two are ok, in place of all before."""
+    def learn(self, trials: Sequence[Trial], borrowed: bool = True) -> None:
+        """Take `trials`, of which at least two are ok, in place of all before.
+
+        Args:
+            trials: What was measured so far.
+            borrowed: Whether records of other places have a say.
+        """
+        self._heard = slice(None) if borrowed else slice(self._guidance.own)
         self._trials = most_telling(trials)
         configs = [trial.config for trial in self._trials]
         values, said = values_of(self._trials), self._guidance.columns(configs)
-        self._weights = self._guidance.weights(said, values)
+        self._weights = self._guidance.weights(said[:, self._heard], values)
         rows = self._features(self._encoder.rows(configs), said)
-        self._surrogate = self._surrogate or Surrogate(rows.shape[1])
-        self._surrogate.learn(rows, values - said @ self._weights, noise_of(self._trials))
+        self._surrogate = self._surrogates.setdefault(rows.shape[1], Surrogate(rows.shape[1]))
+        self._surrogate.learn(rows, values - said[:, self._heard] @ self._weights, noise_of(self._trials))
         self._best = float(values.min())
 
     def outlook(self, pool: Pool, at: NDArray[np.intp], pending: Iterable[Config]) -> Outlook:
-        """What the configs of `pool` at these positions promise, while `pending` are being tried."""
-        assert self._surrogate is not None, "an outlook needs trials"
+        """What the configs of `pool` at these positions promise by what was learned, while `pending` are being tried."""
         said = self.said(pool)[at]
         rows = self._features(pool.rows[at], said)
         mean, doubt = self._surrogate.predict(rows)
-        outlook = Outlook(at, rows, mean + said @ self._weights, doubt, self._best, self._surrogate.alike)
+        outlook = Outlook(at, rows, mean + said[:, self._heard] @ self._weights, doubt, self._best, self._surrogate.alike)
         outlook.slow_down(self._slowness(pool.rows[at], outlook))
         waiting = list(pending)
         for row in self._features(self._encoder.rows(waiting), self._guidance.columns(waiting)):
@@ -66,7 +72,7 @@ class Forecast:
         return self._said
 
     def _features(self, rows: Floats, said: Floats) -> Floats:
-        return np.hstack([rows, self._guidance.features(said)])
+        return np.hstack([rows, self._guidance.features(said)[:, self._heard]])
 
     def _slowness(self, rows: Floats, outlook: Outlook) -> Floats:
         """By how much each config's gain counts for less, because it compiles for long: 1 or more."""
@@ -87,7 +93,6 @@ class Outlook:
 
     Attributes:
         positions: Where they are in the pool.
-        gain: The largest expected improvement of the logarithm of time, which is its relative improvement.
     """
 
     def __init__(
@@ -104,7 +109,11 @@ class Outlook:
         self._slowness: Floats = np.ones(len(mean))
         self._gains = expected_improvement(mean, doubt, best)
         self._open = np.ones(len(mean), dtype=bool)
-        self.gain = float(self._gains.max(initial=0.0))
+
+    @property
+    def gain(self) -> float:
+        """The largest expected improvement of the logarithm of time, that is of time relative to the best."""
+        return float(self._gains[self._open].max(initial=0.0))
 
     @property
     def order(self) -> NDArray[np.intp]:

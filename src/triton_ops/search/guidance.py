@@ -28,15 +28,18 @@ class Guidance:
     """Several priors, heard together; with none, every sum is 0.
 
     Args:
-        priors: In any order.
+        priors: What is known of this very problem, such as a model of it.
+        records: What is known of other places.
         typical: Configs of the space, whose average is what a prior says where it is silent.
 
     Attributes:
+        own: How many of the columns, the first ones, are of this problem.
         edition: Rises when priors may say something else than before, since they were told a quarter more trials.
     """
 
-    def __init__(self, priors: Sequence[Prior], typical: Sequence[Config]) -> None:
-        self._priors = tuple(priors)
+    def __init__(self, priors: Sequence[Prior], records: Sequence[Prior], typical: Sequence[Config]) -> None:
+        self._priors = (*priors, *records)
+        self.own = len(priors)
         self._told, self._next_edition = 0, 1.0
         self.edition = 0
         logs = self._logs(typical)
@@ -75,7 +78,7 @@ class Guidance:
 
     def weights(self, columns: Floats, values: Floats) -> Floats:
         """How much each column counts, given the values of as many measured configs: 0 to 1.5 each."""
-        count = len(self._priors)
+        count = columns.shape[1]
         share = np.full(count, 1.0 / max(count, 1))
         if count == 0 or len(values) < 2:
             return share

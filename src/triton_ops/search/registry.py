@@ -22,8 +22,10 @@ SEARCHERS: dict[str, tuple[str, str]] = {
 GUIDED = ("auto",)  # those that take priors
 
 
-def make_searcher(name: str, space: ConfigSpace, seed: int = 0, priors: Sequence[Prior] = ()) -> Searcher:
-    """The searcher called `name` on `space`; only `auto` heeds `priors`.
+def make_searcher(
+    name: str, space: ConfigSpace, seed: int = 0, priors: Sequence[Prior] = (), records: Sequence[Prior] = ()
+) -> Searcher:
+    """The searcher called `name` on `space`; only `auto` heeds `priors` of this problem and `records` of others.
 
     Raises:
         SettingsError: There is none of that name.
@@ -31,7 +33,7 @@ def make_searcher(name: str, space: ConfigSpace, seed: int = 0, priors: Sequence
     """
     module, class_name = SEARCHERS[checked_search(name)]
     made = getattr(importlib.import_module(f"triton_ops.search.{module}"), class_name)
-    searcher: Searcher = made(space, seed, priors) if name in GUIDED else made(space, seed)
+    searcher: Searcher = made(space, seed, priors, records) if name in GUIDED else made(space, seed)
     return searcher
 
 
