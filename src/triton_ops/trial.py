@@ -259,7 +259,8 @@ class TuningResult:
         gain_interval: 95 % interval of `speedup`.
         confidence: `ok`, or in words why the comparison should not be relied on.
         guard: What the device said of itself meanwhile: throttling, clocks, power; empty on a CPU or a cache hit.
-        stopped: Why the search ended: `complete`, `trials`, `seconds`, `interrupted` or `cached`.
+        stopped: Why the search ended: `complete`, `settled` (too little left to gain), `trials`, `seconds`,
+            `interrupted` or `cached`.
         elapsed_s: Wall seconds of the tune.
     """
 

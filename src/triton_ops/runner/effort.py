@@ -25,6 +25,7 @@ class Effort:
         finalists: At least this many are, however far.
         race: How long the finalists may race, and when one is out.
         processes: How many fresh processes measure the finalists again if none leads clearly.
+        worthwhile: The search ends when it expects to gain less than this share: what a comparison cannot tell apart.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Effort:
     finalists: int
     race: RacePolicy
     processes: int = 0
+    worthwhile: float = 0.005
 
 
 _BLOCK_MS = 5.0  # graded on an H200: 80 of 81 selections within 1 % of the oracle, docs/measured_facts.md
@@ -42,7 +44,7 @@ _BLOCK_MS = 5.0  # graded on an H200: 80 of 81 selections within 1 % of the orac
 PRESETS = {
     "quick": Effort(
         "quick",
-        "random",
+        "auto",
         Budget(trials=64, seconds=60),
         ScreenPolicy(),
         0.15,
@@ -51,7 +53,7 @@ PRESETS = {
     ),
     "full": Effort(
         "full",
-        "random",
+        "auto",
         Budget(trials=1000, seconds=600),
         ScreenPolicy(),
         0.15,
@@ -59,7 +61,15 @@ PRESETS = {
         RacePolicy(seconds=20.0, block_ms=_BLOCK_MS),
     ),
     "exhaustive": Effort(
-        "exhaustive", "exhaustive", Budget(), ScreenPolicy(), 0.15, 8, RacePolicy(seconds=20.0, block_ms=_BLOCK_MS), 3
+        "exhaustive",
+        "exhaustive",
+        Budget(),
+        ScreenPolicy(),
+        0.15,
+        8,
+        RacePolicy(seconds=20.0, block_ms=_BLOCK_MS),
+        3,
+        0.0,
     ),
 }
 
@@ -98,7 +108,7 @@ def covers(record: Record, asked: Effort) -> bool:
     enough = _least(asked.budget.trials) <= _least(limits.trials) and _least(asked.budget.seconds) <= _least(
         limits.seconds
     )
-    return record.stopped == "complete" or enough
+    return record.stopped in ("complete", "settled") or enough
 
 
 def _least(limit: float | None) -> float:

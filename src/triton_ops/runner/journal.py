@@ -113,6 +113,16 @@ def _decoded(line: str) -> dict[str, Any]:
     return entry if isinstance(entry, dict) else {}
 
 
+def trials_in(path: Path) -> list[Trial]:
+    """Every trial of the journal at `path`, of runs that ended too; none where there is no such file or it is torn."""
+    try:
+        entries = [_decoded(line) for line in whole_lines(path)]
+    except OSError:
+        return []
+    found = [trial_of(entry) for entry in entries if entry.get("type") == "trial"]
+    return list({trial.config: trial for trial in found if trial is not None}.values())
+
+
 def trial_of(entry: Mapping[str, Any]) -> Trial | None:
     """The trial in a journal's decoded line; None, with a warning, if it cannot be read."""
     try:

@@ -28,6 +28,7 @@ class Search:
         listener: Hears of every finished trial.
         default: The default config, tried first.
         device_lost: Asked after a runtime failure: why the device cannot be used any more, or None.
+        worthwhile: The search ends when the searcher expects to gain less than this share of the best's time.
         trials: What was tried so far, in order.
         stopped: Why it ended.
     """
@@ -39,6 +40,7 @@ class Search:
     listener: Listener
     default: Config
     device_lost: Callable[[], str | None] = lambda: None
+    worthwhile: float = 0.0
     trials: dict[Config, Trial] = field(default_factory=dict)
     stopped: str = "complete"
 
@@ -55,7 +57,7 @@ class Search:
         try:
             batch: Sequence[Config] = list(dict.fromkeys(first))
             while batch and self._go_through(batch):
-                batch = self.searcher.ask(_BATCH)
+                batch = self._next()
         except KeyboardInterrupt:
             self.stopped = "interrupted"
 
@@ -69,6 +71,14 @@ class Search:
         default = self.trials.get(self.default)
         measured = default if default is not None and default.ok else None
         return Standing(len(self.trials), self.best, measured, self.budget.elapsed_s)
+
+    def _next(self) -> Sequence[Config]:
+        """What to try next; nothing when nothing is left, or too little left to gain."""
+        batch = self.searcher.ask(_BATCH)
+        if batch and self.searcher.expected_gain() < self.worthwhile:
+            self.stopped = "settled"
+            return []
+        return batch
 
     def _go_through(self, batch: Sequence[Config]) -> bool:
         """Try what is new in `batch` and tell the searcher; False when the search must end."""

@@ -27,13 +27,14 @@ from triton_ops.runner.effort import Effort, chosen_effort, covers
 from triton_ops.runner.events import Listener, Plan
 from triton_ops.runner.finals import Outcome, best_first_look, compare_finalists, confirmed
 from triton_ops.runner.journal import Journal
+from triton_ops.runner.knowledge import model_of, transfers_to
 from triton_ops.runner.locate import locate
 from triton_ops.runner.loop import Search
 from triton_ops.runner.progress import ProgressBar
 from triton_ops.runner.results import failed, record_of, result_from, result_of
 from triton_ops.runner.task import Task, device_lost, make_task, rotation
 from triton_ops.runner.verify import Verifier, reference_result
-from triton_ops.search import make_searcher
+from triton_ops.search import GUIDED, Searcher, make_searcher
 from triton_ops.space import Config
 from triton_ops.trial import Trial, TuningResult
 
@@ -58,6 +59,7 @@ def tune(
     cache_dir: str | Path | None = None,
     force: bool = False,
     cold: bool = True,
+    transfer: bool = True,
     listener: Listener | None = None,
 ) -> TuningResult:
     """Find the fastest config of `target` for one problem, or recall it.
@@ -75,13 +77,14 @@ def tune(
         device: `cpu`, `cuda` or `cuda:N`; None follows the arguments, then the operation, then takes a GPU if any.
         reference: Called with the same arguments; every candidate's result must agree with it before it is timed.
         effort: `quick`, `full` or `exhaustive`; None asks `TRITON_OPS_EFFORT`, then takes `quick`.
-        search: `random` or `exhaustive`; None takes the effort's.
+        search: A searcher's name, such as `auto`, `random` or `exhaustive`; None takes the effort's.
         trials: Most trials; None takes the effort's.
         budget_s: Most seconds of search; None takes the effort's.
         seed: Of the search's order and the dummy inputs.
         cache_dir: Folder of records and journals; None takes `TRITON_OPS_CACHE_DIR`, else the user's cache folder.
         force: Search again even if the winner is known; the known one takes part.
         cold: On a GPU, whether L2 holds nothing of the kernel's data when it starts, as in a model.
+        transfer: Whether records of the same kernel on other problems and devices may guide the search `auto`.
         listener: Hears of the run; None draws a progress bar when stderr is a terminal.
 
     Returns:
@@ -113,7 +116,7 @@ def tune(
     default = task.space.default_config
     folder = ensure_folder(settings.cache_dir() if cache_dir is None else cache_dir)
     key = Key.of(task.problem, task.kernel.identity, task.device, "cold" if cold else "warm")
-    run = _Run(task, plan, default, key, seed, cold)
+    run = _Run(task, plan, default, key, seed, cold, transfer, folder)
     store = _store(folder.absolute())
     if not force and (known := _known(run, store)) is not None:
         return result_from(known, task, time.monotonic() - start)
@@ -139,6 +142,8 @@ class _Run:
     key: Key
     seed: int
     cold: bool
+    transfer: bool
+    folder: Path
 
 
 def _stored(run: _Run, store: Store[Record]) -> Iterator[Record]:
@@ -190,7 +195,7 @@ def _lock(folder: Path, key: Key) -> BaseFileLock | None:
 def _search(run: _Run, store: Store[Record], journal: Journal, listener: Listener, start: float) -> TuningResult:
     known = [trial for trial in journal.unfinished() if run.task.space.why_not(trial.config) is None]
     incumbents = _incumbents(run, store)
-    searcher = make_searcher(run.effort.search, run.task.space, run.seed)
+    searcher = _searcher(run, store)
     listener.started(_plan(run, len(known)))
     journal.begin(space=run.task.space.fingerprint, search=run.effort.search, seed=run.seed, effort=run.effort.name)
     result: TuningResult | None = None
@@ -199,6 +204,7 @@ def _search(run: _Run, store: Store[Record], journal: Journal, listener: Listene
         bench = _bench(run, known)
         budget = RunningBudget(run.effort.budget)
         search = Search(bench, searcher, budget, journal, listener, run.default, device_lost(run.task))
+        search.worthwhile = run.effort.worthwhile
         search.run([run.default, *incumbents], known)
         outcome = _outcome(run, bench, search, incumbents, guard)
         if outcome.winner is None:
@@ -216,6 +222,13 @@ def _search(run: _Run, store: Store[Record], journal: Journal, listener: Listene
         store.put(record_of(run.task, key, result, run.effort))
         journal.end(search.stopped)
     return result
+
+
+def _searcher(run: _Run, store: Store[Record]) -> Searcher:
+    if run.effort.search not in GUIDED:
+        return make_searcher(run.effort.search, run.task.space, run.seed)
+    records = transfers_to(run.task, run.key, store, run.folder) if run.transfer else []
+    return make_searcher(run.effort.search, run.task.space, run.seed, model_of(run.task, run.folder), records)
 
 
 def _outcome(run: _Run, bench: Bench, search: Search, incumbents: list[Config], guard: Guard) -> Outcome:

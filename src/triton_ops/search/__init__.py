@@ -2,6 +2,7 @@
 
 from triton_ops.search.base import Prior as Prior
 from triton_ops.search.base import Searcher as Searcher
+from triton_ops.search.registry import GUIDED as GUIDED
 from triton_ops.search.registry import SEARCHERS as SEARCHERS
 from triton_ops.search.registry import checked_search as checked_search
 from triton_ops.search.registry import make_searcher as make_searcher

@@ -52,11 +52,13 @@ class Forecast:
         self._best = float(values.min())
 
     def outlook(self, pool: Pool, at: NDArray[np.intp], pending: Iterable[Config]) -> Outlook:
-        """What the configs of `pool` at these positions promise by what was learned, while `pending` are being tried."""
+        """What the configs of `pool` at these positions promise, while `pending` are being tried."""
         said = self.said(pool)[at]
         rows = self._features(pool.rows[at], said)
         mean, doubt = self._surrogate.predict(rows)
-        outlook = Outlook(at, rows, mean + said[:, self._heard] @ self._weights, doubt, self._best, self._surrogate.alike)
+        outlook = Outlook(
+            at, rows, mean + said[:, self._heard] @ self._weights, doubt, self._best, self._surrogate.alike
+        )
         outlook.slow_down(self._slowness(pool.rows[at], outlook))
         waiting = list(pending)
         for row in self._features(self._encoder.rows(waiting), self._guidance.columns(waiting)):

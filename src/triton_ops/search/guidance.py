@@ -89,7 +89,7 @@ class Guidance:
         return found
 
     def _logs(self, configs: Sequence[Config]) -> Floats:
-        """Shape (number of configs, number of priors); NaN where a prior is silent, infinite where it expects failure."""
+        """Shape (number of configs, number of priors); NaN where silent, infinite where a failure is expected."""
         said = [[_log(score) for score in prior.score(configs)] for prior in self._priors] if configs else []
         return np.array(said, dtype=float).reshape(len(self._priors), len(configs)).T
 
