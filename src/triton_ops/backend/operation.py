@@ -71,6 +71,14 @@ class Operation:
         said = "x".join(map(str, extents)) or _described(specs)
         return Problem(self.name, tuple(specs.items()), " ".join([said, *keywords.values()]).strip())
 
+    def shape_of(self, shape: tuple[int, ...] | None = None) -> tuple[int, ...]:
+        """All extents of the problem that `shape` names, defaults filled in.
+
+        Raises:
+            ShapeMismatchError: Wrong number of extents, or one below 1.
+        """
+        return self._checked_shape(shape)
+
     def space_for(self, problem: Problem) -> ConfigSpace:
         """What may be tried on this problem."""
         if callable(self.space) and not isinstance(self.space, ConfigSpace):

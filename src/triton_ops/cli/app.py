@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from triton_ops import __version__
-from triton_ops.cli import bench, cache, calibrate, doctor, explain, show, tune
+from triton_ops.cli import bench, cache, calibrate, doctor, explain, record, show, tune
 from triton_ops.cli import replay as replaying
 from triton_ops.cli.console import INTERRUPTED, messages, report, say, tell
 
@@ -35,6 +35,7 @@ app = typer.Typer(
 app.command("tune", short_help="Find the fastest config of TARGET, or recall it.")(tune.tune_command)
 app.command("show", short_help="Show what is known: winners, gains, devices.")(show.show_command)
 app.command("bench", short_help="Find out whether A is faster than B.")(bench.bench_command)
+app.command("record", short_help="Measure a whole space, to judge searches on it.")(record.record_command)
 app.command("replay", cls=replaying.ManyRecords, short_help="Judge a search on recorded spaces.")(
     replaying.replay_command
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
@@ -11,13 +10,12 @@ from functools import lru_cache
 from multiprocessing import get_context
 from pathlib import Path
 
+from triton_ops._optional import require
 from triton_ops.replay.known import priors_for, transfers_for
 from triton_ops.replay.recording import Recording, read_recording
 from triton_ops.replay.run import Run, replay
 from triton_ops.replay.summary import SpaceSummary, summarise
 from triton_ops.search import make_searcher
-
-_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 @dataclass(frozen=True)
@@ -83,14 +81,14 @@ def _here(todo: Sequence[_Job]) -> Iterator[tuple[_Job, Run]]:
 
 
 def _elsewhere(todo: Sequence[_Job], jobs: int) -> Iterator[tuple[_Job, Run]]:
-    before = {name: os.environ.get(name) for name in _THREADS}
-    os.environ.update(dict.fromkeys(_THREADS, "1"))  # the children take it over: one thread each is fastest together
-    try:
-        with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-            yield from _as_they_end(pool, todo)
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_take_one_thread) as pool:
+        yield from _as_they_end(pool, todo)
+
+
+def _take_one_thread() -> None:
+    """Several processes with a thread each are faster than each with as many threads as there are cores."""
+    require("scipy.linalg", "the search `auto`")  # its libraries must be there to be limited
+    require("threadpoolctl", "the search `auto`").threadpool_limits(1)
 
 
 def _as_they_end(pool: Executor, todo: Sequence[_Job]) -> Iterator[tuple[_Job, Run]]:

@@ -16,10 +16,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from triton_ops.exceptions import RecordingError
+from triton_ops.exceptions import RecordingError, UnsupportedDtypeError
 from triton_ops.runner.journal import trial_of
 from triton_ops.space import Config, ConfigSpace, Tunable, Value
 from triton_ops.space.tunable import as_tunable
+from triton_ops.tensors import dtype_name
 from triton_ops.trial import Measurement, Resources, Status, Trial
 
 MODE = "recorded"
@@ -102,12 +103,23 @@ def _parsed(name: str, text: str) -> Recording:
 
 def _of_rows(name: str, content: Mapping[str, Any]) -> Recording:
     trials = [_row_trial(row) for row in content["rows"]]
-    kernel, _, dtype = content["family"].rpartition("_")
+    kernel, dtype = _family(content["family"])
     return Recording(
-        name, kernel or dtype, tuple(content["shape"]), dtype if kernel else "", content["gpu"],
+        name, kernel, tuple(content["shape"]), dtype, content["gpu"],
         _space(content["space"], trials), {trial.config: trial for trial in trials},
         {name: value for name, value in content.items() if name != "rows"},
     )  # fmt: skip
+
+
+def _family(name: str) -> tuple[str, str]:
+    """`matmul_bf16` is the kernel `matmul` on `bfloat16`; what ends in no dtype is a kernel's name alone."""
+    for length in (2, 1):  # float8_e4m3fn is a dtype of two words
+        words = name.rsplit("_", length)
+        try:
+            return words[0], dtype_name("_".join(words[1:]))
+        except UnsupportedDtypeError:
+            continue
+    return name, ""
 
 
 def _row_trial(row: Mapping[str, Any]) -> Trial:

@@ -53,11 +53,11 @@ def replay(recording: Recording, searcher: Searcher, budget: int, *, batch: int 
     overhead: list[float] = []
     ended: int | None = None
     while len(fractions) < budget:
+        if ended is None and searcher.expected_gain() < worthwhile:
+            ended = len(fractions)
         start = time.perf_counter()
         configs = searcher.ask(min(batch, budget - len(fractions)))
         took = time.perf_counter() - start
-        if ended is None and searcher.expected_gain() < worthwhile:
-            ended = len(fractions)
         if not configs:
             break
         trials = [recording.trials[config] for config in configs if config not in asked]

@@ -74,8 +74,9 @@ class Search:
 
     def _next(self) -> Sequence[Config]:
         """What to try next; nothing when nothing is left, or too little left to gain."""
+        gain = self.searcher.expected_gain()
         batch = self.searcher.ask(_BATCH)
-        if batch and self.searcher.expected_gain() < self.worthwhile:
+        if batch and gain < self.worthwhile:
             self.stopped = "settled"
             return []
         return batch

@@ -93,14 +93,12 @@ class AutoSearch:
             self._pool.widen(self._leaders())
 
     def expected_gain(self) -> float:
-        """The largest that the surrogate has expected of late; 0 when nothing is left.
+        """The largest that the surrogate has expected of late.
 
         Of late is a third of all trials, and at least ten with priors and thirty without: a surrogate that has seen
         little is easily too sure, and what it then tries teaches it to hope again. Infinite before that many, and for
         spaces that are tried whole.
         """
-        if not len(self._pool.left()):
-            return 0.0
         latest = max(_LATELY_GUIDED if len(self._guidance) else _LATELY, len(self._trials) // 3)
         return max(self._gains[-latest:]) if len(self._gains) >= latest and not self._small else math.inf
 

@@ -25,10 +25,9 @@ class Searcher(Protocol):
         """Finished trials: its own proposals, and any that were tried beside them."""
 
     def expected_gain(self) -> float:
-        """How much faster, relative to the best so far, the most promising config left is expected to be.
+        """How much faster than the best so far, as a share, the most promising config left is expected to be.
 
-        0 when nothing is left to try or to be gained, infinite where the searcher cannot know. A run may end when
-        this is below what its measurement can tell apart.
+        Infinite where the searcher cannot know. A run may end when this is below what its measurement can tell apart.
         """
 
 
