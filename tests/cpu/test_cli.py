@@ -27,6 +27,8 @@ COMMANDS = [
     "show",
     "explain",
     "calibrate",
+    "record",
+    "replay",
     "doctor",
     "cache",
     "cache ls",

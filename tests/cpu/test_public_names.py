@@ -36,6 +36,7 @@ NAMES = {
         "KernelTypeError",
         "MissingDependencyError",
         "NumericalOverflowError",
+        "RecordingError",
         "SettingsError",
         "ShapeMismatchError",
         "SpaceError",

@@ -170,9 +170,10 @@ def _of_journal(name: str, lines: Iterable[str]) -> Recording:
     names = dict.fromkeys(name for config in trials for name in config)
     values = {key: list(dict.fromkeys((type(c[key]), c[key]) for c in trials)) for key in names}
     axes = {key: _sorted([value for _, value in found]) for key, found in values.items()}
-    facts = {key: str(run.get(key, "")) for key in ("kernel", "dtype", "device")}
+    shape, _, dtype = str(run.get("label", "")).partition(" ")
+    problem = tuple(int(extent) for extent in shape.split("x") if extent.isdecimal())
     return Recording(
-        name, facts["kernel"], tuple(run.get("shape", ())), facts["dtype"], facts["device"],
+        name, str(run.get("kernel", "")), problem, dtype, str(run.get("device", "")),
         _space(axes, list(trials.values())), trials,
     )  # fmt: skip
 

@@ -197,7 +197,10 @@ def _search(run: _Run, store: Store[Record], journal: Journal, listener: Listene
     incumbents = _incumbents(run, store)
     searcher = _searcher(run, store)
     listener.started(_plan(run, len(known)))
-    journal.begin(space=run.task.space.fingerprint, search=run.effort.search, seed=run.seed, effort=run.effort.name)
+    journal.begin(
+        space=run.task.space.fingerprint, search=run.effort.search, seed=run.seed, effort=run.effort.name,
+        kernel=run.key.kernel, label=run.key.label, device=run.key.device.get("name", ""),
+    )  # fmt: skip
     result: TuningResult | None = None
     guard = guard_for(run.task.device_name)
     try:

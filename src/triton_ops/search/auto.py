@@ -24,6 +24,7 @@ from triton_ops.search.base import Prior
 from triton_ops.search.encoding import Encoder, Floats
 from triton_ops.search.forecast import Forecast, Outlook
 from triton_ops.search.guidance import Guidance
+from triton_ops.search.neighbours import neighbours
 from triton_ops.search.pool import Pool
 from triton_ops.search.spread import farthest
 from triton_ops.space import Config, ConfigSpace
@@ -34,6 +35,7 @@ _START = 7  # configs spread over the space before the surrogate is asked
 _FIRST = 8  # of a prior's first choices the most different is taken, when its very first was tried
 _OPENED = 3  # ok trials that a surrogate needs
 _ALONE_FROM, _ALONE_EACH = 10, 3  # from so many trials on, each third question is asked without the records
+_POLISH_BELOW, _POLISH_EACH = 0.01, 3  # expected gain below which each third question is a neighbour of the best
 _LEADERS = 5
 _SHORT = 1_500  # configs looked at between two looks at all
 _LATELY, _LATELY_GUIDED = 30, 10  # questions, at least, that all promised little before little is expected
@@ -56,6 +58,7 @@ class AutoSearch:
         self._encoder = Encoder(space)
         self._pool = Pool(space, self._encoder, seed)
         self._small = self._pool.whole and len(self._pool.configs) <= SMALL
+        self._space = space
         self._names = set(space.tunables)
         self._random = np.random.default_rng(seed)
         self._guidance = Guidance(priors, records, self._pool.configs)
@@ -75,7 +78,7 @@ class AutoSearch:
             if at is None:
                 outlook = outlook or self._outlook(left)
                 self._gains.append(outlook.gain)
-                at = outlook.best()
+                at = outlook.best(self._polish(outlook.gain))
             if at is None:  # all that was looked at is proposed
                 at = int(left[0])
             found.append(self._propose(at))
@@ -138,6 +141,16 @@ class AutoSearch:
         outlook = self._forecast.outlook(self._pool, left, self._pending)
         self._short = outlook.positions[outlook.order[:_SHORT]]
         return outlook
+
+    def _polish(self, gain: float) -> NDArray[np.intp] | None:
+        """Positions of the open neighbours of the best, each third time when the surrogate has little hope left.
+
+        It smooths over what is sharp: the config beside the best may be better, however unlikely it finds that.
+        """
+        if gain > _POLISH_BELOW or (len(self._trials) + len(self._pending)) % _POLISH_EACH > 0:
+            return None
+        found = (self._pool.position(config) for config in neighbours(self._space, self._leaders()[0], steps_only=True))
+        return np.array([at for at in found if at is not None], dtype=np.intp)
 
     def _leaders(self) -> list[Config]:
         ok = sorted((t for t in self._trials.values() if t.ok), key=lambda t: (t.rank, t.config.text))

@@ -132,9 +132,15 @@ class Outlook:
         self._doubt = self._doubt * np.sqrt(np.maximum(1 - self._alike(self._rows, row) ** 2, 1e-9))
         self._gains = expected_improvement(self._mean, self._doubt, self._best)
 
-    def best(self) -> int | None:
-        """The position of the most promising config not returned before; None when there is no more."""
+    def best(self, among: NDArray[np.intp] | None = None) -> int | None:
+        """The position of the most promising config not returned before; None when there is no more.
+
+        Args:
+            among: Positions to which the choice is limited, if one of them is there.
+        """
         left = np.flatnonzero(self._open)
+        if among is not None and len(near := left[np.isin(self.positions[left], among)]):
+            left = near
         if not len(left):
             return None
         first = int(left[np.lexsort((self._mean[left], -(self._gains / self._slowness)[left]))[0]])

@@ -54,6 +54,11 @@ class Pool:
         if (at := self._at.get(config)) is not None:
             self.open[at] = False
 
+    def position(self, config: Config) -> int | None:
+        """Where `config` is, if it is in the pool and may still be proposed."""
+        at = self._at.get(config)
+        return at if at is not None and self.open[at] else None
+
     def left(self) -> NDArray[np.intp]:
         """Positions of the configs that may still be proposed; empty only if the space has none."""
         if not self.whole and int(self.open.sum()) < _FEW:
