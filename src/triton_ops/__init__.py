@@ -38,6 +38,7 @@ if TYPE_CHECKING:  # for type checkers and editors, which cannot follow the tabl
     from triton_ops.exceptions import KernelTypeError as KernelTypeError
     from triton_ops.exceptions import MissingDependencyError as MissingDependencyError
     from triton_ops.exceptions import NumericalOverflowError as NumericalOverflowError
+    from triton_ops.exceptions import RecordingError as RecordingError
     from triton_ops.exceptions import SettingsError as SettingsError
     from triton_ops.exceptions import ShapeMismatchError as ShapeMismatchError
     from triton_ops.exceptions import SpaceError as SpaceError
@@ -88,7 +89,7 @@ _NAMES_IN = {
     "exceptions": (
         "CacheError ConfigCollisionError ConfigValueError ConstraintError DeviceError "
         "EmptySpaceError JournalError KernelTypeError MissingDependencyError "
-        "NumericalOverflowError SettingsError "
+        "NumericalOverflowError RecordingError SettingsError "
         "ShapeMismatchError SpaceError TargetError TritonKernelError TuningFailedError "
         "UnknownTunableError UnsupportedDtypeError"
     ),

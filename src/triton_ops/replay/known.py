@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from triton_ops.analysis.prior import ModelPrior
 from triton_ops.analysis.recorded import recorded_model
 from triton_ops.replay.recording import Recording
-from triton_ops.search import Prior
-from triton_ops.search.transfer import Place, Transfer
+from triton_ops.search import Place, Prior, make_transfer
 
 
 def priors_for(target: Recording) -> list[Prior]:
@@ -24,7 +23,8 @@ def transfers_for(target: Recording, records: Sequence[Recording]) -> list[Prior
     """
     helpful = [other for other in records if _helps(target, other)]
     helpful.sort(key=lambda other: (_distance(target, other), other.file))
-    return [Transfer(target.space, list(other.trials.values()), _distance(target, other)) for other in helpful]
+    made = (make_transfer(target.space, list(o.trials.values()), _distance(target, o)) for o in helpful)
+    return [transfer for transfer in made if transfer is not None]
 
 
 def _helps(target: Recording, other: Recording) -> bool:

@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from triton_ops.exceptions import RecordingError, UnsupportedDtypeError
+from triton_ops.exceptions import RecordingError, SpaceError, UnsupportedDtypeError
 from triton_ops.runner.journal import trial_of
 from triton_ops.space import Config, ConfigSpace, Tunable, Value
 from triton_ops.space.tunable import as_tunable
@@ -80,7 +80,7 @@ def read_recording(path: Path) -> Recording:
         found = _parsed(path.name, text)
     except OSError as error:
         raise RecordingError(f"{path} cannot be read: {error.strerror or error}", hint="give a file") from error
-    except (EOFError, KeyError, TypeError, ValueError, AttributeError) as error:
+    except (EOFError, KeyError, SpaceError, StopIteration, TypeError, ValueError, AttributeError) as error:
         raise RecordingError(
             f"{path} is no recording: {type(error).__name__}: {error}",
             hint="give a file of `triton-ops record`, a journal, or a cache file of Kernel Tuner",

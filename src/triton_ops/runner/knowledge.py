@@ -12,8 +12,7 @@ from triton_ops.cache import Key, Record
 from triton_ops.hardware import load_calibration, machine_of
 from triton_ops.runner.journal import trials_in
 from triton_ops.runner.task import Task
-from triton_ops.search import Prior
-from triton_ops.search.transfer import Place, Transfer
+from triton_ops.search import Place, Prior, make_transfer
 from triton_ops.space import Config
 from triton_ops.trial import Measurement, Status, Trial
 
@@ -43,9 +42,11 @@ def transfers_to(task: Task, key: Key, records: Iterable[Record], folder: Path) 
     found: list[Prior] = []
     for record in others:
         trials = trials_in(folder / "journals" / f"{record.id}.jsonl") or _summary(record)
-        transfer = Transfer(task.space, trials, _place(record.key).distance(here))
-        if len(transfer) and len(found) < _MOST:
+        transfer = make_transfer(task.space, trials, _place(record.key).distance(here))
+        if transfer is not None:
             found.append(transfer)
+        if len(found) == _MOST:
+            break
     return found
 
 

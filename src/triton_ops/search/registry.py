@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from triton_ops.exceptions import SettingsError
 from triton_ops.search.base import Prior, Searcher
 from triton_ops.space import ConfigSpace
+from triton_ops.trial import Trial
 
 SEARCHERS: dict[str, tuple[str, str]] = {
     "auto": ("auto", "AutoSearch"),
@@ -35,6 +36,12 @@ def make_searcher(
     made = getattr(importlib.import_module(f"triton_ops.search.{module}"), class_name)
     searcher: Searcher = made(space, seed, priors, records) if name in GUIDED else made(space, seed)
     return searcher
+
+
+def make_transfer(space: ConfigSpace, trials: Sequence[Trial], distance: float) -> Prior | None:
+    """What `trials` of another place, this far away, say of `space`; None if they have other tunables."""
+    made = importlib.import_module("triton_ops.search.transfer").Transfer(space, trials, distance)
+    return made if len(made) else None
 
 
 def checked_search(name: str) -> str:

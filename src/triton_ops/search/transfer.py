@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,25 +19,8 @@ from triton_ops.space import Config, ConfigSpace
 from triton_ops.trial import Trial
 
 _FAR = 8.0  # of this distance, ratios count to the power 1/e
-_OTHER_DTYPE = 1.0
-_OTHER_DEVICE = 1.0
 _FEWEST = 3  # ok trials that say more than which config won
 _FAILED = 0.9  # a config that failed there counts as slow as this share of those that ran
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where trials were made: extents of the problem, dtype, device. Empty where unknown."""
-
-    shape: tuple[int, ...] = ()
-    dtype: str = ""
-    device: str = ""
-
-    def distance(self, other: Place) -> float:
-        """0 for the same place; 1 for twice the extent in one dimension, another dtype or another device each."""
-        apart = sum(abs(math.log2(a / b)) for a, b in zip(self.shape, other.shape, strict=False) if a > 0 and b > 0)
-        apart += abs(len(self.shape) - len(other.shape))
-        return apart + _OTHER_DTYPE * (self.dtype != other.dtype) + _OTHER_DEVICE * (self.device != other.device)
 
 
 class Transfer:
