@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,13 +42,19 @@ def transfers_to(task: Task, key: Key, records: Iterable[Record], folder: Path) 
     others.sort(key=lambda record: (_place(record.key).distance(here), record.id))
     found: list[Prior] = []
     for record in others:
-        trials = trials_in(folder / "journals" / f"{record.id}.jsonl") or _summary(record)
+        trials = trials_in(journal_of(record, folder)) or _summary(record)
         transfer = make_transfer(task.space, trials, _place(record.key).distance(here))
         if transfer is not None:
             found.append(transfer)
         if len(found) == _MOST:
             break
     return found
+
+
+def journal_of(record: Record, folder: Path) -> Path:
+    """Where the journal of the tune that left `record` is, if it was kept: it is named before the clock is chosen."""
+    asked = "warm" if "warm" in record.key.mode else "cold"
+    return folder / "journals" / f"{replace(record.key, mode=asked).id}.jsonl"
 
 
 def _same_problem(one: Key, other: Key) -> bool:
