@@ -36,7 +36,7 @@ $(STAMP): pyproject.toml constraints.txt
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install -qq --constraint constraints.txt pip
 	$(VENV)/bin/python -m pip install -qq $(PIP_FLAGS) --constraint constraints.txt \
-		--build-constraint constraints.txt --group dev numpy --editable '.[gpu]'
+		--build-constraint constraints.txt --group dev --editable '.[gpu]'
 	touch $@
 
 demo: $(READY)  ## Tune a kernel and show what was found; needs no GPU

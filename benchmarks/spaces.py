@@ -14,6 +14,7 @@ import triton.language as tl
 from triton_ops import ConfigSpace, Operation, TensorSpec, TritonKernel, Work, kernels
 from triton_ops.backend import Arguments, Artifact, CandidateError
 from triton_ops.space import Config
+from triton_ops.work import RowTiles
 
 
 @triton.jit
@@ -57,7 +58,10 @@ rmsnorm = Operation(
         "rows": rows,
         "N": columns,
     },
-    work=lambda problem: Work(bytes=2.0 * problem["x"].nbytes + problem["weight"].nbytes),
+    work=lambda problem: Work(
+        bytes=2.0 * problem["x"].nbytes + problem["weight"].nbytes,
+        tiles=RowTiles(problem["rows"], problem["N"], problem["x"].dtype, problem["x"].dtype, "ROWS", "BLOCK"),
+    ),
     dtypes=("bfloat16", "float16", "float32"),
     device="cuda",
 )

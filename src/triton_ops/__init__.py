@@ -38,6 +38,7 @@ if TYPE_CHECKING:  # for type checkers and editors, which cannot follow the tabl
     from triton_ops.exceptions import KernelTypeError as KernelTypeError
     from triton_ops.exceptions import MissingDependencyError as MissingDependencyError
     from triton_ops.exceptions import NumericalOverflowError as NumericalOverflowError
+    from triton_ops.exceptions import RecordingError as RecordingError
     from triton_ops.exceptions import SettingsError as SettingsError
     from triton_ops.exceptions import ShapeMismatchError as ShapeMismatchError
     from triton_ops.exceptions import SpaceError as SpaceError
@@ -68,7 +69,11 @@ if TYPE_CHECKING:  # for type checkers and editors, which cannot follow the tabl
     from triton_ops.trial import Status as Status
     from triton_ops.trial import Trial as Trial
     from triton_ops.trial import TuningResult as TuningResult
-    from triton_ops.trial import Work as Work
+    from triton_ops.work import AttentionTiles as AttentionTiles
+    from triton_ops.work import ElementTiles as ElementTiles
+    from triton_ops.work import GemmTiles as GemmTiles
+    from triton_ops.work import RowTiles as RowTiles
+    from triton_ops.work import Work as Work
 
     __version__: str
 
@@ -84,7 +89,7 @@ _NAMES_IN = {
     "exceptions": (
         "CacheError ConfigCollisionError ConfigValueError ConstraintError DeviceError "
         "EmptySpaceError JournalError KernelTypeError MissingDependencyError "
-        "NumericalOverflowError SettingsError "
+        "NumericalOverflowError RecordingError SettingsError "
         "ShapeMismatchError SpaceError TargetError TritonKernelError TuningFailedError "
         "UnknownTunableError UnsupportedDtypeError"
     ),
@@ -95,7 +100,8 @@ _NAMES_IN = {
     "runner.timing": "Times time_ms",
     "space": "Choice Config ConfigSpace Constraint Flag IntRange PowerOfTwo SpaceSize",
     "tensors": "TensorSpec",
-    "trial": "KernelMetrics Measurement Problem Status Trial TuningResult Work",
+    "trial": "KernelMetrics Measurement Problem Status Trial TuningResult",
+    "work": "AttentionTiles ElementTiles GemmTiles RowTiles Work",
 }
 _MODULE_OF = {name: module for module, names in _NAMES_IN.items() for name in names.split()}
 

@@ -48,10 +48,10 @@ def writable(folder: Path) -> bool:
         return False
 
 
-def atomic_write(path: Path, text: str) -> None:
-    """Replace the content of `path` by `text`: a reader sees the old file or the new one, never a part.
+def atomic_write(path: Path, content: str | bytes) -> None:
+    """Replace what is in `path` by `content`, text as UTF-8: a reader sees the old file or the new one, never a part.
 
-    The text is on disk before the name points to it. A failure leaves the old file, and no other.
+    It is on disk before the name points to it. A failure leaves the old file, and no other.
 
     Raises:
         OSError: The folder cannot be written, or the disk is full.
@@ -59,8 +59,8 @@ def atomic_write(path: Path, text: str) -> None:
     # Not from `tempfile`, whose files only their owner may read: a cache made by root serves other users.
     fresh = path.with_name(f".{path.name}-{secrets.token_hex(8)}.tmp")
     try:
-        with fresh.open("x", encoding="utf-8") as file:
-            file.write(text)
+        with fresh.open("xb") as file:
+            file.write(content.encode("utf-8") if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
         fresh.replace(path)

@@ -9,6 +9,9 @@ from types import ModuleType
 from triton_ops.exceptions import MissingDependencyError
 
 _INSTALL = {
+    "optuna": "pip install 'triton-ops[optuna]'",
+    "scipy": "pip install 'triton-ops' again: it comes with the package",
+    "sklearn": "pip install scikit-learn",
     "torch": "pip install 'triton-ops[torch]', or the torch build of your platform",
     "triton": "pip install 'triton-ops[triton]'",
     "pynvml": "pip install nvidia-ml-py",

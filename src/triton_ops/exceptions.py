@@ -19,6 +19,7 @@ Errors carry their facts as attributes, survive pickling between processes, and 
     ├── MissingDependencyError    an optional package that this path needs
     ├── CacheError                a cache folder that cannot be used
     ├── JournalError              a journal of another run or format
+    ├── RecordingError            a file of recorded times that cannot be read as one
     └── TuningFailedError         no configuration worked; carries every configuration's reason
 """
 
@@ -37,6 +38,7 @@ __all__ = [
     "KernelTypeError",
     "MissingDependencyError",
     "NumericalOverflowError",
+    "RecordingError",
     "SettingsError",
     "ShapeMismatchError",
     "SpaceError",
@@ -222,6 +224,10 @@ class CacheError(TritonKernelError):
 
 class JournalError(TritonKernelError):
     """A journal that belongs to another run, or has another format."""
+
+
+class RecordingError(TritonKernelError):
+    """A file of recorded times that cannot be read, is of no known form, or holds no time."""
 
 
 class TuningFailedError(TritonKernelError):

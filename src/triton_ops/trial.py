@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 from triton_ops._hashing import fingerprint
 from triton_ops.space import Config
 from triton_ops.tensors import TensorSpec
+from triton_ops.work import Work as Work
 
 Scalar: TypeAlias = bool | int | float | str | None
 
@@ -221,27 +222,6 @@ def totals(trials: list[Trial] | tuple[Trial, ...]) -> dict[str, int]:
 
 
 @dataclass(frozen=True)
-class Work:
-    """The least a problem makes the device do, whatever the config.
-
-    Attributes:
-        flops: Floating-point operations; 0 where they are not what limits.
-        bytes: Bytes through device memory: each input read once, each output written once.
-    """
-
-    flops: float = 0.0
-    bytes: float = 0.0
-
-    def tflops(self, latency_ms: float) -> float:
-        """Achieved 10^12 operations per second."""
-        return self.flops / (latency_ms * 1e9)
-
-    def gbps(self, latency_ms: float) -> float:
-        """Achieved 10^9 bytes per second."""
-        return self.bytes / (latency_ms * 1e6)
-
-
-@dataclass(frozen=True)
 class KernelMetrics:
     """How fast one config runs.
 
@@ -287,7 +267,8 @@ class TuningResult:
         gain_interval: 95 % interval of `speedup`.
         confidence: `ok`, or in words why the comparison should not be relied on.
         guard: What the device said of itself meanwhile: throttling, clocks, power; empty on a CPU or a cache hit.
-        stopped: Why the search ended: `complete`, `trials`, `seconds`, `interrupted` or `cached`.
+        stopped: Why the search ended: `complete`, `settled` (too little left to gain), `trials`, `seconds`,
+            `interrupted` or `cached`.
         elapsed_s: Wall seconds of the tune.
         place: Where the candidates ran: in a process of its own, or inline and why.
         verified: What every result was compared with before it was timed.

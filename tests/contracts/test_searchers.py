@@ -7,11 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.strategies import spaces, trials
+from triton_ops._optional import available
 from triton_ops.exceptions import SettingsError
 from triton_ops.search import SEARCHERS, make_searcher
 from triton_ops.space import ConfigSpace, Constraint, IntRange
+from triton_ops.trial import Measurement, Status, Trial
 
-every_searcher = pytest.mark.parametrize("name", SEARCHERS)
+MISSING = [] if available("optuna") else ["optuna"]  # an extra
+every_searcher = pytest.mark.parametrize("name", [name for name in SEARCHERS if name not in MISSING])
 sizes = st.lists(st.integers(0, 40), min_size=1, max_size=5)
 
 HUGE = {f"T{axis}": IntRange(0, 9) for axis in range(9)}  # 10^9 configs
@@ -133,6 +136,53 @@ def test_rare_configs_of_a_large_space_are_all_found(name):
     assert sorted(config["T4"] for config in found) == list(range(10))
 
 
+@every_searcher
+def test_a_tunable_that_matters_only_beside_another_value_stays_at_its_first_one(name):
+    rule = Constraint("idle", lambda SPLIT, WAY: SPLIT > 1 or WAY == "none", "without a split there is no way")
+    space = ConfigSpace({"SPLIT": [1, 2, 4], "WAY": ["none", "atomic", "tree"], "BLOCK": range(8)}, (rule,))
+    searcher, found = make_searcher(name, space), []
+    while batch := searcher.ask(4):
+        searcher.tell([timed(config, 1 + config["BLOCK"] / 8) for config in batch])
+        found += batch
+    assert set(found) == set(space)
+    assert {config["WAY"] for config in found if config["SPLIT"] == 1} == {"none"}
+
+
+@every_searcher
+def test_failures_alone_do_not_stop_a_search(name):
+    space = ConfigSpace({"A": range(10), "B": range(10)})
+    searcher, found = make_searcher(name, space), []
+    while batch := searcher.ask(6):
+        searcher.tell([Trial(config, Status.RUNTIME, None, "no") for config in batch])
+        found += batch
+    assert set(found) == set(space)
+
+
+@every_searcher
+def test_what_others_tried_is_learned_and_not_proposed_again(name):
+    space = ConfigSpace({"A": range(10), "B": range(10)})
+    searcher = make_searcher(name, space)
+    others = space.take(30)
+    searcher.tell([timed(config, 1 + config["A"]) for config in others])
+    found = all_of(searcher)
+    if name not in ("random", "exhaustive", "latin"):  # these do not listen: the loop leaves out what is known
+        assert not set(found) & set(others)
+    assert set(found) | set(others) == set(space)
+
+
+@every_searcher
+def test_what_it_expects_to_gain_is_never_negative(name):
+    space = ConfigSpace({"A": range(30), "B": range(30)})
+    searcher = make_searcher(name, space)
+    for _ in range(6):
+        searcher.tell([timed(config, 1 + abs(config["A"] - 9) / 9) for config in searcher.ask(8)])
+        assert searcher.expected_gain() >= 0
+
+
+def timed(config, ms):
+    return Trial(config, Status.OK, Measurement((ms,), "host"))
+
+
 def test_a_search_that_there_is_not():
-    with pytest.raises(SettingsError, match=r"no search 'magic'.*exhaustive, random"):
+    with pytest.raises(SettingsError, match=r"no search 'magic'.*auto, random, exhaustive"):
         make_searcher("magic", ConfigSpace({"A": [1]}))

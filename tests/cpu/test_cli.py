@@ -22,8 +22,8 @@ PROJECT = Path(__file__).parents[2]
 REFERENCE = PROJECT / "docs" / "reference" / "cli.md"
 PINNED = PROJECT / "constraints.txt"
 COMMANDS = [
-    "", "tune", "show", "compile", "doctor", "cache", "cache ls", "cache rm", "cache path", "cache export",
-    "cache import",
+    "", "tune", "show", "compile", "explain", "calibrate", "record", "replay", "doctor", "cache", "cache ls",
+    "cache rm", "cache path", "cache export", "cache import",
 ]  # fmt: skip
 
 H200 = {"kind": "cuda", "name": "NVIDIA H200", "arch": "sm_90", "units": 132, "driver": "580.95.05"}
@@ -349,7 +349,9 @@ def test_tune_as_json(cli, golden, sleepy):
 def test_ranking_of_long_configs(cli, sleepy, columns):
     words, _ = sleepy
     long = "word=a_rather_long_value_of_a_tunable_number_1"  # the same in all configs, so that it need not be repeated
-    out = cli("tune", *words[:-2], "--space", long, "--device", "cpu", "--trials", "3", columns=columns).out
+    out = cli(
+        "tune", *words[:-2], "--space", long, "--device", "cpu", "--trials", "3", "--search", "random", columns=columns
+    ).out
     rows = [line for line in out.splitlines() if re.match(r"\d( \w+)? +[\d.]+ ", line)]
     assert len(rows) == 3
     if columns is None:  # a pipe: one line each, with the whole config

@@ -36,6 +36,7 @@ NAMES = {
         "KernelTypeError",
         "MissingDependencyError",
         "NumericalOverflowError",
+        "RecordingError",
         "SettingsError",
         "ShapeMismatchError",
         "SpaceError",
@@ -68,8 +69,8 @@ NAMES = {
         "Status",
         "Trial",
         "TuningResult",
-        "Work",
     ],
+    "triton_ops.work": ["AttentionTiles", "ElementTiles", "GemmTiles", "RowTiles", "Work"],
 }
 PAIRS = [(module, name) for module, names in NAMES.items() for name in names]
 

@@ -241,7 +241,7 @@ def test_the_argument_types_are_part_of_the_key():
         (lambda: tune(work, kwargs={"delay_ms": 1.0}, space=SPACE), ConfigCollisionError, "delay_ms"),
         (lambda: tune(work, space={"delay_ms": [[1.0]]}), SpaceError, "use a tuple"),
         (lambda: tune(work, space=SPACE, effort="fast"), SettingsError, "quick, full, exhaustive"),
-        (lambda: tune(work, space=SPACE, search="magic"), SettingsError, "exhaustive, random"),
+        (lambda: tune(work, space=SPACE, search="magic"), SettingsError, "auto, random, exhaustive"),
         (lambda: tune(work, space=SPACE, trials=0), SettingsError, "positive"),
         (lambda: tune(work, space=SPACE, budget_s=float("nan")), SettingsError, "positive"),
         (lambda: tune(work, space=SPACE, shape=(3,)), ShapeMismatchError, "shape"),

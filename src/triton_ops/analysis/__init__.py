@@ -1,4 +1,4 @@
-"""What is known of a config before it is launched, and without a GPU."""
+"""What is known of a config before it is launched and without a GPU, and what to expect of it."""
 
 from triton_ops.analysis.rules import foresee as foresee
 from triton_ops.analysis.tiers import examine as examine

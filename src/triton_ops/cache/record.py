@@ -60,7 +60,7 @@ class Record:
         effort: `quick`, `full` or `exhaustive`.
         search: The searcher's name.
         budget: Its limits.
-        stopped: Why the search ended: `complete`, `trials` or `seconds`.
+        stopped: Why the search ended: `complete`, `settled`, `trials` or `seconds`.
         totals: How many trials ended in each status.
         elapsed_s: Wall seconds of the tune.
         created: UTC time, ISO 8601.

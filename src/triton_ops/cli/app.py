@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from triton_ops import __version__
-from triton_ops.cli import bench, cache, compile, doctor, show, tune  # noqa: A004 - named like its command
+from triton_ops.cli import bench, cache, calibrate, compile, doctor, explain, record, show, tune  # noqa: A004 - a command
+from triton_ops.cli import replay as replaying
 from triton_ops.cli.console import INTERRUPTED, messages, report, say, tell
 
 _EPILOG = """\b
@@ -35,6 +36,12 @@ app.command("tune", short_help="Find the fastest config of TARGET, or recall it.
 app.command("show", short_help="Show what is known: winners, gains, devices.")(show.show_command)
 app.command("bench", short_help="Find out whether A is faster than B.")(bench.bench_command)
 app.command("compile", short_help="Show what every config takes, without a GPU.")(compile.compile_command)
+app.command("record", short_help="Measure a whole space, to judge searches on it.")(record.record_command)
+app.command("replay", cls=replaying.ManyRecords, short_help="Judge a search on recorded spaces.")(
+    replaying.replay_command
+)
+app.command("explain", short_help="Say what the model expects of a config, and why.")(explain.explain_command)
+app.command("calibrate", short_help="Measure this GPU for the model.")(calibrate.calibrate_command)
 app.add_typer(cache.app, name="cache")
 app.command("doctor", short_help="Say what works here, what does not, and why.")(doctor.doctor_command)
 

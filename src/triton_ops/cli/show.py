@@ -10,6 +10,7 @@ from triton_ops.space import Config
 
 ENDS = {
     "complete": "every config tried",
+    "settled": "too little left to gain",
     "trials": "limit of trials reached",
     "seconds": "limit of seconds reached",
     "interrupted": "interrupted",

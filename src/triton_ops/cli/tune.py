@@ -62,7 +62,7 @@ def tune_command(
         typer.Option("--effort", metavar="WORD", help="quick, full or exhaustive; default TRITON_OPS_EFFORT or quick."),
     ] = None,
     search: Annotated[
-        str | None, typer.Option("--search", metavar="WORD", help="random or exhaustive; default by effort.")
+        str | None, typer.Option("--search", metavar="WORD", help="auto, random, exhaustive, …; default by effort.")
     ] = None,
     trials: Annotated[int | None, typer.Option("--trials", metavar="N", help="Most trials; default by effort.")] = None,
     budget_s: Annotated[
@@ -76,6 +76,9 @@ def tune_command(
         typer.Option("--isolate/--inline", help="Try configs in a process of their own; default for Triton on a GPU."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Search again even if the winner is known.")] = False,
+    no_transfer: Annotated[
+        bool, typer.Option("--no-transfer", help="Do not learn from records of other problems and devices.")
+    ] = False,
     cache_dir: CacheDir = None,
     as_json: Json = False,
     verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
@@ -90,7 +93,7 @@ def tune_command(
             result = tune(
                 operation, space=narrowed, shape=extents, dtype=chosen_dtype, device=device, effort=effort,
                 search=search, trials=trials, budget_s=budget_s, seed=seed, cache_dir=cache_dir, force=force,
-                cold=not warm, isolate=isolate, listener=ProgressBar(stderr()),
+                cold=not warm, isolate=isolate, transfer=not no_transfer, listener=ProgressBar(stderr()),
             )  # fmt: skip
     except KeyboardInterrupt:
         tell("interrupted before any config ran; the same command goes on where it stopped")

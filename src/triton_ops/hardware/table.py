@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from triton_ops.hardware.spec import DeviceSpec
+
 
 @dataclass(frozen=True)
 class Peaks:
@@ -79,3 +81,37 @@ def peaks_of(name: str) -> Peaks | None:
 
 def _has_word(text: str, word: str) -> bool:
     return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text) is not None
+
+
+_SIZES = {  # arch, multiprocessors, L2, shared memory per block: what the driver says of the model
+    "H200": ("sm_90", 132, 60 << 20, 232_448),
+    "H100": ("sm_90", 132, 50 << 20, 232_448),
+    "H100 PCIe": ("sm_90", 114, 50 << 20, 232_448),
+    "A100-SXM4-80GB": ("sm_80", 108, 40 << 20, 166_912),
+    "A100-SXM4-40GB": ("sm_80", 108, 40 << 20, 166_912),
+    "A100 80GB PCIe": ("sm_80", 108, 40 << 20, 166_912),
+}  # fmt: skip
+
+
+def spec_named(name: str) -> DeviceSpec | None:
+    """The spec of a model that is not here, for replays and forecasts; None if the table has no such model.
+
+    Args:
+        name: The vendor's name, such as `NVIDIA H200`, as recordings and records keep it.
+    """
+    peaks = peaks_of(name)
+    model = next((model for model in PEAKS if PEAKS[model] is peaks), None)
+    if peaks is None or model not in _SIZES:
+        return None
+    arch, units, l2_bytes, shared_bytes = _SIZES[model]
+    return DeviceSpec(
+        kind="cuda",
+        name=name,
+        arch=arch,
+        units=units,
+        l2_bytes=l2_bytes,
+        shared_bytes_per_block=shared_bytes,
+        registers_per_unit=65_536,
+        bandwidth_gbps=peaks.bandwidth_gbps,
+        tflops=dict(peaks.tflops),
+    )

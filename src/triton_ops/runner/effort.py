@@ -53,6 +53,7 @@ class Effort:
             works.
         hold_compilers: Whether nothing is compiled while a candidate is timed. On a GPU, times are taken by events,
             behind a delay that hides what the host does; benchmarks/host_load.py measures whether that holds.
+        worthwhile: The search ends when it expects to gain less than this share: what a comparison cannot tell apart.
     """
 
     name: str
@@ -66,12 +67,13 @@ class Effort:
     patience: Patience = field(default_factory=Patience)
     thorough: bool = False
     hold_compilers: bool = False
+    worthwhile: float = 0.005
 
 
 PRESETS = {
     "quick": Effort(
         "quick",
-        "random",
+        "auto",
         Budget(trials=64, seconds=60),
         ScreenPolicy(),
         0.15,
@@ -80,7 +82,7 @@ PRESETS = {
     ),
     "full": Effort(
         "full",
-        "random",
+        "auto",
         Budget(trials=1000, seconds=600),
         ScreenPolicy(),
         0.15,
@@ -97,6 +99,7 @@ PRESETS = {
         RacePolicy(seconds=20.0),
         processes=3,
         thorough=True,
+        worthwhile=0.0,
     ),
 }
 
@@ -135,7 +138,7 @@ def covers(record: Record, asked: Effort) -> bool:
     enough = _least(asked.budget.trials) <= _least(limits.trials) and _least(asked.budget.seconds) <= _least(
         limits.seconds
     )
-    return record.stopped == "complete" or enough
+    return record.stopped in ("complete", "settled") or enough
 
 
 def _least(limit: float | None) -> float:

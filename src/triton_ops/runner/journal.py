@@ -52,7 +52,7 @@ class Journal:
             kind = entry.get("type")
             if kind == "run":
                 self._check(entry)
-            elif kind == "trial" and (trial := _trial(entry)) is not None:
+            elif kind == "trial" and (trial := trial_of(entry)) is not None:
                 trials[trial.config] = trial
             elif kind == "end":
                 trials.clear()
@@ -113,7 +113,18 @@ def _decoded(line: str) -> dict[str, Any]:
     return entry if isinstance(entry, dict) else {}
 
 
-def _trial(entry: Mapping[str, Any]) -> Trial | None:
+def trials_in(path: Path) -> list[Trial]:
+    """Every trial of the journal at `path`, of runs that ended too; none where there is no such file or it is torn."""
+    try:
+        entries = [_decoded(line) for line in whole_lines(path)]
+    except OSError:
+        return []
+    found = [trial_of(entry) for entry in entries if entry.get("type") == "trial"]
+    return list({trial.config: trial for trial in found if trial is not None}.values())
+
+
+def trial_of(entry: Mapping[str, Any]) -> Trial | None:
+    """The trial in a journal's decoded line; None, with a warning, if it cannot be read."""
     try:
         return msgspec.convert(dict(entry), Trial, strict=False, dec_hook=_decode)
     except msgspec.ValidationError as error:

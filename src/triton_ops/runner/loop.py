@@ -31,6 +31,7 @@ class Search:
         feed: Holds proposals until they are tried.
         quarantine: Configs that ended their process before; they are not run.
         thorough: Whether to run at last what was deferred, even if something else has worked.
+        worthwhile: The search ends when the searcher expects to gain less than this share of the best's time.
         trials: What was tried so far, in order.
         stopped: Why it ended.
     """
@@ -44,10 +45,12 @@ class Search:
     feed: Feed
     quarantine: Quarantine = field(default_factory=lambda: Quarantine(None))
     thorough: bool = False
+    worthwhile: float = 0.0
     trials: dict[Config, Trial] = field(default_factory=dict)
     stopped: str = "complete"
     _proposed: set[Config] = field(default_factory=set)
     _brought_back: bool = False
+    _settled: bool = False
     _refusals: deque[Trial] = field(default_factory=deque)
 
     def prepare(self, first: Sequence[Config], known: Iterable[Trial] = ()) -> None:
@@ -99,6 +102,8 @@ class Search:
         if reason is not None and ready is not None:
             self.stopped = reason
             return None
+        if ready is None and self._settled:
+            self.stopped = "settled"
         return ready
 
     def _refusal(self) -> Ready | None:
@@ -114,7 +119,13 @@ class Search:
             room = self.feed.room
             if limit is not None:
                 room = min(room, max(limit - len(self.trials) - self.feed.held, 0 if self.feed.held else least))
-            if room < 1 or not (asked := self.searcher.ask(room)):
+            if room < 1 or self._settled:
+                return
+            gain = self.searcher.expected_gain()
+            if not (asked := self.searcher.ask(room)):
+                return
+            if gain < self.worthwhile:
+                self._settled = True  # what waits is tried, and nothing further
                 return
             self._propose(asked)
 

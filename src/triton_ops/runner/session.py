@@ -27,6 +27,7 @@ from triton_ops.runner.events import Listener, Plan
 from triton_ops.runner.finals import Outcome, best_first_look, confirmed
 from triton_ops.runner.isolated import open_station, wants_isolation
 from triton_ops.runner.journal import Journal
+from triton_ops.runner.knowledge import model_of, transfers_to
 from triton_ops.runner.locate import locate
 from triton_ops.runner.loop import Search
 from triton_ops.runner.progress import ProgressBar
@@ -35,7 +36,7 @@ from triton_ops.runner.results import failed, record_of, result_from, result_of
 from triton_ops.runner.signals import cleaned_up_on_sigterm
 from triton_ops.runner.station import Final, Station, assignment_of
 from triton_ops.runner.task import Task, make_task
-from triton_ops.search import make_searcher
+from triton_ops.search import GUIDED, Searcher, make_searcher
 from triton_ops.space import Config
 from triton_ops.trial import Trial, TuningResult
 
@@ -62,6 +63,7 @@ def tune(
     cold: bool = True,
     isolate: bool | None = None,
     patience: Patience | None = None,
+    transfer: bool = True,
     listener: Listener | None = None,
 ) -> TuningResult:
     """Find the fastest config of `target` for one problem, or recall it.
@@ -80,7 +82,7 @@ def tune(
         reference: Called with the same arguments; every candidate's result must agree with it before it is timed.
             None compares with the default config.
         effort: `quick`, `full` or `exhaustive`; None asks `TRITON_OPS_EFFORT`, then takes `quick`.
-        search: `random` or `exhaustive`; None takes the effort's.
+        search: A searcher's name, such as `auto`, `random` or `exhaustive`; None takes the effort's.
         trials: Most trials; None takes the effort's.
         budget_s: Most seconds of search; None takes the effort's.
         seed: Of the search's order and the dummy inputs.
@@ -90,6 +92,7 @@ def tune(
         isolate: Whether candidates run in a process of their own, where a crash or a hang ends one trial; None isolates
             Triton kernels on a GPU. What cannot be made in another process runs inline, with a warning.
         patience: After how many seconds a trial has hung; None takes the effort's. Inline nothing is ended.
+        transfer: Whether records of the same kernel on other problems and devices may guide the search `auto`.
         listener: Hears of the run; None draws a progress bar when stderr is a terminal.
 
     Returns:
@@ -123,7 +126,7 @@ def tune(
     default = task.space.default_config
     folder = ensure_folder(settings.cache_dir() if cache_dir is None else cache_dir)
     key = Key.of(task.problem, task.kernel.identity, task.device, "cold" if cold else "warm")
-    run = _Run(task, plan, default, key, seed, cold, isolate)
+    run = _Run(task, plan, default, key, seed, cold, isolate, transfer, folder)
     store = _store(folder.absolute())
     if not force and (known := _known(run, store)) is not None:
         return result_from(known, task, time.monotonic() - start)
@@ -150,6 +153,8 @@ class _Run:
     seed: int
     cold: bool
     isolate: bool | None
+    transfer: bool
+    folder: Path
 
 
 @dataclass(frozen=True)
@@ -210,16 +215,19 @@ def _search(run: _Run, store: Store[Record], kept: _Kept, listener: Listener, st
     journal = kept.journal
     known = [trial for trial in journal.unfinished() if run.task.space.why_not(trial.config) is None]
     incumbents = _incumbents(run, store)
-    searcher = make_searcher(run.effort.search, run.task.space, run.seed)
+    searcher = _searcher(run, store)
     listener.started(_plan(run, len(known)))
-    journal.begin(space=run.task.space.fingerprint, search=run.effort.search, seed=run.seed, effort=run.effort.name)
+    journal.begin(
+        space=run.task.space.fingerprint, search=run.effort.search, seed=run.seed, effort=run.effort.name,
+        kernel=run.key.kernel, label=run.key.label, device=run.key.device.get("name", ""),
+    )  # fmt: skip
     result: TuningResult | None = None
     try:
         with open_feed(run.task, run.effort) as (feed, pool):
             budget = RunningBudget(run.effort.budget)
             search = Search(
                 run.task.space, searcher, budget, journal, listener, run.default, feed, kept.quarantine,
-                run.effort.thorough,
+                run.effort.thorough, run.effort.worthwhile,
             )  # fmt: skip
             search.prepare([run.default, *incumbents], known)
             station = _station(run, known)
@@ -245,6 +253,13 @@ def _search(run: _Run, store: Store[Record], kept: _Kept, listener: Listener, st
         store.put(record_of(run.task, replace(run.key, mode=facts.mode or run.key.mode), result, run.effort))
         journal.end(search.stopped)
     return result
+
+
+def _searcher(run: _Run, store: Store[Record]) -> Searcher:
+    if run.effort.search not in GUIDED:
+        return make_searcher(run.effort.search, run.task.space, run.seed)
+    records = transfers_to(run.task, run.key, store, run.folder) if run.transfer else []
+    return make_searcher(run.effort.search, run.task.space, run.seed, model_of(run.task, run.folder), records)
 
 
 def _station(run: _Run, known: Sequence[Trial]) -> Station:

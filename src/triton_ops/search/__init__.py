@@ -1,8 +1,10 @@
 """What to try next. No torch, no clock, no disk."""
 
+from triton_ops.search.base import Prior as Prior
 from triton_ops.search.base import Searcher as Searcher
-from triton_ops.search.exhaustive import ExhaustiveSearch as ExhaustiveSearch
-from triton_ops.search.random_search import RandomSearch as RandomSearch
+from triton_ops.search.place import Place as Place
+from triton_ops.search.registry import GUIDED as GUIDED
 from triton_ops.search.registry import SEARCHERS as SEARCHERS
 from triton_ops.search.registry import checked_search as checked_search
 from triton_ops.search.registry import make_searcher as make_searcher
+from triton_ops.search.registry import make_transfer as make_transfer

@@ -1,4 +1,7 @@
-"""The searcher role: which configs to try next. A searcher sees configs and trials, and nothing else."""
+"""The roles around a search: who proposes configs, and who knows something of them beforehand.
+
+A searcher sees configs and trials, and nothing else: no device, no clock, no disk.
+"""
 
 from __future__ import annotations
 
@@ -20,3 +23,27 @@ class Searcher(Protocol):
 
     def tell(self, trials: Sequence[Trial]) -> None:
         """Finished trials: its own proposals, and any that were tried beside them."""
+
+    def expected_gain(self) -> float:
+        """How much faster than the best so far, as a share, the most promising config left is expected to be.
+
+        Infinite where the searcher cannot know. A run may end when this is below what its measurement can tell apart.
+        """
+
+
+class Prior(Protocol):
+    """Knows something of configs before they are measured: a model of the kernel, or records of other problems.
+
+    What it says orders the start and is one more feature of a search; measurements decide how far it is believed.
+    """
+
+    def score(self, configs: Sequence[Config]) -> list[float]:
+        """Expected milliseconds, or any cost whose ratios mean ratios of time.
+
+        NaN where it has nothing to say, infinite where it expects that the config cannot run.
+
+        May change after `tell`, as a model learns what the compiler made of a config.
+        """
+
+    def tell(self, trials: Sequence[Trial]) -> None:
+        """Finished trials of this space, for a prior that learns from them."""

@@ -7,6 +7,7 @@ configs listed in another order are tried in the same one, and the same is decid
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -29,6 +30,10 @@ class ExhaustiveSearch:
 
     def tell(self, trials: Sequence[Trial]) -> None:
         """Nothing is learned."""
+
+    def expected_gain(self) -> float:
+        """Not known."""
+        return math.inf
 
 
 def shuffled(space: ConfigSpace, rng: random.Random) -> Iterator[Config]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -19,7 +20,7 @@ class RandomSearch:
     """Uniform draws from the valid configs of a space; once draws only repeat, what is left in shuffled order."""
 
     def __init__(self, space: ConfigSpace, seed: int = 0) -> None:
-        self._pending = _draws(space, random.Random(seed))
+        self._pending = draws(space, random.Random(seed))
 
     def ask(self, count: int) -> list[Config]:
         """Up to `count` configs not asked for before."""
@@ -28,8 +29,13 @@ class RandomSearch:
     def tell(self, trials: Sequence[Trial]) -> None:
         """Nothing is learned."""
 
+    def expected_gain(self) -> float:
+        """Not known."""
+        return math.inf
 
-def _draws(space: ConfigSpace, rng: random.Random) -> Iterator[Config]:
+
+def draws(space: ConfigSpace, rng: random.Random) -> Iterator[Config]:
+    """Every valid config of `space` once: uniform draws, then what these did not find, in shuffled order."""
     seen: set[Config] = set()
     repeats = _MOST_REPEATS if space.size.total <= _ENUMERABLE else 0
     while repeats < _MOST_REPEATS:

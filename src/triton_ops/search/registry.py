@@ -2,27 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib
+from collections.abc import Sequence
 
 from triton_ops.exceptions import SettingsError
-from triton_ops.search.base import Searcher
-from triton_ops.search.exhaustive import ExhaustiveSearch
-from triton_ops.search.random_search import RandomSearch
+from triton_ops.search.base import Prior, Searcher
 from triton_ops.space import ConfigSpace
+from triton_ops.trial import Trial
 
-SEARCHERS: dict[str, Callable[[ConfigSpace, int], Searcher]] = {
-    "exhaustive": ExhaustiveSearch,
-    "random": RandomSearch,
-}
+SEARCHERS: dict[str, tuple[str, str]] = {
+    "auto": ("auto", "AutoSearch"),
+    "random": ("random_search", "RandomSearch"),
+    "exhaustive": ("exhaustive", "ExhaustiveSearch"),
+    "latin": ("latin", "LatinSearch"),
+    "local": ("local", "LocalSearch"),
+    "evolution": ("evolution", "EvolutionSearch"),
+    "annealing": ("annealing", "AnnealingSearch"),
+    "optuna": ("optuna_search", "OptunaSearch"),
+}  # name to module and class: imported when one is made, since some need large packages
+GUIDED = ("auto",)  # those that take priors
 
 
-def make_searcher(name: str, space: ConfigSpace, seed: int = 0) -> Searcher:
-    """The searcher called `name` on `space`.
+def make_searcher(
+    name: str, space: ConfigSpace, seed: int = 0, priors: Sequence[Prior] = (), records: Sequence[Prior] = ()
+) -> Searcher:
+    """The searcher called `name` on `space`; only `auto` heeds `priors` of this problem and `records` of others.
 
     Raises:
         SettingsError: There is none of that name.
+        MissingDependencyError: It needs a package that is not installed.
     """
-    return SEARCHERS[checked_search(name)](space, seed)
+    module, class_name = SEARCHERS[checked_search(name)]
+    made = getattr(importlib.import_module(f"triton_ops.search.{module}"), class_name)
+    searcher: Searcher = made(space, seed, priors, records) if name in GUIDED else made(space, seed)
+    return searcher
+
+
+def make_transfer(space: ConfigSpace, trials: Sequence[Trial], distance: float) -> Prior | None:
+    """What `trials` of another place, this far away, say of `space`; None if they have other tunables."""
+    made = importlib.import_module("triton_ops.search.transfer").Transfer(space, trials, distance)
+    return made if len(made) else None
 
 
 def checked_search(name: str) -> str:

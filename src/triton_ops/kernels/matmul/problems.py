@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from triton_ops.exceptions import ShapeMismatchError
 from triton_ops.tensors import TensorSpec
-from triton_ops.trial import Problem, Work
+from triton_ops.trial import Problem
+from triton_ops.work import GemmTiles, Work
 
 OUTPUT_DTYPES = {"bfloat16": "bfloat16", "float16": "float16", "float8_e4m3fn": "bfloat16"}
 """Dtype of the inputs to dtype of the product."""
@@ -56,11 +57,15 @@ def extents(shape: tuple[int, int, int], a: Sequence[int], b: Sequence[int], c: 
 
 
 def work(problem: Problem) -> Work:
-    """2MNK operations; A and B read once, C written once."""
-    return Work(
-        flops=2.0 * problem["M"] * problem["N"] * problem["K"],
-        bytes=float(sum(spec.nbytes for spec in problem.specs.values())),
-    )
+    """2MNK operations; A and B read once, C written once; tiles of BM by BN, in steps of BK."""
+    specs = problem.specs
+    a, b = specs["a"], specs["b"]
+    tiles = GemmTiles(
+        problem["M"], problem["N"], problem["K"], a.dtype, specs["c"].dtype, "BM", "BN", "BK", group="GROUP_M",
+        a_along_inner=a.strides[1] == 1, b_along_inner=b.strides[0] == 1,
+    )  # fmt: skip
+    flops = 2.0 * problem["M"] * problem["N"] * problem["K"]
+    return Work(flops, float(sum(spec.nbytes for spec in specs.values())), tiles)
 
 
 def _check_reach(name: str, shape: Sequence[int], stride: Sequence[int]) -> None:

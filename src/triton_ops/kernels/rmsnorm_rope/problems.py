@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 from triton_ops.exceptions import ShapeMismatchError
 from triton_ops.tensors import TensorSpec
-from triton_ops.trial import Problem, Work
+from triton_ops.trial import Problem
+from triton_ops.work import RowTiles, Work
 
 DTYPES = ("bfloat16", "float16", "float32")
 DEFAULT_EPS = 1e-6
@@ -69,5 +72,8 @@ def checked_head_dim(hidden: int, heads: int) -> int:
 def work(problem: Problem) -> Work:
     """Bytes of x, weight and out, and of the half of cos and sin that is read; bandwidth is what limits."""
     specs = problem.specs
+    x, out = specs["x"], specs["out"]
     angles = (specs["cos"].nbytes + specs["sin"].nbytes) / 2
-    return Work(bytes=specs["x"].nbytes + specs["weight"].nbytes + specs["out"].nbytes + angles)
+    rows, columns = math.prod(x.shape[:-1]), x.shape[-1]
+    tiles = RowTiles(rows, columns, x.dtype, out.dtype, 1, "BLOCK_SIZE", lanes=2)  # BLOCK_SIZE counts pairs
+    return Work(bytes=x.nbytes + specs["weight"].nbytes + out.nbytes + angles, tiles=tiles)

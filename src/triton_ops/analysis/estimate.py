@@ -1,0 +1,73 @@
+"""What a compiler will probably make of a config, before it has been asked: good enough to rank, never shown as fact.
+
+Fitted on what Triton 3.6.0 made of 1,700 matrix products and 1,500 row kernels for sm_90; a standard deviation of ten
+registers. The shared memory of pipelined tiles is exact for pointer loads whose rows are aligned.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from triton_ops.trial import Resources
+
+_MOST_REGISTERS = 255  # a thread can name
+_WORD_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """What one block takes of its multiprocessor.
+
+    Attributes:
+        registers: Per thread.
+        spill_bytes: Per thread.
+        shared_bytes: Per block.
+        known: Whether the compiler said so.
+    """
+
+    registers: int
+    spill_bytes: float
+    shared_bytes: int
+    known: bool = False
+
+
+def settled(guess: Footprint, found: Resources | None) -> Footprint:
+    """`found` where the compiler has spoken, `guess` for what it left out."""
+    if found is None or found.registers is None:
+        return guess
+    return Footprint(
+        found.registers,
+        guess.spill_bytes if found.spill_bytes is None else found.spill_bytes,
+        guess.shared_bytes if found.shared_bytes is None else found.shared_bytes,
+        known=True,
+    )
+
+
+def tile_footprint(accumulator: float, copies: float, warp_group: bool, shared_bytes: int) -> Footprint:
+    """A pipelined product of tiles.
+
+    Args:
+        accumulator: Elements of the accumulators per thread.
+        copies: 16-byte copies per thread and step; each holds a 64-bit address.
+        warp_group: Whether operands stay in shared memory; else fragments of them are held too.
+        shared_bytes: Of all stages.
+    """
+    needed = 14 + 1.15 * accumulator + 3.1 * copies + (0 if warp_group else 22)
+    spilled = max(0.0, 2.25 * (accumulator - 183)) if accumulator >= _MOST_REGISTERS else 0.0
+    return Footprint(_bounded(needed), spilled * _WORD_BYTES, shared_bytes)
+
+
+def row_footprint(elements: float, warps: int, rows: int) -> Footprint:
+    """A chunk of a row held in float32.
+
+    Args:
+        elements: Of one row per thread.
+        warps: Per block; each leaves its part of the reduction in shared memory.
+        rows: Per block.
+    """
+    needed = 22 + 1.13 * elements
+    return Footprint(_bounded(needed), max(0.0, needed - _MOST_REGISTERS) * 2 * _WORD_BYTES, rows * warps * _WORD_BYTES)
+
+
+def _bounded(registers: float) -> int:
+    return int(min(max(registers, 30), _MOST_REGISTERS))

@@ -1,0 +1,158 @@
+"""Matrix products: what a tile costs the matrix units, shared memory, the load unit, L2 and DRAM.
+
+The layouts are Triton's for sm_80 and sm_90: which instruction a tile gets and how warps share it (its `lib/Dialect`,
+AccelerateMatmul; docs/concepts/model.md says how each figure follows).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+from triton_ops.analysis.estimate import Footprint, settled, tile_footprint
+from triton_ops.analysis.loop import Loop
+from triton_ops.hardware import Machine
+from triton_ops.tensors import ITEM_BYTES
+from triton_ops.trial import Resources
+from triton_ops.work import GemmTiles
+
+_LINE_BYTES = 128
+_COPY_BYTES = 16
+_GROUP_ROWS = 64  # of a warp-group instruction
+_WIDEST = 256  # columns of a warp-group instruction
+
+
+@dataclass(frozen=True)
+class Block:
+    """One program's tile.
+
+    Attributes:
+        rows: Of C.
+        columns: Of C.
+        step: Along the inner axis.
+        warps: Per block.
+        stages: Of the pipeline.
+        group: Tile rows that are walked down first.
+        item_bytes: Of an element of A and B.
+    """
+
+    rows: int
+    columns: int
+    step: int
+    warps: int
+    stages: int
+    group: int
+    item_bytes: int
+
+    @property
+    def load_bytes(self) -> int:
+        """A's and B's part of one step."""
+        return (self.rows + self.columns) * self.step * self.item_bytes
+
+
+def warp_groups(machine: Machine, rows: int, warps: int) -> bool:
+    """Whether a tile runs on warp-group instructions."""
+    return machine.wgmma and rows >= _GROUP_ROWS and warps % 4 == 0
+
+
+def operand_bytes(machine: Machine, rows: int, columns: int, step_bytes: int, warps: int) -> float:
+    """Read from shared memory by the matrix units for a tile of `rows` by `columns`, per step of `step_bytes`."""
+    if warp_groups(machine, rows, warps):
+        # Every instruction reads its 64 rows of A and its columns of B once, for the four warps together.
+        beside = max(warps // max(rows // 16, 1), 1)
+        width = min(max(columns // beside, 8), _WIDEST)
+        return rows / _GROUP_ROWS * (columns / width) * (_GROUP_ROWS + width) * step_bytes
+    along_rows, along_columns = warp_grid(rows, columns, warps)
+    return (rows * along_columns + max(columns, 8 * along_columns) * along_rows) * step_bytes
+
+
+def warp_grid(rows: int, columns: int, warps: int) -> tuple[int, int]:
+    """Warps along the rows and along the columns of a tile, for instructions of one warp (16 by 8)."""
+    down, across = 1, 1
+    while down * across < warps:
+        if rows / 16 / down >= columns / 16 / across and down < rows / 16:
+            down *= 2
+        else:
+            across *= 2
+    return down, across
+
+
+def mma_cycles(machine: Machine, block: Block, dtype: str) -> float:
+    """Of one multiprocessor's matrix units, per step."""
+    flops = 2.0 * block.rows * block.columns * block.step
+    rate = machine.mma_flops_per_cycle[dtype]
+    if warp_groups(machine, block.rows, block.warps):
+        return flops / rate
+    across = warp_grid(block.rows, block.columns, block.warps)[1]
+    repeated = max(1.0, 8 * across / block.columns)  # more warps than columns: some compute the same again
+    return flops * repeated / (rate * machine.mma_sync_share)
+
+
+def gemm_loop(tiles: GemmTiles, block: Block, machine: Machine, found: Resources | None) -> tuple[Loop, Footprint]:
+    """The loop of one tile of C, and what a block of it takes."""
+    grouped = warp_groups(machine, block.rows, block.warps)
+    footprint = settled(_guess(block, grouped), found)
+    at_once = machine.blocks_at_once(footprint.registers, footprint.shared_bytes, block.warps)
+    tile_rows, tile_columns = ceil(tiles.rows / block.rows), ceil(tiles.columns / block.columns)
+    blocks = tile_rows * tile_columns * tiles.batch
+    steps = ceil(tiles.inner / block.step)
+    step_bytes = block.step * block.item_bytes
+    reads = operand_bytes(machine, block.rows, block.columns, step_bytes, block.warps)
+    loop = Loop(
+        blocks=blocks,
+        steps=steps,
+        stages=block.stages,
+        warps=block.warps,
+        mma_cycles=mma_cycles(machine, block, tiles.dtype),
+        shared_bytes=reads + block.load_bytes,
+        lines=_lines(block.rows, block, tiles.a_along_inner) + _lines(block.columns, block, tiles.b_along_inner),
+        load_bytes=block.load_bytes,
+        arithmetic_cycles=0.0,
+        dram_bytes=_dram_bytes(tiles, block, machine, min(blocks, at_once * machine.units)) / steps,
+        mma_excess=machine.mma_excess(tiles.dtype),
+        store_bytes=min(block.rows, tiles.rows) * min(block.columns, tiles.columns) * ITEM_BYTES[tiles.out_dtype],
+        lockstep=grouped and _serialised(block),
+    )
+    return loop, footprint
+
+
+def _guess(block: Block, grouped: bool) -> Footprint:
+    threads = 32 * block.warps
+    buffers = block.stages if grouped else max(block.stages - 1, 1)
+    copies = block.load_bytes / _COPY_BYTES / threads
+    return tile_footprint(block.rows * block.columns / threads, copies, grouped, buffers * block.load_bytes)
+
+
+def _serialised(block: Block) -> bool:
+    """Whether ptxas makes warp-group instructions wait for each other.
+
+    ptxas 12.8 does for 8-bit tiles of 256 columns and 8 warps: one WARPGROUP.ARRIVE and DEPBAR per instruction instead
+    of one per step, in the SASS of 4 of 96 compiled tiles, and of no 16-bit one.
+    """
+    return block.item_bytes == 1 and block.columns == _WIDEST and block.warps == 8 and block.step > 32
+
+
+def _lines(extent: int, block: Block, along_inner: bool) -> int:
+    """128-byte lines that an operand's part of a step lies in."""
+    runs, length = (extent, block.step) if along_inner else (block.step, extent)
+    return runs * ceil(length * block.item_bytes / _LINE_BYTES)
+
+
+def _dram_bytes(tiles: GemmTiles, block: Block, machine: Machine, at_once: int) -> float:
+    """Of A and B, for the whole loop of one block, in a wave of `at_once` blocks.
+
+    What its blocks share is read once. What an earlier wave has read is found in L2, as far as that holds A and B; half
+    of it counts, since each half of the chip keeps its own copy of a line (Hopper and A100 have two).
+    """
+    item = block.item_bytes
+    tile_rows, tile_columns = ceil(tiles.rows / block.rows), ceil(tiles.columns / block.columns)
+    group = max(min(block.group, tile_rows), 1)
+    blocks = tile_rows * tile_columns
+    here = min(at_once, blocks)  # of one product
+    across = min(tile_columns, ceil(here / group))
+    down = min(tile_rows, group * ceil(here / (group * tile_columns)))
+    wave = (down * min(block.rows, tiles.rows) + across * min(block.columns, tiles.columns)) * tiles.inner * item
+    least = (tiles.rows + tiles.columns) * tiles.inner * item
+    waves = blocks / here
+    kept = min(1.0, machine.l2_bytes / 2 / least)
+    return float((least + max(0.0, wave * waves - least) * (1 - kept)) / waves / here)

@@ -1,0 +1,55 @@
+"""The works of spaces that were recorded elsewhere, by the family that the recording names."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from triton_ops.analysis.predict import Model
+from triton_ops.hardware import Calibration, machine_of, spec_named
+from triton_ops.work import GemmTiles, RowTiles, Work, work_of
+
+_SOFTMAX_WEIGHT = 2.0  # an exponential and a running maximum beside what a norm does
+
+
+def recorded_work(recording: Mapping[str, Any]) -> Work | None:
+    """What a recording says of its work; None if it says nothing and is of no known kind.
+
+    Args:
+        recording: Its head: `work` where its writer declared one, else `family`, `kind`, `shape` and `space`.
+
+    Raises:
+        SpaceError: A declared work that cannot be read.
+    """
+    if declared := recording.get("work"):
+        return work_of(declared)
+    kind, space = recording.get("kind"), recording.get("space") or {}
+    shape = [int(extent) for extent in recording.get("shape") or ()]
+    if kind in ("matmul", "fp8") and len(shape) == 3 and {"BM", "BN", "BK"} <= set(space):
+        return _gemm(shape, "float8_e4m3fn" if kind == "fp8" else "bfloat16", "GM" if "GM" in space else "GROUP_M")
+    if kind in ("rms", "softmax") and len(shape) == 2 and {"BLOCK", "ROWS"} <= set(space):
+        rows, columns = shape
+        weight = _SOFTMAX_WEIGHT if kind == "softmax" else 1.0
+        tiles = RowTiles(rows, columns, "bfloat16", "bfloat16", "ROWS", "BLOCK", weight=weight)
+        return Work(bytes=4.0 * math.prod(shape), tiles=tiles)
+    return None
+
+
+def recorded_model(recording: Mapping[str, Any], calibration: Calibration | None = None) -> Model | None:
+    """The model of a recording's space on the device that it names; None where it would be silent."""
+    work = recorded_work(recording)
+    spec = spec_named(str(recording.get("gpu", "")))
+    machine = machine_of(spec, calibration) if spec is not None else None
+    return None if work is None or work.tiles is None or machine is None else Model(work, machine)
+
+
+def _gemm(shape: list[int], dtype: str, group: str) -> Work:
+    rows, columns, inner = shape
+    eight_bit = dtype == "float8_e4m3fn"
+    tiles = GemmTiles(
+        rows, columns, inner, dtype, "bfloat16", "BM", "BN", "BK", group=group, b_along_inner=eight_bit
+    )  # fmt: skip
+    item = 1 if eight_bit else 2
+    moved = (rows + columns) * inner * item + rows * columns * 2
+    return Work(2.0 * rows * columns * inner, float(moved), tiles)

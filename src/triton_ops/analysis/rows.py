@@ -1,0 +1,96 @@
+"""Rows that are reduced and written again, and elements that are only mapped: bandwidth, waits, turnover of blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+from triton_ops.analysis.estimate import Footprint
+from triton_ops.analysis.waves import Schedule, Wave, overlapped, schedule
+from triton_ops.hardware import Machine
+
+_LANES = 128  # instructions of one thread that a multiprocessor issues per cycle
+_DEPENDENT_CYCLES = 4  # until an arithmetic result can be used: arXiv:1804.06826 (Volta) and later chips alike
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """One block's walk over its rows.
+
+    Attributes:
+        blocks: In all.
+        rows: Per block.
+        columns: Of a row.
+        chunk: Columns per chunk; what is past the row's end is masked, and costs issue but no bytes.
+        passes: Over the row.
+        warps: Per block.
+        stages: Asked of the pipeline; plain loads have none.
+        read_bytes: Per element, each pass.
+        written_bytes: Per element, once.
+        weight: Arithmetic per element and pass, in that of a norm.
+    """
+
+    blocks: int
+    rows: int
+    columns: int
+    chunk: int
+    passes: int
+    warps: int
+    stages: int
+    read_bytes: float
+    written_bytes: float
+    weight: float
+
+    @property
+    def count(self) -> int:
+        """Chunks of one row."""
+        return ceil(self.columns / self.chunk)
+
+    @property
+    def elements(self) -> float:
+        """Of one chunk per thread, at least 1: with more threads than elements some do the same again."""
+        return max(1.0, self.rows * self.chunk / (32 * self.warps))
+
+
+def chunk_schedule(chunks: Chunks, footprint: Footprint, machine: Machine) -> Schedule:
+    """The blocks on a machine: independent of each other, so waits and rates meet once per wave."""
+    at_once = machine.blocks_at_once(footprint.registers, footprint.shared_bytes, chunks.warps)
+    found = schedule(
+        chunks.blocks, at_once, machine, lambda depth, count: _wave(chunks, footprint, machine, depth, count)
+    )
+    plainer = 1 + machine.costs.idle_stage * max(chunks.stages - 1, 0)
+    return Schedule(found.time_ms * plainer, found.waves, found.alone_ms)
+
+
+def _wave(chunks: Chunks, footprint: Footprint, machine: Machine, depth: int, blocks: int) -> Wave:
+    costs = machine.costs
+    turns = chunks.passes * chunks.count
+    spill_ns = 2 * turns * footprint.spill_bytes * 32 * chunks.warps / (costs.spill_bytes_per_cycle * machine.clock_ghz)
+    work_cycles = turns * chunks.elements * costs.element_instructions * chunks.weight
+    rates = {
+        "issue": depth * work_cycles * 32 * chunks.warps / _LANES / machine.clock_ghz,
+        **_traffic(chunks, machine, depth, blocks),
+        "spills": depth * spill_ns,
+    }
+    own_bytes = chunks.rows * chunks.columns * chunks.read_bytes * chunks.passes
+    waits = {
+        "waits": chunks.count * (costs.chunk_ns + costs.row_ns * (chunks.rows - 1)),
+        "one block's loads": own_bytes / costs.plain_gbps,
+        "dependent arithmetic": work_cycles * _DEPENDENT_CYCLES / machine.clock_ghz,
+        "spill waits": spill_ns,
+    }
+    both = {"rates": overlapped(rates, costs.overlap), "waits": sum(waits.values())}
+    return Wave(overlapped(both, costs.wait_overlap), costs.turn_ns, rates | waits)
+
+
+def _traffic(chunks: Chunks, machine: Machine, depth: int, blocks: int) -> dict[str, float]:
+    """Time at DRAM and at L2: a later pass finds its rows in L1, else in L2, else reads them again."""
+    row_bytes = chunks.rows * chunks.columns * chunks.read_bytes
+    beside = depth * row_bytes  # of one multiprocessor
+    again = chunks.passes - 1
+    past_l1 = max(0.0, 1 - machine.costs.l1_bytes / beside) if again else 0.0
+    past_l2 = max(0.0, 1 - machine.l2_bytes / 2 / (blocks * row_bytes)) if again else 0.0
+    written = chunks.rows * chunks.columns * chunks.written_bytes
+    dram = blocks * (row_bytes * (1 + again * past_l1 * past_l2) + written)
+    through_l2 = depth * machine.units * (row_bytes * (1 + again * past_l1) + written)
+    return {"DRAM": dram / machine.dram_gbps, "L2": through_l2 / machine.l2_gbps}

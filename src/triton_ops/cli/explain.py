@@ -1,0 +1,119 @@
+"""`triton-ops explain`: what the model expects of one config of TARGET, and which resource it takes that from."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from triton_ops.analysis.predict import Estimate, Model
+from triton_ops.backend import Operation
+from triton_ops.cli.console import CacheDir, Json, Verbose, only_data_on_stdout, say, say_json, width
+from triton_ops.cli.layout import listing
+from triton_ops.cli.problem import operation_of, parse_shapes, parse_space
+from triton_ops.cli.records import folder_of
+from triton_ops.cli.target import load_target
+from triton_ops.exceptions import ConfigValueError, DeviceError, TargetError
+from triton_ops.hardware import DeviceSpec, load_calibration, machine_of, probe, spec_named
+from triton_ops.space import Config
+from triton_ops.trial import Problem
+from triton_ops.work import Work
+
+_SHOWN = 8
+
+
+def explain_command(
+    target: Annotated[
+        str, typer.Argument(metavar="TARGET", help="A shipped kernel, module:object, or file.py:object.")
+    ],
+    shape: Annotated[str | None, typer.Option("--shape", metavar="MxN", help="The problem.")] = None,
+    dtype: Annotated[str | None, typer.Option("--dtype", metavar="DTYPE", help="Such as bf16, fp16, fp8.")] = None,
+    config: Annotated[
+        list[str] | None,
+        typer.Option("--config", metavar="NAME=V", help="A tunable's value; repeat it. The rest as in the default."),
+    ] = None,
+    gpu: Annotated[
+        str | None, typer.Option("--gpu", metavar="NAME", help="A model that is not here, such as 'NVIDIA H200'.")
+    ] = None,
+    cache_dir: CacheDir = None,
+    as_json: Json = False,
+    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
+) -> None:
+    """Say what the model expects of one config before it is compiled, resource by resource.
+
+    Nothing is compiled or run, and no GPU is needed with --gpu.
+    """
+    shapes, values = parse_shapes(shape), parse_space(config or [])
+    spec = _device(gpu)
+    with only_data_on_stdout():
+        operation, _, extents, chosen_dtype = operation_of(_operation(target), None, shapes, dtype)
+        problem = operation.problem(extents, chosen_dtype)
+        chosen = _config(operation, problem, values or {})
+        work = operation.work(problem) if operation.work is not None else Work()
+    machine = machine_of(spec, load_calibration(folder_of(cache_dir), spec.name))
+    found = Model(work, machine).explain(chosen)
+    if found is None:
+        raise TargetError(
+            _silence(operation, work, spec, machine is None), hint="docs/concepts/model.md says what is needed"
+        )
+    if as_json:
+        say_json({"problem": str(problem), "device": spec.name, "config": dict(chosen), **asdict(found)})
+    else:
+        say(*listing(_facts(problem, spec, chosen, found), width()))
+
+
+def _operation(target: str) -> Operation:
+    found = load_target(target)
+    if not isinstance(found, Operation):
+        raise TargetError(f"{target} is a function, and declares no work", hint="name an Operation")
+    return found
+
+
+def _device(gpu: str | None) -> DeviceSpec:
+    if gpu is None:
+        return probe("cuda")
+    spec = spec_named(gpu)
+    if spec is None:
+        raise DeviceError(f"no device {gpu!r} is in the table", gpu, hint="for example --gpu 'NVIDIA H200'")
+    return spec
+
+
+def _config(operation: Operation, problem: Problem, values: dict[str, Any]) -> Config:
+    """The default config with the given values."""
+    space = operation.space_for(problem)
+    if many := [name for name, given in values.items() if len(given) != 1]:
+        raise ConfigValueError(f"--config names more than one value of {', '.join(many)}", hint="write NAME=value")
+    wrong = [name for name in values if name not in space.tunables]
+    if wrong:
+        raise ConfigValueError(
+            f"{operation.name} has no tunable {', '.join(wrong)}", hint=f"it has {', '.join(space.tunables)}"
+        )
+    return Config({**space.default_config, **{name: given[0] for name, given in values.items()}})
+
+
+def _silence(operation: Operation, work: Work, spec: DeviceSpec, unknown: bool) -> str:
+    if work.tiles is None:
+        return f"the model is silent: {operation.name} does not declare how its work is tiled"
+    if unknown:
+        return f"the model is silent: it does not know the architecture {spec.arch} of {spec.name}"
+    return f"the model is silent: a tunable or a dtype that {operation.name} declares is not one it can count"
+
+
+def _facts(problem: Problem, spec: DeviceSpec, config: Config, found: Estimate) -> dict[str, str]:
+    waves = f"{found.waves:.2f} waves of {found.blocks_per_unit} per multiprocessor"
+    source = "by the compiler" if found.compiled else "guessed"
+    facts = {
+        "problem": str(problem),
+        "device": f"{spec.name} {spec.arch}, {spec.units} multiprocessors",
+        "config": str(config),
+        "expected": f"{found.expected_ms:.4g} ms",
+        "lower bound": f"{found.lower_bound_ms:.4g} ms",
+        "blocks": waves,
+        "resources": (
+            f"{found.registers} registers, {found.spill_bytes:.0f} spilled bytes, "
+            f"{found.shared_bytes} bytes shared; {source}"
+        ),
+    }
+    terms = {f"alone: {term.name}": f"{term.alone_ms:.4g} ms" for term in found.terms[:_SHOWN]}
+    return {**facts, **terms}

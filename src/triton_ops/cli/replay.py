@@ -1,0 +1,140 @@
+"""`triton-ops replay`: how good a search is, on spaces whose every time is recorded."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from triton_ops.cli.console import Json, Verbose, bold, say, say_json, tell, width
+from triton_ops.cli.layout import table
+from triton_ops.exceptions import SettingsError
+from triton_ops.replay import SpaceSummary
+from triton_ops.replay.many import Plan, replay_all
+from triton_ops.search import checked_search
+
+_MANY = "--records"
+
+
+class ManyRecords(TyperCommand):
+    """A command whose `--records` takes every file up to the next option, as `--records one two` is written.
+
+    Only where files for RECORDING stand before it: otherwise nobody could tell which is which, and it takes one.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Repeat the option before each of its files, as the parser below wants it."""
+        found: list[str] = []
+        many = False
+        for at, word in enumerate(args):
+            if word == _MANY:
+                many = any(not before.startswith("-") for before in args[:1])
+                found.append(word)
+                continue
+            many = many and not word.startswith("-")
+            if many and args[at - 1] != _MANY:
+                found.append(_MANY)
+            found.append(word)
+        return super().parse_args(ctx, found)
+
+
+def replay_command(
+    recordings: Annotated[
+        list[Path], typer.Argument(metavar="RECORDING...", help="Recorded spaces: files, or folders of them.")
+    ],
+    search: Annotated[
+        str, typer.Option("--search", metavar="NAME", help="A searcher, or several as NAME,NAME.")
+    ] = "auto",
+    trials: Annotated[
+        str, typer.Option("--trials", metavar="N,N", help="Numbers of evaluations to report.")
+    ] = "10,25,50,100,200",
+    seeds: Annotated[int, typer.Option("--seeds", metavar="N", min=1, help="Runs of each search.")] = 5,
+    records: Annotated[
+        list[Path] | None,
+        typer.Option("--records", metavar="FILE", help="Recordings of other problems to learn from; several files."),
+    ] = None,
+    batch: Annotated[int, typer.Option("--batch", metavar="N", min=1, help="Configs asked for at a time.")] = 1,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", metavar="N", min=1, help="Processes; default one per core.")
+    ] = None,
+    as_json: Json = False,
+    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
+) -> None:
+    """Let a search loose on recorded spaces, where every time is known, and say how near it comes to the optimum.
+
+    A fraction of 0.95 after 25 evaluations: the best of the first 25 configs asked for takes 1 / 0.95 of the time of
+    the best there is. Configs that fail count as evaluations.
+    """
+    plan = Plan(
+        tuple(_files(recordings)),
+        tuple(checked_search(name.strip()) for name in search.split(",")),
+        tuple(sorted({_count(text) for text in trials.split(",")})),
+        seeds,
+        tuple(_files(records or [])),
+        batch,
+    )
+    runs = len(plan.recordings) * len(plan.searches) * seeds
+    found: list[SpaceSummary] = []
+    for summary in replay_all(plan, min(jobs or _cores(), runs)):
+        tell(f"{summary.search} on {summary.file}: done")
+        found.append(summary)
+    order = {
+        (path.name, name): at for at, (path, name) in enumerate((p, n) for p in plan.recordings for n in plan.searches)
+    }
+    found.sort(key=lambda summary: order[summary.file, summary.search])
+    if as_json:
+        say_json({"spaces": [summary.as_json() for summary in found]})
+    else:
+        lines = _lines(found, plan, width())
+        say(bold(lines[0]), *lines[1:])
+
+
+def _files(given: list[Path]) -> list[Path]:
+    """Files as they are, and what folders hold, in order of name.
+
+    Raises:
+        SettingsError: A path that is not there, or a folder without recordings.
+    """
+    found: list[Path] = []
+    for path in given:
+        inside = sorted(p for p in path.rglob("*") if p.name.endswith((".json", ".json.gz", ".jsonl")))
+        if not path.exists() or (path.is_dir() and not inside):
+            what = "holds no recording" if path.is_dir() else "is not there"
+            raise SettingsError(f"{path} {what}", hint="name files that end in .json, .json.gz or .jsonl")
+        found += inside if path.is_dir() else [path]
+    return list(dict.fromkeys(found))
+
+
+def _count(text: str) -> int:
+    if not text.strip().isdecimal() or int(text) < 1:
+        raise SettingsError(f"--trials holds {text!r}", hint="write whole numbers above 0: --trials 25,100")
+    return int(text)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _lines(found: list[SpaceSummary], plan: Plan, columns: int | None) -> list[str]:
+    counts = [str(budget) for budget in plan.budgets]
+    header = ["search", *counts, "to 5%", "to 1%", "ms each", "recording"]
+    rows = [_row(summary) for summary in found]
+    for name in plan.searches:
+        of_search = [summary for summary in found if summary.search == name]
+        if len(of_search) > 1:
+            means = [sum(s.budgets[budget].mean for s in of_search) / len(of_search) for budget in plan.budgets]
+            rows.append([name, *(f"{mean:.3f}" for mean in means), "", "", "", f"mean of {len(of_search)}"])
+    return table(header, rows, columns, header[1:-1])
+
+
+def _row(summary: SpaceSummary) -> list[str]:
+    reach = [f"{_said(found.median)} ({_said(found.p90)})" for found in (summary.to_5pct, summary.to_1pct)]
+    means = [f"{share.mean:.3f}" for share in summary.budgets.values()]
+    return [summary.search, *means, *reach, f"{summary.overhead_ms:.1f}", summary.file]
+
+
+def _said(count: int | None) -> str:
+    return "-" if count is None else str(count)

@@ -1,0 +1,92 @@
+"""What was measured of one device by `triton-ops calibrate`, and where it is kept."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from triton_ops._files import atomic_write, ensure_folder
+from triton_ops.exceptions import CacheError
+
+_LOG = logging.getLogger("triton_ops.hardware")
+_KIND = "triton-ops calibration"
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Rates and latencies of one device; None where a figure could not be taken.
+
+    Attributes:
+        device: The vendor's name.
+        driver: Driver version it was taken with.
+        dram_gbps: Bytes read and written by a copy much larger than L2, 10^9 per second.
+        l2_gbps: The same of a copy that stays in L2.
+        launch_us: Device time per launch of an empty kernel in a chain of launches, event to event.
+        sync_us: From the host's launch of an empty kernel until a synchronize returns.
+        mma_tflops: Achieved by the vendor's library, by dtype of the inputs.
+    """
+
+    device: str
+    driver: str | None = None
+    dram_gbps: float | None = None
+    l2_gbps: float | None = None
+    launch_us: float | None = None
+    sync_us: float | None = None
+    mma_tflops: dict[str, float] = field(default_factory=dict, hash=False)
+
+
+def calibration_path(folder: Path, device: str) -> Path:
+    """Where the calibration of `device` is, beside the records of the cache folder `folder`."""
+    name = re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")
+    return folder / "calibration" / f"{name}.json"
+
+
+def save_calibration(folder: Path, found: Calibration) -> Path:
+    """Keep `found` beside the records; returns the file.
+
+    Raises:
+        CacheError: The folder cannot be made or written.
+    """
+    path = calibration_path(folder, found.device)
+    ensure_folder(path.parent)
+    content = {"kind": _KIND, "schema_version": _VERSION, **asdict(found)}
+    try:
+        atomic_write(path, json.dumps(content, indent=2) + "\n")
+    except OSError as error:
+        raise CacheError(
+            f"{path} cannot be written: {error.strerror}", hint="name a folder that can be, with --cache-dir"
+        ) from error
+    return path
+
+
+def load_calibration(folder: Path, device: str) -> Calibration | None:
+    """The calibration of `device` in `folder`; None if there is none, or a warning if it cannot be read."""
+    path = calibration_path(folder, device)
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        _LOG.warning("calibration %s cannot be read and is left out: %s", path, error)
+        return None
+    if not _is_ours(content) or content.get("device") != device:
+        _LOG.warning("calibration %s is of another kind, version or device, and is left out", path)
+        return None
+    known = {each.name for each in fields(Calibration)}
+    return Calibration(**{name: value for name, value in content.items() if name in known})
+
+
+def _is_ours(content: Any) -> bool:
+    numbers = ("dram_gbps", "l2_gbps", "launch_us", "sync_us")
+    return (
+        isinstance(content, dict)
+        and content.get("kind") == _KIND
+        and content.get("schema_version") == _VERSION
+        and all(isinstance(content.get(name), (int, float, type(None))) for name in numbers)
+        and isinstance(content.get("mma_tflops"), dict)
+    )

@@ -1,0 +1,201 @@
+"""What the model knows of a device: rates and sizes by datasheet or calibration, and the costs of an architecture.
+
+Every figure names its source; docs/concepts/model.md has them all in a table. An architecture without a row has no
+machine, and the model says nothing about it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from triton_ops.hardware.calibration import Calibration
+from triton_ops.hardware.spec import DeviceSpec
+
+_PLAUSIBLE = (0.5, 1.25)  # a calibrated rate outside this share of the expected one was disturbed, and is not used
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What no datasheet says: fitted once per architecture on recorded spaces, leaving each space out in turn.
+
+    Attributes:
+        shared_share: Of shared memory's peak bandwidth that a mix of tile reads and writes reaches.
+        line_cycles: Of the load unit per 128-byte line that an asynchronous copy touches.
+        load_ns: From the issue of a tile's loads to its first bytes.
+        stream_gbps: At which the tile of one block then arrives, by asynchronous copies.
+        step_cycles: Per step of a pipelined loop: barrier, addresses, the loop itself.
+        drain_ns: Of a block after its last step: the accumulator's way through shared memory.
+        store_bytes_per_cycle: Of one multiprocessor, writing results.
+        spill_bytes_per_cycle: Of one multiprocessor, reading and writing spilled registers.
+        overlap: Exponent p of (Σ tᵖ)^(1/p) for resources that work at the same time; infinity is the maximum.
+        plain_gbps: At which one block's plain loads and stores stream.
+        chunk_ns: Per chunk of a row: the wait for plain loads that depend on the loop.
+        row_ns: Per chunk and further row of a tile.
+        turn_ns: Until the next block has a finished one's place and its first loads; shared by the blocks beside it.
+        element_instructions: Per element and pass of a reduction: convert, mask, arithmetic.
+        wait_overlap: As `overlap`, for a block's own waits against the rate of all.
+        l1_bytes: Of a multiprocessor's first cache that a second pass over a row finds again.
+        idle_stage: Relative, per pipeline stage that has nothing to pipeline: the plainer of equals first.
+    """
+
+    shared_share: float = 0.88
+    line_cycles: float = 1.75
+    load_ns: float = 550.0
+    stream_gbps: float = 73.0
+    step_cycles: float = 45.0
+    drain_ns: float = 400.0
+    store_bytes_per_cycle: float = 32.0
+    spill_bytes_per_cycle: float = 23.0
+    overlap: float = 5.5
+    plain_gbps: float = 30.0
+    chunk_ns: float = 300.0
+    row_ns: float = 290.0
+    turn_ns: float = 2000.0
+    element_instructions: float = 6.0
+    wait_overlap: float = 2.0
+    l1_bytes: float = 64e3
+    idle_stage: float = 0.02
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One device as the model sees it.
+
+    Attributes:
+        units: Streaming multiprocessors.
+        clock_ghz: Highest clock.
+        mma_flops_per_cycle: Dense matrix operations of one multiprocessor per cycle, by dtype of the inputs.
+        peak_dram_gbps: By datasheet: what no kernel passes.
+        dram_gbps: What a copy reaches.
+        l2_gbps: What plain loads of all multiprocessors reach out of L2.
+        l2_bytes: Size of L2.
+        launch_us: Of an empty kernel between two events.
+        sustained_tflops: What the vendor's product reaches, by dtype; empty where nothing was calibrated.
+        wgmma: Whether tiles of 64 rows and more run on warp-group instructions, which read shared memory themselves.
+        mma_sync_share: Of the matrix rate that warp instructions reach.
+        shared_bytes_per_cycle: Of one multiprocessor.
+        port_bytes_per_cycle: From L2 to one multiprocessor.
+        shared_bytes_per_unit: Shared memory of one multiprocessor.
+        shared_bytes_per_block: Most that one block may have.
+        block_shared_bytes: What every block takes for itself.
+        registers_per_unit: 32-bit registers of one multiprocessor.
+        warps_per_unit: Most warps at a time.
+        blocks_per_unit: Most blocks at a time.
+        costs: What was fitted for the architecture.
+    """
+
+    units: int
+    clock_ghz: float
+    mma_flops_per_cycle: dict[str, float] = field(hash=False)
+    peak_dram_gbps: float
+    dram_gbps: float
+    l2_gbps: float
+    l2_bytes: int
+    launch_us: float = 3.5
+    sustained_tflops: dict[str, float] = field(default_factory=dict, hash=False)
+    wgmma: bool = False
+    mma_sync_share: float = 1.0
+    shared_bytes_per_cycle: float = 128.0
+    port_bytes_per_cycle: float = 64.0
+    shared_bytes_per_unit: int = 233_472
+    shared_bytes_per_block: int = 232_448
+    block_shared_bytes: int = 1024
+    registers_per_unit: int = 65_536
+    warps_per_unit: int = 64
+    blocks_per_unit: int = 32
+    costs: Costs = Costs()
+
+    def mma_tflops(self, dtype: str) -> float:
+        """The whole device's peak at its highest clock; 0 for a dtype without a matrix unit here."""
+        return self.mma_flops_per_cycle.get(dtype, 0.0) * self.units * self.clock_ghz / 1e3
+
+    def mma_excess(self, dtype: str) -> float:
+        """The peak over what is sustained when every multiprocessor works, since power limits the clock; at least 1."""
+        sustained = self.sustained_tflops.get(dtype, 0.0)
+        return max(1.0, self.mma_tflops(dtype) / sustained) if sustained > 0 else 1.0
+
+    def blocks_at_once(self, registers: int, shared_bytes: int, warps: int) -> int:
+        """Blocks that fit on one multiprocessor at a time, at least 1.
+
+        Registers are handed out per warp in units of 256. Source: CUDA C++ Programming Guide, compute capabilities;
+        NVIDIA's occupancy calculator.
+        """
+        by_registers = self.registers_per_unit // (max(-(-registers // 8), 1) * 256 * warps)
+        by_shared = self.shared_bytes_per_unit // (shared_bytes + self.block_shared_bytes)
+        return max(1, min(by_registers, by_shared, self.warps_per_unit // warps, self.blocks_per_unit))
+
+
+_COPY_SHARE = 0.9  # of the datasheet's bandwidth that a copy reaches: 4.3 of 4.8 TB/s, measured on an H200
+_L2_BYTES_PER_CYCLE = 18.4  # per multiprocessor, plain loads: 4.8 TB/s at 132 and 1.98 GHz, fitted; literature 5.5
+
+_HOPPER = Machine(
+    units=132,
+    clock_ghz=1.98,  # driver's maximum, H100 and H200 SXM
+    # 989.4 TFLOP/s dense at 1.83 GHz and 132 multiprocessors are 4,096 per cycle (H100 datasheet).
+    mma_flops_per_cycle={
+        "bfloat16": 4096, "float16": 4096, "float8_e4m3fn": 8192, "float8_e5m2": 8192, "int8": 8192, "float32": 2048,
+    },
+    peak_dram_gbps=0.0,
+    dram_gbps=0.0,
+    l2_gbps=0.0,
+    l2_bytes=50 << 20,
+    wgmma=True,
+    mma_sync_share=0.62,  # of wgmma's rate: microbenchmarks of the H100, arXiv:2402.13499
+)  # fmt: skip
+
+_AMPERE = Machine(
+    units=108,
+    clock_ghz=1.41,  # A100 datasheet
+    # 312 TFLOP/s dense at 1.41 GHz and 108 multiprocessors are 2,048 per cycle.
+    mma_flops_per_cycle={"bfloat16": 2048, "float16": 2048, "int8": 4096, "float32": 1024},
+    peak_dram_gbps=0.0,
+    dram_gbps=0.0,
+    l2_gbps=0.0,
+    l2_bytes=40 << 20,
+    shared_bytes_per_unit=167_936,
+    shared_bytes_per_block=166_912,
+)
+
+_BY_ARCH = {"sm_90": _HOPPER, "sm_80": _AMPERE}
+
+
+def machine_of(spec: DeviceSpec, calibration: Calibration | None = None) -> Machine | None:
+    """The machine of a device; None if its architecture has no row, or its memory bandwidth is not known.
+
+    Args:
+        spec: Read from the device, or by name from the table (`spec_named`).
+        calibration: What was measured on it; a figure that is far from the expected one is not used.
+    """
+    base = _BY_ARCH.get(spec.arch)
+    if base is None or spec.kind != "cuda" or spec.bandwidth_gbps is None:
+        return None
+    expected = replace(
+        base,
+        units=spec.units,
+        peak_dram_gbps=spec.bandwidth_gbps,
+        dram_gbps=spec.bandwidth_gbps * _COPY_SHARE,
+        l2_gbps=_L2_BYTES_PER_CYCLE * spec.units * base.clock_ghz,
+        l2_bytes=spec.l2_bytes or base.l2_bytes,
+        shared_bytes_per_block=spec.shared_bytes_per_block or base.shared_bytes_per_block,
+        registers_per_unit=spec.registers_per_unit or base.registers_per_unit,
+    )
+    return expected if calibration is None else _calibrated(expected, calibration)
+
+
+def _calibrated(expected: Machine, found: Calibration) -> Machine:
+    return replace(
+        expected,
+        dram_gbps=min(_plausible(found.dram_gbps, expected.dram_gbps), expected.peak_dram_gbps),
+        l2_gbps=_plausible(found.l2_gbps, expected.l2_gbps),
+        launch_us=_plausible(found.launch_us, expected.launch_us),
+        sustained_tflops={
+            dtype: rate
+            for dtype, rate in found.mma_tflops.items()
+            if rate == _plausible(rate, expected.mma_tflops(dtype))
+        },
+    )
+
+
+def _plausible(found: float | None, expected: float) -> float:
+    low, high = _PLAUSIBLE
+    return found if found is not None and low * expected <= found <= high * expected else expected

@@ -1,0 +1,166 @@
+"""A device's rates and latencies by a few microbenchmarks, each well under a second: what the model is told of it.
+
+Only torch is used: copies, tiny kernels and the vendor's matrix product. Times are CUDA events, the best of a few
+repeats: what is asked for is what the device can do, not what it does while disturbed.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from triton_ops._optional import require
+from triton_ops.exceptions import DeviceError
+from triton_ops.hardware import Calibration, gpu_missing, probe
+
+_LOG = logging.getLogger("triton_ops.measure")
+_REPEATS = 5
+_COPY_FACTOR = 20  # times L2: nothing of it is found there again
+_LEAST_COPY_BYTES = 256 << 20
+_IN_L2 = (0.08, 0.2)  # of L2 for each side of a copy that shall stay there
+_COPIES = 20
+_MATRIX = 8192  # extents of the products: tens of waves
+_MATRIX_DTYPES = ("bfloat16", "float16", "float8_e4m3fn")
+_LAUNCHES = 30
+_DELAY_CYCLES = 200_000  # 0.1 ms: the host has queued the rest by then
+_SYNCS = 50
+
+
+def calibrate(device: str | None = None) -> Calibration:
+    """Measure the GPU `device` (`cuda` or `cuda:N`; None is the current one).
+
+    Raises:
+        DeviceError: There is no GPU.
+
+    Cost: two to four seconds, and about 1.5 GB of device memory. Power-hungry: the chip may reach its power limit.
+    """
+    if (missing := gpu_missing()) is not None:
+        raise DeviceError(
+            f"there is no GPU to calibrate: {missing}",
+            device or "cuda",
+            "cuda or cuda:N",
+            hint="run it on the GPU machine",
+        )
+    if device == "cpu":
+        raise DeviceError("a CPU cannot be calibrated", device, "cuda or cuda:N", hint="use --device cuda")
+    spec = probe(device or "cuda")
+    torch = require("torch", "calibrating a GPU")
+    l2_bytes = spec.l2_bytes or (40 << 20)
+    with torch.cuda.device(torch.device(device or "cuda")), torch.inference_mode():
+        return Calibration(
+            device=spec.name,
+            driver=spec.driver,
+            dram_gbps=_taken("dram_gbps", partial(_dram_gbps, torch, l2_bytes)),
+            l2_gbps=_taken("l2_gbps", partial(_l2_gbps, torch, l2_bytes)),
+            launch_us=_taken("launch_us", partial(_launch_us, torch)),
+            sync_us=_taken("sync_us", partial(_sync_us, torch)),
+            mma_tflops={
+                name: rate
+                for name in _MATRIX_DTYPES
+                if (rate := _taken(f"mma_tflops of {name}", partial(_mma_tflops, torch, name))) is not None
+            },
+        )
+
+
+def _taken(what: str, measure: Callable[[], float | None]) -> float | None:
+    """A figure, or None and a warning where this device or torch cannot give it: the others still count."""
+    try:
+        return measure()
+    except (RuntimeError, NotImplementedError, AttributeError) as error:  # torch's out of memory is a RuntimeError
+        _LOG.warning("%s was not measured: %s", what, " ".join(str(error).split())[:200])
+        return None
+
+
+def _dram_gbps(torch: Any, l2_bytes: int) -> float:
+    """Read and written bytes per second of a copy much larger than L2, 10^9."""
+    size_bytes = max(_COPY_FACTOR * l2_bytes // 2, _LEAST_COPY_BYTES)
+    return 2 * size_bytes / (_copy_ms(torch, size_bytes) * 1e6)
+
+
+def _l2_gbps(torch: Any, l2_bytes: int) -> float | None:
+    """The same inside L2, from the difference of two sizes: what every launch costs alike drops out."""
+    small, large = (int(l2_bytes * share) // 1024 * 1024 for share in _IN_L2)
+    more_ms = _copy_ms(torch, large) - _copy_ms(torch, small)
+    return 2 * (large - small) / (more_ms * 1e6) if more_ms > 0 else None
+
+
+def _copy_ms(torch: Any, size_bytes: int) -> float:
+    """One device-to-device copy, in a row of them that the device replays by itself: the host is not in the way."""
+    source = torch.ones(size_bytes // 4, dtype=torch.float32, device="cuda")
+    target = torch.empty_like(source)
+    target.copy_(source)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(_COPIES):
+            target.copy_(source)
+    return _best_ms(torch, graph.replay, 1) / _COPIES
+
+
+def _launch_us(torch: Any) -> float:
+    """Device time from event to event around one tiny kernel, queued behind a delay: no timed launch is shorter."""
+    one = torch.zeros(1, device="cuda")
+    times = []
+    for _ in range(_LAUNCHES):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda._sleep(_DELAY_CYCLES)
+        start.record()
+        one.add_(1)
+        end.record()
+        end.synchronize()
+        times.append(start.elapsed_time(end) * 1e3)
+    return float(sorted(times)[len(times) // 2])
+
+
+def _sync_us(torch: Any) -> float:
+    """Host time from launching a tiny kernel until a synchronize returns, the median."""
+    one = torch.zeros(1, device="cuda")
+    times = []
+    for _ in range(_SYNCS):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        one.add_(1)
+        torch.cuda.synchronize()
+        times.append(time.perf_counter() - start)
+    return sorted(times)[len(times) // 2] * 1e6
+
+
+def _mma_tflops(torch: Any, dtype: str) -> float | None:
+    """What the vendor's matrix product reaches on random data, 10^12 operations per second."""
+    random = torch.randn(_MATRIX, _MATRIX, device="cuda", dtype=torch.bfloat16)
+    if dtype.startswith("float8"):
+        if not hasattr(torch, dtype) or torch.cuda.get_device_capability() < (8, 9):
+            return None
+        a = random.to(getattr(torch, dtype))
+        b = random.to(getattr(torch, dtype)).t()  # column-major, as the product wants it
+        scale = torch.ones((), device="cuda", dtype=torch.float32)
+
+        def product() -> Any:
+            return torch._scaled_mm(a, b, scale_a=scale, scale_b=scale, out_dtype=torch.bfloat16)
+    else:
+        given = random.to(getattr(torch, dtype))
+        out = torch.empty_like(given)
+
+        def product() -> Any:
+            return torch.mm(given, given, out=out)
+
+    each_ms = _best_ms(torch, product, 5)
+    return float(2 * _MATRIX**3 / (each_ms * 1e9))
+
+
+def _best_ms(torch: Any, launch: Callable[[], Any], launches: int) -> float:
+    """Milliseconds per launch, the best of a few repeats."""
+    launch()
+    torch.cuda.synchronize()
+    best = float("inf")
+    for _ in range(_REPEATS):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        for _ in range(launches):
+            launch()
+        end.record()
+        end.synchronize()
+        best = min(best, start.elapsed_time(end) / launches)
+    return best

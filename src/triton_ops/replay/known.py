@@ -1,0 +1,40 @@
+"""What a replayed search may know beforehand: the records it is given, and what the kernel's author declared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from triton_ops.analysis.prior import ModelPrior
+from triton_ops.analysis.recorded import recorded_model
+from triton_ops.replay.recording import Recording
+from triton_ops.search import Place, Prior, make_transfer
+
+
+def priors_for(target: Recording) -> list[Prior]:
+    """The model of the work that the kernel's author declared, where it is not silent."""
+    model = recorded_model(target.head)
+    return [] if model is None else [ModelPrior(model)]
+
+
+def transfers_for(target: Recording, records: Sequence[Recording]) -> list[Prior]:
+    """Those of `records` of the same kernel with the same tunables, nearest first.
+
+    A record of the very problem and device that is replayed is left out: it is no help, but the answer.
+    """
+    helpful = [other for other in records if _helps(target, other)]
+    helpful.sort(key=lambda other: (_distance(target, other), other.file))
+    made = (make_transfer(target.space, list(o.trials.values()), _distance(target, o)) for o in helpful)
+    return [transfer for transfer in made if transfer is not None]
+
+
+def _helps(target: Recording, other: Recording) -> bool:
+    same_kernel = target.kernel == other.kernel and set(target.space.tunables) == set(other.space.tunables)
+    return same_kernel and not target.same_place(other)
+
+
+def _distance(target: Recording, other: Recording) -> float:
+    return _place(target).distance(_place(other))
+
+
+def _place(recording: Recording) -> Place:
+    return Place(recording.problem, recording.dtype, recording.device)

@@ -1,0 +1,114 @@
+"""Making a recording: every config of a space measured on the device, twice over, each time in another order.
+
+A single pass is not the truth: taking the fastest of one pass can be several percent slower than the best. Finalists of
+each pass are measured side by side as in every tune, and these times count where there are some.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from triton_ops._files import atomic_write
+from triton_ops.backend import Operation
+from triton_ops.exceptions import RecordingError
+from triton_ops.runner import tune
+from triton_ops.runner.results import versions
+from triton_ops.space import Config, ConfigSpace, as_space
+from triton_ops.trial import Measurement, Trial, TuningResult
+from triton_ops.work import work_json
+
+_PASSES = 2
+
+
+def record(
+    operation: Operation,
+    space: Any = None,
+    shape: Sequence[int] | None = None,
+    dtype: str | None = None,
+    *,
+    passes: int = _PASSES,
+    **options: Any,
+) -> dict[str, Any]:
+    """Measure every config of an operation's space; the content of a recording's file.
+
+    Args:
+        operation: What is recorded.
+        space: In place of the operation's own.
+        shape: Of the problem; None takes the default.
+        dtype: Of the problem; None takes the default.
+        passes: How often the whole space is measured, each time from scratch and in another order.
+        options: More of `tune`, such as `device` and `listener`.
+
+    Raises:
+        TuningFailedError: No config ran.
+        RecordingError: It was interrupted: half a recording would look like a small space.
+    """
+    problem = operation.problem(None if shape is None else tuple(shape), dtype)
+    results: list[TuningResult] = []
+    for seed in range(passes):
+        with tempfile.TemporaryDirectory() as folder:
+            results.append(
+                tune(
+                    operation, space=space, shape=shape, dtype=dtype, effort="exhaustive", search="exhaustive",
+                    seed=seed, cache_dir=folder, **options,
+                )
+            )  # fmt: skip
+        if results[-1].stopped == "interrupted":
+            raise RecordingError("the recording was interrupted", hint="start it again: a part of it is of no use")
+    chosen = operation.space_for(problem) if space is None else as_space(space)
+    work = None if operation.work is None else operation.work(problem)
+    return {
+        "family": "_".join(filter(None, [operation.name, dtype or (operation.dtypes[0] if operation.dtypes else "")])),
+        "kind": operation.name,
+        "shape": list(operation.full_shape(None if shape is None else tuple(shape))),
+        "space": {name: list(tunable.values) for name, tunable in chosen.tunables.items()},
+        "gpu": results[0].device,
+        **versions(),
+        "unit": "ms",
+        "quantiles": ["min", "p20", "p50", "p80"],
+        **({} if work is None else {"flops": work.flops, "bytes": work.bytes, "work": work_json(work)}),
+        "rows": _rows(chosen, results),
+    }
+
+
+def write_recording(path: Path, content: Mapping[str, Any]) -> None:
+    """Write gzipped JSON, whole or not at all; the same content gives the same bytes."""
+    packed = io.BytesIO()
+    with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as file:
+        file.write(json.dumps(content).encode())
+    atomic_write(path, packed.getvalue())
+
+
+def _rows(space: ConfigSpace, results: Sequence[TuningResult]) -> list[dict[str, Any]]:
+    passes = [{trial.config: trial for trial in result.trials} for result in results]
+    tried = dict.fromkeys(config for found in passes for config in found)
+    return [_row(config, [found[config] for found in passes if config in found]) for config in tried if config in space]
+
+
+def _row(config: Config, trials: Sequence[Trial]) -> dict[str, Any]:
+    failed = next((trial for trial in trials if not trial.ok), None)
+    first = failed or trials[0]
+    made = first.resources
+    row: dict[str, Any] = {
+        "config": dict(config),
+        "status": "ok" if failed is None else f"{failed.status}: {failed.error}",
+        "compile_s": trials[0].compile_s,
+        "shared": made and made.shared_bytes,
+        "regs": made and made.registers,
+        "spills": made and made.spill_bytes,
+    }
+    if failed is None:
+        row["ms"] = [_quantiles(trial.measurement) for trial in trials if trial.measurement is not None]
+    if failed is None and (finals := [trial.final for trial in trials if trial.final is not None]):
+        row["final"] = [_quantiles(final) for final in finals]
+    return row
+
+
+def _quantiles(found: Measurement) -> list[float]:
+    return [round(ms, 6) for ms in (min(found.samples_ms), found.p20_ms, found.median_ms, found.p80_ms)]

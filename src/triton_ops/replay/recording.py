@@ -1,0 +1,193 @@
+"""Recorded spaces: what every config of a kernel took, read from any of the forms that hold such a thing.
+
+1. This project's own (`triton-ops record`): JSON, usually gzipped, with `space` and `rows`; docs/reference/files.md.
+2. Kernel Tuner's cache files: JSON with `tune_params` and `cache`; one that was cut off before its end counts as whole.
+3. This project's journals: JSON lines. The space is then exactly the configs tried.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from triton_ops.exceptions import RecordingError, SpaceError, UnsupportedDtypeError
+from triton_ops.runner.journal import trial_of
+from triton_ops.space import Config, ConfigSpace, Tunable, Value
+from triton_ops.space.tunable import as_tunable
+from triton_ops.tensors import dtype_name
+from triton_ops.trial import Measurement, Resources, Status, Trial
+
+MODE = "recorded"
+
+_FAILURES = {
+    "CompilationFailedConfig": Status.COMPILE,
+    "InvalidConfig": Status.CONSTRAINT,
+    "RuntimeFailedConfig": Status.RUNTIME,
+}  # Kernel Tuner's words
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One kernel on one problem and device, with every config of its space measured.
+
+    Attributes:
+        file: The name of the file it was read from.
+        kernel: The kernel's name, without shape and dtype; empty where the form does not tell.
+        problem: Shape of the problem; empty where the form does not tell.
+        dtype: Of the problem; empty where the form does not tell.
+        device: Name of the device; empty where the form does not tell.
+        space: What may be tried: exactly the configs recorded.
+        trials: How each of them ended.
+        head: What the file says beside its configs.
+    """
+
+    file: str
+    kernel: str
+    problem: tuple[int, ...]
+    dtype: str
+    device: str
+    space: ConfigSpace
+    trials: Mapping[Config, Trial]
+    head: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def best_ms(self) -> float:
+        """The fastest config's milliseconds."""
+        return min(trial.median_ms for trial in self.trials.values() if trial.ok)
+
+    def same_place(self, other: Recording) -> bool:
+        """Whether the other is of the same kernel, problem and device: then it is no news, but the answer."""
+        return (self.kernel, self.problem, self.dtype, self.device, set(self.space.tunables)) == (
+            other.kernel, other.problem, other.dtype, other.device, set(other.space.tunables),
+        )  # fmt: skip
+
+
+def read_recording(path: Path) -> Recording:
+    """The recording in a file of any of the three forms.
+
+    Raises:
+        RecordingError: It cannot be read, is none of them, or holds no config that ran.
+    """
+    try:
+        content = path.read_bytes()
+        text = (gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content).decode()
+        found = _parsed(path.name, text)
+    except OSError as error:
+        raise RecordingError(f"{path} cannot be read: {error.strerror or error}", hint="give a file") from error
+    except (EOFError, KeyError, SpaceError, StopIteration, TypeError, ValueError, AttributeError) as error:
+        raise RecordingError(
+            f"{path} is no recording: {type(error).__name__}: {error}",
+            hint="give a file of `triton-ops record`, a journal, or a cache file of Kernel Tuner",
+        ) from error
+    if not any(trial.ok for trial in found.trials.values()):
+        raise RecordingError(f"{path} holds no config that ran", hint="give a recording with at least one time")
+    return found
+
+
+def _parsed(name: str, text: str) -> Recording:
+    first = text.lstrip().split("\n", 1)[0]
+    if first.startswith('{"type":'):
+        return _of_journal(name, text.splitlines())
+    try:
+        content = json.loads(text)
+    except json.JSONDecodeError:
+        content = json.loads(text.rstrip().rstrip(",") + "}}")  # Kernel Tuner appends, and closes at the very end
+    return _of_cache(name, content) if "cache" in content else _of_rows(name, content)
+
+
+def _of_rows(name: str, content: Mapping[str, Any]) -> Recording:
+    trials = [_row_trial(row) for row in content["rows"]]
+    kernel, dtype = _family(content["family"])
+    return Recording(
+        name, kernel, tuple(content["shape"]), dtype, content["gpu"],
+        _space(content["space"], trials), {trial.config: trial for trial in trials},
+        {name: value for name, value in content.items() if name != "rows"},
+    )  # fmt: skip
+
+
+def _family(name: str) -> tuple[str, str]:
+    """`matmul_bf16` is the kernel `matmul` on `bfloat16`; what ends in no dtype is a kernel's name alone."""
+    for length in (2, 1):  # float8_e4m3fn is a dtype of two words
+        words = name.rsplit("_", length)
+        try:
+            return words[0], dtype_name("_".join(words[1:]))
+        except UnsupportedDtypeError:
+            continue
+    return name, ""
+
+
+def _row_trial(row: Mapping[str, Any]) -> Trial:
+    config, status = Config.from_json(row["config"]), row["status"]
+    made = Resources(row.get("regs"), row.get("spills"), row.get("shared"))
+    if status == "ok":
+        return Trial(config, Status.OK, _measured(_row_ms(row)), "", made, row.get("compile_s"))
+    return Trial(config, _row_failure(status), None, status, made, row.get("compile_s"))
+
+
+def _row_ms(row: Mapping[str, Any]) -> float:
+    """The best estimate of a row's time: the median of its final passes, else the faster of the first two."""
+    if row.get("final"):
+        return float(statistics.median(quantiles[2] for quantiles in row["final"]))
+    return min(float(quantiles[2]) for quantiles in row["ms"])
+
+
+def _row_failure(status: str) -> Status:
+    word = status.partition(":")[0]
+    if word == "OutOfResources":
+        return Status.RESOURCES
+    return Status(word) if word in {known.value for known in Status} else Status.RUNTIME
+
+
+def _of_cache(name: str, content: Mapping[str, Any]) -> Recording:
+    names = content["tune_params_keys"]
+    trials = [_cache_trial(names, row) for row in content["cache"].values()]
+    size = content.get("problem_size", ())
+    problem = tuple(size) if isinstance(size, (list, tuple)) else (size,)
+    return Recording(
+        name, content.get("kernel_name", ""), problem, "", content.get("device_name", ""),
+        _space({key: content["tune_params"][key] for key in names}, trials), {trial.config: trial for trial in trials},
+    )  # fmt: skip
+
+
+def _cache_trial(names: Sequence[str], row: Mapping[str, Any]) -> Trial:
+    config, time = Config.from_json({name: row[name] for name in names}), row["time"]
+    if isinstance(time, str):
+        return Trial(config, _FAILURES.get(time, Status.RUNTIME), None, time)
+    return Trial(config, Status.OK, _measured(time))
+
+
+def _of_journal(name: str, lines: Iterable[str]) -> Recording:
+    entries = [json.loads(line) for line in lines if line.strip().endswith("}")]
+    found = [trial_of(entry) for entry in entries if entry["type"] == "trial"]
+    trials = {trial.config: trial for trial in found if trial is not None}
+    run = next(entry for entry in entries if entry["type"] == "run")
+    names = dict.fromkeys(name for config in trials for name in config)
+    values = {key: list(dict.fromkeys((type(c[key]), c[key]) for c in trials)) for key in names}
+    axes = {key: _sorted([value for _, value in found]) for key, found in values.items()}
+    shape, _, dtype = str(run.get("label", "")).partition(" ")
+    problem = tuple(int(extent) for extent in shape.split("x") if extent.isdecimal())
+    return Recording(
+        name, str(run.get("kernel", "")), problem, dtype, str(run.get("device", "")),
+        _space(axes, list(trials.values())), trials,
+    )  # fmt: skip
+
+
+def _sorted(values: list[Value]) -> list[Value]:
+    numbers = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values)
+    return sorted(values) if numbers else values  # type: ignore[type-var]
+
+
+def _space(axes: Mapping[str, Sequence[Any]], trials: Sequence[Trial]) -> ConfigSpace:
+    """Exactly the recorded configs, with the tunables' values in the order in which they were written down."""
+    tunables: dict[str, Tunable] = {name: as_tunable(name, values) for name, values in axes.items()}
+    return ConfigSpace(tunables, listed=tuple(trial.config for trial in trials))
+
+
+def _measured(ms: float) -> Measurement:
+    return Measurement((float(ms),), MODE)

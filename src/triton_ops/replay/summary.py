@@ -1,0 +1,106 @@
+"""What many runs of one search on one recording say together."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from triton_ops.replay.run import Run
+
+
+@dataclass(frozen=True)
+class Share:
+    """Fractions of the optimum over several runs: their mean, median, and what a tenth of the runs falls short of."""
+
+    mean: float
+    median: float
+    p10: float
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Evaluations needed over several runs; None where that many runs never got there."""
+
+    median: int | None
+    p90: int | None
+
+
+@dataclass(frozen=True)
+class SpaceSummary:
+    """One search on one recording.
+
+    Attributes:
+        file: The recording's file.
+        search: The searcher's name.
+        budgets: Per number of evaluations, how near the runs came to the optimum.
+        to_5pct: Evaluations until a config within 5 % of the optimum was found.
+        to_1pct: The same for 1 %.
+        overhead_ms: Median milliseconds of the search itself per evaluation.
+        overhead_mean_ms: Their mean: some evaluations pay for others.
+    """
+
+    file: str
+    search: str
+    budgets: dict[int, Share]
+    to_5pct: Reach
+    to_1pct: Reach
+    overhead_ms: float
+    overhead_mean_ms: float
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain JSON values; fractions to four digits."""
+        return {
+            "file": self.file,
+            "search": self.search,
+            "budgets": {
+                str(budget): {name: round(getattr(share, name), 4) for name in ("mean", "median", "p10")}
+                for budget, share in self.budgets.items()
+            },
+            "to_5pct": {"median": self.to_5pct.median, "p90": self.to_5pct.p90},
+            "to_1pct": {"median": self.to_1pct.median, "p90": self.to_1pct.p90},
+            "overhead_ms": round(self.overhead_ms, 3),
+            "overhead_mean_ms": round(self.overhead_mean_ms, 3),
+        }
+
+
+def summarise(file: str, search: str, runs: Sequence[Run], budgets: Sequence[int]) -> SpaceSummary:
+    """The summary of several runs, at least one, that differ in their seed."""
+    overhead = [seconds * 1e3 for run in runs for seconds in run.overhead_s]
+    return SpaceSummary(
+        file,
+        search,
+        {budget: _share([run.at(budget) for run in runs]) for budget in budgets},
+        _reach([run.first_within(0.05) for run in runs]),
+        _reach([run.first_within(0.01) for run in runs]),
+        statistics.median(overhead) if overhead else 0.0,
+        statistics.fmean(overhead) if overhead else 0.0,
+    )
+
+
+def _share(fractions: list[float]) -> Share:
+    return Share(statistics.fmean(fractions), statistics.median(fractions), _quantile(fractions, 0.1))
+
+
+def _reach(counts: list[int | None]) -> Reach:
+    numbers = [math.inf if count is None else count for count in counts]
+    return Reach(_whole(_nearest(numbers, 0.5)), _whole(_nearest(numbers, 0.9)))
+
+
+def _whole(number: float) -> int | None:
+    return int(number) if math.isfinite(number) else None
+
+
+def _nearest(numbers: list[float], share: float) -> float:
+    """The smallest number that at least this share of them does not exceed."""
+    return sorted(numbers)[max(math.ceil(share * len(numbers)), 1) - 1]
+
+
+def _quantile(numbers: list[float], share: float) -> float:
+    """Interpolated linearly between neighbours, as NumPy does."""
+    at = share * (len(numbers) - 1)
+    ordered, low = sorted(numbers), math.floor(at)
+    high = min(low + 1, len(numbers) - 1)
+    return ordered[low] + (at - low) * (ordered[high] - ordered[low])

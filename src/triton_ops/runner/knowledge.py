@@ -1,0 +1,79 @@
+"""What is known of a problem before anything is tried: a model of its work, and what the kernel did elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from triton_ops.analysis.predict import Model
+from triton_ops.analysis.prior import ModelPrior
+from triton_ops.cache import Key, Record
+from triton_ops.hardware import load_calibration, machine_of
+from triton_ops.runner.journal import trials_in
+from triton_ops.runner.task import Task
+from triton_ops.search import Place, Prior, make_transfer
+from triton_ops.space import Config
+from triton_ops.trial import Measurement, Status, Trial
+
+_MOST = 4  # other places that a search listens to, the nearest ones
+
+
+def model_of(task: Task, folder: Path) -> list[Prior]:
+    """The model of the work that the kernel's author declared; none where it would be silent."""
+    machine = machine_of(task.device, load_calibration(folder, task.device.name))
+    if machine is None or task.work is None or task.work.tiles is None:
+        return []
+    return [ModelPrior(Model(task.work, machine))]
+
+
+def transfers_to(task: Task, key: Key, records: Iterable[Record], folder: Path) -> list[Prior]:
+    """What `records` of the same kernel on other problems and devices say, nearest first, four at most.
+
+    Args:
+        task: What is going to be tuned.
+        key: Its key; records of it are left out.
+        records: Those of the cache.
+        folder: The cache folder: a record whose journal is still there brings every trial, others winner and default.
+    """
+    here = _place(key)
+    others = [record for record in records if record.key.kernel == key.kernel and not _same_problem(record.key, key)]
+    others.sort(key=lambda record: (_place(record.key).distance(here), record.id))
+    found: list[Prior] = []
+    for record in others:
+        trials = trials_in(journal_of(record, folder)) or _summary(record)
+        transfer = make_transfer(task.space, trials, _place(record.key).distance(here))
+        if transfer is not None:
+            found.append(transfer)
+        if len(found) == _MOST:
+            break
+    return found
+
+
+def journal_of(record: Record, folder: Path) -> Path:
+    """Where the journal of the tune that left `record` is, if it was kept: it is named before the clock is chosen."""
+    asked = "warm" if "warm" in record.key.mode else "cold"
+    return folder / "journals" / f"{replace(record.key, mode=asked).id}.jsonl"
+
+
+def _same_problem(one: Key, other: Key) -> bool:
+    """The same but for the kernel's source, the versions or the mode: a winner that is a candidate here, not a hint."""
+    return dict(one.problem) == dict(other.problem) and one.device.get("name") == other.device.get("name")
+
+
+def _place(key: Key) -> Place:
+    tensors = [given for given in key.problem.values() if isinstance(given, Mapping)]
+    shape = tuple(int(extent) for given in tensors for extent in given.get("shape", ()))
+    dtype = str(tensors[0].get("dtype", "")) if tensors else ""
+    return Place(shape, dtype, str(key.device.get("name", "")))
+
+
+def _summary(record: Record) -> list[Trial]:
+    """The winner, what tied with it, and the default, as trials."""
+    times: dict[Config, float] = {}
+    if record.default is not None and record.default_timing is not None:
+        times[Config.from_json(record.default)] = record.default_timing.median_ms
+    configs: list[Mapping[str, Any]] = [record.winner, *record.ties]
+    times.update((Config.from_json(config), record.timing.median_ms) for config in configs)
+    return [Trial(config, Status.OK, Measurement((ms,), record.key.mode)) for config, ms in times.items()]

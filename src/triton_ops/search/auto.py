@@ -1,0 +1,157 @@
+"""The default search: learns from every trial, starts from what is known, and says when little is left to gain.
+
+1. The start: what the priors put first, each in turn; without priors, configs as far as possible from all before.
+2. From then on, whatever promises the largest gain (`forecast.py`): a surrogate learns the trials, priors correct its
+   expectation as far as the trials bear them out. Doubt counts for a config: where nothing was measured, much may be
+   gained.
+   From ten trials on each third question is asked without the records of other places: they may help, not blind.
+3. Several at a time are kept apart: what is proposed but not finished lowers the doubt around it.
+4. A config that would compile for long must promise more.
+
+Spaces of up to 64 configs are simply tried whole, from the far corners inwards. Larger ones are never walked beyond
+30,000 configs: `pool.py` holds a sample that grows around the leaders.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from triton_ops.search.base import Prior
+from triton_ops.search.encoding import Encoder, Floats
+from triton_ops.search.forecast import Forecast, Outlook
+from triton_ops.search.guidance import Guidance
+from triton_ops.search.neighbours import neighbours
+from triton_ops.search.pool import Pool
+from triton_ops.search.spread import farthest
+from triton_ops.space import Config, ConfigSpace
+from triton_ops.trial import Trial
+
+SMALL = 64  # configs: at most this many are tried whole; a search would save less than it costs
+_START = 7  # configs spread over the space before the surrogate is asked
+_FIRST = 8  # of a prior's first choices the most different is taken, when its very first was tried
+_OPENED = 3  # ok trials that a surrogate needs
+_ALONE_FROM, _ALONE_EACH = 10, 3  # from so many trials on, each third question is asked without the records
+_POLISH_BELOW, _POLISH_EACH = 0.01, 3  # expected gain below which each third question is a neighbour of the best
+_LEADERS = 5
+_SHORT = 1_500  # configs looked at between two looks at all
+_LATELY, _LATELY_GUIDED = 30, 10  # questions, at least, that all promised little before little is expected
+_AGAIN = 1.05  # all are looked at when there are this many times the trials of the last time
+
+
+class AutoSearch:
+    """See the module.
+
+    Args:
+        space: What may be tried.
+        seed: Of all that is drawn.
+        priors: What is known of this very problem, such as a model of it.
+        records: What is known of other problems and devices (`transfer.py`).
+    """
+
+    def __init__(
+        self, space: ConfigSpace, seed: int = 0, priors: Sequence[Prior] = (), records: Sequence[Prior] = ()
+    ) -> None:
+        self._encoder = Encoder(space)
+        self._pool = Pool(space, self._encoder, seed)
+        self._small = self._pool.whole and len(self._pool.configs) <= SMALL
+        self._space = space
+        self._names = set(space.tunables)
+        self._random = np.random.default_rng(seed)
+        self._guidance = Guidance(priors, records, self._pool.configs)
+        self._forecast = Forecast(self._encoder, self._guidance)
+        self._trials: dict[Config, Trial] = {}
+        self._pending: dict[Config, None] = {}
+        self._short: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
+        self._look_at_all = 0.0
+        self._gains: list[float] = []
+
+    def ask(self, count: int) -> list[Config]:
+        """Up to `count` configs, the most promising first."""
+        found: list[Config] = []
+        outlook: Outlook | None = None
+        while len(found) < count and len(left := self._pool.left()):
+            at = self._opening(left)
+            if at is None:
+                outlook = outlook or self._outlook(left)
+                self._gains.append(outlook.gain)
+                at = outlook.best(self._polish(outlook.gain))
+            if at is None:  # all that was looked at is proposed
+                at = int(left[0])
+            found.append(self._propose(at))
+        return found
+
+    def tell(self, trials: Sequence[Trial]) -> None:
+        """Learn from them; trials of configs with other tunables say nothing here."""
+        mine = [trial for trial in trials if set(trial.config) == self._names]
+        for trial in mine:
+            self._trials[trial.config] = trial
+            self._pending.pop(trial.config, None)
+            self._pool.take(trial.config)
+        if mine:
+            self._guidance.tell(mine)
+            self._pool.widen(self._leaders())
+
+    def expected_gain(self) -> float:
+        """The largest that the surrogate has expected of late.
+
+        Of late is a third of all trials, and at least ten with priors and thirty without: a surrogate that has seen
+        little is easily too sure, and what it then tries teaches it to hope again. Infinite before that many, and for
+        spaces that are tried whole.
+        """
+        latest = max(_LATELY_GUIDED if len(self._guidance) else _LATELY, len(self._trials) // 3)
+        return max(self._gains[-latest:]) if len(self._gains) >= latest and not self._small else math.inf
+
+    def _propose(self, at: int) -> Config:
+        config = self._pool.configs[at]
+        self._pool.take(config)
+        self._pending[config] = None
+        return config
+
+    def _opening(self, left: NDArray[np.intp]) -> int | None:
+        """The next config of the start; None when the surrogate may be asked."""
+        known = [*self._trials, *self._pending]
+        rows = self._encoder.rows(known)
+        priors = len(self._guidance)
+        if self._small and not priors:
+            return int(left[farthest(self._pool.rows[left], rows, self._random)])
+        if sum(trial.ok for trial in self._trials.values()) >= _OPENED and len(known) >= (priors or _START):
+            return None if not self._small else self._first_choice(left, rows)
+        if priors and len(known) < max(priors, _OPENED):
+            return self._first_choice(left, rows)
+        return int(left[farthest(self._pool.rows[left], rows, self._random)])
+
+    def _first_choice(self, left: NDArray[np.intp], known: Floats) -> int:
+        """What the priors, each in its turn, put first; in later rounds, the most different of its first few."""
+        turn, prior = divmod(len(known), len(self._guidance))
+        first = np.argsort(self._forecast.said(self._pool)[left, prior], kind="stable")[: 1 if turn == 0 else _FIRST]
+        return int(left[first[farthest(self._pool.rows[left[first]], known, self._random)]])
+
+    def _outlook(self, left: NDArray[np.intp]) -> Outlook:
+        known = len(self._trials)
+        self._forecast.learn(list(self._trials.values()), known < _ALONE_FROM or known % _ALONE_EACH > 0)
+        if len(left) > 2 * _SHORT and known < self._look_at_all:
+            near = self._pool.nearby(self._leaders())[: _SHORT // 3]
+            left = np.unique(np.concatenate([self._short[self._pool.open[self._short]], near]))
+        else:
+            self._look_at_all = known * _AGAIN + 1
+        outlook = self._forecast.outlook(self._pool, left, self._pending)
+        self._short = outlook.positions[outlook.order[:_SHORT]]
+        return outlook
+
+    def _polish(self, gain: float) -> NDArray[np.intp] | None:
+        """Positions of the open neighbours of the best, each third time when the surrogate has little hope left.
+
+        It smooths over what is sharp: the config beside the best may be better, however unlikely it finds that.
+        """
+        if gain > _POLISH_BELOW or (len(self._trials) + len(self._pending)) % _POLISH_EACH > 0:
+            return None
+        found = (self._pool.position(config) for config in neighbours(self._space, self._leaders()[0], steps_only=True))
+        return np.array([at for at in found if at is not None], dtype=np.intp)
+
+    def _leaders(self) -> list[Config]:
+        ok = sorted((t for t in self._trials.values() if t.ok), key=lambda t: (t.rank, t.config.text))
+        return [trial.config for trial in ok[:_LEADERS]]

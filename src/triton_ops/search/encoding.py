@@ -1,0 +1,100 @@
+"""Configs as rows of numbers, so that near rows mean like effects; made from the tunables alone.
+
+Numbers keep their order and, where all are positive, their ratios: half of a column is the rank among the values,
+half the logarithm, since sizes of 32, 64, 128 act by ratio while a list such as 1, 2, 3, 250 is mostly its order.
+Whole numbers that are not all powers of two get a second column: how often two divides them, because alignment and
+divisibility matter to hardware beside size (112 and 128 are near in size and far apart in effect). Everything else is
+one column per value. All columns lie in 0 to 1; a tunable with one value has none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from triton_ops.space import ConfigSpace, Tunable, Value
+
+Floats: TypeAlias = NDArray[np.float64]
+
+_HIGHEST_POWER = 6  # beyond 64 further factors of two change no alignment that hardware knows
+
+
+class Encoder:
+    """The columns of one space.
+
+    Attributes:
+        columns: How many there are; 0 for a space in which nothing varies.
+    """
+
+    def __init__(self, space: ConfigSpace) -> None:
+        self._axes = {name: _Axis(tunable) for name, tunable in space.tunables.items() if len(tunable) > 1}
+        self.columns = sum(axis.width for axis in self._axes.values())
+
+    def rows(self, configs: Sequence[Mapping[str, Any]]) -> Floats:
+        """One row per config; a value that the space does not list lies between its neighbours, or nowhere.
+
+        Returns:
+            Shape (number of configs, `columns`), each entry in 0 to 1.
+        """
+        if not self._axes or not configs:
+            return np.zeros((len(configs), self.columns))
+        return np.hstack([[axis.coded(config[name]) for config in configs] for name, axis in self._axes.items()])
+
+
+class _Axis:
+    """The columns of one tunable."""
+
+    def __init__(self, tunable: Tunable) -> None:
+        self._numbers = sorted({float(v) for v in tunable.values if _is_number(v)})  # type: ignore[arg-type]
+        if len(self._numbers) == len(tunable):
+            self._divisible = _divisibility_matters(tunable.values)
+            self.width = 1 + self._divisible
+        else:
+            self._numbers, self._divisible = [], False
+            self.width = len(tunable)
+        self._known = {_key(value): self._code(value, at) for at, value in enumerate(tunable.values)}
+
+    def coded(self, value: Value) -> tuple[float, ...]:
+        found = self._known.get(_key(value))
+        return self._code(value, None) if found is None else found
+
+    def _code(self, value: Value, position: int | None) -> tuple[float, ...]:
+        if not self._numbers:
+            return tuple(float(position == at) for at in range(self.width))
+        if not _is_number(value):
+            return (0.5,) * self.width
+        size = _scaled(float(value), self._numbers)  # type: ignore[arg-type]
+        return (size, _twos(value) / _HIGHEST_POWER) if self._divisible else (size,)
+
+
+def _key(value: Value) -> tuple[type, Value]:
+    return type(value), value  # True and 1 are one key to a dict
+
+
+def _is_number(value: Value) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _scaled(value: float, among: list[float]) -> float:
+    rank = float(np.interp(value, among, np.linspace(0.0, 1.0, len(among))))
+    if among[0] <= 0:
+        return rank
+    low, high = math.log(among[0]), math.log(among[-1])
+    ratio = (math.log(min(max(value, among[0]), among[-1])) - low) / (high - low)
+    return (rank + ratio) / 2
+
+
+def _divisibility_matters(values: Sequence[Value]) -> bool:
+    whole = [v for v in values if isinstance(v, int) and v > 0]
+    return len(whole) == len(values) > 2 and any(v & (v - 1) for v in whole)
+
+
+def _twos(value: Value) -> int:
+    """How often two divides `value`, at most six times; 0 for what is no whole number above 0."""
+    if not isinstance(value, int) or value <= 0:
+        return 0
+    return min((value & -value).bit_length() - 1, _HIGHEST_POWER)

@@ -1,0 +1,79 @@
+"""Evolution: children of two good configs, with a change here and there.
+
+The parents are the best of small groups drawn from the fastest configs so far. A child takes each value from one of
+them, and about one tunable in each child changes, by a step in ordered tunables and to any value in others.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+
+from triton_ops.search.neighbours import neighbours
+from triton_ops.search.remaining import Remaining
+from triton_ops.space import Config, ConfigSpace, Value
+from triton_ops.trial import Trial
+
+_POPULATION = 20
+_GROUP = 3  # of which the best becomes a parent
+_TRIES = 30  # children drawn for one that is valid and new
+
+
+class EvolutionSearch:
+    """See the module."""
+
+    def __init__(self, space: ConfigSpace, seed: int = 0) -> None:
+        self._space = space
+        self._names = set(space.tunables)
+        self._rng = random.Random(seed)
+        self._remaining = Remaining(space, self._rng)
+        self._asked = 0
+        self._population: list[Trial] = []
+
+    def ask(self, count: int) -> list[Config]:
+        """The next `count` configs."""
+        found: list[Config] = []
+        while len(found) < count and (config := self._next()) is not None:
+            self._asked += 1
+            found.append(config)
+        return found
+
+    def tell(self, trials: Sequence[Trial]) -> None:
+        """The fastest of them join the population."""
+        mine = {trial.config: trial for trial in trials if set(trial.config) == self._names}
+        for config in mine:
+            self._remaining.take(config)
+        kept = [trial for trial in self._population if trial.config not in mine]
+        ok = sorted([*kept, *(t for t in mine.values() if t.ok)], key=lambda t: (t.rank, t.config.text))
+        self._population = ok[:_POPULATION]
+
+    def expected_gain(self) -> float:
+        """Not known."""
+        return math.inf
+
+    def _next(self) -> Config | None:
+        if self._asked < _POPULATION or len(self._population) < 2:
+            return self._remaining.any()
+        children = (self._child() for _ in range(_TRIES))
+        child = self._remaining.first(config for config in children if config in self._space)
+        if child is None:
+            child = self._remaining.first(neighbours(self._space, self._parent()))
+        return child or self._remaining.any()
+
+    def _parent(self) -> Config:
+        group = self._rng.sample(self._population, min(_GROUP, len(self._population)))
+        return min(group, key=lambda trial: (trial.rank, trial.config.text)).config
+
+    def _child(self) -> Config:
+        one, other = self._parent(), self._parent()
+        return Config({name: self._changed(name, self._rng.choice((one, other))[name]) for name in one})
+
+    def _changed(self, name: str, value: Value) -> Value:
+        if self._rng.random() >= 1 / len(self._names):
+            return value
+        tunable = self._space.tunables[name]
+        if not tunable.ordered or value not in tunable.values:
+            return self._rng.choice(tunable.values)
+        at = tunable.values.index(value) + self._rng.choice((-1, 1))
+        return tunable.values[min(max(at, 0), len(tunable) - 1)]

@@ -1,0 +1,55 @@
+"""Space filling: every value of every tunable as often as every other, as far as the constraints let it.
+
+A Latin hypercube for spaces with holes. Among some random configs the one is next whose values were proposed least
+often so far; among equals, the one farthest from what was proposed.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Sequence
+
+from triton_ops.search.remaining import Remaining
+from triton_ops.space import Config, ConfigSpace
+from triton_ops.trial import Trial
+
+_AMONG = 100  # configs compared for each proposal
+
+
+class LatinSearch:
+    """See the module."""
+
+    def __init__(self, space: ConfigSpace, seed: int = 0) -> None:
+        self._remaining = Remaining(space, random.Random(seed))
+        self._drawn: list[Config] = []
+        self._used: Counter[tuple[str, type, object]] = Counter()
+
+    def ask(self, count: int) -> list[Config]:
+        """The next `count` configs."""
+        found: list[Config] = []
+        while len(found) < count and (config := self._next()) is not None:
+            self._used.update(_values(config))
+            found.append(config)
+        return found
+
+    def tell(self, trials: Sequence[Trial]) -> None:
+        """Nothing is learned."""
+
+    def expected_gain(self) -> float:
+        """Not known."""
+        return math.inf
+
+    def _next(self) -> Config | None:
+        while len(self._drawn) < _AMONG and (config := self._remaining.any()) is not None:
+            self._drawn.append(config)
+        if not self._drawn:
+            return None
+        freshest = min(self._drawn, key=lambda config: sorted((self._used[v] for v in _values(config)), reverse=True))
+        self._drawn.remove(freshest)
+        return freshest
+
+
+def _values(config: Config) -> list[tuple[str, type, object]]:
+    return [(name, type(value), value) for name, value in config.items()]

@@ -1,0 +1,105 @@
+"""Optuna's samplers as searchers; needs the extra `optuna`.
+
+Ordered tunables are given to Optuna as integers, the positions of their values, so that it knows what lies between;
+the others as choices. A proposal that breaks a constraint is told to Optuna as failed, one that was tried before with
+its time again; after some of these in a row a random config is taken instead.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from triton_ops._optional import require
+from triton_ops.search.remaining import Remaining
+from triton_ops.space import Config, ConfigSpace
+from triton_ops.trial import Trial
+
+_TRIES = 20  # proposals in a row that were invalid or known
+_PURPOSE = "the search `optuna`"
+
+
+class OptunaSearch:
+    """A sampler of Optuna: its tree of Parzen estimators, or the one given.
+
+    Args:
+        space: What may be tried.
+        seed: Of the sampler made here; one that is given has its own.
+        sampler: Any `optuna.samplers.BaseSampler`.
+
+    Raises:
+        MissingDependencyError: Optuna is not installed.
+    """
+
+    def __init__(self, space: ConfigSpace, seed: int = 0, sampler: Any = None) -> None:
+        self._optuna = require("optuna", _PURPOSE)
+        self._optuna.logging.set_verbosity(self._optuna.logging.ERROR)
+        self._space = space
+        self._remaining = Remaining(space, random.Random(seed))
+        chosen = sampler or self._optuna.samplers.TPESampler(seed=seed % 2**32)
+        self._study = self._optuna.create_study(sampler=chosen)
+        self._axes = {name: self._distribution(name) for name in space.tunables}
+        self._asked: dict[Config, Any] = {}
+        self._told: dict[Config, Trial] = {}
+
+    def ask(self, count: int) -> list[Config]:
+        """The next `count` configs."""
+        found: list[Config] = []
+        while len(found) < count and (config := self._next()) is not None:
+            found.append(config)
+        return found
+
+    def tell(self, trials: Sequence[Trial]) -> None:
+        """Pass them on: its own proposals, and those tried beside them as trials of the study."""
+        for trial in trials:
+            if trial.config not in self._space:
+                continue
+            self._remaining.take(trial.config)
+            self._told[trial.config] = trial
+            if (asked := self._asked.pop(trial.config, None)) is not None:
+                self._answer(asked, trial)
+            elif trial.ok:
+                self._study.add_trial(
+                    self._optuna.trial.create_trial(
+                        params=self._positions(trial.config), distributions=self._axes, value=_value(trial)
+                    )
+                )
+
+    def expected_gain(self) -> float:
+        """Not known."""
+        return math.inf
+
+    def _next(self) -> Config | None:
+        for _ in range(_TRIES):
+            asked = self._study.ask(self._axes)
+            config = self._config(asked.params)
+            if config in self._space and config in self._remaining:
+                self._asked[config] = asked
+                return self._remaining.take(config)
+            self._answer(asked, self._told.get(config))
+        return self._remaining.any()
+
+    def _answer(self, asked: Any, trial: Trial | None) -> None:
+        if trial is not None and trial.ok:
+            self._study.tell(asked, _value(trial))
+        else:
+            self._study.tell(asked, state=self._optuna.trial.TrialState.FAIL)
+
+    def _distribution(self, name: str) -> Any:
+        tunable = self._space.tunables[name]
+        if tunable.ordered:
+            return self._optuna.distributions.IntDistribution(0, len(tunable) - 1)
+        return self._optuna.distributions.CategoricalDistribution(list(range(len(tunable))))
+
+    def _config(self, positions: Mapping[str, int]) -> Config:
+        return Config({name: tunable.values[positions[name]] for name, tunable in self._space.tunables.items()})
+
+    def _positions(self, config: Config) -> dict[str, int]:
+        typed = {name: [(type(v), v) for v in tunable] for name, tunable in self._space.tunables.items()}
+        return {name: values.index((type(config[name]), config[name])) for name, values in typed.items()}
+
+
+def _value(trial: Trial) -> float:
+    return math.log(max(trial.rank, 1e-9))

@@ -1,0 +1,98 @@
+"""The configs a search may still propose: all of them where they fit in memory, else a fair and growing sample.
+
+A space of up to 30,000 valid configs is held whole. Of a larger one there are random draws, and the neighbours of the
+best configs, added as the search finds out which these are; the space is never walked.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from itertools import islice
+
+import numpy as np
+from numpy.typing import NDArray
+
+from triton_ops.search.encoding import Encoder, Floats
+from triton_ops.search.neighbours import neighbours
+from triton_ops.search.random_search import draws
+from triton_ops.space import Config, ConfigSpace
+
+_WHOLE = 30_000  # valid configs held in memory: about 30 MB and 0.5 s to encode
+_WALKED = 300_000  # combinations walked at most to find them: about 1 s
+_SAMPLE = 2_000  # random draws held of a larger space
+_FEW = 200  # fewer than this many left: draw again
+
+
+class Pool:
+    """Configs not yet proposed, each with its row.
+
+    Attributes:
+        whole: Whether the pool is the whole space.
+        configs: Every config that is or was in the pool.
+        rows: Their rows, in the same order.
+        open: Which of them may still be proposed.
+    """
+
+    def __init__(self, space: ConfigSpace, encoder: Encoder, seed: int) -> None:
+        self._space = space
+        self._encoder = encoder
+        self._rng = random.Random(seed)
+        found = _all_of(space)
+        self.whole = found is not None
+        self.configs: list[Config] = []
+        self.rows: Floats = np.zeros((0, encoder.columns))
+        self.open: NDArray[np.bool_] = np.zeros(0, dtype=bool)
+        self._at: dict[Config, int] = {}
+        self._taken: set[Config] = set()
+        self._draws = iter(()) if found is not None else draws(space, self._rng)
+        self._add(found if found is not None else islice(self._draws, _SAMPLE))
+
+    def take(self, config: Config) -> None:
+        """`config` is proposed, or was tried by somebody else: it is not open any more."""
+        self._taken.add(config)
+        if (at := self._at.get(config)) is not None:
+            self.open[at] = False
+
+    def position(self, config: Config) -> int | None:
+        """Where `config` is, if it is in the pool and may still be proposed."""
+        at = self._at.get(config)
+        return at if at is not None and self.open[at] else None
+
+    def left(self) -> NDArray[np.intp]:
+        """Positions of the configs that may still be proposed; empty only if the space has none."""
+        if not self.whole and int(self.open.sum()) < _FEW:
+            self._add(islice(self._draws, _SAMPLE))
+        return np.flatnonzero(self.open)
+
+    def widen(self, leaders: Sequence[Config]) -> None:
+        """Take in the neighbours of `leaders`, the best configs so far; nothing to do for a whole space."""
+        if not self.whole:
+            for leader in leaders:
+                self._add(neighbours(self._space, leader))
+
+    def nearby(self, leaders: Sequence[Config]) -> NDArray[np.intp]:
+        """Positions of the open configs that differ from one of `leaders` in few columns, nearest first."""
+        left = self.left()
+        if not leaders:
+            return left[:0]
+        rows = self.rows[left]
+        steps = np.min([np.abs(rows - row).sum(axis=1) for row in self._encoder.rows(leaders)], axis=0)
+        return left[np.argsort(steps, kind="stable")]
+
+    def _add(self, configs: Iterable[Config]) -> None:
+        new = [config for config in dict.fromkeys(configs) if config not in self._at]
+        if not new:
+            return
+        self._at.update((config, at) for at, config in enumerate(new, len(self.configs)))
+        self.configs += new
+        self.rows = np.vstack([self.rows, self._encoder.rows(new)])
+        self.open = np.append(self.open, [config not in self._taken for config in new])
+
+
+def _all_of(space: ConfigSpace) -> list[Config] | None:
+    """Every valid config of `space`, or None if they are too many."""
+    if space.size.valid > _WHOLE or (space.listed is None and space.size.total > _WALKED):
+        return None
+    found = space.take(_WHOLE + 1)  # the size may be an estimate
+    return found if len(found) <= _WHOLE else None

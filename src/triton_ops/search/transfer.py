@@ -1,0 +1,74 @@
+"""Transfer: what the same kernel did on another shape, dtype or device, as a prior.
+
+The other place's trials are looked up where they hold the config, and a surrogate fills in where they do not. What they
+say is tempered by distance: the farther the other place, the closer to 1 its ratios of time. How far it is believed in
+the end is up to the measurements here (`guidance.py`); it is never a measurement itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from triton_ops.search.encoding import Encoder, Floats
+from triton_ops.search.evidence import most_telling, noise_of, values_of
+from triton_ops.search.surrogate import Surrogate
+from triton_ops.space import Config, ConfigSpace
+from triton_ops.trial import Trial
+
+_FAR = 8.0  # of this distance, ratios count to the power 1/e
+_FEWEST = 3  # ok trials that say more than which config won
+_FAILED = 0.9  # a config that failed there counts as slow as this share of those that ran
+
+
+class Transfer:
+    """Trials of one other place as a prior for `space`.
+
+    Args:
+        space: Where they shall help.
+        trials: Those with other tunables than the space's are left out.
+        distance: How far the other place is.
+    """
+
+    def __init__(self, space: ConfigSpace, trials: Sequence[Trial], distance: float = 0.0) -> None:
+        names = set(space.tunables)
+        mine = [trial for trial in trials if set(trial.config) == names]
+        self._tempered = math.exp(-distance / _FAR)
+        self._known = _levels(mine)
+        self._encoder = Encoder(space)
+        self._learned = most_telling(mine)
+        self._surrogate: Surrogate | None = None
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def score(self, configs: Sequence[Config]) -> list[float]:
+        """Time there over the middle time there, tempered; NaN for configs of which those trials tell nothing."""
+        found = np.array([self._known.get(config, math.nan) for config in configs])
+        new = np.flatnonzero(np.isnan(found))
+        if len(new) and sum(trial.ok for trial in self._learned) >= _FEWEST and self._encoder.columns:
+            found[new] = self._filled_in([configs[at] for at in new])
+        return [math.exp(level * self._tempered) if math.isfinite(level) else math.nan for level in found]
+
+    def tell(self, trials: Sequence[Trial]) -> None:
+        """Trials here do not change what happened there."""
+
+    def _filled_in(self, configs: Sequence[Config]) -> Floats:
+        if self._surrogate is None:
+            self._surrogate = Surrogate(self._encoder.columns)
+            rows = self._encoder.rows([trial.config for trial in self._learned])
+            self._surrogate.learn(rows, values_of(self._learned), noise_of(self._learned))
+        expected, _ = self._surrogate.predict(self._encoder.rows(configs))
+        return expected - float(np.median(values_of(self._learned)))
+
+
+def _levels(trials: Sequence[Trial]) -> dict[Config, float]:
+    """Each config's log time less the middle one's."""
+    ok = [trial for trial in trials if trial.ok]
+    if not ok:
+        return {}
+    logs = dict(zip((trial.config for trial in ok), values_of(ok), strict=True))
+    middle, slow = (float(np.quantile(list(logs.values()), share)) for share in (0.5, _FAILED))
+    return {trial.config: float(logs.get(trial.config, slow)) - middle for trial in trials}

@@ -1,0 +1,143 @@
+"""Calibrations: kept beside the records, believed only where they are plausible; and the two commands of the model."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from triton_ops.exceptions import CacheError, DeviceError
+from triton_ops.hardware import Calibration, gpu_missing, load_calibration, machine_of, save_calibration, spec_named
+from triton_ops.hardware.calibration import calibration_path
+from triton_ops.measure.calibrate import calibrate
+
+NAME = "NVIDIA H200"
+FOUND = Calibration(NAME, "580.1", 4200.0, 5600.0, 2.5, 9.0, {"bfloat16": 790.0})
+
+
+def test_a_calibration_is_kept_and_found_again(tmp_path):
+    path = save_calibration(tmp_path, FOUND)
+    assert path == calibration_path(tmp_path, NAME)
+    assert path.name == "nvidia-h200.json"
+    assert load_calibration(tmp_path, NAME) == FOUND
+    assert load_calibration(tmp_path, "NVIDIA A100") is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "no json",
+        "[]",
+        json.dumps({"kind": "other", "schema_version": 1}),
+        json.dumps({"kind": "triton-ops calibration", "schema_version": 2, "device": NAME, "mma_tflops": {}}),
+        json.dumps({"kind": "triton-ops calibration", "schema_version": 1, "device": "another", "mma_tflops": {}}),
+        json.dumps(
+            {
+                "kind": "triton-ops calibration",
+                "schema_version": 1,
+                "device": NAME,
+                "dram_gbps": "fast",
+                "mma_tflops": {},
+            }
+        ),
+    ],
+)
+def test_a_file_that_is_no_calibration_is_a_warning_and_stays(tmp_path, caplog, text):
+    path = calibration_path(tmp_path, NAME)
+    path.parent.mkdir()
+    path.write_text(text)
+    assert load_calibration(tmp_path, NAME) is None
+    assert str(path) in caplog.text
+    assert path.read_text() == text
+
+
+def test_a_calibration_that_cannot_be_kept_is_an_error(tmp_path):
+    (tmp_path / "calibration").write_text("a file")
+    with pytest.raises(CacheError):
+        save_calibration(tmp_path, FOUND)
+
+
+def test_measured_rates_are_used_where_they_are_plausible():
+    spec = spec_named(NAME)
+    expected, measured = machine_of(spec), machine_of(spec, FOUND)
+    assert (measured.dram_gbps, measured.l2_gbps, measured.launch_us) == (4200.0, 5600.0, 2.5)
+    assert measured.mma_excess("bfloat16") == pytest.approx(expected.mma_tflops("bfloat16") / 790)
+    disturbed = machine_of(
+        spec, Calibration(NAME, dram_gbps=40.0, l2_gbps=1e6, launch_us=900.0, mma_tflops={"bfloat16": 3.0})
+    )
+    assert disturbed == expected
+    assert disturbed.sustained_tflops == {}
+
+
+def test_the_table_knows_devices_by_name():
+    assert spec_named("NVIDIA H200").units == 132
+    assert spec_named("NVIDIA H100 PCIe").units == 114
+    assert spec_named("AMD Instinct MI300X") is None
+    assert spec_named("nothing of the kind") is None
+
+
+@pytest.mark.skipif(gpu_missing() is None, reason="there is a GPU")
+def test_without_a_gpu_there_is_nothing_to_calibrate():
+    with pytest.raises(DeviceError, match="no GPU to calibrate"):
+        calibrate()
+
+
+@pytest.mark.skipif(gpu_missing() is None, reason="there is a GPU")
+def test_the_command_says_so_and_writes_nothing(cli, tmp_path):
+    ran = cli("calibrate", "--cache-dir", str(tmp_path))
+    assert ran.code == 3
+    assert "no GPU to calibrate" in ran.err
+    assert list(tmp_path.iterdir()) == []
+
+
+EXPLAIN = ("explain", "rows.py:norm", "--gpu", NAME)
+ROWS_FILE = """
+from triton_ops import ConfigSpace, RowTiles, TensorSpec, Work, operation
+
+@operation(
+    space=ConfigSpace({"BLOCK": [256, 1024], "num_warps": [4, 8]}, default={"BLOCK": 1024, "num_warps": 4}),
+    arguments=lambda rows=4096, columns=4096, dtype="bfloat16": {"x": TensorSpec((rows, columns), dtype)},
+    work=lambda problem: Work(
+        bytes=2.0 * problem["x"].nbytes,
+        tiles=RowTiles(*problem["x"].shape, problem["x"].dtype, problem["x"].dtype, 1, "BLOCK"),
+    ),
+    dtypes=("bfloat16",),
+)
+def norm(x, BLOCK, num_warps):
+    return x
+"""
+
+
+@pytest.fixture
+def rows_file(tmp_path, monkeypatch):
+    (tmp_path / "rows.py").write_text(ROWS_FILE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TRITON_OPS_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def test_explain_shows_the_expected_time_term_by_term(cli, golden, rows_file):
+    ran = cli(*EXPLAIN, "--config", "BLOCK=256")
+    assert ran.code == 0, ran.err
+    golden("explain.txt", ran.out)
+
+
+def test_explain_as_json_and_with_a_calibration(cli, rows_file):
+    before = json.loads(cli(*EXPLAIN, "--json").out)
+    assert before["config"] == {"BLOCK": 1024, "num_warps": 4}
+    assert before["expected_ms"] > before["lower_bound_ms"] > 0
+    save_calibration(Path(rows_file / "cache"), Calibration(NAME, dram_gbps=2500.0))
+    assert json.loads(cli(*EXPLAIN, "--json").out)["expected_ms"] > before["expected_ms"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("--config", "WIDTH=3"), 2, "no tunable WIDTH"),
+        (("--config", "BLOCK=256,1024"), 2, "more than one value of BLOCK"),
+        (("--gpu", "Abacus"), 3, "no device 'Abacus' is in the table"),
+    ],
+)
+def test_explain_refuses_what_it_cannot_use(cli, rows_file, arguments, code, said):
+    ran = cli(*EXPLAIN, *arguments)
+    assert ran.code == code
+    assert said in ran.err

@@ -1,0 +1,78 @@
+"""What a tune knows beforehand: records of other problems, their journals, and how to leave them out."""
+
+import pytest
+
+from triton_ops import tune
+from triton_ops.backend import operation
+from triton_ops.cache import Key, open_store
+from triton_ops.runner.journal import trials_in
+from triton_ops.runner.knowledge import journal_of, model_of, transfers_to
+from triton_ops.runner.task import make_task
+from triton_ops.space import Config
+from triton_ops.tensors import TensorSpec
+
+TIMES = {block: 0.2 + 0.4 * abs(block - 40) / 40 for block in range(1, 81)}
+CALLS = []
+
+
+def arguments(M: int = 8):
+    return {"x": TensorSpec((M,), "float32")}
+
+
+@operation(space={"BLOCK": range(1, 81)}, arguments=arguments, name="waits", device="cpu")
+def waits(x, *, BLOCK):
+    import time
+
+    CALLS.append(BLOCK)
+    time.sleep(TIMES[BLOCK] * 1e-3)
+
+
+@pytest.fixture
+def elsewhere(tmp_path):
+    """A folder that holds a tune of another shape."""
+    tune(waits, shape=(16,), trials=20, search="random", cache_dir=tmp_path)
+    return tmp_path
+
+
+def task_and_key(shape):
+    task = make_task(waits, shape=shape)
+    return task, Key.of(task.problem, task.kernel.identity, task.device, "cold")
+
+
+def test_a_record_of_another_shape_brings_every_trial_of_its_journal(elsewhere):
+    task, key = task_and_key((8,))
+    (record,) = open_store(elsewhere)
+    trials = trials_in(journal_of(record, elsewhere))
+    assert len(trials) >= 20
+    (transfer,) = transfers_to(task, key, [record], elsewhere)
+    assert len(transfer) == len(trials)
+    assert transfer.score([record.config])[0] <= 1.0 <= max(transfer.score([t.config for t in trials]))
+
+
+def test_without_a_journal_winner_and_default_remain(elsewhere):
+    task, key = task_and_key((8,))
+    (record,) = open_store(elsewhere)
+    journal_of(record, elsewhere).unlink()
+    (transfer,) = transfers_to(task, key, [record], elsewhere)
+    assert 1 <= len(transfer) <= 1 + len(record.ties) + 1
+    assert transfer.score([record.config, Config(record.default)])[0] <= 1.0
+
+
+def test_the_problem_itself_is_no_other_place(elsewhere):
+    task, key = task_and_key((16,))
+    assert transfers_to(task, key, open_store(elsewhere), elsewhere) == []
+
+
+@pytest.mark.parametrize("transfer", [True, False])
+def test_records_decide_what_is_tried_first_unless_they_are_switched_off(elsewhere, transfer):
+    (record,) = open_store(elsewhere)
+    CALLS.clear()
+    result = tune(waits, shape=(8,), trials=2, cache_dir=elsewhere, transfer=transfer)
+    tried = [trial.config for trial in result.trials]
+    assert tried[0] == Config(BLOCK=1)  # the default
+    best_there = min(trials_in(journal_of(record, elsewhere)), key=lambda t: t.rank)
+    assert (abs(tried[1]["BLOCK"] - best_there.config["BLOCK"]) <= 5) is transfer
+
+
+def test_a_function_without_declared_work_has_no_model(tmp_path):
+    assert model_of(make_task(waits, shape=(8,)), tmp_path) == []

@@ -1,0 +1,267 @@
+"""Recordings of every form, runs on them, their summaries, and the two commands."""
+
+import gzip
+import json
+
+import pytest
+
+from triton_ops.exceptions import RecordingError
+from triton_ops.replay import read_recording, replay, summarise
+from triton_ops.replay.known import priors_for, transfers_for
+from triton_ops.replay.run import Run
+from triton_ops.runner.journal import Journal
+from triton_ops.search import make_searcher
+from triton_ops.space import Config, ConfigSpace
+from triton_ops.trial import Measurement, Status, Trial
+
+VALUES = {"A": list(range(1, 13)), "B": [1, 2, 4, 8]}
+
+
+def time_of(a, b):
+    return 1 + abs(a - 5) / 4 + abs(b - 4) / 8
+
+
+def rows_file(folder, name="own.json.gz", gpu="NVIDIA H200", shape=(64, 64)):
+    """A recording of this project: A=12 does not fit, A=5 B=4 is the best."""
+    rows = []
+    for a in VALUES["A"]:
+        for b in VALUES["B"]:
+            row = {
+                "config": {"A": a, "B": b},
+                "status": "ok",
+                "compile_s": 0.1,
+                "shared": a * 1024,
+                "regs": 32,
+                "spills": 0,
+            }
+            if a == 12:
+                row["status"] = "OutOfResources: shared memory"
+            else:
+                ms = time_of(a, b)
+                row["ms"] = [[ms, ms, ms * 1.02, ms], [ms, ms, ms * 1.01, ms]]
+            if (a, b) == (5, 4):
+                row["final"] = [[1, 1, 1.0, 1], [1, 1, 1.1, 1], [1, 1, 0.9, 1]]
+            rows.append(row)
+    content = {"family": "wait_bf16", "kind": "wait", "shape": list(shape), "space": VALUES, "gpu": gpu, "rows": rows}
+    path = folder / name
+    path.write_bytes(gzip.compress(json.dumps(content).encode()))
+    return path
+
+
+def cache_file(folder, cut=False, device="B", name="cache.json"):
+    """The same as a cache file of Kernel Tuner, whole or cut off."""
+    cache = {
+        f"{a},{b}": {"A": a, "B": b, "time": time_of(a, b) if a < 12 else "RuntimeFailedConfig"}
+        for a in VALUES["A"]
+        for b in VALUES["B"]
+    }
+    content = {
+        "device_name": device, "kernel_name": "wait", "problem_size": [64, 64], "tune_params_keys": ["A", "B"],
+        "tune_params": VALUES, "cache": cache,
+    }  # fmt: skip
+    text = json.dumps(content)
+    path = folder / name
+    path.write_text(text[:-2] + "," if cut else text)
+    return path
+
+
+def journal_file(folder):
+    journal = Journal(folder / "wait.jsonl", "k")
+    journal.begin(kernel="wait", label="64x64 bfloat16", device="C")
+    for a in VALUES["A"]:
+        journal.add(Trial(Config(A=a, B=1), Status.OK, Measurement((time_of(a, 1),), "host")))
+    journal.add(Trial(Config(A=1, B=2), Status.COMPILE, None, "no"))
+    journal.end("complete")
+    return folder / "wait.jsonl"
+
+
+class TestForms:
+    def test_own(self, tmp_path):
+        found = read_recording(rows_file(tmp_path))
+        assert (found.kernel, found.dtype, found.problem, found.device) == ("wait", "bfloat16", (64, 64), "NVIDIA H200")
+        assert found.space.size.valid == 48
+        assert found.best_ms == 1.0  # the median of the final passes
+        assert found.trials[Config(A=5, B=8)].median_ms == pytest.approx(1.5 * 1.01)
+        assert found.trials[Config(A=12, B=1)].status is Status.RESOURCES
+        assert found.trials[Config(A=3, B=1)].resources.shared_bytes == 3072
+
+    @pytest.mark.parametrize("cut", [False, True])
+    def test_kernel_tuner(self, tmp_path, cut):
+        found = read_recording(cache_file(tmp_path, cut))
+        assert (found.kernel, found.device) == ("wait", "B")
+        assert len(found.trials) == 48
+        assert found.best_ms == 1.0
+        assert found.trials[Config(A=12, B=1)].status is Status.RUNTIME
+
+    def test_journal(self, tmp_path):
+        found = read_recording(journal_file(tmp_path))
+        assert (found.kernel, found.problem, found.dtype, found.device) == ("wait", (64, 64), "bfloat16", "C")
+        assert set(found.space) == {*(Config(A=a, B=1) for a in VALUES["A"]), Config(A=1, B=2)}
+        assert found.trials[Config(A=1, B=2)].status is Status.COMPILE
+
+    @pytest.mark.parametrize("text", ["", "{}", "[]", '{"cache": 1}', '{"type": "run"}\n', "\x1f\x8b"])
+    def test_what_is_none_is_refused(self, tmp_path, text):
+        path = tmp_path / "x.json"
+        path.write_text(text)
+        with pytest.raises(RecordingError, match=r"x\.json"):
+            read_recording(path)
+
+    def test_nothing_that_ran(self, tmp_path):
+        path = cache_file(tmp_path)
+        content = json.loads(path.read_text())
+        for row in content["cache"].values():
+            row["time"] = "InvalidConfig"
+        path.write_text(json.dumps(content))
+        with pytest.raises(RecordingError, match="no config that ran"):
+            read_recording(path)
+
+
+class Fixed:
+    """Proposes what it is given; notes what it is told."""
+
+    def __init__(self, configs):
+        self.left, self.told, self.gain = list(configs), [], 1.0
+
+    def ask(self, count):
+        asked, self.left = self.left[:count], self.left[count:]
+        return asked
+
+    def tell(self, trials):
+        self.told += trials
+
+    def expected_gain(self):
+        return self.gain if self.left else 0.0
+
+
+class TestRuns:
+    def test_evaluations_are_configs_asked_for_and_failures_count(self, tmp_path):
+        recording = read_recording(cache_file(tmp_path))
+        order = [Config(A=12, B=1), Config(A=9, B=4), Config(A=1, B=4), Config(A=5, B=4)]
+        searcher = Fixed(order)
+        run = replay(recording, searcher, 10)
+        assert run.fractions == pytest.approx((0, 0.5, 0.5, 1))
+        assert [trial.config for trial in searcher.told] == order
+        assert (run.at(2), run.at(99)) == pytest.approx((0.5, 1))
+        assert (run.first_within(0.05), run.first_within(1.0)) == (4, 2)
+
+    def test_only_what_was_asked_for_is_told(self, tmp_path):
+        recording = read_recording(rows_file(tmp_path))
+        searcher = Fixed(recording.space.take(6))
+        replay(recording, searcher, 6, batch=3)
+        assert len(searcher.told) == 6
+        assert all(trial.resources is not None for trial in searcher.told)
+
+    def test_the_end_is_noted_and_the_run_goes_on(self, tmp_path):
+        recording = read_recording(cache_file(tmp_path))
+        searcher = Fixed(recording.space.take(6))
+        searcher.gain = 0.001
+        assert replay(recording, searcher, 6).ended == 0
+        assert len(searcher.told) == 6
+
+    def test_summary(self):
+        runs = [Run((0.5, 1.0), (0.001, 0.003)), Run((0.5, 0.6), (0.001, 0.002))]
+        found = summarise("f", "s", runs, [1, 2]).as_json()
+        assert found["budgets"]["2"] == {"mean": 0.8, "median": 0.8, "p10": pytest.approx(0.64)}
+        assert found["to_5pct"] == {"median": 2, "p90": None}
+        assert found["overhead_ms"] == 1.5
+        assert set(found) >= {"file", "search", "budgets", "to_5pct", "to_1pct", "overhead_ms"}
+
+
+class TestKnowledge:
+    def test_records_of_the_same_place_are_the_answer_and_left_out(self, tmp_path):
+        target = read_recording(cache_file(tmp_path))
+        near, same = (
+            read_recording(cache_file(tmp_path, device="A", name="a.json")),
+            read_recording(cache_file(tmp_path)),
+        )
+        assert len(transfers_for(target, [near, same, target])) == 1
+
+    def test_other_tunables_are_of_no_use(self, tmp_path):
+        path = cache_file(tmp_path, device="A", name="a.json")
+        path.write_text(path.read_text().replace('"B"', '"Z"'))
+        assert transfers_for(read_recording(cache_file(tmp_path)), [read_recording(path)]) == []
+
+    def test_records_help_at_once(self, tmp_path):
+        target = read_recording(cache_file(tmp_path))
+        records = transfers_for(target, [read_recording(cache_file(tmp_path, device="A", name="a.json"))])
+        run = replay(target, make_searcher("auto", target.space, 0, [], records), 1)
+        assert run.at(1) == 1.0
+
+    def test_a_kernel_without_declared_work_has_no_prior(self, tmp_path):
+        assert priors_for(read_recording(rows_file(tmp_path))) == []
+
+
+class TestCommands:
+    def test_json_has_a_space_per_file_and_search(self, cli, tmp_path):
+        files = [str(cache_file(tmp_path)), str(rows_file(tmp_path))]
+        ran = cli(
+            "replay", *files, "--search", "random,local", "--seeds", "3", "--trials", "5,20", "--jobs", "1", "--json"
+        )
+        found = json.loads(ran.out)["spaces"]
+        assert [(entry["file"], entry["search"]) for entry in found] == [
+            (name, search) for name in ("cache.json", "own.json.gz") for search in ("random", "local")
+        ]
+        for entry in found:
+            assert set(entry["budgets"]) == {"5", "20"}
+            assert 0 < entry["budgets"]["5"]["mean"] <= entry["budgets"]["20"]["mean"] <= 1
+            assert entry["overhead_ms"] >= 0
+
+    def test_a_table_with_a_mean(self, cli, tmp_path):
+        folder = tmp_path / "recordings"
+        folder.mkdir()
+        cache_file(folder)
+        rows_file(folder)
+        out = cli("replay", str(folder), "--search", "exhaustive", "--trials", "48", "--seeds", "2", "--jobs", "1").out
+        assert out.splitlines()[-1].split() == ["exhaustive", "1.000", "mean", "of", "2"]
+
+    @pytest.mark.parametrize("form", ["together", "each", "folder"])
+    def test_records_in_every_form(self, cli, tmp_path, form):
+        folder = tmp_path / "others"
+        folder.mkdir()
+        others = [str(cache_file(folder, device=device, name=f"{device}.json")) for device in "CD"]
+        words = {
+            "together": ["--records", *others],
+            "each": ["--records", others[0], "--records", others[1]],
+            "folder": ["--records", str(folder)],
+        }[form]
+        ran = cli("replay", str(cache_file(tmp_path)), *words, "--seeds", "1", "--trials", "1", "--jobs", "1", "--json")
+        (found,) = json.loads(ran.out)["spaces"]
+        assert found["budgets"]["1"]["mean"] == 1.0
+
+    def test_processes_find_the_same(self, cli, tmp_path):
+        path = str(cache_file(tmp_path))
+        fractions = [
+            json.loads(
+                cli("replay", path, "--search", "local", "--seeds", "2", "--trials", "9", "--jobs", jobs, "--json").out
+            )
+            for jobs in "12"
+        ]
+        one, two = (found["spaces"][0]["budgets"] for found in fractions)
+        assert one == two
+
+    @pytest.mark.parametrize(
+        ("words", "says"),
+        [(["nowhere.json"], "is not there"), (["--trials", "x"], "--trials"), (["--search", "magic"], "magic")],
+    )
+    def test_bad_input(self, cli, tmp_path, words, says):
+        ran = cli("replay", str(cache_file(tmp_path)), "--jobs", "1", *words)
+        assert ran.code == 2
+        assert says in ran.err
+
+    def test_record_and_replay(self, cli, tmp_path):
+        target = tmp_path / "wait.py"
+        target.write_text(
+            "import time\n\ndef wait(*, ms):\n    if ms == 3:\n        raise ValueError\n    time.sleep(ms * 1e-3)\n"
+        )
+        out = tmp_path / "wait.json.gz"
+        ran = cli("record", f"{target}:wait", "--space", "ms=1,2,3,8", "--device", "cpu", "--out", str(out))
+        assert ran.code == 0
+        assert "4 configs, 3 of them ran, 2 passes" in ran.out
+        found = read_recording(out)
+        assert set(found.space) == set(ConfigSpace({"ms": [1, 2, 3, 8]}))
+        assert found.trials[Config(ms=3)].status is Status.RUNTIME
+        assert min(found.trials.values(), key=lambda t: t.median_ms if t.ok else 1e9).config == Config(ms=1)
+
+    def test_a_recording_needs_a_name_that_says_so(self, cli, tmp_path):
+        ran = cli("record", "matmul", "--out", str(tmp_path / "x.txt"))
+        assert (ran.code, "json.gz" in ran.err) == (2, True)

@@ -1,0 +1,304 @@
+"""The default search's parts: rows, evidence, surrogate, priors, transfer, and what they do together."""
+
+import math
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.strategies import spaces
+from triton_ops.search import Place, make_searcher
+from triton_ops.search.auto import SMALL
+from triton_ops.search.encoding import Encoder
+from triton_ops.search.evidence import most_telling, noise_of, values_of
+from triton_ops.search.guidance import Guidance
+from triton_ops.search.neighbours import neighbours
+from triton_ops.search.pool import Pool
+from triton_ops.search.spread import farthest
+from triton_ops.search.surrogate import Surrogate, expected_improvement
+from triton_ops.search.transfer import Transfer
+from triton_ops.space import Choice, Config, ConfigSpace, Constraint, IntRange
+from triton_ops.trial import Measurement, Status, Trial
+
+SPACE = ConfigSpace({"A": range(1, 31), "B": [1, 2, 4, 8, 16], "C": [False, True]})
+
+
+def timed(config, ms, samples=1):
+    return Trial(config, Status.OK, Measurement((ms,) * samples, "host"))
+
+
+def failed(config):
+    return Trial(config, Status.RESOURCES, None, "too much")
+
+
+def bowl(config):
+    """Milliseconds with one best config, A=17 B=4 C=True, and a slope everywhere."""
+    a, b = abs(config["A"] - 17) / 10, abs(math.log2(config["B"]) - 2) / 2
+    return math.exp(a + b + a * b + (0.0 if config["C"] else 0.4))
+
+
+class Says:
+    """A prior from a function."""
+
+    def __init__(self, cost):
+        self.cost, self.told = cost, []
+
+    def score(self, configs):
+        return [self.cost(config) for config in configs]
+
+    def tell(self, trials):
+        self.told += trials
+
+
+def search(searcher, trials, cost=bowl, batch=1):
+    """Configs in the order asked for, with their times told."""
+    found = []
+    while len(found) < trials and (asked := searcher.ask(batch)):
+        searcher.tell([timed(config, cost(config)) for config in asked])
+        found += asked
+    return found
+
+
+class TestEncoding:
+    @given(space=spaces(), seed=st.integers(0, 99))
+    @settings(max_examples=60)
+    def test_rows_are_numbers_from_0_to_1_and_tell_configs_apart(self, space, seed):
+        configs = space.take(30)
+        rows = Encoder(space).rows(configs)
+        assert rows.shape == (len(configs), Encoder(space).columns)
+        assert np.isfinite(rows).all()
+        assert (rows >= 0).all()
+        assert (rows <= 1).all()
+
+    def test_sizes_keep_their_order_and_words_have_none(self):
+        encoder = Encoder(ConfigSpace({"SIZE": [16, 32, 64, 128], "WORD": Choice(["a", "b", None])}))
+        rows = encoder.rows([Config(SIZE=size, WORD=word) for size, word in ((16, "a"), (32, "b"), (128, None))])
+        assert rows[:, 0].tolist() == pytest.approx([0, 1 / 3, 1])
+        assert rows[:, 1:].tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
+
+    def test_true_is_not_1(self):
+        encoder = Encoder(ConfigSpace({"A": Choice([True, 1, "x"])}))
+        assert len({tuple(row) for row in encoder.rows([Config(A=True), Config(A=1), Config(A="x")])}) == 3
+
+    def test_divisibility_is_a_column_where_it_differs(self):
+        odd = Encoder(ConfigSpace({"A": [48, 64, 80, 112, 128]}))
+        assert odd.columns == 2
+        assert odd.rows([Config(A=112)])[0, 1] < odd.rows([Config(A=128)])[0, 1]
+        assert Encoder(ConfigSpace({"A": [32, 64, 128]})).columns == 1
+
+    def test_what_has_one_value_has_no_column(self):
+        assert Encoder(ConfigSpace({"A": [1], "B": ["x"]})).columns == 0
+
+    def test_a_value_from_elsewhere_lies_between_its_neighbours(self):
+        encoder = Encoder(ConfigSpace({"A": [16, 64, 256]}))
+        low, between, high = encoder.rows([Config(A=16), Config(A=100), Config(A=9999)])[:, 0]
+        assert low < between < high == 1
+
+
+class TestEvidence:
+    def test_a_failure_is_middling_and_slowness_counts_less_above_the_middle(self):
+        trials = [timed(Config(A=n), ms) for n, ms in enumerate((1, 2, 4, 8, 16))]
+        values = values_of([*trials, failed(Config(A=9))])
+        assert values[:3].tolist() == pytest.approx([0, math.log(2), math.log(4)])
+        assert values[4] == pytest.approx(math.log(4) + 0.3 * math.log(4))
+        assert values[5] == pytest.approx(math.log(4))
+
+    def test_scattered_samples_are_noisy_evidence(self):
+        steady, shaky = Measurement((1.0,) * 8, "host"), Measurement((0.8, 0.9, 1.0, 1.1, 1.2), "host")
+        noise = noise_of([Trial(Config(A=n), Status.OK, found) for n, found in enumerate((steady, shaky))])
+        assert noise[0] == 0
+        assert 0.01 < noise[1] < 0.2
+
+    def test_what_is_learned_of_many_has_the_fastest_and_the_latest(self):
+        trials = [timed(Config(A=n), 1 + (n * 7919 % 1000)) for n in range(1000)]
+        kept = most_telling(trials)
+        assert len(kept) == 400
+        assert min(trials, key=lambda t: t.rank) in kept
+        assert trials[-1] in kept
+
+
+class TestSurrogate:
+    def test_it_predicts_what_is_smooth_and_doubts_what_is_far(self):
+        rows = np.random.default_rng(0).random((40, 2)) * 0.5
+        surrogate = Surrogate(2)
+        surrogate.learn(rows, rows.sum(axis=1) * 3, np.zeros(40))
+        mean, doubt = surrogate.predict(np.array([[0.25, 0.25], [1.0, 1.0]]))
+        assert mean[0] == pytest.approx(1.5, abs=0.1)
+        assert doubt[1] > 3 * doubt[0]
+
+    def test_equal_values_leave_doubt(self):
+        surrogate = Surrogate(1)
+        surrogate.learn(np.array([[0.0], [0.1], [0.2]]), np.ones(3), np.zeros(3))
+        mean, doubt = surrogate.predict(np.array([[1.0]]))
+        assert mean[0] == pytest.approx(1.0)
+        assert doubt[0] > 0.01
+
+    def test_improvement_is_what_lies_below_the_best(self):
+        gains = expected_improvement(np.array([0.0, 1.0, 2.0]), np.array([1e-6, 1e-6, 1.0]), 1.0)
+        assert gains[0] == pytest.approx(1.0)
+        assert gains[1] < 1e-6
+        assert 0 < gains[2] < 0.1
+
+
+class TestPool:
+    def test_a_huge_space_is_sampled_and_grows_around_leaders(self):
+        space = ConfigSpace({f"T{n}": IntRange(0, 9) for n in range(9)})
+        pool = Pool(space, Encoder(space), 0)
+        assert not pool.whole
+        before = len(pool.configs)
+        leader = pool.configs[0]
+        pool.widen([leader])
+        assert len(pool.configs) >= before + 70
+        assert all(config in space for config in pool.configs[before:])
+
+    @given(space=spaces())
+    @settings(max_examples=30)
+    def test_neighbours_differ_in_one_tunable_and_are_valid(self, space):
+        config = space.default_config
+        found = list(neighbours(space, config))
+        assert all(other in space for other in found)
+        assert all(sum(Config(x=other[n]) != Config(x=config[n]) for n in config) == 1 for other in found)
+        assert len(set(found)) == len(found)
+
+    def test_steps_go_to_the_next_value(self):
+        space = ConfigSpace({"A": [1, 2, 4, 8], "W": Choice(["x", "y", "z"])})
+        found = list(neighbours(space, Config(A=2, W="x"), steps_only=True))
+        assert {(c["A"], c["W"]) for c in found} == {(1, "x"), (4, "x"), (2, "y"), (2, "z")}
+
+    def test_the_farthest_is_far(self):
+        rows = np.linspace(0, 1, 9)[:, None]
+        assert farthest(rows, np.array([[0.0]]), np.random.default_rng(0)) == 8
+
+
+class TestGuidance:
+    def weights(self, *costs):
+        configs = SPACE.take(300)[::13]
+        guidance = Guidance([Says(cost) for cost in costs], [], list(SPACE))
+        return guidance.weights(guidance.columns(configs), np.log([bowl(config) for config in configs]))
+
+    def test_a_right_prior_is_believed_and_a_wrong_one_is_not(self):
+        assert self.weights(bowl)[0] == pytest.approx(1, abs=0.1)
+        assert self.weights(lambda config: 1 / bowl(config))[0] == 0
+        right, wrong = self.weights(bowl, lambda config: 1 + config["A"] % 3)
+        assert right > 0.8
+        assert wrong < 0.5
+
+    def test_a_silent_prior_says_nothing_and_an_impossible_config_is_last(self):
+        guidance = Guidance(
+            [Says(lambda c: math.nan if c["A"] == 1 else math.inf if c["A"] == 2 else 1.0 + c["B"])], [], list(SPACE)
+        )
+        silent, impossible, fast = guidance.columns([Config(A=a, B=1, C=True) for a in (1, 2, 3)])[:, 0]
+        assert silent == 0
+        assert fast < 0 < impossible
+
+    def test_no_priors_add_nothing(self):
+        guidance = Guidance([], [], list(SPACE))
+        assert guidance.columns(SPACE.take(5)).shape == (5, 0)
+        assert guidance.weights(np.zeros((5, 0)), np.ones(5)).shape == (0,)
+
+
+class TestTransfer:
+    def test_the_other_places_order_is_kept_and_tempered_by_distance(self):
+        trials = [timed(config, bowl(config)) for config in SPACE]
+        near, far = (Transfer(SPACE, trials, distance).score(SPACE.take(50)) for distance in (0, 16))
+        assert np.log(far) == pytest.approx(np.log(near) * math.exp(-2))
+        assert np.ptp(near) > 0.5
+
+    def test_what_was_not_tried_there_is_filled_in(self):
+        configs = list(SPACE)
+        random.Random(0).shuffle(configs)
+        scores = Transfer(SPACE, [timed(config, bowl(config)) for config in configs[:60]]).score(configs[60:])
+        true = [bowl(config) for config in configs[60:]]
+        assert np.corrcoef(np.argsort(np.argsort(scores)), np.argsort(np.argsort(true)))[0, 1] > 0.8
+
+    def test_failures_there_are_slow_here(self):
+        some = [timed(config, bowl(config)) for config in SPACE.take(40)]
+        bad = Config(A=30, B=16, C=False)
+        scores = Transfer(SPACE, [*some, failed(bad)]).score([bad, *SPACE.take(40)])
+        assert scores[0] > np.median(scores)
+
+    def test_other_tunables_say_nothing(self):
+        assert len(Transfer(SPACE, [timed(Config(X=1), 1.0)])) == 0
+
+    def test_distance(self):
+        here = Place((4096, 4096), "bfloat16", "H200")
+        assert here.distance(here) == 0
+        assert here.distance(Place((8192, 4096), "bfloat16", "H200")) == 1
+        assert here.distance(Place((4096, 4096), "float16", "A100")) == 2
+
+
+class TestAuto:
+    def test_it_finds_the_best_of_300_within_40(self):
+        for seed in range(3):
+            found = search(make_searcher("auto", SPACE, seed), 40)
+            assert min(map(bowl, found)) <= 1.03
+
+    def test_batches_do_nearly_as_well_and_spread(self):
+        searcher = make_searcher("auto", SPACE, 0)
+        found = search(searcher, 48, batch=8)
+        assert min(map(bowl, found)) <= 1.06
+        rows = Encoder(SPACE).rows(searcher.ask(8))
+        assert len({tuple(row) for row in rows.round(6)}) == 8
+
+    def test_a_good_prior_is_asked_first_and_is_told_everything(self):
+        prior = Says(bowl)
+        found = search(make_searcher("auto", SPACE, 0, [prior]), 5)
+        assert found[0] == min(SPACE, key=bowl)
+        assert [trial.config for trial in prior.told] == found
+
+    def test_a_wrong_prior_delays_and_does_not_prevent(self):
+        found = search(make_searcher("auto", SPACE, 0, [Says(lambda config: 1 / bowl(config))]), 60)
+        assert min(map(bowl, found)) <= 1.05
+
+    def test_wrong_records_delay_and_do_not_prevent(self):
+        trials = [timed(config, 1 / bowl(config)) for config in SPACE]
+        found = search(make_searcher("auto", SPACE, 0, [], [Transfer(SPACE, trials)]), 60)
+        assert min(map(bowl, found)) <= 1.05
+
+    def test_it_expects_little_only_after_it_found_the_best(self):
+        searcher = make_searcher("auto", SPACE, 0)
+        found = []
+        while searcher.expected_gain() >= 0.005 and len(found) < 290:
+            found += search(searcher, 1)
+        assert 30 <= len(found) < 200
+        assert min(map(bowl, found)) <= 1.01
+
+    def test_a_small_space_is_tried_whole_without_a_surrogate(self):
+        space = ConfigSpace({"A": range(8), "B": range(8)})
+        assert space.size.valid == SMALL
+        searcher = make_searcher("auto", space)
+        found = search(searcher, 100, cost=lambda config: 1 + config["A"])
+        assert set(found) == set(space)
+        assert math.isinf(searcher.expected_gain())
+
+    def test_a_config_that_compiles_for_long_must_promise_more(self):
+        def compiled(config):
+            return 30.0 if config["B"] >= 8 else 0.5
+
+        slow = {}
+        for patient in (True, False):
+            searcher = make_searcher("auto", SPACE, 3)
+            asked = []
+            while len(asked) < 60:
+                config = searcher.ask(1)[0]
+                ms = 1 + abs(config["A"] - 17) / 30  # B does not matter
+                trial = Trial(
+                    config, Status.OK, Measurement((ms,), "host"), compile_s=0.5 if patient else compiled(config)
+                )
+                searcher.tell([trial])
+                asked.append(config)
+            slow[patient] = sum(compiled(config) > 1 for config in asked[20:])
+        assert slow[False] < slow[True]
+
+    def test_a_huge_space_with_rules_is_searched(self):
+        rule = Constraint("even", lambda T0, T8: (T0 + T8) % 2 == 0, "odd")
+        space = ConfigSpace({f"T{n}": IntRange(0, 9) for n in range(9)}, (rule,))
+
+        def cost(config):
+            return 1 + sum((config[f"T{n}"] - 4) ** 2 for n in range(9)) / 40
+
+        found = search(make_searcher("auto", space, 1), 80, cost, batch=4)
+        drawn = search(make_searcher("random", space, 1), 80, cost, batch=4)
+        assert min(map(cost, found)) < min(map(cost, drawn))
