@@ -218,11 +218,11 @@ def test_the_fake_has_the_functions_of_the_real_one():
 def test_old_readings_are_forgotten():
     nvml = FakeNvml()
     watched = watch(nvml)
-    for sm in range(1000, 1300):
+    for sm in range(1000, 1600):
         nvml.says["sm"] = sm
         watched.round_ok()
-    assert [reading.sm_clock_mhz for reading in watched.readings] == list(range(1044, 1300))
-    assert watched.summary().rounds == 300
+    assert [reading.sm_clock_mhz for reading in watched.readings] == list(range(1088, 1600))
+    assert watched.summary().rounds == 600
 
 
 # Rounds

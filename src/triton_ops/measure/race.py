@@ -37,7 +37,7 @@ class RacePolicy:
         longest: Most samples in a visit.
     """
 
-    looks: tuple[int, ...] = (4, 8, 16, 32, 64)
+    looks: tuple[int, ...] = (4, 8, 16, 32, 64, 128)
     zone: float = 0.005
     confidence: float = 3.0
     seconds: float = 10.0

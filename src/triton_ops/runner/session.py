@@ -288,7 +288,7 @@ def _confirmed(run: _Run, mode: str | None, found: Outcome, incumbents: list[Con
     if named is None or location is None or mode is None:
         return found
     configs = [dict(config) for config in found.ties]
-    rounds = run.effort.race.looks[-2]
+    rounds = run.effort.race.looks[-3]
     job = Job(location, named.shape, named.dtype, run.task.device_name, mode, configs, rounds, run.seed)
     elsewhere = levels_elsewhere(job, run.effort.processes)
     return confirmed(found, elsewhere, run.default, incumbents) if elsewhere else found
