@@ -82,7 +82,7 @@ NO_GPU = pytest.mark.skipif("gpu_missing() is None", reason="there is a GPU here
 # words, exit code, what the message must say
 BEFORE_IMPORT = [
     ([f"{T}:plain", *SPACE, "--effort", "fast"], 2, "effort is 'fast'; allowed are quick, full, exhaustive"),
-    ([f"{T}:plain", *SPACE, "--search", "magic"], 2, "there is no search 'magic'; there are exhaustive, random"),
+    ([f"{T}:plain", *SPACE, "--search", "magic"], 2, "there is no search 'magic'; there are auto, random, exhaustive"),
     ([f"{T}:plain", *SPACE, "--trials", "0"], 2, "the limit of trials is 0; it must be a positive number"),
     ([f"{T}:plain", *SPACE, "--trials", "few"], 2, "--trials"),
     ([f"{T}:plain", *SPACE, "--budget-s", "-1"], 2, "the limit of seconds is -1.0; it must be"),

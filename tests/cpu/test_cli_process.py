@@ -236,7 +236,7 @@ def test_a_terminal_gets_a_progress_bar_that_fits(place):
     assert code == 0
     seen = frames(text)
     assert seen[0].startswith("target:short on ")
-    assert seen[0].rstrip().endswith("(cpu): 20 configs, 20 valid; search random")
+    assert seen[0].rstrip().endswith("(cpu): 20 configs, 20 valid; search auto")
     bar = r" *\d+/20 trials \S+ +best [\d.]+ ms \([\d.]+x the default\) [\d:-]+ left *"
     assert any(re.fullmatch(bar, frame) for frame in seen), seen
     assert any(frame.startswith("20 trials, comparing the best ") for frame in seen), seen
