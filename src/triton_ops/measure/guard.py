@@ -42,7 +42,7 @@ SLOWED = frozenset({"hw_slowdown", "sw_thermal", "hw_thermal", "power_brake"})
 _WAITS_S = (0.25, 1.0, 4.0)  # after the first, second and third slowed round in a row
 _CLOCK_CHANGE = 0.03  # share by which the SM clock may differ between two rounds without a remark
 _MOST_LOST = 0.2  # share of discarded rounds above which the race is no longer trusted
-_MOST_READINGS = 512  # 128 rounds that count, each after three that do not: the longest race
+_MOST_READINGS = 512  # twice the longest race
 
 Sleep: TypeAlias = "Callable[[float], None]"
 Clock: TypeAlias = "Callable[[], float]"

@@ -96,7 +96,7 @@ PRESETS = {
         ScreenPolicy(),
         0.15,
         8,
-        RacePolicy(seconds=20.0),
+        RacePolicy(looks=(4, 8, 16, 32, 64, 128, 256), seconds=20.0),
         processes=3,
         thorough=True,
         worthwhile=0.0,

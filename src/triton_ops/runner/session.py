@@ -41,6 +41,7 @@ from triton_ops.space import Config
 from triton_ops.trial import Trial, TuningResult
 
 _log = logging.getLogger("triton_ops")
+_CONFIRMING_ROUNDS = 32  # in each further process
 
 
 def tune(
@@ -288,8 +289,7 @@ def _confirmed(run: _Run, mode: str | None, found: Outcome, incumbents: list[Con
     if named is None or location is None or mode is None:
         return found
     configs = [dict(config) for config in found.ties]
-    rounds = run.effort.race.looks[-3]
-    job = Job(location, named.shape, named.dtype, run.task.device_name, mode, configs, rounds, run.seed)
+    job = Job(location, named.shape, named.dtype, run.task.device_name, mode, configs, _CONFIRMING_ROUNDS, run.seed)
     elsewhere = levels_elsewhere(job, run.effort.processes)
     return confirmed(found, elsewhere, run.default, incumbents) if elsewhere else found
 
