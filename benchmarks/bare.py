@@ -18,7 +18,7 @@ from triton_ops.runner.journal import Journal
 from triton_ops.runner.loop import Search
 from triton_ops.runner.station import Facts, Final
 from triton_ops.runner.verify import Verifier
-from triton_ops.search import ExhaustiveSearch
+from triton_ops.search import make_searcher
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.trial import Trial
 
@@ -82,7 +82,9 @@ def searched(
 ) -> dict[Config, Trial]:
     """The trials of an exhaustive search over a space, in the order taken."""
     budget = RunningBudget(Budget(), clock) if clock else RunningBudget(Budget())
-    search = Search(space, ExhaustiveSearch(space, seed), budget, Journal(None, ""), Silent(), default, DirectFeed())
+    search = Search(
+        space, make_searcher("exhaustive", space, seed), budget, Journal(None, ""), Silent(), default, DirectFeed()
+    )
     search.prepare([default])
     search.run(Bare(bench))
     return search.trials
