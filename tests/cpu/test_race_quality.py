@@ -91,13 +91,13 @@ def test_the_race_is_what_does_it():
     shape = SHAPES["many ties"]
     raced = looked = 0.0
     for seed in range(4):
-        ground = Ground.of(shape, Disturbance(), seed, configs=CONFIGS)
+        ground = Ground.of(shape, Disturbance(), seed)
         found = ground.select(seed)
         best = min(kernel.own_ms for kernel in ground.kernels.values())
         first = min((trial for trial in found.trials if trial.ok), key=lambda trial: trial.rank)
         raced += ground.kernels[found.winner.config].own_ms / best - 1
         looked += ground.kernels[first.config].own_ms / best - 1
-    assert raced < 0.65 * looked
+    assert raced < 0.5 * looked
 
 
 def test_a_config_is_measured_against_itself_to_the_end_of_the_race():
