@@ -4,7 +4,8 @@
 2. From then on, whatever promises the largest gain (`forecast.py`): a surrogate learns the trials, priors correct its
    expectation as far as the trials bear them out. Doubt counts for a config: where nothing was measured, much may be
    gained.
-   From ten trials on each third question is asked without the records of other places: they may help, not blind.
+   Records of other places may help and must not blind: some early questions go far from what they praise, and from
+   twenty trials on each second one is asked without them.
 3. Several at a time are kept apart: what is proposed but not finished lowers the doubt around it.
 4. A config that would compile for long must promise more.
 
@@ -32,9 +33,10 @@ from triton_ops.trial import Trial
 
 SMALL = 64  # configs: at most this many are tried whole; a search would save less than it costs
 _START = 7  # configs spread over the space before the surrogate is asked
+_APART = (4, 6, 8, 10)  # with records: questions that look elsewhere, so that what they do not know is seen early
 _FIRST = 8  # of a prior's first choices the most different is taken, when its very first was tried
 _OPENED = 3  # ok trials that a surrogate needs
-_ALONE_FROM, _ALONE_EACH = 10, 3  # from so many trials on, each third question is asked without the records
+_ALONE_FROM, _ALONE_EACH = 20, 2  # from so many trials on, each second question is asked without the records
 _POLISH_BELOW, _POLISH_EACH = 0.01, 3  # expected gain below which each third question is a neighbour of the best
 _LEADERS = 5
 _SHORT = 1_500  # configs looked at between two looks at all
@@ -118,6 +120,8 @@ class AutoSearch:
         priors = len(self._guidance)
         if self._small and not priors:
             return int(left[farthest(self._pool.rows[left], rows, self._random)])
+        if self._guidance.own < priors and len(known) in _APART:
+            return int(left[farthest(self._pool.rows[left], rows, self._random)])
         if sum(trial.ok for trial in self._trials.values()) >= _OPENED and len(known) >= (priors or _START):
             return None if not self._small else self._first_choice(left, rows)
         if priors and len(known) < max(priors, _OPENED):
@@ -132,7 +136,7 @@ class AutoSearch:
 
     def _outlook(self, left: NDArray[np.intp]) -> Outlook:
         known = len(self._trials)
-        self._forecast.learn(list(self._trials.values()), known < _ALONE_FROM or known % _ALONE_EACH > 0)
+        self._forecast.learn(list(self._trials.values()), known < _ALONE_FROM or known % _ALONE_EACH == 0)
         if len(left) > 2 * _SHORT and known < self._look_at_all:
             near = self._pool.nearby(self._leaders())[: _SHORT // 3]
             left = np.unique(np.concatenate([self._short[self._pool.open[self._short]], near]))
