@@ -6,7 +6,7 @@ import platform
 
 import pytest
 
-from triton_ops.backend import Arguments, CandidateError, FunctionKernel, candidate_error, one_line
+from triton_ops.backend import Arguments, Artifact, CandidateError, FunctionKernel, candidate_error, one_line
 from triton_ops.exceptions import (
     ConfigCollisionError,
     KernelTypeError,
@@ -93,8 +93,9 @@ def test_a_tunable_that_the_callable_does_not_take():
 
 
 def test_any_tunable_goes_where_any_keyword_goes():
-    FunctionKernel(lambda **kwargs: kwargs).check(["anything"], Arguments())
-    FunctionKernel(dict).check(["anything"], Arguments())  # a builtin that tells no parameters
+    for kernel in (FunctionKernel(lambda **kwargs: kwargs), FunctionKernel(dict)):  # a builtin tells no parameters
+        kernel.check(["anything"], Arguments())
+        assert kernel.bind(Artifact(Config(anything=1)), Arguments())() == {"anything": 1}
 
 
 # Operations

@@ -176,6 +176,7 @@ def refused(cli, target):
         assert_refused(ran, code, message.replace(T, str(target)))
         assert not (target.parent / "ran").exists(), "the function was called"
         assert not (target.parent / "cache").exists(), "something was stored"
+        return ran
 
     return check
 
@@ -197,22 +198,24 @@ def test_refused_before_the_target_is_imported(refused, target, words, code, mes
 
 @pytest.mark.parametrize(("words", "code", "message"), AFTER_IMPORT)
 def test_refused_before_anything_runs(refused, words, code, message):
-    refused(words, code, message)
+    assert refused(words, code, message).code == code
 
 
 @pytest.mark.triton
 @pytest.mark.parametrize(("words", "code", "message"), SHIPPED)
 def test_refused_by_a_shipped_kernel(refused, words, code, message):
     pytest.importorskip("triton")
-    refused(words, code, message)
+    assert refused(words, code, message).code == code
 
 
 @pytest.mark.triton
 @NO_GPU
 def test_a_gpu_where_there_is_none(refused):
-    refused([f"{T}:plain", *SPACE, "--device", "cuda"], 3, f"device cuda cannot be used: {gpu_missing()}")
+    plain = refused([f"{T}:plain", *SPACE, "--device", "cuda"], 3, f"device cuda cannot be used: {gpu_missing()}")
+    assert plain.code == 3
     pytest.importorskip("triton")
-    refused(["matmul", "--shape", "64x64x64"], 3, "matmul runs on a GPU, and there is none")
+    shipped = refused(["matmul", "--shape", "64x64x64"], 3, "matmul runs on a GPU, and there is none")
+    assert shipped.code == 3
 
 
 @pytest.mark.parametrize(

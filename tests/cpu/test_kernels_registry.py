@@ -32,7 +32,8 @@ def test_registry_imports_neither_torch_nor_triton():
         "import sys, triton_ops.kernels as kernels; kernels.names()\n"
         "assert not {'torch', 'triton'} & set(sys.modules), sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
 
 
 @pytest.mark.parametrize("name", kernels.names())

@@ -49,14 +49,18 @@ def python_blocks(page):
 
 
 def run_blocks(page, chosen, folder, monkeypatch):
+    """Run them one after another; the lines of those that ran to their end."""
     monkeypatch.chdir(folder)
     namespace = {"__name__": "__main__"}
+    done = []
     for block in chosen:
         # A file of its own per block, with the code on the page's lines: tracebacks name the page's line, and
         # whoever reads a function's source, as Triton does, finds it.
         file = folder / f"{page.stem}_{block.line}.py"
         file.write_text("\n" * (block.line - 1) + block.text, encoding="utf-8")
         exec(compile(file.read_text(encoding="utf-8"), str(file), "exec"), namespace)
+        done.append(block.line)
+    return done
 
 
 def page_id(page):
@@ -88,16 +92,18 @@ def test_blocks_share_names_and_keep_their_lines(tmp_path, monkeypatch):
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
 def test_every_block_compiles(page):
     for block in python_blocks(page):
-        compile("\n" * (block.line - 1) + block.text, page_id(page), "exec")
+        code = compile("\n" * (block.line - 1) + block.text, page_id(page), "exec")
+        assert code.co_filename == page_id(page)
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if python_blocks(p)], ids=page_id)
 def test_blocks_run(page, tmp_path, monkeypatch):
     chosen = [block for block in python_blocks(page) if not block.gpu]
-    run_blocks(page, chosen, tmp_path, monkeypatch)
+    assert run_blocks(page, chosen, tmp_path, monkeypatch) == [block.line for block in chosen]
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("page", [p for p in PAGES if any(b.gpu for b in python_blocks(p))], ids=page_id)
 def test_blocks_run_on_a_gpu(page, tmp_path, monkeypatch):
-    run_blocks(page, python_blocks(page), tmp_path, monkeypatch)
+    chosen = python_blocks(page)
+    assert run_blocks(page, chosen, tmp_path, monkeypatch) == [block.line for block in chosen]

@@ -10,7 +10,10 @@ import typer
 
 from triton_ops.cli.console import (
     CacheDir,
+    Device,
+    Dtype,
     Json,
+    Shape,
     Verbose,
     bold,
     only_data_on_stdout,
@@ -41,13 +44,8 @@ def bench_command(
         str | None,
         typer.Argument(metavar="B", help="A second TARGET; default A, with its default config.", show_default=False),
     ] = None,
-    shape: Annotated[
-        str | None,
-        typer.Option("--shape", metavar="MxN", help="The problem; for a function one per argument: MxN,N."),
-    ] = None,
-    dtype: Annotated[
-        str | None, typer.Option("--dtype", metavar="DTYPE", help="Such as bf16, fp16, fp32, fp8.")
-    ] = None,
+    shape: Shape = None,
+    dtype: Dtype = None,
     config: Annotated[
         str | None,
         typer.Option("--config", metavar="NAME=V,NAME=V", help="Config of A; default its recorded winner."),
@@ -60,7 +58,7 @@ def bench_command(
         float, typer.Option("--seconds", metavar="S", help="No round is started after this time.")
     ] = 10.0,
     warm: Annotated[bool, typer.Option("--warm", help="On a GPU, leave L2 as the launch before left it.")] = False,
-    device: Annotated[str | None, typer.Option("--device", metavar="DEVICE", help="cpu, cuda or cuda:N.")] = None,
+    device: Device = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of the orders and the inputs.")] = 0,
     cache_dir: CacheDir = None,
     as_json: Json = False,

@@ -13,7 +13,20 @@ from rich.progress import track
 
 from triton_ops.analysis import Compiled
 from triton_ops.backend import Arguments, Operation, TritonKernel
-from triton_ops.cli.console import Json, Verbose, bold, only_data_on_stdout, say, say_json, stderr, tell, width
+from triton_ops.cli.console import (
+    Dtype,
+    Json,
+    Space,
+    TargetName,
+    Verbose,
+    bold,
+    only_data_on_stdout,
+    say,
+    say_json,
+    stderr,
+    tell,
+    width,
+)
 from triton_ops.cli.layout import paragraph, table
 from triton_ops.cli.problem import operation_of, parse_shapes, parse_space
 from triton_ops.cli.target import load_target
@@ -31,9 +44,7 @@ _NONE_COMPILED = 1
 
 
 def compile_command(
-    target: Annotated[
-        str, typer.Argument(metavar="TARGET", help="A shipped kernel, module:object, or file.py:object.")
-    ],
+    target: TargetName,
     arch: Annotated[
         str | None,
         typer.Option("--target", metavar="ARCH", help="Such as sm_80, sm_90, sm_100, gfx942, gfx950; default the GPU."),
@@ -41,13 +52,8 @@ def compile_command(
     shape: Annotated[
         str | None, typer.Option("--shape", metavar="MxN", help="The problem; default the operation's first.")
     ] = None,
-    dtype: Annotated[
-        str | None, typer.Option("--dtype", metavar="DTYPE", help="Such as bf16, fp16, fp32, fp8.")
-    ] = None,
-    space: Annotated[
-        list[str] | None,
-        typer.Option("--space", metavar="NAME=V,V", help="Values of a tunable; repeat it, or give a JSON file."),
-    ] = None,
+    dtype: Dtype = None,
+    space: Space = None,
     jobs: Annotated[
         int | None, typer.Option("--jobs", metavar="N", help="Processes; default one for each CPU.")
     ] = None,

@@ -179,6 +179,18 @@ Verbose = Annotated[
     bool,
     typer.Option("--verbose", "-v", help="Show every failed config, and the trace of an error.", callback=_be_verbose),
 ]
+TargetName = Annotated[
+    str, typer.Argument(metavar="TARGET", help="A shipped kernel, module:object, or file.py:object.")
+]
+Shape = Annotated[
+    str | None, typer.Option("--shape", metavar="MxN", help="The problem; for a function one per argument: MxN,N.")
+]
+Dtype = Annotated[str | None, typer.Option("--dtype", metavar="DTYPE", help="Such as bf16, fp16, fp32, fp8.")]
+Space = Annotated[
+    list[str] | None,
+    typer.Option("--space", metavar="NAME=V,V", help="Values of a tunable; repeat it, or give a JSON file."),
+]
+Device = Annotated[str | None, typer.Option("--device", metavar="DEVICE", help="cpu, cuda or cuda:N.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document to stdout, and no table.")]
 CacheDir = Annotated[
     str | None,

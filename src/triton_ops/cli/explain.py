@@ -9,7 +9,7 @@ import typer
 
 from triton_ops.analysis.predict import Estimate, Model
 from triton_ops.backend import Operation
-from triton_ops.cli.console import CacheDir, Json, Verbose, only_data_on_stdout, say, say_json, width
+from triton_ops.cli.console import CacheDir, Json, TargetName, Verbose, only_data_on_stdout, say, say_json, width
 from triton_ops.cli.layout import listing
 from triton_ops.cli.problem import operation_of, parse_shapes, parse_space
 from triton_ops.cli.records import folder_of
@@ -24,9 +24,7 @@ _SHOWN = 8
 
 
 def explain_command(
-    target: Annotated[
-        str, typer.Argument(metavar="TARGET", help="A shipped kernel, module:object, or file.py:object.")
-    ],
+    target: TargetName,
     shape: Annotated[str | None, typer.Option("--shape", metavar="MxN", help="The problem.")] = None,
     dtype: Annotated[str | None, typer.Option("--dtype", metavar="DTYPE", help="Such as bf16, fp16, fp8.")] = None,
     config: Annotated[

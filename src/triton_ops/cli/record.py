@@ -7,7 +7,19 @@ from typing import Annotated
 
 import typer
 
-from triton_ops.cli.console import Json, Verbose, only_data_on_stdout, say, say_json, stderr
+from triton_ops.cli.console import (
+    Device,
+    Dtype,
+    Json,
+    Shape,
+    Space,
+    TargetName,
+    Verbose,
+    only_data_on_stdout,
+    say,
+    say_json,
+    stderr,
+)
 from triton_ops.cli.problem import operation_of, parse_shapes, parse_space
 from triton_ops.cli.target import load_target
 from triton_ops.exceptions import SettingsError
@@ -16,25 +28,15 @@ from triton_ops.runner.progress import ProgressBar
 
 
 def record_command(
-    target: Annotated[
-        str, typer.Argument(metavar="TARGET", help="A shipped kernel, module:object, or file.py:object.")
-    ],
+    target: TargetName,
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where to write it: FILE.json.gz.")],
-    shape: Annotated[
-        str | None,
-        typer.Option("--shape", metavar="MxN", help="The problem; for a function one per argument: MxN,N."),
-    ] = None,
-    dtype: Annotated[
-        str | None, typer.Option("--dtype", metavar="DTYPE", help="Such as bf16, fp16, fp32, fp8.")
-    ] = None,
-    space: Annotated[
-        list[str] | None,
-        typer.Option("--space", metavar="NAME=V,V", help="Values of a tunable; repeat it, or give a JSON file."),
-    ] = None,
+    shape: Shape = None,
+    dtype: Dtype = None,
+    space: Space = None,
     passes: Annotated[
         int, typer.Option("--passes", metavar="N", min=1, help="How often the whole space is measured.")
     ] = 2,
-    device: Annotated[str | None, typer.Option("--device", metavar="DEVICE", help="cpu, cuda or cuda:N.")] = None,
+    device: Device = None,
     warm: Annotated[bool, typer.Option("--warm", help="On a GPU, leave L2 as the launch before left it.")] = False,
     as_json: Json = False,
     verbose: Verbose = False,  # noqa: ARG001 - its callback has acted

@@ -9,7 +9,12 @@ import typer
 from triton_ops.cli.console import (
     INTERRUPTED,
     CacheDir,
+    Device,
+    Dtype,
     Json,
+    Shape,
+    Space,
+    TargetName,
     Verbose,
     bold,
     only_data_on_stdout,
@@ -42,21 +47,10 @@ _NUMBERS = ("median ms", "spread", "vs default")
 
 
 def tune_command(
-    target: Annotated[
-        str,
-        typer.Argument(metavar="TARGET", help="A shipped kernel, module:object, or file.py:object."),
-    ],
-    shape: Annotated[
-        str | None,
-        typer.Option("--shape", metavar="MxN", help="The problem; for a function one per argument: MxN,N."),
-    ] = None,
-    dtype: Annotated[
-        str | None, typer.Option("--dtype", metavar="DTYPE", help="Such as bf16, fp16, fp32, fp8.")
-    ] = None,
-    space: Annotated[
-        list[str] | None,
-        typer.Option("--space", metavar="NAME=V,V", help="Values of a tunable; repeat it, or give a JSON file."),
-    ] = None,
+    target: TargetName,
+    shape: Shape = None,
+    dtype: Dtype = None,
+    space: Space = None,
     effort: Annotated[
         str | None,
         typer.Option("--effort", metavar="WORD", help="quick, full or exhaustive; default TRITON_OPS_EFFORT or quick."),
@@ -68,7 +62,7 @@ def tune_command(
     budget_s: Annotated[
         float | None, typer.Option("--budget-s", metavar="S", help="Most seconds of search; default by effort.")
     ] = None,
-    device: Annotated[str | None, typer.Option("--device", metavar="DEVICE", help="cpu, cuda or cuda:N.")] = None,
+    device: Device = None,
     warm: Annotated[bool, typer.Option("--warm", help="Time GPU kernels with their data in L2; default cold.")] = False,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of the search's order and the inputs.")] = 0,
     isolate: Annotated[

@@ -59,10 +59,10 @@ class Effort:
     name: str
     search: str
     budget: Budget
-    screen: ScreenPolicy
-    near: float
-    finalists: int
     race: RacePolicy
+    screen: ScreenPolicy = field(default_factory=ScreenPolicy)
+    near: float = 0.15
+    finalists: int = 8
     processes: int = 0
     patience: Patience = field(default_factory=Patience)
     thorough: bool = False
@@ -71,31 +71,12 @@ class Effort:
 
 
 PRESETS = {
-    "quick": Effort(
-        "quick",
-        "auto",
-        Budget(trials=64, seconds=60),
-        ScreenPolicy(),
-        0.15,
-        8,
-        RacePolicy(seconds=5.0),
-    ),
-    "full": Effort(
-        "full",
-        "auto",
-        Budget(trials=1000, seconds=600),
-        ScreenPolicy(),
-        0.15,
-        8,
-        RacePolicy(seconds=20.0),
-    ),
+    "quick": Effort("quick", "auto", Budget(trials=64, seconds=60), RacePolicy(seconds=5.0)),
+    "full": Effort("full", "auto", Budget(trials=1000, seconds=600), RacePolicy(seconds=20.0)),
     "exhaustive": Effort(
         "exhaustive",
         "exhaustive",
         Budget(),
-        ScreenPolicy(),
-        0.15,
-        8,
         RacePolicy(looks=(4, 8, 16, 32, 64, 128, 256), seconds=20.0),
         processes=3,
         thorough=True,

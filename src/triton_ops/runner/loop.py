@@ -51,6 +51,7 @@ class Search:
     _proposed: set[Config] = field(default_factory=set)
     _brought_back: bool = False
     _settled: bool = False
+    _best: Trial | None = None
     _refusals: deque[Trial] = field(default_factory=deque)
 
     def prepare(self, first: Sequence[Config], known: Iterable[Trial] = ()) -> None:
@@ -61,6 +62,7 @@ class Search:
             known: Finished trials of an interrupted run; they are taken over, not repeated.
         """
         self.trials.update((trial.config, trial) for trial in known)
+        self._best = self._fastest()
         self._proposed.update(self.trials)
         if self.trials:
             self.searcher.tell(list(self.trials.values()))
@@ -82,7 +84,7 @@ class Search:
     @property
     def best(self) -> Trial | None:
         """The fastest so far by first looks."""
-        return min((t for t in self.trials.values() if t.ok), key=lambda t: t.rank, default=None)
+        return self._best
 
     def standing(self) -> Standing:
         """Where the search is."""
@@ -161,7 +163,15 @@ class Search:
 
     def _keep(self, trial: Trial) -> None:
         self.journal.add(trial)
+        again = trial.config in self.trials
         self.trials[trial.config] = trial
+        if again:  # what was the best may have changed
+            self._best = self._fastest()
+        elif trial.ok and (self._best is None or trial.rank < self._best.rank):
+            self._best = trial
+
+    def _fastest(self) -> Trial | None:
+        return min((t for t in self.trials.values() if t.ok), key=lambda t: t.rank, default=None)
 
     def _repeat_others(self, mode: str, station: Station) -> None:
         """Measure again what another clock measured: times of different modes are never compared."""

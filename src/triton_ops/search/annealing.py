@@ -12,7 +12,7 @@ import random
 from collections.abc import Sequence
 
 from triton_ops.search.neighbours import neighbours
-from triton_ops.search.remaining import Remaining
+from triton_ops.search.remaining import Remaining, up_to
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.trial import Trial
 
@@ -35,10 +35,7 @@ class AnnealingSearch:
 
     def ask(self, count: int) -> list[Config]:
         """The next `count` configs."""
-        found: list[Config] = []
-        while len(found) < count and (config := self._next()) is not None:
-            found.append(config)
-        return found
+        return up_to(count, self._next)
 
     def tell(self, trials: Sequence[Trial]) -> None:
         """Step to each of them, or not."""

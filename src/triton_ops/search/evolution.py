@@ -11,7 +11,7 @@ import random
 from collections.abc import Sequence
 
 from triton_ops.search.neighbours import neighbours
-from triton_ops.search.remaining import Remaining
+from triton_ops.search.remaining import Remaining, up_to
 from triton_ops.space import Config, ConfigSpace, Value
 from triton_ops.trial import Trial
 
@@ -33,11 +33,7 @@ class EvolutionSearch:
 
     def ask(self, count: int) -> list[Config]:
         """The next `count` configs."""
-        found: list[Config] = []
-        while len(found) < count and (config := self._next()) is not None:
-            self._asked += 1
-            found.append(config)
-        return found
+        return up_to(count, self._next)
 
     def tell(self, trials: Sequence[Trial]) -> None:
         """The fastest of them join the population."""
@@ -53,7 +49,8 @@ class EvolutionSearch:
         return math.inf
 
     def _next(self) -> Config | None:
-        if self._asked < _POPULATION or len(self._population) < 2:
+        self._asked += 1
+        if self._asked <= _POPULATION or len(self._population) < 2:
             return self._remaining.any()
         children = (self._child() for _ in range(_TRIES))
         child = self._remaining.first(config for config in children if config in self._space)

@@ -11,7 +11,7 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 
-from triton_ops.search.remaining import Remaining
+from triton_ops.search.remaining import Remaining, up_to
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.trial import Trial
 
@@ -28,11 +28,7 @@ class LatinSearch:
 
     def ask(self, count: int) -> list[Config]:
         """The next `count` configs."""
-        found: list[Config] = []
-        while len(found) < count and (config := self._next()) is not None:
-            self._used.update(_values(config))
-            found.append(config)
-        return found
+        return up_to(count, self._next)
 
     def tell(self, trials: Sequence[Trial]) -> None:
         """Nothing is learned."""
@@ -48,6 +44,7 @@ class LatinSearch:
             return None
         freshest = min(self._drawn, key=lambda config: sorted((self._used[v] for v in _values(config)), reverse=True))
         self._drawn.remove(freshest)
+        self._used.update(_values(freshest))
         return freshest
 
 

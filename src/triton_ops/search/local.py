@@ -11,7 +11,7 @@ import random
 from collections.abc import Sequence
 
 from triton_ops.search.neighbours import neighbours
-from triton_ops.search.remaining import Remaining
+from triton_ops.search.remaining import Remaining, up_to
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.trial import Trial
 
@@ -32,10 +32,7 @@ class LocalSearch:
 
     def ask(self, count: int) -> list[Config]:
         """The next `count` configs."""
-        found: list[Config] = []
-        while len(found) < count and (config := self._next()) is not None:
-            found.append(config)
-        return found
+        return up_to(count, self._next)
 
     def tell(self, trials: Sequence[Trial]) -> None:
         """Move to the best of them if it is better than where the walk is."""

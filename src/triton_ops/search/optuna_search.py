@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from triton_ops._optional import require
-from triton_ops.search.remaining import Remaining
+from triton_ops.search.remaining import Remaining, up_to
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.trial import Trial
 
@@ -46,10 +46,7 @@ class OptunaSearch:
 
     def ask(self, count: int) -> list[Config]:
         """The next `count` configs."""
-        found: list[Config] = []
-        while len(found) < count and (config := self._next()) is not None:
-            found.append(config)
-        return found
+        return up_to(count, self._next)
 
     def tell(self, trials: Sequence[Trial]) -> None:
         """Pass them on: its own proposals, and those tried beside them as trials of the study."""

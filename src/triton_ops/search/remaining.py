@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from itertools import islice
 
 from triton_ops.search.random_search import draws
 from triton_ops.space import Config, ConfigSpace
+
+
+def up_to(count: int, following: Callable[[], Config | None]) -> list[Config]:
+    """The next `count` configs that `following` gives, or as many as there are before it gives None."""
+    return list(islice(iter(following, None), count))
 
 
 class Remaining:
