@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import datetime
 import json
 import math
 import os
@@ -110,6 +111,7 @@ def main() -> None:
         for clock in CASES:
             found[clock] = measured(clock)
     document = {
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "command": "python -m benchmarks.host_load", "commit": options.commit, "versions": versions(),
         "device": probe("cuda").name, "cpus": usable_cpus(), "turns": TURNS, "clocks": found,
     }  # fmt: skip

@@ -74,10 +74,8 @@ def test_every_config_ends_in_one_trial_and_only_what_compiled_is_launched():
     assert search.stopped == "complete"
 
 
-def spilling(*tiles):
-    return ConfigSpace.from_configs(
-        [{"BM": m, "BN": n, "num_warps": w, "FAULT": 0} for m, n, w in ((64, 64, 4), *tiles)]
-    )
+def spilling(*tiles, first=(64, 64, 4)):
+    return ConfigSpace.from_configs([{"BM": m, "BN": n, "num_warps": w, "FAULT": 0} for m, n, w in (first, *tiles)])
 
 
 def test_a_search_that_holds_its_compilers_gets_through():
@@ -96,6 +94,12 @@ def test_what_spills_is_not_launched_where_others_work_and_is_counted():
     search, station, _ = searched(space, thorough=True)
     assert [config["BM"] for config in station.tried] == [64, 256], "thorough: it is tried, at last"
     assert search.trials[space.default_config].ok
+
+
+def test_a_default_that_spills_is_launched_like_any_other():
+    search, station, _ = searched(spilling((64, 64, 4), first=(256, 256, 4)))
+    assert {config["BM"] for config in station.tried} == {64, 256}
+    assert search.trials[search.default].ok, "else nobody knows what the winner gains"
 
 
 def test_a_budget_of_trials_is_kept_and_asks_for_no_more_than_it_needs():

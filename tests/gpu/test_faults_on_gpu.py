@@ -37,7 +37,8 @@ def test_a_triton_kernel_is_isolated_unless_asked_otherwise(tmp_path):
     assert result.verified == "the reference"
     inline = tune(product, cache_dir=tmp_path, force=True, isolate=False)
     assert inline.place == "inline, as asked"
-    assert inline.trials[0].resources.binary == result.trials[0].resources.binary
+    binaries = {trial.config: trial.resources.binary for trial in result.trials}
+    assert {trial.config: trial.resources.binary for trial in inline.trials} == binaries
 
 
 def test_the_callers_tensors_reach_the_worker_and_the_same_code_is_measured_once(tmp_path):
@@ -55,7 +56,7 @@ def test_the_callers_tensors_reach_the_worker_and_the_same_code_is_measured_once
 def test_what_was_compiled_ahead_is_found_by_the_process_that_launches(tmp_path, monkeypatch):
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "compiled"))
     result = tune(kernels.load("matmul"), shape=(512, 512, 512), trials=8, cache_dir=tmp_path)
-    assert all(trial.compile_s > 0 for trial in result.trials)
+    assert all(trial.compile_s > 0 for trial in result.trials if trial.ok)
     assert result.waited_s > 0
     folders = [path for path in (tmp_path / "compiled").iterdir() if list(path.glob("*.cubin"))]
     compiled = {t.resources.binary for t in result.trials if t.resources is not None and t.resources.binary}

@@ -45,6 +45,7 @@ class CompiledFeed:
         self._pool, self._ahead = pool, ahead
         self._waiting: deque[tuple[Config, Future[Compiled]]] = deque()
         self._deferred: list[Compiled] = []
+        self._never_deferred: set[Config] = set()
         self._last: deque[Ready] = deque()
         self._run_all = False
         self._refused = False
@@ -59,9 +60,12 @@ class CompiledFeed:
         """As many as the compilers could begin soon."""
         return max(0, self._ahead - len(self._waiting))
 
-    def add(self, configs: Iterable[Config]) -> None:
+    def add(self, configs: Iterable[Config], anyway: bool = False) -> None:
         """Have them compiled, after those before them."""
-        self._waiting.extend((config, self._pool.submit(config, anyway=self._run_all)) for config in configs)
+        for config in configs:
+            if anyway:
+                self._never_deferred.add(config)
+            self._waiting.append((config, self._pool.submit(config, anyway=anyway or self._run_all)))
 
     def next(self) -> Ready | None:
         """The first that is compiled."""
@@ -74,7 +78,7 @@ class CompiledFeed:
                     _log.warning("nothing is compiled ahead: %s", error.message)
                 self._refused = True
                 return Ready(config)
-            if found.deferred and not self._run_all:
+            if found.deferred and not self._run_all and config not in self._never_deferred:
                 self._deferred.append(found)
             else:
                 return self._ready(found)

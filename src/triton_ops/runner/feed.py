@@ -46,8 +46,8 @@ class Feed(Protocol):
     def room(self) -> int:
         """How many further proposals it could use now."""
 
-    def add(self, configs: Iterable[Config]) -> None:
-        """Take proposals."""
+    def add(self, configs: Iterable[Config], anyway: bool = False) -> None:
+        """Take proposals; `anyway` those that would otherwise be deferred as well."""
 
     def next(self) -> Ready | None:
         """What to try now; waits if nothing is ready yet; None if nothing is held but deferred ones."""
@@ -73,7 +73,7 @@ class DirectFeed:
         """A batch when nothing is left."""
         return 0 if self._waiting else _BATCH
 
-    def add(self, configs: Iterable[Config]) -> None:
+    def add(self, configs: Iterable[Config], anyway: bool = False) -> None:  # noqa: ARG002 - nothing is deferred
         """Take proposals."""
         self._waiting.extend(configs)
 

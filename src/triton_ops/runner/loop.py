@@ -66,7 +66,7 @@ class Search:
         self._proposed.update(self.trials)
         if self.trials:
             self.searcher.tell(list(self.trials.values()))
-        self._propose(first)
+        self._propose(first, anyway=True)  # what the winner is compared with runs even if it spills
         self._fill()
 
     def run(self, station: Station) -> None:
@@ -131,12 +131,12 @@ class Search:
                 return
             self._propose(asked)
 
-    def _propose(self, configs: Iterable[Config]) -> None:
+    def _propose(self, configs: Iterable[Config], anyway: bool = False) -> None:
         new = [config for config in dict.fromkeys(configs) if config not in self._proposed]
         self._proposed.update(new)
         for config in new:
             refused = self._refused(config)
-            self.feed.add([config]) if refused is None else self._refusals.append(refused)
+            self.feed.add([config], anyway) if refused is None else self._refusals.append(refused)
 
     def _finish(self, ready: Ready, station: Station) -> None:
         trial = ready.dropped or self._measured(ready, station)
