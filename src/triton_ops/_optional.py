@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
+import threading
 from types import ModuleType
 
 from triton_ops.exceptions import MissingDependencyError
@@ -32,6 +34,20 @@ def require(name: str, purpose: str) -> ModuleType:
         raise MissingDependencyError(
             f"{name} is needed for {purpose}, and is not installed", hint=_INSTALL.get(name, f"pip install {name}")
         ) from error
+
+
+def preload(*names: str) -> None:
+    """Begin to import packages in the background: who requires one later waits only for what is left of it.
+
+    What fails is left to `require`, which says what is missing.
+    """
+
+    def load() -> None:
+        with contextlib.suppress(Exception):
+            for name in names:
+                importlib.import_module(name)
+
+    threading.Thread(target=load, name="triton-ops preload", daemon=True).start()
 
 
 def available(name: str) -> bool:

@@ -21,4 +21,5 @@ from triton_ops.backend.protect import Protection as Protection
 from triton_ops.backend.protect import place_of as place_of
 from triton_ops.backend.protect import private_copy as private_copy
 from triton_ops.backend.triton import TritonKernel as TritonKernel
+from triton_ops.backend.triton import warm_up as warm_up
 from triton_ops.backend.triton import without_ptxas_dumps as without_ptxas_dumps

@@ -1,9 +1,10 @@
 """Triton JIT kernels; the only file that knows Triton's internals.
 
-Facts used, from Triton 3.6 to 3.9: `JITFunction.arg_names` and `.params`; `.warmup(…, grid=…)` compiles with the real
-specialisation of the arguments and does not launch; `CompiledKernel._init_handles()` loads the binary and raises
-`OutOfResources` without launching; `n_spills` counts 4-byte registers; a failing ptxas prints its whole input to
-stdout. Under `TRITON_INTERPRET=1` a kernel is an `InterpretedFunction` and nothing is compiled.
+Facts used, from Triton 3.6 to 3.9: `triton.runtime.cache.triton_key` and the active driver's `utils` are made once per
+process; `JITFunction.arg_names` and `.params`; `.warmup(…, grid=…)` compiles with the real specialisation of the
+arguments and does not launch; `CompiledKernel._init_handles()` loads the binary and raises `OutOfResources` without
+launching; `n_spills` counts 4-byte registers; a failing ptxas prints its whole input to stdout. Under
+`TRITON_INTERPRET=1` a kernel is an `InterpretedFunction` and nothing is compiled.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import importlib.metadata
 import inspect
 import io
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -165,6 +167,33 @@ class TritonKernel:
             **config,
         }
         return self.grid(by_name)
+
+
+def warm_up(launches: bool) -> threading.Thread:
+    """Begin in the background what Triton does once before its first kernel: it takes half a second and more.
+
+    A process that imports torch meanwhile has it for nothing. Triton reads all its own files for the cache's key, and
+    builds a module that loads kernels with the C compiler. What fails is met again, and told, by whoever compiles or
+    launches first.
+
+    Args:
+        launches: Whether this process will launch kernels, and not just compile them.
+
+    Returns:
+        Ends when it is done.
+    """
+
+    def work() -> None:
+        with contextlib.suppress(Exception):
+            runtime = importlib.import_module("triton.runtime")
+            if (key := getattr(runtime.cache, "triton_key", None)) is not None:  # since 3.6 at least
+                key()
+            if launches:
+                _ = runtime.driver.active.utils
+
+    thread = threading.Thread(target=work, name="triton-ops warm-up", daemon=True)
+    thread.start()
+    return thread
 
 
 @contextlib.contextmanager

@@ -1,8 +1,8 @@
 """Configs compiled ahead, in parallel, by processes that have no GPU; the launching process finds them in the cache.
 
 Each process leads a group of its own, so that a compiler that hangs dies with the process that waits for it, and a
-Ctrl-C in the terminal reaches only the process that tunes. They are started as programs, not as copies of this one:
-the user's script is not run a second time, and no GPU context is ever theirs.
+Ctrl-C in the terminal reaches only the process that tunes. They are forked from a program of their own (`nursery.py`),
+not copies of this one: the user's script is not run a second time, and no GPU context is ever theirs.
 """
 
 from __future__ import annotations
@@ -12,33 +12,28 @@ import io
 import os
 import pickle
 import signal
-import subprocess
-import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
-from triton_ops import settings
 from triton_ops.analysis import Compiled, Verdict, foresee
 from triton_ops.backend import Arguments, TritonKernel, is_tensor
-from triton_ops.backend.offline import StandIn, compiler_environment
+from triton_ops.backend.offline import StandIn
 from triton_ops.backend.source import unwrap
 from triton_ops.exceptions import KernelTypeError, TargetError, TritonKernelError
 from triton_ops.hardware import Target
 from triton_ops.runner.compile_worker import Start, working
 from triton_ops.runner.locate import Location, locate_in
+from triton_ops.runner.nursery import Nursery, last_line
 from triton_ops.space import Config
 from triton_ops.trial import Status
 
 TIMEOUT_S = 60.0
-_START_TIMEOUT_S = 120.0  # imports, on a machine whose disk is cold and whose cores are all taken
-_PROGRAM = "import sys; del sys.path[0]; from triton_ops.runner.compile_worker import main; main()"
-_REASON_BYTES = 400
+_START_TIMEOUT_S = 120.0  # the modules of the kernel may import a lot
+_CLOSED = "the compile pool is closed"
 _DYING_S = 2.0  # a connection may end a moment before its process does
 
 
@@ -77,6 +72,7 @@ class CompilePool:
         self._threads = ThreadPoolExecutor(workers or usable_cpus(), thread_name_prefix="triton-ops compile")
         self._own = threading.local()
         self._processes: set[_Process] = set()
+        self._nursery: Nursery | None = None
         self._lock = threading.Lock()
         self._closed = False
 
@@ -101,16 +97,25 @@ class CompilePool:
         done.set_result(Compiled(config, verdict.status, verdict.reason, deferred=verdict.deferred))
         return done
 
-    def close(self) -> None:
-        """End all processes at once; what was not begun is cancelled, and what was begun ends as `crash`."""
+    def stop(self) -> None:
+        """End all processes without waiting for that; what was not begun is cancelled, what was ends as `crash`."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         with self._lock:
             self._closed = True
             for process in self._processes:
-                process.kill()  # its thread, if it waits for it, sees the connection end
+                process.signal(signal.SIGKILL)  # its thread, if it waits for it, sees the connection end
+            if self._nursery is not None and not self._processes:
+                self._nursery.kill()  # still at its imports
+
+    def close(self) -> None:
+        """End all processes and wait for that: each takes a moment to give back its memory, all at the same time."""
+        self.stop()
         self._threads.shutdown(wait=True)
         while self._processes:
             self._processes.pop().close()
+        if self._nursery is not None:
+            self._nursery.close()
+            self._nursery = None
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -149,11 +154,7 @@ class CompilePool:
         """This thread's process; a new one if there is none, or the last one died."""
         process: _Process | None = getattr(self._own, "process", None)
         if process is None:
-            with self._lock:
-                if self._closed:
-                    raise TargetError("the compile pool is closed")
-                process = _Process()
-                self._processes.add(process)
+            process = self._forked()
             try:
                 refused = process.ask(self._start, _START_TIMEOUT_S)
             except (TimeoutError, EOFError, OSError) as error:
@@ -163,6 +164,38 @@ class CompilePool:
                 raise refused
             self._own.process = process
         return process
+
+    def _forked(self) -> _Process:
+        """A new process; the first one asked for waits for the imports of all."""
+        with self._lock:
+            if self._closed:
+                raise TargetError(_CLOSED)
+            nursery = self._nursery = self._nursery or Nursery()
+        try:
+            process = _Process(nursery)
+        except (OSError, EOFError) as error:
+            said = self._given_up(nursery) or error
+            raise TargetError(f"no compiling process could be started: {said}") from error
+        if not self._admitted(process):
+            process.close()
+            raise TargetError(_CLOSED)
+        return process
+
+    def _admitted(self, process: _Process) -> bool:
+        with self._lock:
+            if not self._closed:
+                self._processes.add(process)
+            return not self._closed
+
+    def _given_up(self, nursery: Nursery) -> str:
+        """What it said last; the next process is asked of another one."""
+        with self._lock:
+            if self._nursery is not nursery:
+                return ""  # another thread was faster
+            self._nursery = None
+        said = nursery.last_line()
+        nursery.close()
+        return said
 
     def _forget(self, process: _Process) -> None:
         process.close()
@@ -174,19 +207,8 @@ class CompilePool:
 class _Process:
     """One compiling process with its connection."""
 
-    def __init__(self) -> None:
-        self._connection, theirs = Pipe()
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
-        with theirs:
-            self._child = subprocess.Popen(
-                [sys.executable, "-W", "ignore", "-c", _PROGRAM, str(theirs.fileno()), str(os.getpid())],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=self._errors,
-                pass_fds=(theirs.fileno(),),
-                env=settings.for_child({**compiler_environment(), "PYTHONPATH": _search_path()}),
-                start_new_session=True,
-            )
+    def __init__(self, nursery: Nursery) -> None:
+        self._child = nursery.fork()
 
     def ask(self, question: Any, timeout_s: float) -> Any:
         """The process' answer.
@@ -195,43 +217,40 @@ class _Process:
             TimeoutError: It did not come in time.
             EOFError, OSError: The process is gone.
         """
-        self._errors.seek(0)
-        self._errors.truncate()
-        self._connection.send(question)
-        if not self._connection.poll(timeout_s):
+        self._child.errors.seek(0)
+        self._child.errors.truncate()
+        self._child.connection.send(question)
+        if not self._child.connection.poll(timeout_s):
             raise TimeoutError
-        return self._connection.recv()
+        return self._child.connection.recv()
 
     def last_words(self) -> str:
         """How a process that is gone ended: its signal or exit code, and the last line it wrote."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._child.wait(_DYING_S)
+        code = self._child.wait(_DYING_S)
         self.kill()
-        code = self._child.returncode
-        how = f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        if code is None:
+            how = "is gone"
+        else:
+            how = f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
         if code == -signal.SIGKILL:
             how += ", as the system does when memory runs out"
-        size = self._errors.seek(0, io.SEEK_END)
-        self._errors.seek(max(0, size - _REASON_BYTES))
-        lines = self._errors.read().decode(errors="replace").strip().splitlines()
-        return f"the compiler's process {how}" + (f": {lines[-1].strip()}" if lines else "")
+        line = last_line(self._child.errors)
+        return f"the compiler's process {how}" + (f": {line}" if line else "")
 
     def signal(self, number: int) -> None:
         """Send it, and everything that it started, a signal."""
-        with contextlib.suppress(ProcessLookupError):
-            if self._child.poll() is None:
-                os.killpg(self._child.pid, number)
+        self._child.signal(number)
 
     def kill(self) -> None:
         """End it with everything that it started."""
         self.signal(signal.SIGKILL)
-        self._child.wait()
+        self._child.wait(_DYING_S)
 
     def close(self) -> None:
         """End it, and give back what it held here."""
         self.kill()
-        self._connection.close()
-        self._errors.close()
+        self._child.connection.close()
+        self._child.errors.close()
 
 
 def usable_cpus() -> int:
@@ -278,7 +297,3 @@ def _pickled(arguments: Arguments) -> bytes:
     except Exception as error:
         raise TargetError(f"the arguments cannot be sent to another process: {error}") from error
     return buffer.getvalue()
-
-
-def _search_path() -> str:
-    return os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)

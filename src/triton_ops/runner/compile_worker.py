@@ -1,7 +1,8 @@
-"""A process that compiles: loads one kernel once, then turns configs into `Compiled`, one after another.
+"""Processes that compile: each loads one kernel once, then turns configs into `Compiled`, one after another.
 
-Started by `runner.compile`, with every GPU hidden; what compilers print goes nowhere. When its parent is gone, however
-that ended, it ends itself with whatever it started, such as a ptxas that does not come back.
+They are forked from a process that `runner.nursery` starts with every GPU hidden; what compilers print goes nowhere.
+When the process that one came from is gone, however that ended, it ends itself with whatever it started, such as a
+ptxas that does not come back.
 """
 
 from __future__ import annotations
@@ -9,20 +10,25 @@ from __future__ import annotations
 import os
 import pickle
 import resource
+import select
 import signal
+import socket
 import sys
 import threading
 import time
+import traceback
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, NoReturn
 
+from triton_ops._optional import require
 from triton_ops.analysis import examine
-from triton_ops.backend import Arguments, TritonKernel
+from triton_ops.backend import Arguments, TritonKernel, warm_up
 from triton_ops.backend.offline import described
 from triton_ops.exceptions import TargetError
 from triton_ops.hardware import Target
 from triton_ops.runner.locate import Location
+from triton_ops.runner.nursery import ANSWER, FORK, QUESTION, RUNNING
 from triton_ops.runner.reload import reloaded
 
 working: list[int] = []
@@ -48,12 +54,61 @@ class Start:
 
 
 def main() -> None:
-    """Answer until the connection ends: first None or the reason why the kernel cannot be loaded, then configs."""
-    connection, parent = Connection(int(sys.argv[1])), int(sys.argv[2])
+    """Import what compilers need, then fork one for every question that asks for it, until there are no more."""
+    questions, parent = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
     working.append(parent)
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a compiler that aborts is a result, not a file of gigabytes
     os.nice(_NICENESS)
+    warming = warm_up(launches=False)
+    for name in ("triton", "torch"):
+        require(name, "compiling")
+    warming.join()  # one thread forks
+    while os.getppid() == parent:
+        if select.select([questions], [], [], _LOOK_S)[0] and not _answered(questions):
+            return
+
+
+def _answered(questions: socket.socket) -> bool:
+    """Answer one question of `nursery.py`; whether there may be more."""
+    content, descriptors, _, _ = socket.recv_fds(questions, QUESTION.size, 2)
+    if len(content) < QUESTION.size:
+        return False
+    what, pid = QUESTION.unpack(content)
+    if what == FORK:
+        nursery = os.getpid()
+        answer = os.fork()
+        if not answer:
+            questions.close()
+            _begin(nursery, *descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+    else:
+        found, status = os.waitpid(pid, os.WNOHANG)
+        answer = os.waitstatus_to_exitcode(status) if found else RUNNING
+    questions.sendall(ANSWER.pack(answer))
+    return True
+
+
+def _begin(nursery: int, connection: int, errors: int) -> NoReturn:
+    """What a forked process does, to its end."""
+    code = 1
+    try:
+        os.setsid()
+        os.dup2(errors, 2)
+        threading.Thread(target=_end_with, args=(nursery,), daemon=True).start()
+        serve(Connection(connection))
+        code = 0
+    except BaseException as error:  # noqa: BLE001 - the end of this process; what forked it must not go on in it
+        code = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1
+        if not isinstance(error, SystemExit):
+            traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def serve(connection: Connection[Any, Any]) -> None:
+    """Answer until the connection ends: first None or the reason why the kernel cannot be loaded, then configs."""
     start: Start = connection.recv()
     try:
         kernel, arguments = _loaded(start)

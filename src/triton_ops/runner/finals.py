@@ -84,7 +84,8 @@ def compare_finalists(
     if bench.timer is not None and len(arms) > 1:
         rng = random.Random(seed)
         race(list(arms.values()), bench.timer, policy, rng, beside=twins, keep_round=keep_round, clock=clock)
-    again = {config: _wrong_again(bench, config, arm, _REPEATS, _REPEATS_S) for config, arm in arms.items()}
+    left = {config: arm for config, arm in arms.items() if arm.dropped_at is None}
+    again = {config: _wrong_again(bench, config, arm, _REPEATS, _REPEATS_S) for config, arm in left.items()}
     wrong = {config: found for config, found in again.items() if found}
     while True:
         updated = {**trials, **{config: _updated(trials[config], arm, bench) for config, arm in arms.items()}}
@@ -113,7 +114,7 @@ def _found(
 
 
 def _wrong_again(bench: Bench, config: Config, arm: Arm, repeats: int, seconds: float) -> str | None:
-    """What is wrong with the results that a finalist gives when it is timed, whether it was dropped or not."""
+    """What is wrong with the results that a finalist gives when it is timed."""
     if arm.error is not None:
         return None
     try:

@@ -57,7 +57,7 @@ class Isolated:
         self._patience = self._effort.patience
         self._problem = assignment.problem
         gpu, compiled = assignment.device.kind != "cpu", isinstance(assignment.kernel, TritonKernel)
-        self._imports = (*(("torch",) if gpu or compiled else ()), *(("triton",) if compiled else ()))
+        self._imports = (*(("triton",) if compiled else ()), *(("torch",) if gpu or compiled else ()))
         self._changes: dict[str, Any] = {}
         self._worker: WorkerProcess | None = None
         self._spare: WorkerProcess | None = None
@@ -102,12 +102,11 @@ class Isolated:
         return replace(best_first_look(tuple(trials.values())), confidence=_UNFINISHED)
 
     def close(self) -> None:
-        """End the process."""
-        worker, spare, self._worker, self._spare = self._worker, self._spare, None, None
-        if spare is not None:
-            spare.kill()
-        if worker is not None:
-            worker.close()
+        """End the process: it holds nothing that would be lost."""
+        for process in (self._worker, self._spare):
+            if process is not None:
+                process.kill()
+        self._worker = self._spare = None
 
     def _once(self, config: Config, best: Trial | None) -> tuple[Trial, str | None, bool]:
         """The trial; what had begun when its process was lost, or None; and whether that came from outside."""

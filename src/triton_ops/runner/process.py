@@ -91,7 +91,6 @@ class WorkerProcess:
                 os.close(descriptor)
         self._in, self._out = Connection(here[0], writable=False), Connection(here[1], readable=False)
         self.begun = ""
-        self._busy = False
         self._words: deque[str] = deque(maxlen=_WORDS)
         self._listener = threading.Thread(target=self._listen, args=(words_out,), daemon=True)
         self._listener.start()
@@ -116,7 +115,6 @@ class WorkerProcess:
         """
         start = since = time.monotonic()
         self.begun = begun
-        self._busy = True  # until an answer has come, even if an interrupt ends the waiting
         try:
             self._out.send(question)
             while True:
@@ -128,21 +126,11 @@ class WorkerProcess:
                     raise WorkerHungError(f"its {what} did not end within {limit:g} s", begun)
                 answer = self._in.recv()
                 if not isinstance(answer, Began):
-                    self._busy = False
                     return answer
                 self.begun = begun = answer.what
                 since = time.monotonic()
         except (EOFError, OSError) as error:
             raise self._dead(begun) from error
-
-    def close(self) -> None:
-        """Let it end by itself, and kill it if it does not, or if it is still at an answer."""
-        if self._busy:
-            self.kill()
-        with contextlib.suppress(OSError):
-            self._out.close()  # which it takes as the end
-        self._await_end()
-        self.kill()
 
     def kill(self) -> None:
         """End it and all that it has started, now."""

@@ -235,7 +235,7 @@ def _search(run: _Run, store: Store[Record], kept: _Kept, listener: Listener, st
             with closing(station):
                 search.run(Quiet(station, pool) if pool is not None and run.effort.hold_compilers else station)
                 if pool is not None:
-                    pool.close()
+                    pool.stop()
                 outcome = _outcome(run, search, station, incumbents)
                 facts = replace(station.facts, waited_s=feed.waited_s)
         for trial in outcome.trials:

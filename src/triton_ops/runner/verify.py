@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -279,6 +279,14 @@ def synchronize(arguments: Arguments) -> None:
     """Wait for the devices that the arguments are on: what a launch did wrong is then known."""
     for device in {tensor.device for tensor in arguments.tensors() if tensor.device.type != "cpu"}:
         require("torch", "waiting for the GPU").cuda.synchronize(device)
+
+
+@contextmanager
+def on_device_of(arguments: Arguments) -> Iterator[None]:
+    """Inside, the GPU that the arguments are on is the current one; no change for those on a CPU."""
+    device = next((tensor.device for tensor in arguments.tensors() if tensor.device.type != "cpu"), None)
+    with nullcontext() if device is None else require("torch", "choosing the GPU").cuda.device(device):
+        yield
 
 
 def _kept(found: Any) -> Any:

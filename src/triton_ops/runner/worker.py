@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops._optional import require
-from triton_ops.backend import one_line, unpack
+from triton_ops.backend import one_line, unpack, warm_up
 from triton_ops.exceptions import KernelTypeError, TritonKernelError
 from triton_ops.runner.process import Began
 from triton_ops.runner.station import Facts, Final, Inline
@@ -74,7 +74,10 @@ def main() -> None:
     _die_with(parent)
     with contextlib.suppress(OSError):  # where memory runs out, the worker should go, not the caller
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
-    for name in sys.argv[5:]:
+    imports = sys.argv[5:]
+    if "triton" in imports:
+        warm_up(launches=True)
+    for name in imports:
         require(name, "what is going to be tuned")
     incoming, outgoing = Connection(questions, writable=False), Connection(answers, readable=False)
     serve(incoming.recv, outgoing.send)

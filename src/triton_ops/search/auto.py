@@ -21,6 +21,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from triton_ops._optional import preload
 from triton_ops.search.base import Prior
 from triton_ops.search.encoding import Encoder, Floats
 from triton_ops.search.forecast import Forecast, Outlook
@@ -28,6 +29,7 @@ from triton_ops.search.guidance import Guidance
 from triton_ops.search.neighbours import neighbours
 from triton_ops.search.pool import Pool
 from triton_ops.search.spread import farthest
+from triton_ops.search.surrogate import SURROGATE_PACKAGES
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.trial import Trial
 
@@ -70,6 +72,8 @@ class AutoSearch:
         self._short: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
         self._look_at_all = 0.0
         self._gains: list[float] = []
+        if not self._small:
+            preload(*SURROGATE_PACKAGES)  # a second, while the first configs are compiled and measured
 
     def ask(self, count: int) -> list[Config]:
         """Up to `count` configs, the most promising first."""

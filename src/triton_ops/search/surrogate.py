@@ -29,6 +29,8 @@ _LENGTH = 0.3  # times the root of the number of columns: the expected length, w
 _NOISE = 0.1  # expected deviation of a value from anything smooth, in deviations of the values
 _LIMITS = {"amplitude": (-4.0, 3.0), "length": (-3.0, 4.0), "noise": (2 * math.log(0.01), 2 * math.log(0.7))}  # logs
 _PURPOSE = "the search `auto`"
+SURROGATE_PACKAGES = ("sklearn.gaussian_process", "scipy.optimize", "scipy.special")
+"""What a surrogate imports."""
 
 
 class Surrogate:

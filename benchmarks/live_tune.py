@@ -1,0 +1,272 @@
+"""Live tunes from cold caches: how long until a winner is decided, and how good it is; `triton.autotune` beside them.
+
+    python -m benchmarks.live_tune --out benchmarks/results/nvidia-h200/live_tune.json
+
+For each problem: one exhaustive tune; ten default tunes, each a process of its own with caches of its own; Triton's own
+tuner over the same configs, which ends early after --autotune-s seconds; then a race of all winners in one process says
+how far each is from the best of them. Clocks run from the start of the process: imports count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import math
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch  # noqa: F401 - its import is part of what is timed
+import triton
+
+from benchmarks.bare import bare_bench
+from benchmarks.spaces import operation_of
+from triton_ops import tune
+from triton_ops.hardware import probe
+from triton_ops.measure import Arm, choose_timer, gap, interleave, take
+from triton_ops.measure.decision import relative_levels
+from triton_ops.runner.effort import effort_of
+from triton_ops.runner.events import Silent
+from triton_ops.runner.results import versions
+from triton_ops.runner.task import make_task, rotation
+from triton_ops.space import Config
+from triton_ops.trial import Trial
+
+IMPORTED = time.time()
+CASES: dict[str, tuple[str, tuple[int, ...] | None, str | None]] = {
+    "matmul bf16 4096x4096x4096": ("matmul", (4096, 4096, 4096), "bfloat16"),
+    "matmul fp8 1024x8192x8192": ("matmul", (1024, 8192, 8192), "float8_e4m3fn"),
+    "rmsnorm_rope bf16": ("rmsnorm_rope", None, None),
+}
+ROUNDS = 140
+WITHIN = 0.01
+_OPTIONS = ("num_warps", "num_stages")
+_LEADERS = 4  # of the exhaustive tune that are judged beside its ties
+
+
+class Curve(Silent):
+    """Notes each improvement: seconds since the process began, time over the default's, and the config."""
+
+    def __init__(self, born: float) -> None:
+        self.born = born
+        self.points: list[tuple[float, float, str]] = []
+        self.first_s: float | None = None
+
+    def tried(self, trial: Trial, standing: Any) -> None:
+        """After each trial."""
+        seconds = time.time() - self.born
+        if trial.ok and self.first_s is None:
+            self.first_s = seconds
+        if standing.best is trial:
+            self.points.append((round(seconds, 3), trial.rank, trial.config.text))
+
+
+def one(case: str, seed: int, search: str, born: float) -> dict[str, Any]:
+    """One tune; what it found and when."""
+    name, shape, dtype = CASES[case]
+    curve = Curve(born)
+    budget: dict[str, Any] = {"trials": 10_000, "budget_s": 600} if search == "exhaustive" else {}
+    result = tune(operation_of(name), shape=shape, dtype=dtype, search=search, seed=seed, listener=curve, **budget)
+    decided = time.time()
+    ranked = sorted((t for t in result.trials if t.ok), key=lambda t: (t.final is None, t.median_ms))
+    return {
+        "seed": seed,
+        "winner": dict(result.best_config),
+        "ties": [dict(config) for config in result.ties],
+        "leaders": [dict(trial.config) for trial in ranked[:_LEADERS]],
+        "imports_s": round(IMPORTED - born, 3),
+        "first_s": curve.first_s,
+        "decided_s": round(decided - born, 3),
+        "after_imports_s": round(decided - IMPORTED, 3),
+        "waited_s": result.waited_s,
+        "trials": len(result.trials),
+        "stopped": result.stopped,
+        "curve": curve.points,
+    }
+
+
+def tritons(case: str, limit_s: float, born: float) -> dict[str, Any]:
+    """Triton's tuner over the whole space, until it is done or the time is over; its improvements."""
+    name, shape, dtype = CASES[case]
+    operation = operation_of(name)
+    problem = operation.problem(shape, dtype)
+    arguments = operation.materialise(problem, "cuda").keyword
+    kernel: Any = operation.kernel
+    configs = [_triton_config(config) for config in operation.space_for(problem)]
+    tuner = triton.autotune(configs, key=[])(kernel.function)
+    found: list[tuple[float, float, str]] = []
+    tried, best = 0, math.inf
+    bench = tuner._bench
+
+    def watched(*args: Any, config: Any, **more: Any) -> Any:
+        nonlocal tried, best
+        if time.time() - born > limit_s:
+            raise TimeoutError
+        times = bench(*args, config=config, **more)
+        tried += 1
+        if times[0] < best:
+            best = times[0]
+            found.append((round(time.time() - born, 3), best, Config(_values(config)).text))
+        return times
+
+    tuner._bench = watched
+    try:
+        tuner[kernel.grid](**arguments)
+        winner = _values(tuner.best_config)
+    except TimeoutError:
+        winner = None
+    return {
+        "configs": len(configs), "tried": tried, "winner": winner, "imports_s": round(IMPORTED - born, 3),
+        "decided_s": round(time.time() - born, 3), "curve": found,
+    }  # fmt: skip
+
+
+def _triton_config(config: Config) -> Any:
+    values = dict(config)
+    options = {name: values.pop(name) for name in _OPTIONS}
+    return triton.Config(values, **options)
+
+
+def _values(config: Any) -> dict[str, Any]:
+    return {**config.kwargs, **{name: getattr(config, name) for name in _OPTIONS}}
+
+
+def judged(case: str, configs: list[dict[str, Any]]) -> dict[str, Any]:
+    """How much slower than the fastest each config is, with its 95 % interval, side by side in one process."""
+    name, shape, dtype = CASES[case]
+    operation = operation_of(name)
+    arguments = operation.materialise(operation.problem(shape, dtype), "cuda")
+    task = make_task(operation, shape=shape, dtype=dtype)
+    artifacts = {Config(values): operation.kernel.compile(Config(values), arguments) for values in configs}
+    policy = effort_of("exhaustive")
+    bench = bare_bench(
+        operation.kernel, arguments, policy.screen,
+        lambda launch, capture: choose_timer(probe("cuda"), "cuda", launch, capture=capture),
+        lambda made: rotation(task, made), artifacts,
+    )  # fmt: skip
+    samplers = [bench.sampler(config) for config in artifacts]
+    assert bench.timer is not None
+    arms = []
+    for sampler in samplers:
+        first = take(sampler, bench.timer, 3)
+        arms.append(Arm(sampler, policy.race.samples(statistics.median(first) * sampler.launches)))
+    interleave(arms, bench.timer, rounds=ROUNDS, rng=random.Random(0))
+    rows = [arm.medians_ms for arm in arms]
+    levels = relative_levels(rows)
+    best = levels.index(min(levels))
+    slower = {config.text: gap(row, rows[best]) for config, row in zip(artifacts, rows, strict=True)}
+    return {
+        "mode": bench.timer.mode,
+        "ms": {config.text: statistics.median(row) for config, row in zip(artifacts, rows, strict=True)},
+        "slower": {text: [found.low, found.centre, found.high] for text, found in slower.items()},
+    }
+
+
+def child(folder: Path, name: str, *words: str, compiled: str = "") -> dict[str, Any]:
+    """This script in a process of its own, with empty caches unless `compiled` names one of before; its answer."""
+    out = folder / f"{name}.json"
+    environment = {
+        **os.environ,
+        "TRITON_CACHE_DIR": str(folder / (compiled or name) / "triton"),
+        "TRITON_OPS_CACHE_DIR": str(folder / name / "records"),
+        "NO_COLOR": "1",
+    }
+    command = [sys.executable, "-m", "benchmarks.live_tune", "--out", str(out), "--part", *words]
+    done = subprocess.run(
+        [*command, "--born", repr(time.time())], env=environment, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise SystemExit(f"{name} failed:\n" + "\n".join((done.stdout + done.stderr).splitlines()[-30:]))
+    found: dict[str, Any] = json.loads(out.read_text())
+    return found
+
+
+def case_of(case: str, options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """All of one problem."""
+    whole = child(folder, "whole", "tune", case, "0", "exhaustive")
+    runs = [child(folder, f"run{seed}", "tune", case, str(seed), "auto") for seed in range(options.runs)]
+    other = child(folder, "triton", "autotune", case, str(options.autotune_s)) if options.autotune_s else None
+    configs = [whole["winner"], *whole["ties"], *whole["leaders"], *(run["winner"] for run in runs)]
+    if other is not None and other["winner"]:
+        configs.append(other["winner"])
+    unique = [dict(config) for config in dict.fromkeys(Config(values) for values in configs)]
+    verdict = child(folder, "judge", "judge", case, json.dumps(unique), compiled="whole")
+    for run in (whole, *runs, *([other] if other and other["winner"] else [])):
+        run["slower"] = verdict["slower"][Config(run["winner"]).text]
+    good = [run for run in runs if run["slower"][1] <= WITHIN]
+    return {
+        "within_1_percent": len(good),
+        "runs": len(runs),
+        "decided_s": [run["decided_s"] for run in runs],
+        "after_imports_s": [run["after_imports_s"] for run in runs],
+        "worst_slower": max(run["slower"][1] for run in runs),
+        "exhaustive": whole,
+        "tunes": runs,
+        "triton.autotune": other,
+        "judge": verdict,
+    }
+
+
+def summary(case: str, row: dict[str, Any]) -> str:
+    """A line for people."""
+    decided, after = row["decided_s"], row["after_imports_s"]
+    return (
+        f"{case}: {row['within_1_percent']} of {row['runs']} within 1 %, worst {100 * row['worst_slower']:.2f} %; "
+        f"decided after {statistics.median(decided):.1f} s (at most {max(decided):.1f}), after imports "
+        f"{statistics.median(after):.1f} s (at most {max(after):.1f}); exhaustive {row['exhaustive']['decided_s']} s"
+    )
+
+
+def part(options: argparse.Namespace) -> dict[str, Any]:
+    """What one process does."""
+    kind, case, *more = options.part
+    if kind == "tune":
+        return one(case, int(more[0]), more[1], options.born)
+    if kind == "autotune":
+        return tritons(case, float(more[0]), options.born)
+    return judged(case, json.loads(more[0]))
+
+
+def main() -> None:
+    """All cases, or a part of one."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=10)
+    parser.add_argument("--cases", nargs="*", default=list(CASES), choices=list(CASES))
+    parser.add_argument(
+        "--autotune-s", type=float, default=240.0, help="most seconds of Triton's tuner; 0 leaves it out"
+    )
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/nvidia-h200/live_tune.json"))
+    parser.add_argument("--commit", default="unknown")
+    parser.add_argument("--part", nargs="*", help="used by the script itself")
+    parser.add_argument("--born", type=float, default=0.0, help="used by the script itself")
+    options = parser.parse_args()
+    if options.part:
+        options.out.write_text(json.dumps(part(options)))
+        return
+    found = {}
+    for case in options.cases:
+        with tempfile.TemporaryDirectory() as folder:
+            found[case] = case_of(case, options, Path(folder))
+        print(summary(case, found[case]))
+    document = {
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "command": f"python -m benchmarks.live_tune --runs {options.runs} --autotune-s {options.autotune_s:g}",
+        "commit": options.commit,
+        "versions": versions(),
+        "device": probe("cuda").name,
+        "cpus": len(os.sched_getaffinity(0)),
+        "cases": found,
+    }
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps(document, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,157 @@
+"""Compiling processes, forked from one that has imported Triton and torch: what takes seconds is done once.
+
+The one they come from, the nursery, never sees a GPU and never runs user code, so it has one thread when it forks. What
+it forks leads a group of its own, with a connection and a file for what it writes to stderr.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import IO, Any
+
+from triton_ops import settings
+from triton_ops.backend.offline import compiler_environment
+
+FORK, CODE = b"f", b"c"
+"""Questions: for a new process with the two descriptors that come along; for the exit code of one."""
+QUESTION, ANSWER = struct.Struct("<cq"), struct.Struct("<q")
+RUNNING = 1 << 20  # no exit code
+_PROGRAM = "import sys; del sys.path[0]; from triton_ops.runner.compile_worker import main; main()"
+_START_TIMEOUT_S = 120.0  # imports, on a machine whose disk is cold and whose cores are all taken
+_LOOK_S = 0.005
+
+
+class Nursery:
+    """Forks processes until it is closed; safe to share among threads.
+
+    Raises:
+        OSError: No process can be started.
+    """
+
+    def __init__(self) -> None:
+        self._socket, theirs = socket.socketpair()
+        self._socket.settimeout(_START_TIMEOUT_S)
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the nursery
+        self._lock = threading.Lock()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-W", "ignore", "-c", _PROGRAM, str(theirs.fileno()), str(os.getpid())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._errors,
+                pass_fds=(theirs.fileno(),),
+                env=settings.for_child({**compiler_environment(), "PYTHONPATH": _search_path()}),
+                start_new_session=True,
+            )
+
+    def fork(self) -> Child:
+        """A new process that waits to be asked.
+
+        Raises:
+            OSError, EOFError: The nursery is gone, or did not get through its imports; `last_line` tells more.
+        """
+        here, there = Pipe()
+        errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
+        try:
+            with there:
+                pid = self._asked(FORK, 0, (there.fileno(), errors.fileno()))
+        except BaseException:
+            here.close()
+            errors.close()
+            raise
+        return Child(self, pid, here, errors)
+
+    def code_of(self, pid: int) -> int | None:
+        """The exit code of a process, or minus its signal, as of `subprocess`; None while it runs.
+
+        Raises:
+            OSError, EOFError: The nursery is gone.
+        """
+        found = self._asked(CODE, pid)
+        return None if found == RUNNING else found
+
+    def last_line(self) -> str:
+        """The last that the nursery itself wrote to stderr; empty if nothing."""
+        return last_line(self._errors)
+
+    def kill(self) -> None:
+        """End it, and wait for that; processes it has forked end a moment later, and questions at once."""
+        with contextlib.suppress(ProcessLookupError):
+            if self._process.poll() is None:
+                os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def close(self) -> None:
+        """End it, and give back what it held here."""
+        self.kill()
+        with self._lock:  # who is at a question learns that there is no answer first
+            self._socket.close()
+            self._errors.close()
+
+    def _asked(self, question: bytes, about: int, descriptors: Sequence[int] = ()) -> int:
+        with self._lock:
+            socket.send_fds(self._socket, [QUESTION.pack(question, about)], descriptors)
+            answer = self._socket.recv(ANSWER.size)
+        if len(answer) < ANSWER.size:
+            raise EOFError("the process that starts compilers is gone")
+        return int(ANSWER.unpack(answer)[0])
+
+
+class Child:
+    """A process of a nursery.
+
+    Attributes:
+        connection: To ask it questions.
+        errors: What it wrote to stderr.
+    """
+
+    def __init__(self, nursery: Nursery, pid: int, connection: Connection[Any, Any], errors: IO[bytes]) -> None:
+        self.connection, self.errors = connection, errors
+        self._nursery, self._pid = nursery, pid
+        self._code: int | None = None
+        self._lost = False
+
+    def wait(self, seconds: float) -> int | None:
+        """Its exit code, or minus its signal; None if it still runs after so long, or nobody can tell."""
+        until = time.monotonic() + seconds
+        while self._code is None and not self._lost:
+            try:
+                self._code = self._nursery.code_of(self._pid)
+            except (OSError, EOFError):
+                self._lost = True  # the nursery is gone, and takes its processes with it
+            if time.monotonic() >= until:
+                break
+            if self._code is None:
+                time.sleep(_LOOK_S)
+        return self._code
+
+    def signal(self, number: int) -> None:
+        """Send it, and everything that it started, a signal; nothing once its end was seen."""
+        if self._code is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._pid, number)
+
+
+def last_line(written: IO[bytes], most_bytes: int = 400) -> str:
+    """The last line in a file."""
+    size = written.seek(0, os.SEEK_END)
+    written.seek(max(0, size - most_bytes))
+    lines = written.read().decode(errors="replace").strip().splitlines()
+    return lines[-1].strip() if lines else ""
+
+
+def _search_path() -> str:
+    return os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
