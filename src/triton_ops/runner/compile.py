@@ -13,7 +13,6 @@ import os
 import pickle
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -28,8 +27,9 @@ from triton_ops.analysis import Compiled, Verdict, foresee
 from triton_ops.backend import Arguments, TritonKernel, is_tensor
 from triton_ops.backend.offline import StandIn, compiler_environment
 from triton_ops.backend.source import unwrap
-from triton_ops.exceptions import KernelTypeError, TargetError, TritonKernelError
+from triton_ops.exceptions import CacheError, KernelTypeError, TargetError, TritonKernelError
 from triton_ops.hardware import Target
+from triton_ops.runner.child import OUTSIDE, command
 from triton_ops.runner.compile_worker import Start, working
 from triton_ops.runner.locate import Location, locate_in
 from triton_ops.space import Config
@@ -37,7 +37,6 @@ from triton_ops.trial import Status
 
 TIMEOUT_S = 60.0
 _START_TIMEOUT_S = 120.0  # imports, on a machine whose disk is cold and whose cores are all taken
-_PROGRAM = "import sys; del sys.path[0]; from triton_ops.runner.compile_worker import main; main()"
 _REASON_BYTES = 400
 _DYING_S = 2.0  # a connection may end a moment before its process does
 
@@ -88,7 +87,7 @@ class CompilePool:
         """Compile a config, after those submitted before it; a config that a rule refuses or defers is not compiled.
 
         The future never holds a failure that is the config's: those are statuses. It holds a `TargetError` if no
-        process can load the kernel.
+        process can load the kernel, and a `CacheError` if the compiler cannot write its files.
 
         Args:
             config: Tunables and launch options.
@@ -132,28 +131,35 @@ class CompilePool:
         self.close()
 
     def _compiled(self, config: Config) -> Compiled:
+        found = self._once(config)
+        if found is None:  # its process was killed by somebody else
+            found = self._once(config, last=True)
+            assert found is not None
+        return found
+
+    def _once(self, config: Config, last: bool = False) -> Compiled | None:
+        """What became of a config; None if a signal from outside ended its process, unless this is the last chance."""
         process = self._process()
         begun = time.perf_counter()
         try:
-            answer = process.ask(config, self._timeout_s)
+            found: Compiled | CacheError = process.ask(config, self._timeout_s)
         except (TimeoutError, EOFError, OSError) as error:
             late = isinstance(error, TimeoutError)
             said = f"compiling took over {self._timeout_s:g} s" if late else process.last_words()
             self._forget(process)
+            if not (late or last or self._closed) and process.ended_from_outside:
+                return None
             status = Status.TIMEOUT if late else Status.CRASH
             return Compiled(config, status, said, None, time.perf_counter() - begun)
-        found: Compiled = answer
+        if isinstance(found, CacheError):
+            raise found
         return found
 
     def _process(self) -> _Process:
         """This thread's process; a new one if there is none, or the last one died."""
         process: _Process | None = getattr(self._own, "process", None)
         if process is None:
-            with self._lock:
-                if self._closed:
-                    raise TargetError("the compile pool is closed")
-                process = _Process()
-                self._processes.add(process)
+            process = self._started()
             try:
                 refused = process.ask(self._start, _START_TIMEOUT_S)
             except (TimeoutError, EOFError, OSError) as error:
@@ -163,6 +169,17 @@ class CompilePool:
                 raise refused
             self._own.process = process
         return process
+
+    def _started(self) -> _Process:
+        with self._lock:
+            if self._closed:
+                raise TargetError("the compile pool is closed")
+            try:
+                process = _Process()
+            except OSError as error:  # such as too many open files, or a full folder of temporary files
+                raise TargetError(f"a compiling process cannot be started: {error}") from error
+            self._processes.add(process)
+            return process
 
     def _forget(self, process: _Process) -> None:
         process.close()
@@ -179,12 +196,12 @@ class _Process:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         with theirs:
             self._child = subprocess.Popen(
-                [sys.executable, "-W", "ignore", "-c", _PROGRAM, str(theirs.fileno()), str(os.getpid())],
+                command("triton_ops.runner.compile_worker", theirs.fileno(), os.getpid()),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._errors,
                 pass_fds=(theirs.fileno(),),
-                env=settings.for_child({**compiler_environment(), "PYTHONPATH": _search_path()}),
+                env=settings.for_child(compiler_environment()),
                 start_new_session=True,
             )
 
@@ -216,6 +233,11 @@ class _Process:
         lines = self._errors.read().decode(errors="replace").strip().splitlines()
         return f"the compiler's process {how}" + (f": {lines[-1].strip()}" if lines else "")
 
+    @property
+    def ended_from_outside(self) -> bool:
+        """Whether a signal that people and systems send has ended it; once it is gone."""
+        return -(self._child.returncode or 0) in OUTSIDE
+
     def signal(self, number: int) -> None:
         """Send it, and everything that it started, a signal."""
         with contextlib.suppress(ProcessLookupError):
@@ -245,7 +267,7 @@ def usable_cpus() -> int:
 
 
 def _located(kernel: TritonKernel) -> Location:
-    if type(kernel.function).__name__ == "InterpretedFunction":
+    if kernel.interpreted:
         raise KernelTypeError(
             f"{kernel.name} is interpreted, so there is nothing to compile", hint="unset TRITON_INTERPRET"
         )
@@ -278,7 +300,3 @@ def _pickled(arguments: Arguments) -> bytes:
     except Exception as error:
         raise TargetError(f"the arguments cannot be sent to another process: {error}") from error
     return buffer.getvalue()
-
-
-def _search_path() -> str:
-    return os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)

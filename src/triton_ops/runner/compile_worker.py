@@ -8,27 +8,24 @@ from __future__ import annotations
 
 import os
 import pickle
-import resource
-import signal
 import sys
-import threading
-import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
 
+from triton_ops._optional import require
 from triton_ops.analysis import examine
 from triton_ops.backend import Arguments, TritonKernel
 from triton_ops.backend.offline import described
-from triton_ops.exceptions import TargetError
+from triton_ops.exceptions import CacheError, TargetError
 from triton_ops.hardware import Target
+from triton_ops.runner.child import die_with, search_path, take_path
 from triton_ops.runner.locate import Location
 from triton_ops.runner.reload import reloaded
 
 working: list[int] = []
 """The process that this one compiles for; empty in a process that does not compile for another one."""
 
-_LOOK_S = 0.25  # how often a process asks whether its parent is still there
 _NICENESS = 5  # compilers give way to the process that measures
 
 
@@ -40,21 +37,25 @@ class Start:
         location: The JIT function.
         arguments: Pickled `Arguments`, tensors as stand-ins; read after the kernel's modules are loaded.
         target: What to compile for.
+        path: Where the kernel's modules are found; this process' own are imported before.
     """
 
     location: Location
     arguments: bytes
     target: Target
+    path: list[str] = field(default_factory=search_path)
 
 
 def main() -> None:
     """Answer until the connection ends: first None or the reason why the kernel cannot be loaded, then configs."""
-    connection, parent = Connection(int(sys.argv[1])), int(sys.argv[2])
+    connection, parent = Connection(int(sys.argv[2])), int(sys.argv[3])
     working.append(parent)
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a compiler that aborts is a result, not a file of gigabytes
+    die_with(parent)
     os.nice(_NICENESS)
+    for name in ("torch", "triton"):
+        require(name, "compiling")
     start: Start = connection.recv()
+    take_path(start.path)
     try:
         kernel, arguments = _loaded(start)
     except TargetError as error:
@@ -66,7 +67,10 @@ def main() -> None:
             config = connection.recv()
         except EOFError:
             return
-        connection.send(examine(kernel, config, arguments, start.target))
+        try:
+            connection.send(examine(kernel, config, arguments, start.target))
+        except CacheError as error:
+            connection.send(error)
 
 
 def _loaded(start: Start) -> tuple[TritonKernel, Arguments]:
@@ -81,13 +85,3 @@ def _loaded(start: Start) -> tuple[TritonKernel, Arguments]:
 
 def _no_grid(_meta: Any) -> tuple[int, ...]:
     raise AssertionError("nothing is launched here")
-
-
-def _end_with(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(_LOOK_S)
-    os.killpg(0, signal.SIGKILL)
-
-
-if __name__ == "__main__":
-    main()
