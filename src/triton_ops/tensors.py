@@ -19,8 +19,9 @@ Fill = Literal["uniform", "zeros", "empty", "arange"]
 
 ITEM_BYTES = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2,
-    "float8_e4m3fn": 1, "float8_e5m2": 1,
-    "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1, "bool": 1,
+    "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz": 1, "float8_e5m2fnuz": 1,
+    "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint64": 8, "uint32": 4, "uint16": 2, "uint8": 1, "bool": 1,
+    "complex128": 16, "complex64": 8,
 }  # fmt: skip
 ALIGNMENT_BYTES = 16  # what Triton specialises pointers on
 _SHORT = {
@@ -66,9 +67,10 @@ class TensorSpec:
         shape: Extents, each 0 or more.
         dtype: Long name, such as `bfloat16`; a `torch.dtype` or a short name is accepted and normalised.
         stride: In elements, one per axis, none negative; None is row-major.
-        fill: How a dummy is filled: `uniform` in [-1, 1] (integers: 0 to 127), `zeros`, `empty`, `arange`.
-            Zeros draw less power and can run faster than real data, so they are never the default.
-        aligned: Whether the data starts at a multiple of 16 bytes; if not, compilers emit narrower loads.
+        fill: How a dummy is filled: `uniform` in [-1, 1] (integers: 0 to 127; complex numbers: both parts), `zeros`,
+            `empty`, `arange`. Zeros draw less power and can run faster than real data, so they are never the default.
+        aligned: Whether the data starts at a multiple of 16 bytes, as elements of 16 bytes always do; if not, compilers
+            emit narrower loads.
 
     Raises:
         ShapeMismatchError: An extent or a stride is negative, or their numbers differ.
@@ -85,6 +87,7 @@ class TensorSpec:
         shape = tuple(operator.index(extent) for extent in self.shape)
         object.__setattr__(self, "shape", shape)
         object.__setattr__(self, "dtype", dtype_name(self.dtype))
+        object.__setattr__(self, "aligned", self.aligned or ITEM_BYTES[self.dtype] >= ALIGNMENT_BYTES)
         if any(extent < 0 for extent in shape):
             raise ShapeMismatchError(f"shape {shape} has a negative extent", "0 or more", shape)
         if self.stride is None:
@@ -191,6 +194,8 @@ def _uniform(torch: Any, shape: tuple[int, ...], dtype: Any, device: str, seed: 
     generator = torch.Generator(device=device).manual_seed(seed)
     if dtype is torch.bool:
         return torch.rand(shape, generator=generator, device=device) < 0.5
+    if dtype.is_complex:
+        return torch.rand(shape, generator=generator, device=device, dtype=dtype).mul_(2).sub_(1 + 1j)
     if not dtype.is_floating_point:
         return torch.randint(0, 128, shape, generator=generator, device=device)
     wide = dtype if dtype in (torch.float32, torch.float64) else torch.float32

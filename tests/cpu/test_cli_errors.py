@@ -234,6 +234,16 @@ def test_a_target_that_cannot_be_imported(cli, tmp_path, source, message):
     assert_refused(cli("tune", f"{path}:f", *SPACE), 2, message)
 
 
+def test_a_file_of_a_package_is_named_by_its_module(cli, tmp_path):
+    inner = tmp_path / "outer" / "inner"
+    inner.mkdir(parents=True)
+    for folder in (inner, inner.parent):
+        (folder / "__init__.py").touch()
+    (inner / "ops.py").write_text("from .. import nothing")
+    ran = cli("tune", f"{inner / 'ops.py'}:f", *SPACE)
+    assert_refused(ran, 2, f"(hint: name it as a part of its package: outer.inner.ops:NAME, in {tmp_path})")
+
+
 @pytest.mark.triton
 @pytest.mark.parametrize("name", ["kernel", "tuned", "wrapped"])
 def test_a_triton_kernel_alone_is_not_enough(cli, tmp_path, name):

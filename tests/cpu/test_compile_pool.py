@@ -16,8 +16,10 @@ triton = pytest.importorskip("triton")
 
 from tests import planted_kernels  # noqa: E402
 from triton_ops.backend import Arguments, TritonKernel  # noqa: E402
-from triton_ops.exceptions import KernelTypeError, TargetError  # noqa: E402
+from triton_ops.exceptions import CacheError, KernelTypeError, TargetError  # noqa: E402
 from triton_ops.hardware import named_target  # noqa: E402
+from triton_ops.runner import compile as compile_pool  # noqa: E402
+from triton_ops.runner import nursery  # noqa: E402
 from triton_ops.runner.compile import CompilePool, usable_cpus  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
 from triton_ops.tensors import TensorSpec  # noqa: E402
@@ -282,3 +284,72 @@ def test_as_many_processes_as_this_one_may_use_cpus(monkeypatch):
     for text, count in (("max 100000", 8), ("250000 100000", 3), ("100 100000", 1), ("9900000 100000", 8), ("?", 8)):
         monkeypatch.setattr(Path, "read_text", lambda *_, text=text, **__: text)
         assert usable_cpus() == count
+
+
+def test_a_process_killed_from_outside_costs_no_config_but_one_that_is_killed_again_does(monkeypatch):
+    lost = []
+    ask = compile_pool._Process.ask
+
+    def killed_first(process, question, timeout_s):
+        if isinstance(question, Config) and len(lost) < wanted:
+            lost.append(question)
+            process.signal(signal.SIGKILL)
+        return ask(process, question, timeout_s)
+
+    monkeypatch.setattr(compile_pool._Process, "ask", killed_first)
+    with CompilePool(PLANTED, X, TARGET, workers=1) as pool:
+        wanted = 1
+        assert pool.submit(config("good")).result().ok
+        wanted = 3
+        found = pool.submit(config("good", 256)).result()
+    assert (found.status, len(lost)) == (Status.CRASH, 3)
+    assert found.reason.startswith("the compiler's process ended by SIGKILL")
+
+
+def test_a_cache_that_cannot_be_written_is_no_fault_of_a_config(monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "file"))
+    with CompilePool(PLANTED, X, TARGET, workers=1) as pool:
+        future = pool.submit(config("good"))
+        with pytest.raises(CacheError, match=r"the compiler cannot write its files: .*Not a directory"):
+            future.result()
+
+
+def test_a_process_that_cannot_be_started_is_said(monkeypatch):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(nursery.tempfile, "TemporaryFile", full)
+    with CompilePool(PLANTED, X, TARGET, workers=1) as pool:
+        future = pool.submit(config("good"))
+        with pytest.raises(TargetError, match=r"no compiling process can be started: .*No space left on device"):
+            future.result()
+
+
+BESIDE = """
+import triton
+import triton.language as tl
+from triton_ops import Operation, TensorSpec, TritonKernel
+
+@triton.heuristics({"EVEN": lambda given: given["n"] % given["BLOCK"] == 0})
+@triton.jit
+def ones(x, n, BLOCK: tl.constexpr, EVEN: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x + at, 1.0, mask=(at < n) | EVEN)
+
+op = Operation(
+    "ones", TritonKernel(ones, lambda meta: (1,), outputs=("x",)), space={"BLOCK": [64, 128]}, device="cuda",
+    arguments=lambda N=192: {"x": TensorSpec((N,), "fp32"), "n": N},
+)
+"""
+
+
+def test_a_file_named_like_a_module_of_python_and_a_kernel_with_heuristics(tmp_path):
+    (tmp_path / "json.py").write_text(BESIDE)
+    done = subprocess.run(
+        [sys.executable, "-m", "triton_ops", "compile", f"{tmp_path / 'json.py'}:op", "--target", "gfx942", "--json"],
+        capture_output=True, text=True, check=False, cwd=PROJECT,
+        env={**os.environ, "PYTHONPATH": str(PROJECT / "src")},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count('"status": "ok"') == 2

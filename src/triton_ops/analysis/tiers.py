@@ -13,8 +13,10 @@ from typing import Any
 from triton_ops.analysis.features import amdgcn_features, ptx_features
 from triton_ops.analysis.usage import amdgcn_usage, cubin_usage
 from triton_ops.analysis.verdict import Compiled
-from triton_ops.backend import Arguments, CandidateError, TritonKernel, candidate_error
+from triton_ops.backend import Arguments, CandidateError, TritonKernel
 from triton_ops.backend.offline import Built, build, option_names
+from triton_ops.backend.triton import compile_error
+from triton_ops.exceptions import CacheError
 from triton_ops.hardware import Target
 from triton_ops.space import Config
 from triton_ops.trial import Resources, Status
@@ -32,6 +34,9 @@ _PTXAS_TROUBLE = ("error", "fatal", "nsufficient", "nresolved")
 
 def examine(kernel: TritonKernel, config: Config, arguments: Arguments, target: Target) -> Compiled:
     """`config` compiled for `target` into Triton's disk cache, and judged; raises nothing that is the config's fault.
+
+    Raises:
+        CacheError: The compiler cannot write its files, as on a full disk.
 
     Args:
         kernel: What is compiled.
@@ -51,8 +56,10 @@ def examine(kernel: TritonKernel, config: Config, arguments: Arguments, target: 
     except _OverLimitError as error:
         seen = Resources(shared_bytes=error.shared_bytes)
         return Compiled(config, Status.RESOURCES, str(error), seen, time.perf_counter() - start)
-    except Exception as error:  # noqa: BLE001 - a compiler may raise anything; it ends this config only
+    except Exception as error:
         failure = _sorted(error)
+        if isinstance(failure, CacheError):
+            raise failure from error
         return Compiled(config, failure.status, str(failure), None, time.perf_counter() - start)
     reason = _spills(resources)
     return Compiled(config, Status.OK, reason, resources, time.perf_counter() - start, bool(reason))
@@ -126,10 +133,10 @@ def _unknown_options(kernel: TritonKernel, config: Config, target: Target) -> st
     return f"{', '.join(strange)} is no parameter of {kernel.name} and no launch option for {target.arch}"
 
 
-def _sorted(error: Exception) -> CandidateError:
+def _sorted(error: Exception) -> CandidateError | CacheError:
     """A compiler's failure; of ptxas' the line that says what is wrong, not the command that was run."""
     if type(error).__name__ != "PTXASError":
-        return candidate_error(error, Status.COMPILE)
+        return compile_error(error)
     lines = str(error).strip().splitlines()
     said = [line.partition(":")[2].strip() for line in lines if line.startswith("ptxas")]
     line = next((text for text in said if any(word in text for word in _PTXAS_TROUBLE)), (said or lines)[0])

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+
+from triton_ops.exceptions import CacheError
 from triton_ops.trial import Status
 
 _RESOURCES = ("OutOfResources", "OutOfMemoryError")
 _COMPILE = (
     "CompilationError", "CompileTimeAssertionFailure", "UnsupportedLanguageConstruct", "PTXASError", "MLIRError",
 )  # fmt: skip
+_UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR}
 _LONGEST_TEXT = 400
 
 
@@ -41,6 +45,24 @@ def candidate_error(error: BaseException, phase: Status) -> CandidateError:
     elif names.intersection(_COMPILE):
         status = Status.COMPILE
     return CandidateError(status, one_line(error))
+
+
+def not_of_the_config(error: BaseException, cache: str) -> CacheError | None:
+    """A compiler's failure to write its files, which every other config would have too; None for any other.
+
+    Args:
+        error: What the compiler raised.
+        cache: The folder of its disk cache.
+    """
+    if not isinstance(error, OSError):
+        return None
+    missing = error.errno == errno.ENOENT and str(error.filename or "").startswith(cache)
+    if error.errno not in _UNWRITABLE and not missing:
+        return None
+    return CacheError(
+        f"the compiler cannot write its files: {error}; its disk cache is {cache}",
+        hint="make room there, or name another folder with TRITON_CACHE_DIR",
+    )
 
 
 def one_line(error: BaseException) -> str:

@@ -29,7 +29,8 @@ class Operation:
     Attributes:
         name: Short and stable, such as `matmul`: the command line's TARGET and part of every record.
         kernel: How a config becomes a launch.
-        space: What may be tried: a space, or a function of the problem.
+        space: What may be tried: a `ConfigSpace` or what one is made of, as for `tune`; or a function of the problem
+            that returns it.
         arguments: From extents (its positional parameters, whose names explain `--shape`) and a `dtype` keyword to the
             kernel's arguments, by name, in calling order. Its defaults are the problem of a call that names none.
         reference: Called with the same arguments by name; returns the right result, or the outputs in order.
@@ -51,6 +52,10 @@ class Operation:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dtypes", tuple(map(dtype_name, self.dtypes)))
+        if isinstance(self.space, ConfigSpace) or not callable(self.space):
+            object.__setattr__(self, "space", as_space(self.space))
+        if not callable(self.arguments):
+            raise KernelTypeError(f"arguments is {self.arguments!r}; it must be a function from extents to specs")
 
     @property
     def extents(self) -> tuple[str, ...]:
@@ -81,9 +86,7 @@ class Operation:
 
     def space_for(self, problem: Problem) -> ConfigSpace:
         """What may be tried on this problem."""
-        if callable(self.space) and not isinstance(self.space, ConfigSpace):
-            return self.space(problem)
-        return self.space
+        return self.space if isinstance(self.space, ConfigSpace) else as_space(self.space(problem))
 
     def materialise(self, problem: Problem, device: str, seed: int = 0) -> Arguments:
         """Dummy arguments for `problem` on `device`: tensors from their specs, scalars as they are."""
@@ -163,9 +166,6 @@ def operation(
 
     def make(function: Callable[..., Any]) -> Operation:
         kernel = FunctionKernel(function, outputs=outputs)
-        made = space if callable(space) and not isinstance(space, ConfigSpace) else as_space(space)
-        if not callable(arguments):
-            raise KernelTypeError(f"arguments is {arguments!r}; it must be a function from extents to specs")
-        return Operation(name or kernel.name, kernel, made, arguments, reference, work, dtypes, {}, device)
+        return Operation(name or kernel.name, kernel, space, arguments, reference, work, dtypes, {}, device)
 
     return make

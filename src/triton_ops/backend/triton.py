@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import importlib
 import importlib.metadata
 import inspect
 import io
@@ -24,9 +25,9 @@ from functools import cached_property
 from typing import Any
 
 from triton_ops.backend.base import Arguments, Artifact
-from triton_ops.backend.errors import candidate_error
+from triton_ops.backend.errors import CandidateError, candidate_error, not_of_the_config
 from triton_ops.backend.source import source_fingerprint, unwrap
-from triton_ops.exceptions import ConfigCollisionError, KernelTypeError, UnknownTunableError
+from triton_ops.exceptions import CacheError, ConfigCollisionError, KernelTypeError, UnknownTunableError
 from triton_ops.space import Config
 from triton_ops.trial import Resources, Status
 
@@ -46,7 +47,7 @@ class TritonKernel:
     """A `@triton.jit` function with its grid.
 
     Attributes:
-        function: The JIT function itself, below any `@triton.autotune`.
+        function: The JIT function itself, below any `@triton.autotune`; it may have `@triton.heuristics`.
         grid: From the arguments and the config's values, by name, to the launch grid, as Triton's grid functions.
             It must be a function: a grid that does not follow a tuned block size launches the wrong number of programs.
         outputs: Names of the arguments that the kernel writes.
@@ -62,10 +63,10 @@ class TritonKernel:
     label: str | None = None
 
     def __post_init__(self) -> None:
-        if hasattr(self.function, "configs"):
+        if any(hasattr(layer, "configs") for layer in _layers(self.function)):
             raise KernelTypeError(
                 f"{self.name} is already wrapped by @triton.autotune",
-                hint="give the function below it: kernel.fn",
+                hint="give the function below it: kernel.fn, or leave the decorator out",
             )
         if not (hasattr(self.function, "arg_names") and hasattr(self.function, "run")):
             raise KernelTypeError(f"{self.function!r} is no Triton kernel", hint="decorate it with @triton.jit")
@@ -82,6 +83,11 @@ class TritonKernel:
         """`module:function`, unless labelled."""
         inner = unwrap(self.function)
         return self.label or f"{inner.__module__}:{inner.__name__}"
+
+    @property
+    def interpreted(self) -> bool:
+        """Whether it runs as Python, as under `TRITON_INTERPRET`: then there is nothing to compile."""
+        return type(_layers(self.function)[-1]).__name__ == "InterpretedFunction"
 
     @cached_property
     def identity(self) -> Mapping[str, str]:
@@ -113,7 +119,14 @@ class TritonKernel:
                 f"{', '.join(sorted(LAUNCH_OPTIONS))}",
                 hint="correct the tunable's name",
             )
-        if missing := [name for name in _required(self.function) if name not in given and name not in names]:
+        computed = _heuristics(self.function)
+        if clash := [name for name in (*given, *names) if name in computed]:
+            raise ConfigCollisionError(
+                f"{', '.join(map(repr, clash))} is computed by the @triton.heuristics of {self.name}",
+                hint="leave it out of the arguments and the space, or take it out of the heuristics",
+            )
+        filled = {*given, *names, *computed}
+        if missing := [name for name in _required(self.function) if name not in filled]:
             raise KernelTypeError(
                 f"{self.name} needs a value for {', '.join(missing)}",
                 hint="pass it as an argument, or add it to the config space",
@@ -126,8 +139,9 @@ class TritonKernel:
 
         Raises:
             CandidateError: `compile` if the compiler refused it, `resources` if the device cannot hold it.
+            CacheError: The compiler cannot write its files, as on a full disk.
         """
-        if type(self.function).__name__ == "InterpretedFunction":
+        if self.interpreted:
             return Artifact(config)
         start = time.perf_counter()
         said = io.StringIO()  # ptxas' input, on failure: a thousand lines that belong to nobody
@@ -137,7 +151,7 @@ class TritonKernel:
                 compiled = compiled.result() if hasattr(compiled, "result") else compiled
                 compiled._init_handles()
         except Exception as error:
-            raise candidate_error(error, Status.COMPILE) from error
+            raise compile_error(error) from error
         return Artifact(config, _resources(compiled), time.perf_counter() - start)
 
     def bind(self, artifact: Artifact, arguments: Arguments) -> Callable[[], Any]:
@@ -150,18 +164,21 @@ class TritonKernel:
         """What a launch of a config is told beside its machine code: the grid, and tunables that are plain arguments.
 
         Returns:
-            Something hashable; None if the grid function raises.
+            Something hashable; None if the grid function raises, or heuristics compute a plain argument.
         """
-        plain = {param.name for param in self.function.params if not param.is_constexpr}
+        plain = {param.name for param in _layers(self.function)[-1].params if not param.is_constexpr}
+        if plain.intersection(_heuristics(self.function)):
+            return None
         try:
             grid = tuple(self._grid(config, arguments, {}))
         except Exception:  # noqa: BLE001 - the user's own function; its launch will say why
             return None
         return grid, tuple(sorted((name, repr(value)) for name, value in config.items() if name in plain))
 
-    def _grid(self, config: Config, arguments: Arguments, _meta: Mapping[str, Any]) -> tuple[int, ...]:
+    def _grid(self, config: Config, arguments: Arguments, meta: Mapping[str, Any]) -> tuple[int, ...]:
         names = self.function.arg_names
         by_name = {
+            **meta,  # what Triton has bound: defaults, and what heuristics compute
             **dict(zip(names, arguments.positional, strict=False)),
             **arguments.keyword,
             **config,
@@ -196,6 +213,12 @@ def warm_up(launches: bool) -> threading.Thread:
     return thread
 
 
+def compile_error(error: Exception) -> CandidateError | CacheError:
+    """What Triton raised while it compiled, as the config's failure, or as that of its disk cache."""
+    cache = importlib.import_module("triton.knobs").cache.dir
+    return not_of_the_config(error, str(cache)) or candidate_error(error, Status.COMPILE)
+
+
 @contextlib.contextmanager
 def without_ptxas_dumps() -> Iterator[None]:
     """Inside, what Triton prints when ptxas fails does not reach stdout; everything else does, at once."""
@@ -214,6 +237,19 @@ class _WithoutDumps:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+
+def _layers(function: Any) -> list[Any]:
+    """A kernel with the kernels below its decorators, the innermost last."""
+    layers = [function]
+    while hasattr(inner := getattr(layers[-1], "fn", None), "run"):
+        layers.append(inner)
+    return layers
+
+
+def _heuristics(function: Any) -> set[str]:
+    """The parameters that `@triton.heuristics` gives their values."""
+    return {name for layer in _layers(function)[:-1] for name in getattr(layer, "values", ())}
 
 
 def _required(function: Any) -> list[str]:

@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from triton_ops import kernels
+from triton_ops._hashing import fingerprint
 from triton_ops.backend import Operation
 from triton_ops.exceptions import TargetError, TritonKernelError
 
@@ -71,13 +72,21 @@ def _from_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise TargetError(f"there is no file {path}", hint=_FORMS)
     _importable_from(path.resolve().parent)
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    name = _free_name(path.resolve())
+    spec = importlib.util.spec_from_file_location(name, path.resolve())
     if spec is None or spec.loader is None:
         raise TargetError(f"{path} cannot be loaded as Python", hint=_FORMS)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(path.stem, module)
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
     _imported(str(path), lambda: spec.loader.exec_module(module))  # type: ignore[union-attr]
     return module
+
+
+def _free_name(path: Path) -> str:
+    """A name for the file's module: its own, unless another module has that, as the standard library's `json`."""
+    taken = sys.modules.get(path.stem)
+    free = taken is None and path.stem not in sys.stdlib_module_names
+    same = taken is not None and getattr(taken, "__file__", None) == str(path)
+    return path.stem if free or same else f"{path.stem}_{fingerprint(str(path))[:8]}"
 
 
 def _from_module(name: str) -> ModuleType:
@@ -102,10 +111,22 @@ def _imported(name: str, load: Callable[[], Any]) -> Any:
             raise TargetError(f"there is no module {missing}", hint=f"{_FORMS}") from error
         raise TargetError(f"{name} needs {missing}, which is not installed", hint=f"install {missing}") from error
     except (Exception, SystemExit) as error:
+        package = _in_package(Path(name)) if "no known parent package" in str(error) else None
         raise TargetError(
             f"{name} cannot be imported: {type(error).__name__}: {error}",
-            hint="import it in Python to try; -v shows the trace",
+            hint=f"name it as a part of its package: {package}"
+            if package
+            else "import it in Python to try; -v shows the trace",
         ) from error
+
+
+def _in_package(path: Path) -> str:
+    """How a file of a package is named instead: its module, and the folder from which that is found."""
+    path = path.resolve()
+    root = path.parent
+    while (root / "__init__.py").is_file():
+        root = root.parent
+    return f"{'.'.join(path.relative_to(root).with_suffix('').parts)}:NAME, in {root}"
 
 
 def _offers(module: ModuleType) -> str:

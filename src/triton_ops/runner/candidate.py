@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from triton_ops.backend import Arguments, Artifact, CandidateError, Kernel, candidate_error, one_line, private_copy
+from triton_ops.exceptions import CacheError
 from triton_ops.measure import (
     CaptureError,
     EmptyCaptureError,
@@ -78,6 +79,8 @@ class Bench:
             return self._known(artifact) or self._remembered(artifact, self._measured(artifact, best))
         except CandidateError as error:
             status, text = error.status, str(error)
+        except CacheError:
+            raise  # no config can be compiled then
         except (Exception, SystemExit) as error:  # noqa: BLE001 - user code may raise anything; it ends this trial only
             sorted_error = candidate_error(error, Status.RUNTIME)
             status, text = sorted_error.status, str(sorted_error)

@@ -23,8 +23,9 @@ from triton_ops.analysis import Compiled, Verdict, foresee
 from triton_ops.backend import Arguments, TritonKernel, is_tensor
 from triton_ops.backend.offline import StandIn
 from triton_ops.backend.source import unwrap
-from triton_ops.exceptions import KernelTypeError, TargetError, TritonKernelError
+from triton_ops.exceptions import CacheError, KernelTypeError, TargetError, TritonKernelError
 from triton_ops.hardware import Target
+from triton_ops.runner.child import OUTSIDE
 from triton_ops.runner.compile_worker import Start, working
 from triton_ops.runner.locate import Location, locate_in
 from triton_ops.runner.nursery import Nursery, last_line
@@ -84,7 +85,7 @@ class CompilePool:
         """Compile a config, after those submitted before it; a config that a rule refuses or defers is not compiled.
 
         The future never holds a failure that is the config's: those are statuses. It holds a `TargetError` if no
-        process can load the kernel.
+        process can load the kernel, and a `CacheError` if the compiler cannot write its files.
 
         Args:
             config: Tunables and launch options.
@@ -137,17 +138,28 @@ class CompilePool:
         self.close()
 
     def _compiled(self, config: Config) -> Compiled:
+        found = self._once(config)
+        if found is None:  # its process was killed by somebody else
+            found = self._once(config, last=True)
+            assert found is not None
+        return found
+
+    def _once(self, config: Config, last: bool = False) -> Compiled | None:
+        """What became of a config; None if a signal from outside ended its process, unless this is the last chance."""
         process = self._process()
         begun = time.perf_counter()
         try:
-            answer = process.ask(config, self._timeout_s)
+            found: Compiled | CacheError = process.ask(config, self._timeout_s)
         except (TimeoutError, EOFError, OSError) as error:
             late = isinstance(error, TimeoutError)
             said = f"compiling took over {self._timeout_s:g} s" if late else process.last_words()
             self._forget(process)
+            if not (late or last or self._closed) and process.ended_from_outside:
+                return None
             status = Status.TIMEOUT if late else Status.CRASH
             return Compiled(config, status, said, None, time.perf_counter() - begun)
-        found: Compiled = answer
+        if isinstance(found, CacheError):
+            raise found
         return found
 
     def _process(self) -> _Process:
@@ -167,19 +179,23 @@ class CompilePool:
 
     def _forked(self) -> _Process:
         """A new process; the first one asked for waits for the imports of all."""
-        with self._lock:
-            if self._closed:
-                raise TargetError(_CLOSED)
-            nursery = self._nursery = self._nursery or Nursery()
         try:
+            nursery = self._forking()
             process = _Process(nursery)
-        except (OSError, EOFError) as error:
-            said = self._given_up(nursery) or error
-            raise TargetError(f"no compiling process could be started: {said}") from error
+        except (OSError, EOFError) as error:  # it is gone, or there are too many open files
+            said = self._last_line() or error
+            raise TargetError(f"no compiling process can be started: {said}") from error
         if not self._admitted(process):
             process.close()
             raise TargetError(_CLOSED)
         return process
+
+    def _forking(self) -> Nursery:
+        with self._lock:
+            if self._closed:
+                raise TargetError(_CLOSED)
+            self._nursery = self._nursery or Nursery()
+            return self._nursery
 
     def _admitted(self, process: _Process) -> bool:
         with self._lock:
@@ -187,11 +203,12 @@ class CompilePool:
                 self._processes.add(process)
             return not self._closed
 
-    def _given_up(self, nursery: Nursery) -> str:
-        """What it said last; the next process is asked of another one."""
+    def _last_line(self) -> str:
+        """What a nursery that is gone said last; the next process is asked of another one."""
         with self._lock:
-            if self._nursery is not nursery:
-                return ""  # another thread was faster
+            nursery = self._nursery
+            if nursery is None or nursery.alive:
+                return ""
             self._nursery = None
         said = nursery.last_line()
         nursery.close()
@@ -237,6 +254,11 @@ class _Process:
         line = last_line(self._child.errors)
         return f"the compiler's process {how}" + (f": {line}" if line else "")
 
+    @property
+    def ended_from_outside(self) -> bool:
+        """Whether a signal that people and systems send has ended it; once it is gone."""
+        return -(self._child.wait(0) or 0) in OUTSIDE
+
     def signal(self, number: int) -> None:
         """Send it, and everything that it started, a signal."""
         self._child.signal(number)
@@ -264,7 +286,7 @@ def usable_cpus() -> int:
 
 
 def _located(kernel: TritonKernel) -> Location:
-    if type(kernel.function).__name__ == "InterpretedFunction":
+    if kernel.interpreted:
         raise KernelTypeError(
             f"{kernel.name} is interpreted, so there is nothing to compile", hint="unset TRITON_INTERPRET"
         )

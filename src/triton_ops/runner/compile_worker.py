@@ -9,15 +9,11 @@ from __future__ import annotations
 
 import os
 import pickle
-import resource
 import select
-import signal
 import socket
 import sys
-import threading
-import time
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
@@ -25,8 +21,9 @@ from triton_ops._optional import require
 from triton_ops.analysis import examine
 from triton_ops.backend import Arguments, TritonKernel, warm_up
 from triton_ops.backend.offline import described
-from triton_ops.exceptions import TargetError
+from triton_ops.exceptions import CacheError, TargetError
 from triton_ops.hardware import Target
+from triton_ops.runner.child import die_with, search_path, take_path
 from triton_ops.runner.locate import Location
 from triton_ops.runner.nursery import ANSWER, FORK, QUESTION, RUNNING
 from triton_ops.runner.reload import reloaded
@@ -34,7 +31,7 @@ from triton_ops.runner.reload import reloaded
 working: list[int] = []
 """The process that this one compiles for; empty in a process that does not compile for another one."""
 
-_LOOK_S = 0.25  # how often a process asks whether its parent is still there
+_LOOK_S = 0.25  # how often it looks whether its parent is still there, should another process hold the connection
 _NICENESS = 5  # compilers give way to the process that measures
 
 
@@ -46,23 +43,25 @@ class Start:
         location: The JIT function.
         arguments: Pickled `Arguments`, tensors as stand-ins; read after the kernel's modules are loaded.
         target: What to compile for.
+        path: Where the kernel's modules are found; this process' own are imported before.
     """
 
     location: Location
     arguments: bytes
     target: Target
+    path: list[str] = field(default_factory=search_path)
 
 
 def main() -> None:
     """Import what compilers need, then fork one for every question that asks for it, until there are no more."""
-    questions, parent = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
+    questions, parent = socket.socket(fileno=int(sys.argv[2])), int(sys.argv[3])
     working.append(parent)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a compiler that aborts is a result, not a file of gigabytes
     os.nice(_NICENESS)
     warming = warm_up(launches=False)
     for name in ("triton", "torch"):
         require(name, "compiling")
     warming.join()  # one thread forks
+    # Not `die_with`: on Linux that ends a process with the thread that started it, which may be any one.
     while os.getppid() == parent:
         if select.select([questions], [], [], _LOOK_S)[0] and not _answered(questions):
             return
@@ -95,7 +94,7 @@ def _begin(nursery: int, connection: int, errors: int) -> NoReturn:
     try:
         os.setsid()
         os.dup2(errors, 2)
-        threading.Thread(target=_end_with, args=(nursery,), daemon=True).start()
+        die_with(nursery)
         serve(Connection(connection))
         code = 0
     except BaseException as error:  # noqa: BLE001 - the end of this process; what forked it must not go on in it
@@ -110,6 +109,7 @@ def _begin(nursery: int, connection: int, errors: int) -> NoReturn:
 def serve(connection: Connection[Any, Any]) -> None:
     """Answer until the connection ends: first None or the reason why the kernel cannot be loaded, then configs."""
     start: Start = connection.recv()
+    take_path(start.path)
     try:
         kernel, arguments = _loaded(start)
     except TargetError as error:
@@ -121,7 +121,10 @@ def serve(connection: Connection[Any, Any]) -> None:
             config = connection.recv()
         except EOFError:
             return
-        connection.send(examine(kernel, config, arguments, start.target))
+        try:
+            connection.send(examine(kernel, config, arguments, start.target))
+        except CacheError as error:
+            connection.send(error)
 
 
 def _loaded(start: Start) -> tuple[TritonKernel, Arguments]:
@@ -136,13 +139,3 @@ def _loaded(start: Start) -> tuple[TritonKernel, Arguments]:
 
 def _no_grid(_meta: Any) -> tuple[int, ...]:
     raise AssertionError("nothing is launched here")
-
-
-def _end_with(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(_LOOK_S)
-    os.killpg(0, signal.SIGKILL)
-
-
-if __name__ == "__main__":
-    main()

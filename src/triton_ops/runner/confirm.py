@@ -20,9 +20,11 @@ from typing import Any
 
 import msgspec
 
+from triton_ops._optional import require
 from triton_ops.backend import Operation, private_copy
 from triton_ops.measure import Arm, Launch, RacePolicy, interleave, take, timer_of
 from triton_ops.measure.decision import relative_levels
+from triton_ops.runner.child import command, die_with, search_path, take_path
 from triton_ops.runner.locate import Location, load
 from triton_ops.runner.reload import reloaded
 from triton_ops.runner.task import make_task, rotation
@@ -75,17 +77,23 @@ class _Wire(msgspec.Struct):
 
     job: dict[str, Any]
     seed: int
+    path: list[str]
 
     @classmethod
     def of(cls, job: Job) -> _Wire:
-        return cls(asdict(job), job.seed)
+        return cls(asdict(job), job.seed, search_path())
 
 
 def _run(wire: _Wire) -> list[list[float]] | None:
-    command = [sys.executable, "-m", "triton_ops.runner.confirm"]
+    imports = [name for name in ("torch", "triton") if name in sys.modules]
     try:
         done = subprocess.run(
-            command, input=msgspec.json.encode(wire), capture_output=True, timeout=_TIMEOUT_S, check=False
+            command("triton_ops.runner.confirm", os.getpid(), *imports),
+            input=msgspec.json.encode(wire),
+            capture_output=True,
+            timeout=_TIMEOUT_S,
+            check=False,
+            start_new_session=True,
         )
     except subprocess.TimeoutExpired:
         _log.warning("a process that should confirm the winner did not end within %.0f s", _TIMEOUT_S)
@@ -122,10 +130,14 @@ def measured_rows(job: Job) -> list[list[float]]:
 
 def main() -> None:
     """Read a job, measure, print the rows on a line of their own."""
+    die_with(int(sys.argv[2]))
     wire = msgspec.json.decode(sys.stdin.buffer.read(), type=_Wire)
     job = msgspec.convert({**wire.job, "seed": wire.seed}, Job)
     out = os.dup(1)
     os.dup2(2, 1)  # what user code prints is not the answer
+    for name in sys.argv[3:]:
+        require(name, "confirming")
+    take_path(wire.path)
     rows = measured_rows(job)
     os.write(out, f"{_MARK}{json.dumps(rows)}\n".encode())
 
@@ -133,7 +145,3 @@ def main() -> None:
 def agreed(own: Sequence[float], elsewhere: Sequence[Sequence[float]]) -> list[list[float]]:
     """Per config its levels in all processes, this one's first: the rows of a decision whose rounds are processes."""
     return [list(column) for column in zip(own, *elsewhere, strict=True)]
-
-
-if __name__ == "__main__":
-    main()

@@ -12,24 +12,22 @@ import signal
 import socket
 import struct
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 from collections.abc import Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import IO, Any
 
 from triton_ops import settings
 from triton_ops.backend.offline import compiler_environment
+from triton_ops.runner.child import command
 
 FORK, CODE = b"f", b"c"
 """Questions: for a new process with the two descriptors that come along; for the exit code of one."""
 QUESTION, ANSWER = struct.Struct("<cq"), struct.Struct("<q")
 RUNNING = 1 << 20  # no exit code
-_PROGRAM = "import sys; del sys.path[0]; from triton_ops.runner.compile_worker import main; main()"
 _START_TIMEOUT_S = 120.0  # imports, on a machine whose disk is cold and whose cores are all taken
 _LOOK_S = 0.005
 
@@ -38,30 +36,34 @@ class Nursery:
     """Forks processes until it is closed; safe to share among threads.
 
     Raises:
-        OSError: No process can be started.
+        OSError, DeviceError: No process can be started.
     """
 
     def __init__(self) -> None:
-        self._socket, theirs = socket.socketpair()
-        self._socket.settimeout(_START_TIMEOUT_S)
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the nursery
         self._lock = threading.Lock()
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-W", "ignore", "-c", _PROGRAM, str(theirs.fileno()), str(os.getpid())],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=self._errors,
-                pass_fds=(theirs.fileno(),),
-                env=settings.for_child({**compiler_environment(), "PYTHONPATH": _search_path()}),
-                start_new_session=True,
-            )
+        with contextlib.ExitStack() as undo:
+            self._errors = undo.enter_context(tempfile.TemporaryFile())
+            ours, theirs = socket.socketpair()
+            self._socket = undo.enter_context(ours)
+            self._socket.settimeout(_START_TIMEOUT_S)
+            with theirs:
+                self._process = subprocess.Popen(
+                    command("triton_ops.runner.compile_worker", theirs.fileno(), os.getpid()),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=self._errors,
+                    pass_fds=(theirs.fileno(),),
+                    env=settings.for_child(compiler_environment()),
+                    start_new_session=True,
+                )
+            undo.pop_all()
 
     def fork(self) -> Child:
         """A new process that waits to be asked.
 
         Raises:
-            OSError, EOFError: The nursery is gone, or did not get through its imports; `last_line` tells more.
+            OSError: No more files can be opened.
+            EOFError: The nursery is gone, or did not get through its imports; `last_line` tells more.
         """
         here, there = Pipe()
         errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
@@ -78,7 +80,7 @@ class Nursery:
         """The exit code of a process, or minus its signal, as of `subprocess`; None while it runs.
 
         Raises:
-            OSError, EOFError: The nursery is gone.
+            EOFError: The nursery is gone.
         """
         found = self._asked(CODE, pid)
         return None if found == RUNNING else found
@@ -101,12 +103,21 @@ class Nursery:
             self._socket.close()
             self._errors.close()
 
+    @property
+    def alive(self) -> bool:
+        """Whether it can still be asked."""
+        return self._process.poll() is None
+
     def _asked(self, question: bytes, about: int, descriptors: Sequence[int] = ()) -> int:
         with self._lock:
-            socket.send_fds(self._socket, [QUESTION.pack(question, about)], descriptors)
-            answer = self._socket.recv(ANSWER.size)
-        if len(answer) < ANSWER.size:
-            raise EOFError("the process that starts compilers is gone")
+            try:
+                socket.send_fds(self._socket, [QUESTION.pack(question, about)], descriptors)
+                answer = self._socket.recv(ANSWER.size)
+            except OSError:
+                answer = b""
+            if len(answer) < ANSWER.size:
+                self.kill()  # if it is late, its answer must not be taken for the next one
+                raise EOFError("the process that starts compilers is gone")
         return int(ANSWER.unpack(answer)[0])
 
 
@@ -130,7 +141,7 @@ class Child:
         while self._code is None and not self._lost:
             try:
                 self._code = self._nursery.code_of(self._pid)
-            except (OSError, EOFError):
+            except EOFError:
                 self._lost = True  # the nursery is gone, and takes its processes with it
             if time.monotonic() >= until:
                 break
@@ -151,7 +162,3 @@ def last_line(written: IO[bytes], most_bytes: int = 400) -> str:
     written.seek(max(0, size - most_bytes))
     lines = written.read().decode(errors="replace").strip().splitlines()
     return lines[-1].strip() if lines else ""
-
-
-def _search_path() -> str:
-    return os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)

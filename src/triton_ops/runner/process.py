@@ -8,11 +8,9 @@ caller only, who decides; and it dies with its caller, however that ends (`trito
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections import deque
@@ -21,11 +19,9 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-from triton_ops.exceptions import DeviceError
+from triton_ops.runner.child import OUTSIDE, command
 
-_START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from triton_ops.runner.worker import main; main()"
 _WORDS = 20  # lines of what a worker wrote to stderr that are kept
-_OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}) if os.name == "posix" else ()
 _GOODBYE_S = 2.0
 
 
@@ -76,16 +72,17 @@ class WorkerProcess:
     """
 
     def __init__(self, imports: Sequence[str] = ()) -> None:
-        if not sys.executable or os.name != "posix":
-            raise DeviceError("no worker process can be started here", hint="run it inline")
         here, there = _pipes()
         words_out, words_in = os.pipe()
-        command = [sys.executable, "-c", _START, json.dumps(sys.path), *map(str, there), str(os.getpid()), *imports]
         try:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=words_in, stderr=words_in, pass_fds=there,
-                start_new_session=True,
+                command("triton_ops.runner.worker", *there, os.getpid(), *imports), stdin=subprocess.DEVNULL,
+                stdout=words_in, stderr=words_in, pass_fds=there, start_new_session=True,
             )  # fmt: skip
+        except BaseException:
+            for descriptor in (*here, words_out):
+                os.close(descriptor)
+            raise
         finally:
             for descriptor in (*there, words_in):
                 os.close(descriptor)
@@ -148,7 +145,7 @@ class WorkerProcess:
         self.kill()
         code = self._process.returncode if ended else None
         last = next((line for line in reversed(self._words) if line), "")
-        return WorkerDiedError(_ending(code, begun, last), begun, code is not None and -code in _OUTSIDE)
+        return WorkerDiedError(_ending(code, begun, last), begun, code is not None and -code in OUTSIDE)
 
     def _await_end(self) -> bool:
         """Whether it ends within a moment; it stays to be waited for, so that its group can still be named."""

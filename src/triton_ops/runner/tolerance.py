@@ -24,9 +24,9 @@ from triton_ops.trial import Problem, Work
 
 BASE = {
     "float64": 2.0**-30, "float32": 2.0**-8, "float16": 2.0**-8, "bfloat16": 5 * 2.0**-8,
-    "float8_e4m3fn": 2.0**-3, "float8_e5m2": 2.0**-2,
+    "float8_e4m3fn": 2.0**-3, "float8_e5m2": 2.0**-2, "float8_e4m3fnuz": 2.0**-3, "float8_e5m2fnuz": 2.0**-2,
 }  # fmt: skip
-_NARROW = ("float8_e4m3fn", "float8_e5m2")
+_NARROW = tuple(dtype for dtype in BASE if dtype.startswith("float8"))
 _ACCUMULATOR = {"float64": 2.0**-53, **dict.fromkeys(_NARROW, 2.0**-13)}
 _FLOAT32 = 2.0**-24
 

@@ -7,14 +7,9 @@ stderr, which the parent keeps the last lines of.
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import os
-import resource
-import signal
 import sys
-import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -22,12 +17,11 @@ from typing import Any
 from triton_ops._optional import require
 from triton_ops.backend import one_line, unpack, warm_up
 from triton_ops.exceptions import KernelTypeError, TritonKernelError
+from triton_ops.runner.child import die_with, search_path, take_path
 from triton_ops.runner.process import Began
 from triton_ops.runner.station import Facts, Final, Inline
 from triton_ops.space import Config
 from triton_ops.trial import Trial
-
-_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG, prctl(2)
 
 
 @dataclass(frozen=True)
@@ -37,10 +31,12 @@ class Setup:
     Attributes:
         packed: An `Assignment` as bytes.
         changes: Fields of it that have other values by now.
+        path: Where its modules are found; the worker's own are imported before.
     """
 
     packed: bytes
     changes: dict[str, Any]
+    path: list[str] = field(default_factory=search_path)
 
 
 @dataclass(frozen=True)
@@ -71,7 +67,7 @@ class Answer:
 def main() -> None:
     """Answer questions until there are no more."""
     questions, answers, parent = (int(word) for word in sys.argv[2:5])
-    _die_with(parent)
+    die_with(parent)
     with contextlib.suppress(OSError):  # where memory runs out, the worker should go, not the caller
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     imports = sys.argv[5:]
@@ -99,6 +95,7 @@ def serve(receive: Callable[[], Any], send: Callable[[Any], None]) -> None:
 
 
 def _set_up(question: Setup, tell: Callable[[str], None]) -> tuple[Inline | None, Answer]:
+    take_path(question.path)
     try:
         assignment = unpack(question.packed)
     except KernelTypeError as error:
@@ -126,26 +123,3 @@ def _answer(station: Inline | None, question: Any) -> Answer:
     except Exception as error:  # noqa: BLE001 - an answer must come, and the parent raises it
         return Answer(error=TritonKernelError(f"the worker failed: {one_line(error)}"))
     return Answer(value, station.facts)
-
-
-def _die_with(parent: int) -> None:
-    """End with the parent, however that ends, whatever this process is doing then.
-
-    Linux kills a process when its parent dies, if asked; elsewhere a thread watches, which user code that holds the
-    interpreter can keep from running.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # they take seconds
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
-    else:
-        threading.Thread(target=_watch, args=(parent,), daemon=True).start()
-    if os.getppid() != parent:
-        os._exit(1)
-
-
-def _watch(parent: int) -> None:
-    pause = threading.Event()
-    while os.getppid() == parent:
-        pause.wait(0.5)
-    os._exit(1)

@@ -1,0 +1,87 @@
+"""Kernels under `@triton.heuristics`: their computed arguments are known to the checks, the grid and the launch."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+triton = pytest.importorskip("triton")
+import triton.language as tl  # noqa: E402
+
+from triton_ops.backend import Arguments, TritonKernel  # noqa: E402
+from triton_ops.exceptions import ConfigCollisionError, KernelTypeError  # noqa: E402
+from triton_ops.space import Config  # noqa: E402
+
+pytestmark = pytest.mark.triton
+
+PROJECT = Path(__file__).parents[2]
+
+
+@triton.jit
+def plain(x, n, BLOCK: tl.constexpr, EVEN: tl.constexpr, WIDE: tl.constexpr = 2):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x + at, tl.load(x + at, mask=(at < n) | EVEN) * WIDE, mask=(at < n) | EVEN)
+
+
+def grid(meta):
+    return (meta["n"] // meta["BLOCK"],)
+
+
+def even(given):
+    return given["n"] % given["BLOCK"] == 0
+
+
+def test_what_heuristics_compute_is_neither_missing_nor_to_be_given():
+    kernel = TritonKernel(triton.heuristics({"EVEN": even})(plain), grid, outputs=("x",))
+    given = Arguments(keyword={"x": None, "n": 64})
+    kernel.check(["BLOCK", "num_warps"], given)
+    with pytest.raises(KernelTypeError, match="needs a value for BLOCK"):
+        kernel.check(["num_warps"], given)
+    with pytest.raises(ConfigCollisionError, match=r"'EVEN' is computed by the @triton\.heuristics"):
+        kernel.check(["BLOCK", "EVEN"], given)
+    with pytest.raises(ConfigCollisionError, match="'EVEN'"):
+        kernel.check(["BLOCK"], Arguments(keyword={**given.keyword, "EVEN": True}))
+
+
+def test_an_autotuner_is_found_below_heuristics():
+    tuned = triton.autotune([triton.Config({"BLOCK": 64})], key=[])(plain)
+    with pytest.raises(KernelTypeError, match=r"already wrapped by @triton\.autotune"):
+        TritonKernel(triton.heuristics({"EVEN": even})(tuned), grid)
+
+
+def test_a_launch_is_told_apart_unless_heuristics_compute_what_no_binary_holds():
+    given = Arguments(keyword={"x": None, "n": 64})
+    constant = TritonKernel(triton.heuristics({"EVEN": even})(plain), grid)
+    assert constant.launch_key(Config(BLOCK=16), given) == ((4,), ())
+    computed = TritonKernel(triton.heuristics({"n": lambda _: 64})(plain), grid)
+    assert computed.launch_key(Config(BLOCK=16), given) is None
+
+
+# In a process of its own: Triton reads TRITON_INTERPRET when it is imported, and it must not stay behind.
+INTERPRETED = """
+import torch, triton
+from tests.cpu.test_heuristics import even, plain
+from triton_ops import TritonKernel, tune
+
+kernel = TritonKernel(
+    triton.heuristics({"EVEN": even})(plain), lambda meta: (triton.cdiv(meta["n"], meta["BLOCK"]) * meta["WIDE"] // 2,)
+)
+x = torch.ones(100)
+result = tune(kernel, kwargs={"x": x, "n": 100}, space={"BLOCK": [32, 64]}, reference=lambda x, n: x * 2)
+print(*(trial.status for trial in result.trials))
+"""
+
+
+def test_the_grid_sees_defaults_and_what_heuristics_compute(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", INTERPRETED], capture_output=True, text=True, check=False, cwd=tmp_path,
+        env={
+            **os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": f"{PROJECT / 'src'}{os.pathsep}{PROJECT}",
+            "TRITON_OPS_CACHE_DIR": str(tmp_path / "cache"),
+        },
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "ok ok\n"), done.stderr
