@@ -18,3 +18,4 @@ from triton_ops.hardware.target import TARGETS as TARGETS
 from triton_ops.hardware.target import Target as Target
 from triton_ops.hardware.target import named_target as named_target
 from triton_ops.hardware.target import target_of as target_of
+from triton_ops.hardware.wake import wake as wake

@@ -28,8 +28,9 @@ from triton_ops.trial import Status, Trial
 
 _log = logging.getLogger("triton_ops")
 
-_AHEAD = 4  # proposals per compiling process: enough that none is idle while a slow one holds its place
-_LEAST_AHEAD = 16
+_AHEAD = 1.5  # proposals per compiling process: none is idle, and few are asked for before others are measured
+_LEAST_AHEAD = 8
+_PARTS = 4  # of what is held that are asked for at a time: what is learned meanwhile is used, and not asked one by one
 
 
 class CompiledFeed:
@@ -57,8 +58,9 @@ class CompiledFeed:
 
     @property
     def room(self) -> int:
-        """As many as the compilers could begin soon."""
-        return max(0, self._ahead - len(self._waiting))
+        """As many as the compilers could begin soon; none as long as it is few, since a question has its price."""
+        free = self._ahead - len(self._waiting)
+        return free if free >= self._ahead // _PARTS else 0
 
     def add(self, configs: Iterable[Config], anyway: bool = False) -> None:
         """Have them compiled, after those before them."""
@@ -159,7 +161,7 @@ def open_feed(task: Task, effort: Effort) -> Iterator[tuple[Feed, CompilePool | 
         yield DirectFeed(), None
         return
     with pool:
-        yield CompiledFeed(pool, max(_LEAST_AHEAD, _AHEAD * usable_cpus())), pool
+        yield CompiledFeed(pool, max(_LEAST_AHEAD, int(_AHEAD * usable_cpus()))), pool
 
 
 def _dropped(found: Compiled, reason: str) -> Trial:

@@ -7,6 +7,7 @@ ptxas that does not come back.
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import select
@@ -58,9 +59,12 @@ def main() -> None:
     working.append(parent)
     os.nice(_NICENESS)
     warming = warm_up(launches=False)
+    gc.disable()  # looking for garbage in what is being imported takes a seventh of the time
     for name in ("triton", "torch"):
         require(name, "compiling")
     warming.join()  # one thread forks
+    gc.freeze()  # and what is forked does not copy it
+    gc.enable()
     # Not `die_with`: on Linux that ends a process with the thread that started it, which may be any one.
     while os.getppid() == parent:
         if select.select([questions], [], [], _LOOK_S)[0] and not _answered(questions):

@@ -72,7 +72,7 @@ class Effort:
 
 
 PRESETS = {
-    "quick": Effort("quick", "auto", Budget(trials=64, seconds=60), RacePolicy(seconds=5.0)),
+    "quick": Effort("quick", "auto", Budget(trials=64, seconds=60), RacePolicy(looks=(4, 8, 16, 32), seconds=1.5)),
     "full": Effort("full", "auto", Budget(trials=1000, seconds=600), RacePolicy(seconds=20.0)),
     "exhaustive": Effort(
         "exhaustive",

@@ -9,7 +9,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from triton_ops.backend import Kernel, TritonKernel, pack
@@ -41,13 +43,14 @@ class Isolated:
 
     Args:
         assignment: What to work on.
+        process: One from `begun`, if there is one already.
 
     Raises:
         NotPortableError: The task exists in this process only.
         TritonKernelError: As `Inline`.
     """
 
-    def __init__(self, assignment: Assignment) -> None:
+    def __init__(self, assignment: Assignment, process: WorkerProcess | None = None) -> None:
         try:
             packed = pack(assignment)
         except KernelTypeError as error:
@@ -56,11 +59,10 @@ class Isolated:
         self._effort = assignment.effort
         self._patience = self._effort.patience
         self._problem = assignment.problem
-        gpu, compiled = assignment.device.kind != "cpu", isinstance(assignment.kernel, TritonKernel)
-        self._imports = (*(("triton",) if compiled else ()), *(("torch",) if gpu or compiled else ()))
         self._changes: dict[str, Any] = {}
         self._worker: WorkerProcess | None = None
-        self._spare: WorkerProcess | None = None
+        self._spare = process
+        self._new = partial(_new_process, assignment.kernel, assignment.device, assignment.device_name)
         self._facts = Facts(assignment.mode, assignment.base)
         self._deaths: list[str] = []
         self._strikes = 0
@@ -193,10 +195,10 @@ class Isolated:
 
     def _started(self) -> WorkerProcess:
         """A process that has the task; after a first death another stands by, with its imports done."""
-        worker, self._spare = self._spare or WorkerProcess(self._imports), None
+        worker, self._spare = self._spare or self._new(), None
         try:
             if self._deaths:
-                self._spare = WorkerProcess(self._imports)
+                self._spare = self._new()
             changes = {**self._changes, "base": self._facts.base, "mode": self._facts.mode}
             answer: Answer = worker.ask(Setup(self._packed, changes), self._patience.setup_s, {}, "start")
             if answer.unloadable:
@@ -210,17 +212,35 @@ class Isolated:
         return worker
 
 
+def _new_process(kernel: Kernel, device: DeviceSpec, device_name: str) -> WorkerProcess:
+    gpu, compiled = device.kind != "cpu", isinstance(kernel, TritonKernel)
+    imports = (*(("triton",) if compiled else ()), *(("torch",) if gpu or compiled else ()))
+    return WorkerProcess(imports, device_name)
+
+
+@contextmanager
+def begun(kernel: Kernel, device: DeviceSpec, device_name: str, isolate: bool | None) -> Iterator[WorkerProcess | None]:
+    """Inside, a process for `open_station` is at its imports already; None if candidates are not to be isolated."""
+    process = _new_process(kernel, device, device_name) if wants_isolation(kernel, device, isolate) else None
+    try:
+        yield process
+    finally:
+        if process is not None:
+            process.kill()
+
+
 def wants_isolation(kernel: Kernel, device: DeviceSpec, isolate: bool | None) -> bool:
     """Whether candidates are to run in a process of their own: as asked, else Triton kernels on a GPU."""
     return isolate if isolate is not None else device.kind != "cpu" and isinstance(kernel, TritonKernel)
 
 
-def open_station(assignment: Assignment, isolate: bool | None) -> Station:
+def open_station(assignment: Assignment, isolate: bool | None, process: WorkerProcess | None = None) -> Station:
     """The station for a task.
 
     Args:
         assignment: What to work on.
         isolate: Whether it is to be a process of its own; None isolates what can crash, a Triton kernel on a GPU.
+        process: One from `begun`, if there is one already.
 
     Raises:
         KernelTypeError: Isolation is asked for, and the task exists in this process only.
@@ -231,7 +251,7 @@ def open_station(assignment: Assignment, isolate: bool | None) -> Station:
     if not wants_isolation(assignment.kernel, assignment.device, isolate):
         return Inline(assignment, place="inline, as callables are unless isolation is asked for")
     try:
-        return Isolated(assignment)
+        return Isolated(assignment, process)
     except NotPortableError as error:
         if isolate:
             raise KernelTypeError(

@@ -66,17 +66,18 @@ class WorkerProcess:
 
     Args:
         imports: Packages that it imports before it is asked anything, as they take seconds.
+        device: The GPU that it readies meanwhile, `cuda` or `cuda:N`; nothing is done for others.
 
     Raises:
         DeviceError: No process can be started here.
     """
 
-    def __init__(self, imports: Sequence[str] = ()) -> None:
+    def __init__(self, imports: Sequence[str] = (), device: str = "") -> None:
         here, there = _pipes()
         words_out, words_in = os.pipe()
         try:
             self._process = subprocess.Popen(
-                command("triton_ops.runner.worker", *there, os.getpid(), *imports), stdin=subprocess.DEVNULL,
+                command("triton_ops.runner.worker", *there, os.getpid(), device, *imports), stdin=subprocess.DEVNULL,
                 stdout=words_in, stderr=words_in, pass_fds=there, start_new_session=True,
             )  # fmt: skip
         except BaseException:

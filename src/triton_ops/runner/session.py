@@ -25,11 +25,12 @@ from triton_ops.runner.confirm import Job, levels_elsewhere
 from triton_ops.runner.effort import Effort, Patience, chosen_effort, covers
 from triton_ops.runner.events import Listener, Plan
 from triton_ops.runner.finals import Outcome, best_first_look, confirmed
-from triton_ops.runner.isolated import open_station, wants_isolation
+from triton_ops.runner.isolated import begun, open_station, wants_isolation
 from triton_ops.runner.journal import Journal
 from triton_ops.runner.knowledge import model_of, transfers_to
 from triton_ops.runner.locate import locate
 from triton_ops.runner.loop import Search
+from triton_ops.runner.process import WorkerProcess
 from triton_ops.runner.progress import ProgressBar
 from triton_ops.runner.quarantine import Quarantine, quarantine_of
 from triton_ops.runner.results import failed, record_of, result_from, result_of
@@ -213,6 +214,18 @@ def _lock(folder: Path, key: Key) -> BaseFileLock | None:
 
 
 def _search(run: _Run, store: Store[Record], kept: _Kept, listener: Listener, start: float) -> TuningResult:
+    with begun(run.task.kernel, run.task.device, run.task.device_name, run.isolate) as process:
+        return _searched(run, store, kept, listener, start, process)
+
+
+def _searched(
+    run: _Run,
+    store: Store[Record],
+    kept: _Kept,
+    listener: Listener,
+    start: float,
+    process: WorkerProcess | None,
+) -> TuningResult:
     journal = kept.journal
     known = [trial for trial in journal.unfinished() if run.task.space.why_not(trial.config) is None]
     incumbents = _incumbents(run, store)
@@ -231,7 +244,7 @@ def _search(run: _Run, store: Store[Record], kept: _Kept, listener: Listener, st
                 run.effort.thorough, run.effort.worthwhile,
             )  # fmt: skip
             search.prepare([run.default, *incumbents], known)
-            station = _station(run, known)
+            station = _station(run, known, process)
             with closing(station):
                 search.run(Quiet(station, pool) if pool is not None and run.effort.hold_compilers else station)
                 if pool is not None:
@@ -263,11 +276,11 @@ def _searcher(run: _Run, store: Store[Record]) -> Searcher:
     return make_searcher(run.effort.search, run.task.space, run.seed, model_of(run.task, run.folder), records)
 
 
-def _station(run: _Run, known: Sequence[Trial]) -> Station:
+def _station(run: _Run, known: Sequence[Trial], process: WorkerProcess | None) -> Station:
     worked = [trial for trial in known if trial.ok]
     base = next((trial for trial in worked if trial.config == run.default), next(iter(worked), None))
     assignment = assignment_of(run.task, run.effort, run.cold, None if base is None else base.config)
-    return open_station(assignment, run.isolate)
+    return open_station(assignment, run.isolate, process)
 
 
 def _outcome(run: _Run, search: Search, station: Station, incumbents: list[Config]) -> Outcome:

@@ -7,8 +7,10 @@ stderr, which the parent keeps the last lines of.
 from __future__ import annotations
 
 import contextlib
+import gc
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -17,6 +19,7 @@ from typing import Any
 from triton_ops._optional import require
 from triton_ops.backend import one_line, unpack, warm_up
 from triton_ops.exceptions import KernelTypeError, TritonKernelError
+from triton_ops.hardware import wake
 from triton_ops.runner.child import die_with, search_path, take_path
 from triton_ops.runner.process import Began
 from triton_ops.runner.station import Facts, Final, Inline
@@ -70,13 +73,22 @@ def main() -> None:
     die_with(parent)
     with contextlib.suppress(OSError):  # where memory runs out, the worker should go, not the caller
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
-    imports = sys.argv[5:]
-    if "triton" in imports:
-        warm_up(launches=True)
-    for name in imports:
-        require(name, "what is going to be tuned")
+    _import(sys.argv[6:], sys.argv[5])
     incoming, outgoing = Connection(questions, writable=False), Connection(answers, readable=False)
     serve(incoming.recv, outgoing.send)
+
+
+def _import(packages: Sequence[str], device: str) -> None:
+    """Import packages, and do what else takes its time meanwhile."""
+    if device.startswith("cuda"):
+        threading.Thread(target=wake, args=(device,), daemon=True).start()
+    if "triton" in packages:
+        warm_up(launches=True)
+    gc.disable()  # looking for garbage in what is being imported takes a seventh of the time
+    for name in packages:
+        require(name, "what is going to be tuned")
+    gc.freeze()
+    gc.enable()
 
 
 def serve(receive: Callable[[], Any], send: Callable[[Any], None]) -> None:
