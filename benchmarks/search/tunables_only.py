@@ -1,7 +1,9 @@
 """Copies of recordings that say nothing of the kernel's work, so that a search is not helped by a model of it.
 
-python -m benchmarks.search.tunables_only RECORDING... --to FOLDER
-triton-ops replay FOLDER/*.json.gz --seeds 25 --trials 10,25,50 --json > benchmarks/results/search/auto_h200_tunables.json
+    python -m benchmarks.search.tunables_only RECORDING... --to FOLDER
+    triton-ops replay FOLDER/*.json.gz --search auto,random --seeds 25 --trials 10,25,50 --json > NAME_tunables.json
+
+The last word of that name tells the table what the runs in it did without.
 """
 
 from __future__ import annotations
