@@ -119,7 +119,7 @@ def plot(entries: Entries, path: Path) -> None:
     from matplotlib import pyplot as plt
 
     titles = {title: files for title, files in groups(entries).items() if files}
-    figure, axes = plt.subplots(1, len(titles), figsize=(7 * len(titles), 5), squeeze=False)
+    figure, axes = plt.subplots(1, len(titles), figsize=(9 * len(titles), 5), squeeze=False)
     for axis, (title, files) in zip(axes[0], titles.items(), strict=True):
         for search, shares in means(entries, files).items():
             counts = sorted(shares, key=int)
@@ -131,7 +131,7 @@ def plot(entries: Entries, path: Path) -> None:
             title=title, xlabel="evaluations, failed ones included", ylabel="mean fraction of the optimum", xscale="log"
         )
         axis.grid(alpha=0.3)
-        axis.legend(fontsize=7)
+        axis.legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))  # beside the lines: there are many
     figure.tight_layout()
     figure.savefig(path, dpi=120)
 
