@@ -1,6 +1,6 @@
 """Kernel Tuner's strategies on recorded spaces, by its own simulation mode; prints what `triton-ops replay` prints.
 
-    python benchmarks/search/kernel_tuner_replay.py RECORDING... --seeds 25 --out results.json
+    python -m benchmarks.search.kernel_tuner_replay RECORDING... --seeds 25 --out results.json
 
 Runs in an environment of its own (requirements.txt beside this file). Every run has a fresh Searchspace: one that is
 used again remembers neighbours that were drawn before, and a later run profits from that. Every number of evaluations
@@ -15,11 +15,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import gzip
 import io
 import json
 import random
-import statistics
 import time
 import warnings
 from pathlib import Path
@@ -28,6 +26,8 @@ from typing import Any
 import numpy as np
 from kernel_tuner import interface, util
 from kernel_tuner.searchspace import Searchspace
+
+from benchmarks.search.recorded import best_ms, first_within, fraction, milliseconds, reach, read_cache, share
 
 STRATEGIES = (
     "random_sample",
@@ -66,34 +66,12 @@ class Watched(dict):  # type: ignore[type-arg]
 
 
 def load(path: Path) -> dict[str, Any]:
-    """A recording in Kernel Tuner's cache form, failures as its own errors; H200 recordings are brought into it."""
-    content: dict[str, Any] = json.loads(gzip.decompress(path.read_bytes()))
-    if "rows" in content:
-        content = _as_cache(content)
+    """A recording in Kernel Tuner's cache form, failures as its own errors."""
+    content = read_cache(path)
     for row in content["cache"].values():
         if isinstance(row["time"], str):
             row["__error__"] = _FAILED.get(row["time"], util.RuntimeFailedConfig)()
     return content
-
-
-def _as_cache(content: dict[str, Any]) -> dict[str, Any]:
-    names = list(content["space"])
-    cache = {}
-    for row in content["rows"]:
-        values = [row["config"][name] for name in names]
-        cache[",".join(map(str, values))] = {**dict(zip(names, values, strict=True)), "time": _time(row)}
-    return {
-        "device_name": content["gpu"], "kernel_name": content["family"], "problem_size": content["shape"],
-        "tune_params_keys": names, "tune_params": content["space"], "cache": cache,
-    }  # fmt: skip
-
-
-def _time(row: dict[str, Any]) -> Any:
-    if row["status"] != "ok":
-        return "RuntimeFailedConfig"
-    if row.get("final"):
-        return statistics.median(quantiles[2] for quantiles in row["final"])
-    return min(quantiles[2] for quantiles in row["ms"])
 
 
 def run(content: dict[str, Any], strategy: str, budget: int, seed: int) -> list[float]:
@@ -111,14 +89,13 @@ def run(content: dict[str, Any], strategy: str, budget: int, seed: int) -> list[
             lang="CUDA", strategy=strategy, strategy_options={"max_fevals": budget}, simulation_mode=True,
             cache="watched.json", quiet=True, objective="time", objective_higher_is_better=False,
         )  # fmt: skip
-    times = [content["cache"][key]["time"] for key in watched.asked]
-    return [float("inf") if isinstance(found, str) else float(found) for found in times][:budget]
+    return [milliseconds(content["cache"][key]["time"]) for key in watched.asked][:budget]
 
 
 def summary(path: Path, strategy: str, budgets: list[int], seeds: int) -> dict[str, Any]:
     """One strategy on one recording, in the form of `triton-ops replay --json`."""
     content = load(path)
-    best = min(row["time"] for row in content["cache"].values() if not isinstance(row["time"], str))
+    best = best_ms(content)
     shares: dict[str, list[float]] = {}
     first: dict[float, list[float]] = {0.05: [], 0.01: []}
     evaluated, start = 0, time.perf_counter()
@@ -127,30 +104,19 @@ def summary(path: Path, strategy: str, budgets: list[int], seeds: int) -> dict[s
         for seed in range(seeds):
             times = run(content, strategy, budget, seed)
             evaluated += len(times)
-            shares[str(budget)].append(best / min(times, default=float("inf")))
+            shares[str(budget)].append(fraction(best, times))
             if budget == budgets[-1]:
                 for margin, counts in first.items():
-                    counts.append(next((n for n, t in enumerate(times, 1) if t <= best * (1 + margin)), float("inf")))
+                    counts.append(first_within(best, margin, times))
     return {
         "file": path.name,
         "search": f"kernel_tuner {strategy}",
         "seeds": seeds,
-        "budgets": {budget: _share(found) for budget, found in shares.items()},
-        "to_5pct": _reach(first[0.05]),
-        "to_1pct": _reach(first[0.01]),
+        "budgets": {budget: share(found) for budget, found in shares.items()},
+        "to_5pct": reach(first[0.05]),
+        "to_1pct": reach(first[0.01]),
         "overhead_ms": round((time.perf_counter() - start) * 1e3 / max(evaluated, 1), 3),
     }
-
-
-def _share(found: list[float]) -> dict[str, float]:
-    values = {"mean": np.mean(found), "median": np.median(found), "p10": np.quantile(found, 0.1)}
-    return {name: round(float(value), 4) for name, value in values.items()}
-
-
-def _reach(counts: list[float]) -> dict[str, int | None]:
-    ordered = sorted(counts)
-    places = {"median": ordered[-(-len(ordered) // 2) - 1], "p90": ordered[-(-9 * len(ordered) // 10) - 1]}
-    return {name: int(count) if count < float("inf") else None for name, count in places.items()}
 
 
 def main() -> None:
@@ -172,7 +138,7 @@ def main() -> None:
             entry = summary(path, strategy, budgets, given.seeds)
             found.append(entry)
             given.out.write_text(json.dumps({"spaces": found}, indent=1) + "\n")
-            means = {budget: share["mean"] for budget, share in entry["budgets"].items()}
+            means = {budget: reached["mean"] for budget, reached in entry["budgets"].items()}
             print(f"{entry['search']:38} {entry['file']:32} {means} {entry['overhead_ms']} ms each", flush=True)
 
 

@@ -1,9 +1,10 @@
 """One table and one plot from the results of several replays; both are written beside the results.
 
-    python benchmarks/search/table.py benchmarks/results/search
+    python -m benchmarks.search.table benchmarks/results/search
 
-Reads every `*.json` in the folder that `triton-ops replay --json` or `kernel_tuner_replay.py` wrote. Only recordings
-that every search has run on count in a mean. The plot needs matplotlib (requirements.txt).
+Reads every `*.json` in the folder that `triton-ops replay --json` or one of the replays beside this file wrote. A
+search counts in a mean if it has run on all recordings of the group. What is to be known beside the figures is in
+notes.md. The plot needs matplotlib (requirements.txt).
 """
 
 from __future__ import annotations
@@ -14,16 +15,22 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+PUBLIC, OWN = "public spaces (no model of any)", "H200 spaces (auto has the kernels' model)"
 Entries = dict[str, dict[str, dict[str, Any]]]
+NOTES = Path(__file__).with_name("notes.md")
+_MORE = {"records": " with records", "tunables": " without the model"}  # word of a file's name: what it says of a run
+_BOLD = ("auto", "helion LFBOTreeSearch")
+_DASHES = {"kernel_tuner": "--", "helion": "-."}
 
 
 def read(folder: Path) -> Entries:
-    """Search to recording to what it reached; a file's name before the first dot tells apart runs with records."""
+    """Search to recording to what it reached; a word of the file's name tells what a run knew more or less."""
     found: Entries = defaultdict(dict)
     for path in sorted(folder.glob("*.json")):
+        more = "".join(said for word, said in _MORE.items() if word in path.stem.split("_"))
         for entry in json.loads(path.read_text())["spaces"]:
-            more = " with records" if "records" in path.stem else ""
-            found[entry["search"] + more][entry["file"]] = entry
+            guided = entry["search"] == "auto"  # no other search heeds a model
+            found[entry["search"] + (more if guided else "")][entry["file"]] = entry
     return found
 
 
@@ -31,7 +38,10 @@ def groups(entries: Entries) -> dict[str, list[str]]:
     """The recordings by what has a common set of searches: public spaces and this project's own."""
     files = {file for by_file in entries.values() for file in by_file}
     own = sorted(file for file in files if file.startswith(("matmul", "rmsnorm", "softmax")))
-    return {"public spaces (tunables only)": sorted(files - set(own)), "H200 spaces (with the model)": own}
+    return {
+        "public spaces (no model of any)": sorted(files - set(own)),
+        "H200 spaces (auto has the kernels' model)": own,
+    }
 
 
 def means(entries: Entries, files: list[str]) -> dict[str, dict[str, float]]:
@@ -45,7 +55,7 @@ def means(entries: Entries, files: list[str]) -> dict[str, dict[str, float]]:
 
 
 def table(entries: Entries) -> list[str]:
-    """Markdown: a table of means per group, and one of every recording for this package's default search."""
+    """Markdown: a table of means per group, and one of every recording for the default searches."""
     lines = ["# Searches on recorded spaces: mean fraction of the optimum", ""]
     for title, files in groups(entries).items():
         found = means(entries, files)
@@ -53,10 +63,25 @@ def table(entries: Entries) -> list[str]:
         lines += [f"## {title}: {len(files)}", "", _row(["search", *counts]), _row(["---"] * (len(counts) + 1))]
         lines += [_row([name, *(_said(shares.get(n)) for n in counts)]) for name, shares in found.items()]
         lines.append("")
-    for search in ("auto", "auto with records"):
+    for search in ("auto", "auto with records", "helion LFBOTreeSearch"):
         if entries.get(search):
             lines += [f"## {search}, each recording", "", *_each(entries[search]), ""]
+    if found := _asked(entries):
+        lines += ["## How much Helion's searches asked, mean of the public spaces", "", *found, ""]
     return lines
+
+
+def _asked(entries: Entries) -> list[str]:
+    """How many configs a search evaluated that ends by itself, and how many it proposed that break a constraint."""
+    rows = []
+    for search, by_file in entries.items():
+        found = [by_file[file] for file in groups(entries)[PUBLIC] if file in by_file]
+        if found and all("evaluated" in entry for entry in found):
+            asked = (sum(entry[what]["mean"] for entry in found) / len(found) for what in ("evaluated", "refused"))
+            rows.append(_row([search, *(f"{number:.0f}" for number in asked)]))
+    return (
+        [_row(["search", "evaluated, 200 at most", "refused, not counted"]), _row(["---"] * 3), *rows] if rows else []
+    )
 
 
 def _each(by_file: dict[str, dict[str, Any]]) -> list[str]:
@@ -67,11 +92,18 @@ def _each(by_file: dict[str, dict[str, Any]]) -> list[str]:
             file,
             *(_said(entry["budgets"].get(n, {}).get("mean")) for n in counts),
             *(f"{entry[to]['median'] or '-'} ({entry[to]['p90'] or '-'})" for to in ("to_5pct", "to_1pct")),
-            f"{entry['overhead_ms']:.0f} ({entry['overhead_mean_ms']:.0f})",
+            _each_ms(entry),
         ]
         for file, entry in sorted(by_file.items())
     ]
     return [_row(head), _row(["---"] * len(head)), *map(_row, rows)]
+
+
+def _each_ms(entry: dict[str, Any]) -> str:
+    """Time of an evaluation in the search itself: the median where it was taken, and the mean."""
+    if "overhead_mean_ms" in entry:
+        return f"{entry['overhead_ms']:.0f} ({entry['overhead_mean_ms']:.0f})"
+    return f"- ({entry['overhead_ms']:.0f})"
 
 
 def _row(cells: list[str]) -> str:
@@ -87,12 +119,11 @@ def plot(entries: Entries, path: Path) -> None:
     from matplotlib import pyplot as plt
 
     titles = {title: files for title, files in groups(entries).items() if files}
-    figure, axes = plt.subplots(1, len(titles), figsize=(7 * len(titles), 5), squeeze=False)
+    figure, axes = plt.subplots(1, len(titles), figsize=(9 * len(titles), 5), squeeze=False)
     for axis, (title, files) in zip(axes[0], titles.items(), strict=True):
         for search, shares in means(entries, files).items():
             counts = sorted(shares, key=int)
-            ours = not search.startswith("kernel_tuner")
-            style = {"linewidth": 2.5 if search == "auto" else 1.2, "linestyle": "-" if ours else "--"}
+            style = {"linewidth": 2.5 if search in _BOLD else 1.2, "linestyle": _DASHES.get(search.split()[0], "-")}
             axis.plot(
                 [int(n) for n in counts], [shares[n] for n in counts], marker="o", markersize=3, label=search, **style
             )
@@ -100,7 +131,7 @@ def plot(entries: Entries, path: Path) -> None:
             title=title, xlabel="evaluations, failed ones included", ylabel="mean fraction of the optimum", xscale="log"
         )
         axis.grid(alpha=0.3)
-        axis.legend(fontsize=7)
+        axis.legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))  # beside the lines: there are many
     figure.tight_layout()
     figure.savefig(path, dpi=120)
 
@@ -109,7 +140,7 @@ def main() -> None:
     """Write table and plot."""
     folder = Path(sys.argv[1])
     entries = read(folder)
-    text = "\n".join(table(entries)) + "\n"
+    text = "\n".join(table(entries)) + "\n" + NOTES.read_text()
     (folder / "README.md").write_text(text)
     plot(entries, folder / "curves.png")
     print(text)
