@@ -337,6 +337,8 @@ PARENT = """
 import sys
 from tests.cpu.test_compile_pool import *
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # heard where the tests themselves run in the background too
+
 if sys.argv[1] == "hang":
     kernel, arguments, configs = PLANTED, X, [config("hang"), config("hang", 256)]
 else:
