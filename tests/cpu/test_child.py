@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from triton_ops.exceptions import DeviceError
-from triton_ops.runner.child import command, search_path, take_path
+from triton_ops.runner.child import Surroundings, command, search_path
 
 SOURCE = Path(__file__).parents[2] / "src"
 
@@ -71,8 +71,17 @@ def test_the_search_path_holds_from_any_folder_and_is_text(monkeypatch, tmp_path
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", ["", "/a", Path("/b")])
     assert search_path() == [str(tmp_path), "/a"]
-    take_path(["/c"])
-    assert sys.path == ["/c"]
+
+
+def test_surroundings_are_taken_over(monkeypatch):
+    monkeypatch.setattr(sys, "path", ["/a"])
+    monkeypatch.setattr(sys, "argv", ["script", "word"])
+    here = Surroundings.here()
+    assert here == Surroundings(("/a",), ("script", "word"))
+    monkeypatch.setattr(sys, "path", ["/b"])
+    monkeypatch.setattr(sys, "argv", ["-c"])
+    here.take()
+    assert (sys.path, sys.argv) == (["/a"], ["script", "word"])
 
 
 def test_no_python_to_start(monkeypatch):

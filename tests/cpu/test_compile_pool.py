@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -135,21 +136,54 @@ def test_a_tensor_of_the_caller_is_described_not_sent():
         CompilePool(PLANTED, Arguments((lambda: None, 1024)), TARGET)
 
 
-def test_a_kernel_that_no_other_process_can_load(monkeypatch, tmp_path):
-    source = PROJECT.joinpath("tests", "planted_kernels.py").read_text()
-    file = tmp_path / "inside_a_function.py"
-    file.write_text(source.replace("\n@triton.jit", "\ndef make():\n  pass\n@triton.jit"))
+def module_from(tmp_path, monkeypatch, name, text):
+    (tmp_path / f"{name}.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
-    module = __import__("inside_a_function")
-    kernel = TritonKernel(module.planted, grid)
-    file.write_text("raise ValueError('broken since')")
+    return __import__(name)
+
+
+def refusal(kernel):
     with CompilePool(kernel, X, TARGET, workers=1) as pool:
         future = pool.submit(config("good"))
-        with pytest.raises(TargetError, match="cannot be loaded in another process"):
+        with pytest.raises(TargetError) as caught:
             future.result()
+    return caught.value.message
+
+
+def test_a_module_that_is_broken_or_another_one_since(monkeypatch, tmp_path):
+    source = PROJECT.joinpath("tests", "planted_kernels.py").read_text()
+    module = module_from(tmp_path, monkeypatch, "changing", source)
+    kernel = TritonKernel(module.planted, grid)
+    file = tmp_path / "changing.py"
+    file.write_text("raise ValueError('broken since')")
+    assert "cannot be loaded in another process" in refusal(kernel)
+    file.write_text(source.replace("+ 1", "+ 2"))
+    assert refusal(kernel) == "changing:planted is another kernel in another process, or has other constants"
+
+
+def test_a_kernel_that_no_module_holds_goes_with_its_source(monkeypatch, tmp_path):
+    source = PROJECT.joinpath("tests", "planted_kernels.py").read_text()
+    module = module_from(tmp_path, monkeypatch, "forgetful", source)
+    kernel = TritonKernel(module.planted, grid)
     del module.planted
-    with pytest.raises(TargetError, match="no variable of a module"):
-        CompilePool(kernel, X, TARGET)
+    with CompilePool(kernel, X, TARGET, workers=1) as pool:
+        assert pool.submit(config("good")).result().ok
+    with pytest.raises(TargetError, match=r"no variable of a module or script, and it cannot be sent"):
+        CompilePool(TritonKernel(tied_to_this_process(), grid), X, TARGET)
+
+
+def tied_to_this_process():
+    lock = threading.Lock()
+
+    @triton.constexpr_function
+    def locked():
+        return lock.locked()
+
+    @triton.jit
+    def tied(x, n, BLOCK: triton.language.constexpr):
+        triton.language.store(x, n + locked())
+
+    return tied
 
 
 def test_interpreted_kernels_are_refused():
@@ -234,9 +268,77 @@ def test_a_script_that_tunes_at_its_top_level_is_not_run_again(tmp_path):
     assert (done.stdout, done.stderr) == ("ok\n[True]\n", "")
 
 
+# Constants from the command line, helpers of a constexpr function, a factory, a loop's variable.
+MANY = """
+import sys
+import torch, triton
+import triton.language as tl
+from triton_ops.backend import Arguments, TritonKernel
+from triton_ops.backend.offline import build
+from triton_ops.hardware import named_target
+from triton_ops.runner.compile import CompilePool
+from triton_ops.space import Config
+
+STEP = tl.constexpr(len(sys.argv))
+
+@triton.constexpr_function
+def twice(value):
+    return 2 * value
+
+@triton.jit
+def stepped(x, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(x + at, tl.load(x + at, mask=at < n) * twice(STEP), mask=at < n)
+
+def made(factor):
+    by = tl.constexpr(factor)
+    @triton.jit
+    def scaled(x, n, BLOCK: tl.constexpr):
+        at = tl.arange(0, BLOCK)
+        tl.store(x + at, tl.load(x + at, mask=at < n) * by, mask=at < n)
+    return scaled
+
+hits = []
+x = torch.zeros(64)
+target, config = named_target("sm_90"), Config(BLOCK=64, num_warps=1)
+for function in (stepped, made(2), made(3)):
+    kernel = TritonKernel(function, lambda meta: (1,), outputs=("x",))
+    with CompilePool(kernel, Arguments((x, 64)), target, workers=1) as pool:
+        assert pool.submit(config).result().ok
+    triton.knobs.compilation.listener = lambda **event: hits.append(event["cache_hit"])
+    build(kernel, config, Arguments((x, 64)), target)
+    triton.knobs.compilation.listener = None
+print(hits)
+"""
+
+
+def cell(text):
+    """Runs `text` as a notebook runs a cell: its source in `linecache`, its module without a file."""
+    return f"""
+import linecache
+text = {text!r}
+linecache.cache["<cell 1>"] = (len(text), None, text.splitlines(True), "<cell 1>")
+exec(compile(text, "<cell 1>", "exec"), globals())
+"""
+
+
+@pytest.mark.parametrize("form", ["script", "cell"])
+def test_what_a_script_or_a_cell_makes_is_compiled_under_its_own_key(tmp_path, form):
+    script = tmp_path / "many.py"
+    script.write_text(MANY)
+    program = [script, "one", "two"] if form == "script" else ["-c", cell(MANY), "one", "two"]
+    done = subprocess.run(
+        [sys.executable, *program], capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": str(PROJECT / "src")},
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == ("[True, True, True]\n", "")
+
+
 PARENT = """
 import sys
 from tests.cpu.test_compile_pool import *
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # heard where the tests themselves run in the background too
 
 if sys.argv[1] == "hang":
     kernel, arguments, configs = PLANTED, X, [config("hang"), config("hang", 256)]

@@ -73,8 +73,14 @@ def test_a_torn_last_line_is_ignored_and_written_over(tmp_path, keep):
 
 @pytest.mark.parametrize(
     "line",
-    ["not json", "[]", '{"type": "trial"}', '{"type": "trial", "config": {"n": 1}, "status": "fast"}', '{"type": "?"}'],
-)
+    [
+        "not json", "[]", "[" * 100_000, '{"type": "trial"}', '{"type": "?"}',
+        '{"type": "trial", "config": {"n": 1}, "status": "fast"}',
+        '{"type": "trial", "config": {"n": 9e999}, "status": "ok"}',
+        '{"type": "trial", "config": [1], "status": "ok"}',
+    ],
+    ids=lambda line: line[:60],
+)  # fmt: skip
 def test_a_bad_line_is_a_warning(tmp_path, caplog, line):
     journal(tmp_path).begin()
     with (tmp_path / "run.jsonl").open("a") as file:

@@ -74,6 +74,14 @@ def test_a_file_of_anything_harms_nothing(tmp_path_factory, lines):
     assert len(found) == 1
 
 
+@pytest.mark.parametrize("config", ['{"n": 9e999}', "[1]", "7", "[" * 100_000, '{"n": {}}'], ids=lambda text: text[:10])
+def test_a_config_that_is_none_harms_nothing(tmp_path, config):
+    path = tmp_path / "some.jsonl"
+    path.write_text(f'{{"status": "crash", "error": "", "at": "now", "config": {config}}}\n')
+    Quarantine(path).add(CRASH)
+    assert [Quarantine(path).held(CRASH.config).status, len(Quarantine(path))] == [Status.CRASH, 1]
+
+
 def test_a_folder_that_cannot_be_written_is_a_warning(tmp_path, caplog):
     (tmp_path / "quarantine").write_text("a file where the folder should be")
     with caplog.at_level(logging.WARNING, "triton_ops"):

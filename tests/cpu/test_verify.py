@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 
 import pytest
 import torch
 
 from triton_ops import FunctionKernel, KernelTypeError, Problem, TensorSpec, Work
-from triton_ops.backend import Arguments, Artifact
+from triton_ops.backend import Arguments, Artifact, with_canaries
 from triton_ops.runner.tolerance import BASE, difference, reduction_length, tolerance
 from triton_ops.runner.verify import LAUNCH, ODD, Bed, Case, Verifier, poison
 from triton_ops.space import Config
@@ -204,6 +205,42 @@ def test_a_write_beside_an_output_is_wrong():
     assert checked(found, past=4) == "writes 4 bytes outside out"
     assert "outside out" in checked(found, past=-1)
     assert checked(found, past=0) is None, "the pattern is put back"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int8])
+def test_a_write_into_the_gaps_of_an_output_is_wrong(dtype):
+    def rows(x, out, *, past):
+        out.copy_(x)
+        if past is not None:
+            out.as_strided((1,), (1,), out.storage_offset() + past).fill_(3)
+
+    room = torch.zeros(5, 16, dtype=dtype)
+    found = verifier(rows, ["out"], lambda x, out: x, x=torch.zeros(4, 6, dtype=dtype), out=room[1:, 2:8])
+    assert checked(found, past=None) is None
+    for past in (6, 15, -1, -18):
+        assert re.fullmatch(r"writes \d bytes outside out", checked(found, past=past))
+    assert checked(found, past=None) is None, "the pattern is put back"
+    assert not room.any(), "the caller's memory is its own"
+
+
+def test_gaps_that_are_too_wide_are_left_alone_and_broadcast_rows_are_no_gap():
+    def of_gaps(out):
+        return with_canaries(Arguments(keyword={"out": out}), ("out",))[1].zones[2:]
+
+    assert not of_gaps(torch.zeros(1000)[:3])
+    ((_, _, outside),) = of_gaps(torch.zeros(4, 16)[:1].expand(3, 16))
+    assert int(outside.sum()) == 48
+
+
+def test_an_output_that_is_read_is_explained():
+    def adds(x, out, *, n):
+        out.add_(x)
+
+    found = verifier(adds, ["out"], lambda x, out: x + out, x=torch.ones(4), out=torch.ones(4))
+    assert checked(found, n=1).endswith(
+        "; what the first config leaves in out depends on what was there: a part is read, or not written"
+    )
+    assert "depends" not in checked(found, n=2), "said once"
 
 
 def test_canaries_keep_strides_offsets_and_sharing():

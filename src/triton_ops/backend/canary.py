@@ -1,4 +1,4 @@
-"""Zones of a known pattern before and after each output: a write that misses its tensor leaves a mark there.
+"""Zones of a known pattern around each output and in its gaps: a write that misses its tensor leaves a mark there.
 
 A device allocator hands out memory in large pieces, so a write past the end of a tensor raises nothing: it lands in
 whatever lies there.
@@ -19,6 +19,7 @@ _LEAST_BYTES = 1 << 16  # a page, and more than one row of most tiles
 _MOST_BYTES = 1 << 22
 _SHARE = 64  # of the output's bytes: a tile that sticks out reaches as far as its rows are long
 _STEP_BYTES = 512  # keeps every alignment that an allocator gives
+_MOST_GAPS = 8  # times an output's bytes: in wider gaps, as around one row of a large cache, nothing is looked for
 
 
 @dataclass(frozen=True)
@@ -26,18 +27,23 @@ class Canaries:
     """The zones around some outputs.
 
     Attributes:
-        zones: Name of the output, and the bytes before or after it.
+        zones: Name of the output, bytes around it or of its whole storage, and which of them are not its own; None
+            for all.
     """
 
-    zones: tuple[tuple[str, Any], ...] = ()
+    zones: tuple[tuple[str, Any, Any], ...] = ()
 
     def missed(self) -> str | None:
         """Which output was missed by how many bytes, and the pattern put back; None if all zones are whole."""
-        found = [(name, int((zone != _PATTERN).sum()), zone) for name, zone in self.zones]
-        broken = [(name, count, zone) for name, count, zone in found if count]
-        for _, _, zone in broken:
-            zone.fill_(_PATTERN)
-        return f"writes {broken[0][1]} bytes outside {broken[0][0]}" if broken else None
+        said = None
+        for name, zone, outside in self.zones:
+            hit = zone != _PATTERN
+            if outside is not None:
+                hit &= outside
+            if count := int(hit.sum()):
+                zone[hit] = _PATTERN
+                said = said or f"writes {count} bytes outside {name}"
+        return said
 
 
 def with_canaries(arguments: Arguments, outputs: Iterable[str]) -> tuple[Arguments, Canaries]:
@@ -45,18 +51,23 @@ def with_canaries(arguments: Arguments, outputs: Iterable[str]) -> tuple[Argumen
 
     Strides, offsets, alignment and content stay. An output that shares its storage with another argument keeps it.
 
-    Cost: a copy of the outputs; zones of 1/64 of each, at least 64 KiB and at most 4 MiB.
+    Cost: a copy of the outputs' storages; zones of 1/64 of each, at least 64 KiB and at most 4 MiB; where an output has
+    gaps, a byte for each element of its storage.
     """
     names = [name for name in outputs if next(_tensors(arguments, name), None) is not None]
     places = [place_of(tensor) for tensor in arguments.tensors()]
     fresh: dict[tuple[str, int], tuple[Any, int]] = {}
-    zones: list[tuple[str, Any]] = []
+    zones: list[tuple[str, Any, Any]] = []
     for name in names:
         for tensor in _tensors(arguments, name):
             if places.count(place_of(tensor)) == 1 and tensor.untyped_storage().nbytes():
                 room, zone_bytes = _room(tensor)
                 fresh[place_of(tensor)] = (room, zone_bytes)
-                zones += [(name, room[:zone_bytes]), (name, room[-zone_bytes:])]
+                zones += [(name, room[:zone_bytes], None), (name, room[-zone_bytes:], None)]
+                if (outside := _gaps(tensor)) is not None:
+                    inner = room[zone_bytes:-zone_bytes].view(len(outside), -1)
+                    inner[outside[:, 0]] = _PATTERN
+                    zones.append((name, inner, outside))
 
     def moved(tensor: Any) -> Any:
         if place_of(tensor) not in fresh:
@@ -71,6 +82,17 @@ def with_canaries(arguments: Arguments, outputs: Iterable[str]) -> tuple[Argumen
 
 def _tensors(arguments: Arguments, name: str) -> Any:
     return Arguments((arguments.keyword.get(name),)).tensors()
+
+
+def _gaps(tensor: Any) -> Any:
+    """Which elements of a tensor's storage are not its own, as a column; None if all are, or too many are not."""
+    torch = require("torch", "watching the memory around outputs")
+    size, rest = divmod(tensor.untyped_storage().nbytes(), tensor.element_size())
+    if rest or not tensor.numel() < size <= _MOST_GAPS * tensor.numel():
+        return None
+    outside = torch.ones(size, dtype=torch.bool, device=tensor.device)
+    outside.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).fill_(False)
+    return outside[:, None]
 
 
 def _room(tensor: Any) -> tuple[Any, int]:

@@ -5,8 +5,9 @@ lambda, a function made inside a function, or anything of a script or a notebook
 its code with the globals that it uses, a Triton kernel as its Python function with its source. Tensors keep their
 strides, their offsets, their alignment and the storages they share.
 
-Facts used, from Triton 3.6 to 3.9: a `JITFunction` keeps its function in `fn`, and its other parameters of creation
-under their own names, `repr` under `_repr`; it reads its source with `inspect`, which asks `linecache`.
+Facts used, from Triton 3.6 to 3.9: a `JITFunction` and a `ConstexprFunction` keep their function in `fn`, and their
+other parameters of creation under their own names, `repr` under `_repr`; they read their source with `inspect`, which
+asks `linecache`.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         self._storages: dict[tuple[str, int, int], _Storage] = {}
 
     def reducer_override(self, obj: Any) -> Any:
-        if is_jit_function(obj):
+        if is_jit_function(obj) or (type(obj).__name__ == "ConstexprFunction" and hasattr(obj, "fn")):
             return _jit_parts(obj)
         if is_tensor(obj) and type(obj).__name__ == "Tensor" and str(obj.layout) == "torch.strided":
             layout = (str(obj.dtype).removeprefix("torch."), obj.storage_offset(), tuple(obj.shape), obj.stride())

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from triton_ops._hashing import fingerprint
 from triton_ops.backend.base import Arguments, Artifact
 from triton_ops.backend.errors import CandidateError, candidate_error, not_of_the_config
 from triton_ops.backend.source import source_fingerprint, unwrap
@@ -96,6 +97,17 @@ class TritonKernel:
             "source": source_fingerprint(self.function),
             "triton": importlib.metadata.version("triton"),
         }
+
+    @property
+    def text(self) -> str:
+        """Names what the compiler reads: the source, its line, and the constants that it and its helpers use.
+
+        Equal in every process that has loaded the same kernel, whatever its module is called there.
+        """
+        inner = _layers(self.function)[-1]
+        _ = inner.cache_key  # which looks for the constants
+        constants = sorted(f"{name} {found!r}" for (name, _), (found, _) in inner.used_global_vals.items())
+        return fingerprint([inner.src, inner.starting_line_number, constants])
 
     def check(self, tunables: Iterable[str], arguments: Arguments) -> None:
         """Raise unless tunables and arguments together are what the kernel takes.

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from triton_ops.cache.key import Key
-from triton_ops.exceptions import CacheError
+from triton_ops.exceptions import CacheError, SpaceError
 from triton_ops.space import Config
 from triton_ops.trial import Resources
 
@@ -119,9 +119,12 @@ def decode(content: Mapping[str, Any]) -> Record:
     """The record in decoded JSON.
 
     Raises:
-        CacheError: A field is missing or has another type.
+        CacheError: A field is missing or has another type, or a config has a value that none can have.
     """
     try:
-        return msgspec.convert(dict(content), Record)
-    except msgspec.ValidationError as error:
+        record = msgspec.convert(dict(content), Record)
+        for config in (record.winner, record.default or {}, *record.ties):
+            Config.from_json(config)
+    except (msgspec.ValidationError, SpaceError) as error:
         raise CacheError(f"it is not well formed: {error}", hint="tune again") from error
+    return record

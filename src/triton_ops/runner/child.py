@@ -1,7 +1,7 @@
 """A new interpreter that runs a part of this package, and then finds modules where this process finds them.
 
 It imports the package and its heavy dependencies with the standard library before everything else, and only then
-takes over this process' search path: a file of the user's called `json.py`, beside the one that holds a kernel, must
+takes over this process' surroundings: a file of the user's called `json.py`, beside the one that holds a kernel, must
 not take the place of what Python itself imports.
 """
 
@@ -16,7 +16,7 @@ import signal
 import sys
 import sysconfig
 import threading
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ _PROGRAM = (
 def command(module: str, *words: object) -> list[str]:
     """The command line of an interpreter that runs `main` of `module`; it finds `words` from `sys.argv[2]` on.
 
-    `main` calls `take_path` with this process' `search_path`, sent as it likes, before it loads anything of the user's.
+    `main` takes over the `Surroundings` of this process, sent as it likes, before it loads anything of the user's.
 
     Raises:
         DeviceError: No process can be started here, as where Python is a part of another program.
@@ -47,15 +47,32 @@ def command(module: str, *words: object) -> list[str]:
     return [sys.executable, "-W", "ignore", "-c", _PROGRAM.format(module), json.dumps(path), *map(str, words)]
 
 
+@dataclass(frozen=True)
+class Surroundings:
+    """What the user's code sees of a process beside its own text; a child must see the same.
+
+    Attributes:
+        path: Where modules are found.
+        words: `sys.argv`: a script may take constants of its kernels from there.
+    """
+
+    path: tuple[str, ...]
+    words: tuple[str, ...]
+
+    @classmethod
+    def here(cls) -> Surroundings:
+        """This process'."""
+        return cls(tuple(search_path()), tuple(sys.argv))
+
+    def take(self) -> None:
+        """Make them this process'."""
+        sys.path[:], sys.argv[:] = self.path, self.words
+
+
 def search_path() -> list[str]:
     """Where this process looks for modules, from any working folder; what is no text Python passes over, too."""
     path: list[Any] = list(sys.path)
     return [entry or str(Path.cwd()) for entry in path if isinstance(entry, str)]
-
-
-def take_path(path: Sequence[str]) -> None:
-    """Look for modules at `path` from now on."""
-    sys.path[:] = path
 
 
 def _of_python(entry: str) -> bool:

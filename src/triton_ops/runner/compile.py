@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops.analysis import Compiled, Verdict, foresee
-from triton_ops.backend import Arguments, TritonKernel, is_tensor
+from triton_ops.backend import Arguments, TritonKernel, is_tensor, pack
 from triton_ops.backend.offline import StandIn
 from triton_ops.backend.source import unwrap
 from triton_ops.exceptions import CacheError, KernelTypeError, TargetError, TritonKernelError
@@ -42,7 +42,8 @@ class CompilePool:
     """Compiles configs of one kernel for one target into Triton's disk cache. Use it in a `with` statement.
 
     Args:
-        kernel: Its JIT function must stand in a module or script: other processes load it from there.
+        kernel: Other processes load its JIT function from its module or script, or get it with its source, as one that
+            is made in a function or a notebook.
         arguments: The caller's own, or specs in place of tensors; only dtypes, strides, alignments and scalars are
             sent, so a process needs no memory for them.
         target: What to compile for; need not be here.
@@ -69,7 +70,7 @@ class CompilePool:
             raise TargetError("a module that is imported to compile its kernel compiles kernels while it is imported")
         self._kernel, self._arguments, self._target = kernel, arguments, target
         self._timeout_s = timeout_s
-        self._start = Start(_located(kernel), _pickled(arguments), target)
+        self._start = Start(_loadable(kernel), kernel.text, _pickled(arguments), target)
         self._threads = ThreadPoolExecutor(workers or usable_cpus(), thread_name_prefix="triton-ops compile")
         self._own = threading.local()
         self._processes: set[_Process] = set()
@@ -285,19 +286,25 @@ def usable_cpus() -> int:
         return cpus
 
 
-def _located(kernel: TritonKernel) -> Location:
+def _loadable(kernel: TritonKernel) -> Location | bytes:
+    """Where other processes load a kernel's function from; itself if that is a script, or no module's variable."""
     if kernel.interpreted:
         raise KernelTypeError(
             f"{kernel.name} is interpreted, so there is nothing to compile", hint="unset TRITON_INTERPRET"
         )
-    module = unwrap(kernel.function).__module__
-    found = locate_in(module, kernel.function)
-    if found is None:
+    plain = unwrap(kernel.function)
+    found = locate_in(plain.__module__, kernel.function, plain.__name__)
+    if found is not None and not found.script:
+        return found
+    try:
+        return pack(kernel.function).content
+    except KernelTypeError as error:
+        if found is not None:
+            return found
         raise TargetError(
-            f"{kernel.name} is no variable of a module or script, so other processes cannot load it",
+            f"{kernel.name} is no variable of a module or script, and {error.message}",
             hint="define it at the top level of a file",
-        )
-    return found
+        ) from error
 
 
 class _Pickler(pickle.Pickler):

@@ -20,11 +20,11 @@ from typing import Any, NoReturn
 
 from triton_ops._optional import require
 from triton_ops.analysis import examine
-from triton_ops.backend import Arguments, TritonKernel, warm_up
+from triton_ops.backend import Arguments, TritonKernel, unpack, warm_up
 from triton_ops.backend.offline import described
-from triton_ops.exceptions import CacheError, TargetError
+from triton_ops.exceptions import CacheError, TargetError, TritonKernelError
 from triton_ops.hardware import Target
-from triton_ops.runner.child import die_with, search_path, take_path
+from triton_ops.runner.child import Surroundings, die_with
 from triton_ops.runner.locate import Location
 from triton_ops.runner.nursery import ANSWER, FORK, QUESTION, RUNNING
 from triton_ops.runner.reload import reloaded
@@ -41,16 +41,18 @@ class Start:
     """What a compiling process needs to know, sent once.
 
     Attributes:
-        location: The JIT function.
+        kernel: Where the JIT function stands, or itself as bytes.
+        text: What it must be there: `TritonKernel.text`.
         arguments: Pickled `Arguments`, tensors as stand-ins; read after the kernel's modules are loaded.
         target: What to compile for.
-        path: Where the kernel's modules are found; this process' own are imported before.
+        surroundings: What its code sees; this process' own modules are imported before.
     """
 
-    location: Location
+    kernel: Location | bytes
+    text: str
     arguments: bytes
     target: Target
-    path: list[str] = field(default_factory=search_path)
+    surroundings: Surroundings = field(default_factory=Surroundings.here)
 
 
 def main() -> None:
@@ -113,11 +115,11 @@ def _begin(nursery: int, connection: int, errors: int) -> NoReturn:
 def serve(connection: Connection[Any, Any]) -> None:
     """Answer until the connection ends: first None or the reason why the kernel cannot be loaded, then configs."""
     start: Start = connection.recv()
-    take_path(start.path)
+    start.surroundings.take()
     try:
         kernel, arguments = _loaded(start)
-    except TargetError as error:
-        connection.send(error)
+    except TritonKernelError as error:
+        connection.send(error if isinstance(error, TargetError) else TargetError(error.message, hint=error.hint))
         return
     connection.send(None)
     while True:
@@ -132,7 +134,13 @@ def serve(connection: Connection[Any, Any]) -> None:
 
 
 def _loaded(start: Start) -> tuple[TritonKernel, Arguments]:
-    kernel = TritonKernel(reloaded(start.location), _no_grid)
+    found = unpack(start.kernel) if isinstance(start.kernel, bytes) else reloaded(start.kernel)
+    kernel = TritonKernel(found, _no_grid)
+    if kernel.text != start.text:
+        raise TargetError(
+            f"{kernel.name} is another kernel in another process, or has other constants",
+            hint="let its module define the same whenever it is imported",
+        )
     try:
         return kernel, described(pickle.loads(start.arguments))
     except Exception as error:

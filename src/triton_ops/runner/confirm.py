@@ -24,7 +24,7 @@ from triton_ops._optional import require
 from triton_ops.backend import Operation, private_copy
 from triton_ops.measure import Arm, Launch, RacePolicy, interleave, take, timer_of
 from triton_ops.measure.decision import relative_levels
-from triton_ops.runner.child import command, die_with, search_path, take_path
+from triton_ops.runner.child import Surroundings, command, die_with
 from triton_ops.runner.locate import Location, load
 from triton_ops.runner.reload import reloaded
 from triton_ops.runner.task import make_task, rotation
@@ -77,11 +77,11 @@ class _Wire(msgspec.Struct):
 
     job: dict[str, Any]
     seed: int
-    path: list[str]
+    surroundings: Surroundings
 
     @classmethod
     def of(cls, job: Job) -> _Wire:
-        return cls(asdict(job), job.seed, search_path())
+        return cls(asdict(job), job.seed, Surroundings.here())
 
 
 def _run(wire: _Wire) -> list[list[float]] | None:
@@ -137,7 +137,7 @@ def main() -> None:
     os.dup2(2, 1)  # what user code prints is not the answer
     for name in sys.argv[3:]:
         require(name, "confirming")
-    take_path(wire.path)
+    wire.surroundings.take()
     rows = measured_rows(job)
     os.write(out, f"{_MARK}{json.dumps(rows)}\n".encode())
 

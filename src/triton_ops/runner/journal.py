@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from triton_ops._files import append_line, whole_lines
-from triton_ops.exceptions import JournalError
+from triton_ops.exceptions import JournalError, SpaceError
 from triton_ops.space import Config
 from triton_ops.trial import Trial
 
@@ -108,7 +108,7 @@ class Journal:
 def _decoded(line: str) -> dict[str, Any]:
     try:
         entry = json.loads(line)
-    except json.JSONDecodeError:
+    except (json.JSONDecodeError, RecursionError):
         return {}
     return entry if isinstance(entry, dict) else {}
 
@@ -127,7 +127,7 @@ def trial_of(entry: Mapping[str, Any]) -> Trial | None:
     """The trial in a journal's decoded line; None, with a warning, if it cannot be read."""
     try:
         return msgspec.convert(dict(entry), Trial, strict=False, dec_hook=_decode)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, SpaceError) as error:
         _log.warning("a journal line is left out: %s", error)
         return None
 

@@ -40,11 +40,10 @@ def locate(operation: Operation) -> Location | None:
     return None
 
 
-def locate_in(module: str, value: object) -> Location | None:
+def locate_in(module: str, value: object, name: str) -> Location | None:
     """Where `value` stands as a variable of the module of that name; None if it does not, or the module has no file."""
     found = sys.modules.get(module)
-    names = [] if found is None else [name for name, held in vars(found).items() if held is value]
-    return _location(found, names[0]) if found is not None and names else None
+    return _location(found, name) if found is not None and vars(found).get(name) is value else None
 
 
 def load(location: Location) -> Operation:

@@ -15,7 +15,7 @@ from typing import Any
 from triton_ops._files import append_line, ensure_folder, whole_lines
 from triton_ops._hashing import fingerprint
 from triton_ops.cache import Key
-from triton_ops.exceptions import CacheError
+from triton_ops.exceptions import CacheError, SpaceError
 from triton_ops.space import Config
 from triton_ops.trial import Status, Trial
 
@@ -85,5 +85,5 @@ def _trial(line: str) -> Trial | None:
         status = Status(entry["status"])
         text = f"quarantined since {entry['at']}: {entry['error']}"
         return Trial(Config.from_json(entry["config"]), status, error=text) if status in DANGEROUS else None
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, RecursionError, SpaceError):
         return None  # not a line of ours: the config is tried

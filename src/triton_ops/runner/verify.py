@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from triton_ops._optional import require
@@ -111,6 +111,7 @@ class Verifier:
     restores: bool = False
     silent: str = ""
     tell: Callable[[str], None] = lambda _: None
+    _first: Artifact | None = None
 
     def __post_init__(self) -> None:
         if self.reference is not None:
@@ -130,7 +131,7 @@ class Verifier:
         for case in self.cases:
             self.tell(LAUNCH)
             if case.holds(artifact.config) and (found := self._wrong_at(case, artifact)) is not None:
-                return f"{case.label}{found}"
+                return f"{case.label}{found}{self._remark() if artifact is self._first else ''}"
         return None
 
     def left(self, more: Sequence[Sequence[Any]] = ()) -> str | None:
@@ -144,7 +145,7 @@ class Verifier:
             return missed
         for outputs in [first.bed.written, *more] if first.bed.outputs else []:
             if (found := self._differs(first, list(outputs))) is not None:
-                return f"after timing, {found}"
+                return f"after timing, {found}{self._remark()}"
         if not self.restores and (changed := first.bed.changed()):
             first.bed.restore()
             return f"after timing, {_and(changed)} is changed, which the first config does not do"
@@ -220,7 +221,21 @@ class Verifier:
                 self.cases.remove(self.ragged)
                 synchronize(self.ragged.bed.arguments)
             self.tell(LAUNCH)
-        self.base = artifact.config
+        self.base, self._first = artifact.config, artifact
+
+    def _remark(self) -> str:
+        """What explains wrong results: outputs are poisoned, so one that is read must not be named as an output."""
+        case, held = self.cases[0], []
+        if self._first is None or not case.bed.outputs:
+            return ""
+        for pattern in (0, 1):
+            with self._ran(replace(case, pattern=pattern), self._first) as (results, _):
+                held.append([_kept(found) for found in results])
+        pairs = zip(*held, strict=True)
+        if not any(difference(a, b, case.bed.dtypes, self.reduction) for a, b in pairs):
+            return ""
+        names = " and ".join(self.kernel.outputs)
+        return f"; what the first config leaves in {names} depends on what was there: a part is read, or not written"
 
     def _learn(self, case: Case, artifact: Artifact) -> None:
         """What the base does in this case: its effects, and its results where there is no reference."""

@@ -20,7 +20,7 @@ from triton_ops._optional import require
 from triton_ops.backend import one_line, unpack, warm_up
 from triton_ops.exceptions import KernelTypeError, TritonKernelError
 from triton_ops.hardware import wake
-from triton_ops.runner.child import die_with, search_path, take_path
+from triton_ops.runner.child import Surroundings, die_with
 from triton_ops.runner.process import Began
 from triton_ops.runner.station import Facts, Final, Inline
 from triton_ops.space import Config
@@ -34,12 +34,12 @@ class Setup:
     Attributes:
         packed: An `Assignment` as bytes.
         changes: Fields of it that have other values by now.
-        path: Where its modules are found; the worker's own are imported before.
+        surroundings: What its code sees; the worker's own modules are imported before.
     """
 
     packed: bytes
     changes: dict[str, Any]
-    path: list[str] = field(default_factory=search_path)
+    surroundings: Surroundings = field(default_factory=Surroundings.here)
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def serve(receive: Callable[[], Any], send: Callable[[Any], None]) -> None:
 
 
 def _set_up(question: Setup, tell: Callable[[str], None]) -> tuple[Inline | None, Answer]:
-    take_path(question.path)
+    question.surroundings.take()
     try:
         assignment = unpack(question.packed)
     except KernelTypeError as error:

@@ -33,7 +33,13 @@ class Config(Mapping[str, Value]):
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Config:
-        """A config from decoded JSON, where tuples have become lists."""
+        """A config from decoded JSON, where tuples have become lists.
+
+        Raises:
+            ConfigValueError: It is no object of values that a config may have.
+        """
+        if not isinstance(values, Mapping):
+            raise ConfigValueError(f"{values!r} is no config", hint='write {"BM": 64}')
         return cls({name: _as_tuples(value) for name, value in values.items()})
 
     @property
