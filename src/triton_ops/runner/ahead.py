@@ -17,12 +17,14 @@ from typing import Any
 from triton_ops.analysis import Compiled
 from triton_ops.backend import Arguments, TritonKernel
 from triton_ops.exceptions import KernelTypeError, TargetError
-from triton_ops.hardware import target_of
-from triton_ops.runner.compile import CompilePool, usable_cpus
+from triton_ops.hardware import machine_of, target_of
+from triton_ops.runner.compile import CompilePool
 from triton_ops.runner.effort import Effort
 from triton_ops.runner.feed import DirectFeed, Feed, Ready
+from triton_ops.runner.lookout import Lookout
 from triton_ops.runner.station import Facts, Final, Station
 from triton_ops.runner.task import Copies, Task
+from triton_ops.search import Scout, Searcher
 from triton_ops.space import Config
 from triton_ops.trial import Status, Trial
 
@@ -30,6 +32,7 @@ _log = logging.getLogger("triton_ops")
 
 _AHEAD = 4  # proposals per compiling process: enough that none is idle while a slow one holds its place
 _LEAST_AHEAD = 16
+_AHEAD_SEEING = 4  # where looks keep the compilers busy: what is proposed late is proposed with more knowledge
 
 
 class CompiledFeed:
@@ -140,11 +143,16 @@ class Quiet:
 
 
 @contextmanager
-def open_feed(task: Task, effort: Effort) -> Iterator[tuple[Feed, CompilePool | None]]:
-    """The feed for a task: compiled ahead for a Triton kernel on a GPU, as long as the block lasts; direct else."""
+def open_feed(
+    task: Task, effort: Effort, searcher: Searcher
+) -> Iterator[tuple[Feed, CompilePool | None, Lookout | None]]:
+    """The feed for a task: compiled ahead for a Triton kernel on a GPU, as long as the block lasts; direct else.
+
+    With it come the pool behind it, and the lookout of a searcher that wants to see what the compiler makes of configs.
+    """
     kernel = task.kernel
     if task.device.kind == "cpu" or not isinstance(kernel, TritonKernel):
-        yield DirectFeed(), None
+        yield DirectFeed(), None, None
         return
     arguments = task.arguments.given if isinstance(task.arguments, Copies) else Arguments(
         keyword=dict(task.problem.arguments))  # fmt: skip
@@ -152,10 +160,14 @@ def open_feed(task: Task, effort: Effort) -> Iterator[tuple[Feed, CompilePool | 
         pool = CompilePool(kernel, arguments, target_of(task.device), timeout_s=effort.patience.compile_s)
     except (TargetError, KernelTypeError) as error:
         _log.warning("nothing is compiled ahead: %s", error.message)
-        yield DirectFeed(), None
+        yield DirectFeed(), None, None
         return
     with pool:
-        yield CompiledFeed(pool, max(_LEAST_AHEAD, _AHEAD * usable_cpus())), pool
+        lookout = None
+        if isinstance(searcher, Scout) and effort.looks > 0 and pool.workers > 1:
+            lookout = Lookout(searcher, pool, effort.looks, machine_of(task.device))
+        ahead = max(_LEAST_AHEAD, _AHEAD * pool.workers) if lookout is None else _AHEAD_SEEING
+        yield CompiledFeed(pool, ahead), pool, lookout
 
 
 def _dropped(found: Compiled, reason: str) -> Trial:

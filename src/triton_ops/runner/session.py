@@ -224,11 +224,11 @@ def _search(run: _Run, store: Store[Record], kept: _Kept, listener: Listener, st
     )  # fmt: skip
     result: TuningResult | None = None
     try:
-        with open_feed(run.task, run.effort) as (feed, pool):
+        with open_feed(run.task, run.effort, searcher) as (feed, pool, lookout):
             budget = RunningBudget(run.effort.budget)
             search = Search(
                 run.task.space, searcher, budget, journal, listener, run.default, feed, kept.quarantine,
-                run.effort.thorough, run.effort.worthwhile,
+                run.effort.thorough, run.effort.worthwhile, lookout,
             )  # fmt: skip
             search.prepare([run.default, *incumbents], known)
             station = _station(run, known)
