@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from multiprocessing import get_context
 from pathlib import Path
@@ -40,7 +40,7 @@ class Plan:
     records: tuple[Path, ...] = ()
     batch: int = 1
     model: bool = True
-    looks: Looks = Looks()
+    looks: Looks = field(default_factory=Looks)
 
 
 @dataclass(frozen=True)

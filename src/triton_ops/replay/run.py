@@ -60,7 +60,7 @@ def replay(
     *,
     batch: int = 1,
     worthwhile: float = 0.005,
-    looks: Looks = Looks(),
+    looks: Looks | None = None,
 ) -> Run:
     """Let `searcher` try up to `budget` configs of `recording`, whose times it learns from the recording.
 
@@ -73,8 +73,10 @@ def replay(
         budget: Most evaluations.
         batch: How many configs are asked for at a time.
         worthwhile: Expected gains below this count as nothing to gain.
-        looks: How many configs it may see compiled; none where the recording has no compiler's figures.
+        looks: How many configs it may see compiled; None takes the usual numbers. A recording without a compiler's
+            figures shows none.
     """
+    allowed = looks or Looks()
     scout = searcher if isinstance(searcher, Scout) and recording.compiled else None
     best, asked = 0.0, set[Config]()
     fractions: list[float] = []
@@ -86,7 +88,7 @@ def replay(
             ended = len(fractions)
         start = time.perf_counter()
         if scout is not None:
-            looked += look(recording, scout, looks.each * batch if fractions else looks.first)
+            looked += look(recording, scout, allowed.each * batch if fractions else allowed.first)
         configs = searcher.ask(min(batch, budget - len(fractions)))
         took = time.perf_counter() - start
         if not configs:

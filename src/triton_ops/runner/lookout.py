@@ -1,8 +1,8 @@
 """Looks: the compilers' spare time goes into configs that a search would like to see before it proposes any of them.
 
 The searcher says what it wants to see (`search/base.py`, `Scout`); what comes of it is told to it as soon as it is
-there, and lies in Triton's cache for a later proposal. Proposals come first: a look begins only when no proposal waits to be
-compiled, and one process is always kept free of looks.
+there, and lies in Triton's cache for a later proposal. Proposals come first: a look begins only when no proposal waits
+to be compiled, and one process is always kept free of looks.
 """
 
 from __future__ import annotations

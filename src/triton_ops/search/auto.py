@@ -128,8 +128,9 @@ class AutoSearch:
                 self._sight.take(one, self._encoder.rows([one.config])[0])
             if wasteful(one):
                 self._pool.hold(one.config)
-            if any(self._is_known(twin) for twin in self._sight.twins(one.config)):
-                self._pool.take(one.config)
+            same = [one.config, *self._sight.twins(one.config)]
+            if any(config in self._trials or config in self._pending for config in same):
+                self._close(same)
 
     def expected_gain(self) -> float:
         """The largest that the surrogate has expected of late.
@@ -145,12 +146,13 @@ class AutoSearch:
         config = self._pool.configs[at]
         self._pool.take(config)
         self._pending[config] = None
-        for twin in self._sight.twins(config):
-            self._pool.take(twin)
+        self._close(self._sight.twins(config))
         return config
 
-    def _is_known(self, config: Config) -> bool:
-        return config in self._trials or config in self._pending
+    def _close(self, configs: Sequence[Config]) -> None:
+        """Propose none of them any more."""
+        for config in configs:
+            self._pool.take(config)
 
     def _curious(self) -> Iterator[int]:
         """Positions of configs to be seen compiled, the most useful first."""
