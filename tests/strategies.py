@@ -16,7 +16,7 @@ from triton_ops.space import (
     PowerOfTwo,
 )
 from triton_ops.tensors import ITEM_BYTES, TensorSpec, contiguous_stride
-from triton_ops.trial import Measurement, Problem, Resources, Status, Trial
+from triton_ops.trial import Compiled, Measurement, Problem, Resources, Status, Trial
 
 names = st.from_regex(r"[A-Z][A-Z0-9_]{0,4}", fullmatch=True)
 _text = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)  # Cs: halves of characters
@@ -122,6 +122,17 @@ def measurements(draw, mode="event-cold"):
     """Times of one config."""
     times = st.floats(1e-6, 1e4)
     return Measurement(tuple(draw(st.lists(times, min_size=1, max_size=20))), mode)
+
+
+@st.composite
+def compiled(draw, of):
+    """What became of a config in a compiler: some fit, some do not, some are the same program as others."""
+    status = draw(st.sampled_from([Status.OK, Status.OK, Status.OK, Status.RESOURCES, Status.COMPILE]))
+    if status is not Status.OK:
+        return Compiled(draw(of), status, "no", draw(st.none() | st.just(Resources(shared_bytes=400_000))))
+    made = Resources(draw(st.integers(16, 255)), draw(st.sampled_from([0, 0, 8, 400])), draw(st.integers(0, 200_000)))
+    launch = draw(st.none() | st.sampled_from(["one", "another"]) | st.uuids().map(str))
+    return Compiled(draw(of), status, "", made, 0.1, launch=launch, resident=draw(st.none() | st.integers(1, 32)))
 
 
 @st.composite

@@ -99,6 +99,39 @@ class Resources:
 
 
 @dataclass(frozen=True)
+class Compiled:
+    """A config that was compiled, or refused before, and was not launched yet.
+
+    Attributes:
+        config: What was compiled.
+        status: `ok` if it can be launched, as far as can be known without doing it; else how its trial ends:
+            `constraint`, `compile`, `resources`, `timeout` or `crash`.
+        reason: Why it is not ok, or why it is deferred, with the numbers; empty otherwise.
+        resources: What the compiler made of it; of a config over a limit, as much as was found out.
+        compile_s: Seconds it took; None if nothing was compiled.
+        deferred: Whether it need only be tried when nothing else is left. A rule may have said so before anything was
+            compiled: `resources` is None then.
+        launch: Names all that a launch is, machine code, memory, grid and plain arguments: two configs with the same
+            are the same program, and one measurement serves both. None where that is not known.
+        resident: Blocks that one multiprocessor holds at a time; None where registers or device are not known.
+    """
+
+    config: Config
+    status: Status
+    reason: str = ""
+    resources: Resources | None = None
+    compile_s: float | None = None
+    deferred: bool = False
+    launch: str | None = None
+    resident: int | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether it can be launched."""
+        return self.status is Status.OK
+
+
+@dataclass(frozen=True)
 class Measurement:
     """Timed samples of one config, in milliseconds per launch, in the order taken.
 

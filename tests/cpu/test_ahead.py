@@ -11,12 +11,13 @@ pytest.importorskip("triton")
 from benchmarks.planted import GOOD, fault_of, product, product_space
 
 from triton_ops.backend import Arguments
-from triton_ops.hardware import named_target
+from triton_ops.hardware import machine_of, named_target, spec_named
 from triton_ops.runner.ahead import CompiledFeed, Quiet
 from triton_ops.runner.budget import Budget, RunningBudget
 from triton_ops.runner.compile import CompilePool
 from triton_ops.runner.events import Silent
 from triton_ops.runner.journal import Journal
+from triton_ops.runner.lookout import Lookout
 from triton_ops.runner.loop import Search
 from triton_ops.runner.station import Facts
 from triton_ops.search import make_searcher
@@ -119,3 +120,47 @@ def test_the_compilers_stand_still_while_they_are_held():
             time.sleep(1.0)
             assert not future.done()
         assert future.result(timeout=60).ok
+
+
+def test_looks_fill_spare_time_and_what_cannot_run_is_never_proposed():
+    axes = {"BM": [64, 128, 256], "BN": [64, 128, 256], "num_warps": [4, 8], "num_stages": [2, 3, 4, 5], "FAULT": [0]}
+    space = ConfigSpace(axes)
+    arguments = Arguments(keyword=dict(product.problem().arguments))
+    seen = {}
+    searcher = make_searcher("auto", space, 0)
+    learn = searcher.looked
+
+    def looked(found):
+        seen.update((one.config, one) for one in found)
+        learn(found)
+
+    searcher.looked = looked
+    station = Planned()
+    with CompilePool(product.kernel, arguments, named_target("sm_90"), workers=2) as pool:
+        lookout = Lookout(searcher, pool, 12, machine_of(spec_named("NVIDIA H200")))
+        budget = RunningBudget(Budget(trials=8))
+        search = Search(
+            space, searcher, budget, Journal(None, "k"), Silent(), space.default_config, CompiledFeed(pool, 2),
+            lookout=lookout,
+        )  # fmt: skip
+        search.prepare([space.default_config])
+        search.run(station)
+    assert len(search.trials) == 8
+    assert 0 < lookout.looks <= 12
+    assert len(seen) > len(search.trials), "some were only looked at"
+    fits = [one for one in seen.values() if one.ok and one.resources is not None]
+    assert all(one.launch and one.resident >= 1 for one in fits)
+    assert len({seen[config].launch for config in station.tried}) == len(station.tried)
+
+
+def test_a_look_that_is_proposed_later_is_compiled_once_and_gives_way_to_proposals():
+    arguments = Arguments(keyword=dict(product.problem().arguments))
+    configs = list(ConfigSpace({"BM": [64, 128], "BN": [64, 128], "num_warps": [4], "FAULT": [0]}))
+    with CompilePool(product.kernel, arguments, named_target("sm_90"), workers=1) as pool:
+        looks = [pool.submit(config, spare=True) for config in configs[:3]]
+        proposed = pool.submit(configs[3])
+        assert proposed.result(timeout=60).ok
+        assert not looks[2].done()
+        assert pool.submit(configs[2]) is looks[2]
+        assert looks[2].result(timeout=60).compile_s > 0
+        assert all(future.result(timeout=60).launch for future in looks)

@@ -8,7 +8,7 @@ import pytest
 from triton_ops.exceptions import RecordingError
 from triton_ops.replay import read_recording, replay, summarise
 from triton_ops.replay.known import priors_for, transfers_for
-from triton_ops.replay.run import Run
+from triton_ops.replay.run import Looks, Run
 from triton_ops.runner.journal import Journal
 from triton_ops.search import make_searcher
 from triton_ops.space import Config, ConfigSpace
@@ -265,3 +265,75 @@ class TestCommands:
     def test_a_recording_needs_a_name_that_says_so(self, cli, tmp_path):
         ran = cli("record", "matmul", "--out", str(tmp_path / "x.txt"))
         assert (ran.code, "json.gz" in ran.err) == (2, True)
+
+
+class Watched:
+    """A search that looks, and what it was shown."""
+
+    def __init__(self, inner):
+        self.inner, self.wishes, self.shown = inner, [], []
+        self.ask, self.tell, self.expected_gain = inner.ask, inner.tell, inner.expected_gain
+
+    def wanted(self, count):
+        found = self.inner.wanted(count)
+        self.wishes += found
+        return found
+
+    def looked(self, found):
+        self.shown += found
+        self.inner.looked(found)
+
+
+class TestLooks:
+    """`auto` on a recording with a compiler's figures; 48 configs would be tried whole."""
+
+    @pytest.fixture
+    def large(self, tmp_path, monkeypatch):
+        monkeypatch.setitem(VALUES, "B", [1, 2, 4, 8, 16, 32, 64])
+        return read_recording(rows_file(tmp_path))
+
+    def test_only_what_was_wanted_is_shown_and_what_cannot_run_is_no_evaluation(self, large):
+        searcher = Watched(make_searcher("auto", large.space, 0))
+        run = replay(large, searcher, 20, looks=Looks(50, 3))
+        assert [one.config for one in searcher.shown] == searcher.wishes
+        assert run.looks == len(set(searcher.wishes)) > 50
+        assert len(run.fractions) == 20
+        refused = [one for one in searcher.shown if not one.ok]
+        assert refused
+        assert all(one.config["A"] == 12 and one.status is Status.RESOURCES for one in refused)
+        assert not any(hasattr(one, "measurement") for one in searcher.shown)
+        assert all(one.resident >= 1 for one in searcher.shown if one.ok)
+
+    def test_without_looks_nothing_is_asked(self, large):
+        searcher = Watched(make_searcher("auto", large.space, 0))
+        run = replay(large, searcher, 12, looks=Looks(0, 0))
+        plain = replay(large, make_searcher("random", large.space, 0), 12)
+        assert (run.looks, plain.looks, searcher.shown) == (0, 0, [])
+
+    def test_a_recording_without_figures_shows_none(self, tmp_path, monkeypatch):
+        monkeypatch.setitem(VALUES, "B", [1, 2, 4, 8, 16, 32, 64])
+        recording = read_recording(cache_file(tmp_path))
+        searcher = Watched(make_searcher("auto", recording.space, 0))
+        run = replay(recording, searcher, 10)
+        assert (recording.compiled, searcher.wishes, run.looks) == ({}, [], 0)
+
+    def test_the_same_seed_is_the_same_run(self, large):
+        one, other = (replay(large, make_searcher("auto", large.space, 3), 20) for _ in range(2))
+        assert one.fractions == other.fractions
+
+    def test_the_command_says_how_many_and_takes_other_numbers(self, cli, tmp_path, monkeypatch):
+        monkeypatch.setitem(VALUES, "B", [1, 2, 4, 8, 16, 32, 64])
+        path = str(rows_file(tmp_path))
+        words = ("replay", path, "--seeds", "1", "--trials", "8", "--jobs", "1", "--json")
+        looks = [json.loads(cli(*words, *more).out)["spaces"][0]["looks"] for more in ((), ("--looks", "5,1"))]
+        assert looks[0] > looks[1] == 12
+        assert "--looks is 'many'" in cli(*words, "--looks", "many").err
+
+    def test_the_command_can_leave_the_model_out(self, cli, tmp_path, monkeypatch):
+        asked = []
+        monkeypatch.setattr("triton_ops.replay.many.priors_for", lambda target: asked.append(target.file) or [])
+        words = ("replay", str(rows_file(tmp_path)), "--seeds", "1", "--trials", "3", "--jobs", "1")
+        cli(*words, "--no-model")
+        assert asked == []
+        cli(*words)
+        assert asked == ["own.json.gz"]

@@ -4,3 +4,4 @@ from triton_ops.analysis.rules import foresee as foresee
 from triton_ops.analysis.tiers import examine as examine
 from triton_ops.analysis.verdict import Compiled as Compiled
 from triton_ops.analysis.verdict import Verdict as Verdict
+from triton_ops.analysis.verdict import with_residents as with_residents

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from triton_ops.space import Config
-from triton_ops.trial import Resources, Status
+from triton_ops.hardware import Machine
+from triton_ops.trial import Compiled as Compiled
+from triton_ops.trial import Status
+
+_WARPS = 4  # what Triton takes where a config names none
 
 
 @dataclass(frozen=True)
@@ -26,29 +29,9 @@ class Verdict:
         return self.status is Status.OK
 
 
-@dataclass(frozen=True)
-class Compiled:
-    """A config that went through the tiers before a launch.
-
-    Attributes:
-        config: What was compiled.
-        status: `ok` if it can be launched, as far as can be known without doing it; else how its trial ends:
-            `constraint`, `compile`, `resources`, `timeout` or `crash`.
-        reason: Why it is not ok, or why it is deferred, with the numbers; empty otherwise.
-        resources: What the compiler made of it; of a config over a limit, as much as was found out.
-        compile_s: Seconds it took; None if nothing was compiled.
-        deferred: Whether it need only be tried when nothing else is left. A rule may have said so before anything was
-            compiled: `resources` is None then.
-    """
-
-    config: Config
-    status: Status
-    reason: str = ""
-    resources: Resources | None = None
-    compile_s: float | None = None
-    deferred: bool = False
-
-    @property
-    def ok(self) -> bool:
-        """Whether it can be launched."""
-        return self.status is Status.OK
+def with_residents(found: Compiled, machine: Machine | None) -> Compiled:
+    """`found` with how many of its blocks a multiprocessor of `machine` holds at a time, where that can be known."""
+    made, warps = found.resources, found.config.get("num_warps", _WARPS)
+    if machine is None or made is None or made.registers is None or not isinstance(warps, int) or warps < 1:
+        return found
+    return replace(found, resident=machine.blocks_at_once(made.registers, made.shared_bytes or 0, warps))

@@ -14,6 +14,7 @@ from triton_ops.cli.layout import table
 from triton_ops.exceptions import SettingsError
 from triton_ops.replay import SpaceSummary
 from triton_ops.replay.many import Plan, replay_all
+from triton_ops.replay.run import Looks
 from triton_ops.search import checked_search
 
 _MANY = "--records"
@@ -60,13 +61,22 @@ def replay_command(
     jobs: Annotated[
         int | None, typer.Option("--jobs", metavar="N", min=1, help="Processes; default one per core.")
     ] = None,
+    no_model: Annotated[
+        bool, typer.Option("--no-model", help="Search as if the kernel's author had declared no work.")
+    ] = False,
+    looks: Annotated[
+        str,
+        typer.Option(
+            "--looks", metavar="FIRST,EACH", help="Configs it may see compiled: at first, and with each evaluation."
+        ),
+    ] = f"{Looks.first},{Looks.each}",
     as_json: Json = False,
     verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
 ) -> None:
     """Let a search loose on recorded spaces, where every time is known, and say how near it comes to the optimum.
 
     A fraction of 0.95 after 25 evaluations: the best of the first 25 configs asked for takes 1 / 0.95 of the time of
-    the best there is. Configs that fail count as evaluations.
+    the best there is. Configs that fail count as evaluations; looks at what a compiler made of others do not.
     """
     plan = Plan(
         tuple(_files(recordings)),
@@ -75,6 +85,8 @@ def replay_command(
         seeds,
         tuple(_files(records or [])),
         batch,
+        not no_model,
+        _looks(looks),
     )
     runs = len(plan.recordings) * len(plan.searches) * seeds
     found: list[SpaceSummary] = []
@@ -112,6 +124,13 @@ def _count(text: str) -> int:
     if not text.strip().isdecimal() or int(text) < 1:
         raise SettingsError(f"--trials holds {text!r}", hint="write whole numbers above 0: --trials 25,100")
     return int(text)
+
+
+def _looks(text: str) -> Looks:
+    first, comma, each = text.partition(",")
+    if not comma or not first.strip().isdecimal() or not each.strip().isdecimal():
+        raise SettingsError(f"--looks is {text!r}", hint="write two whole numbers: --looks 128,8, or 0,0 for none")
+    return Looks(int(first), int(each))
 
 
 def _cores() -> int:

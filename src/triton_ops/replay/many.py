@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from multiprocessing import get_context
 from pathlib import Path
@@ -13,7 +13,7 @@ from pathlib import Path
 from triton_ops._optional import require
 from triton_ops.replay.known import priors_for, transfers_for
 from triton_ops.replay.recording import Recording, read_recording
-from triton_ops.replay.run import Run, replay
+from triton_ops.replay.run import Looks, Run, replay
 from triton_ops.replay.summary import SpaceSummary, summarise
 from triton_ops.search import make_searcher
 
@@ -29,6 +29,8 @@ class Plan:
         seeds: Each search runs with the seeds 0, 1, … below this.
         records: Files of other problems and devices that searches may learn from.
         batch: Configs asked for at a time.
+        model: Whether a search may ask the model of the kernel's declared work.
+        looks: How many configs a search may see compiled beside what it proposes.
     """
 
     recordings: tuple[Path, ...]
@@ -37,6 +39,8 @@ class Plan:
     seeds: int
     records: tuple[Path, ...] = ()
     batch: int = 1
+    model: bool = True
+    looks: Looks = field(default_factory=Looks)
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,8 @@ class _Job:
     budget: int
     batch: int
     records: tuple[Path, ...]
+    model: bool
+    looks: Looks
 
 
 def replay_all(plan: Plan, jobs: int = 1) -> Iterator[SpaceSummary]:
@@ -62,7 +68,7 @@ def replay_all(plan: Plan, jobs: int = 1) -> Iterator[SpaceSummary]:
     for path in (*plan.recordings, *plan.records):
         _read(path)
     todo = [
-        _Job(path, search, seed, max(plan.budgets), plan.batch, plan.records)
+        _Job(path, search, seed, max(plan.budgets), plan.batch, plan.records, plan.model, plan.looks)
         for path in plan.recordings
         for search in plan.searches
         for seed in range(plan.seeds)
@@ -104,8 +110,8 @@ def _as_they_end(pool: Executor, todo: Sequence[_Job]) -> Iterator[tuple[_Job, R
 def _done(job: _Job) -> Run:
     target = _read(job.recording)
     records = transfers_for(target, [_read(path) for path in job.records])
-    searcher = make_searcher(job.search, target.space, job.seed, priors_for(target), records)
-    return replay(target, searcher, job.budget, batch=job.batch)
+    searcher = make_searcher(job.search, target.space, job.seed, priors_for(target) if job.model else [], records)
+    return replay(target, searcher, job.budget, batch=job.batch, looks=job.looks)
 
 
 @lru_cache(maxsize=32)

@@ -16,12 +16,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from triton_ops.analysis import with_residents
 from triton_ops.exceptions import RecordingError, SpaceError, UnsupportedDtypeError
+from triton_ops.hardware import machine_of, spec_named
 from triton_ops.runner.journal import trial_of
 from triton_ops.space import Config, ConfigSpace, Tunable, Value
 from triton_ops.space.tunable import as_tunable
 from triton_ops.tensors import dtype_name
-from triton_ops.trial import Measurement, Resources, Status, Trial
+from triton_ops.trial import Compiled, Measurement, Resources, Status, Trial
 
 MODE = "recorded"
 
@@ -60,6 +62,15 @@ class Recording:
     def best_ms(self) -> float:
         """The fastest config's milliseconds."""
         return min(trial.median_ms for trial in self.trials.values() if trial.ok)
+
+    @cached_property
+    def compiled(self) -> Mapping[Config, Compiled]:
+        """What the compiler alone tells of each config; empty where the form does not hold it."""
+        if all(trial.resources is None or trial.resources.registers is None for trial in self.trials.values()):
+            return {}
+        spec = spec_named(self.device)
+        machine = machine_of(spec) if spec is not None else None
+        return {config: with_residents(_compiled(trial), machine) for config, trial in self.trials.items()}
 
     def same_place(self, other: Recording) -> bool:
         """Whether the other is of the same kernel, problem and device: then it is no news, but the answer."""
@@ -128,6 +139,13 @@ def _row_trial(row: Mapping[str, Any]) -> Trial:
     if status == "ok":
         return Trial(config, Status.OK, _measured(_row_ms(row)), "", made, row.get("compile_s"))
     return Trial(config, _row_failure(status), None, status, made, row.get("compile_s"))
+
+
+def _compiled(trial: Trial) -> Compiled:
+    """Of a trial only what was known before its launch: one that failed later had compiled."""
+    if trial.status not in (Status.COMPILE, Status.RESOURCES, Status.CONSTRAINT):
+        return Compiled(trial.config, Status.OK, "", trial.resources, trial.compile_s)
+    return Compiled(trial.config, trial.status, trial.error, trial.resources, trial.compile_s)
 
 
 def _row_ms(row: Mapping[str, Any]) -> float:

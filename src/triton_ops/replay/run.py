@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 
 from triton_ops.replay.recording import Recording
-from triton_ops.search import Searcher
+from triton_ops.search import Scout, Searcher
 from triton_ops.space import Config
 from triton_ops.trial import Trial
 
@@ -17,14 +17,17 @@ class Run:
 
     Attributes:
         fractions: After each evaluation, the best time recorded over the best time found so far: 0 until one ran.
-            An evaluation is a distinct config asked for; those that failed count.
+            An evaluation is a distinct config asked to be measured; those that failed count. Configs that were only
+            looked at do not: no device was used for them.
         overhead_s: Seconds that the search itself took for each evaluation: its question and its answer's part.
+        looks: How many configs it has seen compiled without having asked to measure them before.
         ended: After how many evaluations it expected less than the noise to gain; None if it never did.
     """
 
     fractions: tuple[float, ...]
     overhead_s: tuple[float, ...]
     ended: int | None = None
+    looks: int = 0
 
     def at(self, budget: int) -> float:
         """The fraction after `budget` evaluations, or after the last one if there were fewer."""
@@ -36,10 +39,33 @@ class Run:
         return next(found, None)
 
 
-def replay(recording: Recording, searcher: Searcher, budget: int, *, batch: int = 1, worthwhile: float = 0.005) -> Run:
+@dataclass(frozen=True)
+class Looks:
+    """How much a search may see compiled beside what it proposes, as the compilers of a real tune would get done.
+
+    Attributes:
+        first: Configs before the first evaluation. 128 are what sixteen compilers manage in three seconds, about as
+            long as a process that measures takes to start.
+        each: Configs per evaluation, while one is measured.
+    """
+
+    first: int = 128
+    each: int = 8
+
+
+def replay(
+    recording: Recording,
+    searcher: Searcher,
+    budget: int,
+    *,
+    batch: int = 1,
+    worthwhile: float = 0.005,
+    looks: Looks | None = None,
+) -> Run:
     """Let `searcher` try up to `budget` configs of `recording`, whose times it learns from the recording.
 
-    Only what it asked for is shown to it, times and resources alike.
+    Only what it asked for is shown to it: times of configs it asked to measure, and the compiler's figures of these
+    and of configs it asked to look at.
 
     Args:
         recording: Where the times come from.
@@ -47,15 +73,22 @@ def replay(recording: Recording, searcher: Searcher, budget: int, *, batch: int 
         budget: Most evaluations.
         batch: How many configs are asked for at a time.
         worthwhile: Expected gains below this count as nothing to gain.
+        looks: How many configs it may see compiled; None takes the usual numbers. A recording without a compiler's
+            figures shows none.
     """
+    allowed = looks or Looks()
+    scout = searcher if isinstance(searcher, Scout) and recording.compiled else None
     best, asked = 0.0, set[Config]()
     fractions: list[float] = []
     overhead: list[float] = []
     ended: int | None = None
+    looked = 0
     while len(fractions) < budget:
         if ended is None and searcher.expected_gain() < worthwhile:
             ended = len(fractions)
         start = time.perf_counter()
+        if scout is not None:
+            looked += look(recording, scout, allowed.each * batch if fractions else allowed.first)
         configs = searcher.ask(min(batch, budget - len(fractions)))
         took = time.perf_counter() - start
         if not configs:
@@ -69,7 +102,14 @@ def replay(recording: Recording, searcher: Searcher, budget: int, *, batch: int 
             best = max(best, _fraction(recording, trial))
             fractions.append(best)
         overhead += [took / len(configs)] * len(trials)
-    return Run(tuple(fractions), tuple(overhead), ended)
+    return Run(tuple(fractions), tuple(overhead), ended, looked)
+
+
+def look(recording: Recording, scout: Scout, count: int) -> int:
+    """Show `scout` what the compiler made of configs that it wants to see, `count` at most; how many these were."""
+    wanted = scout.wanted(count)
+    scout.looked([recording.compiled[config] for config in wanted])
+    return len(wanted)
 
 
 def _fraction(recording: Recording, trial: Trial) -> float:

@@ -17,12 +17,14 @@ from typing import Any
 from triton_ops.analysis import Compiled
 from triton_ops.backend import Arguments, TritonKernel
 from triton_ops.exceptions import KernelTypeError, TargetError
-from triton_ops.hardware import target_of
-from triton_ops.runner.compile import CompilePool, usable_cpus
+from triton_ops.hardware import machine_of, target_of
+from triton_ops.runner.compile import CompilePool
 from triton_ops.runner.effort import Effort
 from triton_ops.runner.feed import DirectFeed, Feed, Ready
+from triton_ops.runner.lookout import Lookout
 from triton_ops.runner.station import Facts, Final, Station
 from triton_ops.runner.task import Copies, Task
+from triton_ops.search import Scout, Searcher
 from triton_ops.space import Config
 from triton_ops.trial import Status, Trial
 
@@ -30,7 +32,8 @@ _log = logging.getLogger("triton_ops")
 
 _AHEAD = 1.5  # proposals per compiling process: none is idle, and few are asked for before others are measured
 _LEAST_AHEAD = 8
-_PARTS = 4  # of what is held that are asked for at a time: what is learned meanwhile is used, and not asked one by one
+_AHEAD_SEEING = 8  # where looks keep the compilers busy: what is proposed late is proposed with more knowledge
+_PARTS = 2  # of what is held that are asked for at a time: what is learned meanwhile is used, and not asked one by one
 
 
 class CompiledFeed:
@@ -146,11 +149,16 @@ class Quiet:
 
 
 @contextmanager
-def open_feed(task: Task, effort: Effort) -> Iterator[tuple[Feed, CompilePool | None]]:
-    """The feed for a task: compiled ahead for a Triton kernel on a GPU, as long as the block lasts; direct else."""
+def open_feed(
+    task: Task, effort: Effort, searcher: Searcher
+) -> Iterator[tuple[Feed, CompilePool | None, Lookout | None]]:
+    """The feed for a task: compiled ahead for a Triton kernel on a GPU, as long as the block lasts; direct else.
+
+    With it come the pool behind it, and the lookout of a searcher that wants to see what the compiler makes of configs.
+    """
     kernel = task.kernel
     if task.device.kind == "cpu" or not isinstance(kernel, TritonKernel):
-        yield DirectFeed(), None
+        yield DirectFeed(), None, None
         return
     arguments = task.arguments.given if isinstance(task.arguments, Copies) else Arguments(
         keyword=dict(task.problem.arguments))  # fmt: skip
@@ -158,10 +166,14 @@ def open_feed(task: Task, effort: Effort) -> Iterator[tuple[Feed, CompilePool | 
         pool = CompilePool(kernel, arguments, target_of(task.device), timeout_s=effort.patience.compile_s)
     except (TargetError, KernelTypeError) as error:
         _log.warning("nothing is compiled ahead: %s", error.message)
-        yield DirectFeed(), None
+        yield DirectFeed(), None, None
         return
     with pool:
-        yield CompiledFeed(pool, max(_LEAST_AHEAD, int(_AHEAD * usable_cpus()))), pool
+        lookout = None
+        if isinstance(searcher, Scout) and effort.looks > 0 and pool.workers > 1:
+            lookout = Lookout(searcher, pool, effort.looks, machine_of(task.device))
+        ahead = max(_LEAST_AHEAD, int(_AHEAD * pool.workers)) if lookout is None else _AHEAD_SEEING
+        yield CompiledFeed(pool, ahead), pool, lookout
 
 
 def _dropped(found: Compiled, reason: str) -> Trial:

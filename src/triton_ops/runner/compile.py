@@ -16,9 +16,11 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from triton_ops._hashing import fingerprint
 from triton_ops.analysis import Compiled, Verdict, foresee
 from triton_ops.backend import Arguments, TritonKernel, is_tensor, pack
 from triton_ops.backend.offline import StandIn
@@ -29,6 +31,7 @@ from triton_ops.runner.child import OUTSIDE
 from triton_ops.runner.compile_worker import Start, working
 from triton_ops.runner.locate import Location, locate_in
 from triton_ops.runner.nursery import Nursery, last_line
+from triton_ops.runner.queue import Job, Queue
 from triton_ops.space import Config
 from triton_ops.trial import Status
 
@@ -71,7 +74,9 @@ class CompilePool:
         self._kernel, self._arguments, self._target = kernel, arguments, target
         self._timeout_s = timeout_s
         self._start = Start(_loadable(kernel), kernel.text, _pickled(arguments), target)
-        self._threads = ThreadPoolExecutor(workers or usable_cpus(), thread_name_prefix="triton-ops compile")
+        self.workers = workers or usable_cpus()
+        self._threads = ThreadPoolExecutor(self.workers, thread_name_prefix="triton-ops compile")
+        self._queue = Queue(max(1, self.workers - 1))
         self._own = threading.local()
         self._processes: set[_Process] = set()
         self._nursery: Nursery | None = None
@@ -82,7 +87,7 @@ class CompilePool:
         """What the free rules say of a config; None if nothing. Costs some microseconds."""
         return foresee(self._kernel, config, self._arguments, self._target)
 
-    def submit(self, config: Config, *, anyway: bool = False) -> Future[Compiled]:
+    def submit(self, config: Config, *, anyway: bool = False, spare: bool = False) -> Future[Compiled]:
         """Compile a config, after those submitted before it; a config that a rule refuses or defers is not compiled.
 
         The future never holds a failure that is the config's: those are statuses. It holds a `TargetError` if no
@@ -91,16 +96,21 @@ class CompilePool:
         Args:
             config: Tunables and launch options.
             anyway: Compile it even if a rule defers it.
+            spare: Compile it when nothing else waits, and never in all processes at once, so that what is submitted
+                meanwhile finds one. Submitted again without this it comes in its turn, and is compiled once.
         """
         verdict = self.foresee(config)
         if verdict is None or (verdict.deferred and anyway):
-            return self._threads.submit(self._compiled, config)
+            future = self._queue.add(config, spare)
+            self._threads.submit(self._work)
+            return future
         done: Future[Compiled] = Future()
         done.set_result(Compiled(config, verdict.status, verdict.reason, deferred=verdict.deferred))
         return done
 
     def stop(self) -> None:
         """End all processes without waiting for that; what was not begun is cancelled, what was ends as `crash`."""
+        self._queue.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
         with self._lock:
             self._closed = True
@@ -138,6 +148,26 @@ class CompilePool:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _work(self) -> None:
+        """Compile what is next in the queue until nothing is; one thread's part."""
+        while (job := self._queue.take()) is not None:
+            self._do(job)
+            self._queue.done(job)
+
+    def _do(self, job: Job) -> None:
+        try:
+            job.future.set_result(self._compiled(job.config))
+        except Exception as error:  # noqa: BLE001 - whoever waits for the future is told
+            job.future.set_exception(error)
+
+    def _launch(self, found: Compiled) -> str | None:
+        """The name of all that a launch is; None where it is not known."""
+        made = found.resources
+        if not found.ok or made is None or made.binary is None:
+            return None
+        told = self._kernel.launch_key(found.config, self._arguments)
+        return None if told is None else fingerprint([made.binary, made.shared_bytes, repr(told)])
+
     def _compiled(self, config: Config) -> Compiled:
         found = self._once(config)
         if found is None:  # its process was killed by somebody else
@@ -161,7 +191,7 @@ class CompilePool:
             return Compiled(config, status, said, None, time.perf_counter() - begun)
         if isinstance(found, CacheError):
             raise found
-        return found
+        return replace(found, launch=self._launch(found))
 
     def _process(self) -> _Process:
         """This thread's process; a new one if there is none, or the last one died."""

@@ -54,6 +54,8 @@ class Effort:
         hold_compilers: Whether nothing is compiled while a candidate is timed. Not needed where it was measured: on an
             H200's host, compilers on all CPUs move times by less than 0.04 % (benchmarks/host_load.py), since events
             are recorded behind a delay that hides what the host does.
+        looks: How many configs at most are compiled, in spare time, only because the search would like to see what the
+            compiler makes of them; 0 for none. With one compiling process there are none.
         worthwhile: The search ends when it expects to gain less than this share: what a comparison cannot tell apart.
     """
 
@@ -68,12 +70,13 @@ class Effort:
     patience: Patience = field(default_factory=Patience)
     thorough: bool = False
     hold_compilers: bool = False
+    looks: int = 512
     worthwhile: float = 0.005
 
 
 PRESETS = {
     "quick": Effort("quick", "auto", Budget(trials=64, seconds=60), RacePolicy(looks=(4, 8, 16, 32), seconds=1.5)),
-    "full": Effort("full", "auto", Budget(trials=1000, seconds=600), RacePolicy(seconds=20.0)),
+    "full": Effort("full", "auto", Budget(trials=1000, seconds=600), RacePolicy(seconds=20.0), looks=4096),
     "exhaustive": Effort(
         "exhaustive",
         "exhaustive",
@@ -81,6 +84,7 @@ PRESETS = {
         RacePolicy(looks=(4, 8, 16, 32, 64, 128, 256), seconds=20.0),
         processes=3,
         thorough=True,
+        looks=0,
         worthwhile=0.0,
     ),
 }

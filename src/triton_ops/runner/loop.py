@@ -10,6 +10,7 @@ from triton_ops.runner.budget import RunningBudget
 from triton_ops.runner.events import Listener, Standing
 from triton_ops.runner.feed import Feed, Ready
 from triton_ops.runner.journal import Journal
+from triton_ops.runner.lookout import Lookout
 from triton_ops.runner.quarantine import Quarantine
 from triton_ops.runner.station import Station
 from triton_ops.search import Searcher
@@ -31,6 +32,7 @@ class Search:
         feed: Holds proposals until they are tried.
         quarantine: Configs that ended their process before; they are not run.
         thorough: Whether to run at last what was deferred, even if something else has worked.
+        lookout: Has configs compiled that the searcher wants to see; None where nothing is compiled ahead.
         worthwhile: The search ends when the searcher expects to gain less than this share of the best's time.
         trials: What was tried so far, in order.
         stopped: Why it ended.
@@ -46,6 +48,7 @@ class Search:
     quarantine: Quarantine = field(default_factory=lambda: Quarantine(None))
     thorough: bool = False
     worthwhile: float = 0.0
+    lookout: Lookout | None = None
     trials: dict[Config, Trial] = field(default_factory=dict)
     stopped: str = "complete"
     _proposed: set[Config] = field(default_factory=set)
@@ -67,7 +70,10 @@ class Search:
         if self.trials:
             self.searcher.tell(list(self.trials.values()))
         self._propose(first, anyway=True)  # what the winner is compared with runs even if it spills
-        self._fill()
+        if self.lookout is None:
+            self._fill()
+        else:
+            self.lookout.attend()  # it proposes when it has seen something
 
     def run(self, station: Station) -> None:
         """Search until nothing is left or the budget is spent; Ctrl-C ends it and keeps everything.
@@ -117,6 +123,8 @@ class Search:
     def _fill(self, least: int = 0) -> None:
         """Ask the searcher for as much as the feed can use and the budget allows, and for `least` if nothing waits."""
         limit = self.budget.budget.trials
+        if self.lookout is not None:
+            self.lookout.attend()
         while True:
             room = self.feed.room
             if limit is not None:
@@ -139,6 +147,8 @@ class Search:
             self.feed.add([config], anyway) if refused is None else self._refusals.append(refused)
 
     def _finish(self, ready: Ready, station: Station) -> None:
+        if self.lookout is not None and ready.compiled is not None:
+            self.lookout.saw(ready.compiled)
         trial = ready.dropped or self._measured(ready, station)
         self.quarantine.add(trial)
         self._keep(trial)

@@ -237,11 +237,11 @@ def _searched(
     )  # fmt: skip
     result: TuningResult | None = None
     try:
-        with open_feed(run.task, run.effort) as (feed, pool):
+        with open_feed(run.task, run.effort, searcher) as (feed, pool, lookout):
             budget = RunningBudget(run.effort.budget)
             search = Search(
                 run.task.space, searcher, budget, journal, listener, run.default, feed, kept.quarantine,
-                run.effort.thorough, run.effort.worthwhile,
+                run.effort.thorough, run.effort.worthwhile, lookout,
             )  # fmt: skip
             search.prepare([run.default, *incumbents], known)
             station = _station(run, known, process)

@@ -1,6 +1,7 @@
 """What to try next. No torch, no clock, no disk."""
 
 from triton_ops.search.base import Prior as Prior
+from triton_ops.search.base import Scout as Scout
 from triton_ops.search.base import Searcher as Searcher
 from triton_ops.search.place import Place as Place
 from triton_ops.search.registry import GUIDED as GUIDED

@@ -8,6 +8,10 @@
    twenty trials on each second one is asked without them.
 3. Several at a time are kept apart: what is proposed but not finished lowers the doubt around it.
 4. A config that would compile for long must promise more.
+5. What a compiler says of configs before they are measured is asked for and used (`sight.py`): what cannot be launched
+   is never proposed, what spills or is the same program as another comes last or never, and the compiler's figures are
+   columns of the surrogate. It asks first for configs all over the space, or for what the priors put first, and later
+   for the most promising ones.
 
 Spaces of up to 64 configs are simply tried whole, from the far corners inwards. Larger ones are never walked beyond
 30,000 configs: `pool.py` holds a sample that grows around the leaders.
@@ -16,7 +20,7 @@ Spaces of up to 64 configs are simply tried whole, from the far corners inwards.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,10 +32,11 @@ from triton_ops.search.forecast import Forecast, Outlook
 from triton_ops.search.guidance import Guidance
 from triton_ops.search.neighbours import neighbours
 from triton_ops.search.pool import Pool
-from triton_ops.search.spread import farthest
+from triton_ops.search.sight import Sight, wasteful
+from triton_ops.search.spread import farthest, middle
 from triton_ops.search.surrogate import SURROGATE_PACKAGES
 from triton_ops.space import Config, ConfigSpace
-from triton_ops.trial import Trial
+from triton_ops.trial import Compiled, Trial
 
 SMALL = 64  # configs: at most this many are tried whole; a search would save less than it costs
 _START = 7  # configs spread over the space before the surrogate is asked
@@ -66,7 +71,10 @@ class AutoSearch:
         self._names = set(space.tunables)
         self._random = np.random.default_rng(seed)
         self._guidance = Guidance(priors, records, self._pool.configs)
-        self._forecast = Forecast(self._encoder, self._guidance)
+        self._sight = Sight()
+        self._forecast = Forecast(self._encoder, self._guidance, self._sight)
+        self._wanted: dict[Config, None] = {}
+        self._wants = np.random.default_rng((seed, 1))  # of its own: questions are the same without answers
         self._trials: dict[Config, Trial] = {}
         self._pending: dict[Config, None] = {}
         self._short: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
@@ -101,6 +109,33 @@ class AutoSearch:
             self._guidance.tell(mine)
             self._pool.widen(self._leaders())
 
+    def wanted(self, count: int) -> list[Config]:
+        """Up to `count` configs that it would like to see compiled; none of a space that is tried whole."""
+        found: list[Config] = []
+        if not self._small:
+            order = self._curious()
+            while len(found) < count and (at := next(order, None)) is not None:
+                found.append(self._pool.configs[at])
+                self._wanted[found[-1]] = None
+        return found
+
+    def looked(self, found: Sequence[Compiled]) -> None:
+        """Take what a compiler made of configs; those with other tunables say nothing here."""
+        for one in found:
+            if set(one.config) != self._names:
+                continue
+            self._wanted[one.config] = None
+            if not one.ok:
+                self._pool.take(one.config)
+                continue
+            if one.resources is not None and one.resources.registers is not None:
+                self._sight.take(one, self._encoder.rows([one.config])[0])
+            if wasteful(one):
+                self._pool.hold(one.config)
+            same = [one.config, *self._sight.twins(one.config)]
+            if any(config in self._trials or config in self._pending for config in same):
+                self._close(same)
+
     def expected_gain(self) -> float:
         """The largest that the surrogate has expected of late.
 
@@ -115,28 +150,69 @@ class AutoSearch:
         config = self._pool.configs[at]
         self._pool.take(config)
         self._pending[config] = None
+        self._close(self._sight.twins(config))
         return config
+
+    def _close(self, configs: Sequence[Config]) -> None:
+        """Propose none of them any more."""
+        for config in configs:
+            self._pool.take(config)
+
+    def _curious(self) -> Iterator[int]:
+        """Positions of configs to be seen compiled, the most useful first."""
+        if len(self._short):
+            return (int(at) for at in self._short if self._unseen(int(at)))
+        if len(self._guidance):
+            said = self._forecast.said(self._pool)
+            orders = np.argsort(said, axis=0, kind="stable").ravel()  # the first of each prior, then the second
+            return (int(at) for at in orders if self._unseen(int(at)))
+        return self._all_over()
+
+    def _all_over(self) -> Iterator[int]:
+        left = np.array([at for at in np.flatnonzero(self._pool.open) if self._unseen(int(at))], dtype=np.intp)
+        rows = self._encoder.rows([*self._trials, *self._pending, *self._wanted])
+        while len(left):
+            at = farthest(self._pool.rows[left], rows, self._wants)
+            yield int(left[at])
+            rows = np.vstack([rows, self._pool.rows[left[at]]])
+            left = np.delete(left, at)
+
+    def _unseen(self, at: int) -> bool:
+        return bool(self._pool.open[at]) and self._pool.configs[at] not in self._wanted
 
     def _opening(self, left: NDArray[np.intp]) -> int | None:
         """The next config of the start; None when the surrogate may be asked."""
-        known = [*self._trials, *self._pending]
-        rows = self._encoder.rows(known)
-        priors = len(self._guidance)
+        known, priors = len(self._trials) + len(self._pending), len(self._guidance)
         if self._small and not priors:
-            return int(left[farthest(self._pool.rows[left], rows, self._random)])
-        if self._guidance.own < priors and len(known) in _APART:
-            return int(left[farthest(self._pool.rows[left], rows, self._random)])
-        if sum(trial.ok for trial in self._trials.values()) >= _OPENED and len(known) >= (priors or _START):
-            return None if not self._small else self._first_choice(left, rows)
-        if priors and len(known) < max(priors, _OPENED):
-            return self._first_choice(left, rows)
-        return int(left[farthest(self._pool.rows[left], rows, self._random)])
+            return self._far(left)
+        if self._guidance.own < priors and known in _APART:
+            return self._far(left)
+        if sum(trial.ok for trial in self._trials.values()) >= _OPENED and known >= (priors or _START):
+            return None if not self._small else self._first_choice(left)
+        if priors and known < max(priors, _OPENED):
+            return self._first_choice(left)
+        return self._far(left)
 
-    def _first_choice(self, left: NDArray[np.intp], known: Floats) -> int:
+    def _far(self, left: NDArray[np.intp]) -> int:
+        """What is far from all before; where configs were seen compiled, the one that tells most of the others."""
+        seen = [at for at in left if self._pool.configs[at] in self._sight] if self._sight.columns else []
+        if seen:
+            return int(seen[middle(self._rows(np.array(seen)), self._known_rows())])
+        return int(left[farthest(self._rows(left), self._known_rows(), self._random)])
+
+    def _first_choice(self, left: NDArray[np.intp]) -> int:
         """What the priors, each in its turn, put first; in later rounds, the most different of its first few."""
-        turn, prior = divmod(len(known), len(self._guidance))
-        first = np.argsort(self._forecast.said(self._pool)[left, prior], kind="stable")[: 1 if turn == 0 else _FIRST]
-        return int(left[first[farthest(self._pool.rows[left[first]], known, self._random)]])
+        turn, prior = divmod(len(self._trials) + len(self._pending), len(self._guidance))
+        said = self._forecast.said(self._pool)[left, prior]
+        first = left[np.argsort(said, kind="stable")[: 1 if turn == 0 else _FIRST]]
+        return int(first[farthest(self._rows(first), self._known_rows(), self._random)])
+
+    def _rows(self, at: NDArray[np.intp]) -> Floats:
+        return self._sight.rows([self._pool.configs[place] for place in at], self._pool.rows[at])
+
+    def _known_rows(self) -> Floats:
+        known = [*self._trials, *self._pending]
+        return self._sight.rows(known, self._encoder.rows(known))
 
     def _outlook(self, left: NDArray[np.intp]) -> Outlook:
         known = len(self._trials)

@@ -6,10 +6,10 @@ A searcher sees configs and trials, and nothing else: no device, no clock, no di
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from triton_ops.space import Config
-from triton_ops.trial import Trial
+from triton_ops.trial import Compiled, Trial
 
 
 class Searcher(Protocol):
@@ -28,6 +28,28 @@ class Searcher(Protocol):
         """How much faster than the best so far, as a share, the most promising config left is expected to be.
 
         Infinite where the searcher cannot know. A run may end when this is below what its measurement can tell apart.
+        """
+
+
+@runtime_checkable
+class Scout(Protocol):
+    """A searcher that also learns from what the compiler makes of configs that nobody has proposed yet.
+
+    A look costs a compiler's time and none of the device's. Nobody has to answer: without looks it searches as if it
+    had no such methods.
+    """
+
+    def wanted(self, count: int) -> list[Config]:
+        """Up to `count` valid configs whose compilation it would like to see, the most useful first.
+
+        None that it has proposed, that was tried, or that it has wanted before.
+        """
+
+    def looked(self, found: Sequence[Compiled]) -> None:
+        """What became of configs in a compiler: those it wanted, and any that were compiled beside them.
+
+        A config that cannot be launched is never proposed afterwards; nor is one that is the same program as another
+        that was.
         """
 
 

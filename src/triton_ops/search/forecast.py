@@ -11,21 +11,24 @@ from triton_ops.search.encoding import Encoder, Floats
 from triton_ops.search.evidence import most_telling, noise_of, values_of
 from triton_ops.search.guidance import Guidance
 from triton_ops.search.pool import Pool
+from triton_ops.search.sight import Sight
 from triton_ops.search.surrogate import Surrogate, expected_improvement
 from triton_ops.space import Config
 from triton_ops.trial import Trial
 
 _PATIENCE = 4.0  # a config may compile this many times the usual seconds before it must promise more
 _FAST_S = 1.0  # compile times below this are waited for without a thought
+_BLIND = 2.0  # times as much must a config promise that was not compiled yet: the compiler may refuse it
 _TIMED = 200  # configs whose compile time is estimated: no other has a chance to be next
 
 
 class Forecast:
     """Learns trials, and looks at configs."""
 
-    def __init__(self, encoder: Encoder, guidance: Guidance) -> None:
+    def __init__(self, encoder: Encoder, guidance: Guidance, sight: Sight) -> None:
         self._encoder = encoder
         self._guidance = guidance
+        self._sight = sight
         self._surrogates: dict[int, Surrogate] = {}
         self._heard = slice(None)  # the priors that have a say
         self._weights: Floats = np.zeros(len(guidance))
@@ -46,7 +49,7 @@ class Forecast:
         configs = [trial.config for trial in self._trials]
         values, said = values_of(self._trials), self._guidance.columns(configs)
         self._weights = self._guidance.weights(said[:, self._heard], values)
-        rows = self._features(self._encoder.rows(configs), said)
+        rows = self._features(configs, self._encoder.rows(configs), said)
         self._surrogate = self._surrogates.setdefault(rows.shape[1], Surrogate(rows.shape[1]))
         self._surrogate.learn(rows, values - said[:, self._heard] @ self._weights, noise_of(self._trials))
         self._best = float(values.min())
@@ -54,14 +57,20 @@ class Forecast:
     def outlook(self, pool: Pool, at: NDArray[np.intp], pending: Iterable[Config]) -> Outlook:
         """What the configs of `pool` at these positions promise, while `pending` are being tried."""
         said = self.said(pool)[at]
-        rows = self._features(pool.rows[at], said)
+        configs = [pool.configs[place] for place in at]
+        rows = self._features(configs, pool.rows[at], said)
         mean, doubt = self._surrogate.predict(rows)
         outlook = Outlook(
             at, rows, mean + said[:, self._heard] @ self._weights, doubt, self._best, self._surrogate.alike
         )
-        outlook.slow_down(self._slowness(pool.rows[at], outlook))
+        slowness = self._slowness(pool.rows[at], outlook)
+        if self._sight.columns:
+            unseen = np.array([config not in self._sight for config in configs])
+            outlook.mistrust(unseen)
+            slowness = np.where(unseen, slowness, 1.0)  # what was compiled need not be compiled again
+        outlook.slow_down(slowness)
         waiting = list(pending)
-        for row in self._features(self._encoder.rows(waiting), self._guidance.columns(waiting)):
+        for row in self._features(waiting, self._encoder.rows(waiting), self._guidance.columns(waiting)):
             outlook.keep_apart(row)
         return outlook
 
@@ -73,8 +82,8 @@ class Forecast:
             self._said = np.vstack([self._said, self._guidance.columns(pool.configs[len(self._said) :])])
         return self._said
 
-    def _features(self, rows: Floats, said: Floats) -> Floats:
-        return np.hstack([rows, self._guidance.features(said)[:, self._heard]])
+    def _features(self, configs: Sequence[Config], rows: Floats, said: Floats) -> Floats:
+        return np.hstack([self._sight.rows(configs, rows), self._guidance.features(said)[:, self._heard]])
 
     def _slowness(self, rows: Floats, outlook: Outlook) -> Floats:
         """By how much each config's gain counts for less, because it compiles for long: 1 or more."""
@@ -109,6 +118,7 @@ class Outlook:
         self.positions = positions
         self._rows, self._mean, self._doubt, self._best, self._alike = rows, mean, doubt, best, alike
         self._slowness: Floats = np.ones(len(mean))
+        self._unseen: NDArray[np.bool_] = np.zeros(len(mean), dtype=bool)
         self._gains = expected_improvement(mean, doubt, best)
         self._open = np.ones(len(mean), dtype=bool)
 
@@ -127,6 +137,10 @@ class Outlook:
         """Divide each gain by this."""
         self._slowness = slowness
 
+    def mistrust(self, unseen: NDArray[np.bool_]) -> None:
+        """Those that were not compiled yet must promise more than those that were; their order is left as it is."""
+        self._unseen = unseen
+
     def keep_apart(self, row: Floats) -> None:
         """Count on learning what `row` is like: near it there is less doubt, and so less to hope for."""
         self._doubt = self._doubt * np.sqrt(np.maximum(1 - self._alike(self._rows, row) ** 2, 1e-9))
@@ -143,7 +157,8 @@ class Outlook:
             left = near
         if not len(left):
             return None
-        first = int(left[np.lexsort((self._mean[left], -(self._gains / self._slowness)[left]))[0]])
+        worth = self._gains / self._slowness / np.where(self._unseen, _BLIND, 1.0)
+        first = int(left[np.lexsort((self._mean[left], -worth[left]))[0]])
         self._open[first] = False
         self.keep_apart(self._rows[first])
         return int(self.positions[first])

@@ -45,6 +45,7 @@ class Pool:
         self.open: NDArray[np.bool_] = np.zeros(0, dtype=bool)
         self._at: dict[Config, int] = {}
         self._taken: set[Config] = set()
+        self._held: dict[Config, None] = {}
         self._draws = iter(()) if found is not None else draws(space, self._rng)
         self._add(found if found is not None else islice(self._draws, _SAMPLE))
 
@@ -53,6 +54,13 @@ class Pool:
         self._taken.add(config)
         if (at := self._at.get(config)) is not None:
             self.open[at] = False
+
+    def hold(self, config: Config) -> None:
+        """`config` comes only when nothing else is left."""
+        if config not in self._taken:
+            self._held[config] = None
+            if (at := self._at.get(config)) is not None:
+                self.open[at] = False
 
     def position(self, config: Config) -> int | None:
         """Where `config` is, if it is in the pool and may still be proposed."""
@@ -63,6 +71,8 @@ class Pool:
         """Positions of the configs that may still be proposed; empty only if the space has none."""
         if not self.whole and int(self.open.sum()) < _FEW:
             self._add(islice(self._draws, _SAMPLE))
+        if self._held and not self.open.any():
+            self._bring_back()
         return np.flatnonzero(self.open)
 
     def widen(self, leaders: Sequence[Config]) -> None:
@@ -80,6 +90,12 @@ class Pool:
         steps = np.min([np.abs(rows - row).sum(axis=1) for row in self._encoder.rows(leaders)], axis=0)
         return left[np.argsort(steps, kind="stable")]
 
+    def _bring_back(self) -> None:
+        """Open what was held."""
+        held, self._held = [config for config in self._held if config not in self._taken], {}
+        self._add(held)
+        self.open[[self._at[config] for config in held]] = True
+
     def _add(self, configs: Iterable[Config]) -> None:
         new = [config for config in dict.fromkeys(configs) if config not in self._at]
         if not new:
@@ -87,7 +103,7 @@ class Pool:
         self._at.update((config, at) for at, config in enumerate(new, len(self.configs)))
         self.configs += new
         self.rows = np.vstack([self.rows, self._encoder.rows(new)])
-        self.open = np.append(self.open, [config not in self._taken for config in new])
+        self.open = np.append(self.open, [config not in self._taken and config not in self._held for config in new])
 
 
 def _all_of(space: ConfigSpace) -> list[Config] | None:

@@ -21,3 +21,14 @@ def farthest(rows: Floats, known: Floats, random: np.random.Generator) -> int:
     for row in known:
         nearest = np.minimum(nearest, np.abs(rows[drawn] - row).sum(axis=1))
     return int(drawn[int(np.argmax(nearest))])
+
+
+def middle(rows: Floats, known: Floats) -> int:
+    """The position in `rows`, at least one, after which every row has a known one nearest on the whole.
+
+    Where `farthest` goes to the corners, this goes to where most rows are. Cost: all distances, 20 ms for 500 rows.
+    """
+    apart = np.abs(rows[:, None] - rows[None]).sum(axis=2)
+    if len(known):
+        apart = np.minimum(apart, np.abs(rows[:, None] - known[None]).sum(axis=2).min(axis=1)[:, None])
+    return int(np.argmin(apart.sum(axis=0)))

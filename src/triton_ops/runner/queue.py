@@ -1,0 +1,94 @@
+"""What a pool of compilers does next: what is asked for in its order, and in spare time what may be asked for later."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from triton_ops.space import Config
+from triton_ops.trial import Compiled
+
+
+@dataclass(eq=False)
+class Job:
+    """One config to be compiled.
+
+    Attributes:
+        config: What is compiled.
+        spare: Whether nobody has asked for it but in spare time.
+        future: Holds what became of it.
+    """
+
+    config: Config
+    spare: bool
+    future: Future[Compiled] = field(default_factory=Future)
+
+
+class Queue:
+    """Jobs in two lanes. Safe to share among threads.
+
+    Args:
+        spares: How many jobs of the second lane may run at a time.
+    """
+
+    def __init__(self, spares: int) -> None:
+        self._spares, self._running = spares, 0
+        self._now: deque[Job] = deque()
+        self._later: dict[Config, Job] = {}
+        self._begun: dict[Config, Job] = {}
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def add(self, config: Config, spare: bool) -> Future[Compiled]:
+        """The future of `config`: that of an earlier spare job of the same config, if there is one, else a new one."""
+        with self._lock:
+            if (begun := self._begun.get(config)) is not None:
+                return begun.future
+            job = self._later.get(config)
+            if job is not None and not spare:
+                del self._later[config]
+                job.spare = False
+                self._begun[config] = job
+                self._now.append(job)
+            elif job is None:
+                job = Job(config, spare)
+                if spare:
+                    self._later[config] = job
+                else:
+                    self._now.append(job)
+            if self._closed:
+                job.future.cancel()
+            return job.future
+
+    def take(self) -> Job | None:
+        """What to do now, to be handed to `done`; None if there is nothing, or nothing that may be begun."""
+        with self._lock:
+            while not self._closed:
+                job = self._first()
+                if job is None or job.future.set_running_or_notify_cancel():
+                    self._running += job is not None and job.spare
+                    return job
+        return None
+
+    def done(self, job: Job) -> None:
+        """`job` does not run any more."""
+        with self._lock:
+            self._running -= job.spare
+
+    def close(self) -> None:
+        """Cancel what was not begun."""
+        with self._lock:
+            self._closed = True
+            for job in (*self._now, *self._later.values()):
+                job.future.cancel()
+
+    def _first(self) -> Job | None:
+        if self._now:
+            return self._now.popleft()
+        if not self._later or self._running >= self._spares:
+            return None
+        job = self._later.pop(next(iter(self._later)))
+        self._begun[job.config] = job
+        return job
