@@ -49,9 +49,9 @@ if TYPE_CHECKING:  # for type checkers and editors, which cannot follow the tabl
     from triton_ops.exceptions import UnsupportedDtypeError as UnsupportedDtypeError
     from triton_ops.kernels.matmul import matmul as matmul
     from triton_ops.kernels.rmsnorm_rope import fused_rmsnorm_rope as fused_rmsnorm_rope
-    from triton_ops.runner import tune as tune
     from triton_ops.runner.compare import Comparison as Comparison
     from triton_ops.runner.compare import compare as compare
+    from triton_ops.runner.session import tune as tune
     from triton_ops.runner.timing import Times as Times
     from triton_ops.runner.timing import time_ms as time_ms
     from triton_ops.space import Choice as Choice
@@ -95,7 +95,7 @@ _NAMES_IN = {
     ),
     "kernels.matmul": "matmul",
     "kernels.rmsnorm_rope": "fused_rmsnorm_rope",
-    "runner": "tune",
+    "runner.session": "tune",
     "runner.compare": "Comparison compare",
     "runner.timing": "Times time_ms",
     "space": "Choice Config ConfigSpace Constraint Flag IntRange PowerOfTwo SpaceSize",

@@ -48,7 +48,7 @@ NAMES = {
     ],
     "triton_ops.kernels.matmul": ["matmul"],
     "triton_ops.kernels.rmsnorm_rope": ["fused_rmsnorm_rope"],
-    "triton_ops.runner": ["tune"],
+    "triton_ops.runner.session": ["tune"],
     "triton_ops.runner.compare": ["Comparison", "compare"],
     "triton_ops.runner.timing": ["Times", "time_ms"],
     "triton_ops.space": [

@@ -1,9 +1,9 @@
 """Triton JIT kernels; the only file that knows Triton's internals.
 
-Facts used, from Triton 3.6 to 3.9: `triton.runtime.cache.triton_key` and the active driver's `utils` are made once per
-process; `JITFunction.arg_names` and `.params`; `.warmup(…, grid=…)` compiles with the real specialisation of the
-arguments and does not launch; `CompiledKernel._init_handles()` loads the binary and raises `OutOfResources` without
-launching; `n_spills` counts 4-byte registers; a failing ptxas prints its whole input to stdout. Under
+Facts used, from Triton 3.6 to 3.9: `triton.runtime.cache.triton_key` and `triton.backends.nvidia.driver.CudaUtils` are
+made once per process; `JITFunction.arg_names` and `.params`; `.warmup(…, grid=…)` compiles with the real specialisation
+of the arguments and does not launch; `CompiledKernel._init_handles()` loads the binary and raises `OutOfResources`
+without launching; `n_spills` counts 4-byte registers; a failing ptxas prints its whole input to stdout. Under
 `TRITON_INTERPRET=1` a kernel is an `InterpretedFunction` and nothing is compiled.
 """
 
@@ -206,7 +206,7 @@ def warm_up(launches: bool) -> threading.Thread:
     launches first.
 
     Args:
-        launches: Whether this process will launch kernels, and not just compile them.
+        launches: Whether this process will launch kernels, and not just compile them; NVIDIA's driver is readied then.
 
     Returns:
         Ends when it is done.
@@ -214,11 +214,10 @@ def warm_up(launches: bool) -> threading.Thread:
 
     def work() -> None:
         with contextlib.suppress(Exception):
-            runtime = importlib.import_module("triton.runtime")
-            if (key := getattr(runtime.cache, "triton_key", None)) is not None:  # since 3.6 at least
-                key()
             if launches:
-                _ = runtime.driver.active.utils
+                importlib.import_module("triton.backends.nvidia.driver").CudaUtils()
+        with contextlib.suppress(Exception):
+            importlib.import_module("triton.runtime.cache").triton_key()
 
     thread = threading.Thread(target=work, name="triton-ops warm-up", daemon=True)
     thread.start()

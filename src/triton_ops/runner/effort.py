@@ -75,7 +75,14 @@ class Effort:
 
 
 PRESETS = {
-    "quick": Effort("quick", "auto", Budget(trials=64, seconds=60), RacePolicy(looks=(4, 8, 16, 32), seconds=1.5)),
+    "quick": Effort(
+        "quick",
+        "auto",
+        Budget(trials=64, seconds=60),
+        RacePolicy(looks=(4, 8, 16, 32), seconds=1.5),
+        near=0.06,
+        finalists=4,
+    ),
     "full": Effort("full", "auto", Budget(trials=1000, seconds=600), RacePolicy(seconds=20.0), looks=4096),
     "exhaustive": Effort(
         "exhaustive",

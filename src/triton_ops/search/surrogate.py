@@ -43,6 +43,7 @@ class Surrogate:
     def __init__(self, columns: int) -> None:
         self._process_type = require("sklearn.gaussian_process", _PURPOSE).GaussianProcessRegressor
         self._minimize = require("scipy.optimize", _PURPOSE).minimize
+        self._threads = require("threadpoolctl", _PURPOSE).ThreadpoolController()
         kernels = require("sklearn.gaussian_process.kernels", _PURPOSE)
         length = _LENGTH * math.sqrt(columns)
         matern = kernels.Matern(np.full(columns, length), nu=2.5)
@@ -72,7 +73,8 @@ class Surrogate:
             alpha=(noise / self._deviation) ** 2 + 1e-8,
             optimizer=self._most_probable if anew else None,
         )
-        self._process.fit(rows, (values - self._mean) / self._deviation)
+        with self._threads.limit(limits=1):  # more of them wait for each other, and for the compilers' CPUs
+            self._process.fit(rows, (values - self._mean) / self._deviation)
         self._theta = self._process.kernel_.theta
         if anew:
             self._due = len(values) * _GROWTH + 1
@@ -82,7 +84,8 @@ class Surrogate:
 
         Cost: about 5 µs per row for 100 learned rows.
         """
-        mean, deviation = self._process.predict(rows, return_std=True)
+        with self._threads.limit(limits=1):
+            mean, deviation = self._process.predict(rows, return_std=True)
         noise = math.exp(self._theta[-1])  # belongs to a measurement, not to the config
         doubt = np.sqrt(np.maximum(deviation**2 - noise, 1e-9))
         return mean * self._deviation + self._mean, doubt * self._deviation
