@@ -191,9 +191,9 @@ class AutoSearch:
 
     def _far(self, left: NDArray[np.intp]) -> int:
         """What is far from all before; where configs were seen compiled, the one that tells most of the others."""
-        seen = [at for at in left if self._pool.configs[at] in self._sight] if self._sight.columns else []
-        if seen:
-            return int(seen[middle(self._rows(np.array(seen)), self._known_rows())])
+        seen = left[self._forecast.seen(self._pool)[left] >= 0] if self._sight.columns else left[:0]
+        if len(seen):
+            return int(seen[middle(self._rows(seen), self._known_rows())])
         return int(left[farthest(self._rows(left), self._known_rows(), self._random)])
 
     def _first_choice(self, left: NDArray[np.intp]) -> int:
@@ -204,11 +204,11 @@ class AutoSearch:
         return int(first[farthest(self._rows(first), self._known_rows(), self._random)])
 
     def _rows(self, at: NDArray[np.intp]) -> Floats:
-        return self._sight.rows([self._pool.configs[place] for place in at], self._pool.rows[at])
+        return self._sight.rows(self._pool.rows[at], self._forecast.seen(self._pool)[at])
 
     def _known_rows(self) -> Floats:
         known = [*self._trials, *self._pending]
-        return self._sight.rows(known, self._encoder.rows(known))
+        return self._sight.rows(self._encoder.rows(known), self._sight.places(known))
 
     def _outlook(self, left: NDArray[np.intp]) -> Outlook:
         known = len(self._trials)
