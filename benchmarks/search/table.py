@@ -18,11 +18,13 @@ Entries = dict[str, dict[str, dict[str, Any]]]
 
 
 def read(folder: Path) -> Entries:
-    """Search to recording to what it reached; a file's name before the first dot tells apart runs with records."""
+    """Search to recording to what it reached; a file's name tells what a run had beside the recording, or had not."""
     found: Entries = defaultdict(dict)
     for path in sorted(folder.glob("*.json")):
         for entry in json.loads(path.read_text())["spaces"]:
             more = " with records" if "records" in path.stem else ""
+            more += " without the model" if "no_model" in path.stem else ""
+            more += " and looks" if "no_looks" in path.stem else ""
             found[entry["search"] + more][entry["file"]] = entry
     return found
 
@@ -31,7 +33,7 @@ def groups(entries: Entries) -> dict[str, list[str]]:
     """The recordings by what has a common set of searches: public spaces and this project's own."""
     files = {file for by_file in entries.values() for file in by_file}
     own = sorted(file for file in files if file.startswith(("matmul", "rmsnorm", "softmax")))
-    return {"public spaces (tunables only)": sorted(files - set(own)), "H200 spaces (with the model)": own}
+    return {"public spaces (tunables only)": sorted(files - set(own)), "H200 spaces": own}
 
 
 def means(entries: Entries, files: list[str]) -> dict[str, dict[str, float]]:
@@ -53,7 +55,7 @@ def table(entries: Entries) -> list[str]:
         lines += [f"## {title}: {len(files)}", "", _row(["search", *counts]), _row(["---"] * (len(counts) + 1))]
         lines += [_row([name, *(_said(shares.get(n)) for n in counts)]) for name, shares in found.items()]
         lines.append("")
-    for search in ("auto", "auto with records"):
+    for search in ("auto", "auto with records", "auto without the model"):
         if entries.get(search):
             lines += [f"## {search}, each recording", "", *_each(entries[search]), ""]
     return lines

@@ -101,7 +101,7 @@ class Sight:
             terms, made = _terms(np.array(self._rows)), np.array(self._made)
             penalty = _PENALTY * np.eye(terms.shape[1])
             penalty[0, 0] = 1e-9  # the middle is free
-            found: Floats = np.linalg.solve(terms.T @ terms + penalty, terms.T @ made)
+            found: Floats = np.linalg.solve(terms.T @ terms + penalty, terms.T @ made).astype(np.float64)
             self._fitted = found
         return self._fitted
 
