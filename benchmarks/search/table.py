@@ -15,10 +15,16 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-PUBLIC, OWN = "public spaces (no model of any)", "H200 spaces (auto has the kernels' model)"
+PUBLIC, OWN = "public spaces (no model of any)", "H200 spaces (auto has the kernels' model, and looks)"
 Entries = dict[str, dict[str, dict[str, Any]]]
 NOTES = Path(__file__).with_name("notes.md")
-_MORE = {"records": " with records", "tunables": " without the model"}  # word of a file's name: what it says of a run
+_MORE = {
+    "records": " with records",
+    "tunables": " from the tunables alone",
+    "model": " without the model",
+    "looks": " and looks",
+}
+"""Word of a file's name: what it says of a run. `no_model_no_looks` is one without both."""
 _BOLD = ("auto", "helion LFBOTreeSearch")
 _DASHES = {"kernel_tuner": "--", "helion": "-."}
 
@@ -38,10 +44,7 @@ def groups(entries: Entries) -> dict[str, list[str]]:
     """The recordings by what has a common set of searches: public spaces and this project's own."""
     files = {file for by_file in entries.values() for file in by_file}
     own = sorted(file for file in files if file.startswith(("matmul", "rmsnorm", "softmax")))
-    return {
-        "public spaces (no model of any)": sorted(files - set(own)),
-        "H200 spaces (auto has the kernels' model)": own,
-    }
+    return {PUBLIC: sorted(files - set(own)), OWN: own}
 
 
 def means(entries: Entries, files: list[str]) -> dict[str, dict[str, float]]:
@@ -63,7 +66,7 @@ def table(entries: Entries) -> list[str]:
         lines += [f"## {title}: {len(files)}", "", _row(["search", *counts]), _row(["---"] * (len(counts) + 1))]
         lines += [_row([name, *(_said(shares.get(n)) for n in counts)]) for name, shares in found.items()]
         lines.append("")
-    for search in ("auto", "auto with records", "helion LFBOTreeSearch"):
+    for search in ("auto", "auto with records", "auto without the model", "helion LFBOTreeSearch"):
         if entries.get(search):
             lines += [f"## {search}, each recording", "", *_each(entries[search]), ""]
     if found := _asked(entries):

@@ -27,14 +27,15 @@ def sight_of(configs, **more):
 
 
 def columns(sight, configs):
-    return sight.rows(configs, Encoder(SPACE).rows(configs))[:, -COLUMNS:]
+    return sight.rows(Encoder(SPACE).rows(configs), sight.places(configs))[:, -COLUMNS:]
 
 
 def test_too_few_say_nothing():
     configs = list(SPACE)
     rows = Encoder(SPACE).rows(configs)
     assert sight_of(configs[:3]).columns == 0
-    assert np.array_equal(sight_of(configs[:3]).rows(configs, rows), rows)
+    few = sight_of(configs[:3])
+    assert np.array_equal(few.rows(rows, few.places(configs)), rows)
 
 
 def test_known_figures_stand_as_they_are_and_others_are_expected_from_them():

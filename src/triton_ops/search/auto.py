@@ -1,6 +1,7 @@
 """The default search: learns from every trial, starts from what is known, and says when little is left to gain.
 
-1. The start: what the priors put first, each in turn; without priors, configs as far as possible from all before.
+1. The start: what the priors put first, each in turn; without priors, of the configs seen compiled the one that tells
+   most of the others; without these, configs as far as possible from all before.
 2. From then on, whatever promises the largest gain (`forecast.py`): a surrogate learns the trials, priors correct its
    expectation as far as the trials bear them out. Doubt counts for a config: where nothing was measured, much may be
    gained.
@@ -45,6 +46,7 @@ _FIRST = 8  # of a prior's first choices the most different is taken, when its v
 _OPENED = 3  # ok trials that a surrogate needs
 _ALONE_FROM, _ALONE_EACH = 20, 2  # from so many trials on, each second question is asked without the records
 _POLISH_BELOW, _POLISH_EACH = 0.01, 3  # expected gain below which each third question is a neighbour of the best
+_CROWD = 300  # configs among which the one that tells most of the others is looked for
 _LEADERS = 5
 _SHORT = 1_500  # configs looked at between two looks at all
 _LATELY, _LATELY_GUIDED = 30, 10  # questions, at least, that all promised little before little is expected
@@ -191,14 +193,20 @@ class AutoSearch:
             return None if not self._small else self._first_choice(left)
         if priors and known < max(priors, _OPENED):
             return self._first_choice(left)
-        return self._far(left)
+        return self._telling(left)
 
     def _far(self, left: NDArray[np.intp]) -> int:
-        """What is far from all before; where configs were seen compiled, the one that tells most of the others."""
-        seen = [at for at in left if self._pool.configs[at] in self._sight] if self._sight.columns else []
-        if seen:
-            return int(seen[middle(self._rows(np.array(seen)), self._known_rows())])
+        """What is far from all before."""
         return int(left[farthest(self._rows(left), self._known_rows(), self._random)])
+
+    def _telling(self, left: NDArray[np.intp]) -> int:
+        """What tells most of the others, among configs that were seen compiled; without any, what is far from all."""
+        seen = left[self._forecast.seen(self._pool)[left] >= 0] if self._sight.columns else left[:0]
+        if not len(seen):
+            return self._far(left)
+        if len(seen) > _CROWD:
+            seen = self._random.permutation(seen)[:_CROWD]
+        return int(seen[middle(self._rows(seen), self._known_rows())])
 
     def _first_choice(self, left: NDArray[np.intp]) -> int:
         """What the priors, each in its turn, put first; in later rounds, the most different of its first few."""
@@ -208,11 +216,11 @@ class AutoSearch:
         return int(first[farthest(self._rows(first), self._known_rows(), self._random)])
 
     def _rows(self, at: NDArray[np.intp]) -> Floats:
-        return self._sight.rows([self._pool.configs[place] for place in at], self._pool.rows[at])
+        return self._sight.rows(self._pool.rows[at], self._forecast.seen(self._pool)[at])
 
     def _known_rows(self) -> Floats:
         known = [*self._trials, *self._pending]
-        return self._sight.rows(known, self._encoder.rows(known))
+        return self._sight.rows(self._encoder.rows(known), self._sight.places(known))
 
     def _outlook(self, left: NDArray[np.intp]) -> Outlook:
         known = len(self._trials)

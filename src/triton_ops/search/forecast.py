@@ -36,6 +36,8 @@ class Forecast:
         self._trials: list[Trial] = []
         self._said: Floats = np.zeros((0, len(guidance)))  # what the priors say of the pool's configs
         self._edition = -1
+        self._seen: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
+        self._taken_over = 0  # of what was seen
 
     def learn(self, trials: Sequence[Trial], borrowed: bool = True) -> None:
         """Take `trials`, of which at least two are ok, in place of all before.
@@ -49,7 +51,7 @@ class Forecast:
         configs = [trial.config for trial in self._trials]
         values, said = values_of(self._trials), self._guidance.columns(configs)
         self._weights = self._guidance.weights(said[:, self._heard], values)
-        rows = self._features(configs, self._encoder.rows(configs), said)
+        rows = self._features(self._encoder.rows(configs), self._sight.places(configs), said)
         self._surrogate = self._surrogates.setdefault(rows.shape[1], Surrogate(rows.shape[1]))
         self._surrogate.learn(rows, values - said[:, self._heard] @ self._weights, noise_of(self._trials))
         self._best = float(values.min())
@@ -57,20 +59,20 @@ class Forecast:
     def outlook(self, pool: Pool, at: NDArray[np.intp], pending: Iterable[Config]) -> Outlook:
         """What the configs of `pool` at these positions promise, while `pending` are being tried."""
         said = self.said(pool)[at]
-        configs = [pool.configs[place] for place in at]
-        rows = self._features(configs, pool.rows[at], said)
+        seen = self.seen(pool)[at]
+        rows = self._features(pool.rows[at], seen, said)
         mean, doubt = self._surrogate.predict(rows)
         outlook = Outlook(
             at, rows, mean + said[:, self._heard] @ self._weights, doubt, self._best, self._surrogate.alike
         )
         slowness = self._slowness(pool.rows[at], outlook)
         if self._sight.columns:
-            unseen = np.array([config not in self._sight for config in configs])
-            outlook.mistrust(unseen)
-            slowness = np.where(unseen, slowness, 1.0)  # what was compiled need not be compiled again
+            outlook.mistrust(seen < 0)
+            slowness = np.where(seen < 0, slowness, 1.0)  # what was compiled need not be compiled again
         outlook.slow_down(slowness)
         waiting = list(pending)
-        for row in self._features(waiting, self._encoder.rows(waiting), self._guidance.columns(waiting)):
+        said = self._guidance.columns(waiting)
+        for row in self._features(self._encoder.rows(waiting), self._sight.places(waiting), said):
             outlook.keep_apart(row)
         return outlook
 
@@ -82,8 +84,18 @@ class Forecast:
             self._said = np.vstack([self._said, self._guidance.columns(pool.configs[len(self._said) :])])
         return self._said
 
-    def _features(self, configs: Sequence[Config], rows: Floats, said: Floats) -> Floats:
-        return np.hstack([self._sight.rows(configs, rows), self._guidance.features(said)[:, self._heard]])
+    def seen(self, pool: Pool) -> NDArray[np.intp]:
+        """Of every config of `pool`, where it is among those that were seen compiled; -1 if it was not."""
+        if len(self._seen) < len(pool.configs):
+            self._seen, self._taken_over = np.full(len(pool.configs), -1, dtype=np.intp), 0
+        for number, config in enumerate(self._sight.configs[self._taken_over :], self._taken_over):
+            if (at := pool.place(config)) is not None:
+                self._seen[at] = number
+        self._taken_over = len(self._sight)
+        return self._seen
+
+    def _features(self, rows: Floats, seen: NDArray[np.intp], said: Floats) -> Floats:
+        return np.hstack([self._sight.rows(rows, seen), self._guidance.features(said)[:, self._heard]])
 
     def _slowness(self, rows: Floats, outlook: Outlook) -> Floats:
         """By how much each config's gain counts for less, because it compiles for long: 1 or more."""

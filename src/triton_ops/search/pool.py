@@ -62,6 +62,10 @@ class Pool:
             if (at := self._at.get(config)) is not None:
                 self.open[at] = False
 
+    def place(self, config: Config) -> int | None:
+        """Where `config` is, if it is or was in the pool."""
+        return self._at.get(config)
+
     def position(self, config: Config) -> int | None:
         """Where `config` is, if it is in the pool and may still be proposed."""
         at = self._at.get(config)

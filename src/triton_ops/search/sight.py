@@ -15,6 +15,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from triton_ops.search.encoding import Floats
 from triton_ops.space import Config
@@ -33,32 +34,41 @@ _CROSSED = 12  # columns of which products are taken
 
 
 class Sight:
-    """Configs that were compiled, each with its columns."""
+    """Configs that were compiled, each with its columns.
+
+    Attributes:
+        configs: All of them, in the order seen.
+    """
 
     def __init__(self) -> None:
-        self._rows: list[Floats] = []  # of what was seen: the tunables' columns
-        self._seen: dict[Config, Floats] = {}
+        self.configs: list[Config] = []
+        self._at: dict[Config, int] = {}
+        self._rows: list[Floats] = []  # the tunables' columns
+        self._made: list[Floats] = []  # the compiler's
         self._launch: dict[Config, str] = {}
         self._same: dict[str, list[Config]] = {}
         self._fitted: Floats | None = None
 
     def __len__(self) -> int:
-        return len(self._seen)
+        return len(self.configs)
 
-    def __contains__(self, config: Config) -> bool:
-        return config in self._seen
+    def places(self, configs: Sequence[Config]) -> NDArray[np.intp]:
+        """Where each of these is among `configs`; -1 where it was not seen."""
+        return np.array([self._at.get(config, -1) for config in configs], dtype=np.intp)
 
     @property
     def columns(self) -> int:
         """How many there are: none before enough was seen."""
-        return COLUMNS if len(self._seen) >= _FEWEST else 0
+        return COLUMNS if len(self.configs) >= _FEWEST else 0
 
     def take(self, found: Compiled, row: Floats) -> None:
         """See `found`, a config that can be launched and whose registers are known, with its tunables' row."""
-        if found.config in self._seen:
+        if found.config in self._at:
             return
+        self._at[found.config] = len(self.configs)
+        self.configs.append(found.config)
         self._rows.append(row)
-        self._seen[found.config] = _columns(found)
+        self._made.append(_columns(found))
         self._fitted = None
         if found.launch is not None:
             self._launch[found.config] = found.launch
@@ -69,26 +79,30 @@ class Sight:
         launch = self._launch.get(config)
         return [] if launch is None else [other for other in self._same[launch] if other != config]
 
-    def rows(self, configs: Sequence[Config], rows: Floats) -> Floats:
-        """`rows` of these configs' tunables with the compiler's figures, known or expected, beside them.
+    def rows(self, rows: Floats, places: NDArray[np.intp]) -> Floats:
+        """`rows` of configs' tunables with the compiler's figures, known or expected, beside them.
+
+        Args:
+            rows: Shape (n, tunables' columns).
+            places: Shape (n,): from `places`, of the same configs.
 
         Returns:
-            Shape (number of configs, columns of `rows` and `columns`).
+            Shape (n, tunables' columns and `columns`).
         """
-        if not self.columns or not len(configs):
+        if not self.columns or not len(rows):
             return np.hstack([rows, np.zeros((len(rows), self.columns))]) if self.columns else rows
         made = np.clip(_terms(rows) @ self._coefficients(), -0.25, 1.25)
-        for at, config in enumerate(configs):
-            if (known := self._seen.get(config)) is not None:
-                made[at] = known
+        known = places >= 0
+        made[known] = np.array(self._made)[places[known]]
         return np.hstack([rows, made])
 
     def _coefficients(self) -> Floats:
         if self._fitted is None:
-            terms, made = _terms(np.array(self._rows)), np.array(list(self._seen.values()))
+            terms, made = _terms(np.array(self._rows)), np.array(self._made)
             penalty = _PENALTY * np.eye(terms.shape[1])
             penalty[0, 0] = 1e-9  # the middle is free
-            self._fitted = np.linalg.solve(terms.T @ terms + penalty, terms.T @ made)
+            found: Floats = np.linalg.solve(terms.T @ terms + penalty, terms.T @ made).astype(np.float64)
+            self._fitted = found
         return self._fitted
 
 
