@@ -151,6 +151,10 @@ names = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
 values = st.recursive(scalars | names, lambda inner: st.lists(inner, max_size=3), max_leaves=5)
 objects = st.dictionaries(names, values, max_size=4)
+fixed = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False)
+configs = st.dictionaries(
+    names, st.recursive(fixed | names, lambda inner: st.lists(inner, max_size=3), max_leaves=5), max_size=4
+)
 times = st.floats(min_value=1e-9, max_value=1e9)
 timings = st.builds(Timing, times, times, times, st.integers(1, 10**6))
 counts = st.none() | st.integers(0, 2**40)
@@ -166,11 +170,11 @@ keys = st.builds(
 records = st.builds(
     Record,
     key=keys,
-    winner=objects,
+    winner=configs,
     timing=timings,
-    default=st.none() | objects,
+    default=st.none() | configs,
     default_timing=st.none() | timings,
-    ties=st.lists(objects, max_size=3).map(tuple),
+    ties=st.lists(configs, max_size=3).map(tuple),
     noise=st.floats(0, 1),
     resources=st.none() | st.builds(Resources, counts, counts, counts, st.none() | names),
     space=names,

@@ -34,6 +34,7 @@ from triton_ops.trial import Resources, Status
 
 Grid = Callable[[Mapping[str, Any]], tuple[int, ...]]
 
+_PLAIN = (bool, int, float, str, bytes, type(None))  # whose text is the same in every process
 _SPILL_UNIT_BYTES = 4
 _PTXAS_DUMP = "please share the reproducer above with Triton project"  # ends what a failing ptxas prints
 # Options of the CUDA and HIP backends of Triton 3.6 to 3.9. Triton itself accepts some misspelled ones in silence.
@@ -100,13 +101,14 @@ class TritonKernel:
 
     @property
     def text(self) -> str:
-        """Names what the compiler reads: the source, its line, and the constants that it and its helpers use.
+        """Names what the compiler reads: the source, its line, and the plain constants that it and its helpers use.
 
         Equal in every process that has loaded the same kernel, whatever its module is called there.
         """
         inner = _layers(self.function)[-1]
         _ = inner.cache_key  # which looks for the constants
-        constants = sorted(f"{name} {found!r}" for (name, _), (found, _) in inner.used_global_vals.items())
+        used = [(name, getattr(found, "value", found)) for (name, _), (found, _) in inner.used_global_vals.items()]
+        constants = sorted(f"{name} {value!r}" for name, value in used if isinstance(value, _PLAIN))
         return fingerprint([inner.src, inner.starting_line_number, constants])
 
     def check(self, tunables: Iterable[str], arguments: Arguments) -> None:
