@@ -19,6 +19,7 @@ from tests import planted_kernels  # noqa: E402
 from triton_ops.backend import Arguments, TritonKernel  # noqa: E402
 from triton_ops.exceptions import CacheError, KernelTypeError, TargetError  # noqa: E402
 from triton_ops.hardware import named_target  # noqa: E402
+from triton_ops.kernels import load  # noqa: E402
 from triton_ops.runner import compile as compile_pool  # noqa: E402
 from triton_ops.runner import nursery  # noqa: E402
 from triton_ops.runner.compile import CompilePool, usable_cpus  # noqa: E402
@@ -108,6 +109,17 @@ def test_the_launching_process_compiles_nothing():
     finally:
         triton.knobs.compilation.listener = None
     assert hits == [True]
+
+
+def test_compilers_of_a_kernel_that_needs_no_torch_have_none():
+    operation = load("matmul")
+    arguments = Arguments(keyword=dict(operation.problem((64, 64, 64), "float16").arguments))
+    space = list(operation.space_for(operation.problem((64, 64, 64), "float16")))
+    with CompilePool(operation.kernel, arguments, TARGET, workers=2) as pool:
+        assert [pool.submit(config).result().ok for config in space[:2]] == [True, True]
+        mapped = [Path(f"/proc/{pid}/maps").read_text() for pid in children(os.getpid())]
+    assert any("libtriton" in text for text in mapped)
+    assert not any("libtorch" in text for text in mapped)
 
 
 def test_rules_answer_at_once_and_deferred_configs_are_compiled_on_demand():
@@ -369,7 +381,7 @@ def test_processes_end_with_their_parent(how, work, tmp_path):
     with parent:
         assert parent.stdout.readline() == "begun\n"
         eventually(lambda: len(children(parent.pid)) >= 2)
-        time.sleep(3.0 if work == "heavy" else 0.5)  # into the compilers, past the imports
+        time.sleep(1.5 if work == "heavy" else 0.5)  # into the compilers, past the imports
         started = children(parent.pid)
         parent.send_signal(how)
         parent.wait(20)

@@ -17,8 +17,16 @@ triton = pytest.importorskip("triton")
 from triton_ops.analysis.features import amdgcn_features, ptx_features  # noqa: E402
 from triton_ops.analysis.tiers import examine, resources_of  # noqa: E402
 from triton_ops.analysis.usage import Usage, amdgcn_usage, cubin_usage  # noqa: E402
-from triton_ops.backend import Arguments  # noqa: E402
-from triton_ops.backend.offline import StandIn, build, described, lowered, option_names, pretending  # noqa: E402
+from triton_ops.backend import Arguments, TritonKernel  # noqa: E402
+from triton_ops.backend.offline import (  # noqa: E402
+    StandIn,
+    build,
+    described,
+    lowered,
+    may_be_light,
+    option_names,
+    pretending,
+)
 from triton_ops.hardware import named_target  # noqa: E402
 from triton_ops.kernels import load  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
@@ -205,6 +213,45 @@ def test_the_same_arguments_as_tensors_or_specs_make_the_same_stand_in():
     assert (made.device.type, made.data_ptr() % 16, made.untyped_storage().nbytes()) == ("meta", 3, 1 << 14)
     nested = described(Arguments((room, [spec, (room, 1)]), {"a": None}))
     assert all(t.device.type == "meta" for t in nested.tensors())
+
+
+DTYPES = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int64", "int32", "int8", "bool")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("aligned", [True, False])
+@pytest.mark.parametrize("number", [1, 7, 16, 1 << 40, True, 0.5])
+def test_a_stand_in_is_specialised_as_the_tensor_that_it_stands_for(dtype, aligned, number):
+    from triton.runtime.jit import create_function_from_signature
+
+    function = triton.jit(_taking)
+    target = named_target("sm_90")
+    with pretending(target):
+        backend = triton.compiler.make_backend(triton.runtime.driver.active.get_current_target())
+        bind = create_function_from_signature(function.signature, function.params, backend)
+        spec = TensorSpec((64,), dtype, aligned=aligned)
+        light, full = (described(Arguments((spec,)), light).positional[0] for light in (True, False))
+        assert isinstance(light, StandIn)
+        assert isinstance(full, torch.Tensor)
+        assert bind(light, number)[1] == bind(full, number)[1] == bind(spec.create_tensor(), number)[1]
+
+
+def _taking(x, number):
+    pass
+
+
+def test_what_may_be_compiled_without_torch():
+    kernel, sm_90 = load("matmul").kernel, named_target("sm_90")
+    specs = Arguments(keyword=dict(load("matmul").problem((64, 64, 64), "float16").arguments))
+    assert may_be_light(kernel, specs, sm_90)
+    assert not may_be_light(kernel, specs, named_target("gfx942")), "its backend imports torch"
+    assert not may_be_light(kernel, Arguments((torch.float16,)), sm_90), "an argument of torch's"
+    assert not may_be_light(TritonKernel(here, lambda _: (1,)), specs, sm_90), "this module imports torch"
+
+
+@triton.jit
+def here(x):
+    pass
 
 
 def test_nothing_is_left_of_the_pretence():

@@ -13,13 +13,16 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 from triton_ops._optional import require
-from triton_ops.backend.base import Arguments
+from triton_ops.backend.base import Arguments, is_tensor
+from triton_ops.backend.source import unwrap
 from triton_ops.backend.triton import TritonKernel
 from triton_ops.hardware import Target
 from triton_ops.space import Config
@@ -35,6 +38,8 @@ Judge = Callable[[int, str], None]
 @dataclass(frozen=True)
 class StandIn:
     """What specialisation sees of a tensor; pickles without the tensor's memory.
+
+    For NVIDIA's backend it can stand in for the tensor itself, which needs no torch (`rehearse`).
 
     Attributes:
         dtype: Long name.
@@ -63,6 +68,10 @@ class StandIn:
         offset = given.data_ptr() % ALIGNMENT_BYTES
         return cls(dtype, tuple(given.shape), tuple(given.stride()), offset, given.untyped_storage().nbytes())
 
+    def data_ptr(self) -> int:
+        """An address that is aligned as the data are."""
+        return self.offset_bytes
+
     def tensor(self) -> Any:
         """A torch tensor on the `meta` device: no memory at all, whatever its shape."""
         torch = require("torch", "describing tensors to the compiler")
@@ -78,18 +87,59 @@ def _span(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
     return 0 if 0 in shape else 1 + sum((extent - 1) * step for extent, step in zip(shape, strides, strict=True))
 
 
-def described(arguments: Arguments) -> Arguments:
-    """`arguments` with every tensor or tensor spec replaced by a tensor without memory."""
-    return Arguments(
-        tuple(map(_described, arguments.positional)),
-        {name: _described(value) for name, value in arguments.keyword.items()},
-    )
+def described(arguments: Arguments, light: bool = False) -> Arguments:
+    """`arguments` with every tensor or tensor spec replaced by a tensor without memory.
+
+    Args:
+        arguments: Of a launch.
+        light: By its `StandIn` instead, which needs no torch; see `may_be_light`.
+    """
+
+    def one(value: Any) -> Any:
+        if isinstance(value, (TensorSpec, StandIn)):
+            found = value if isinstance(value, StandIn) else StandIn.of(value)
+            return found if light else found.tensor()
+        return Arguments((value,)).map(lambda tensor: one(StandIn.of(tensor))).positional[0]
+
+    keyword = {name: one(value) for name, value in arguments.keyword.items()}
+    return Arguments(tuple(map(one, arguments.positional)), keyword)
 
 
-def _described(value: Any) -> Any:
-    if isinstance(value, (TensorSpec, StandIn)):
-        return (value if isinstance(value, StandIn) else StandIn.of(value)).tensor()
-    return Arguments((value,)).map(lambda tensor: StandIn.of(tensor).tensor()).positional[0]
+def may_be_light(kernel: TritonKernel, arguments: Arguments, target: Target) -> bool:
+    """Whether `kernel` can be compiled for `target` without torch, as far as can be seen.
+
+    AMD's backend asks torch for the size of a tensor, heuristics may ask a tensor anything, other arguments may hold
+    what is torch's, and a module that uses torch imports it.
+    """
+    if any(not (is_tensor(it) or it is None or isinstance(it, (TensorSpec, StandIn, int, float, str)))
+           for it in (*arguments.positional, *arguments.keyword.values())):  # fmt: skip
+        return False
+    names = unwrap(kernel.function).__globals__.values()
+    uses = any(str(getattr(it, "__name__" if isinstance(it, ModuleType) else "__module__", "")).partition(".")[0]
+               == "torch" for it in names)  # fmt: skip
+    return target.kind == "cuda" and type(kernel.function).__name__ == "JITFunction" and not uses
+
+
+def _nothing(x):  # type: ignore[no-untyped-def]
+    pass
+
+
+def rehearse(target: Target) -> None:
+    """Compile a kernel that does nothing, so that what Triton does once in a process is done.
+
+    A process that has not imported torch needs none afterwards: Triton looks for it once, and does without.
+
+    Cost: 0.2 s.
+    """
+    triton, absent = require("triton", "compiling"), "torch" not in sys.modules
+    if absent:
+        sys.modules["torch"] = None  # type: ignore[assignment]  # Python's way to say that there is none
+    try:
+        nothing = TritonKernel(triton.jit(_nothing), lambda _: (1,))
+        lowered(nothing, Config(), Arguments((StandIn("float32", (16,), (1,), 0, 64),)), target)
+    finally:
+        if absent:
+            del sys.modules["torch"]
 
 
 class TargetDriver:

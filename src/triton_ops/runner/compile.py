@@ -16,14 +16,14 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any
 
 from triton_ops._hashing import fingerprint
 from triton_ops.analysis import Compiled, Verdict, foresee
 from triton_ops.backend import Arguments, TritonKernel, is_tensor, pack
-from triton_ops.backend.offline import StandIn
+from triton_ops.backend.offline import StandIn, may_be_light
 from triton_ops.backend.source import unwrap
 from triton_ops.exceptions import CacheError, KernelTypeError, TargetError, TritonKernelError
 from triton_ops.hardware import Target
@@ -73,7 +73,8 @@ class CompilePool:
             raise TargetError("a module that is imported to compile its kernel compiles kernels while it is imported")
         self._kernel, self._arguments, self._target = kernel, arguments, target
         self._timeout_s = timeout_s
-        self._start = Start(_loadable(kernel), kernel.text, _pickled(arguments), target)
+        self._light = may_be_light(kernel, arguments, target)
+        self._start = Start(_loadable(kernel), kernel.text, _pickled(arguments, self._light), target, self._light)
         self.workers = workers or usable_cpus()
         self._threads = ThreadPoolExecutor(self.workers, thread_name_prefix="triton-ops compile")
         self._queue = Queue(max(1, self.workers - 1))
@@ -225,7 +226,7 @@ class CompilePool:
         with self._lock:
             if self._closed:
                 raise TargetError(_CLOSED)
-            self._nursery = self._nursery or Nursery()
+            self._nursery = self._nursery or Nursery("" if self._light else "torch", self._target)
             return self._nursery
 
     def _admitted(self, process: _Process) -> bool:
@@ -340,17 +341,22 @@ def _loadable(kernel: TritonKernel) -> Location | bytes:
 class _Pickler(pickle.Pickler):
     """Sends of a tensor, wherever it is, only what specialisation sees of it."""
 
+    light = False
+
     def reducer_override(self, obj: Any) -> Any:
-        """Of a tensor the call that makes its stand-in; else what pickle would do."""
-        if is_tensor(obj):
-            return StandIn.tensor, (StandIn.of(obj),)
-        return NotImplemented
+        """Of a tensor its stand-in, or the call that makes a tensor of that; else what pickle would do."""
+        if not is_tensor(obj):
+            return NotImplemented
+        found = StandIn.of(obj)
+        return (StandIn, astuple(found)) if self.light else (StandIn.tensor, (found,))
 
 
-def _pickled(arguments: Arguments) -> bytes:
+def _pickled(arguments: Arguments, light: bool) -> bytes:
     buffer = io.BytesIO()
+    pickler = _Pickler(buffer)
+    pickler.light = light
     try:
-        _Pickler(buffer).dump(arguments)
+        pickler.dump(arguments)
     except TritonKernelError:
         raise
     except Exception as error:

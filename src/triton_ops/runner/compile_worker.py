@@ -7,6 +7,7 @@ ptxas that does not come back.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import pickle
@@ -21,9 +22,9 @@ from typing import Any, NoReturn
 from triton_ops._optional import require
 from triton_ops.analysis import examine
 from triton_ops.backend import Arguments, TritonKernel, unpack, warm_up
-from triton_ops.backend.offline import described
+from triton_ops.backend.offline import described, rehearse
 from triton_ops.exceptions import CacheError, TargetError, TritonKernelError
-from triton_ops.hardware import Target
+from triton_ops.hardware import Target, named_target
 from triton_ops.runner.child import Surroundings, die_with
 from triton_ops.runner.locate import Location
 from triton_ops.runner.nursery import ANSWER, FORK, QUESTION, RUNNING
@@ -45,6 +46,7 @@ class Start:
         text: What it must be there: `TritonKernel.text`.
         arguments: Pickled `Arguments`, tensors as stand-ins; read after the kernel's modules are loaded.
         target: What to compile for.
+        light: Whether stand-ins are compiled for as they are, without torch.
         surroundings: What its code sees; this process' own modules are imported before.
     """
 
@@ -52,6 +54,7 @@ class Start:
     text: str
     arguments: bytes
     target: Target
+    light: bool = False
     surroundings: Surroundings = field(default_factory=Surroundings.here)
 
 
@@ -62,8 +65,10 @@ def main() -> None:
     os.nice(_NICENESS)
     warming = warm_up(launches=False)
     gc.disable()  # looking for garbage in what is being imported takes a seventh of the time
-    for name in ("triton", "torch"):
+    for name in filter(None, ("triton", sys.argv[4])):
         require(name, "compiling")
+    with contextlib.suppress(Exception):  # what is wrong with Triton, the first config will tell
+        rehearse(named_target(sys.argv[5]))
     warming.join()  # one thread forks
     gc.freeze()  # and what is forked does not copy it
     gc.enable()
@@ -142,7 +147,7 @@ def _loaded(start: Start) -> tuple[TritonKernel, Arguments]:
             hint="let its module define the same whenever it is imported",
         )
     try:
-        return kernel, described(pickle.loads(start.arguments))
+        return kernel, described(pickle.loads(start.arguments), start.light)
     except Exception as error:
         raise TargetError(
             f"the arguments of {kernel.name} cannot be made in another process: {type(error).__name__}: {error}"

@@ -1,4 +1,4 @@
-"""Compiling processes, forked from one that has imported Triton and torch: what takes seconds is done once.
+"""Compiling processes, forked from one that has imported what they need: what takes seconds is done once.
 
 The one they come from, the nursery, never sees a GPU and never runs user code, so it has one thread when it forks. What
 it forks leads a group of its own, with a connection and a file for what it writes to stderr.
@@ -22,6 +22,7 @@ from typing import IO, Any
 
 from triton_ops import settings
 from triton_ops.backend.offline import compiler_environment
+from triton_ops.hardware import Target
 from triton_ops.runner.child import command
 
 FORK, CODE = b"f", b"c"
@@ -35,11 +36,15 @@ _LOOK_S = 0.005
 class Nursery:
     """Forks processes until it is closed; safe to share among threads.
 
+    Args:
+        imports: A package to import beside Triton; empty for none.
+        target: What will be compiled for.
+
     Raises:
         OSError, DeviceError: No process can be started.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, imports: str, target: Target) -> None:
         self._lock = threading.Lock()
         with contextlib.ExitStack() as undo:
             self._errors = undo.enter_context(tempfile.TemporaryFile())
@@ -48,7 +53,7 @@ class Nursery:
             self._socket.settimeout(_START_TIMEOUT_S)
             with theirs:
                 self._process = subprocess.Popen(
-                    command("triton_ops.runner.compile_worker", theirs.fileno(), os.getpid()),
+                    command("triton_ops.runner.compile_worker", theirs.fileno(), os.getpid(), imports, target.arch),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=self._errors,
