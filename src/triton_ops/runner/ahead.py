@@ -172,7 +172,9 @@ def open_feed(
         lookout = None
         if isinstance(searcher, Scout) and effort.looks > 0 and pool.workers > 1:
             lookout = Lookout(searcher, pool, effort.looks, machine_of(task.device))
-        ahead = max(_LEAST_AHEAD, int(_AHEAD * pool.workers)) if lookout is None else _AHEAD_SEEING
+            lookout.attend()
+        seeing = lookout is not None and lookout.waits  # small spaces are tried whole: nothing is looked at
+        ahead = _AHEAD_SEEING if seeing else max(_LEAST_AHEAD, int(_AHEAD * pool.workers))
         yield CompiledFeed(pool, ahead), pool, lookout
 
 

@@ -35,6 +35,11 @@ class Lookout:
         self._waiting: dict[Config, Future[Compiled]] = {}
         self.looks = 0
 
+    @property
+    def waits(self) -> bool:
+        """Whether anything that it has had compiled is not told yet."""
+        return bool(self._waiting)
+
     def attend(self) -> None:
         """Tell the searcher what was compiled since, and have compiled what it wants to see next."""
         self._tell([config for config, future in self._waiting.items() if future.done()])
