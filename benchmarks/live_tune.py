@@ -20,7 +20,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import torch  # noqa: F401 - its import is part of what is timed
@@ -169,7 +172,7 @@ def judged(case: str, configs: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def child(folder: Path, name: str, *words: str, compiled: str = "") -> dict[str, Any]:
+def child(folder: Path, seat: Seat, name: str, *words: str, compiled: str = "") -> dict[str, Any]:
     """This script in a process of its own, with empty caches unless `compiled` names one of before; its answer."""
     out = folder / f"{name}.json"
     environment = {
@@ -177,8 +180,9 @@ def child(folder: Path, name: str, *words: str, compiled: str = "") -> dict[str,
         "TRITON_CACHE_DIR": str(folder / (compiled or name) / "triton"),
         "TRITON_OPS_CACHE_DIR": str(folder / name / "records"),
         "NO_COLOR": "1",
+        **({} if seat.gpu is None else {"CUDA_VISIBLE_DEVICES": seat.gpu}),
     }
-    command = [sys.executable, "-m", "benchmarks.live_tune", "--out", str(out), "--part", *words]
+    command = [*seat.pinned, sys.executable, "-m", "benchmarks.live_tune", "--out", str(out), "--part", *words]
     done = subprocess.run(
         [*command, "--born", repr(time.time())], env=environment, capture_output=True, text=True, check=False
     )
@@ -188,16 +192,36 @@ def child(folder: Path, name: str, *words: str, compiled: str = "") -> dict[str,
     return found
 
 
-def case_of(case: str, options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Seat:
+    """A GPU, and the CPUs that go with it; all that there is for None."""
+
+    gpu: str | None = None
+    cpus: tuple[int, ...] = ()
+
+    @property
+    def pinned(self) -> list[str]:
+        """What a command is preceded by."""
+        return ["taskset", "-c", ",".join(map(str, self.cpus))] if self.cpus else []
+
+
+def seats_of(gpus: list[str]) -> list[Seat]:
+    """As many as there are GPUs, each with its part of the CPUs."""
+    cpus = sorted(os.sched_getaffinity(0))
+    each = len(cpus) // max(len(gpus), 1)
+    return [Seat(gpu, tuple(cpus[i * each : (i + 1) * each])) for i, gpu in enumerate(gpus)] or [Seat()]
+
+
+def case_of(case: str, options: argparse.Namespace, folder: Path, seat: Seat) -> dict[str, Any]:
     """All of one problem."""
-    whole = child(folder, "whole", "tune", case, "0", "exhaustive")
-    runs = [child(folder, f"run{seed}", "tune", case, str(seed), "auto") for seed in range(options.runs)]
-    other = child(folder, "triton", "autotune", case, str(options.autotune_s)) if options.autotune_s else None
+    whole = child(folder, seat, "whole", "tune", case, "0", "exhaustive")
+    runs = [child(folder, seat, f"run{seed}", "tune", case, str(seed), "auto") for seed in range(options.runs)]
+    other = child(folder, seat, "triton", "autotune", case, str(options.autotune_s)) if options.autotune_s else None
     configs = [whole["winner"], *whole["ties"], *whole["leaders"], *(run["winner"] for run in runs)]
     if other is not None and other["winner"]:
         configs.append(other["winner"])
     unique = [dict(config) for config in dict.fromkeys(Config(values) for values in configs)]
-    verdict = child(folder, "judge", "judge", case, json.dumps(unique), compiled="whole")
+    verdict = child(folder, seat, "judge", "judge", case, json.dumps(unique), compiled="whole")
     for run in (whole, *runs, *([other] if other and other["winner"] else [])):
         run["slower"] = verdict["slower"][Config(run["winner"]).text]
     good = [run for run in runs if run["slower"][1] <= WITHIN]
@@ -243,6 +267,7 @@ def main() -> None:
         "--autotune-s", type=float, default=240.0, help="most seconds of Triton's tuner; 0 leaves it out"
     )
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/nvidia-h200/live_tune.json"))
+    parser.add_argument("--gpus", nargs="*", default=[], help="cases side by side, each on one of these, with its CPUs")
     parser.add_argument("--commit", default="unknown")
     parser.add_argument("--part", nargs="*", help="used by the script itself")
     parser.add_argument("--born", type=float, default=0.0, help="used by the script itself")
@@ -250,18 +275,28 @@ def main() -> None:
     if options.part:
         options.out.write_text(json.dumps(part(options)))
         return
-    found = {}
-    for case in options.cases:
+    seats = SimpleQueue[Seat]()
+    for seat in seats_of(options.gpus):
+        seats.put(seat)
+
+    def seated(case: str) -> dict[str, Any]:
+        seat = seats.get()
         with tempfile.TemporaryDirectory() as folder:
-            found[case] = case_of(case, options, Path(folder))
-        print(summary(case, found[case]))
+            row = case_of(case, options, Path(folder), seat)
+        seats.put(seat)
+        print(summary(case, row), flush=True)
+        return row
+
+    with ThreadPoolExecutor(max(len(options.gpus), 1)) as pool:
+        found = dict(zip(options.cases, pool.map(seated, options.cases), strict=True))
     document = {
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "command": f"python -m benchmarks.live_tune --runs {options.runs} --autotune-s {options.autotune_s:g}",
         "commit": options.commit,
         "versions": versions(),
         "device": probe("cuda").name,
-        "cpus": len(os.sched_getaffinity(0)),
+        "cpus": len(os.sched_getaffinity(0)) // max(len(options.gpus), 1),
+        "side_by_side": len(options.gpus) or 1,
         "cases": found,
     }
     options.out.parent.mkdir(parents=True, exist_ok=True)

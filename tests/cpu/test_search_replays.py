@@ -153,7 +153,7 @@ class TestTable:
         assert groups(entries) == {PUBLIC: ["gemm.json.gz"], OWN: ["matmul.json.gz"]}
         own = means(entries, groups(entries)[OWN])
         assert own == {
-            "auto": {"50": 1.0}, "auto with records": {"50": 0.99}, "auto without the model": {"50": 0.7},
+            "auto": {"50": 1.0}, "auto with records": {"50": 0.99}, "auto from the tunables alone": {"50": 0.7},
             "random": {"50": 0.7},
         }  # fmt: skip
 

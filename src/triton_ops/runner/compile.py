@@ -38,6 +38,7 @@ from triton_ops.trial import Status
 TIMEOUT_S = 60.0
 _START_TIMEOUT_S = 120.0  # the modules of the kernel may import a lot
 _CLOSED = "the compile pool is closed"
+_SPARE_PART = 2  # half of the processes are kept free of what is only looked at: who imports or measures needs CPUs too
 _DYING_S = 2.0  # a connection may end a moment before its process does
 
 
@@ -77,7 +78,7 @@ class CompilePool:
         self._start = Start(_loadable(kernel), kernel.text, _pickled(arguments, self._light), target, self._light)
         self.workers = workers or usable_cpus()
         self._threads = ThreadPoolExecutor(self.workers, thread_name_prefix="triton-ops compile")
-        self._queue = Queue(max(1, self.workers - 1))
+        self._queue = Queue(max(1, self.workers // _SPARE_PART))
         self._own = threading.local()
         self._processes: set[_Process] = set()
         self._nursery: Nursery | None = None

@@ -79,7 +79,7 @@ PRESETS = {
         "quick",
         "auto",
         Budget(trials=64, seconds=60),
-        RacePolicy(looks=(4, 8, 16, 32), seconds=1.5),
+        RacePolicy(looks=(4, 8, 16, 32), seconds=1.0),
         near=0.06,
         finalists=4,
     ),

@@ -2,7 +2,7 @@
 
 The searcher says what it wants to see (`search/base.py`, `Scout`); what comes of it is told to it as soon as it is
 there, and lies in Triton's cache for a later proposal. Proposals come first: a look begins only when no proposal waits
-to be compiled, and one process is always kept free of looks.
+to be compiled, and half of the processes are kept free of looks.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
+from triton_ops import settings
 from triton_ops.runner.child import OUTSIDE, command
 
 _WORDS = 20  # lines of what a worker wrote to stderr that are kept
@@ -78,7 +79,7 @@ class WorkerProcess:
         try:
             self._process = subprocess.Popen(
                 command("triton_ops.runner.worker", *there, os.getpid(), device, *imports), stdin=subprocess.DEVNULL,
-                stdout=words_in, stderr=words_in, pass_fds=there, start_new_session=True,
+                stdout=words_in, stderr=words_in, pass_fds=there, start_new_session=True, env=_environment(device),
             )  # fmt: skip
         except BaseException:
             for descriptor in (*here, words_out):
@@ -164,6 +165,11 @@ class WorkerProcess:
         with open(descriptor, encoding="utf-8", errors="replace") as stream:
             for line in stream:
                 self._words.append(" ".join(line.split())[:200])
+
+
+def _environment(device: str) -> dict[str, str] | None:
+    """Without torch's search for backends of others, for which it reads what every installed package says of itself."""
+    return settings.for_child({"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}) if device.startswith("cuda") else None
 
 
 def _pipes() -> tuple[tuple[int, int], tuple[int, int]]:
