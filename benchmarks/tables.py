@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import statistics
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +19,10 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = (ROOT / "README.md", ROOT / "docs/concepts/measurement.md")
 TUNE = ROOT / "benchmarks/results/nvidia-h200/tune.json"
 COLD = ROOT / "benchmarks/results/nvidia-h200/cold_tune.json"
+LIVE = (
+    ROOT / "benchmarks/results/nvidia-h200/live_tune.json",
+    ROOT / "benchmarks/results/nvidia-h200/live_tune_side_by_side.json",
+)
 QUALITY = ROOT / "benchmarks/results/nvidia-h200/measurement_quality.json"
 SELECTION = ROOT / "benchmarks/results/simulated/selection.json"
 
@@ -69,6 +74,34 @@ def cold_table() -> str:
     )
 
 
+def live_table() -> str:
+    """Default tunes from cold caches, from the start of their process to the decision."""
+    documents = [json.loads(path.read_text()) for path in LIVE]
+    rows = [
+        "| | within 1 % of the best | worst | decided after | of it imports | tunes at a time |",
+        "|---|---|---|---|---|---|",
+    ]
+    rows += [
+        f"| {case} | {it['within_1_percent']} of {it['runs']} | {it['worst_slower']:.2%} | "
+        f"{_middle_and_most(it['decided_s'])} | {_middle_and_most([run['imports_s'] for run in it['tunes']])} | "
+        f"{document.get('side_by_side', 1)} |"
+        for document in documents
+        for case, it in document["cases"].items()
+    ]
+    first = documents[0]
+    rows += [
+        "",
+        f"{first['device']}, {first['cpus']} CPU cores for each, Triton {first['versions']['triton']}, torch "
+        f"{first['versions']['torch']}, {first['date'][:10]}; median (most) of the runs; "
+        "`python -m benchmarks.live_tune`.",
+    ]
+    return "\n".join(rows)
+
+
+def _middle_and_most(seconds: list[float]) -> str:
+    return f"{statistics.median(seconds):.1f} s ({max(seconds):.1f})"
+
+
 def quality_table() -> str:
     """How good selections are on a device, against an oracle."""
     document = json.loads(QUALITY.read_text())
@@ -112,6 +145,7 @@ def selection_table(document: Mapping[str, Any]) -> str:
 TABLES = {
     "tune": tune_table,
     "cold tune": cold_table,
+    "live tune": live_table,
     "selection quality": quality_table,
     "simulated selections": lambda: selection_table(json.loads(SELECTION.read_text())),
 }

@@ -1,6 +1,7 @@
 """Triton kernels whose compiler aborts, hangs, exits or prints, where the config says so; for tests of compiling."""
 
 import os
+import signal
 import time
 
 import triton
@@ -41,3 +42,10 @@ def planted(x, n, KIND: tl.constexpr, BLOCK: tl.constexpr):
     zero: tl.constexpr = trouble(KIND)
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(x + i, tl.load(x + i, mask=i < n, other=zero) + 1, mask=i < n)
+
+
+def deadly_grid(meta):
+    """Ends the process that asks for one of its configs."""
+    if meta["KIND"] == "deadly":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    return (triton.cdiv(meta["n"], meta["BLOCK"]),)

@@ -122,6 +122,16 @@ def test_compilers_of_a_kernel_that_needs_no_torch_have_none():
     assert not any("libtorch" in text for text in mapped)
 
 
+def test_a_grid_is_asked_where_it_can_do_no_harm():
+    kernel = TritonKernel(planted_kernels.planted, planted_kernels.deadly_grid, outputs=("x",))
+    with CompilePool(kernel, X, TARGET, workers=1) as pool:
+        found = [pool.submit(config(kind, 2048)).result() for kind in ("good", "deadly")]
+        other = pool.submit(config("good", 1024)).result()
+    assert found[0].launch
+    assert other.launch != found[0].launch
+    assert (found[1].status, found[1].reason) == (Status.CRASH, "the compiler's process ended by SIGSEGV")
+
+
 def test_rules_answer_at_once_and_deferred_configs_are_compiled_on_demand():
     deferred = config("good", 65536, num_warps=4)
     with CompilePool(PLANTED, X, TARGET, workers=1) as pool:

@@ -114,10 +114,15 @@ def may_be_light(kernel: TritonKernel, arguments: Arguments, target: Target) -> 
     if any(not (is_tensor(it) or it is None or isinstance(it, (TensorSpec, StandIn, int, float, str)))
            for it in (*arguments.positional, *arguments.keyword.values())):  # fmt: skip
         return False
-    names = unwrap(kernel.function).__globals__.values()
-    uses = any(str(getattr(it, "__name__" if isinstance(it, ModuleType) else "__module__", "")).partition(".")[0]
-               == "torch" for it in names)  # fmt: skip
-    return target.kind == "cuda" and type(kernel.function).__name__ == "JITFunction" and not uses
+    plain = target.kind == "cuda" and type(kernel.function).__name__ == "JITFunction"
+    return plain and not uses_torch(unwrap(kernel.function))
+
+
+def uses_torch(function: Any) -> bool:
+    """Whether torch, or a thing of torch's, is a global of a function's module."""
+    found = getattr(function, "__globals__", {}).values()
+    names = (getattr(it, "__name__" if isinstance(it, ModuleType) else "__module__", "") for it in found)
+    return any(str(name).partition(".")[0] == "torch" for name in names)
 
 
 def _nothing(x):  # type: ignore[no-untyped-def]

@@ -16,14 +16,13 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import astuple, replace
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
-from triton_ops._hashing import fingerprint
 from triton_ops.analysis import Compiled, Verdict, foresee
 from triton_ops.backend import Arguments, TritonKernel, is_tensor, pack
-from triton_ops.backend.offline import StandIn, may_be_light
+from triton_ops.backend.offline import StandIn, may_be_light, uses_torch
 from triton_ops.backend.source import unwrap
 from triton_ops.exceptions import CacheError, KernelTypeError, TargetError, TritonKernelError
 from triton_ops.hardware import Target
@@ -75,7 +74,10 @@ class CompilePool:
         self._kernel, self._arguments, self._target = kernel, arguments, target
         self._timeout_s = timeout_s
         self._light = may_be_light(kernel, arguments, target)
-        self._start = Start(_loadable(kernel), kernel.text, _pickled(arguments, self._light), target, self._light)
+        self._start = Start(
+            _loadable(kernel), kernel.text, _grid_of(kernel, self._light), _pickled(arguments, self._light), target,
+            self._light,
+        )  # fmt: skip
         self.workers = workers or usable_cpus()
         self._threads = ThreadPoolExecutor(self.workers, thread_name_prefix="triton-ops compile")
         self._queue = Queue(max(1, self.workers // _SPARE_PART))
@@ -162,14 +164,6 @@ class CompilePool:
         except Exception as error:  # noqa: BLE001 - whoever waits for the future is told
             job.future.set_exception(error)
 
-    def _launch(self, found: Compiled) -> str | None:
-        """The name of all that a launch is; None where it is not known."""
-        made = found.resources
-        if not found.ok or made is None or made.binary is None:
-            return None
-        told = self._kernel.launch_key(found.config, self._arguments)
-        return None if told is None else fingerprint([made.binary, made.shared_bytes, repr(told)])
-
     def _compiled(self, config: Config) -> Compiled:
         found = self._once(config)
         if found is None:  # its process was killed by somebody else
@@ -193,7 +187,7 @@ class CompilePool:
             return Compiled(config, status, said, None, time.perf_counter() - begun)
         if isinstance(found, CacheError):
             raise found
-        return replace(found, launch=self._launch(found))
+        return found
 
     def _process(self) -> _Process:
         """This thread's process; a new one if there is none, or the last one died."""
@@ -337,6 +331,16 @@ def _loadable(kernel: TritonKernel) -> Location | bytes:
             f"{kernel.name} is no variable of a module or script, and {error.message}",
             hint="define it at the top level of a file",
         ) from error
+
+
+def _grid_of(kernel: TritonKernel, light: bool) -> bytes | None:
+    """The grid, to be asked in other processes: it is the user's code. None if it cannot go there, or needs torch."""
+    if light and uses_torch(kernel.grid):
+        return None
+    try:
+        return pack(kernel.grid).content
+    except KernelTypeError:
+        return None
 
 
 class _Pickler(pickle.Pickler):

@@ -15,12 +15,13 @@ import select
 import socket
 import sys
 import traceback
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
+from triton_ops._hashing import fingerprint
 from triton_ops._optional import require
-from triton_ops.analysis import examine
+from triton_ops.analysis import Compiled, examine
 from triton_ops.backend import Arguments, TritonKernel, unpack, warm_up
 from triton_ops.backend.offline import described, rehearse
 from triton_ops.exceptions import CacheError, TargetError, TritonKernelError
@@ -44,6 +45,7 @@ class Start:
     Attributes:
         kernel: Where the JIT function stands, or itself as bytes.
         text: What it must be there: `TritonKernel.text`.
+        grid: Packed, to know which configs are launched alike; None if that is left open.
         arguments: Pickled `Arguments`, tensors as stand-ins; read after the kernel's modules are loaded.
         target: What to compile for.
         light: Whether stand-ins are compiled for as they are, without torch.
@@ -52,6 +54,7 @@ class Start:
 
     kernel: Location | bytes
     text: str
+    grid: bytes | None
     arguments: bytes
     target: Target
     light: bool = False
@@ -133,14 +136,15 @@ def serve(connection: Connection[Any, Any]) -> None:
         except EOFError:
             return
         try:
-            connection.send(examine(kernel, config, arguments, start.target))
+            seen = examine(kernel, config, arguments, start.target)
+            connection.send(replace(seen, launch=_launch(kernel, seen, arguments)))
         except CacheError as error:
             connection.send(error)
 
 
 def _loaded(start: Start) -> tuple[TritonKernel, Arguments]:
     found = unpack(start.kernel) if isinstance(start.kernel, bytes) else reloaded(start.kernel)
-    kernel = TritonKernel(found, _no_grid)
+    kernel = TritonKernel(found, _no_grid if start.grid is None else unpack(start.grid))
     if kernel.text != start.text:
         raise TargetError(
             f"{kernel.name} is another kernel in another process, or has other constants",
@@ -154,5 +158,14 @@ def _loaded(start: Start) -> tuple[TritonKernel, Arguments]:
         ) from error
 
 
+def _launch(kernel: TritonKernel, found: Compiled, arguments: Arguments) -> str | None:
+    """The name of all that a launch is; None where it is not known."""
+    made = found.resources
+    if not found.ok or made is None or made.binary is None:
+        return None
+    told = kernel.launch_key(found.config, arguments)
+    return None if told is None else fingerprint([made.binary, made.shared_bytes, repr(told)])
+
+
 def _no_grid(_meta: Any) -> tuple[int, ...]:
-    raise AssertionError("nothing is launched here")
+    raise LookupError("the grid is not known here")
