@@ -31,7 +31,7 @@ from triton_ops.hardware import Target, named_target
 from triton_ops.kernels import load, names
 from triton_ops.space import Config
 
-PROBLEMS = {"matmul": "4096", "rmsnorm_rope": "llama-8b-prefill"}
+PROBLEMS = {"matmul": "4096", "rmsnorm_rope": "llama-8b-prefill"}  # of others, what they take for a default
 _TOOL = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 
 
@@ -103,7 +103,7 @@ def check(tally: Tally, config: Config, kernel: Any, arguments: Arguments, targe
 def tallied(name: str, target: Target, every: int) -> Tally:
     """A kernel's space on a target; of a large one every n-th config."""
     operation = load(name)
-    problem = operation.problem(*operation.problems[PROBLEMS[name]])
+    problem = operation.problem(*(operation.problems[PROBLEMS[name]] if name in PROBLEMS else ()))
     arguments = described(Arguments(keyword=dict(problem.arguments)))
     tally = Tally(name, problem.label, target.arch, triton.__version__)
     for config in list(operation.space_for(problem))[:: every if name == "matmul" else 1]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from triton_ops._optional import require
-from triton_ops.exceptions import DeviceError, ShapeMismatchError, UnsupportedDtypeError
+from triton_ops.exceptions import DeviceError, KernelTypeError, ShapeMismatchError, UnsupportedDtypeError
 
 Fill = Literal["uniform", "zeros", "empty", "arange"]
 
@@ -99,7 +99,16 @@ class TensorSpec:
 
     @classmethod
     def of(cls, tensor: Any) -> TensorSpec:
-        """The spec of a torch tensor."""
+        """The spec of a torch tensor.
+
+        Raises:
+            KernelTypeError: It has no strides, as a sparse one.
+        """
+        if str(tensor.layout) != "torch.strided":
+            raise KernelTypeError(
+                f"a tensor of layout {tensor.layout} cannot be an argument; a kernel is given memory with strides",
+                hint="pass the tensors that it is made of, such as its values and indices",
+            )
         return cls(
             tuple(tensor.shape),
             str(tensor.dtype),

@@ -175,6 +175,8 @@ def test_an_operation_that_is_not_well_defined():
         made(space=7)
     with pytest.raises(KernelTypeError, match="arguments is 7"):
         made(arguments=7)
+    with pytest.raises(KernelTypeError, match="whose parameters cannot be seen"):
+        made(arguments=dict)
 
 
 def test_materialised_arguments_run():

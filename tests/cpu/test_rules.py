@@ -56,6 +56,7 @@ def verdict(config, arguments=SQUARE, arch="sm_90", kernel=MATMUL.kernel):
     [
         ({"num_warps": 3}, "constraint", "num_warps is 3; it must be a power of two"),
         ({"num_warps": 0}, "constraint", "num_warps is 0"),
+        ({"num_ctas": 3}, "constraint", "num_ctas is 3; it must be a power of two"),
         ({"num_warps": 64}, "resources", "64 warps of 32 are 2,048 threads per block; sm_90 has 1,024"),
         ({"BM": 96}, "constraint", "BM is 96; Triton's ranges must be powers of two"),
         ({"BK": 1 << 21}, "constraint", "BK is 2,097,152; a block has at most 1,048,576 elements"),

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.strategies import tensor_specs
-from triton_ops.exceptions import DeviceError, ShapeMismatchError, UnsupportedDtypeError
+from triton_ops.exceptions import DeviceError, KernelTypeError, ShapeMismatchError, UnsupportedDtypeError
 from triton_ops.tensors import ITEM_BYTES, TensorSpec, contiguous_stride, dtype_name
 
 torch = pytest.importorskip("torch")
@@ -145,3 +145,8 @@ def test_check_says_what_differs_in_order():
 def test_validate_compares_shape_dtype_and_stride(a, b):
     same = (a.shape, a.dtype, a.stride) == (b.shape, b.dtype, b.stride)
     assert a.validate(b.create_tensor()) == same
+
+
+def test_a_tensor_without_strides_is_refused():
+    with pytest.raises(KernelTypeError, match=r"a tensor of layout torch\.sparse_coo cannot be an argument"):
+        TensorSpec.of(torch.eye(3).to_sparse())

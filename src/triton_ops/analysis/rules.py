@@ -74,8 +74,9 @@ def foresee(kernel: TritonKernel, config: Config, arguments: Arguments, target: 
     names = kernel.function.arg_names
     values = {**dict(zip(names, arguments.positional, strict=False)), **arguments.keyword, **config}
     warps = config.get("num_warps", values.get("num_warps", _DEFAULT_WARPS))
-    if not isinstance(warps, int) or not _power_of_two(warps):
-        return Verdict(Status.CONSTRAINT, f"num_warps is {warps}; it must be a power of two")
+    for name, number in (("num_warps", warps), ("num_ctas", config.get("num_ctas", 1))):
+        if not isinstance(number, int) or not _power_of_two(number):
+            return Verdict(Status.CONSTRAINT, f"{name} is {number}; it must be a power of two")
     facts = Facts(config, target, blocks_of(kernel.function, values), warps)
     found = (rule(facts) for rule in RULES)
     return next((verdict for verdict in found if verdict is not None), None)

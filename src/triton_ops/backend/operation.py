@@ -56,6 +56,12 @@ class Operation:
             object.__setattr__(self, "space", as_space(self.space))
         if not callable(self.arguments):
             raise KernelTypeError(f"arguments is {self.arguments!r}; it must be a function from extents to specs")
+        try:
+            inspect.signature(self.arguments)
+        except ValueError as error:  # such as `dict`
+            raise KernelTypeError(
+                f"arguments is {self.arguments!r}, whose parameters cannot be seen", hint="wrap it in a function"
+            ) from error
 
     @property
     def extents(self) -> tuple[str, ...]:
