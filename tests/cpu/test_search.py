@@ -227,6 +227,8 @@ class TestTransfer:
         assert here.distance(here) == 0
         assert here.distance(Place((8192, 4096), "bfloat16", "H200")) == 1
         assert here.distance(Place((4096, 4096), "float16", "A100")) == 2
+        assert Place((), "", "NVIDIA RTX A4000").distance(Place((), "", "NVIDIA RTX A6000")) == 1
+        assert Place((), "", "NVIDIA RTX A4000").distance(Place((), "", "AMD Radeon PRO W7800")) == 4
 
 
 class TestAuto:

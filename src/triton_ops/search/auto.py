@@ -41,7 +41,7 @@ from triton_ops.trial import Compiled, Trial
 
 SMALL = 64  # configs: at most this many are tried whole; a search would save less than it costs
 _START = 7  # configs spread over the space before the surrogate is asked
-_APART = (4, 6, 8, 10)  # with records: questions that look elsewhere, so that what they do not know is seen early
+_APART = (6, 12)  # with records: questions that look elsewhere, so that what they do not know is seen early
 _FIRST = 8  # of a prior's first choices the most different is taken, when its very first was tried
 _OPENED = 3  # ok trials that a surrogate needs
 _ALONE_FROM, _ALONE_EACH = 20, 2  # from so many trials on, each second question is asked without the records
