@@ -116,9 +116,11 @@ def test_what_a_process_has_started_ends_with_it_and_with_its_parent(tmp_path, w
     ) as top:
         child, started = map(int, top.stdout.readline().split())
         group = os.getpgid(child)
+        assert {str(child), str(started)} <= set(members(group)), "the group is there before"
         os.kill(top.pid if who == "parent" else child, signal.SIGKILL)
-        eventually(lambda: not alive(child) and not alive(started))
-        eventually(lambda: not members(group))
+        eventually(lambda: not alive(child) and not alive(started) and not members(group))
+    assert members(group) == []
+    assert not alive(started), "not in another group either"
 
 
 def members(group):

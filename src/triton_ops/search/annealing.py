@@ -26,7 +26,6 @@ class AnnealingSearch:
 
     def __init__(self, space: ConfigSpace, seed: int = 0) -> None:
         self._space = space
-        self._names = set(space.tunables)
         self._rng = random.Random(seed)
         self._remaining = Remaining(space, self._rng)
         self._heat = _HOT
@@ -39,10 +38,7 @@ class AnnealingSearch:
 
     def tell(self, trials: Sequence[Trial]) -> None:
         """Step to each of them, or not."""
-        for trial in trials:
-            if set(trial.config) != self._names:
-                continue
-            self._remaining.take(trial.config)
+        for trial in self._remaining.told(trials):
             self._heat = max(self._heat * _COOLING, _COLD)
             if trial.ok and self._steps_to(trial):
                 self._here = trial

@@ -25,7 +25,6 @@ class EvolutionSearch:
 
     def __init__(self, space: ConfigSpace, seed: int = 0) -> None:
         self._space = space
-        self._names = set(space.tunables)
         self._rng = random.Random(seed)
         self._remaining = Remaining(space, self._rng)
         self._asked = 0
@@ -37,9 +36,7 @@ class EvolutionSearch:
 
     def tell(self, trials: Sequence[Trial]) -> None:
         """The fastest of them join the population."""
-        mine = {trial.config: trial for trial in trials if set(trial.config) == self._names}
-        for config in mine:
-            self._remaining.take(config)
+        mine = {trial.config: trial for trial in self._remaining.told(trials)}
         kept = [trial for trial in self._population if trial.config not in mine]
         ok = sorted([*kept, *(t for t in mine.values() if t.ok)], key=lambda t: (t.rank, t.config.text))
         self._population = ok[:_POPULATION]
@@ -67,7 +64,7 @@ class EvolutionSearch:
         return Config({name: self._changed(name, self._rng.choice((one, other))[name]) for name in one})
 
     def _changed(self, name: str, value: Value) -> Value:
-        if self._rng.random() >= 1 / len(self._names):
+        if self._rng.random() >= 1 / len(self._space.tunables):
             return value
         tunable = self._space.tunables[name]
         if not tunable.ordered or value not in tunable.values:

@@ -23,7 +23,6 @@ class LocalSearch:
 
     def __init__(self, space: ConfigSpace, seed: int = 0) -> None:
         self._space = space
-        self._names = set(space.tunables)
         self._rng = random.Random(seed)
         self._remaining = Remaining(space, self._rng)
         self._starts = _STARTS
@@ -36,10 +35,7 @@ class LocalSearch:
 
     def tell(self, trials: Sequence[Trial]) -> None:
         """Move to the best of them if it is better than where the walk is."""
-        for trial in trials:
-            if set(trial.config) != self._names:
-                continue
-            self._remaining.take(trial.config)
+        for trial in self._remaining.told(trials):
             if trial.ok and (self._best is None or trial.rank < self._best.rank):
                 self._best = trial
                 self._around = self._shuffled_neighbours(trial.config)

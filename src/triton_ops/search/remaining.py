@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 
 from triton_ops.search.random_search import draws
 from triton_ops.space import Config, ConfigSpace
+from triton_ops.trial import Trial
 
 
 def up_to(count: int, following: Callable[[], Config | None]) -> list[Config]:
@@ -19,6 +20,7 @@ class Remaining:
     """The configs of a space that were not taken yet."""
 
     def __init__(self, space: ConfigSpace, rng: random.Random) -> None:
+        self._names = set(space.tunables)
         self._draws = draws(space, rng)
         self._taken: set[Config] = set()
 
@@ -29,6 +31,12 @@ class Remaining:
         """`config`, which is not left any more."""
         self._taken.add(config)
         return config
+
+    def told(self, trials: Sequence[Trial]) -> list[Trial]:
+        """Those of `trials` that are of this space, whose configs are not left any more."""
+        mine = [trial for trial in trials if set(trial.config) == self._names]
+        self._taken.update(trial.config for trial in mine)
+        return mine
 
     def first(self, configs: Iterable[Config]) -> Config | None:
         """Take the first of `configs` that is left; None if none is."""
