@@ -179,6 +179,7 @@ def child(folder: Path, seat: Seat, name: str, *words: str, compiled: str = "") 
         **os.environ,
         "TRITON_CACHE_DIR": str(folder / (compiled or name) / "triton"),
         "TRITON_OPS_CACHE_DIR": str(folder / name / "records"),
+        "XDG_CACHE_HOME": str(folder / name / "home"),
         "NO_COLOR": "1",
         **({} if seat.gpu is None else {"CUDA_VISIBLE_DEVICES": seat.gpu}),
     }

@@ -1,6 +1,7 @@
-"""The device that is there: its spec, read through torch and the operating system.
+"""The device that is there: its spec, read through the driver or torch, and the operating system.
 
-Nothing here changes a setting of the device. torch is imported only when a GPU is asked for.
+Nothing here changes a setting of the device. torch is imported only when a GPU is asked for, and NVIDIA's driver cannot
+answer in its place.
 """
 
 from __future__ import annotations
@@ -8,12 +9,15 @@ from __future__ import annotations
 import os
 import platform
 import re
+import sys
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from triton_ops._optional import available, require
 from triton_ops.exceptions import DeviceError
+from triton_ops.hardware.driver import gpus_of_torch
 from triton_ops.hardware.spec import DeviceSpec
 from triton_ops.hardware.table import peaks_of
 
@@ -22,10 +26,12 @@ from triton_ops.hardware.table import peaks_of
 def gpu_missing() -> str | None:
     """Why no GPU can be used here; None if one can.
 
-    Cost: imports torch where it is installed.
+    Cost: imports torch where it is installed, unless NVIDIA's driver finds a GPU for it.
     """
     if not available("torch"):
         return "torch is not installed"
+    if _by_driver():
+        return None
     torch = require("torch", "finding the GPU")
     if torch.cuda.is_available():
         return None
@@ -46,33 +52,53 @@ def probe(device: str | None = None) -> DeviceSpec:
         return _cpu()
     if missing := gpu_missing():
         raise DeviceError(f"device {device} cannot be used: {missing}", device, "cpu", hint="use --device cpu")
-    torch = require("torch", "finding the GPU")
-    chosen = torch.device(device or "cuda")
-    index = torch.cuda.current_device() if chosen.index is None else chosen.index
-    if index >= torch.cuda.device_count():
+    unasked = _by_driver()
+    torch = None if unasked else require("torch", "finding the GPU")
+    _, colon, number = (device or "").partition(":")
+    index = int(number) if colon else 0 if torch is None else torch.cuda.current_device()
+    count = len(unasked) if torch is None else torch.cuda.device_count()
+    if index >= count:
         raise DeviceError(
-            f"there is no GPU {index}; this process sees {torch.cuda.device_count()}",
+            f"there is no GPU {index}; this process sees {count}",
             f"cuda:{index}",
             hint="use a smaller index, or check CUDA_VISIBLE_DEVICES",
         )
-    return _gpu(torch, index)
+    return _complete(unasked[index]) if torch is None else _by_torch(torch, index)
+
+
+def _by_driver() -> tuple[DeviceSpec, ...]:
+    """The GPUs as the driver describes them; empty where torch must be asked, or has been at work in this process.
+
+    torch makes a context on the device to describe it, which takes memory there, and a fifth of a second.
+    """
+    torch = sys.modules.get("torch")
+    return () if torch is not None and torch.cuda.is_initialized() else gpus_of_torch()
 
 
 @lru_cache(maxsize=16)
-def _gpu(torch: Any, index: int) -> DeviceSpec:
+def _by_torch(torch: Any, index: int) -> DeviceSpec:
     found = torch.cuda.get_device_properties(index)
     hip = torch.version.hip is not None
-    arch = found.gcnArchName.partition(":")[0] if hip else f"sm_{found.major}{found.minor}"
+    return _complete(
+        DeviceSpec(
+            kind="hip" if hip else "cuda",
+            name=found.name,
+            arch=found.gcnArchName.partition(":")[0] if hip else f"sm_{found.major}{found.minor}",
+            units=found.multi_processor_count,
+            memory_bytes=found.total_memory,
+            l2_bytes=getattr(found, "L2_cache_size", None),
+            shared_bytes_per_block=getattr(found, "shared_memory_per_block_optin", None),
+            registers_per_unit=getattr(found, "regs_per_multiprocessor", None),
+        )
+    )
+
+
+@lru_cache(maxsize=16)
+def _complete(found: DeviceSpec) -> DeviceSpec:
+    """With what datasheets and NVML tell."""
     peaks = peaks_of(found.name)
-    return DeviceSpec(
-        kind="hip" if hip else "cuda",
-        name=found.name,
-        arch=arch,
-        units=found.multi_processor_count,
-        memory_bytes=found.total_memory,
-        l2_bytes=getattr(found, "L2_cache_size", None),
-        shared_bytes_per_block=getattr(found, "shared_memory_per_block_optin", None),
-        registers_per_unit=getattr(found, "regs_per_multiprocessor", None),
+    return replace(
+        found,
         bandwidth_gbps=peaks.bandwidth_gbps if peaks else None,
         tflops=dict(peaks.tflops) if peaks else {},
         driver=_driver_version(),

@@ -163,7 +163,9 @@ def open_feed(
     arguments = task.arguments.given if isinstance(task.arguments, Copies) else Arguments(
         keyword=dict(task.problem.arguments))  # fmt: skip
     try:
-        pool = CompilePool(kernel, arguments, target_of(task.device), timeout_s=effort.patience.compile_s)
+        pool = CompilePool(
+            kernel, arguments, target_of(task.device), timeout_s=effort.patience.compile_s, launches=True
+        )
     except (TargetError, KernelTypeError) as error:
         _log.warning("nothing is compiled ahead: %s", error.message)
         yield DirectFeed(), None, None

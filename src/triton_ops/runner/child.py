@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import json
 import os
 import resource
@@ -16,11 +17,14 @@ import signal
 import sys
 import sysconfig
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from triton_ops._optional import require
 from triton_ops.exceptions import DeviceError
+from triton_ops.runner.bytecode import folder
 
 OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 """Signals that people and systems send: whoever dies of one has not crashed."""
@@ -28,7 +32,7 @@ OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHU
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG, prctl(2)
 # `-c` puts the working folder first, unless Python is told not to; it goes before anything is imported.
 _PROGRAM = (
-    "import sys; sys.path[:] = filter(None, sys.path); import json; sys.path[:] = json.loads(sys.argv[1]); "
+    "import sys; sys.path[:] = filter(None, sys.path); import json; sys.path[:] = json.loads(sys.argv[1])['path']; "
     "from {} import main; main()"
 )
 
@@ -44,7 +48,23 @@ def command(module: str, *words: object) -> list[str]:
     if not sys.executable or os.name != "posix":
         raise DeviceError("no further Python process can be started here", hint="run it inline")
     path = sorted(search_path(), key=lambda entry: not _of_python(entry))
-    return [sys.executable, "-W", "ignore", "-c", _PROGRAM.format(module), json.dumps(path), *map(str, words)]
+    manner = json.dumps({"path": path, "bytecode": None if (kept := folder()) is None else str(kept)})
+    return [sys.executable, "-W", "ignore", "-c", _PROGRAM.format(module), manner, *map(str, words)]
+
+
+def import_heavy(packages: Iterable[str], purpose: str) -> None:
+    """In a child, import what takes its time, with the bytecode that is kept for it.
+
+    Raises:
+        MissingDependencyError: A package is not installed; says what it is needed for (`purpose`).
+    """
+    if kept := json.loads(sys.argv[1])["bytecode"]:
+        sys.pycache_prefix, sys.dont_write_bytecode = kept, False
+    gc.disable()  # looking for garbage in what is being imported takes a seventh of the time
+    for name in packages:
+        require(name, purpose)
+    gc.freeze()  # what is forked from this process does not copy it
+    gc.enable()
 
 
 @dataclass(frozen=True)
@@ -54,19 +74,22 @@ class Surroundings:
     Attributes:
         path: Where modules are found.
         words: `sys.argv`: a script may take constants of its kernels from there.
+        bytecode: Where Python keeps bytecode, `sys.pycache_prefix`, and whether it does not.
     """
 
     path: tuple[str, ...]
     words: tuple[str, ...]
+    bytecode: tuple[str | None, bool]
 
     @classmethod
     def here(cls) -> Surroundings:
         """This process'."""
-        return cls(tuple(search_path()), tuple(sys.argv))
+        return cls(tuple(search_path()), tuple(sys.argv), (sys.pycache_prefix, sys.dont_write_bytecode))
 
     def take(self) -> None:
         """Make them this process'."""
         sys.path[:], sys.argv[:] = self.path, self.words
+        sys.pycache_prefix, sys.dont_write_bytecode = self.bytecode
 
 
 def search_path() -> list[str]:

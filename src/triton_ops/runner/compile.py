@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 import pickle
 import signal
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import astuple
-from pathlib import Path
+from dataclasses import astuple, replace
 from typing import Any
 
 from triton_ops.analysis import Compiled, Verdict, foresee
@@ -25,7 +23,7 @@ from triton_ops.backend import Arguments, TritonKernel, is_tensor, pack
 from triton_ops.backend.offline import StandIn, may_be_light, uses_torch
 from triton_ops.backend.source import unwrap
 from triton_ops.exceptions import CacheError, KernelTypeError, TargetError, TritonKernelError
-from triton_ops.hardware import Target
+from triton_ops.hardware import Target, usable_cpus
 from triton_ops.runner.child import OUTSIDE
 from triton_ops.runner.compile_worker import Start, working
 from triton_ops.runner.locate import Location, locate_in
@@ -52,6 +50,7 @@ class CompilePool:
         target: What to compile for; need not be here.
         workers: Processes; None takes one for each CPU that this process may use.
         timeout_s: Most seconds for one config; a compiler that takes longer is killed.
+        launches: Whether a process here is going to launch what is compiled.
 
     Raises:
         KernelTypeError: There is nothing to compile, as under `TRITON_INTERPRET`.
@@ -68,6 +67,7 @@ class CompilePool:
         *,
         workers: int | None = None,
         timeout_s: float = TIMEOUT_S,
+        launches: bool = False,
     ) -> None:
         if working:
             raise TargetError("a module that is imported to compile its kernel compiles kernels while it is imported")
@@ -86,6 +86,7 @@ class CompilePool:
         self._nursery: Nursery | None = None
         self._lock = threading.Lock()
         self._closed = False
+        self._launcher = launches
 
     def foresee(self, config: Config) -> Verdict | None:
         """What the free rules say of a config; None if nothing. Costs some microseconds."""
@@ -195,7 +196,7 @@ class CompilePool:
         if process is None:
             process = self._forked()
             try:
-                refused = process.ask(self._start, _START_TIMEOUT_S)
+                refused = process.ask(replace(self._start, launcher=self._taken()), _START_TIMEOUT_S)
             except (TimeoutError, EOFError, OSError) as error:
                 refused = TargetError(f"a compiling process did not start: {process.last_words() or error!r}")
             if refused is not None:
@@ -203,6 +204,12 @@ class CompilePool:
                 raise refused
             self._own.process = process
         return process
+
+    def _taken(self) -> bool:
+        """Whether the process that is asked for is to build the launcher: the first one does."""
+        with self._lock:
+            found, self._launcher = self._launcher, False
+        return found
 
     def _forked(self) -> _Process:
         """A new process; the first one asked for waits for the imports of all."""
@@ -300,16 +307,6 @@ class _Process:
         self.kill()
         self._child.connection.close()
         self._child.errors.close()
-
-
-def usable_cpus() -> int:
-    """CPUs that this process may use: its affinity, and its control group's quota."""
-    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
-        return max(1, min(cpus, -(-int(quota) // int(period))))
-    except (OSError, ValueError):  # no such file, or no quota: the word `max`
-        return cpus
 
 
 def _loadable(kernel: TritonKernel) -> Location | bytes:

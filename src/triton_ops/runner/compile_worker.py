@@ -20,13 +20,12 @@ from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
 from triton_ops._hashing import fingerprint
-from triton_ops._optional import require
 from triton_ops.analysis import Compiled, examine
 from triton_ops.backend import Arguments, TritonKernel, unpack, warm_up
-from triton_ops.backend.offline import described, rehearse
+from triton_ops.backend.offline import build_launcher, described, rehearse
 from triton_ops.exceptions import CacheError, TargetError, TritonKernelError
 from triton_ops.hardware import Target, named_target
-from triton_ops.runner.child import Surroundings, die_with
+from triton_ops.runner.child import Surroundings, die_with, import_heavy
 from triton_ops.runner.locate import Location
 from triton_ops.runner.nursery import ANSWER, FORK, QUESTION, RUNNING
 from triton_ops.runner.reload import reloaded
@@ -49,6 +48,7 @@ class Start:
         arguments: Pickled `Arguments`, tensors as stand-ins; read after the kernel's modules are loaded.
         target: What to compile for.
         light: Whether stand-ins are compiled for as they are, without torch.
+        launcher: Whether to build, once something is compiled, what the launching process needs beside it.
         surroundings: What its code sees; this process' own modules are imported before.
     """
 
@@ -58,6 +58,7 @@ class Start:
     arguments: bytes
     target: Target
     light: bool = False
+    launcher: bool = False
     surroundings: Surroundings = field(default_factory=Surroundings.here)
 
 
@@ -67,14 +68,11 @@ def main() -> None:
     working.append(parent)
     os.nice(_NICENESS)
     warming = warm_up(launches=False)
-    gc.disable()  # looking for garbage in what is being imported takes a seventh of the time
-    for name in filter(None, ("triton", sys.argv[4])):
-        require(name, "compiling")
+    import_heavy(filter(None, ("triton", sys.argv[4])), "compiling")
     with contextlib.suppress(Exception):  # what is wrong with Triton, the first config will tell
         rehearse(named_target(sys.argv[5]))
     warming.join()  # one thread forks
-    gc.freeze()  # and what is forked does not copy it
-    gc.enable()
+    gc.freeze()  # and what is forked does not copy what there is
     # Not `die_with`: on Linux that ends a process with the thread that started it, which may be any one.
     while os.getppid() == parent:
         if select.select([questions], [], [], _LOOK_S)[0] and not _answered(questions):
@@ -130,6 +128,7 @@ def serve(connection: Connection[Any, Any]) -> None:
         connection.send(error if isinstance(error, TargetError) else TargetError(error.message, hint=error.hint))
         return
     connection.send(None)
+    missing = start.launcher
     while True:
         try:
             config = connection.recv()
@@ -140,6 +139,11 @@ def serve(connection: Connection[Any, Any]) -> None:
             connection.send(replace(seen, launch=_launch(kernel, seen, arguments)))
         except CacheError as error:
             connection.send(error)
+            continue
+        if missing and seen.ok:
+            missing = False
+            with contextlib.suppress(Exception):  # what fails is met again, and told, by whoever launches
+                build_launcher(kernel, config, arguments, start.target)
 
 
 def _loaded(start: Start) -> tuple[TritonKernel, Arguments]:

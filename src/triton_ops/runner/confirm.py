@@ -20,11 +20,11 @@ from typing import Any
 
 import msgspec
 
-from triton_ops._optional import require
+from triton_ops._optional import available
 from triton_ops.backend import Operation, private_copy
 from triton_ops.measure import Arm, Launch, RacePolicy, interleave, take, timer_of
 from triton_ops.measure.decision import relative_levels
-from triton_ops.runner.child import Surroundings, command, die_with
+from triton_ops.runner.child import Surroundings, command, die_with, import_heavy
 from triton_ops.runner.locate import Location, load
 from triton_ops.runner.reload import reloaded
 from triton_ops.runner.task import make_task, rotation
@@ -85,7 +85,8 @@ class _Wire(msgspec.Struct):
 
 
 def _run(wire: _Wire) -> list[list[float]] | None:
-    imports = [name for name in ("torch", "triton") if name in sys.modules]
+    gpu = wire.job["device"].startswith("cuda")  # which a process may use through others without importing torch
+    imports = [name for name in ("torch", "triton") if name in sys.modules or (gpu and available(name))]
     try:
         done = subprocess.run(
             command("triton_ops.runner.confirm", os.getpid(), *imports),
@@ -135,8 +136,7 @@ def main() -> None:
     job = msgspec.convert({**wire.job, "seed": wire.seed}, Job)
     out = os.dup(1)
     os.dup2(2, 1)  # what user code prints is not the answer
-    for name in sys.argv[3:]:
-        require(name, "confirming")
+    import_heavy(sys.argv[3:], "confirming")
     wire.surroundings.take()
     rows = measured_rows(job)
     os.write(out, f"{_MARK}{json.dumps(rows)}\n".encode())

@@ -17,6 +17,7 @@ from typing import Any
 from triton_ops.backend import Kernel, TritonKernel, pack
 from triton_ops.exceptions import KernelTypeError, TargetError
 from triton_ops.hardware import DeviceSpec
+from triton_ops.runner.bytecode import being_filled
 from triton_ops.runner.candidate import COMPILE, REFERENCE
 from triton_ops.runner.finals import Outcome, best_first_look, finalists
 from triton_ops.runner.process import WorkerDiedError, WorkerHungError, WorkerProcess
@@ -221,11 +222,14 @@ def _new_process(kernel: Kernel, device: DeviceSpec, device_name: str) -> Worker
 @contextmanager
 def begun(kernel: Kernel, device: DeviceSpec, device_name: str, isolate: bool | None) -> Iterator[WorkerProcess | None]:
     """Inside, a process for `open_station` is at its imports already; None if candidates are not to be isolated."""
-    process = _new_process(kernel, device, device_name) if wants_isolation(kernel, device, isolate) else None
-    try:
-        yield process
-    finally:
-        if process is not None:
+    if not wants_isolation(kernel, device, isolate):
+        yield None
+        return
+    with being_filled():
+        process = _new_process(kernel, device, device_name)
+        try:
+            yield process
+        finally:
             process.kill()
 
 

@@ -7,7 +7,6 @@ stderr, which the parent keeps the last lines of.
 from __future__ import annotations
 
 import contextlib
-import gc
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -16,11 +15,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from triton_ops._optional import require
 from triton_ops.backend import one_line, unpack, warm_up
 from triton_ops.exceptions import KernelTypeError, TritonKernelError
 from triton_ops.hardware import wake
-from triton_ops.runner.child import Surroundings, die_with
+from triton_ops.runner.child import Surroundings, die_with, import_heavy
 from triton_ops.runner.process import Began
 from triton_ops.runner.station import Facts, Final, Inline
 from triton_ops.space import Config
@@ -84,11 +82,7 @@ def _import(packages: Sequence[str], device: str) -> None:
         threading.Thread(target=wake, args=(device,), daemon=True).start()
     if "triton" in packages:
         warm_up(launches=True)
-    gc.disable()  # looking for garbage in what is being imported takes a seventh of the time
-    for name in packages:
-        require(name, "what is going to be tuned")
-    gc.freeze()
-    gc.enable()
+    import_heavy(packages, "what is going to be tuned")
 
 
 def serve(receive: Callable[[], Any], send: Callable[[Any], None]) -> None:
