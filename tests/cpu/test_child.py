@@ -76,12 +76,17 @@ def test_the_search_path_holds_from_any_folder_and_is_text(monkeypatch, tmp_path
 def test_surroundings_are_taken_over(monkeypatch):
     monkeypatch.setattr(sys, "path", ["/a"])
     monkeypatch.setattr(sys, "argv", ["script", "word"])
+    monkeypatch.setattr(sys, "pycache_prefix", "/c")
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
     here = Surroundings.here()
-    assert here == Surroundings(("/a",), ("script", "word"))
+    assert here == Surroundings(("/a",), ("script", "word"), ("/c", True))
     monkeypatch.setattr(sys, "path", ["/b"])
     monkeypatch.setattr(sys, "argv", ["-c"])
+    monkeypatch.setattr(sys, "pycache_prefix", None)
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
     here.take()
     assert (sys.path, sys.argv) == (["/a"], ["script", "word"])
+    assert (sys.pycache_prefix, sys.dont_write_bytecode) == ("/c", True)
 
 
 def test_no_python_to_start(monkeypatch):

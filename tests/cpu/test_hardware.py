@@ -1,13 +1,19 @@
 """Which row of the table a device gets, and what is known of the device that is there."""
 
 import os
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from triton_ops.exceptions import DeviceError
-from triton_ops.hardware import DeviceSpec, gpu_missing, named_target, peaks_of, probe, target_of
+from triton_ops.hardware import DeviceSpec, driver, gpu_missing, named_target, peaks_of, probe, target_of
 from triton_ops.hardware.table import A100_BANDWIDTH_GBPS, PEAKS
+
+SOURCE = Path(__file__).parents[2] / "src"
 
 
 @pytest.mark.parametrize(
@@ -98,6 +104,55 @@ def test_the_gpu_that_is_there():
     assert spec.shared_bytes_per_block is None or spec.shared_bytes_per_block >= 48 * 1024
     with pytest.raises(DeviceError, match="no GPU 99"):
         probe("cuda:99")
+
+
+PROBED = """
+import sys
+{first}
+from triton_ops.hardware import gpu_missing, probe
+assert gpu_missing() is None
+specs = [probe(name) for name in (None, "cuda", "cuda:0")]
+print(sys.modules.get("torch") is None or not sys.modules["torch"].cuda.is_initialized(), set(specs))
+"""
+
+
+@pytest.mark.gpu
+def test_the_driver_says_of_a_gpu_what_torch_says_without_a_context():
+    said = []
+    for first in ("", "import torch", "import torch; torch.ones(1, device='cuda')"):
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", PROBED.format(first=first)], capture_output=True, text=True,
+            check=False, env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        said.append(done.stdout.partition(" "))
+    assert [untouched for untouched, _, _ in said] == ["True", "True", "False"]
+    assert len({specs for _, _, specs in said}) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "oldest"),
+    [
+        ("cuda: Optional[str] = '13.0'\nhip: Optional[str] = None\n", 13000),
+        ('cuda = "12.8"\nhip = None\n', 12000),
+        ("cuda: Optional[str] = None\nhip: Optional[str] = '6.4'\n", None),
+        ("debug = False\n", None),
+    ],
+)
+def test_what_torch_was_built_for_is_read_from_its_version(text, oldest, tmp_path, monkeypatch):
+    (tmp_path / "version.py").write_text(text)
+    found = SimpleNamespace(origin=str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(driver, "find_spec", lambda _: found)
+    assert driver._cuda_of_torch() == oldest
+    (tmp_path / "version.py").unlink()
+    assert driver._cuda_of_torch() is None
+
+
+def test_a_build_of_torch_for_cpus_has_no_gpus_whatever_the_driver_says():
+    if gpu_missing() is None:
+        pytest.skip("a GPU is here")
+    driver.gpus_of_torch.cache_clear()
+    assert driver.gpus_of_torch() == ()
 
 
 def test_a_device_is_a_target_with_the_limits_that_it_reports():
