@@ -2,8 +2,8 @@
 
 Containers are often built without it (PYTHONDONTWRITEBYTECODE, pip's --no-compile, uv's default), and then every
 process compiles the thousand modules of torch again: a worker takes 3.4 s to its first answer instead of 1.3 s, on two
-cores (benchmarks/start_up.py). The children of a tune share a folder of this user's instead: 1.6 s. It is filled by what
-they import, and, so that the first one gains by it too, in parallel with what this process has imported.
+cores (benchmarks/start_up.py). The children of a tune share a folder of this user's instead, and take 1.6 s. It is
+filled by what they import, and, so that the first one gains by it too, in parallel with what this process has imported.
 
 The folder is not the one of the records, which may be shared: bytecode is code, and is taken from its owner only.
 """
