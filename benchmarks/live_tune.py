@@ -4,7 +4,8 @@
 
 For each problem: one exhaustive tune; ten default tunes, each a process of its own with caches of its own; Triton's own
 tuner over the same configs, which ends early after --autotune-s seconds; then a race of all winners in one process says
-how far each is from the best of them. Clocks run from the start of the process: imports count.
+how far each is from the best of them. Clocks run from the start of the process: imports count. Problems that the file
+holds of other runs stay in it.
 """
 
 from __future__ import annotations
@@ -290,7 +291,7 @@ def main() -> None:
 
     with ThreadPoolExecutor(max(len(options.gpus), 1)) as pool:
         found = dict(zip(options.cases, pool.map(seated, options.cases), strict=True))
-    document = {
+    how = {
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "command": f"python -m benchmarks.live_tune --runs {options.runs} --autotune-s {options.autotune_s:g}",
         "commit": options.commit,
@@ -298,8 +299,9 @@ def main() -> None:
         "device": probe("cuda").name,
         "cpus": len(os.sched_getaffinity(0)) // max(len(options.gpus), 1),
         "side_by_side": len(options.gpus) or 1,
-        "cases": found,
     }
+    before = json.loads(options.out.read_text())["cases"] if options.out.exists() else {}
+    document = {"cases": {**before, **{case: {**how, **row} for case, row in found.items()}}}
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(document, indent=1) + "\n")
 

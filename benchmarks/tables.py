@@ -19,10 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = (ROOT / "README.md", ROOT / "docs/concepts/measurement.md")
 TUNE = ROOT / "benchmarks/results/nvidia-h200/tune.json"
 COLD = ROOT / "benchmarks/results/nvidia-h200/cold_tune.json"
-LIVE = (
-    ROOT / "benchmarks/results/nvidia-h200/live_tune.json",
-    ROOT / "benchmarks/results/nvidia-h200/live_tune_side_by_side.json",
-)
+LIVE = ROOT / "benchmarks/results/nvidia-h200/live_tune.json"
 QUALITY = ROOT / "benchmarks/results/nvidia-h200/measurement_quality.json"
 SELECTION = ROOT / "benchmarks/results/simulated/selection.json"
 
@@ -76,26 +73,29 @@ def cold_table() -> str:
 
 def live_table() -> str:
     """Default tunes from cold caches, from the start of their process to the decision."""
-    documents = [json.loads(path.read_text()) for path in LIVE]
+    cases = json.loads(LIVE.read_text())["cases"]
     rows = [
-        "| | within 1 % of the best | worst | decided after | of it imports | tunes at a time |",
-        "|---|---|---|---|---|---|",
+        "| | within 1 % of the best | worst | decided after | of it imports | every config | `triton.autotune` |",
+        "|---|---|---|---|---|---|---|",
     ]
     rows += [
         f"| {case} | {it['within_1_percent']} of {it['runs']} | {it['worst_slower']:.2%} | "
         f"{_middle_and_most(it['decided_s'])} | {_middle_and_most([run['imports_s'] for run in it['tunes']])} | "
-        f"{document.get('side_by_side', 1)} |"
-        for document in documents
-        for case, it in document["cases"].items()
+        f"{it['exhaustive']['trials']} in {it['exhaustive']['decided_s']:.0f} s | {_other(it['triton.autotune'])} |"
+        for case, it in cases.items()
     ]
-    first = documents[0]
+    first = next(iter(cases.values()))
     rows += [
         "",
-        f"{first['device']}, {first['cpus']} CPU cores for each, Triton {first['versions']['triton']}, torch "
-        f"{first['versions']['torch']}, {first['date'][:10]}; median (most) of the runs; "
+        f"{first['device']}, {first['cpus']} CPU cores, Triton {first['versions']['triton']}, torch "
+        f"{first['versions']['torch']}, {first['date'][:10]}; median (most), from the start of the process; "
         "`python -m benchmarks.live_tune`.",
     ]
     return "\n".join(rows)
+
+
+def _other(found: Mapping[str, Any] | None) -> str:
+    return "" if found is None else f"{found['tried']} in {found['decided_s']:.0f} s"
 
 
 def _middle_and_most(seconds: list[float]) -> str:

@@ -187,6 +187,16 @@ def test_a_worker_that_does_not_answer_is_killed_with_what_it_started():
         worker.kill()
 
 
+def test_a_worker_that_does_not_take_its_task_is_ended():
+    worker = WorkerProcess()
+    os.kill(worker.pid, signal.SIGSTOP)
+    begun = time.monotonic()
+    with pytest.raises(WorkerHungError, match=r"did not take its task within 0\.5 s"):
+        worker.ask(b"x" * (1 << 22), 0.5, {}, "start")
+    assert time.monotonic() - begun < 10
+    assert workers_of(os.getpid()) == []
+
+
 def test_a_worker_that_ends_says_how_and_with_which_words():
     worker = WorkerProcess()
     with pytest.raises(WorkerDiedError, match=r"exited with code 7 during its start: these are its last words"):

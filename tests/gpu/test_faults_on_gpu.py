@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
 
 import pytest
 
-from triton_ops.hardware import gpu_missing
+from triton_ops.backend import Arguments
+from triton_ops.hardware import gpu_missing, probe, target_of
+from triton_ops.runner.compile import CompilePool
+from triton_ops.space import Config
+
+SOURCE = Path(__file__).parents[2] / "src"
 
 pytestmark = pytest.mark.gpu
 
@@ -61,3 +70,35 @@ def test_what_was_compiled_ahead_is_found_by_the_process_that_launches(tmp_path,
     folders = [path for path in (tmp_path / "compiled").iterdir() if list(path.glob("*.cubin"))]
     compiled = {t.resources.binary for t in result.trials if t.resources is not None and t.resources.binary}
     assert len(folders) <= len(compiled) + len(result.trials), "nothing was compiled twice"
+
+
+def test_what_launches_kernels_is_built_by_a_compiling_process(tmp_path, monkeypatch):
+    operation = kernels.load("matmul")
+    problem = operation.problem((512, 512, 512), "float16")
+    config = operation.space_for(problem).default_config
+    for launches in (False, True):
+        folder = tmp_path / str(launches)
+        monkeypatch.setenv("TRITON_CACHE_DIR", str(folder))
+        arguments = Arguments(keyword=dict(problem.arguments))
+        with CompilePool(operation.kernel, arguments, target_of(probe("cuda")), workers=1, launches=launches) as pool:
+            assert pool.submit(config).result(60).ok
+            assert pool.submit(Config({**config, "num_stages": 1})).result(60).ok  # after the launcher, if any
+        built = any("launcher" in path.name for path in folder.rglob("*.so"))
+        assert built == (launches and metadata.version("triton").startswith("3.6"))
+
+
+BY_SHAPE = """
+import sys
+from triton_ops import kernels, tune
+result = tune(kernels.load("matmul"), shape=(512, 512, 512), trials=8)
+print(result.place, "torch" in sys.modules)
+"""
+
+
+def test_the_process_that_tunes_by_shape_does_without_torch(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", BY_SHAPE], capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": str(SOURCE), "TRITON_OPS_CACHE_DIR": str(tmp_path)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "in a process of its own False\n"

@@ -115,7 +115,7 @@ class WorkerProcess:
         start = since = time.monotonic()
         self.begun = begun
         try:
-            self._out.send(question)
+            self._send(question, whole_s, begun)
             while True:
                 own, whole = since + limits_s.get(begun, whole_s), start + whole_s
                 if not self._in.poll(max(0.0, min(own, whole) - time.monotonic())):
@@ -141,6 +141,26 @@ class WorkerProcess:
             with contextlib.suppress(OSError):
                 connection.close()
         self._listener.join(_GOODBYE_S)
+
+    def _send(self, question: Any, whole_s: float, begun: str) -> None:
+        """Send it: a pipe holds little, so a worker that does not read is ended when the time is over."""
+        over = threading.Event()
+
+        def end() -> None:
+            over.set()
+            self._process.kill()
+
+        late = threading.Timer(whole_s, end)
+        late.start()
+        try:
+            self._out.send(question)
+        except OSError as error:
+            if not over.is_set():  # it has died of something else
+                raise
+            self.kill()
+            raise WorkerHungError(f"it did not take its task within {whole_s:g} s", begun) from error
+        finally:
+            late.cancel()
 
     def _dead(self, begun: str) -> WorkerDiedError:
         ended = self._await_end()

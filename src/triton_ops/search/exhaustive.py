@@ -22,14 +22,16 @@ class ExhaustiveSearch:
     """All configs of a space; see the module."""
 
     def __init__(self, space: ConfigSpace, seed: int = 0) -> None:
-        self._pending = shuffled(space, random.Random(seed))
+        self._told: set[Config] = set()
+        self._pending = (config for config in shuffled(space, random.Random(seed)) if config not in self._told)
 
     def ask(self, count: int) -> list[Config]:
         """The next `count` configs."""
         return list(islice(self._pending, count))
 
     def tell(self, trials: Sequence[Trial]) -> None:
-        """Nothing is learned."""
+        """Leave out what was tried beside it; nothing else is learned."""
+        self._told.update(trial.config for trial in trials)
 
     def expected_gain(self) -> float:
         """Not known."""

@@ -24,6 +24,7 @@ class LatinSearch:
     def __init__(self, space: ConfigSpace, seed: int = 0) -> None:
         self._remaining = Remaining(space, random.Random(seed))
         self._drawn: list[Config] = []
+        self._counted: set[Config] = set()
         self._used: Counter[tuple[str, type, object]] = Counter()
 
     def ask(self, count: int) -> list[Config]:
@@ -31,7 +32,11 @@ class LatinSearch:
         return up_to(count, self._next)
 
     def tell(self, trials: Sequence[Trial]) -> None:
-        """Nothing is learned."""
+        """What others have proposed fills the space as well."""
+        for trial in self._remaining.told(trials):
+            if trial.config in self._drawn:
+                self._drawn.remove(trial.config)
+            self._count(trial.config)
 
     def expected_gain(self) -> float:
         """Not known."""
@@ -44,8 +49,13 @@ class LatinSearch:
             return None
         freshest = min(self._drawn, key=lambda config: sorted((self._used[v] for v in _values(config)), reverse=True))
         self._drawn.remove(freshest)
-        self._used.update(_values(freshest))
+        self._count(freshest)
         return freshest
+
+    def _count(self, config: Config) -> None:
+        if config not in self._counted:
+            self._counted.add(config)
+            self._used.update(_values(config))
 
 
 def _values(config: Config) -> list[tuple[str, type, object]]:

@@ -20,14 +20,16 @@ class RandomSearch:
     """Uniform draws from the valid configs of a space; once draws only repeat, what is left in shuffled order."""
 
     def __init__(self, space: ConfigSpace, seed: int = 0) -> None:
-        self._pending = draws(space, random.Random(seed))
+        self._told: set[Config] = set()
+        self._pending = (config for config in draws(space, random.Random(seed)) if config not in self._told)
 
     def ask(self, count: int) -> list[Config]:
         """Up to `count` configs not asked for before."""
         return list(islice(self._pending, count))
 
     def tell(self, trials: Sequence[Trial]) -> None:
-        """Nothing is learned."""
+        """Leave out what was tried beside it; nothing else is learned."""
+        self._told.update(trial.config for trial in trials)
 
     def expected_gain(self) -> float:
         """Not known."""
