@@ -95,7 +95,9 @@ def live_table() -> str:
 
 
 def _other(found: Mapping[str, Any] | None) -> str:
-    return "" if found is None else f"{found['tried']} in {found['decided_s']:.0f} s"
+    if found is None:
+        return ""
+    return f"{found['tried']} in {found['decided_s']:.0f} s" + ("" if found["winner"] else ", cut off")
 
 
 def _middle_and_most(seconds: list[float]) -> str:

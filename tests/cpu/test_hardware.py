@@ -122,7 +122,7 @@ def test_the_driver_says_of_a_gpu_what_torch_says_without_a_context():
     for first in ("", "import torch", "import torch; torch.ones(1, device='cuda')"):
         done = subprocess.run(
             [sys.executable, "-W", "ignore", "-c", PROBED.format(first=first)], capture_output=True, text=True,
-            check=False, env={**os.environ, "PYTHONPATH": str(SOURCE)},
+            check=False, env={**os.environ, "PYTHONPATH": os.pathsep.join([str(SOURCE), *sys.path])},
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         said.append(done.stdout.partition(" "))
@@ -153,6 +153,31 @@ def test_a_build_of_torch_for_cpus_has_no_gpus_whatever_the_driver_says():
         pytest.skip("a GPU is here")
     driver.gpus_of_torch.cache_clear()
     assert driver.gpus_of_torch() == ()
+
+
+BY_SHAPE = """
+import importlib, sys
+from triton_ops import TargetError, kernels, tune
+from triton_ops.hardware import DeviceSpec
+
+probe = importlib.import_module("triton_ops.hardware.probe")
+probe.gpus_of_torch = lambda: (DeviceSpec("cuda", "NVIDIA H200", "sm_90", 132, 150 << 30, 60 << 20, 232448, 65536),)
+try:
+    tune(kernels.load("matmul"), shape=(512, 512, 512), trials=8)
+except TargetError as error:  # its worker is the first that needs torch, and finds no GPU
+    print("ended the process" in str(error), "torch" in sys.modules)
+"""
+
+
+@pytest.mark.triton
+def test_a_problem_by_shape_needs_no_torch_but_where_it_runs(tmp_path):
+    if gpu_missing() is None:
+        pytest.skip("a GPU is here")
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", BY_SHAPE], capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": str(SOURCE), "TRITON_OPS_CACHE_DIR": str(tmp_path)},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "True False\n"), done.stderr
 
 
 def test_a_device_is_a_target_with_the_limits_that_it_reports():

@@ -64,12 +64,16 @@ def test_the_callers_tensors_reach_the_worker_and_the_same_code_is_measured_once
 
 def test_what_was_compiled_ahead_is_found_by_the_process_that_launches(tmp_path, monkeypatch):
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "compiled"))
-    result = tune(kernels.load("matmul"), shape=(512, 512, 512), trials=8, cache_dir=tmp_path)
+    operation = kernels.load("matmul")
+    few = operation.space_for(operation.problem((512, 512, 512), None)).take(8)  # so few that none is only looked at
+    result = tune(operation, shape=(512, 512, 512), space=[dict(config) for config in few], cache_dir=tmp_path)
+    assert len(result.trials) == 8
     assert all(trial.compile_s > 0 for trial in result.trials if trial.ok)
     assert result.waited_s >= 0
     folders = [path for path in (tmp_path / "compiled").iterdir() if list(path.glob("*.cubin"))]
-    compiled = {t.resources.binary for t in result.trials if t.resources is not None and t.resources.binary}
-    assert len(folders) <= len(compiled) + len(result.trials), "nothing was compiled twice"
+    compiled = [t.config for t in result.trials if t.resources is not None and t.resources.binary]
+    odd = 1  # the default config on odd extents, where the same code serves them
+    assert len(folders) <= len(compiled) + odd, "the process that launches compiles nothing again"
 
 
 def test_what_launches_kernels_is_built_by_a_compiling_process(tmp_path, monkeypatch):
@@ -98,7 +102,10 @@ print(result.place, "torch" in sys.modules)
 def test_the_process_that_tunes_by_shape_does_without_torch(tmp_path):
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", BY_SHAPE], capture_output=True, text=True, check=False,
-        env={**os.environ, "PYTHONPATH": str(SOURCE), "TRITON_OPS_CACHE_DIR": str(tmp_path)},
+        env={
+            **os.environ, "PYTHONPATH": os.pathsep.join([str(SOURCE), *sys.path]),
+            "TRITON_OPS_CACHE_DIR": str(tmp_path),
+        },
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout == "in a process of its own False\n"
