@@ -82,7 +82,7 @@ gpu-test: $(READY)  ## The tests that need an NVIDIA GPU
 	$(RUN) -m pytest -m gpu
 
 gpu-bench: $(READY)  ## How good and how fast tuning is on this GPU
-	$(RUN) benchmarks/h200_tune.py
+	$(RUN) -m benchmarks.h200_tune
 
 import-time: $(READY)  ## What `import triton_ops` costs
 	$(RUN) benchmarks/import_time.py

@@ -11,7 +11,6 @@ starting workers and compilers is part of it on ours.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
 import random
@@ -25,12 +24,13 @@ from typing import Any
 import torch
 import triton
 
+from benchmarks.document import headed, save
 from benchmarks.spaces import SPACES
 from triton_ops import ConfigSpace, Operation, compare, kernels, tune
 from triton_ops.hardware import probe
 from triton_ops.kernels.matmul.kernel import grid, matmul_kernel
 from triton_ops.runner.events import Silent
-from triton_ops.runner.results import result_json, versions
+from triton_ops.runner.results import result_json
 from triton_ops.space import Config
 
 NAME, SHAPE, DTYPE = SPACES["matmul bf16 4096"]
@@ -132,7 +132,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--effort", default="quick", help="how long the last comparison may be")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/nvidia-h200/cold_tune.json"))
-    parser.add_argument("--commit", default="unknown")
+    parser.add_argument("--commit")
     parser.add_argument("--only-ours", action="store_true", help="leave Triton's side out")
     parser.add_argument("--side", choices=["ours", "triton"], help="used by the script itself")
     options = parser.parse_args()
@@ -150,21 +150,18 @@ def main() -> None:
 
 def write(options: argparse.Namespace, mine: dict[str, Any], theirs: dict[str, Any] | None) -> None:
     """The document, and its figures in short."""
-    document = {
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "command": f"python -m benchmarks.cold_tune --configs {options.configs}",
-        "commit": options.commit,
-        "versions": versions(),
-        "device": probe("cuda").name,
-        "cpus": len(os.sched_getaffinity(0)),
-        "configs": mine["configs"],
-        "wall_ratio": None if theirs is None else round(theirs["wall_s"] / mine["wall_s"], 2),
-        "ours": mine,
-        "triton": theirs,
-        "winners": None if theirs is None else winners_compared(mine["result"]["best_config"], theirs["best_config"]),
-    }
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(document, indent=2) + "\n")
+    document = headed(
+        f"python -m benchmarks.cold_tune --configs {options.configs}",
+        options.commit,
+        device=probe("cuda").name,
+        cpus=len(os.sched_getaffinity(0)),
+        configs=mine["configs"],
+        wall_ratio=None if theirs is None else round(theirs["wall_s"] / mine["wall_s"], 2),
+        ours=mine,
+        triton=theirs,
+        winners=None if theirs is None else winners_compared(mine["result"]["best_config"], theirs["best_config"]),
+    )
+    save(options.out, document)
     print(f"{mine['configs']} configs: {mine['wall_s']} s, first after {mine['first_measurement_s']:.2f} s, "
           f"{mine['accounted']} accounted for {mine['result']['totals']}, {mine['same_code']} with equal code, "
           f"{mine['result']['waited_s']} s waited for the compiler")  # fmt: skip

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import datetime
-import json
 import os
 import signal
 import sys
@@ -22,12 +20,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks.document import headed, save
 from benchmarks.kills import killed_often
 from benchmarks.planted import GOOD, ON_CPU, ON_CUDA, fault_of, product, product_space, sums, sums_space
 from triton_ops import TuningResult, tune
 from triton_ops.hardware import probe
 from triton_ops.runner.effort import Patience
-from triton_ops.runner.results import versions
 
 PATIENCE = Patience(launch_s=5.0)
 
@@ -148,7 +146,7 @@ def main() -> int:
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--kills", type=int, help="of the tune itself; default 100 on a CPU, 0 on a GPU")
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--commit", default="unknown")
+    parser.add_argument("--commit")
     options = parser.parse_args()
     kills = options.kills if options.kills is not None else 0 if options.device == "cuda" else 100
     start = time.monotonic()
@@ -158,24 +156,21 @@ def main() -> int:
         outside = killed_from_outside(options.device, place)
         resumed = [killed_often(place, part, isolate) for part, isolate in parts(kills)]
     leftovers = workers_of(os.getpid())
-    document = {
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "command": f"python -m benchmarks.faults --device {options.device}",
-        "commit": options.commit,
-        "device": probe(options.device).name,
-        "versions": versions(),
-        "planted": planted,
-        "worker_killed_from_outside": outside,
-        "tune_killed": resumed,
-        "parent_unharmed": parent_unharmed(options.device),
-        "processes_left": len(leftovers),
-        "seconds": round(time.monotonic() - start, 1),
-    }
+    document = headed(
+        f"python -m benchmarks.faults --device {options.device}",
+        options.commit,
+        device=probe(options.device).name,
+        planted=planted,
+        worker_killed_from_outside=outside,
+        tune_killed=resumed,
+        parent_unharmed=parent_unharmed(options.device),
+        processes_left=len(leftovers),
+        seconds=round(time.monotonic() - start, 1),
+    )
     document["passed"] = passed(document)
     show(document)
     if options.out:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(document, indent=2) + "\n")
+        save(options.out, document)
     return 0 if document["passed"] else 1
 
 

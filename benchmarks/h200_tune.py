@@ -1,6 +1,6 @@
 """Tune the shipped kernels exhaustively on the GPU that is there, and set the winners beside the vendor's library.
 
-    python benchmarks/h200_tune.py --out benchmarks/results/nvidia-h200/tune.json --commit "$(git rev-parse HEAD)"
+    python -m benchmarks.h200_tune --out benchmarks/results/nvidia-h200/tune.json
 
 matmul is compared with cuBLAS (`torch.matmul`), rmsnorm_rope with a device-to-device copy of the same bytes; both in
 interleaved rounds with the winner and the default, L2 cold.
@@ -9,8 +9,6 @@ interleaved rounds with the winner and the default, L2 cold.
 from __future__ import annotations
 
 import argparse
-import datetime
-import json
 import os
 import random
 import statistics
@@ -20,10 +18,11 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.document import headed, save
 from triton_ops import kernels, tune
 from triton_ops.hardware import probe
 from triton_ops.measure import Arm, EventTimer, Launch, interleave
-from triton_ops.runner.results import result_json, versions
+from triton_ops.runner.results import result_json
 from triton_ops.space import Config
 
 ROUNDS = 40
@@ -99,7 +98,7 @@ def main() -> None:
     """Run both kernels and write one JSON file."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/nvidia-h200/tune.json"))
-    parser.add_argument("--commit", default="unknown")
+    parser.add_argument("--commit")
     options = parser.parse_args()
     problems = [
         ("matmul", (4096, 4096, 4096), "bfloat16"),
@@ -109,21 +108,18 @@ def main() -> None:
         os.environ["TRITON_CACHE_DIR"] = compiled  # cold: the wall time is that of a first tune
         runs = [tuned(*problem, cache) for problem in problems]
     spec = probe("cuda")
-    document = {
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "command": "python benchmarks/h200_tune.py",
-        "commit": options.commit,
-        "versions": versions(),
-        "device": {
+    document = headed(
+        "python -m benchmarks.h200_tune",
+        options.commit,
+        device={
             "name": spec.name,
             "arch": spec.arch,
             "units": spec.units,
             "driver": spec.driver,
         },
-        "runs": runs,
-    }
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(document, indent=2) + "\n")
+        runs=runs,
+    )
+    save(options.out, document)
     for run in runs:
         found = run["beside_the_library"]
         print(run["kernel"], run["result"]["best_config"], run["result"]["totals"], f"{run['wall_s']} s")

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import datetime
-import json
 import math
 import os
 import statistics
@@ -23,6 +21,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.document import headed, save
 from benchmarks.spaces import operation_of
 from triton_ops import Operation, kernels
 from triton_ops.backend import Arguments
@@ -30,7 +29,6 @@ from triton_ops.hardware import probe, target_of, usable_cpus
 from triton_ops.measure import EventTimer, GraphTimer, Launch, take
 from triton_ops.measure.stats import bootstrap_median
 from triton_ops.runner.compile import CompilePool
-from triton_ops.runner.results import versions
 
 TURNS = 8
 SAMPLES = 30
@@ -103,20 +101,18 @@ def main() -> None:
     """Both clocks; writes JSON and says what follows."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/nvidia-h200/host_load.json"))
-    parser.add_argument("--commit", default="unknown")
+    parser.add_argument("--commit")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as compiled:
         os.environ["TRITON_CACHE_DIR"] = compiled
         found = {}
         for clock in CASES:
             found[clock] = measured(clock)
-    document = {
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "command": "python -m benchmarks.host_load", "commit": options.commit, "versions": versions(),
-        "device": probe("cuda").name, "cpus": usable_cpus(), "turns": TURNS, "clocks": found,
-    }  # fmt: skip
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(document, indent=2) + "\n")
+    document = headed(
+        "python -m benchmarks.host_load", options.commit, device=probe("cuda").name, cpus=usable_cpus(), turns=TURNS,
+        clocks=found,
+    )  # fmt: skip
+    save(options.out, document)
     for clock, row in found.items():
         centre, low, high = row["busy_over_idle"]
         print(f"{clock}: busy over idle {centre:.4f} ({low:.4f} to {high:.4f}), spread {row['spread']}, "

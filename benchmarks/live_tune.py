@@ -11,7 +11,6 @@ holds of other runs stay in it.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import math
 import os
@@ -31,6 +30,7 @@ import torch  # noqa: F401 - its import is part of what is timed
 import triton
 
 from benchmarks.bare import bare_bench
+from benchmarks.document import headed, save
 from benchmarks.spaces import operation_of
 from triton_ops import tune
 from triton_ops.hardware import probe
@@ -38,7 +38,6 @@ from triton_ops.measure import Arm, choose_timer, gap, interleave, take
 from triton_ops.measure.decision import relative_levels
 from triton_ops.runner.effort import effort_of
 from triton_ops.runner.events import Silent
-from triton_ops.runner.results import versions
 from triton_ops.runner.task import make_task, rotation
 from triton_ops.space import Config
 from triton_ops.trial import Trial
@@ -270,7 +269,7 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/nvidia-h200/live_tune.json"))
     parser.add_argument("--gpus", nargs="*", default=[], help="cases side by side, each on one of these, with its CPUs")
-    parser.add_argument("--commit", default="unknown")
+    parser.add_argument("--commit")
     parser.add_argument("--part", nargs="*", help="used by the script itself")
     parser.add_argument("--born", type=float, default=0.0, help="used by the script itself")
     options = parser.parse_args()
@@ -291,19 +290,15 @@ def main() -> None:
 
     with ThreadPoolExecutor(max(len(options.gpus), 1)) as pool:
         found = dict(zip(options.cases, pool.map(seated, options.cases), strict=True))
-    how = {
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "command": f"python -m benchmarks.live_tune --runs {options.runs} --autotune-s {options.autotune_s:g}",
-        "commit": options.commit,
-        "versions": versions(),
-        "device": probe("cuda").name,
-        "cpus": len(os.sched_getaffinity(0)) // max(len(options.gpus), 1),
-        "side_by_side": len(options.gpus) or 1,
-    }
+    how = headed(
+        f"python -m benchmarks.live_tune --runs {options.runs} --autotune-s {options.autotune_s:g}",
+        options.commit,
+        device=probe("cuda").name,
+        cpus=len(os.sched_getaffinity(0)) // max(len(options.gpus), 1),
+        side_by_side=len(options.gpus) or 1,
+    )
     before = json.loads(options.out.read_text())["cases"] if options.out.exists() else {}
-    document = {"cases": {**before, **{case: {**how, **row} for case, row in found.items()}}}
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(document, indent=1) + "\n")
+    save(options.out, {"cases": {**before, **{case: {**how, **row} for case, row in found.items()}}})
 
 
 if __name__ == "__main__":

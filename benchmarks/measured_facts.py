@@ -1,6 +1,6 @@
 """What timing on this GPU is like: the figures that set the constants of `triton_ops.measure`.
 
-    python benchmarks/measured_facts.py --out benchmarks/results/nvidia-h200/facts.json
+    python -m benchmarks.measured_facts --out benchmarks/results/nvidia-h200/facts.json
 
 Tick of the events; cost of a graph replay beside the launches in it; warm and cold; spread of a difference inside a
 round by length of block; drift; whether NVML tells clocks and reasons; what a race of one config with itself says.
@@ -9,7 +9,6 @@ round by length of block; drift; whether NVML tells clocks and reasons; what a r
 from __future__ import annotations
 
 import argparse
-import datetime
 import itertools
 import json
 import math
@@ -20,13 +19,13 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.document import headed, save
 from benchmarks.spaces import SPACES, loaded
 from triton_ops.backend import private_copy
 from triton_ops.hardware import probe
 from triton_ops.measure import Arm, EventTimer, GraphTimer, Launch, copies_needed, gap, interleave, take
 from triton_ops.measure.guard import guard_for
 from triton_ops.measure.stats import contrasts, robust_sigma
-from triton_ops.runner.results import versions
 
 
 def tick_us() -> dict:
@@ -123,7 +122,7 @@ def main() -> None:
     """Measure and write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/nvidia-h200/facts.json"))
-    parser.add_argument("--commit", default="unknown")
+    parser.add_argument("--commit")
     options = parser.parse_args()
     guard = guard_for("cuda")
     found: dict = {"tick": tick_us(), "spaces": {}}
@@ -138,17 +137,14 @@ def main() -> None:
         found["spaces"][space] = entry
         guard.round_ok()
     spec = probe("cuda")
-    document = {
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "command": "python benchmarks/measured_facts.py",
-        "commit": options.commit,
-        "versions": versions(),
-        "device": {"name": spec.name, "arch": spec.arch, "driver": spec.driver, "l2_bytes": spec.l2_bytes},
-        "guard": str(guard.summary()),
+    document = headed(
+        "python -m benchmarks.measured_facts",
+        options.commit,
+        device={"name": spec.name, "arch": spec.arch, "driver": spec.driver, "l2_bytes": spec.l2_bytes},
+        guard=str(guard.summary()),
         **found,
-    }
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(document, indent=1) + "\n")
+    )
+    save(options.out, document)
     print(json.dumps({k: v for k, v in document.items() if k != "versions"}, indent=None)[:9000])
 
 

@@ -10,7 +10,6 @@ three more processes; `triton.testing.do_bench` (25 + 100 ms) and the minimum of
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import math
 import random
@@ -26,6 +25,7 @@ import torch
 import triton
 
 from benchmarks.bare import bare_bench, searched
+from benchmarks.document import headed, save
 from benchmarks.spaces import SPACES, compile_all, loaded
 from triton_ops import ConfigSpace
 from triton_ops.hardware import probe
@@ -257,7 +257,7 @@ def main() -> None:
     """Compile, select, race the oracle, grade."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/nvidia-h200/measurement_quality.json"))
-    parser.add_argument("--commit", default="unknown")
+    parser.add_argument("--commit")
     parser.add_argument("--spaces", nargs="*", default=list(SPACES))
     parser.add_argument("--processes", type=int, default=3)
     parser.add_argument("--repeats", type=int, default=9, help="selections per process and space")
@@ -334,9 +334,7 @@ def write(options, state: dict) -> None:
     good = sum(g["within_1pct"] for g in grades.values())
     count = sum(g["repeats"] for g in grades.values())
     document = {
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "command": "python -m benchmarks.measurement_quality",
-        "commit": options.commit,
+        **headed("python -m benchmarks.measurement_quality", options.commit),
         "versions": state["versions"],
         "device": state["device"],
         "pooled": {"within_1pct": good, "of": count, "wilson_low": wilson(good, count).low},
@@ -347,8 +345,7 @@ def write(options, state: dict) -> None:
         "compile_s": state.get("compile_s"),
         "selections": state["selections"],
     }
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(document, indent=1) + "\n")
+    save(options.out, document)
     print(json.dumps({k: v for k, v in document.items() if k not in ("selections", "versions")}, indent=1))
 
 

@@ -11,12 +11,12 @@ Cost: about 30 ms per evaluation and space.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.document import save
 from benchmarks.model_quality import figures, read, resources_of, spearman, time_ms
 from triton_ops.analysis.predict import Model
 from triton_ops.analysis.recorded import recorded_model
@@ -117,7 +117,7 @@ def main() -> None:
             report[label] = found
             print(label, *found.values(), sep="\n  ", flush=True)
     if given.json:
-        given.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+        save(given.json, report)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.document import save
 from triton_ops.analysis.recorded import recorded_model
 from triton_ops.trial import Resources
 
@@ -99,8 +100,7 @@ def main() -> None:
             of = "  ".join(f"{each[f'best_of_{count}']:.3f}" for count in FIRST)
             print(f"{name:<36} {mode:<9} {each['spearman']:.3f}     {of}  {each['level']:.2f}")
     if given.json:
-        given.json.parent.mkdir(parents=True, exist_ok=True)
-        given.json.write_text(json.dumps({"spaces": found}, indent=2) + "\n", encoding="utf-8")
+        save(given.json, {"spaces": found})
 
 
 if __name__ == "__main__":

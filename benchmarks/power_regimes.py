@@ -10,7 +10,6 @@ a second at a time. A trace of one config from rest shows when the limit sets in
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import random
 import statistics
@@ -21,6 +20,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.bare import bare_bench
+from benchmarks.document import headed, save
 from benchmarks.spaces import SPACES, operation_of
 from triton_ops.hardware import probe
 from triton_ops.measure import Arm, EventTimer, GraphTimer, Sampler, Timer, choose_timer, interleave, take
@@ -28,7 +28,6 @@ from triton_ops.measure.arm import next_order, visit
 from triton_ops.measure.guard import guard_for
 from triton_ops.measure.stats import contrasts, robust_sigma
 from triton_ops.runner.effort import effort_of
-from triton_ops.runner.results import versions
 from triton_ops.runner.task import make_task, rotation
 from triton_ops.space import Config
 
@@ -195,19 +194,16 @@ def main() -> None:
     """Measure and write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/nvidia-h200/power_regimes.json"))
-    parser.add_argument("--commit", default="unknown")
+    parser.add_argument("--commit")
     options = parser.parse_args()
     spec = probe("cuda")
-    document = {
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "command": "python -m benchmarks.power_regimes",
-        "commit": options.commit,
-        "versions": versions(),
-        "device": {"name": spec.name, "arch": spec.arch, "driver": spec.driver, "torch": torch.__version__},
-        "spaces": {space: of_space(space) for space in CONFIGS},
-    }
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(document, indent=1) + "\n")
+    document = headed(
+        "python -m benchmarks.power_regimes",
+        options.commit,
+        device={"name": spec.name, "arch": spec.arch, "driver": spec.driver, "torch": torch.__version__},
+        spaces={space: of_space(space) for space in CONFIGS},
+    )
+    save(options.out, document)
 
 
 if __name__ == "__main__":

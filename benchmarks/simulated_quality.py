@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import argparse
 import bisect
-import datetime
-import json
 import math
 import random
 import statistics
@@ -25,6 +23,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from benchmarks.bare import bare_bench, searched
+from benchmarks.document import headed, save
 from benchmarks.tables import selection_table
 from triton_ops import ConfigSpace
 from triton_ops.backend import Arguments, Artifact
@@ -341,8 +340,7 @@ def main() -> int:
     shapes = {name: SHAPES[name] for name in options.spaces}
     figures = {name: condition(DISTURBANCES[name], shapes, options.repeats) for name in options.disturbances}
     document = {
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "command": "python -m benchmarks.simulated_quality",
+        **headed("python -m benchmarks.simulated_quality", None),
         "configs": CONFIGS,
         "repeats": options.repeats,
         "effort": asdict(EFFORT),
@@ -354,8 +352,7 @@ def main() -> int:
         "disturbances": figures,
     }
     if options.out is not None:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(document, indent=1) + "\n")
+        save(options.out, document)
     print(selection_table(document))
     for missed in document["shortfalls"]:
         print(f"missed: {missed}")

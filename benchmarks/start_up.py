@@ -10,7 +10,6 @@ this project's folder is filled while the worker starts; the same with the folde
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
 import statistics
@@ -19,8 +18,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from benchmarks.document import headed, save
 from triton_ops.hardware import probe, usable_cpus
-from triton_ops.runner.results import versions
 
 PARENT = """
 import time
@@ -58,7 +57,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/cpu/start_up.json"))
-    parser.add_argument("--commit", default="unknown")
+    parser.add_argument("--commit")
     options = parser.parse_args()
     found: dict[str, list[float]] = {situation: [] for situation in SITUATIONS}
     for _ in range(options.turns):
@@ -66,19 +65,16 @@ def main() -> None:
             for situation in SITUATIONS:  # "kept" comes after the one that fills
                 found[situation].append(round(seconds(situation, Path(folder)), 3))
     medians = {situation: statistics.median(times) for situation, times in found.items()}
-    document = {
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "command": f"python -m benchmarks.start_up --turns {options.turns}",
-        "commit": options.commit,
-        "versions": versions(),
-        "device": probe("cpu").name,
-        "cpus": usable_cpus(),
-        "seconds": found,
-        "medians_s": medians,
-        "over_none": {situation: round(time / medians["none"], 3) for situation, time in medians.items()},
-    }
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(document, indent=1) + "\n")
+    document = headed(
+        f"python -m benchmarks.start_up --turns {options.turns}",
+        options.commit,
+        device=probe("cpu").name,
+        cpus=usable_cpus(),
+        seconds=found,
+        medians_s=medians,
+        over_none={situation: round(time / medians["none"], 3) for situation, time in medians.items()},
+    )
+    save(options.out, document)
     print(json.dumps(document["medians_s"]), json.dumps(document["over_none"]))
 
 

@@ -22,6 +22,7 @@ from typing import Any
 
 import triton
 
+from benchmarks.document import save
 from triton_ops.analysis import foresee
 from triton_ops.analysis.tiers import HEAVY_SPILL_BYTES, resources_of
 from triton_ops.analysis.usage import cubin_usage
@@ -127,8 +128,7 @@ def main() -> None:
                 print(f"{name} {arch}: {tally.shared_equal} of {tally.configs} equal", flush=True)
                 found = [old for old in found if (old["kernel"], old["target"]) != (name, arch)] + [tally.summary()]
                 if given.out:
-                    given.out.parent.mkdir(parents=True, exist_ok=True)
-                    given.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+                    save(given.out, found)
 
 
 if __name__ == "__main__":

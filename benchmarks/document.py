@@ -1,0 +1,41 @@
+"""What every result says of itself: when, by which command, at which commit, with which versions; and its writing.
+
+The commit is that of the folder that the script stands in, where that is a clone; elsewhere `--commit` tells it.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from triton_ops.runner.results import versions
+
+
+def headed(command: str, commit: str | None, **content: Any) -> dict[str, Any]:
+    """A document: its head, then `content`."""
+    return {
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "command": command,
+        "commit": commit or commit_here(),
+        "versions": versions(),
+        **content,
+    }
+
+
+def commit_here() -> str:
+    """The commit of this clone, with a `+` if files in it were changed since; `unknown` where there is none."""
+    words = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty=+", "--exclude=*"]
+    try:
+        found = subprocess.run(words, capture_output=True, text=True, check=False)
+    except OSError:  # no git
+        return "unknown"
+    return found.stdout.strip() or "unknown"
+
+
+def save(path: Path, document: Any) -> None:
+    """Write it as JSON, in a folder that is made where it is missing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
