@@ -7,35 +7,19 @@ configs listed in another order are tried in the same one, and the same is decid
 
 from __future__ import annotations
 
-import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import islice
 
+from triton_ops.search.stream import Stream
 from triton_ops.space import Config, ConfigSpace
-from triton_ops.trial import Trial
 
 _SHUFFLE_WINDOW = 100_000  # larger spaces are shuffled within windows of this many configs, to bound memory
 
 
-class ExhaustiveSearch:
+def exhaustive_search(space: ConfigSpace, seed: int = 0) -> Stream:
     """All configs of a space; see the module."""
-
-    def __init__(self, space: ConfigSpace, seed: int = 0) -> None:
-        self._told: set[Config] = set()
-        self._pending = (config for config in shuffled(space, random.Random(seed)) if config not in self._told)
-
-    def ask(self, count: int) -> list[Config]:
-        """The next `count` configs."""
-        return list(islice(self._pending, count))
-
-    def tell(self, trials: Sequence[Trial]) -> None:
-        """Leave out what was tried beside it; nothing else is learned."""
-        self._told.update(trial.config for trial in trials)
-
-    def expected_gain(self) -> float:
-        """Not known."""
-        return math.inf
+    return Stream(shuffled(space, random.Random(seed)))
 
 
 def shuffled(space: ConfigSpace, rng: random.Random) -> Iterator[Config]:

@@ -12,14 +12,14 @@ from triton_ops.trial import Trial
 
 SEARCHERS: dict[str, tuple[str, str]] = {
     "auto": ("auto", "AutoSearch"),
-    "random": ("random_search", "RandomSearch"),
-    "exhaustive": ("exhaustive", "ExhaustiveSearch"),
+    "random": ("random_search", "random_search"),
+    "exhaustive": ("exhaustive", "exhaustive_search"),
     "latin": ("latin", "LatinSearch"),
     "local": ("local", "LocalSearch"),
     "evolution": ("evolution", "EvolutionSearch"),
     "annealing": ("annealing", "AnnealingSearch"),
     "optuna": ("optuna_search", "OptunaSearch"),
-}  # name to module and class: imported when one is made, since some need large packages
+}  # name to module and what makes one: imported when one is made, since some need large packages
 GUIDED = ("auto",)  # those that take priors
 
 
@@ -32,8 +32,8 @@ def make_searcher(
         SettingsError: There is none of that name.
         MissingDependencyError: It needs a package that is not installed.
     """
-    module, class_name = SEARCHERS[checked_search(name)]
-    made = getattr(importlib.import_module(f"triton_ops.search.{module}"), class_name)
+    module, maker = SEARCHERS[checked_search(name)]
+    made = getattr(importlib.import_module(f"triton_ops.search.{module}"), maker)
     searcher: Searcher = made(space, seed, priors, records) if name in GUIDED else made(space, seed)
     return searcher
 

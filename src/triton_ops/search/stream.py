@@ -1,0 +1,34 @@
+"""A searcher that proposes what a stream of configs gives, and learns nothing: `exhaustive` and `random`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+from triton_ops.space import Config
+from triton_ops.trial import Trial
+
+
+class Stream:
+    """See the module.
+
+    Args:
+        configs: Every config at most once.
+    """
+
+    def __init__(self, configs: Iterator[Config]) -> None:
+        self._told: set[Config] = set()
+        self._pending = (config for config in configs if config not in self._told)
+
+    def ask(self, count: int) -> list[Config]:
+        """The next `count` configs."""
+        return list(islice(self._pending, count))
+
+    def tell(self, trials: Sequence[Trial]) -> None:
+        """Leave out what was tried beside it."""
+        self._told.update(trial.config for trial in trials)
+
+    def expected_gain(self) -> float:
+        """Not known."""
+        return math.inf
