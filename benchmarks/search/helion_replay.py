@@ -15,9 +15,7 @@ breaks a constraint: it is refused by Helion's own filter before it is measured,
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import json
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -35,6 +33,7 @@ from helion.autotuner.external import _ExternalKernelAdapter, create_user_config
 from helion.exc import NoConfigFound
 
 from benchmarks.search.helion_mapping import Kind, key_of, kinds_of
+from benchmarks.search.missing import main
 from benchmarks.search.recorded import (
     INFINITE,
     Enough,
@@ -175,31 +174,5 @@ def summary(path: Path, search: str, budgets: Sequence[int], seeds: int) -> dict
     }
 
 
-def main() -> None:
-    """Run what is asked for and not there yet."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("recordings", nargs="+", type=Path)
-    parser.add_argument("--search", action="append", choices=SEARCHES, help="may be repeated; default: LFBOTreeSearch")
-    parser.add_argument("--trials", default="10,25,50,100,200")
-    parser.add_argument("--seeds", type=int, default=25)
-    parser.add_argument("--out", type=Path, required=True)
-    given = parser.parse_args()
-    found = json.loads(given.out.read_text())["spaces"] if given.out.exists() else []
-    done = {(entry["file"], entry["search"]) for entry in found}
-    budgets = sorted(int(text) for text in given.trials.split(","))
-    for search in given.search or ["LFBOTreeSearch"]:
-        for path in given.recordings:
-            if (path.name, f"helion {search}") in done:
-                continue
-            entry = summary(path, search, budgets, given.seeds)
-            found.append(entry)
-            given.out.write_text(json.dumps({"spaces": found}, indent=1) + "\n")
-            means = {budget: reached["mean"] for budget, reached in entry["budgets"].items()}
-            asked = f"{entry['evaluated']['mean']:.0f} asked, {entry['refused']['mean']:.0f} refused"
-            print(
-                f"{entry['search']:38} {entry['file']:32} {means} {asked}, {entry['overhead_ms']} ms each", flush=True
-            )
-
-
 if __name__ == "__main__":
-    main()
+    main(str(__doc__).splitlines()[0], list(SEARCHES), ["LFBOTreeSearch"], "10,25,50,100,200", summary)

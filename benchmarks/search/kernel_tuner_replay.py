@@ -13,10 +13,8 @@ and watched.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
-import json
 import random
 import time
 import warnings
@@ -27,6 +25,7 @@ import numpy as np
 from kernel_tuner import interface, util
 from kernel_tuner.searchspace import Searchspace
 
+from benchmarks.search.missing import main
 from benchmarks.search.recorded import best_ms, first_within, fraction, milliseconds, reach, read_cache, share
 
 STRATEGIES = (
@@ -119,28 +118,5 @@ def summary(path: Path, strategy: str, budgets: list[int], seeds: int) -> dict[s
     }
 
 
-def main() -> None:
-    """Run what is asked for and not there yet."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("recordings", nargs="+", type=Path)
-    parser.add_argument("--strategies", default=",".join(STRATEGIES))
-    parser.add_argument("--trials", default="25,50,100,200")
-    parser.add_argument("--seeds", type=int, default=25)
-    parser.add_argument("--out", type=Path, required=True)
-    given = parser.parse_args()
-    found = json.loads(given.out.read_text())["spaces"] if given.out.exists() else []
-    done = {(entry["file"], entry["search"]) for entry in found}
-    budgets = sorted(int(text) for text in given.trials.split(","))
-    for strategy in given.strategies.split(","):
-        for path in given.recordings:
-            if (path.name, f"kernel_tuner {strategy}") in done:
-                continue
-            entry = summary(path, strategy, budgets, given.seeds)
-            found.append(entry)
-            given.out.write_text(json.dumps({"spaces": found}, indent=1) + "\n")
-            means = {budget: reached["mean"] for budget, reached in entry["budgets"].items()}
-            print(f"{entry['search']:38} {entry['file']:32} {means} {entry['overhead_ms']} ms each", flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    main(str(__doc__).splitlines()[0], STRATEGIES, STRATEGIES, "25,50,100,200", summary)
