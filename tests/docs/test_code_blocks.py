@@ -107,3 +107,12 @@ def test_blocks_run(page, tmp_path, monkeypatch):
 def test_blocks_run_on_a_gpu(page, tmp_path, monkeypatch):
     chosen = python_blocks(page)
     assert run_blocks(page, chosen, tmp_path, monkeypatch) == [block.line for block in chosen]
+
+
+def test_the_guide_to_kernels_shows_its_example_word_for_word():
+    example = (PROJECT / "examples" / "softmax.py").read_text(encoding="utf-8")
+    page = PROJECT / "docs" / "guides" / "kernel.md"
+    parts = [part for block in python_blocks(page) for part in block.text.split("\n\n\n") if "def " in part]
+    assert len(parts) == 6
+    for part in parts:
+        assert part.strip() in example

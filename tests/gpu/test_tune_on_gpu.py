@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from triton_ops import ConfigSpace, FunctionKernel, Operation, Status, TensorSpec, TritonKernel, Work, kernels, tune
+from triton_ops.cli.target import load_target
 from triton_ops.hardware import gpu_missing
+
+PROJECT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.gpu
 
@@ -148,3 +153,11 @@ def test_a_config_whose_captured_graph_does_nothing_is_refused_and_not_crowned(t
     assert planted.status is Status.WRONG
     assert result.best_config["variant"] != 2
     assert {t.measurement.mode for t in result.trials if t.ok} == {"graph-cold"}
+
+
+def test_the_example_of_an_operation_tunes(tmp_path):
+    softmax = load_target(f"{PROJECT}/examples/softmax.py:softmax")
+    for shape, dtype in (((4096, 4096), "bf16"), ((33, 1000), None), ((1, 1), "fp16")):
+        result = tune(softmax, shape=shape, dtype=dtype, cache_dir=tmp_path)
+        assert {trial.status for trial in result.trials} <= {Status.OK, Status.RESOURCES}, result.failures
+        assert result.verified == "the reference"

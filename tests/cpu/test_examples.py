@@ -1,0 +1,57 @@
+"""The example of an operation: what it computes, and that its configs compile."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("triton")
+
+from triton_ops.analysis import examine
+from triton_ops.backend import Arguments
+from triton_ops.backend.offline import described
+from triton_ops.cli.target import load_target
+from triton_ops.hardware import named_target
+
+PROJECT = Path(__file__).parents[2]
+pytestmark = pytest.mark.triton
+
+INTERPRETED = """
+import sys
+from triton_ops.cli.target import load_target
+
+softmax = load_target(sys.argv[1])
+for shape in ((5, 1000), (3, 128), (2, 1)):
+    problem = softmax.problem(shape)
+    given = softmax.materialise(problem, "cpu")
+    right = softmax.reference(**given.keyword)
+    for config in list(softmax.space_for(problem))[::4]:
+        given.keyword["out"].fill_(float("nan"))
+        softmax.kernel.bind(softmax.kernel.compile(config, given), given)()
+        assert (given.keyword["out"] - right).abs().max() < 1e-6, (shape, config)
+"""
+
+
+def test_softmax_is_right():
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", INTERPRETED, f"{PROJECT}/examples/softmax.py:softmax"],
+        capture_output=True, text=True, check=False,
+        env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(PROJECT / "src")},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_default_config_of_softmax_compiles_without_spills(dtype, tmp_path, monkeypatch):
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    softmax = load_target(f"{PROJECT}/examples/softmax.py:softmax")
+    problem = softmax.problem((8192, 4096), dtype)
+    arguments = described(Arguments(keyword=dict(problem.arguments)))
+    found = examine(softmax.kernel, softmax.space_for(problem).default_config, arguments, named_target("sm_90"))
+    assert found.ok, found.reason
+    assert found.resources.spill_bytes == 0
+    assert softmax.work(problem).bytes == problem["x"].nbytes * 2
