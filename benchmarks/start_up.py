@@ -24,8 +24,8 @@ from triton_ops.hardware import probe, usable_cpus
 PARENT = """
 import time
 import torch
-from triton_ops.runner.bytecode import being_filled
-from triton_ops.runner.process import WorkerProcess
+from triton_ops.processes.bytecode import being_filled
+from triton_ops.processes.process import WorkerProcess
 from triton_ops.runner.worker import Attempt
 from triton_ops.space import Config
 

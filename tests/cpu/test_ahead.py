@@ -11,10 +11,10 @@ pytest.importorskip("triton")
 from benchmarks.planted import GOOD, fault_of, product, product_space
 
 from triton_ops.backend import Arguments
+from triton_ops.compiling.pool import CompilePool
 from triton_ops.hardware import machine_of, named_target, spec_named
 from triton_ops.runner.ahead import CompiledFeed, Quiet
 from triton_ops.runner.budget import Budget, RunningBudget
-from triton_ops.runner.compile import CompilePool
 from triton_ops.runner.events import Silent
 from triton_ops.runner.journal import Journal
 from triton_ops.runner.lookout import Lookout

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from triton_ops.runner import bytecode
+from triton_ops.processes import bytecode
 
 SOURCE = Path(__file__).parents[2] / "src"
 
@@ -67,7 +67,7 @@ def test_not_from_a_folder_of_another_user(heavy, monkeypatch):
 
 CHILD = """
 import json, sys
-from triton_ops.runner.child import Surroundings, import_heavy
+from triton_ops.processes.child import Surroundings, import_heavy
 
 def main():
     import_heavy(["colorsys"], "a test")
@@ -79,8 +79,8 @@ def main():
 PARENT = """
 import colorsys, subprocess, time
 from importlib.util import cache_from_source
-from triton_ops.runner import bytecode
-from triton_ops.runner.child import command
+from triton_ops.processes import bytecode
+from triton_ops.processes.child import command
 
 bytecode._HEAVY = "colorsys"
 print(bytecode.folder())

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from triton_ops.exceptions import DeviceError
-from triton_ops.runner.child import Surroundings, command, search_path
+from triton_ops.processes.child import Surroundings, command, search_path
 
 SOURCE = Path(__file__).parents[2] / "src"
 
@@ -97,7 +97,7 @@ def test_no_python_to_start(monkeypatch):
 
 FAMILY = """
 import os, subprocess, sys, time
-from triton_ops.runner.child import die_with
+from triton_ops.processes.child import die_with
 
 if sys.argv[1] == "parent":
     child = subprocess.Popen([sys.executable, __file__, str(os.getpid())], start_new_session=True)

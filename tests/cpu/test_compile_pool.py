@@ -17,12 +17,12 @@ triton = pytest.importorskip("triton")
 
 from tests import planted_kernels  # noqa: E402
 from triton_ops.backend import Arguments, TritonKernel  # noqa: E402
+from triton_ops.compiling import nursery  # noqa: E402
+from triton_ops.compiling import pool as compile_pool  # noqa: E402
+from triton_ops.compiling.pool import CompilePool, usable_cpus  # noqa: E402
 from triton_ops.exceptions import CacheError, KernelTypeError, TargetError  # noqa: E402
 from triton_ops.hardware import named_target  # noqa: E402
 from triton_ops.kernels import load  # noqa: E402
-from triton_ops.runner import compile as compile_pool  # noqa: E402
-from triton_ops.runner import nursery  # noqa: E402
-from triton_ops.runner.compile import CompilePool, usable_cpus  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
 from triton_ops.tensors import TensorSpec  # noqa: E402
 from triton_ops.trial import Status  # noqa: E402
@@ -251,7 +251,7 @@ import triton.language as tl
 from triton_ops.backend import Arguments, TritonKernel
 from triton_ops.backend.offline import build
 from triton_ops.hardware import named_target
-from triton_ops.runner.compile import CompilePool
+from triton_ops.compiling.pool import CompilePool
 from triton_ops.space import Config
 
 STEP = tl.constexpr(2)
@@ -298,7 +298,7 @@ import triton.language as tl
 from triton_ops.backend import Arguments, TritonKernel
 from triton_ops.backend.offline import build
 from triton_ops.hardware import named_target
-from triton_ops.runner.compile import CompilePool
+from triton_ops.compiling.pool import CompilePool
 from triton_ops.space import Config
 
 STEP = tl.constexpr(len(sys.argv))

@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from triton_ops.exceptions import TargetError
-from triton_ops.runner.locate import Location
-from triton_ops.runner.reload import needed, reloaded
+from triton_ops.processes.locate import Location
+from triton_ops.processes.reload import needed, reloaded
 
 SCRIPT = '''"""A script that runs its work at the top level."""
 from __future__ import annotations

@@ -30,9 +30,9 @@ from triton_ops.cli.console import (
 from triton_ops.cli.layout import paragraph, table
 from triton_ops.cli.problem import operation_of, parse_shapes, parse_space
 from triton_ops.cli.target import load_target
+from triton_ops.compiling.pool import TIMEOUT_S, CompilePool
 from triton_ops.exceptions import SettingsError, TargetError
 from triton_ops.hardware import Target, named_target, probe, target_of
-from triton_ops.runner.compile import TIMEOUT_S, CompilePool
 from triton_ops.space import ConfigSpace
 from triton_ops.tensors import dtype_name
 from triton_ops.trial import Problem, Resources, Status

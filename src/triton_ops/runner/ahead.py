@@ -16,9 +16,9 @@ from typing import Any
 
 from triton_ops.analysis import Compiled
 from triton_ops.backend import Arguments, TritonKernel
+from triton_ops.compiling.pool import CompilePool
 from triton_ops.exceptions import KernelTypeError, TargetError
 from triton_ops.hardware import machine_of, target_of
-from triton_ops.runner.compile import CompilePool
 from triton_ops.runner.effort import Effort
 from triton_ops.runner.feed import DirectFeed, Feed, Ready
 from triton_ops.runner.lookout import Lookout

@@ -24,9 +24,9 @@ from triton_ops._optional import available
 from triton_ops.backend import Operation, private_copy
 from triton_ops.measure import Arm, Launch, RacePolicy, interleave, take, timer_of
 from triton_ops.measure.decision import relative_levels
-from triton_ops.runner.child import Surroundings, command, die_with, import_heavy
-from triton_ops.runner.locate import Location, load
-from triton_ops.runner.reload import reloaded
+from triton_ops.processes.child import Surroundings, command, die_with, import_heavy
+from triton_ops.processes.locate import Location, load
+from triton_ops.processes.reload import reloaded
 from triton_ops.runner.task import make_task, rotation
 from triton_ops.space import Config
 

@@ -17,10 +17,10 @@ from typing import Any
 from triton_ops.backend import Kernel, TritonKernel, pack
 from triton_ops.exceptions import KernelTypeError, TargetError
 from triton_ops.hardware import DeviceSpec
-from triton_ops.runner.bytecode import being_filled
+from triton_ops.processes.bytecode import being_filled
+from triton_ops.processes.process import WorkerDiedError, WorkerHungError, WorkerProcess
 from triton_ops.runner.candidate import COMPILE, REFERENCE
 from triton_ops.runner.finals import Outcome, best_first_look, finalists
-from triton_ops.runner.process import WorkerDiedError, WorkerHungError, WorkerProcess
 from triton_ops.runner.station import RACE, Assignment, Facts, Final, Inline, Station
 from triton_ops.runner.verify import LAUNCH, ODD
 from triton_ops.runner.worker import Answer, Attempt, Setup

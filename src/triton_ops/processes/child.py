@@ -24,7 +24,7 @@ from typing import Any
 
 from triton_ops._optional import require
 from triton_ops.exceptions import DeviceError
-from triton_ops.runner.bytecode import folder
+from triton_ops.processes.bytecode import folder
 
 OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 """Signals that people and systems send: whoever dies of one has not crashed."""

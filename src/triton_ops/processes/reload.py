@@ -17,7 +17,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from triton_ops.exceptions import TargetError
-from triton_ops.runner.locate import Location
+from triton_ops.processes.locate import Location
 
 _READS = {"LOAD_NAME", "LOAD_GLOBAL"}
 _WRITES = {"STORE_NAME", "STORE_GLOBAL"}

@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from triton_ops import settings
-from triton_ops.runner.child import OUTSIDE, command
+from triton_ops.processes.child import OUTSIDE, command
 
 _WORDS = 20  # lines of what a worker wrote to stderr that are kept
 _GOODBYE_S = 2.0

@@ -22,13 +22,13 @@ from triton_ops.analysis import Compiled, Verdict, foresee
 from triton_ops.backend import Arguments, TritonKernel, is_tensor, pack
 from triton_ops.backend.offline import StandIn, may_be_light, uses_torch
 from triton_ops.backend.source import unwrap
+from triton_ops.compiling.nursery import Nursery, last_line
+from triton_ops.compiling.queue import Job, Queue
+from triton_ops.compiling.worker import Start, working
 from triton_ops.exceptions import CacheError, KernelTypeError, TargetError, TritonKernelError
 from triton_ops.hardware import Target, usable_cpus
-from triton_ops.runner.child import OUTSIDE
-from triton_ops.runner.compile_worker import Start, working
-from triton_ops.runner.locate import Location, locate_in
-from triton_ops.runner.nursery import Nursery, last_line
-from triton_ops.runner.queue import Job, Queue
+from triton_ops.processes.child import OUTSIDE
+from triton_ops.processes.locate import Location, locate_in
 from triton_ops.space import Config
 from triton_ops.trial import Status
 

@@ -23,7 +23,7 @@ from typing import IO, Any
 from triton_ops import settings
 from triton_ops.backend.offline import compiler_environment
 from triton_ops.hardware import Target
-from triton_ops.runner.child import command
+from triton_ops.processes.child import command
 
 FORK, CODE = b"f", b"c"
 """Questions: for a new process with the two descriptors that come along; for the exit code of one."""
@@ -53,7 +53,7 @@ class Nursery:
             self._socket.settimeout(_START_TIMEOUT_S)
             with theirs:
                 self._process = subprocess.Popen(
-                    command("triton_ops.runner.compile_worker", theirs.fileno(), os.getpid(), imports, target.arch),
+                    command("triton_ops.compiling.worker", theirs.fileno(), os.getpid(), imports, target.arch),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=self._errors,

@@ -1,6 +1,6 @@
 """Processes that compile: each loads one kernel once, then turns configs into `Compiled`, one after another.
 
-They are forked from a process that `runner.nursery` starts with every GPU hidden; what compilers print goes nowhere.
+They are forked from a process that `compiling.nursery` starts with every GPU hidden; what compilers print goes nowhere.
 When the process that one came from is gone, however that ended, it ends itself with whatever it started, such as a
 ptxas that does not come back.
 """
@@ -23,12 +23,12 @@ from triton_ops._hashing import fingerprint
 from triton_ops.analysis import Compiled, examine
 from triton_ops.backend import Arguments, TritonKernel, unpack, warm_up
 from triton_ops.backend.offline import build_launcher, described, rehearse
+from triton_ops.compiling.nursery import ANSWER, FORK, QUESTION, RUNNING
 from triton_ops.exceptions import CacheError, TargetError, TritonKernelError
 from triton_ops.hardware import Target, named_target
-from triton_ops.runner.child import Surroundings, die_with, import_heavy
-from triton_ops.runner.locate import Location
-from triton_ops.runner.nursery import ANSWER, FORK, QUESTION, RUNNING
-from triton_ops.runner.reload import reloaded
+from triton_ops.processes.child import Surroundings, die_with, import_heavy
+from triton_ops.processes.locate import Location
+from triton_ops.processes.reload import reloaded
 
 working: list[int] = []
 """The process that this one compiles for; empty in a process that does not compile for another one."""

@@ -1,0 +1,1 @@
+"""Configs compiled in parallel, in processes of their own, without a GPU."""
