@@ -24,7 +24,7 @@ def pytest_addoption(parser):
 def pytest_runtest_setup(item):
     if item.get_closest_marker("gpu") is None:
         return
-    from triton_ops.hardware import gpu_missing  # imports torch, so only when a GPU test is about to run
+    from triton_ops.hardware import gpu_missing  # which may import torch: only when a GPU test is about to run
 
     if reason := gpu_missing():
         pytest.skip(reason)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import stat
 import subprocess
 import sys
+from importlib.machinery import ModuleSpec
+from importlib.util import cache_from_source
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -17,52 +20,171 @@ from triton_ops.processes import bytecode
 SOURCE = Path(__file__).parents[2] / "src"
 
 
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the folder of another platform")
+
+
 @pytest.fixture
 def heavy(tmp_path, monkeypatch):
     """The package that takes its time, in a folder of its own, without bytecode."""
     origin = tmp_path / "site" / "heavy" / "__init__.py"
     origin.parent.mkdir(parents=True)
     origin.write_text("")
-    found = SimpleNamespace(origin=str(origin), cached=str(origin.with_suffix(".pyc")))
+    found = SimpleNamespace(origin=str(origin), version="1.0")
     monkeypatch.setattr(bytecode, "find_spec", lambda _: found)
+    monkeypatch.setattr(bytecode, "version", lambda _: found.version)
     monkeypatch.setattr(sys, "pycache_prefix", None)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.delenv("PYTHONOPTIMIZE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
-    bytecode.folder.cache_clear()
-    yield found
-    bytecode.folder.cache_clear()
+    return found
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the folder of another platform")
 def test_it_is_kept_where_python_keeps_none_for_this_user_alone(heavy, tmp_path):
     kept = bytecode.folder()
-    assert kept == tmp_path / "home" / "triton-ops" / "bytecode"
+    assert kept.parent == tmp_path / "home" / "triton-ops" / "bytecode"
     assert stat.S_IMODE(kept.stat().st_mode) == 0o700
+    assert bytecode.folder() == kept
 
 
-def test_not_where_python_has_it(heavy):
-    Path(heavy.cached).write_bytes(b"")
+def test_another_version_has_another_folder(heavy):
+    first = bytecode.folder()
+    heavy.version = "1.1"
+    assert bytecode.folder() != first
+
+
+def test_not_where_python_has_it_or_will_keep_it(heavy, tmp_path, monkeypatch):
+    cached = Path(cache_from_source(heavy.origin, optimization=""))
+    cached.parent.mkdir()
+    cached.write_bytes(b"")
     assert bytecode.folder() is None
-
-
-def test_not_where_the_first_import_keeps_it(heavy, monkeypatch):
+    cached.unlink()
+    assert bytecode.folder() is not None
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     assert bytecode.folder() is None
-
-
-def test_not_without_the_package(monkeypatch, heavy):
-    monkeypatch.setattr(bytecode, "find_spec", lambda _: None)
+    monkeypatch.setattr(sys, "pycache_prefix", str(tmp_path / "elsewhere"))
+    assert bytecode.folder() is None
+    monkeypatch.setattr(sys, "pycache_prefix", "/proc/nowhere")
+    assert bytecode.folder() is not None
+    monkeypatch.setenv("PYTHONOPTIMIZE", "1")
     assert bytecode.folder() is None
 
 
-def test_not_where_its_folder_cannot_be_made(heavy, tmp_path):
+def test_not_without_the_package_or_with_one_that_is_none(monkeypatch, heavy):
+    def broken(name):
+        raise ValueError(f"{name}.__spec__ is None")
+
+    for answer in (lambda _: None, lambda _: SimpleNamespace(origin=None), broken):
+        monkeypatch.setattr(bytecode, "find_spec", answer)
+        assert bytecode.folder() is None
+        with bytecode.being_filled():
+            pass
+
+
+def test_not_where_its_folder_cannot_be_made_or_there_is_no_home(heavy, tmp_path, monkeypatch):
     (tmp_path / "home").write_text("a file")
     assert bytecode.folder() is None
 
+    def homeless(_):
+        raise RuntimeError("could not determine the home directory")
 
-def test_not_from_a_folder_of_another_user(heavy, monkeypatch):
+    monkeypatch.setattr(bytecode.platformdirs, "user_cache_dir", homeless)
+    assert bytecode.folder() is None
+
+
+def test_not_from_a_folder_that_others_can_write_or_put_in_its_place(heavy, tmp_path, monkeypatch):
+    kept = bytecode.folder()
+    for place in (kept, kept.parent, tmp_path / "home"):
+        before = stat.S_IMODE(place.stat().st_mode)
+        for mode in (0o777, 0o770, 0o702):
+            place.chmod(mode)
+            assert bytecode.folder() is None, (place, oct(mode))
+        place.chmod(0o1777)  # there nobody can rename what is another's
+        assert (bytecode.folder() is None) == (place == kept)
+        place.chmod(before)
+        assert bytecode.folder() == kept
     monkeypatch.setattr(os, "getuid", lambda: 12345)
     assert bytecode.folder() is None
+
+
+def test_not_through_a_link_to_where_others_can_write(heavy, tmp_path):
+    kept = bytecode.folder()
+    (tmp_path / "open" / kept.name).mkdir(parents=True)
+    (tmp_path / "open").chmod(0o777)
+    kept.rmdir()
+    kept.symlink_to(tmp_path / "open" / kept.name)
+    assert bytecode.folder() is None
+    (tmp_path / "open").chmod(0o755)
+    assert bytecode.folder() is not None
+
+
+class Lazy(ModuleType):
+    """A module that is not loaded before it is used."""
+
+    def __getattribute__(self, name):
+        raise RuntimeError(f"{name} loads it")
+
+
+def test_what_stands_in_the_way_of_filling_is_passed_over(heavy, monkeypatch):
+    strange = ModuleType("strange")
+    strange.__spec__ = ModuleSpec("strange", None, origin=f"{Path(heavy.origin).parents[1]}/\udcff.py")
+    odd = SimpleNamespace(__spec__=SimpleNamespace(origin=3))
+    monkeypatch.setattr(sys, "modules", {"lazy": Lazy("lazy"), "strange": strange, "odd": odd, "none": None})
+    with bytecode.being_filled():
+        pass
+    for name, value in (("TemporaryFile", _no_file), ("Popen", _no_file)):
+        monkeypatch.setattr(bytecode.tempfile if name == "TemporaryFile" else bytecode.subprocess, name, value)
+        with bytecode.being_filled():
+            pass
+    monkeypatch.setattr(sys, "executable", None)
+    with bytecode.being_filled():
+        pass
+
+
+def _no_file(*_, **__):
+    raise FileNotFoundError("nowhere")
+
+
+@pytest.mark.parametrize("end", [ValueError, KeyboardInterrupt])
+def test_helpers_are_gone_afterwards_however_that_is(heavy, monkeypatch, tmp_path, end):
+    (tmp_path / "slow.py").write_text("import time; time.sleep(100)")
+    started = []
+    whole = subprocess.Popen
+
+    def noted(*words, **more):
+        started.append(whole(*words, **more))
+        return started[-1]
+
+    monkeypatch.setattr(subprocess, "Popen", noted)
+    monkeypatch.setattr(bytecode, "usable_cpus", lambda: 6)
+    monkeypatch.setattr(bytecode, "_HELPER", tmp_path / "slow.py")
+    with pytest.raises(end), bytecode.being_filled():
+        raise end
+    assert len(started) == 3
+    assert {helper.returncode for helper in started} == {-signal.SIGKILL}
+
+
+def test_a_helper_ends_with_its_parent_and_removes_what_is_torn(tmp_path):
+    module = tmp_path / "module.py"
+    module.write_text("x = 1\n")
+    torn, fresh = tmp_path / "kept" / "old.pyc.1234", tmp_path / "kept" / "new.pyc.5678"
+    torn.parent.mkdir()
+    for file in (torn, fresh):
+        file.write_bytes(b"")
+    os.utime(torn, (0, 0))
+
+    def helped(parent):
+        subprocess.run(
+            [sys.executable, "-I", "-S", "-B", bytecode._HELPER, tmp_path / "kept", str(parent)],
+            input=os.fsencode(module), check=True,
+        )  # fmt: skip
+        return list((tmp_path / "kept").rglob("module.*.pyc"))
+
+    assert helped(1) == []
+    assert torn.exists()
+    assert len(helped(os.getpid())) == 1
+    assert not torn.exists()
+    assert fresh.exists()
+    assert not (tmp_path / "__pycache__").exists()
 
 
 CHILD = """
@@ -77,12 +199,12 @@ def main():
     print(json.dumps([*kept, sys.pycache_prefix, sys.dont_write_bytecode]))
 """
 PARENT = """
-import colorsys, subprocess, time
-from importlib.util import cache_from_source
+import colorsys, mine, subprocess, time
 from triton_ops.processes import bytecode
 from triton_ops.processes.child import command
 
 bytecode._HEAVY = "colorsys"
+bytecode.version = lambda _: "1"
 print(bytecode.folder())
 with bytecode.being_filled():
     until = time.monotonic() + 30
@@ -93,7 +215,6 @@ print(subprocess.run(command("shown"), capture_output=True, text=True, check=Tru
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the folder of another platform")
 def test_a_child_takes_what_was_compiled_for_it_and_keeps_nothing_of_the_users(tmp_path):
     (tmp_path / "shown.py").write_text(CHILD)
     (tmp_path / "mine.py").write_text("")
@@ -106,7 +227,7 @@ def test_a_child_takes_what_was_compiled_for_it_and_keeps_nothing_of_the_users(t
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     folder, compiled, said = done.stdout.splitlines()[:3]
-    assert folder == str(tmp_path / "home" / "triton-ops" / "bytecode")
+    assert folder.startswith(str(tmp_path / "home" / "triton-ops" / "bytecode"))
     assert compiled == "1"
     prefix, taken, afterwards, dont_write = json.loads(said)
     assert prefix == folder

@@ -15,7 +15,7 @@ import pytest
 torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 
-from tests import planted_kernels  # noqa: E402
+from tests import libcuda, planted_kernels  # noqa: E402
 from triton_ops.backend import Arguments, TritonKernel  # noqa: E402
 from triton_ops.compiling import nursery  # noqa: E402
 from triton_ops.compiling import pool as compile_pool  # noqa: E402
@@ -94,6 +94,32 @@ def test_every_fault_ends_one_config_and_the_pool_goes_on(capfd):
     assert left, "there was a process to be ended"
     assert not alive(left)
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.skipif(not triton.__version__.startswith("3.6"), reason="only there a launcher is built")
+@pytest.mark.parametrize("launches", [True, False])
+def test_the_launcher_is_built_where_something_will_be_launched(launches, tmp_path, monkeypatch):
+    monkeypatch.setenv("TRITON_LIBCUDA_PATH", str(libcuda.build(tmp_path)))
+    with CompilePool(PLANTED, X, TARGET, workers=1, launches=launches) as pool:
+        assert pool.submit(config("good", 128)).result().ok
+        assert pool.submit(config("good", 256)).result().ok  # its turn comes after the launcher's
+    built = [path.name for path in (tmp_path / "triton").rglob("*.so") if "launcher" in path.name]
+    assert len(built) == launches
+
+
+@pytest.mark.skipif(not triton.__version__.startswith("3.6"), reason="only there a launcher is built")
+def test_no_config_is_blamed_for_a_launcher_that_cannot_be_built(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRITON_LIBCUDA_PATH", str(libcuda.build(tmp_path)))
+    slow = tmp_path / "slow-cc"
+    slow.write_text("#!/bin/sh\ntouch $(dirname $0)/asked\nexec sleep 100\n")
+    slow.chmod(0o755)
+    monkeypatch.setenv("CC", str(slow))
+    with CompilePool(PLANTED, X, TARGET, workers=1, timeout_s=3.0, launches=True) as pool:
+        found = [pool.submit(config("good", block)).result() for block in (128, 256, 512)]
+        left = children(os.getpid())
+    assert (tmp_path / "asked").exists()
+    assert [result.status.value for result in found] == ["ok", "ok", "ok"]
+    assert not alive(left)
 
 
 def test_the_launching_process_compiles_nothing():

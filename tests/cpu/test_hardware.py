@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests import libcuda
 from triton_ops.exceptions import DeviceError
 from triton_ops.hardware import DeviceSpec, driver, gpu_missing, named_target, peaks_of, probe, target_of
 from triton_ops.hardware.table import A100_BANDWIDTH_GBPS, PEAKS
@@ -148,11 +149,63 @@ def test_what_torch_was_built_for_is_read_from_its_version(text, oldest, tmp_pat
     assert driver._cuda_of_torch() is None
 
 
-def test_a_build_of_torch_for_cpus_has_no_gpus_whatever_the_driver_says():
+ASKED = """
+from triton_ops.hardware import driver
+
+driver._cuda_of_torch = lambda: {wanted}
+for spec in driver.gpus_of_torch():
+    print(spec.name, spec.arch, spec.units, spec.memory_bytes, spec.l2_bytes, spec.shared_bytes_per_block)
+"""
+
+
+def asked(folder, wanted):
+    """What a new process finds with the driver in `folder`, and a torch that wants this version of it."""
+    done = subprocess.run(
+        [sys.executable, "-c", ASKED.format(wanted=wanted)], capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": str(SOURCE), "LD_LIBRARY_PATH": str(folder)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the driver's name on another platform")
+def test_the_driver_is_asked_for_what_a_build_for_it_finds(tmp_path):
+    folder = libcuda.build(tmp_path, 12040)
+    assert asked(folder, 12000) == ["A sm_7576 16 1000 38 97", "B sm_7576 16 1000 38 97"]
+    assert asked(folder, 13000) == [], "this driver is too old for that torch"
+    assert asked(folder, None) == [], "a build for CPUs"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the driver's name on another platform")
+def test_a_driver_that_refuses_a_question_leaves_it_to_torch(tmp_path):
+    assert asked(libcuda.build(tmp_path, broken=True), 12000) == []
+
+
+HALF = """
+import sys, threading, types
+from triton_ops.hardware import gpu_missing
+
+{torch}
+print(gpu_missing())
+"""
+
+
+@pytest.mark.parametrize(
+    "torch",
+    [
+        "threading.Thread(target=lambda: __import__('torch')).start()",
+        "import torch; torch.cuda = types.SimpleNamespace(is_available=torch.cuda.is_available)",
+    ],
+    ids=["another thread is at its import", "an older form"],
+)
+def test_torch_that_is_not_all_there_yet(torch):
     if gpu_missing() is None:
         pytest.skip("a GPU is here")
-    driver.gpus_of_torch.cache_clear()
-    assert driver.gpus_of_torch() == ()
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", HALF.format(torch=torch)], capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout.strip()) == (0, gpu_missing()), done.stderr
 
 
 BY_SHAPE = """

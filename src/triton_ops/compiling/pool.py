@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import astuple, replace
+from dataclasses import astuple
 from typing import Any
 
 from triton_ops.analysis import Compiled, Verdict, foresee
@@ -24,7 +24,7 @@ from triton_ops.backend.offline import StandIn, may_be_light, uses_torch
 from triton_ops.backend.source import unwrap
 from triton_ops.compiling.nursery import Nursery, last_line
 from triton_ops.compiling.queue import Job, Queue
-from triton_ops.compiling.worker import Start, working
+from triton_ops.compiling.worker import Launcher, Start, working
 from triton_ops.exceptions import CacheError, KernelTypeError, TargetError, TritonKernelError
 from triton_ops.hardware import Target, usable_cpus
 from triton_ops.processes.child import OUTSIDE
@@ -86,7 +86,7 @@ class CompilePool:
         self._nursery: Nursery | None = None
         self._lock = threading.Lock()
         self._closed = False
-        self._launcher = launches
+        self._launcher_due = launches
 
     def foresee(self, config: Config) -> Verdict | None:
         """What the free rules say of a config; None if nothing. Costs some microseconds."""
@@ -161,9 +161,28 @@ class CompilePool:
 
     def _do(self, job: Job) -> None:
         try:
-            job.future.set_result(self._compiled(job.config))
+            found = self._compiled(job.config)
         except Exception as error:  # noqa: BLE001 - whoever waits for the future is told
             job.future.set_exception(error)
+            return
+        job.future.set_result(found)
+        if found.ok and self._takes_launcher():
+            self._have_launcher(found.config)
+
+    def _takes_launcher(self) -> bool:
+        """Whether the launcher is still to be built, which is then this thread's to do."""
+        with self._lock:
+            due, self._launcher_due = self._launcher_due, False
+        return due
+
+    def _have_launcher(self, config: Config) -> None:
+        """Have the launcher built, in a turn of its own: what goes wrong there is no config's fault."""
+        try:
+            self._process().ask(Launcher(config), self._timeout_s)
+        except (TimeoutError, EOFError, OSError):
+            self._forget(self._own.process)
+        except TargetError:
+            pass  # whoever compiles next says so
 
     def _compiled(self, config: Config) -> Compiled:
         found = self._once(config)
@@ -196,7 +215,7 @@ class CompilePool:
         if process is None:
             process = self._forked()
             try:
-                refused = process.ask(replace(self._start, launcher=self._taken()), _START_TIMEOUT_S)
+                refused = process.ask(self._start, _START_TIMEOUT_S)
             except (TimeoutError, EOFError, OSError) as error:
                 refused = TargetError(f"a compiling process did not start: {process.last_words() or error!r}")
             if refused is not None:
@@ -204,12 +223,6 @@ class CompilePool:
                 raise refused
             self._own.process = process
         return process
-
-    def _taken(self) -> bool:
-        """Whether the process that is asked for is to build the launcher: the first one does."""
-        with self._lock:
-            found, self._launcher = self._launcher, False
-        return found
 
     def _forked(self) -> _Process:
         """A new process; the first one asked for waits for the imports of all."""

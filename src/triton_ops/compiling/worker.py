@@ -29,6 +29,7 @@ from triton_ops.hardware import Target, named_target
 from triton_ops.processes.child import Surroundings, die_with, import_heavy
 from triton_ops.processes.locate import Location
 from triton_ops.processes.reload import reloaded
+from triton_ops.space import Config
 
 working: list[int] = []
 """The process that this one compiles for; empty in a process that does not compile for another one."""
@@ -48,7 +49,6 @@ class Start:
         arguments: Pickled `Arguments`, tensors as stand-ins; read after the kernel's modules are loaded.
         target: What to compile for.
         light: Whether stand-ins are compiled for as they are, without torch.
-        launcher: Whether to build, once something is compiled, what the launching process needs beside it.
         surroundings: What its code sees; this process' own modules are imported before.
     """
 
@@ -58,8 +58,14 @@ class Start:
     arguments: bytes
     target: Target
     light: bool = False
-    launcher: bool = False
     surroundings: Surroundings = field(default_factory=Surroundings.here)
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """Asks for what a launching process needs beside a compiled config; it is the same for all configs."""
+
+    config: Config
 
 
 def main() -> None:
@@ -119,7 +125,7 @@ def _begin(nursery: int, connection: int, errors: int) -> NoReturn:
 
 
 def serve(connection: Connection[Any, Any]) -> None:
-    """Answer until the connection ends: first None or the reason why the kernel cannot be loaded, then configs."""
+    """Answer until the connection ends: first None or the reason why the kernel cannot be loaded, then questions."""
     start: Start = connection.recv()
     start.surroundings.take()
     try:
@@ -128,22 +134,24 @@ def serve(connection: Connection[Any, Any]) -> None:
         connection.send(error if isinstance(error, TargetError) else TargetError(error.message, hint=error.hint))
         return
     connection.send(None)
-    missing = start.launcher
     while True:
         try:
-            config = connection.recv()
+            question = connection.recv()
         except EOFError:
             return
-        try:
-            seen = examine(kernel, config, arguments, start.target)
-            connection.send(replace(seen, launch=_launch(kernel, seen, arguments)))
-        except CacheError as error:
-            connection.send(error)
-            continue
-        if missing and seen.ok:
-            missing = False
-            with contextlib.suppress(Exception):  # what fails is met again, and told, by whoever launches
-                build_launcher(kernel, config, arguments, start.target)
+        connection.send(_answer(question, kernel, arguments, start.target))
+
+
+def _answer(question: Config | Launcher, kernel: TritonKernel, arguments: Arguments, target: Target) -> Any:
+    if isinstance(question, Launcher):
+        with contextlib.suppress(Exception):  # what fails is met again, and told, by whoever launches
+            build_launcher(kernel, question.config, arguments, target)
+        return None
+    try:
+        seen = examine(kernel, question, arguments, target)
+        return replace(seen, launch=_launch(kernel, seen, arguments))
+    except CacheError as error:
+        return error
 
 
 def _loaded(start: Start) -> tuple[TritonKernel, Arguments]:

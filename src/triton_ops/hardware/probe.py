@@ -24,7 +24,7 @@ from triton_ops.hardware.table import peaks_of
 
 @lru_cache(maxsize=1)
 def gpu_missing() -> str | None:
-    """Why no GPU can be used here; None if one can.
+    """Why no GPU can be used here; None if one can, as far as the driver, or torch, knows.
 
     Cost: imports torch where it is installed, unless NVIDIA's driver finds a GPU for it.
     """
@@ -71,8 +71,12 @@ def _by_driver() -> tuple[DeviceSpec, ...]:
 
     torch makes a context on the device to describe it, which takes memory there, and a fifth of a second.
     """
-    torch = sys.modules.get("torch")
-    return () if torch is not None and torch.cuda.is_initialized() else gpus_of_torch()
+    if "torch" in sys.modules:
+        torch = require("torch", "finding the GPU")  # another thread may be at its import
+        used = getattr(getattr(torch, "cuda", None), "is_initialized", None)
+        if used is None or used():
+            return ()
+    return gpus_of_torch()
 
 
 @lru_cache(maxsize=16)

@@ -5,47 +5,55 @@ process compiles the thousand modules of torch again: a worker takes 3.4 s to it
 cores (benchmarks/start_up.py). The children of a tune share a folder of this user's instead, and take 1.6 s. It is
 filled by what they import, and, so that the first one gains by it too, in parallel with what this process has imported.
 
-The folder is not the one of the records, which may be shared: bytecode is code, and is taken from its owner only.
+The folder is not the one of the records, which may be shared: bytecode is code, and is taken from nobody else. All of
+this saves time and nothing else, so whatever stands in its way is passed over in silence.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import subprocess
 import sys
+import sysconfig
 import tempfile
+import threading
 from collections.abc import Iterator
-from functools import lru_cache
-from importlib.util import find_spec
+from importlib.machinery import ModuleSpec
+from importlib.metadata import version
+from importlib.util import cache_from_source, find_spec
 from pathlib import Path
+from types import ModuleType
 
 import platformdirs
 
 from triton_ops._files import writable
+from triton_ops._hashing import fingerprint
 from triton_ops.hardware import usable_cpus
 
 _HEAVY = "torch"  # of what is imported, all that it is worth it for
 _MOST_HELPERS = 8  # which compile torch's modules in a quarter of a second: before a child gets to them
 _PRIVATE = 0o700
-_FILL = "import sys, compileall; sys.pycache_prefix = sys.argv.pop(1); compileall.main()"
+_OF_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+_HELPER = Path(__file__).with_name("bytecode_helper.py")
 
 
-@lru_cache(maxsize=1)
 def folder() -> Path | None:
     """Where child processes keep bytecode; None where Python keeps it, or there is nowhere else."""
-    spec = find_spec(_HEAVY)
-    if spec is None or spec.cached is None or spec.origin is None or Path(spec.cached).exists():
+    if os.name != "posix":
         return None
-    if not sys.dont_write_bytecode and sys.pycache_prefix is None and writable(Path(spec.origin).parent):
-        return None  # the first import keeps it
-    path = Path(platformdirs.user_cache_dir("triton-ops")) / "bytecode"
     try:
+        spec = find_spec(_HEAVY)
+        origin = None if spec is None else spec.origin
+        if origin is None or _kept_by_python(origin):
+            return None
+        home = Path(platformdirs.user_cache_dir("triton-ops")).absolute() / "bytecode"
+        path = home / fingerprint([origin, version(_HEAVY)])  # so that another torch does not meet what this one left
         path.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
-        mine = not hasattr(os, "getuid") or path.stat().st_uid == os.getuid()
-    except OSError:
+        return path if _of_this_user_alone(path) and writable(path) else None
+    except (ImportError, OSError, RuntimeError, ValueError):  # no home, no folder there, a package that is none
         return None
-    return path if mine and writable(path) else None
 
 
 @contextlib.contextmanager
@@ -54,32 +62,65 @@ def being_filled() -> Iterator[None]:
 
     Cost: none where there is no folder; a fourth of a second of at most 8 CPUs for torch the first time.
     """
-    helpers = [] if (to := folder()) is None else list(_helpers(to))
-    try:
+    with contextlib.ExitStack() as helpers:
+        if (to := folder()) is not None and sys.executable:
+            with contextlib.suppress(OSError, ValueError):
+                _start(to, helpers)
         yield
-    finally:
-        for helper in helpers:
-            helper.kill()
-            helper.wait()
 
 
-def _helpers(to: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Processes that each compile a part, the last imported first: a child begins at the other end."""
-    files = [file for file in map(_source, reversed(list(sys.modules.values()))) if file]
+def _kept_by_python(origin: str) -> bool:
+    """Whether a module's bytecode is there, or its first import will keep it; children run without `-O`."""
+    if os.environ.get("PYTHONOPTIMIZE"):
+        return True  # a folder of its own for each level is not worth it
+    cached = Path(cache_from_source(origin, optimization=""))
+    nearest = next(path for path in cached.parents if path.is_dir())
+    return cached.exists() or (not sys.dont_write_bytecode and writable(nearest))
+
+
+def _of_this_user_alone(path: Path) -> bool:
+    """Whether nobody else can put files there, or another folder in its place."""
+    me, real = os.getuid(), path.resolve()
+    for place in {path, *path.parents, real, *real.parents}:
+        found = place.lstat()
+        open_to_others = stat.S_ISDIR(found.st_mode) and found.st_mode & _OF_OTHERS and not found.st_mode & stat.S_ISVTX
+        if found.st_uid not in (0, me) or open_to_others:
+            return False
+    return real.lstat().st_uid == me and not real.lstat().st_mode & _OF_OTHERS
+
+
+def _start(to: Path, helpers: contextlib.ExitStack) -> None:
+    """Start processes that each compile a part, the last imported first: a child begins at the other end."""
+    installed = (f"{sysconfig.get_path('stdlib')}{os.sep}", f"{_site()}{os.sep}")
+    sources = filter(None, map(_source, reversed(list(sys.modules.values()))))
+    files = [os.fsencode(source) for source in sources if source.startswith(installed)]
     count = max(1, min(_MOST_HELPERS, usable_cpus() // 2))
     for part in range(count):
-        with tempfile.TemporaryFile() as listed, contextlib.suppress(OSError):
-            listed.write("\n".join(files[part::count]).encode())
+        with tempfile.TemporaryFile() as listed:
+            listed.write(b"\n".join(files[part::count]))
             listed.seek(0)
-            yield subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _FILL, str(to), "-qq", "-i", "-"],
+            helper = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-B", str(_HELPER), str(to), str(os.getpid())],
                 stdin=listed,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
             )
+        helpers.callback(helper.wait)
+        helpers.callback(helper.kill)
+        threading.Thread(target=helper.wait, daemon=True).start()  # when it is done, nothing is left of it
+
+
+def _site() -> Path:
+    """The folder that the heavy package is installed in."""
+    spec = find_spec(_HEAVY)
+    return Path(spec.origin).parents[1] if spec is not None and spec.origin is not None else Path(os.devnull)
 
 
 def _source(module: object) -> str | None:
-    origin = getattr(getattr(module, "__spec__", None), "origin", None)
+    """A module's file; a module that is not loaded yet is not asked, since that would load it."""
+    if not isinstance(module, ModuleType):
+        return None
+    spec = object.__getattribute__(module, "__dict__").get("__spec__")
+    origin = spec.origin if isinstance(spec, ModuleSpec) else None
     return origin if isinstance(origin, str) and origin.endswith(".py") else None

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
+import select
 import signal
+import struct
 import subprocess
 import threading
 import time
@@ -22,6 +25,8 @@ from typing import Any
 from triton_ops import settings
 from triton_ops.processes.child import OUTSIDE, command
 
+FRAME = struct.Struct("!Q")
+"""Before each question: how many bytes it takes, pickled."""
 _WORDS = 20  # lines of what a worker wrote to stderr that are kept
 _GOODBYE_S = 2.0
 
@@ -88,7 +93,8 @@ class WorkerProcess:
         finally:
             for descriptor in (*there, words_in):
                 os.close(descriptor)
-        self._in, self._out = Connection(here[0], writable=False), Connection(here[1], readable=False)
+        self._in, self._out = Connection(here[0], writable=False), here[1]
+        os.set_blocking(self._out, False)
         self.begun = ""
         self._words: deque[str] = deque(maxlen=_WORDS)
         self._listener = threading.Thread(target=self._listen, args=(words_out,), daemon=True)
@@ -137,30 +143,26 @@ class WorkerProcess:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
-        for connection in (self._in, self._out):
-            with contextlib.suppress(OSError):
-                connection.close()
+        with contextlib.suppress(OSError):
+            self._in.close()
+        if self._out >= 0:
+            os.close(self._out)
+            self._out = -1
         self._listener.join(_GOODBYE_S)
 
     def _send(self, question: Any, whole_s: float, begun: str) -> None:
         """Send it: a pipe holds little, so a worker that does not read is ended when the time is over."""
-        over = threading.Event()
-
-        def end() -> None:
-            over.set()
-            self._process.kill()
-
-        late = threading.Timer(whole_s, end)
-        late.start()
-        try:
-            self._out.send(question)
-        except OSError as error:
-            if not over.is_set():  # it has died of something else
-                raise
-            self.kill()
-            raise WorkerHungError(f"it did not take its task within {whole_s:g} s", begun) from error
-        finally:
-            late.cancel()
+        if self._out < 0:
+            raise BrokenPipeError("it was ended before")
+        content = pickle.dumps(question)
+        left, end = memoryview(FRAME.pack(len(content)) + content), time.monotonic() + whole_s
+        room = select.poll()
+        room.register(self._out, select.POLLOUT)
+        while left:
+            if not room.poll(max(0.0, end - time.monotonic()) * 1e3):
+                self.kill()
+                raise WorkerHungError(f"it did not take its task within {whole_s:g} s", begun)
+            left = left[os.write(self._out, left) :]
 
     def _dead(self, begun: str) -> WorkerDiedError:
         ended = self._await_end()

@@ -20,7 +20,6 @@ from typing import Any
 
 import msgspec
 
-from triton_ops._optional import available
 from triton_ops.backend import Operation, private_copy
 from triton_ops.measure import Arm, Launch, RacePolicy, interleave, take, timer_of
 from triton_ops.measure.decision import relative_levels
@@ -85,8 +84,8 @@ class _Wire(msgspec.Struct):
 
 
 def _run(wire: _Wire) -> list[list[float]] | None:
-    gpu = wire.job["device"].startswith("cuda")  # which a process may use through others without importing torch
-    imports = [name for name in ("torch", "triton") if name in sys.modules or (gpu and available(name))]
+    gpu = wire.job["device"].startswith("cuda")  # which this process may use through others, without torch
+    imports = [name for name in ("torch", "triton") if name in sys.modules or (gpu and name == "torch")]
     try:
         done = subprocess.run(
             command("triton_ops.runner.confirm", os.getpid(), *imports),

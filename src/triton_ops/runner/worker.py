@@ -7,19 +7,21 @@ stderr, which the parent keeps the last lines of.
 from __future__ import annotations
 
 import contextlib
+import os
+import pickle
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from triton_ops.backend import one_line, unpack, warm_up
 from triton_ops.exceptions import KernelTypeError, TritonKernelError
 from triton_ops.hardware import wake
 from triton_ops.processes.child import Surroundings, die_with, import_heavy
-from triton_ops.processes.process import Began
+from triton_ops.processes.process import FRAME, Began
 from triton_ops.runner.station import Facts, Final, Inline
 from triton_ops.space import Config
 from triton_ops.trial import Trial
@@ -72,8 +74,20 @@ def main() -> None:
     with contextlib.suppress(OSError):  # where memory runs out, the worker should go, not the caller
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     _import(sys.argv[6:], sys.argv[5])
-    incoming, outgoing = Connection(questions, writable=False), Connection(answers, readable=False)
-    serve(incoming.recv, outgoing.send)
+    with os.fdopen(questions, "rb") as stream:
+        serve(lambda: _received(stream), Connection(answers, readable=False).send)
+
+
+def _received(stream: BinaryIO) -> Any:
+    """The next question.
+
+    Raises:
+        EOFError: There are no more.
+    """
+    head = stream.read(FRAME.size)
+    if len(head) < FRAME.size:
+        raise EOFError
+    return pickle.loads(stream.read(FRAME.unpack(head)[0]))
 
 
 def _import(packages: Sequence[str], device: str) -> None:
