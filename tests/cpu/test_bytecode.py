@@ -34,7 +34,6 @@ def heavy(tmp_path, monkeypatch):
     monkeypatch.setattr(bytecode, "version", lambda _: found.version)
     monkeypatch.setattr(sys, "pycache_prefix", None)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    monkeypatch.delenv("PYTHONOPTIMIZE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
     return found
 
@@ -53,7 +52,7 @@ def test_another_version_has_another_folder(heavy):
 
 
 def test_not_where_python_has_it_or_will_keep_it(heavy, tmp_path, monkeypatch):
-    cached = Path(cache_from_source(heavy.origin, optimization=""))
+    cached = Path(cache_from_source(heavy.origin))
     cached.parent.mkdir()
     cached.write_bytes(b"")
     assert bytecode.folder() is None
@@ -65,7 +64,7 @@ def test_not_where_python_has_it_or_will_keep_it(heavy, tmp_path, monkeypatch):
     assert bytecode.folder() is None
     monkeypatch.setattr(sys, "pycache_prefix", "/proc/nowhere")
     assert bytecode.folder() is not None
-    monkeypatch.setenv("PYTHONOPTIMIZE", "1")
+    monkeypatch.setattr(sys, "flags", SimpleNamespace(optimize=1))
     assert bytecode.folder() is None
 
 

@@ -70,10 +70,10 @@ def being_filled() -> Iterator[None]:
 
 
 def _kept_by_python(origin: str) -> bool:
-    """Whether a module's bytecode is there, or its first import will keep it; children run without `-O`."""
-    if os.environ.get("PYTHONOPTIMIZE"):
-        return True  # a folder of its own for each level is not worth it
-    cached = Path(cache_from_source(origin, optimization=""))
+    """Whether a module's bytecode is there, or its first import will keep it."""
+    if sys.flags.optimize:
+        return True  # it has files of its own for each level, which are not worth it
+    cached = Path(cache_from_source(origin))
     nearest = next(path for path in cached.parents if path.is_dir())
     return cached.exists() or (not sys.dont_write_bytecode and writable(nearest))
 

@@ -41,6 +41,7 @@ from triton_ops.trial import Compiled, Trial
 
 SMALL = 64  # configs: at most this many are tried whole; a search would save less than it costs
 _START = 7  # configs spread over the space before the surrogate is asked
+_START_SEEN = 4  # where configs were seen compiled: what the compiler says of them tells much of the rest
 _APART = (6, 12)  # with records: questions that look elsewhere, so that what they do not know is seen early
 _FIRST = 8  # of a prior's first choices the most different is taken, when its very first was tried
 _OPENED = 3  # ok trials that a surrogate needs
@@ -185,11 +186,12 @@ class AutoSearch:
     def _opening(self, left: NDArray[np.intp]) -> int | None:
         """The next config of the start; None when the surrogate may be asked."""
         known, priors = len(self._trials) + len(self._pending), len(self._guidance)
+        start = _START_SEEN if self._sight.columns else _START
         if self._small and not priors:
             return self._far(left)
         if self._guidance.own < priors and known in _APART:
             return self._far(left)
-        if sum(trial.ok for trial in self._trials.values()) >= _OPENED and known >= (priors or _START):
+        if sum(trial.ok for trial in self._trials.values()) >= _OPENED and known >= (priors or start):
             return None if not self._small else self._first_choice(left)
         if priors and known < max(priors, _OPENED):
             return self._first_choice(left)
