@@ -78,6 +78,16 @@ class TestEncoding:
         assert rows[:, 0].tolist() == pytest.approx([0, 1 / 3, 1])
         assert rows[:, 1:].tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
 
+    def test_many_labels_share_columns_and_stay_apart(self):
+        for count in (16, 17, 300):
+            labels = [f"v{number}" for number in range(count)]
+            encoder = Encoder(ConfigSpace({"A": Choice(labels)}))
+            rows = encoder.rows([Config(A=label) for label in labels])
+            assert encoder.columns == 16
+            apart = np.linalg.norm(rows[:, None] - rows[None], axis=2)[np.triu_indices(count, 1)]
+            assert apart.min() >= 0.5
+            assert apart.mean() == pytest.approx(math.sqrt(2), abs=0.1)
+
     def test_true_is_not_1(self):
         encoder = Encoder(ConfigSpace({"A": Choice([True, 1, "x"])}))
         assert len({tuple(row) for row in encoder.rows([Config(A=True), Config(A=1), Config(A="x")])}) == 3

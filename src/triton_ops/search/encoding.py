@@ -4,7 +4,8 @@ Numbers keep their order and, where all are positive, their ratios: half of a co
 half the logarithm, since sizes of 32, 64, 128 act by ratio while a list such as 1, 2, 3, 250 is mostly its order.
 Whole numbers that are not all powers of two get a second column: how often two divides them, because alignment and
 divisibility matter to hardware beside size (112 and 128 are near in size and far apart in effect). Everything else is
-one column per value. All columns lie in 0 to 1; a tunable with one value has none.
+one column per value; more than sixteen values share sixteen columns, in which any two differ in about half. All columns
+lie in 0 to 1; a tunable with one value has none.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from triton_ops.space import ConfigSpace, Tunable, Value
 
 Floats: TypeAlias = NDArray[np.float64]
 
+_MOST_LABELS = 16  # columns of one tunable: a surrogate takes its time for each
 _HIGHEST_POWER = 6  # beyond 64 further factors of two change no alignment that hardware knows
 
 
@@ -55,7 +57,8 @@ class _Axis:
             self.width = 1 + self._divisible
         else:
             self._numbers, self._divisible = [], False
-            self.width = len(tunable)
+            self._labels = _labels(len(tunable))
+            self.width = self._labels.shape[1]
         self._known = {_key(value): self._code(value, at) for at, value in enumerate(tunable.values)}
 
     def coded(self, value: Value) -> tuple[float, ...]:
@@ -63,12 +66,21 @@ class _Axis:
         return self._code(value, None) if found is None else found
 
     def _code(self, value: Value, position: int | None) -> tuple[float, ...]:
-        if not self._numbers:
-            return tuple(float(position == at) for at in range(self.width))
-        if not _is_number(value):
+        if not self._numbers and position is not None:
+            return tuple(self._labels[position].tolist())
+        if not self._numbers or not _is_number(value):
             return (0.5,) * self.width
         size = _scaled(float(value), self._numbers)  # type: ignore[arg-type]
         return (size, _twos(value) / _HIGHEST_POWER) if self._divisible else (size,)
+
+
+def _labels(count: int) -> Floats:
+    """Rows that tell labels apart, each pair about as far from each other as any; shape (count, 16 at most)."""
+    if count <= _MOST_LABELS:
+        return np.eye(count)
+    numbers = np.random.default_rng(count).permutation(max(count, 1 << _MOST_LABELS))[:count]
+    found: Floats = (numbers[:, None] >> np.arange(_MOST_LABELS) & 1) / 2
+    return found
 
 
 def _key(value: Value) -> tuple[type, Value]:
