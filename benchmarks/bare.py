@@ -8,18 +8,18 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from triton_ops.backend import Arguments, Artifact, Kernel
+from triton_ops.evaluation.candidate import Bench
+from triton_ops.evaluation.finals import Outcome
+from triton_ops.evaluation.station import Facts, Final
+from triton_ops.evaluation.verify import Verifier
+from triton_ops.history.journal import Journal
 from triton_ops.measure import Launch, ScreenPolicy, Timer
-from triton_ops.runner.budget import Budget, RunningBudget
-from triton_ops.runner.candidate import Bench
 from triton_ops.runner.events import Silent
 from triton_ops.runner.feed import DirectFeed
-from triton_ops.runner.finals import Outcome
-from triton_ops.runner.journal import Journal
 from triton_ops.runner.loop import Search
-from triton_ops.runner.station import Facts, Final
-from triton_ops.runner.verify import Verifier
 from triton_ops.search import make_searcher
 from triton_ops.space import Config, ConfigSpace
+from triton_ops.task.budget import Budget, RunningBudget
 from triton_ops.trial import Trial
 
 

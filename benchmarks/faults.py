@@ -25,7 +25,7 @@ from benchmarks.kills import killed_often
 from benchmarks.planted import GOOD, ON_CPU, ON_CUDA, fault_of, product, product_space, sums, sums_space
 from triton_ops import TuningResult, tune
 from triton_ops.hardware import probe
-from triton_ops.runner.effort import Patience
+from triton_ops.task.effort import Patience
 
 PATIENCE = Patience(launch_s=5.0)
 
@@ -125,7 +125,7 @@ def workers_of(parent: int) -> list[int]:
     found = []
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError, IndexError):
-            if entry.name.isdigit() and b"triton_ops.runner.worker" in (entry / "cmdline").read_bytes():
+            if entry.name.isdigit() and b"triton_ops.evaluation.worker" in (entry / "cmdline").read_bytes():
                 fields = (entry / "stat").read_text().rpartition(")")[2].split()
                 if int(fields[1]) == parent and fields[0] != "Z":
                     found.append(int(entry.name))

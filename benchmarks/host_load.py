@@ -25,7 +25,7 @@ from benchmarks.document import headed, save
 from benchmarks.spaces import operation_of
 from triton_ops import Operation, kernels
 from triton_ops.backend import Arguments
-from triton_ops.compiling.pool import CompilePool
+from triton_ops.compile_pool.pool import CompilePool
 from triton_ops.hardware import probe, target_of, usable_cpus
 from triton_ops.measure import EventTimer, GraphTimer, Launch, take
 from triton_ops.measure.stats import bootstrap_median

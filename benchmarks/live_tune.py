@@ -36,10 +36,10 @@ from triton_ops import tune
 from triton_ops.hardware import probe
 from triton_ops.measure import Arm, choose_timer, gap, interleave, take
 from triton_ops.measure.decision import relative_levels
-from triton_ops.runner.effort import effort_of
 from triton_ops.runner.events import Silent
-from triton_ops.runner.task import make_task, rotation
 from triton_ops.space import Config
+from triton_ops.task.effort import effort_of
+from triton_ops.task.task import make_task, rotation
 from triton_ops.trial import Trial
 
 IMPORTED = time.time()

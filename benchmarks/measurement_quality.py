@@ -28,16 +28,16 @@ from benchmarks.bare import bare_bench, searched
 from benchmarks.document import headed, save
 from benchmarks.spaces import SPACES, compile_all, loaded
 from triton_ops import ConfigSpace
+from triton_ops.evaluation.candidate import Bench
+from triton_ops.evaluation.finals import compare_finalists
 from triton_ops.hardware import probe
 from triton_ops.measure import Arm, choose_timer, decide, interleave, race, take
 from triton_ops.measure.guard import guard_for
 from triton_ops.measure.stats import contrasts, robust_sigma, wilson
-from triton_ops.runner.candidate import Bench
-from triton_ops.runner.effort import effort_of
-from triton_ops.runner.finals import compare_finalists
 from triton_ops.runner.results import versions
-from triton_ops.runner.task import make_task, rotation
 from triton_ops.space import Config
+from triton_ops.task.effort import effort_of
+from triton_ops.task.task import make_task, rotation
 from triton_ops.trial import Status
 
 EFFORT = effort_of("exhaustive")

@@ -18,8 +18,8 @@ from typing import Any
 
 from benchmarks.document import save
 from benchmarks.model_quality import figures, read, resources_of, spearman, time_ms
-from triton_ops.analysis.predict import Model
-from triton_ops.analysis.recorded import recorded_model
+from triton_ops.ranking.predict import Model
+from triton_ops.ranking.recorded import recorded_model
 from triton_ops.trial import Resources
 from triton_ops.work import GemmTiles
 

@@ -27,9 +27,9 @@ from triton_ops.measure import Arm, EventTimer, GraphTimer, Sampler, Timer, choo
 from triton_ops.measure.arm import next_order, visit
 from triton_ops.measure.guard import guard_for
 from triton_ops.measure.stats import contrasts, robust_sigma
-from triton_ops.runner.effort import effort_of
-from triton_ops.runner.task import make_task, rotation
 from triton_ops.space import Config
+from triton_ops.task.effort import effort_of
+from triton_ops.task.task import make_task, rotation
 
 NAMES = ("BM", "BN", "BK", "num_stages", "num_warps")
 CONFIGS = {

@@ -27,8 +27,12 @@ from benchmarks.document import headed, save
 from benchmarks.tables import selection_table
 from triton_ops import ConfigSpace
 from triton_ops.backend import Arguments, Artifact
+from triton_ops.evaluation.finals import Outcome, compare_finalists
 from triton_ops.measure import INDIFFERENCE, Arm, decide, race
-from triton_ops.measure.simulate import (
+from triton_ops.measure.stats import wilson
+from triton_ops.space import Config
+from triton_ops.task.effort import Effort, effort_of
+from triton_ops.testing.simulate import (
     DISTURBANCES,
     POWER_CAPPED,
     Disturbance,
@@ -37,10 +41,6 @@ from triton_ops.measure.simulate import (
     SimulatedKernel,
     SimulatedTimer,
 )
-from triton_ops.measure.stats import wilson
-from triton_ops.runner.effort import Effort, effort_of
-from triton_ops.runner.finals import Outcome, compare_finalists
-from triton_ops.space import Config
 from triton_ops.trial import Resources
 
 EFFORT = effort_of("exhaustive")

@@ -28,6 +28,10 @@ if TYPE_CHECKING:  # for type checkers and editors, which cannot follow the tabl
     from triton_ops.backend import Operation as Operation
     from triton_ops.backend import TritonKernel as TritonKernel
     from triton_ops.backend import operation as operation
+    from triton_ops.comparison.compare import Comparison as Comparison
+    from triton_ops.comparison.compare import compare as compare
+    from triton_ops.comparison.timing import Times as Times
+    from triton_ops.comparison.timing import time_ms as time_ms
     from triton_ops.exceptions import CacheError as CacheError
     from triton_ops.exceptions import ConfigCollisionError as ConfigCollisionError
     from triton_ops.exceptions import ConfigValueError as ConfigValueError
@@ -49,11 +53,7 @@ if TYPE_CHECKING:  # for type checkers and editors, which cannot follow the tabl
     from triton_ops.exceptions import UnsupportedDtypeError as UnsupportedDtypeError
     from triton_ops.kernels.matmul import matmul as matmul
     from triton_ops.kernels.rmsnorm_rope import fused_rmsnorm_rope as fused_rmsnorm_rope
-    from triton_ops.runner.compare import Comparison as Comparison
-    from triton_ops.runner.compare import compare as compare
     from triton_ops.runner.session import tune as tune
-    from triton_ops.runner.timing import Times as Times
-    from triton_ops.runner.timing import time_ms as time_ms
     from triton_ops.space import Choice as Choice
     from triton_ops.space import Config as Config
     from triton_ops.space import ConfigSpace as ConfigSpace
@@ -96,8 +96,8 @@ _NAMES_IN = {
     "kernels.matmul": "matmul",
     "kernels.rmsnorm_rope": "fused_rmsnorm_rope",
     "runner.session": "tune",
-    "runner.compare": "Comparison compare",
-    "runner.timing": "Times time_ms",
+    "comparison.compare": "Comparison compare",
+    "comparison.timing": "Times time_ms",
     "space": "Choice Config ConfigSpace Constraint Flag IntRange PowerOfTwo SpaceSize",
     "tensors": "TensorSpec",
     "trial": "KernelMetrics Measurement Problem Status Trial TuningResult",

@@ -1,7 +1,7 @@
 """What a problem makes a device do, and how its kernel cuts it into tiles: declared by the author in a few lines.
 
 The least work is enough for throughput and for a lower bound. A tiling adds which tunable is which side of a tile,
-and with that the model can rank configs (`analysis/predict.py`); without one it says nothing.
+and with that the model can rank configs (`ranking/predict.py`); without one it says nothing.
 """
 
 from __future__ import annotations

@@ -8,11 +8,11 @@ from contextlib import closing
 import pytest
 from benchmarks.planted import sums, sums_space
 
-from triton_ops.runner.effort import chosen_effort
-from triton_ops.runner.isolated import Isolated
-from triton_ops.runner.station import Final, Inline, assignment_of
-from triton_ops.runner.task import make_task
+from triton_ops.evaluation.isolated import Isolated
+from triton_ops.evaluation.station import Final, Inline, assignment_of
 from triton_ops.space import Config
+from triton_ops.task.effort import chosen_effort
+from triton_ops.task.task import make_task
 from triton_ops.trial import Status
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from triton_ops.measure import HostTimer, Launch, Timer, take
-from triton_ops.measure.simulate import Noise, SimulatedDevice, SimulatedTimer
+from triton_ops.testing.simulate import Noise, SimulatedDevice, SimulatedTimer
 
 SILENT = Noise(sample=0, spikes=0, drift=0, carry=0, process=0)
 

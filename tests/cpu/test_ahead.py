@@ -11,17 +11,17 @@ pytest.importorskip("triton")
 from benchmarks.planted import GOOD, fault_of, product, product_space
 
 from triton_ops.backend import Arguments
-from triton_ops.compiling.pool import CompilePool
+from triton_ops.compile_pool.pool import CompilePool
+from triton_ops.evaluation.station import Facts
 from triton_ops.hardware import machine_of, named_target, spec_named
+from triton_ops.history.journal import Journal
 from triton_ops.runner.ahead import CompiledFeed, Quiet
-from triton_ops.runner.budget import Budget, RunningBudget
 from triton_ops.runner.events import Silent
-from triton_ops.runner.journal import Journal
 from triton_ops.runner.lookout import Lookout
 from triton_ops.runner.loop import Search
-from triton_ops.runner.station import Facts
 from triton_ops.search import make_searcher
 from triton_ops.space import ConfigSpace
+from triton_ops.task.budget import Budget, RunningBudget
 from triton_ops.trial import Measurement, Status, Trial, totals
 
 pytestmark = pytest.mark.triton

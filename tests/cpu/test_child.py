@@ -92,7 +92,7 @@ def test_surroundings_are_taken_over(monkeypatch):
 def test_no_python_to_start(monkeypatch):
     monkeypatch.setattr(sys, "executable", "")
     with pytest.raises(DeviceError, match="no further Python process"):
-        command("triton_ops.runner.worker")
+        command("triton_ops.evaluation.worker")
 
 
 FAMILY = """

@@ -15,7 +15,7 @@ import triton_ops
 from triton_ops.cache import Key, Record, Timing, open_store
 from triton_ops.cli.app import app
 from triton_ops.hardware import probe
-from triton_ops.runner.effort import PRESETS
+from triton_ops.task.effort import PRESETS
 from triton_ops.trial import Resources
 
 PROJECT = Path(__file__).parents[2]

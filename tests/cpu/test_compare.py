@@ -11,6 +11,9 @@ import pytest
 import torch
 
 from triton_ops import Choice, ConfigSpace, FunctionKernel, Operation, TensorSpec, compare, time_ms
+from triton_ops.comparison import side as side_module
+from triton_ops.comparison.compare import _seated
+from triton_ops.comparison.timing import quantile
 from triton_ops.exceptions import (
     DeviceError,
     KernelTypeError,
@@ -22,11 +25,8 @@ from triton_ops.exceptions import (
 from triton_ops.hardware import gpu_missing
 from triton_ops.measure import Arm, CaptureError, EmptyCaptureError, Launch, Sampler
 from triton_ops.measure.duel import DuelPolicy, duel, judge, tick_of
-from triton_ops.measure.simulate import DISTURBANCES, Noise, SimulatedDevice, SimulatedTimer
 from triton_ops.measure.timer import HostTimer
-from triton_ops.runner import side as side_module
-from triton_ops.runner.compare import _seated
-from triton_ops.runner.timing import quantile
+from triton_ops.testing.simulate import DISTURBANCES, Noise, SimulatedDevice, SimulatedTimer
 
 
 def spin(count):

@@ -17,9 +17,9 @@ triton = pytest.importorskip("triton")
 
 from tests import libcuda, planted_kernels  # noqa: E402
 from triton_ops.backend import Arguments, TritonKernel  # noqa: E402
-from triton_ops.compiling import nursery  # noqa: E402
-from triton_ops.compiling import pool as compile_pool  # noqa: E402
-from triton_ops.compiling.pool import CompilePool, usable_cpus  # noqa: E402
+from triton_ops.compile_pool import fork_server as nursery  # noqa: E402
+from triton_ops.compile_pool import pool as compile_pool  # noqa: E402
+from triton_ops.compile_pool.pool import CompilePool, usable_cpus  # noqa: E402
 from triton_ops.exceptions import CacheError, KernelTypeError, TargetError  # noqa: E402
 from triton_ops.hardware import named_target  # noqa: E402
 from triton_ops.kernels import load  # noqa: E402
@@ -277,7 +277,7 @@ import triton.language as tl
 from triton_ops.backend import Arguments, TritonKernel
 from triton_ops.backend.offline import build
 from triton_ops.hardware import named_target
-from triton_ops.compiling.pool import CompilePool
+from triton_ops.compile_pool.pool import CompilePool
 from triton_ops.space import Config
 
 STEP = tl.constexpr(2)
@@ -324,7 +324,7 @@ import triton.language as tl
 from triton_ops.backend import Arguments, TritonKernel
 from triton_ops.backend.offline import build
 from triton_ops.hardware import named_target
-from triton_ops.compiling.pool import CompilePool
+from triton_ops.compile_pool.pool import CompilePool
 from triton_ops.space import Config
 
 STEP = tl.constexpr(len(sys.argv))

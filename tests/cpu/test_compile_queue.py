@@ -1,6 +1,6 @@
 """The order of compilers' work: what was asked for comes first, spare work never takes every process."""
 
-from triton_ops.compiling.queue import Queue
+from triton_ops.compile_pool.queue import Queue
 from triton_ops.space import Config
 from triton_ops.trial import Compiled, Status
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from triton_ops import Config, Operation, operation, tune
+from triton_ops.evaluation.confirm import Job, levels_elsewhere
 from triton_ops.processes.locate import Location, load, locate
-from triton_ops.runner.confirm import Job, levels_elsewhere
 
 
 @operation(name="sleep", space={"delay_us": [300, 600, 601]}, arguments=lambda: {}, device="cpu")

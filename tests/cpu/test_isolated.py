@@ -20,14 +20,14 @@ from benchmarks.planted import GOOD, ON_CPU, fault_of, sums, sums_space
 
 from triton_ops import FunctionKernel, KernelTypeError, Problem, SettingsError, Status, TargetError, tune
 from triton_ops.backend import Arguments
+from triton_ops.evaluation.isolated import Isolated
+from triton_ops.evaluation.station import Assignment
+from triton_ops.evaluation.worker import Setup
 from triton_ops.hardware import probe
 from triton_ops.processes.process import WorkerDiedError, WorkerHungError, WorkerProcess
-from triton_ops.runner.effort import Patience, chosen_effort
-from triton_ops.runner.isolated import Isolated
-from triton_ops.runner.station import Assignment
-from triton_ops.runner.task import Copies
-from triton_ops.runner.worker import Setup
 from triton_ops.space import Config
+from triton_ops.task.effort import Patience, chosen_effort
+from triton_ops.task.task import Copies
 
 PATIENCE = Patience(launch_s=2.0)
 

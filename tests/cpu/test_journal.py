@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from triton_ops import Config, JournalError, Measurement, Status, Trial
-from triton_ops.runner.journal import Journal
+from triton_ops.history.journal import Journal
 from triton_ops.trial import Resources
 
 VALUES = st.one_of(st.none(), st.booleans(), st.integers(-(2**53), 2**53), st.text(max_size=5))

@@ -5,10 +5,10 @@ import pytest
 from triton_ops import tune
 from triton_ops.backend import operation
 from triton_ops.cache import Key, open_store
-from triton_ops.runner.journal import trials_in
-from triton_ops.runner.knowledge import journal_of, model_of, transfers_to
-from triton_ops.runner.task import make_task
+from triton_ops.history.journal import trials_in
+from triton_ops.history.knowledge import journal_of, model_of, transfers_to
 from triton_ops.space import Config
+from triton_ops.task.task import make_task
 from triton_ops.tensors import TensorSpec
 
 TIMES = {block: 0.2 + 0.4 * abs(block - 40) / 40 for block in range(1, 81)}

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triton_ops import AttentionTiles, ElementTiles, GemmTiles, RowTiles, Work
-from triton_ops.analysis.gemm import operand_bytes, warp_grid
-from triton_ops.analysis.predict import Model
-from triton_ops.analysis.recorded import recorded_model, recorded_work
-from triton_ops.analysis.waves import Wave, overlapped, schedule
 from triton_ops.exceptions import SpaceError
 from triton_ops.hardware import DeviceSpec, machine_of, spec_named
+from triton_ops.ranking.gemm import operand_bytes, warp_grid
+from triton_ops.ranking.predict import Model
+from triton_ops.ranking.recorded import recorded_model, recorded_work
+from triton_ops.ranking.waves import Wave, overlapped, schedule
 from triton_ops.trial import Resources
 from triton_ops.work import work_json, work_of
 

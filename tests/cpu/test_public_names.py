@@ -49,8 +49,8 @@ NAMES = {
     "triton_ops.kernels.matmul": ["matmul"],
     "triton_ops.kernels.rmsnorm_rope": ["fused_rmsnorm_rope"],
     "triton_ops.runner.session": ["tune"],
-    "triton_ops.runner.compare": ["Comparison", "compare"],
-    "triton_ops.runner.timing": ["Times", "time_ms"],
+    "triton_ops.comparison.compare": ["Comparison", "compare"],
+    "triton_ops.comparison.timing": ["Times", "time_ms"],
     "triton_ops.space": [
         "Choice",
         "Config",

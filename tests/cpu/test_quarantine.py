@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triton_ops.cache import Key
-from triton_ops.runner.quarantine import Quarantine, quarantine_of
+from triton_ops.history.quarantine import Quarantine, quarantine_of
 from triton_ops.space import Config
 from triton_ops.trial import Measurement, Status, Trial
 

@@ -22,8 +22,11 @@ from benchmarks.simulated_quality import (
 from benchmarks.tables import selection_table
 
 from triton_ops import ConfigSpace
+from triton_ops.comparison.compare import compare_sides, duel_policy
+from triton_ops.comparison.side import sides_of
 from triton_ops.measure import INDIFFERENCE
-from triton_ops.measure.simulate import (
+from triton_ops.search import make_searcher
+from triton_ops.testing.simulate import (
     DISTURBANCES,
     POWER_CAPPED,
     Disturbance,
@@ -31,9 +34,6 @@ from triton_ops.measure.simulate import (
     SimulatedDevice,
     SimulatedTimer,
 )
-from triton_ops.runner.compare import compare_sides, duel_policy
-from triton_ops.runner.side import sides_of
-from triton_ops.search import make_searcher
 
 SOME = ("matmul bf16 16x14336x4096", "matmul fp8 1024x8192x8192", "softmax bf16 8192x4096", "many ties, power-capped")
 CONFIGS = 120

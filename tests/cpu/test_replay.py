@@ -6,10 +6,10 @@ import json
 import pytest
 
 from triton_ops.exceptions import RecordingError
+from triton_ops.history.journal import Journal
 from triton_ops.replay import read_recording, replay, summarise
 from triton_ops.replay.known import priors_for, transfers_for
 from triton_ops.replay.run import Looks, Run
-from triton_ops.runner.journal import Journal
 from triton_ops.search import make_searcher
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.trial import Measurement, Status, Trial

@@ -6,7 +6,7 @@ import statistics
 import pytest
 
 from triton_ops.measure import take
-from triton_ops.measure.simulate import (
+from triton_ops.testing.simulate import (
     DISTURBANCES,
     POWER_CAPPED,
     Disturbance,

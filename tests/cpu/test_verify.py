@@ -11,8 +11,8 @@ import torch
 
 from triton_ops import FunctionKernel, KernelTypeError, Problem, TensorSpec, Work
 from triton_ops.backend import Arguments, Artifact, with_canaries
-from triton_ops.runner.tolerance import BASE, difference, reduction_length, tolerance
-from triton_ops.runner.verify import LAUNCH, ODD, Bed, Case, Verifier, poison
+from triton_ops.evaluation.tolerance import BASE, difference, reduction_length, tolerance
+from triton_ops.evaluation.verify import LAUNCH, ODD, Bed, Case, Verifier, poison
 from triton_ops.space import Config
 
 RIGHT = torch.linspace(-3, 3, 1000)

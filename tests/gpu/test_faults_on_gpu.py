@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from triton_ops.backend import Arguments
-from triton_ops.compiling.pool import CompilePool
+from triton_ops.compile_pool.pool import CompilePool
 from triton_ops.hardware import gpu_missing, probe, target_of
 from triton_ops.space import Config
 

@@ -26,8 +26,8 @@ from triton_ops.cli.contender import Contender, Wish, contenders, parse_config
 from triton_ops.cli.layout import paragraph, table
 from triton_ops.cli.problem import parse_shapes
 from triton_ops.cli.records import folder_of
+from triton_ops.comparison.compare import Comparison, compare_sides, duel_policy
 from triton_ops.hardware import probe
-from triton_ops.runner.compare import Comparison, compare_sides, duel_policy
 from triton_ops.space import Config
 from triton_ops.tensors import dtype_name
 from triton_ops.trial import Measurement

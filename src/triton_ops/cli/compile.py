@@ -30,7 +30,7 @@ from triton_ops.cli.console import (
 from triton_ops.cli.layout import paragraph, table
 from triton_ops.cli.problem import operation_of, parse_shapes, parse_space
 from triton_ops.cli.target import load_target
-from triton_ops.compiling.pool import TIMEOUT_S, CompilePool
+from triton_ops.compile_pool.pool import TIMEOUT_S, CompilePool
 from triton_ops.exceptions import SettingsError, TargetError
 from triton_ops.hardware import Target, named_target, probe, target_of
 from triton_ops.space import ConfigSpace

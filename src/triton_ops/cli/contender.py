@@ -15,12 +15,12 @@ from triton_ops.cache import Key, Record
 from triton_ops.cli.problem import operation_of, parse_space, tensors_of
 from triton_ops.cli.records import matching
 from triton_ops.cli.target import load_target
+from triton_ops.comparison.side import Maker, Side
 from triton_ops.exceptions import SettingsError, SpaceError, TargetError, TritonKernelError
 from triton_ops.hardware import probe
 from triton_ops.measure import possible_modes
-from triton_ops.runner.side import Maker, Side
-from triton_ops.runner.task import device_for
 from triton_ops.space import Config, ConfigSpace, as_space
+from triton_ops.task.task import device_for
 from triton_ops.trial import Problem
 
 _CONFIG_HINT = "for example --config BM=64,num_warps=4"

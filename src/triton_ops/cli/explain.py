@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import typer
 
-from triton_ops.analysis.predict import Estimate, Model
 from triton_ops.backend import Operation
 from triton_ops.cli.console import CacheDir, Json, TargetName, Verbose, only_data_on_stdout, say, say_json, width
 from triton_ops.cli.layout import listing
@@ -16,6 +15,7 @@ from triton_ops.cli.records import folder_of
 from triton_ops.cli.target import load_target
 from triton_ops.exceptions import ConfigValueError, DeviceError, TargetError
 from triton_ops.hardware import DeviceSpec, load_calibration, machine_of, probe, spec_named
+from triton_ops.ranking.predict import Estimate, Model
 from triton_ops.space import Config
 from triton_ops.trial import Problem
 from triton_ops.work import Work

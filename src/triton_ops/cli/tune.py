@@ -31,12 +31,12 @@ from triton_ops.cli.records import folder_of
 from triton_ops.cli.show import ENDS, gain
 from triton_ops.cli.target import load_target
 from triton_ops.hardware import probe
-from triton_ops.runner.effort import chosen_effort
-from triton_ops.runner.journal import summaries
+from triton_ops.history.journal import summaries
 from triton_ops.runner.progress import ProgressBar
 from triton_ops.runner.results import result_json
 from triton_ops.runner.session import tune
 from triton_ops.space import Config
+from triton_ops.task.effort import chosen_effort
 from triton_ops.tensors import dtype_name
 from triton_ops.trial import Trial, TuningResult, totals
 

@@ -2,7 +2,7 @@
 
 The worker is a new interpreter that imports what it needs. `multiprocessing` would run the caller's script again in
 it, which tunes at its top level more often than not. It gets a process group of its own, so that a Ctrl-C reaches the
-caller only, who decides; and it dies with its caller, however that ends (`triton_ops.runner.worker`).
+caller only, who decides; and it dies with its caller, however that ends (`triton_ops.evaluation.worker`).
 """
 
 from __future__ import annotations
@@ -83,9 +83,14 @@ class WorkerProcess:
         words_out, words_in = os.pipe()
         try:
             self._process = subprocess.Popen(
-                command("triton_ops.runner.worker", *there, os.getpid(), device, *imports), stdin=subprocess.DEVNULL,
-                stdout=words_in, stderr=words_in, pass_fds=there, start_new_session=True, env=_environment(device),
-            )  # fmt: skip
+                command("triton_ops.evaluation.worker", *there, os.getpid(), device, *imports),
+                stdin=subprocess.DEVNULL,
+                stdout=words_in,
+                stderr=words_in,
+                pass_fds=there,
+                start_new_session=True,
+                env=_environment(device),
+            )
         except BaseException:
             for descriptor in (*here, words_out):
                 os.close(descriptor)

@@ -19,7 +19,7 @@ from typing import Any
 from triton_ops.analysis import with_residents
 from triton_ops.exceptions import RecordingError, SpaceError, UnsupportedDtypeError
 from triton_ops.hardware import machine_of, spec_named
-from triton_ops.runner.journal import trial_of
+from triton_ops.history.journal import trial_of
 from triton_ops.space import Config, ConfigSpace, Tunable, Value
 from triton_ops.space.tunable import as_tunable
 from triton_ops.tensors import dtype_name

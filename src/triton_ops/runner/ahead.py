@@ -16,16 +16,16 @@ from typing import Any
 
 from triton_ops.analysis import Compiled
 from triton_ops.backend import Arguments, TritonKernel
-from triton_ops.compiling.pool import CompilePool
+from triton_ops.compile_pool.pool import CompilePool
+from triton_ops.evaluation.station import Facts, Final, Station
 from triton_ops.exceptions import KernelTypeError, TargetError
 from triton_ops.hardware import machine_of, target_of
-from triton_ops.runner.effort import Effort
 from triton_ops.runner.feed import DirectFeed, Feed, Ready
 from triton_ops.runner.lookout import Lookout
-from triton_ops.runner.station import Facts, Final, Station
-from triton_ops.runner.task import Copies, Task
 from triton_ops.search import Scout, Searcher
 from triton_ops.space import Config
+from triton_ops.task.effort import Effort
+from triton_ops.task.task import Copies, Task
 from triton_ops.trial import Status, Trial
 
 _log = logging.getLogger("triton_ops")

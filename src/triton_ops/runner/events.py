@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from triton_ops.runner.budget import Budget
 from triton_ops.space import SpaceSize
+from triton_ops.task.budget import Budget
 from triton_ops.trial import Problem, Trial, TuningResult
 
 

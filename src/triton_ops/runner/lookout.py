@@ -10,7 +10,7 @@ from __future__ import annotations
 from concurrent.futures import Future
 
 from triton_ops.analysis import with_residents
-from triton_ops.compiling.pool import CompilePool
+from triton_ops.compile_pool.pool import CompilePool
 from triton_ops.hardware import Machine
 from triton_ops.search import Scout
 from triton_ops.space import Config

@@ -6,15 +6,15 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from triton_ops.runner.budget import RunningBudget
+from triton_ops.evaluation.station import Station
+from triton_ops.history.journal import Journal
+from triton_ops.history.quarantine import Quarantine
 from triton_ops.runner.events import Listener, Standing
 from triton_ops.runner.feed import Feed, Ready
-from triton_ops.runner.journal import Journal
 from triton_ops.runner.lookout import Lookout
-from triton_ops.runner.quarantine import Quarantine
-from triton_ops.runner.station import Station
 from triton_ops.search import Searcher
 from triton_ops.space import Config, ConfigSpace
+from triton_ops.task.budget import RunningBudget
 from triton_ops.trial import Status, Trial
 
 

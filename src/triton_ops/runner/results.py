@@ -12,14 +12,14 @@ import msgspec
 
 from triton_ops._optional import available
 from triton_ops.cache import Key, Limits, Record, Timing
+from triton_ops.evaluation.finals import Outcome
+from triton_ops.evaluation.station import Facts
 from triton_ops.exceptions import TuningFailedError
 from triton_ops.hardware import DeviceSpec
 from triton_ops.measure.guard import GuardSummary
-from triton_ops.runner.effort import Effort
-from triton_ops.runner.finals import Outcome
-from triton_ops.runner.station import Facts
-from triton_ops.runner.task import Task
 from triton_ops.space import Config
+from triton_ops.task.effort import Effort
+from triton_ops.task.task import Task
 from triton_ops.trial import KernelMetrics, Measurement, Status, Trial, TuningResult, Work, totals
 
 _LISTED_FAILURES = 3

@@ -17,28 +17,28 @@ from triton_ops import settings
 from triton_ops._files import ensure_folder, folder_lock, writable
 from triton_ops.backend import Kernel, Operation
 from triton_ops.cache import Key, Record, Store, open_store
+from triton_ops.evaluation.confirm import Job, levels_elsewhere
+from triton_ops.evaluation.finals import Outcome, best_first_look, confirmed
+from triton_ops.evaluation.isolated import begun, open_station, wants_isolation
+from triton_ops.evaluation.station import Final, Station, assignment_of
 from triton_ops.exceptions import DeviceError
+from triton_ops.history.journal import Journal
+from triton_ops.history.knowledge import model_of, transfers_to
+from triton_ops.history.quarantine import Quarantine, quarantine_of
 from triton_ops.measure import possible_modes
 from triton_ops.processes.locate import locate
 from triton_ops.processes.process import WorkerProcess
 from triton_ops.processes.signals import cleaned_up_on_sigterm
 from triton_ops.runner.ahead import Quiet, open_feed
-from triton_ops.runner.budget import RunningBudget
-from triton_ops.runner.confirm import Job, levels_elsewhere
-from triton_ops.runner.effort import Effort, Patience, chosen_effort, covers
 from triton_ops.runner.events import Listener, Plan
-from triton_ops.runner.finals import Outcome, best_first_look, confirmed
-from triton_ops.runner.isolated import begun, open_station, wants_isolation
-from triton_ops.runner.journal import Journal
-from triton_ops.runner.knowledge import model_of, transfers_to
 from triton_ops.runner.loop import Search
 from triton_ops.runner.progress import ProgressBar
-from triton_ops.runner.quarantine import Quarantine, quarantine_of
 from triton_ops.runner.results import failed, record_of, result_from, result_of
-from triton_ops.runner.station import Final, Station, assignment_of
-from triton_ops.runner.task import Task, make_task
 from triton_ops.search import GUIDED, Searcher, make_searcher
 from triton_ops.space import Config
+from triton_ops.task.budget import RunningBudget
+from triton_ops.task.effort import Effort, Patience, chosen_effort, covers
+from triton_ops.task.task import Task, make_task
 from triton_ops.trial import Trial, TuningResult
 
 _log = logging.getLogger("triton_ops")

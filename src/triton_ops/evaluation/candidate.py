@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from triton_ops.backend import Arguments, Artifact, CandidateError, Kernel, candidate_error, one_line, private_copy
+from triton_ops.evaluation.verify import LAUNCH, ODD, Verifier, on_device_of, poison
 from triton_ops.exceptions import CacheError
 from triton_ops.measure import (
     CaptureError,
@@ -20,7 +21,6 @@ from triton_ops.measure import (
     screen,
     screen_beside,
 )
-from triton_ops.runner.verify import LAUNCH, ODD, Verifier, on_device_of, poison
 from triton_ops.space import Config
 from triton_ops.trial import Measurement, Status, Trial
 

@@ -9,8 +9,8 @@ from triton_ops import settings
 from triton_ops.cache import Record
 from triton_ops.exceptions import SettingsError
 from triton_ops.measure import RacePolicy, ScreenPolicy
-from triton_ops.runner.budget import Budget
 from triton_ops.search import checked_search
+from triton_ops.task.budget import Budget
 
 
 @dataclass(frozen=True)

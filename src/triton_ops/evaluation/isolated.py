@@ -15,15 +15,15 @@ from functools import partial
 from typing import Any
 
 from triton_ops.backend import Kernel, TritonKernel, pack
+from triton_ops.evaluation.candidate import COMPILE, REFERENCE
+from triton_ops.evaluation.finals import Outcome, best_first_look, finalists
+from triton_ops.evaluation.station import RACE, Assignment, Facts, Final, Inline, Station
+from triton_ops.evaluation.verify import LAUNCH, ODD
+from triton_ops.evaluation.worker import Answer, Attempt, Setup
 from triton_ops.exceptions import KernelTypeError, TargetError
 from triton_ops.hardware import DeviceSpec
 from triton_ops.processes.bytecode import being_filled
 from triton_ops.processes.process import WorkerDiedError, WorkerHungError, WorkerProcess
-from triton_ops.runner.candidate import COMPILE, REFERENCE
-from triton_ops.runner.finals import Outcome, best_first_look, finalists
-from triton_ops.runner.station import RACE, Assignment, Facts, Final, Inline, Station
-from triton_ops.runner.verify import LAUNCH, ODD
-from triton_ops.runner.worker import Answer, Attempt, Setup
 from triton_ops.space import Config
 from triton_ops.trial import Status, Trial
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from math import ceil
 
-from triton_ops.analysis.estimate import Footprint, settled, tile_footprint
-from triton_ops.analysis.gemm import Block, mma_cycles, operand_bytes, warp_groups
-from triton_ops.analysis.loop import Loop
 from triton_ops.hardware import Machine
+from triton_ops.ranking.estimate import Footprint, settled, tile_footprint
+from triton_ops.ranking.gemm import Block, mma_cycles, operand_bytes, warp_groups
+from triton_ops.ranking.loop import Loop
 from triton_ops.tensors import ITEM_BYTES
 from triton_ops.trial import Resources
 from triton_ops.work import AttentionTiles

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
-from triton_ops.analysis.estimate import Footprint
-from triton_ops.analysis.waves import Schedule, Wave, overlapped, schedule
 from triton_ops.hardware import Machine
+from triton_ops.ranking.estimate import Footprint
+from triton_ops.ranking.waves import Schedule, Wave, overlapped, schedule
 
 _LANES = 128  # instructions of one thread that a multiprocessor issues per cycle
 _DEPENDENT_CYCLES = 4  # until an arithmetic result can be used: arXiv:1804.06826 (Volta) and later chips alike

@@ -32,8 +32,8 @@ from triton_ops.exceptions import DeviceError, KernelTypeError, ShapeMismatchErr
 from triton_ops.hardware import DeviceSpec, probe
 from triton_ops.measure import CaptureError, EmptyCaptureError, Launch, Sampler, Timer, choose_timer, take
 from triton_ops.measure.duel import COARSEST_TICK_MS, FEW_TICKS
-from triton_ops.runner.task import as_kernel, device_of, make_task, sets_for
 from triton_ops.space import Config
+from triton_ops.task.task import as_kernel, device_of, make_task, sets_for
 
 Maker: TypeAlias = Callable[[], Arguments]
 """Makes private arguments; what it makes is equal every time."""

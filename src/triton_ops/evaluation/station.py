@@ -13,18 +13,18 @@ from typing import Any, Protocol
 
 from triton_ops._optional import require
 from triton_ops.backend import Arguments, Kernel, Operation, one_line
+from triton_ops.evaluation.candidate import Bench
+from triton_ops.evaluation.finals import Outcome, compare_finalists
+from triton_ops.evaluation.ragged import ragged_shape
+from triton_ops.evaluation.tolerance import reduction_length
+from triton_ops.evaluation.verify import Bed, Case, Verifier
 from triton_ops.exceptions import ShapeMismatchError, TargetError, TritonKernelError
 from triton_ops.hardware import DeviceSpec
 from triton_ops.measure import choose_timer, timer_of
 from triton_ops.measure.guard import guard_for
-from triton_ops.runner.candidate import Bench
-from triton_ops.runner.effort import Effort
-from triton_ops.runner.finals import Outcome, compare_finalists
-from triton_ops.runner.ragged import ragged_shape
-from triton_ops.runner.task import Copies, Dummies, Task, device_lost, sets_for
-from triton_ops.runner.tolerance import reduction_length
-from triton_ops.runner.verify import Bed, Case, Verifier
 from triton_ops.space import Config
+from triton_ops.task.effort import Effort
+from triton_ops.task.task import Copies, Dummies, Task, device_lost, sets_for
 from triton_ops.trial import Problem, Status, Trial, Work
 
 RACE = "race"

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from triton_ops.backend import one_line, unpack, warm_up
+from triton_ops.evaluation.station import Facts, Final, Inline
 from triton_ops.exceptions import KernelTypeError, TritonKernelError
 from triton_ops.hardware import wake
 from triton_ops.processes.child import Surroundings, die_with, import_heavy
 from triton_ops.processes.process import FRAME, Began
-from triton_ops.runner.station import Facts, Final, Inline
 from triton_ops.space import Config
 from triton_ops.trial import Trial
 

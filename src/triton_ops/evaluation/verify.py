@@ -17,8 +17,8 @@ from typing import Any
 
 from triton_ops._optional import require
 from triton_ops.backend import Arguments, Artifact, Kernel, Protection, is_tensor, place_of, with_canaries
+from triton_ops.evaluation.tolerance import difference
 from triton_ops.exceptions import KernelTypeError
-from triton_ops.runner.tolerance import difference
 from triton_ops.space import Config
 
 LAUNCH, ODD = "launch", "odd extents"

@@ -7,14 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from triton_ops.analysis.predict import Model
-from triton_ops.analysis.prior import ModelPrior
 from triton_ops.cache import Key, Record
 from triton_ops.hardware import load_calibration, machine_of
-from triton_ops.runner.journal import trials_in
-from triton_ops.runner.task import Task
+from triton_ops.history.journal import trials_in
+from triton_ops.ranking.predict import Model
+from triton_ops.ranking.prior import ModelPrior
 from triton_ops.search import Place, Prior, make_transfer
 from triton_ops.space import Config
+from triton_ops.task.task import Task
 from triton_ops.trial import Measurement, Status, Trial
 
 _MOST = 4  # other places that a search listens to, the nearest ones

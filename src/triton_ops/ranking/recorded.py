@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from triton_ops.analysis.predict import Model
 from triton_ops.hardware import Calibration, machine_of, spec_named
+from triton_ops.ranking.predict import Model
 from triton_ops.work import GemmTiles, RowTiles, Work, work_of
 
 _SOFTMAX_WEIGHT = 2.0  # an exponential and a running maximum beside what a norm does

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from triton_ops.analysis.estimate import Footprint
-from triton_ops.analysis.waves import Schedule, Wave, overlapped, schedule
 from triton_ops.hardware import Machine
+from triton_ops.ranking.estimate import Footprint
+from triton_ops.ranking.waves import Schedule, Wave, overlapped, schedule
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from triton_ops.comparison.side import Choose, Side, Stage, blamed, blaming, sides_of, staged
 from triton_ops.exceptions import SettingsError
 from triton_ops.measure import Arm, Sampler, fitting, take
 from triton_ops.measure.duel import FEW_TICKS, LEAST_ROUNDS, DuelPolicy, Finding, Verdict, duel, tick_of
 from triton_ops.measure.guard import GuardSummary, guard_for
 from triton_ops.measure.stats import Interval
 from triton_ops.measure.timer import Pending
-from triton_ops.runner.side import Choose, Side, Stage, blamed, blaming, sides_of, staged
 from triton_ops.trial import Measurement
 
 _BLOCK_MS = 5.0  # long enough to rise over the clock, short enough for the power state to hold

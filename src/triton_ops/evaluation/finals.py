@@ -10,13 +10,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from triton_ops.backend import candidate_error, one_line
+from triton_ops.evaluation.candidate import Bench
 from triton_ops.measure import INDIFFERENCE, Arm, Decision, Preference, RacePolicy, Sampler, decide, gain, gap, race
 from triton_ops.measure.decision import relative_levels
 from triton_ops.measure.guard import GuardSummary
 from triton_ops.measure.stats import Interval
-from triton_ops.runner.candidate import Bench
-from triton_ops.runner.effort import Effort
 from triton_ops.space import Config
+from triton_ops.task.effort import Effort
 from triton_ops.trial import Measurement, Resources, Status, Trial
 
 _SPILL_THRESHOLD_BYTES = 64  # less is common in good kernels and costs nothing measurable

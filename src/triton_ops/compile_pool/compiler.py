@@ -23,7 +23,7 @@ from triton_ops._hashing import fingerprint
 from triton_ops.analysis import Compiled, examine
 from triton_ops.backend import Arguments, TritonKernel, unpack, warm_up
 from triton_ops.backend.offline import build_launcher, described, rehearse
-from triton_ops.compiling.nursery import ANSWER, FORK, QUESTION, RUNNING
+from triton_ops.compile_pool.fork_server import ANSWER, FORK, QUESTION, RUNNING
 from triton_ops.exceptions import CacheError, TargetError, TritonKernelError
 from triton_ops.hardware import Target, named_target
 from triton_ops.processes.child import Surroundings, die_with, import_heavy

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from triton_ops.comparison.side import blaming, sides_of, staged
 from triton_ops.exceptions import SettingsError
 from triton_ops.measure import Sampler, ScreenPolicy, Timer, screen, take
-from triton_ops.runner.side import blaming, sides_of, staged
 
 _ESTIMATE = ScreenPolicy(block_ms=3.0, least=1, most=5)
 _MOST_QUEUED = 32  # samples in a round: more would fill a GPU's queue, and the host would stand in their times

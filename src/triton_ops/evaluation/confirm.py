@@ -26,8 +26,8 @@ from triton_ops.measure.decision import relative_levels
 from triton_ops.processes.child import Surroundings, command, die_with, import_heavy
 from triton_ops.processes.locate import Location, load
 from triton_ops.processes.reload import reloaded
-from triton_ops.runner.task import make_task, rotation
 from triton_ops.space import Config
+from triton_ops.task.task import make_task, rotation
 
 _log = logging.getLogger("triton_ops")
 
@@ -88,7 +88,7 @@ def _run(wire: _Wire) -> list[list[float]] | None:
     imports = [name for name in ("torch", "triton") if name in sys.modules or (gpu and name == "torch")]
     try:
         done = subprocess.run(
-            command("triton_ops.runner.confirm", os.getpid(), *imports),
+            command("triton_ops.evaluation.confirm", os.getpid(), *imports),
             input=msgspec.json.encode(wire),
             capture_output=True,
             timeout=_TIMEOUT_S,

@@ -22,9 +22,9 @@ from triton_ops.analysis import Compiled, Verdict, foresee
 from triton_ops.backend import Arguments, TritonKernel, is_tensor, pack
 from triton_ops.backend.offline import StandIn, may_be_light, uses_torch
 from triton_ops.backend.source import unwrap
-from triton_ops.compiling.nursery import Nursery, last_line
-from triton_ops.compiling.queue import Job, Queue
-from triton_ops.compiling.worker import Launcher, Start, working
+from triton_ops.compile_pool.compiler import Launcher, Start, working
+from triton_ops.compile_pool.fork_server import Nursery, last_line
+from triton_ops.compile_pool.queue import Job, Queue
 from triton_ops.exceptions import CacheError, KernelTypeError, TargetError, TritonKernelError
 from triton_ops.hardware import Target, usable_cpus
 from triton_ops.processes.child import OUTSIDE

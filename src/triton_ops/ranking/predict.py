@@ -13,13 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from triton_ops.analysis.attention import attention_loop
-from triton_ops.analysis.estimate import Footprint, row_footprint, settled
-from triton_ops.analysis.gemm import Block, gemm_loop
-from triton_ops.analysis.loop import loop_schedule
-from triton_ops.analysis.rows import Chunks, chunk_schedule
-from triton_ops.analysis.waves import Schedule
 from triton_ops.hardware import Machine
+from triton_ops.ranking.attention import attention_loop
+from triton_ops.ranking.estimate import Footprint, row_footprint, settled
+from triton_ops.ranking.gemm import Block, gemm_loop
+from triton_ops.ranking.loop import loop_schedule
+from triton_ops.ranking.rows import Chunks, chunk_schedule
+from triton_ops.ranking.waves import Schedule
 from triton_ops.tensors import ITEM_BYTES
 from triton_ops.trial import Resources
 from triton_ops.work import AttentionTiles, ElementTiles, GemmTiles, RowTiles, Tile, Tiling, Work

@@ -53,7 +53,7 @@ class Nursery:
             self._socket.settimeout(_START_TIMEOUT_S)
             with theirs:
                 self._process = subprocess.Popen(
-                    command("triton_ops.compiling.worker", theirs.fileno(), os.getpid(), imports, target.arch),
+                    command("triton_ops.compile_pool.compiler", theirs.fileno(), os.getpid(), imports, target.arch),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=self._errors,

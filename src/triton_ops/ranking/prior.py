@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from triton_ops.analysis.predict import Model
+from triton_ops.ranking.predict import Model
 from triton_ops.space import Config
 from triton_ops.trial import Resources, Trial
 

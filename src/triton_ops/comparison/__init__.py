@@ -1,0 +1,1 @@
+"""Two callables side by side: which is faster, and how long one takes."""

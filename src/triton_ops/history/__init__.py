@@ -1,0 +1,1 @@
+"""What runs leave behind, and what later runs learn from it."""

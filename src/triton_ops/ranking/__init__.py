@@ -1,0 +1,1 @@
+"""What to expect of a config before it runs: a model of the device and the work."""

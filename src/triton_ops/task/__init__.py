@@ -1,0 +1,1 @@
+"""What is tuned, and with how much effort: checked before any work."""

@@ -1,0 +1,1 @@
+"""Parts for tests and benchmarks: simulated devices."""
