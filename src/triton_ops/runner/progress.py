@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -17,6 +18,8 @@ from rich.text import Text
 
 from triton_ops.runner.events import Plan, Standing
 from triton_ops.trial import Trial, TuningResult
+
+_SHORTEST_DEVICE = 12  # columns: below that a device's name tells nothing, and the line is wrapped instead
 
 
 class ProgressBar:
@@ -33,7 +36,7 @@ class ProgressBar:
         if not self._console.is_terminal:
             return
         self._plan = plan
-        self._say(f"{plan.problem} on {plan.device}: {plan.size}; search {plan.search}")
+        self._say(_announced(plan, self._console.width))
         if plan.resumed:
             self._say(f"going on with {plan.resumed} trials of an interrupted run")
         columns = (
@@ -82,6 +85,22 @@ class _Left(TimeRemainingColumn):
 
     def render(self, task: Task) -> Text:
         return Text() if task.total is None else super().render(task) + Text(" left")
+
+
+def _announced(plan: Plan, columns: int) -> str:
+    """What is going to be done, in one line of so many columns; a device with a long name loses the name's end."""
+    before, after = f"{plan.problem} on ", f": {plan.size}; search {plan.search}"
+    room = columns - cell_len(before) - cell_len(after)
+    return f"{before}{_shortened(plan.device, max(room, _SHORTEST_DEVICE))}{after}"
+
+
+def _shortened(device: str, columns: int) -> str:
+    """`NAME (cuda:0)` in so many columns; which device it is stays whole."""
+    if cell_len(device) <= columns:
+        return device
+    name, _, where = device.rpartition(" ")
+    room = columns - cell_len(f"... {where}")
+    return f"{set_cell_size(name, max(room, 0)).rstrip()}... {where}"
 
 
 def _most(plan: Plan) -> int:
