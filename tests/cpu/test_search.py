@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.strategies import spaces
-from triton_ops.search import Place, make_searcher
+from triton_ops.search import make_searcher
 from triton_ops.search.auto import SMALL
 from triton_ops.search.encoding import Encoder
 from triton_ops.search.evidence import most_telling, noise_of, values_of
@@ -231,14 +231,6 @@ class TestTransfer:
 
     def test_other_tunables_say_nothing(self):
         assert len(Transfer(SPACE, [timed(Config(X=1), 1.0)])) == 0
-
-    def test_distance(self):
-        here = Place((4096, 4096), "bfloat16", "H200")
-        assert here.distance(here) == 0
-        assert here.distance(Place((8192, 4096), "bfloat16", "H200")) == 1
-        assert here.distance(Place((4096, 4096), "float16", "A100")) == 2
-        assert Place((), "", "NVIDIA RTX A4000").distance(Place((), "", "NVIDIA RTX A6000")) == 1
-        assert Place((), "", "NVIDIA RTX A4000").distance(Place((), "", "AMD Radeon PRO W7800")) == 4
 
 
 class TestAuto:

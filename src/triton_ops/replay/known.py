@@ -33,8 +33,12 @@ def _helps(target: Recording, other: Recording) -> bool:
 
 
 def _distance(target: Recording, other: Recording) -> float:
-    return _place(target).distance(_place(other))
+    by_tensors = bool(target.arguments and other.arguments)
+    return _place(target, by_tensors).distance(_place(other, by_tensors))
 
 
-def _place(recording: Recording) -> Place:
-    return Place(recording.problem, recording.dtype, recording.device)
+def _place(recording: Recording, by_tensors: bool) -> Place:
+    """Where it was made: by its tensors, as in a live tune, where both recordings know them; else by the extents."""
+    if by_tensors:
+        return Place.of_arguments(recording.arguments, recording.device)
+    return Place.of_shape(recording.problem, recording.dtype, recording.device)

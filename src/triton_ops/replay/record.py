@@ -20,7 +20,7 @@ from triton_ops.exceptions import RecordingError
 from triton_ops.runner.results import versions
 from triton_ops.runner.session import tune
 from triton_ops.space import Config, ConfigSpace, as_space
-from triton_ops.trial import Measurement, Trial, TuningResult
+from triton_ops.trial import Measurement, Problem, Trial, TuningResult
 from triton_ops.work import work_json
 
 _PASSES = 2
@@ -68,6 +68,7 @@ def record(
         "kind": operation.name,
         "shape": list(operation.full_shape(None if shape is None else tuple(shape))),
         "space": {name: list(tunable.values) for name, tunable in chosen.tunables.items()},
+        "arguments": _arguments(problem),
         "gpu": results[0].device,
         **versions(),
         "unit": "ms",
@@ -83,6 +84,13 @@ def write_recording(path: Path, content: Mapping[str, Any]) -> None:
     with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as file:
         file.write(json.dumps(content).encode())
     atomic_write(path, packed.getvalue())
+
+
+def _arguments(problem: Problem) -> dict[str, Any]:
+    """What tells how far another problem is from this one (`search/place.py`): shapes, dtypes, words and flags."""
+    tensors = {name: {"shape": list(spec.shape), "dtype": spec.dtype} for name, spec in problem.specs.items()}
+    choices = {name: given for name, given in problem.arguments if isinstance(given, (str, bool))}
+    return {**tensors, **choices}
 
 
 def _rows(space: ConfigSpace, results: Sequence[TuningResult]) -> list[dict[str, Any]]:

@@ -47,6 +47,7 @@ class Recording:
         space: What may be tried: exactly the configs recorded.
         trials: How each of them ended.
         head: What the file says beside its configs.
+        arguments: The problem's arguments, described as in a key; empty where the form does not tell.
     """
 
     file: str
@@ -57,6 +58,7 @@ class Recording:
     space: ConfigSpace
     trials: Mapping[Config, Trial]
     head: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def best_ms(self) -> float:
@@ -119,6 +121,7 @@ def _of_rows(name: str, content: Mapping[str, Any]) -> Recording:
         name, kernel, tuple(content["shape"]), dtype, content["gpu"],
         _space(content["space"], trials), {trial.config: trial for trial in trials},
         {name: value for name, value in content.items() if name != "rows"},
+        content.get("arguments", {}),
     )  # fmt: skip
 
 

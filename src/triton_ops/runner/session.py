@@ -23,8 +23,8 @@ from triton_ops.evaluation.isolated import begun, open_station, wants_isolation
 from triton_ops.evaluation.station import Final, Station, assignment_of
 from triton_ops.exceptions import DeviceError
 from triton_ops.history.journal import Journal
-from triton_ops.history.knowledge import model_of, transfers_to
 from triton_ops.history.quarantine import Quarantine, quarantine_of
+from triton_ops.history.transfer import model_of, transfers_to
 from triton_ops.measure import possible_modes
 from triton_ops.processes.locate import locate
 from triton_ops.processes.process import WorkerProcess

@@ -1,4 +1,4 @@
-"""What is known of a problem before anything is tried: a model of its work, and what the kernel did elsewhere."""
+"""What is known of a problem before anything is tried: a model of its work, and the kernel's trials elsewhere."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def transfers_to(task: Task, key: Key, records: Iterable[Record], folder: Path) 
         records: Those of the cache.
         folder: The cache folder: a record whose journal is still there brings every trial, others winner and default.
     """
-    here = _place(key)
+    here = place_of(key)
     others = [record for record in records if record.key.kernel == key.kernel and not _same_problem(record.key, key)]
-    others.sort(key=lambda record: (_place(record.key).distance(here), record.id))
+    others.sort(key=lambda record: (place_of(record.key).distance(here), record.id))
     found: list[Prior] = []
     for record in others:
         trials = trials_in(journal_of(record, folder)) or _summary(record)
-        transfer = make_transfer(task.space, trials, _place(record.key).distance(here))
+        transfer = make_transfer(task.space, trials, place_of(record.key).distance(here))
         if transfer is not None:
             found.append(transfer)
         if len(found) == _MOST:
@@ -62,11 +62,9 @@ def _same_problem(one: Key, other: Key) -> bool:
     return dict(one.problem) == dict(other.problem) and one.device.get("name") == other.device.get("name")
 
 
-def _place(key: Key) -> Place:
-    tensors = [given for given in key.problem.values() if isinstance(given, Mapping)]
-    shape = tuple(int(extent) for given in tensors for extent in given.get("shape", ()))
-    dtype = str(tensors[0].get("dtype", "")) if tensors else ""
-    return Place(shape, dtype, str(key.device.get("name", "")))
+def place_of(key: Key) -> Place:
+    """The problem and the device of a key, for its distance from another."""
+    return Place.of_arguments(key.problem, str(key.device.get("name", "")))
 
 
 def _summary(record: Record) -> list[Trial]:

@@ -6,7 +6,7 @@ from triton_ops import tune
 from triton_ops.backend import operation
 from triton_ops.cache import Key, open_store
 from triton_ops.history.journal import trials_in
-from triton_ops.history.knowledge import journal_of, model_of, transfers_to
+from triton_ops.history.transfer import journal_of, model_of, transfers_to
 from triton_ops.space import Config
 from triton_ops.task.task import make_task
 from triton_ops.tensors import TensorSpec

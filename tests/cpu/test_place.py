@@ -1,0 +1,98 @@
+"""How far one place is from another: the same number in a live tune and in a replay."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from triton_ops.cache import Key
+from triton_ops.hardware import DeviceSpec
+from triton_ops.history.transfer import place_of
+from triton_ops.kernels import load
+from triton_ops.search import Place
+
+EXTENTS = st.integers(1, 1 << 20)
+SHAPES = st.tuples(EXTENTS, EXTENTS, EXTENTS)
+MATMUL_DTYPES = st.sampled_from(["bfloat16", "float16", "float8_e4m3fn"])
+DEVICES = st.sampled_from(["NVIDIA H200", "NVIDIA A100", "AMD Instinct MI300X"])
+NAMES = st.sampled_from("xyz")
+PLACES = st.builds(
+    lambda extents, device: Place(extents=extents, device=device),
+    st.dictionaries(NAMES, st.lists(st.integers(0, 1 << 20), max_size=4).map(tuple), max_size=3),
+    DEVICES,
+)
+
+
+def live(kernel, shape, dtype=None, device="NVIDIA H200"):
+    """The place of a problem as a live tune knows it: by the arguments in its key."""
+    problem = load(kernel).problem(shape, dtype)
+    return place_of(Key.of(problem, {}, DeviceSpec("cuda", device, "sm_90", 132), "cold"))
+
+
+def squared(extent):
+    return Place(extents={"x": (extent, extent)})
+
+
+@given(here=SHAPES, there=SHAPES, dtypes=st.tuples(MATMUL_DTYPES, MATMUL_DTYPES), devices=st.tuples(DEVICES, DEVICES))
+def test_a_matmul_is_as_far_from_another_in_a_live_tune_as_in_a_replay(here, there, dtypes, devices):
+    """A replay knows a matmul by M, N and K; a live tune by the three tensors."""
+    replayed = [Place.of_shape(*given) for given in zip((here, there), dtypes, devices, strict=True)]
+    tuned = [live("matmul", *given) for given in zip((here, there), dtypes, devices, strict=True)]
+    assert tuned[0].distance(tuned[1]) == replayed[0].distance(replayed[1])
+
+
+@pytest.mark.parametrize("axis", range(3))
+def test_doubling_one_extent_of_a_matmul_is_a_distance_of_1(axis):
+    shape = [512, 1024, 2048]
+    doubled = [extent * (1 + (place == axis)) for place, extent in enumerate(shape)]
+    assert live("matmul", shape).distance(live("matmul", doubled)) == 1
+
+
+def test_doubling_the_batch_or_the_sequence_of_a_row_kernel_is_a_distance_of_1():
+    here = live("rmsnorm_rope", (4, 4096, 4096, 32))
+    assert here.distance(live("rmsnorm_rope", (8, 4096, 4096, 32))) == 1
+    assert here.distance(live("rmsnorm_rope", (4, 8192, 4096, 32))) == 1
+    assert here.distance(live("rmsnorm_rope", (4, 4096, 4096, 64))) == 1  # half as long heads
+
+
+@given(one=PLACES, other=PLACES)
+def test_the_distance_is_finite_and_the_same_both_ways_and_0_to_itself(one, other):
+    assert one.distance(other) == other.distance(one)
+    assert 0 <= one.distance(other) < math.inf
+    assert one.distance(one) == 0
+
+
+@given(extent=EXTENTS, factor=st.integers(1, 64))
+def test_axes_that_change_alike_count_once(extent, factor):
+    assert squared(extent).distance(squared(extent * factor)) == pytest.approx(math.log2(factor))
+
+
+def test_an_axis_that_only_one_place_has_counts_as_of_extent_1():
+    rows = Place(extents={"x": (64, 4096)})
+    assert rows.distance(Place(extents={"x": (1, 64, 4096)})) == 0
+    assert rows.distance(Place(extents={"x": (8, 64, 4096)})) == 3
+
+
+@pytest.mark.parametrize(
+    ("changed", "far"),
+    [
+        ({"x": {"shape": [8], "dtype": "float16"}}, 1),  # another dtype
+        ({"causal": True}, 1),  # another flag
+        ({"activation": "gelu"}, 1),  # another word
+        ({"eps": 1e-5, "n": 16}, 0),  # numbers are left out
+        ({"bias": {"shape": [4096], "dtype": "float32"}}, 1),  # a tensor more
+    ],
+)
+def test_other_arguments_that_are_no_extents(changed, far):
+    arguments = {
+        "x": {"shape": [8], "dtype": "float32"}, "causal": False, "activation": "relu", "eps": 1e-6, "n": 8
+    }  # fmt: skip
+    here = Place.of_arguments(arguments, "NVIDIA H200")
+    assert here.distance(Place.of_arguments({**arguments, **changed}, "NVIDIA H200")) == far
+
+
+def test_a_device_of_another_vendor_is_farther_than_another_device():
+    here = Place(device="NVIDIA RTX A4000")
+    assert here.distance(Place(device="NVIDIA RTX A6000")) == 1
+    assert here.distance(Place(device="AMD Radeon PRO W7800")) == 4
