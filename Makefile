@@ -9,6 +9,9 @@ PIP_FLAGS ?=
 PY ?=
 TRITON_VERSIONS ?= 3.6.0 3.9.0
 
+# Tests start hundreds of processes that import this package, which is quick where Python may keep its bytecode.
+unexport PYTHONDONTWRITEBYTECODE
+
 VENV := .venv
 STAMP := $(VENV)/.installed
 
@@ -16,10 +19,12 @@ ifeq ($(strip $(PY)),)
 RUN := $(VENV)/bin/python
 OTHER := $(RUN)
 READY := $(STAMP)
+SIDE_BY_SIDE := -n logical --maxprocesses 8 --dist worksteal
 else
 RUN := PYTHONPATH="$(CURDIR)/src$${PYTHONPATH:+:$$PYTHONPATH}" $(PY)
 OTHER := $(PY)
 READY :=
+SIDE_BY_SIDE :=
 endif
 
 .PHONY: help install demo test test-triton-versions check lint types layers docs format gpu-test gpu-bench import-time clean
@@ -31,19 +36,22 @@ help:  ## This list
 install: $(READY)  ## Make .venv, if it is not there or older than what it is made from
 
 # One stamp for the whole environment, so that nothing is installed twice. pip is brought up to a version that knows
-# --group first.
+# --group first. Bytecode is made here, with all CPUs, and not bound to the times of the sources: a copy of .venv has
+# other times, and every process would compile a thousand modules of torch again. Some packages hold templates that end
+# in .py and are no Python, so what compileall answers is not asked.
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install -qq --constraint constraints.txt pip
-	$(VENV)/bin/python -m pip install -qq $(PIP_FLAGS) --constraint constraints.txt \
+	$(VENV)/bin/python -m pip install -qq $(PIP_FLAGS) --no-compile --constraint constraints.txt \
 		--build-constraint constraints.txt --group dev --editable '.[gpu]'
+	-$(VENV)/bin/python -m compileall -qq -j 0 --invalidation-mode unchecked-hash $(VENV)/lib
 	touch $@
 
 demo: $(READY)  ## Tune a kernel and show what was found; needs no GPU
 	$(RUN) examples/demo.py
 
 test: $(READY)  ## Every test that needs no GPU; the documents are part of `check`
-	$(RUN) -m pytest -m "not gpu" --ignore=tests/docs
+	$(RUN) -m pytest $(SIDE_BY_SIDE) -m "not gpu" --ignore=tests/docs
 
 # Each version stands in a folder of its own before everything else that Python searches: torch is installed once.
 # From 3.9 on Triton wants to be told whether products and sums may be fused; what it would do by itself changes in 3.10.
@@ -72,7 +80,7 @@ layers: $(READY)
 	$(RUN) -c 'from importlinter.cli import lint_imports_command as main; main()' --no-logo
 
 docs: $(READY)
-	$(RUN) -m pytest --quiet tests/docs
+	$(RUN) -m pytest --quiet $(SIDE_BY_SIDE) tests/docs
 
 format: $(READY)  ## Bring every file into the house's form
 	$(RUN) -m ruff check --fix-only --quiet

@@ -1,4 +1,4 @@
-"""The house: imports point down, no circles, files and functions that can be read at a sitting."""
+"""Rules for every module: imports without circles, short files and functions, one reader of the environment."""
 
 import ast
 import json
@@ -76,10 +76,9 @@ def test_no_import_circle_at_any_depth():
     assert circle({name: imports(name) for name in MODULES}) == []
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_file_can_be_read_at_a_sitting(name):
-    lines = len(MODULES[name].read_text(encoding="utf-8").splitlines())
-    assert lines <= FILE_LINES, f"{name} has {lines} lines; split it"
+def test_no_file_has_more_lines_than_the_limit():
+    lines = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in MODULES.items()}
+    assert {name: count for name, count in lines.items() if count > FILE_LINES} == {}, "split them"
 
 
 def is_kernel(function):
@@ -91,32 +90,29 @@ def body_lines(function):
     return body[-1].end_lineno - body[0].lineno + 1 if body else 0
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_functions_can_be_seen_at_once(name):
+def test_no_function_has_more_lines_than_the_limit():
     functions = [
-        node
-        for node in ast.walk(TREES[name])
+        (name, node)
+        for name, tree in TREES.items()
+        for node in ast.walk(tree)
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and not is_kernel(node)
     ]
-    long = [f"{f.name}: {body_lines(f)}" for f in functions if body_lines(f) > FUNCTION_LINES]
-    assert not long
+    assert [f"{name}.{f.name}: {body_lines(f)}" for name, f in functions if body_lines(f) > FUNCTION_LINES] == []
 
 
-@pytest.mark.parametrize("name", [name for name in MODULES if name != "triton_ops.settings"])
-def test_the_environment_is_read_in_settings_only(name):
-    used = [
-        node.attr
-        for node in ast.walk(TREES[name])
+def test_only_settings_reads_the_environment():
+    used = {
+        name
+        for name, tree in TREES.items()
+        for node in ast.walk(tree)
         if isinstance(node, ast.Attribute) and node.attr in ("environ", "environb", "getenv")
-    ]
-    assert not used
+    }
+    assert used == {"triton_ops.settings"}
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_every_module_says_what_it_is(name):
-    doc = ast.get_docstring(TREES[name])
-    assert doc
-    assert len(doc) > 15
+def test_every_module_has_a_docstring_that_says_what_it_holds():
+    docs = {name: ast.get_docstring(tree) or "" for name, tree in TREES.items()}
+    assert [name for name, doc in docs.items() if len(doc) <= 15] == []
 
 
 def modules_after(code):

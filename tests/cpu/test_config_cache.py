@@ -112,7 +112,7 @@ def endless() -> list[Any]:
 @pytest.mark.parametrize(
     ("value", "place"),
     [
-        (object(), "config['meta'][1]"),
+        (..., "config['meta'][1]"),
         (float("nan"), "config['meta'][1]"),
         (float("inf"), "config['meta'][1]"),
         ({1, 2}, "config['meta'][1]"),
