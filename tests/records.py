@@ -17,8 +17,16 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(triton_ops.__file__).parents
 
 
 def record(kernel: str = "matmul", **changes: Any) -> Record:
-    key = Key(kernel, {"M": 4096}, {"source": "ab"}, {"name": "H200"}, "event-cold", "4096 × 64")
-    return replace(Record(key, {"BLOCK": 64}, Timing(1.0, 0.9, 1.1, 50)), **changes)
+    key = Key(
+        kernel=kernel,
+        problem={"M": 4096},
+        identity={"source": "ab"},
+        device={"name": "H200"},
+        cache_state="cold",
+        label="4096 × 64",
+    )
+    made = Record(key=key, winner={"BLOCK": 64}, timing=Timing(1.0, 0.9, 1.1, 50), mode="event-cold")
+    return replace(made, **changes)
 
 
 def run_python(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:

@@ -299,14 +299,18 @@ class TuningResult:
         speedup: The default's time over the winner's, compared round by round; None if they did not race.
         gain_interval: 95 % interval of `speedup`.
         confidence: `ok`, or in words why the comparison should not be relied on.
-        guard: What the device said of itself meanwhile: throttling, clocks, power; empty on a CPU or a cache hit.
-        stopped: Why the search ended: `complete`, `settled` (too little left to gain), `trials`, `seconds`,
-            `interrupted` or `cached`.
-        elapsed_s: Wall seconds of the tune.
+        guard: What the device said of itself meanwhile: throttling, clocks, power.
+        stopped: Why the search ended: `complete`, `settled` (too little left to gain), `trials`, `seconds` or
+            `interrupted`; `cached` where that was not remembered.
+        elapsed_s: Wall seconds of this call.
         place: Where the candidates ran: in a process of its own, or inline and why.
         verified: What every result was compared with before it was timed.
         notes: What else to know of how it was done.
         waited_s: Seconds in which nothing could be measured because nothing was compiled yet.
+        mode: Clock and state of the caches that measuring ended in, such as `graph-cold` or `host`.
+        totals: How many trials ended in each status; on a cache hit those of the tune that found the winner.
+        run: Id of the run log of the tune that found the winner; empty if none was kept.
+        winner: The winner's trial, with the times that `metrics` shows.
     """
 
     best_config: dict[str, Any]
@@ -329,6 +333,10 @@ class TuningResult:
     verified: str = ""
     notes: tuple[str, ...] = ()
     waited_s: float = 0.0
+    mode: str = ""
+    totals: dict[str, int] = field(default_factory=dict)
+    run: str = ""
+    winner: Trial | None = None
 
     @property
     def failures(self) -> list[Trial]:

@@ -22,6 +22,7 @@ from triton_ops.cache import (
     Record,
     Store,
     Timing,
+    Verified,
     open_store,
 )
 from triton_ops.exceptions import CacheError
@@ -57,8 +58,14 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store[Record]:
 
 
 def record(kernel: str = "matmul", **changes: Any) -> Record:
-    key = Key(kernel, {"M": 4096, "a": {"shape": [4096, 64]}}, {"source": "ab"}, {"name": "H"}, "m")
-    return replace(Record(key, {"BLOCK": 64}, Timing(1.0, 0.9, 1.1, 50)), **changes)
+    key = Key(
+        kernel=kernel,
+        problem={"M": 4096, "a": {"shape": [4096, 64]}},
+        identity={"source": "ab"},
+        device={"name": "H"},
+        cache_state="cold",
+    )
+    return replace(Record(key=key, winner={"BLOCK": 64}, timing=Timing(1.0, 0.9, 1.1, 50)), **changes)
 
 
 def test_what_was_not_put_is_a_miss(store: Store[Record]) -> None:
@@ -164,7 +171,7 @@ keys = st.builds(
     problem=st.dictionaries(names, values | objects, max_size=4),
     identity=st.dictionaries(names, names, max_size=3),
     device=objects,
-    mode=names,
+    cache_state=names,
     label=names,
 )
 records = st.builds(
@@ -172,6 +179,12 @@ records = st.builds(
     key=keys,
     winner=configs,
     timing=timings,
+    mode=names,
+    run=names,
+    verified=st.builds(Verified, names, st.none() | names),
+    place=names,
+    notes=st.lists(names, max_size=2).map(tuple),
+    waited_s=times,
     default=st.none() | configs,
     default_timing=st.none() | timings,
     ties=st.lists(configs, max_size=3).map(tuple),

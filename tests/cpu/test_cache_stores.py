@@ -56,7 +56,7 @@ BAD = {
     "a list": "[1, 2]",
     "another kind": content_with(kind="triton-ops config"),
     "no kind": json.dumps({"BLOCK": 64}),
-    "newer": content_with(schema_version=2),
+    "newer": content_with(schema_version=99),
     "no version": content_with(schema_version=None),
     "ill-typed": content_with(timing="fast"),
     "a field is missing": json.dumps(
@@ -86,6 +86,20 @@ def test_a_bad_file_is_a_miss_and_one_warning_and_stays(
     assert warning.name == "triton_ops"
     assert warning.levelno == logging.WARNING
     assert str(path) in warning.getMessage()
+
+
+def test_records_of_an_earlier_version_are_kept_and_told_once_together(
+    store: DirectoryStore[Record], caplog: pytest.LogCaptureFixture
+) -> None:
+    older = {store.path_of(f"{number:032x}"): content_with(schema_version=1, mode="graph-cold") for number in range(3)}
+    for path, text in older.items():
+        path.write_text(text, encoding="utf-8")
+    assert store.get(f"{0:032x}") is None
+    assert list(store) == []
+    assert store.clear() == 0
+    assert {path: path.read_text(encoding="utf-8") for path in older} == older
+    [warning] = caplog.records
+    assert "schema version 1; this triton-ops reads 2" in warning.getMessage()
 
 
 def test_bytes_that_are_no_text_are_a_miss(store: DirectoryStore[Record]) -> None:

@@ -12,7 +12,7 @@ import pytest
 import typer
 
 import triton_ops
-from triton_ops.cache import Key, Record, Timing, open_store
+from triton_ops.cache import Key, Record, Timing, Verified, open_store
 from triton_ops.cli.app import app
 from triton_ops.hardware import probe
 from triton_ops.task.effort import PRESETS
@@ -35,7 +35,17 @@ MANY = {
     "num_stages": 3, "matrix_instr_nonkdim": 16, "waves_per_eu": 2, "PERSISTENT": True, "EPILOGUE": "gelu_tanh",
 }  # fmt: skip
 MATMUL = Record(
-    Key("matmul", {"M": 4096}, {"triton": "3.6.0"}, H200, "event-cold", "4096x4096x4096 bfloat16"),
+    key=Key(
+        kernel="matmul",
+        problem={"M": 4096},
+        identity={"triton": "3.6.0"},
+        device=H200,
+        cache_state="cold",
+        label="4096x4096x4096 bfloat16",
+    ),
+    mode="event-cold",
+    verified=Verified("the reference `product`", "ef" * 16),
+    place="in a process of its own",
     winner=WINNER,
     timing=Timing(0.2131, 0.2119, 0.2142, 160),
     default=DEFAULT,
@@ -54,7 +64,17 @@ MATMUL = Record(
 )
 FUNCTION = replace(
     MATMUL,
-    key=Key("losses:cross_entropy", {"n": 1}, {"source": "cd" * 16}, CPU, "host", "1024x256x8192 float32"),
+    key=Key(
+        kernel="losses:cross_entropy",
+        problem={"n": 1},
+        identity={"source": "cd" * 16},
+        device=CPU,
+        cache_state="cold",
+        label="1024x256x8192 float32",
+    ),
+    mode="host",
+    verified=Verified("the default config"),
+    place="inline: it is no Triton kernel",
     winner={"chunk": 128, "threads": 2},
     timing=Timing(12.5, 12.25, 12.75, 32),
     default={"chunk": 128, "threads": 2},
@@ -69,7 +89,13 @@ FUNCTION = replace(
 )
 LONG = replace(
     MATMUL,
-    key=Key("models.layers.attention:grouped_query_attention", {"n": 1}, {}, H200, "event-cold"),
+    key=Key(
+        kernel="models.layers.attention:grouped_query_attention",
+        problem={"n": 1},
+        identity={},
+        device=H200,
+        cache_state="cold",
+    ),
     winner=MANY,
     default=None,
     default_timing=None,

@@ -20,7 +20,7 @@ def some_key(**changes):
         "problem": {"n": 4},
         "identity": {"source": "a"},
         "device": {"kind": "cuda"},
-        "mode": "cold",
+        "cache_state": "cold",
     }
     return Key(**{**values, **changes})
 
@@ -56,7 +56,7 @@ def test_another_driver_source_or_problem_is_another_file(tmp_path):
         return len(list((tmp_path / "quarantine").iterdir()))
 
     assert name() == 1
-    assert name(mode="another") == 1, "how it is timed does not matter"
+    assert name(cache_state="warm") == 1, "how it is timed does not matter"
     assert name(identity={"source": "mended"}) == 2
     assert name(device={"kind": "cuda", "driver": "newer"}) == 3
     assert name(problem={"n": 5}) == 4

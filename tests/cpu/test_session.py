@@ -296,7 +296,7 @@ def test_a_record_tells_what_was_measured_where(tmp_path):
     (path,) = tmp_path.glob("*.record.json")
     record = json.loads(path.read_text())
     assert record["winner"] == {"delay_ms": 1.0}
-    assert record["key"]["mode"] == "host"
+    assert (record["mode"], record["key"]["cache_state"]) == ("host", "cold")
     assert record["key"]["identity"]["source"]
     assert record["totals"] == {"ok": 4}
     assert record["timing"]["samples"] >= 2

@@ -36,7 +36,7 @@ def elsewhere(tmp_path):
 
 def task_and_key(shape):
     task = make_task(waits, shape=shape)
-    return task, Key.of(task.problem, task.kernel.identity, task.device, "cold")
+    return task, Key.of(task.problem, task.kernel.identity, task.device)
 
 
 def test_a_record_of_another_shape_brings_every_trial_of_its_journal(elsewhere):

@@ -23,7 +23,7 @@ from triton_ops.hardware import gpu_missing
 from triton_ops.measure import Arm, EventTimer, HostTimer, Launch, Timer, interleave
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.trial import KernelMetrics as KernelMetrics
-from triton_ops.trial import Measurement, Status, Trial
+from triton_ops.trial import Measurement, Status, Trial, totals
 from triton_ops.trial import TuningResult as TuningResult
 
 _log = logging.getLogger("triton_ops")
@@ -253,15 +253,18 @@ def _result(
 ) -> TuningResult:
     shown = [] if from_cache else [(dict(t.config), _metrics(t, performance)) for t in trials if t.ok]
     return TuningResult(
-        dict(winner.config),
-        _metrics(winner, performance),
-        shown,
-        problem_size,
-        device,
-        from_cache,
-        () if from_cache else tuple(trials),
+        best_config=dict(winner.config),
+        metrics=_metrics(winner, performance),
+        all_results=shown,
+        problem_size=problem_size,
+        device=device,
+        from_cache=from_cache,
+        trials=() if from_cache else tuple(trials),
         stopped="cached" if from_cache else "complete",
         elapsed_s=time.monotonic() - start,
+        mode=winner.best_measurement.mode,
+        totals={} if from_cache else totals(tuple(trials)),
+        winner=winner,
     )
 
 

@@ -11,6 +11,7 @@ from triton_ops.cache.memory import MemoryStore as MemoryStore
 from triton_ops.cache.record import Limits as Limits
 from triton_ops.cache.record import Record as Record
 from triton_ops.cache.record import Timing as Timing
+from triton_ops.cache.record import Verified as Verified
 from triton_ops.cache.store import RECORDS as RECORDS
 from triton_ops.cache.store import Codec as Codec
 from triton_ops.cache.store import Store as Store

@@ -154,13 +154,15 @@ class DirectoryStore(Generic[T]):
         return [self.folder / name for name in names if name.endswith(ending) and _ID.fullmatch(name[: -len(ending)])]
 
     def _load(self, path: Path) -> T | None:
+        text = b""
         try:
-            value = self.codec.loads(path.read_bytes())
+            text = path.read_bytes()
+            value = self.codec.loads(text)
             self._check_name(path, value)
         except FileNotFoundError:
             return None
         except (CacheError, OSError) as error:
-            self._report(path.name, f"{path} is left aside: {_reason(error)}")
+            self._report_unread(path, text, error)
             return None
         self._forget_report(path.name)
         return value
@@ -211,6 +213,14 @@ class DirectoryStore(Generic[T]):
                 yield
         finally:
             self._turn.release()
+
+    def _report_unread(self, path: Path, text: bytes, error: Exception) -> None:
+        """Say why a file counts as missing; of all those that an earlier version wrote, once."""
+        if self.codec.is_older(text):
+            what = f"{path}, like every {self.codec.kind} that an earlier version wrote, is left aside"
+            self._report("(older)", f"{what}: {_reason(error)}")
+        else:
+            self._report(path.name, f"{path} is left aside: {_reason(error)}")
 
     def _report(self, subject: str, message: str) -> None:
         with self._guard:

@@ -1,6 +1,7 @@
 """The whole identity of a stored winner, in clear: what must be equal for the winner to hold.
 
 The config space is not in it: a winner stays the winner of what was tried, and the record says which space that was.
+The clock that measuring ended in is not in it either: it is a result, and stands in the record.
 """
 
 from __future__ import annotations
@@ -11,21 +12,24 @@ from functools import cached_property
 from typing import Any
 
 from triton_ops._hashing import fingerprint
-from triton_ops.hardware import DeviceSpec
+from triton_ops.hardware import DeviceSpec, cpu_threads
 from triton_ops.tensors import TensorSpec
 from triton_ops.trial import Problem
 
+UNKNOWN = "unknown"
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, kw_only=True)
 class Key:
     """What a record is about.
 
     Attributes:
         kernel: The kernel family's name.
         problem: Argument name to scalar, or to `{shape, dtype, stride, aligned}`.
-        identity: Source fingerprint of the kernel and versions of what compiles it.
-        device: Name, architecture, units and driver of the device.
-        mode: Clock and cache state of the measurement; times of different modes never mix.
+        identity: Fingerprint of the kernel's source and versions of what compiles it. Under `unknown` stands what of
+            the kernel could not be told apart, if there is such a thing.
+        device: Name, architecture, units and driver of the device; `threads` that a CPU computes with.
+        cache_state: `cold` or `warm`: what the caches were asked to hold when a launch starts.
         label: The problem in short, for people; not part of the identity.
     """
 
@@ -33,20 +37,33 @@ class Key:
     problem: Mapping[str, Any]
     identity: Mapping[str, str]
     device: Mapping[str, Any]
-    mode: str
+    cache_state: str
     label: str = ""
 
     @classmethod
-    def of(cls, problem: Problem, identity: Mapping[str, str], device: DeviceSpec, mode: str) -> Key:
+    def of(cls, problem: Problem, identity: Mapping[str, str], device: DeviceSpec, *, cold: bool = True) -> Key:
         """The key of a problem on a device."""
-        arguments = {name: _described(given) for name, given in problem.arguments}
         where = {name: getattr(device, name) for name in ("kind", "name", "arch", "units", "driver")}
-        return cls(problem.kernel, arguments, dict(identity), where, mode, problem.label)
+        if device.kind == "cpu":
+            where["threads"] = cpu_threads()
+        return cls(
+            kernel=problem.kernel,
+            problem={name: _described(given) for name, given in problem.arguments},
+            identity=dict(identity),
+            device=where,
+            cache_state="cold" if cold else "warm",
+            label=problem.label,
+        )
 
     @cached_property
     def id(self) -> str:
         """32 hexadecimal digits that name this key's content."""
         return fingerprint(self._content())
+
+    @property
+    def unknown(self) -> str | None:
+        """What of the kernel could not be told apart, and why: such a key is never looked up. None if all was."""
+        return self.identity.get(UNKNOWN)
 
     def differences(self, other: Key) -> list[str]:
         """Every field in which `other` differs, as `field: this | other`; empty if they are the same key."""
@@ -63,7 +80,7 @@ class Key:
             "problem": dict(self.problem),
             "identity": dict(self.identity),
             "device": dict(self.device),
-            "mode": self.mode,
+            "cache_state": self.cache_state,
         }
 
 

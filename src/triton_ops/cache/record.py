@@ -2,6 +2,8 @@
 
 Schema history:
     1  first form
+    2  one id for each problem: the key holds the asked cache state, and the record the mode that measuring ended in;
+       with what was checked, where, and the run log it came from
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from triton_ops.space import Config
 from triton_ops.trial import Resources
 
 KIND = "triton-ops record"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,19 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class Verified:
+    """What the results of every candidate were compared with before it was timed.
+
+    Attributes:
+        against: In words; empty if nothing was compared.
+        reference: Fingerprint of the reference function; None if there was none, and the default config was the judge.
+    """
+
+    against: str = ""
+    reference: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Record:
     """The winner of one tune, with what is needed to trust it, to question it, and to repeat it.
 
@@ -47,6 +62,7 @@ class Record:
         key: What the winner holds for.
         winner: The config.
         timing: The winner's times.
+        mode: Clock and state of the caches that measuring ended in, such as `graph-cold`, `event-warm` or `host`.
         default: The default config; None if the space had none that ran.
         default_timing: The default's times, taken side by side with the winner's.
         ties: Configs that could not be told from the winner.
@@ -65,11 +81,17 @@ class Record:
         elapsed_s: Wall seconds of the tune.
         created: UTC time, ISO 8601.
         versions: Of Python, this package, and what it ran on.
+        run: Id of the run log of the tune; empty if it was not kept.
+        verified: What the results were compared with.
+        place: Where the candidates ran: in a process of their own, or inline and why.
+        notes: What else to know of how it was done.
+        waited_s: Seconds in which nothing could be measured because nothing was compiled yet.
     """
 
     key: Key
     winner: dict[str, Any]
     timing: Timing
+    mode: str = ""
     default: dict[str, Any] | None = None
     default_timing: Timing | None = None
     ties: tuple[dict[str, Any], ...] = ()
@@ -88,6 +110,11 @@ class Record:
     elapsed_s: float = 0.0
     created: str = ""
     versions: dict[str, str] = field(default_factory=dict)
+    run: str = ""
+    verified: Verified = field(default_factory=Verified)
+    place: str = ""
+    notes: tuple[str, ...] = ()
+    waited_s: float = 0.0
 
     @property
     def id(self) -> str:

@@ -112,6 +112,15 @@ class Codec(Generic[T]):
             )
         return value
 
+    def is_older(self, text: str | bytes) -> bool:
+        """Whether a text is an entry of this kind that an earlier version wrote, and this one does not read."""
+        try:
+            content = parse_object(text)
+        except CacheError:
+            return False
+        version = content.get("schema_version")
+        return content.get("kind") == self.kind and isinstance(version, int) and version < self.schema_version
+
     def protects(self, text: str | bytes) -> str | None:
         """Why a file of this kind's name must not be overwritten; None if it may be.
 

@@ -11,14 +11,13 @@ from functools import partial
 from typing import Any
 
 from triton_ops.backend import Arguments, FunctionKernel, Kernel, Operation
-from triton_ops.cache import Key, Record
+from triton_ops.cache import RECORDS, DirectoryStore, Key, Record
 from triton_ops.cli.problem import operation_of, parse_space, tensors_of
-from triton_ops.cli.records import matching
+from triton_ops.cli.records import folder_of, matching
 from triton_ops.cli.target import load_target
 from triton_ops.comparison.side import Maker, Side
 from triton_ops.exceptions import SettingsError, SpaceError, TargetError, TritonKernelError
 from triton_ops.hardware import probe
-from triton_ops.measure import possible_modes
 from triton_ops.space import Config, ConfigSpace, as_space
 from triton_ops.task.task import device_for
 from triton_ops.trial import Problem
@@ -249,10 +248,9 @@ def _taken(kernel: FunctionKernel, tunables: list[str], problem: Problem) -> lis
 
 
 def _record(kernel: Kernel, problem: Problem, device: str, wish: Wish) -> Record | None:
-    """The newest winner stored for this problem of this kernel on this device; None if there is none."""
-    spec = probe(device)
-    ids = {Key.of(problem, kernel.identity, spec, mode).id for mode in possible_modes(spec, wish.cold)}
-    return next((record for record in _of_kernel(problem.kernel, wish) if record.id in ids), None)
+    """The winner stored for this problem of this kernel on this device; None if there is none."""
+    key = Key.of(problem, kernel.identity, probe(device), cold=wish.cold)
+    return None if key.unknown else DirectoryStore(folder_of(wish.cache_dir), RECORDS, read_only=True).get(key.id)
 
 
 def _of_kernel(name: str, wish: Wish) -> list[Record]:

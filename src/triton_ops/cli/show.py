@@ -81,17 +81,25 @@ def _facts(record: Record) -> dict[str, str]:
         "kernel": record.key.kernel,
         "problem": record.key.label or "-",
         "winner": str(record.config),
-        "time": f"{timing.median_ms:.4g} ms, spread {_spread(record)}, {timing.samples} samples, {record.key.mode}",
+        "time": f"{timing.median_ms:.4g} ms, spread {_spread(record)}, {timing.samples} samples, {record.mode}",
         "default": _default(record),
         "confidence": record.confidence,
         "ties": f"{max(len(record.ties) - 1, 0)} more within noise ({record.noise:.2%})",
+        "checked": _checked(record),
         "resources": _resources(record),
         "device": f"{device.get('name')} {device.get('arch')}, {device.get('units')} units",
         "driver": str(device.get("driver") or "not known"),
         "search": _search(record),
+        "ran": record.place or "not known",
+        "notes": "; ".join(record.notes) or "none",
         "when": _when(record),
         "versions": ", ".join(f"{name} {version}" for name, version in record.versions.items()),
     }
+
+
+def _checked(record: Record) -> str:
+    against = record.verified.against
+    return f"results compared with {against}" if against else "not known"
 
 
 def gain(ratio: float, interval: tuple[float, float] | None) -> str:

@@ -38,7 +38,7 @@ from triton_ops.runner.session import tune
 from triton_ops.space import Config
 from triton_ops.task.effort import chosen_effort
 from triton_ops.tensors import dtype_name
-from triton_ops.trial import Trial, TuningResult, totals
+from triton_ops.trial import Trial, TuningResult
 
 _SHOWN = 10
 _WORTH_TELLING_S = 0.1
@@ -144,9 +144,18 @@ def _common(configs: list[Config]) -> Config:
     )
 
 
+def _won(trial: Trial, result: TuningResult) -> bool:
+    return result.winner is not None and trial.config == result.winner.config
+
+
 def _rank(trial: Trial, result: TuningResult) -> tuple[bool, bool, bool, float, str]:
-    is_winner = dict(trial.config) == result.best_config
-    return (not is_winner, trial.config not in result.ties, trial.final is None, trial.median_ms, trial.config.text)
+    return (
+        not _won(trial, result),
+        trial.config not in result.ties,
+        trial.final is None,
+        trial.median_ms,
+        trial.config.text,
+    )
 
 
 def _row(position: int, trial: Trial, result: TuningResult) -> list[str]:
@@ -157,7 +166,7 @@ def _row(position: int, trial: Trial, result: TuningResult) -> list[str]:
 
 
 def _mark(trial: Trial, result: TuningResult) -> str:
-    if dict(trial.config) == result.best_config:
+    if _won(trial, result):
         return " winner"
     if trial.config in result.ties:
         return " tie"
@@ -165,7 +174,7 @@ def _mark(trial: Trial, result: TuningResult) -> str:
 
 
 def _account(result: TuningResult) -> str:
-    counts = ", ".join(f"{count} {status}" for status, count in totals(result.trials).items())
+    counts = ", ".join(f"{count} {status}" for status, count in result.totals.items())
     end = ENDS.get(result.stopped, result.stopped)
     return f"{len(result.trials)} trials: {counts}; {end}, {result.elapsed_s:.1f} s"
 
@@ -192,6 +201,6 @@ def _speed(result: TuningResult) -> str:
 
 
 def _against_default(result: TuningResult) -> str:
-    if result.default is not None and dict(result.default.config) == result.best_config:
+    if result.default is not None and _won(result.default, result):
         return "the default itself"
     return "" if result.gain is None else f"{gain(result.gain, result.gain_interval)} as fast as the default"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,13 +51,15 @@ def transfers_to(task: Task, key: Key, records: Iterable[Record], folder: Path) 
 
 
 def journal_of(record: Record, folder: Path) -> Path:
-    """Where the journal of the tune that left `record` is, if it was kept: it is named before the clock is chosen."""
-    asked = "warm" if "warm" in record.key.mode else "cold"
-    return folder / "journals" / f"{replace(record.key, mode=asked).id}.jsonl"
+    """Where the journal of the tune that left `record` is, if it was kept."""
+    return folder / "journals" / f"{record.id}.jsonl"
 
 
 def _same_problem(one: Key, other: Key) -> bool:
-    """The same but for the kernel's source, the versions or the mode: a winner that is a candidate here, not a hint."""
+    """Whether two keys differ in the kernel's source, the versions or the cache state at most.
+
+    The winner of such a record is a candidate here, not a hint.
+    """
     return dict(one.problem) == dict(other.problem) and one.device.get("name") == other.device.get("name")
 
 
@@ -74,4 +75,4 @@ def _summary(record: Record) -> list[Trial]:
         times[Config.from_json(record.default)] = record.default_timing.median_ms
     configs: list[Mapping[str, Any]] = [record.winner, *record.ties]
     times.update((Config.from_json(config), record.timing.median_ms) for config in configs)
-    return [Trial(config, Status.OK, Measurement((ms,), record.key.mode)) for config, ms in times.items()]
+    return [Trial(config, Status.OK, Measurement((ms,), record.mode)) for config, ms in times.items()]

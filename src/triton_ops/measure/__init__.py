@@ -3,7 +3,6 @@
 from triton_ops.measure.arm import Arm as Arm
 from triton_ops.measure.arm import interleave as interleave
 from triton_ops.measure.choose import choose_timer as choose_timer
-from triton_ops.measure.choose import possible_modes as possible_modes
 from triton_ops.measure.choose import timer_of as timer_of
 from triton_ops.measure.decision import INDIFFERENCE as INDIFFERENCE
 from triton_ops.measure.decision import Decision as Decision

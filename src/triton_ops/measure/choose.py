@@ -12,13 +12,6 @@ from triton_ops.measure.timer import HostTimer, Launch, Timer
 _log = logging.getLogger("triton_ops")
 
 
-def possible_modes(device: DeviceSpec, cold: bool = True) -> tuple[str, ...]:
-    """The modes that `choose_timer` may come to on this device; where a stored time may stand."""
-    if device.kind == "cpu":
-        return ("host",)
-    return ("graph-cold", "event-cold", "event-flushed") if cold else ("graph-warm", "event-warm")
-
-
 def timer_of(mode: str, name: str) -> Timer:
     """The clock of a mode that was chosen before, in another process.
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 from triton_ops._optional import available
-from triton_ops.cache import Key, Limits, Record, Timing
+from triton_ops.cache import Key, Limits, Record, Timing, Verified
 from triton_ops.evaluation.finals import Outcome
 from triton_ops.evaluation.station import Facts
 from triton_ops.exceptions import TuningFailedError
@@ -48,15 +50,14 @@ def result_of(
     if winner is None:
         raise failed(task, outcome.trials)
     guard = outcome.guard or GuardSummary(False, "nothing was compared")
-    by_config = {trial.config: trial for trial in outcome.trials}
     return TuningResult(
-        dict(winner.config),
-        metrics_of(winner.best_measurement, task.work, task.device),
-        [(dict(t.config), metrics_of(t.best_measurement, task.work, task.device)) for t in outcome.trials if t.ok],
-        task.problem.label,
-        task.device.name,
+        best_config=dict(winner.config),
+        metrics=metrics_of(winner.best_measurement, task.work, task.device),
+        all_results=[(dict(t.config), metrics_of(t.best_measurement, task.work, task.device)) for t in _ok(outcome)],
+        problem_size=task.problem.label,
+        device=task.device.name,
         trials=outcome.trials,
-        default=by_config.get(default),
+        default=next((trial for trial in outcome.trials if trial.config == default), None),
         ties=outcome.ties,
         noise=outcome.noise,
         speedup=outcome.gain.centre if outcome.gain else None,
@@ -69,51 +70,71 @@ def result_of(
         verified=facts.against,
         notes=facts.notes,
         waited_s=round(facts.waited_s, 3),
+        mode=winner.best_measurement.mode,
+        totals=totals(outcome.trials),
+        winner=winner,
     )
 
 
-def record_of(task: Task, key: Key, result: TuningResult, effort: Effort) -> Record:
-    """What a finished tune leaves behind."""
-    winner = next(trial for trial in result.trials if dict(trial.config) == result.best_config)
+def _ok(outcome: Outcome) -> list[Trial]:
+    return [trial for trial in outcome.trials if trial.ok]
+
+
+def record_of(
+    key: Key, result: TuningResult, winner: Trial, effort: Effort, *, space: str, reference: str | None = None
+) -> Record:
+    """What a finished tune leaves behind.
+
+    Args:
+        key: What the winner holds for.
+        result: What the tune told its caller.
+        winner: The winner's trial.
+        effort: How it was searched.
+        space: Fingerprint of the config space.
+        reference: Fingerprint of the reference that results were compared with; None if there was none.
+    """
     default = result.default if result.default is not None and result.default.ok else None
     return Record(
-        key,
-        result.best_config,
-        timing(winner.best_measurement),
-        dict(default.config) if default else None,
-        timing(default.best_measurement) if default else None,
-        tuple(dict(config) for config in result.ties),
-        result.noise,
-        result.speedup,
-        result.gain_interval,
-        result.confidence,
-        result.guard,
-        winner.resources,
-        task.space.fingerprint,
-        effort.name,
-        effort.search,
-        Limits(effort.budget.trials, effort.budget.seconds),
-        result.stopped,
-        totals(result.trials),
-        round(result.elapsed_s, 3),
-        datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        versions(),
+        key=key,
+        winner=dict(winner.config),
+        timing=timing(winner.best_measurement),
+        mode=result.mode,
+        default=dict(default.config) if default else None,
+        default_timing=timing(default.best_measurement) if default else None,
+        ties=tuple(dict(config) for config in result.ties),
+        noise=result.noise,
+        speedup=result.speedup,
+        gain_interval=result.gain_interval,
+        confidence=result.confidence,
+        guard=result.guard,
+        resources=winner.resources,
+        space=space,
+        effort=effort.name,
+        search=effort.search,
+        budget=Limits(effort.budget.trials, effort.budget.seconds),
+        stopped=result.stopped,
+        totals=result.totals,
+        elapsed_s=round(result.elapsed_s, 3),
+        created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        versions=versions(),
+        run=result.run,
+        verified=Verified(result.verified, reference),
+        place=result.place,
+        notes=result.notes,
+        waited_s=result.waited_s,
     )
 
 
 def result_from(record: Record, task: Task, elapsed_s: float) -> TuningResult:
-    """What `tune` returns when the winner is known; nothing was measured."""
+    """What `tune` returns when the winner is known: all that the tune that found it said, less its trials."""
     default = None
     if record.default is not None and record.default_timing is not None:
-        found = record.default_timing
-        measured = Measurement((found.p20_ms, found.median_ms, found.p80_ms), record.key.mode)
-        default = Trial(Config.from_json(record.default), Status.OK, measured)
+        default = _recalled(record.default, record.default_timing, record.mode)
     return TuningResult(
-        dict(record.config),
-        metrics_of(record.timing, task.work, task.device),
-        [],
-        task.problem.label,
-        task.device.name,
+        best_config=dict(record.config),
+        metrics=metrics_of(record.timing, task.work, task.device),
+        problem_size=task.problem.label,
+        device=task.device.name,
         from_cache=True,
         default=default,
         ties=tuple(Config.from_json(config) for config in record.ties),
@@ -122,9 +143,23 @@ def result_from(record: Record, task: Task, elapsed_s: float) -> TuningResult:
         gain_interval=record.gain_interval,
         confidence=record.confidence,
         guard=record.guard,
-        stopped="cached",
+        stopped=record.stopped,
         elapsed_s=elapsed_s,
+        place=record.place,
+        verified=record.verified.against,
+        notes=record.notes,
+        waited_s=record.waited_s,
+        mode=record.mode,
+        totals=record.totals,
+        run=record.run,
+        winner=replace(_recalled(record.winner, record.timing, record.mode), resources=record.resources),
     )
+
+
+def _recalled(config: Mapping[str, Any], found: Timing, mode: str) -> Trial:
+    """A trial of which only the times that a record keeps are known."""
+    times = Measurement((found.p20_ms, found.median_ms, found.p80_ms), mode)
+    return Trial(Config.from_json(config), Status.OK, times)
 
 
 def timing(found: Measurement) -> Timing:
@@ -147,8 +182,8 @@ def failed(task: Task, trials: Sequence[Trial]) -> TuningFailedError:
     )
 
 
-def versions() -> dict[str, str]:
-    """Versions of Python, this package, and the packages that decide how fast a kernel is."""
+@lru_cache(maxsize=1)
+def _versions() -> Mapping[str, str]:
     found: dict[str, Any] = {"python": platform.python_version()}
     for name in ("triton-ops", *_COMPARED_PACKAGES):
         if name == "triton-ops" or available(name):
@@ -157,6 +192,11 @@ def versions() -> dict[str, str]:
             except importlib.metadata.PackageNotFoundError:  # run from a source tree that is not installed
                 continue
     return found
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python, this package, and the packages that decide how fast a kernel is."""
+    return dict(_versions())
 
 
 def result_json(result: TuningResult) -> dict[str, Any]:
@@ -181,5 +221,7 @@ def result_json(result: TuningResult) -> dict[str, Any]:
         "verified": result.verified,
         "notes": list(result.notes),
         "waited_s": result.waited_s,
-        "totals": totals(result.trials),
+        "mode": result.mode,
+        "run": result.run,
+        "totals": result.totals,
     }

@@ -25,7 +25,6 @@ from triton_ops.exceptions import DeviceError
 from triton_ops.history.journal import Journal
 from triton_ops.history.quarantine import Quarantine, quarantine_of
 from triton_ops.history.transfer import model_of, transfers_to
-from triton_ops.measure import possible_modes
 from triton_ops.processes.locate import locate
 from triton_ops.processes.process import WorkerProcess
 from triton_ops.processes.signals import cleaned_up_on_sigterm
@@ -127,7 +126,7 @@ def tune(
     )
     default = task.space.default_config
     folder = ensure_folder(settings.cache_dir() if cache_dir is None else cache_dir)
-    key = Key.of(task.problem, task.kernel.identity, task.device, "cold" if cold else "warm")
+    key = Key.of(task.problem, task.kernel.identity, task.device, cold=cold)
     run = _Run(task, plan, default, key, seed, cold, isolate, transfer, folder)
     store = _store(folder.absolute())
     if not force and (known := _known(run, store)) is not None:
@@ -146,7 +145,7 @@ def _store(folder: Path) -> Store[Record]:
 
 @dataclass(frozen=True)
 class _Run:
-    """What one call of `tune` works on; the key holds the cache state that was asked for, not yet the mode."""
+    """What one call of `tune` works on."""
 
     task: Task
     effort: Effort
@@ -167,21 +166,13 @@ class _Kept:
     quarantine: Quarantine
 
 
-def _stored(run: _Run, store: Store[Record]) -> Iterator[Record]:
-    """The records of this problem, in whichever mode it was timed."""
-    for mode in possible_modes(run.task.device, run.cold):
-        if (record := store.get(replace(run.key, mode=mode).id)) is not None:
-            yield record
-
-
 def _known(run: _Run, store: Store[Record]) -> Record | None:
     """The stored winner, if it holds for this space and was found with at least this effort."""
     space = run.task.space
-    for record in _stored(run, store):
-        same = record.space == space.fingerprint and covers(record, run.effort)
-        if same and space.why_not(record.config) is None:
-            return record
-    return None
+    record = store.get(run.key.id)
+    if record is None or record.space != space.fingerprint or not covers(record, run.effort):
+        return None
+    return record if space.why_not(record.config) is None else None
 
 
 @contextmanager
@@ -264,7 +255,8 @@ def _searched(
         for trial in result.trials:
             if trial.final is not None:
                 journal.add(trial)
-        store.put(record_of(run.task, replace(run.key, mode=facts.mode or run.key.mode), result, run.effort))
+        space = run.task.space.fingerprint
+        store.put(record_of(run.key, result, outcome.winner, run.effort, space=space))
         journal.end(search.stopped)
     return result
 
@@ -325,8 +317,9 @@ def _device_error(trials: Mapping[Config, Trial]) -> DeviceError:
 
 
 def _incumbents(run: _Run, store: Store[Record]) -> list[Config]:
-    """The winners stored for this problem, if the space still has them: to be beaten, not assumed."""
-    return [record.config for record in _stored(run, store) if run.task.space.why_not(record.config) is None]
+    """The winner stored for this problem, if the space still has it: to be beaten, not assumed."""
+    record = store.get(run.key.id)
+    return [record.config] if record is not None and run.task.space.why_not(record.config) is None else []
 
 
 def _plan(run: _Run, resumed: int) -> Plan:
