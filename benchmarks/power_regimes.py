@@ -153,7 +153,7 @@ def traced(ground: Ground, *, burst: int, rest_s: float, seconds: float) -> list
 def seen(guard) -> dict:
     """Clocks, power and regimes."""
     found = guard.summary()
-    clocks = [r.sm_clock_mhz for r in guard.readings if r.sm_clock_mhz]
+    clocks = [r.clock_mhz for r in guard.readings if r.clock_mhz]
     return {
         "sm_clock_mhz": statistics.median(clocks) if clocks else None,
         "power_w": found.power_w,

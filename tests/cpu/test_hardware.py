@@ -5,13 +5,11 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from tests import libcuda
 from triton_ops.exceptions import DeviceError
-from triton_ops.hardware import DeviceSpec, driver, gpu_missing, named_target, peaks_of, probe, target_of
+from triton_ops.hardware import DeviceSpec, gpu_missing, named_target, peaks_of, probe, target_of
 from triton_ops.hardware.table import A100_BANDWIDTH_GBPS, PEAKS
 
 SOURCE = Path(__file__).parents[2] / "src"
@@ -131,56 +129,6 @@ def test_the_driver_says_of_a_gpu_what_torch_says_without_a_context():
     assert len({specs for _, _, specs in said}) == 1
 
 
-@pytest.mark.parametrize(
-    ("text", "oldest"),
-    [
-        ("cuda: Optional[str] = '13.0'\nhip: Optional[str] = None\n", 13000),
-        ('cuda = "12.8"\nhip = None\n', 12000),
-        ("cuda: Optional[str] = None\nhip: Optional[str] = '6.4'\n", None),
-        ("debug = False\n", None),
-    ],
-)
-def test_what_torch_was_built_for_is_read_from_its_version(text, oldest, tmp_path, monkeypatch):
-    (tmp_path / "version.py").write_text(text)
-    found = SimpleNamespace(origin=str(tmp_path / "__init__.py"))
-    monkeypatch.setattr(driver, "find_spec", lambda _: found)
-    assert driver._cuda_of_torch() == oldest
-    (tmp_path / "version.py").unlink()
-    assert driver._cuda_of_torch() is None
-
-
-ASKED = """
-from triton_ops.hardware import driver
-
-driver._cuda_of_torch = lambda: {wanted}
-for spec in driver.gpus_of_torch():
-    print(spec.name, spec.arch, spec.units, spec.memory_bytes, spec.l2_bytes, spec.shared_bytes_per_block)
-"""
-
-
-def asked(folder, wanted):
-    """What a new process finds with the driver in `folder`, and a torch that wants this version of it."""
-    done = subprocess.run(
-        [sys.executable, "-c", ASKED.format(wanted=wanted)], capture_output=True, text=True, check=False,
-        env={**os.environ, "PYTHONPATH": str(SOURCE), "LD_LIBRARY_PATH": str(folder)},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="the driver's name on another platform")
-def test_the_driver_is_asked_for_what_a_build_for_it_finds(tmp_path):
-    folder = libcuda.build(tmp_path, 12040)
-    assert asked(folder, 12000) == ["A sm_7576 16 1000 38 97", "B sm_7576 16 1000 38 97"]
-    assert asked(folder, 13000) == [], "this driver is too old for that torch"
-    assert asked(folder, None) == [], "a build for CPUs"
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="the driver's name on another platform")
-def test_a_driver_that_refuses_a_question_leaves_it_to_torch(tmp_path):
-    assert asked(libcuda.build(tmp_path, broken=True), 12000) == []
-
-
 HALF = """
 import sys, threading, types
 from triton_ops.hardware import gpu_missing
@@ -214,7 +162,8 @@ from triton_ops import TargetError, kernels, tune
 from triton_ops.hardware import DeviceSpec
 
 probe = importlib.import_module("triton_ops.hardware.probe")
-probe.gpus_of_torch = lambda: (DeviceSpec("cuda", "NVIDIA H200", "sm_90", 132, 150 << 30, 60 << 20, 232448, 65536),)
+h200 = DeviceSpec("cuda", "NVIDIA H200", "sm_90", 132, 150 << 30, 60 << 20, 232448, 65536)
+probe.gpus_without_torch = lambda: (h200,)
 try:
     tune(kernels.load("matmul"), shape=(512, 512, 512), trials=8)
 except TargetError as error:  # its worker is the first that needs torch, and finds no GPU

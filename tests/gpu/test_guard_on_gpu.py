@@ -5,7 +5,9 @@ import time
 
 import pytest
 
-from triton_ops.measure.guard import NvmlGuard, guard_for, open_device, shut_down
+from triton_ops._optional import require
+from triton_ops.hardware.nvidia import find_handle
+from triton_ops.measure.guard import SensorGuard, guard_for
 
 torch = pytest.importorskip("torch")
 
@@ -15,18 +17,16 @@ pytestmark = pytest.mark.gpu
 @pytest.fixture
 def watched():
     found = guard_for("cuda:0")
-    if not isinstance(found, NvmlGuard):
+    if not isinstance(found, SensorGuard):
         pytest.skip(found.summary().reason)
     return found
 
 
 def test_nvml_finds_the_gpu_that_torch_uses(watched):
-    nvml, handle = open_device("cuda:0")
-    try:
-        assert nvml.nvmlDeviceGetName(handle) == torch.cuda.get_device_properties(0).name
-        assert nvml.nvmlDeviceGetUUID(handle).endswith(str(torch.cuda.get_device_properties(0).uuid))
-    finally:
-        shut_down(nvml)
+    nvml, properties = require("pynvml", "this test"), torch.cuda.get_device_properties(0)
+    handle = find_handle(nvml, "cuda:0", properties)  # the guard keeps NVML initialised
+    assert nvml.nvmlDeviceGetName(handle) == properties.name
+    assert nvml.nvmlDeviceGetUUID(handle).endswith(str(properties.uuid))
 
 
 def test_a_reading_takes_a_few_milliseconds_at_most(watched):
@@ -49,6 +49,6 @@ def test_a_gpu_at_work_is_seen_at_work(watched):
     assert summary.guarded
     assert summary.rounds == 3
     for reading in watched.readings:
-        assert reading.sm_clock_mhz is None or 100 < reading.sm_clock_mhz < 5000
+        assert reading.clock_mhz is None or 100 < reading.clock_mhz < 5000
         assert reading.temperature_c is None or 0 < reading.temperature_c < 120
         assert reading.power_w is None or 10 < reading.power_w < 2000

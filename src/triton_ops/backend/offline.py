@@ -24,7 +24,7 @@ from triton_ops._optional import require
 from triton_ops.backend.base import Arguments, is_tensor
 from triton_ops.backend.source import unwrap
 from triton_ops.backend.triton import TritonKernel
-from triton_ops.hardware import Target
+from triton_ops.hardware import VENDORS, Target
 from triton_ops.space import Config
 from triton_ops.tensors import ALIGNMENT_BYTES, ITEM_BYTES, TensorSpec
 
@@ -247,11 +247,13 @@ def build_launcher(kernel: TritonKernel, config: Config, arguments: Arguments, t
     Raises:
         Exception: Whatever Triton raises, as where there is no driver.
     """
-    if target.kind != "cuda":
+    vendor = VENDORS.get(target.kind)
+    if vendor is None:
         return
     with pretending(target):
         compiled = _compiled(kernel, config, arguments)
-    importlib.import_module("triton.backends.nvidia.driver").CudaLauncher(compiled.src, compiled.metadata)
+    driver = vendor.triton_driver
+    getattr(importlib.import_module(driver.module), driver.launcher)(compiled.src, compiled.metadata)
 
 
 def _compiled(kernel: TritonKernel, config: Config, arguments: Arguments) -> Any:

@@ -29,6 +29,7 @@ from triton_ops.backend.base import Arguments, Artifact
 from triton_ops.backend.errors import CandidateError, candidate_error, not_of_the_config
 from triton_ops.backend.source import source_fingerprint, unwrap
 from triton_ops.exceptions import CacheError, ConfigCollisionError, KernelTypeError, UnknownTunableError
+from triton_ops.hardware import VENDORS
 from triton_ops.space import Config
 from triton_ops.trial import Resources, Status
 
@@ -208,16 +209,17 @@ def warm_up(launches: bool) -> threading.Thread:
     launches first.
 
     Args:
-        launches: Whether this process will launch kernels, and not just compile them; NVIDIA's driver is readied then.
+        launches: Whether this process will launch kernels, and not just compile them; Triton's driver is readied then.
 
     Returns:
         Ends when it is done.
     """
 
     def work() -> None:
-        with contextlib.suppress(Exception):
-            if launches:
-                importlib.import_module("triton.backends.nvidia.driver").CudaUtils()
+        for vendor in VENDORS.values() if launches else ():
+            with contextlib.suppress(Exception):
+                driver = vendor.triton_driver
+                getattr(importlib.import_module(driver.module), driver.utilities)()
         with contextlib.suppress(Exception):
             importlib.import_module("triton.runtime.cache").triton_key()
 

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 from triton_ops.backend import one_line, unpack, warm_up
 from triton_ops.evaluation.station import Facts, Final, Inline
 from triton_ops.exceptions import KernelTypeError, TritonKernelError
-from triton_ops.hardware import wake
+from triton_ops.hardware import make_ready
 from triton_ops.processes.child import Surroundings, die_with, import_heavy
 from triton_ops.processes.process import FRAME, Began
 from triton_ops.space import Config
@@ -93,7 +93,7 @@ def _received(stream: BinaryIO) -> Any:
 def _import(packages: Sequence[str], device: str) -> None:
     """Import packages, and do what else takes its time meanwhile."""
     if device.startswith("cuda"):
-        threading.Thread(target=wake, args=(device,), daemon=True).start()
+        threading.Thread(target=make_ready, args=(device,), daemon=True).start()
     if "triton" in packages:
         warm_up(launches=True)
     import_heavy(packages, "what is going to be tuned")

@@ -20,4 +20,13 @@ from triton_ops.hardware.target import TARGETS as TARGETS
 from triton_ops.hardware.target import Target as Target
 from triton_ops.hardware.target import named_target as named_target
 from triton_ops.hardware.target import target_of as target_of
-from triton_ops.hardware.wake import wake as wake
+from triton_ops.hardware.vendor import CLOCK_REASONS as CLOCK_REASONS
+from triton_ops.hardware.vendor import SLOWED as SLOWED
+from triton_ops.hardware.vendor import Reading as Reading
+from triton_ops.hardware.vendor import Sensors as Sensors
+from triton_ops.hardware.vendor import TritonDriver as TritonDriver
+from triton_ops.hardware.vendor import Vendor as Vendor
+from triton_ops.hardware.vendors import VENDORS as VENDORS
+from triton_ops.hardware.vendors import graph_nodes as graph_nodes
+from triton_ops.hardware.vendors import make_ready as make_ready
+from triton_ops.hardware.vendors import sensors_of as sensors_of

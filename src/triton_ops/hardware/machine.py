@@ -167,7 +167,7 @@ def machine_of(spec: DeviceSpec, calibration: Calibration | None = None) -> Mach
         calibration: What was measured on it; a figure that is far from the expected one is not used.
     """
     base = _BY_ARCH.get(spec.arch)
-    if base is None or spec.kind != "cuda" or spec.bandwidth_gbps is None:
+    if base is None or spec.bandwidth_gbps is None:
         return None
     expected = replace(
         base,

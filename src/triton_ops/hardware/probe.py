@@ -1,7 +1,7 @@
-"""The device that is there: its spec, read through the driver or torch, and the operating system.
+"""The device that is there: its spec, read through the vendor's driver or torch, and the operating system.
 
-Nothing here changes a setting of the device. torch is imported only when a GPU is asked for, and NVIDIA's driver cannot
-answer in its place.
+Nothing here changes a setting of the device. torch is imported only when a GPU is asked for, and no vendor's driver can
+answer in torch's place.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import Any
 
 from triton_ops._optional import available, require
 from triton_ops.exceptions import DeviceError
-from triton_ops.hardware.driver import gpus_of_torch
 from triton_ops.hardware.spec import DeviceSpec
 from triton_ops.hardware.table import peaks_of
+from triton_ops.hardware.vendors import gpus_of, gpus_without_torch
 
 
 @lru_cache(maxsize=1)
 def gpu_missing() -> str | None:
     """Why no GPU can be used here; None if one can, as far as the driver, or torch, knows.
 
-    Cost: imports torch where it is installed, unless NVIDIA's driver finds a GPU for it.
+    Cost: imports torch where it is installed, unless a vendor's driver finds a GPU for it.
     """
     if not available("torch"):
         return "torch is not installed"
@@ -63,7 +63,7 @@ def probe(device: str | None = None) -> DeviceSpec:
             f"cuda:{index}",
             hint="use a smaller index, or check CUDA_VISIBLE_DEVICES",
         )
-    return _complete(unasked[index]) if torch is None else _by_torch(torch, index)
+    return _with_peaks((unasked if torch is None else _by_torch(torch))[index])
 
 
 def _by_driver() -> tuple[DeviceSpec, ...]:
@@ -76,52 +76,21 @@ def _by_driver() -> tuple[DeviceSpec, ...]:
         used = getattr(getattr(torch, "cuda", None), "is_initialized", None)
         if used is None or used():
             return ()
-    return gpus_of_torch()
+    return gpus_without_torch()
+
+
+@lru_cache(maxsize=1)
+def _by_torch(torch: Any) -> tuple[DeviceSpec, ...]:
+    return gpus_of(torch)
 
 
 @lru_cache(maxsize=16)
-def _by_torch(torch: Any, index: int) -> DeviceSpec:
-    found = torch.cuda.get_device_properties(index)
-    hip = torch.version.hip is not None
-    return _complete(
-        DeviceSpec(
-            kind="hip" if hip else "cuda",
-            name=found.name,
-            arch=found.gcnArchName.partition(":")[0] if hip else f"sm_{found.major}{found.minor}",
-            units=found.multi_processor_count,
-            memory_bytes=found.total_memory,
-            l2_bytes=getattr(found, "L2_cache_size", None),
-            shared_bytes_per_block=getattr(found, "shared_memory_per_block_optin", None),
-            registers_per_unit=getattr(found, "regs_per_multiprocessor", None),
-        )
-    )
-
-
-@lru_cache(maxsize=16)
-def _complete(found: DeviceSpec) -> DeviceSpec:
-    """With what datasheets and NVML tell."""
+def _with_peaks(found: DeviceSpec) -> DeviceSpec:
+    """`found` with the figures of its datasheet."""
     peaks = peaks_of(found.name)
-    return replace(
-        found,
-        bandwidth_gbps=peaks.bandwidth_gbps if peaks else None,
-        tflops=dict(peaks.tflops) if peaks else {},
-        driver=_driver_version(),
-    )
-
-
-def _driver_version() -> str | None:
-    """The NVIDIA kernel driver's version, which NVML reports without touching the device; None where unknown."""
-    if not available("pynvml"):
-        return None
-    nvml = require("pynvml", "reading the driver's version")
-    try:
-        nvml.nvmlInit()
-    except nvml.NVMLError:
-        return None
-    try:
-        return str(nvml.nvmlSystemGetDriverVersion())
-    finally:
-        nvml.nvmlShutdown()
+    if peaks is None:
+        return found
+    return replace(found, bandwidth_gbps=peaks.bandwidth_gbps, tflops=dict(peaks.tflops))
 
 
 @lru_cache(maxsize=1)

@@ -7,13 +7,13 @@ neither. What was captured is checked, since a launch that does not reach the gr
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from triton_ops.hardware import graph_nodes
 from triton_ops.measure.gpu import DelayedQueue, pending
 from triton_ops.measure.pace import DUTY
 from triton_ops.measure.timer import Launch, Pending, Sampler
@@ -99,7 +99,7 @@ class GraphTimer:
             except RuntimeError as error:
                 _leave_capture(torch)
                 raise CaptureError(f"the launch cannot be captured: {str(error).splitlines()[0]}") from error
-        nodes = node_count(graph)
+        nodes = node_count(torch, graph)
         if nodes is not None and nodes < unrolled:
             raise EmptyCaptureError(f"{unrolled} captured launches are {nodes} nodes: the work is done elsewhere")
         if hasattr(graph, "instantiate"):
@@ -135,17 +135,9 @@ def estimate_ms(queue: DelayedQueue, launch: Launch) -> float:
     return float(start.elapsed_time(end)) / _ESTIMATE_CALLS
 
 
-def node_count(graph: Any) -> int | None:
-    """How many nodes a captured graph has; None if this torch does not show the graph."""
-    if not hasattr(graph, "raw_cuda_graph"):
-        return None
-    count = ctypes.c_size_t(0)
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return None
-    failed = driver.cuGraphGetNodes(ctypes.c_void_p(graph.raw_cuda_graph()), None, ctypes.byref(count))
-    return None if failed else count.value
+def node_count(torch: Any, graph: Any) -> int | None:
+    """How many nodes a captured graph has; None if this torch does not show the graph, or the driver does not tell."""
+    return graph_nodes(torch, graph.raw_cuda_graph()) if hasattr(graph, "raw_cuda_graph") else None
 
 
 def _capture(graph: Any, calls: Sequence[Callable[[], Any]], unrolled: int) -> list[Any]:

@@ -49,7 +49,7 @@ def result_of(
     winner = outcome.winner
     if winner is None:
         raise failed(task, outcome.trials)
-    guard = outcome.guard or GuardSummary(False, "nothing was compared")
+    guard = outcome.guard or GuardSummary(guarded=False, reason="nothing was compared")
     return TuningResult(
         best_config=dict(winner.config),
         metrics=metrics_of(winner.best_measurement, task.work, task.device),

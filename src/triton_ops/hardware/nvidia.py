@@ -1,0 +1,263 @@
+"""NVIDIA's GPUs: what libcuda and NVML are asked, without torch, whose import takes seconds, where that is possible.
+
+Facts used: numbers of `CUdevice_attribute` in cuda.h, which never change; a build of torch names the CUDA version that
+it was made for in `torch/version.py`; NVML's bits of `NvmlClocksEventReasons` (NVML API reference).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import re
+import weakref
+from collections.abc import Callable
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from triton_ops._optional import available, require
+from triton_ops.exceptions import DeviceError
+from triton_ops.hardware.spec import DeviceSpec
+from triton_ops.hardware.vendor import CLOCK_REASONS, Reading, Sensors, TritonDriver, described_by_torch
+
+_LIBCUDA = "libcuda.so.1"
+_UNITS, _L2_BYTES, _MAJOR, _MINOR, _REGISTERS, _SHARED_OPTIN = 16, 38, 75, 76, 82, 97
+_NAME_BYTES = 256
+_CUDA_BUILD = re.compile(r"^cuda\b.*= *['\"](\d+)", re.MULTILINE)
+_MAJOR_VERSION = 1000  # the driver tells CUDA 13.0 as 13000; it serves what was made for this major version or older
+
+
+class Nvidia:
+    """NVIDIA's GPUs through libcuda and NVML."""
+
+    triton_driver = TritonDriver("triton.backends.nvidia.driver", "CudaUtils", "CudaLauncher")
+
+    def describe(self, torch: Any = None) -> tuple[DeviceSpec, ...]:
+        """Without torch this is sure for a build of torch for CUDA, and a driver that answers every question.
+
+        Cost: a fifth of a second on an H200, for the driver's initialisation, which torch then has for nothing.
+        """
+        return described_by_torch(torch, "cuda", driver_version()) if torch is not None else gpus_of_libcuda()
+
+    def make_ready(self, device_name: str) -> None:
+        """Also retains the context that torch will use."""
+        try:
+            libcuda = ctypes.CDLL(_LIBCUDA)
+        except OSError:
+            return
+        device, context = ctypes.c_int(), ctypes.c_void_p()
+        index = int(device_name.partition(":")[2] or 0)
+        if libcuda.cuInit(0) == 0 and libcuda.cuDeviceGet(ctypes.byref(device), index) == 0:
+            libcuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)  # torch will report a failure
+
+    def sensors(self, device_name: str) -> Sensors:
+        """Cost: loads NVML the first time, and asks the driver for some ten values."""
+        properties = require("torch", "finding the GPU").cuda.get_device_properties(device_name)
+        return open_sensors(require("pynvml", "reading the GPU's clocks"), device_name, properties)
+
+    def graph_nodes(self, graph_address: int) -> int | None:
+        """None also where there is no driver."""
+        count = ctypes.c_size_t(0)
+        try:
+            libcuda = ctypes.CDLL(_LIBCUDA)
+        except OSError:
+            return None
+        failed = libcuda.cuGraphGetNodes(ctypes.c_void_p(graph_address), None, ctypes.byref(count))
+        return None if failed else count.value
+
+
+# Devices, through libcuda
+
+
+@lru_cache(maxsize=1)
+def gpus_of_libcuda() -> tuple[DeviceSpec, ...]:
+    """The GPUs that torch would find, by number; empty where that is not sure."""
+    wanted = _oldest_driver_for_torch()
+    if wanted is None:
+        return ()
+    try:
+        libcuda = ctypes.CDLL(_LIBCUDA)
+        _check(libcuda.cuInit(0))
+        version, count = ctypes.c_int(), ctypes.c_int()
+        _check(libcuda.cuDriverGetVersion(ctypes.byref(version)))
+        _check(libcuda.cuDeviceGetCount(ctypes.byref(count)))
+        indices = range(count.value if version.value >= wanted else 0)
+        return tuple(_described(libcuda, index, driver_version()) for index in indices)
+    except OSError:
+        return ()
+
+
+def _oldest_driver_for_torch() -> int | None:
+    """The oldest driver that serves the installed torch; None if torch is no build for CUDA."""
+    spec = find_spec("torch")
+    if spec is None or spec.origin is None:
+        return None
+    try:
+        found = _CUDA_BUILD.search(Path(spec.origin).with_name("version.py").read_text(encoding="utf-8"))
+    except OSError:
+        return None
+    return None if found is None else int(found[1]) * _MAJOR_VERSION
+
+
+def _described(libcuda: Any, index: int, driver: str | None) -> DeviceSpec:
+    device, name, memory = ctypes.c_int(), ctypes.create_string_buffer(_NAME_BYTES), ctypes.c_size_t()
+    _check(libcuda.cuDeviceGet(ctypes.byref(device), index))
+    _check(libcuda.cuDeviceGetName(name, _NAME_BYTES, device))
+    _check(libcuda.cuDeviceTotalMem_v2(ctypes.byref(memory), device))
+
+    def attribute(number: int) -> int:
+        value = ctypes.c_int()
+        _check(libcuda.cuDeviceGetAttribute(ctypes.byref(value), number, device))
+        return value.value
+
+    return DeviceSpec(
+        kind="cuda",
+        name=name.value.decode(),
+        arch=f"sm_{attribute(_MAJOR)}{attribute(_MINOR)}",
+        units=attribute(_UNITS),
+        memory_bytes=memory.value,
+        l2_bytes=attribute(_L2_BYTES),
+        shared_bytes_per_block=attribute(_SHARED_OPTIN),
+        registers_per_unit=attribute(_REGISTERS),
+        driver=driver,
+    )
+
+
+def _check(result: int) -> None:
+    """Raise `OSError` for any result but success."""
+    if result:
+        raise OSError(result, "the CUDA driver refuses")
+
+
+# Sensors, through NVML
+
+
+@lru_cache(maxsize=1)
+def driver_version() -> str | None:
+    """The kernel driver's version, which NVML reports without touching a device; None where it is unknown."""
+    if not available("pynvml"):
+        return None
+    nvml = require("pynvml", "reading the driver's version")
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError:
+        return None
+    try:
+        return str(nvml.nvmlSystemGetDriverVersion())
+    finally:
+        nvml.nvmlShutdown()
+
+
+class NvmlSensors:
+    """What one GPU tells through NVML; a value that the GPU does not support is left out from the start.
+
+    A slowdown that began and ended between two readings is not seen: the reasons are those of the moment. NVML counts
+    the time spent in each, but under numbers that changed between its versions (251 became 269): asked of a driver of
+    another version, they name another quantity.
+
+    Args:
+        nvml: The `pynvml` module, initialised; shut down once, when the sensors are closed or collected.
+        handle: NVML's handle of the GPU.
+
+    Raises:
+        DeviceError: The GPU does not tell why its clocks are held back.
+    """
+
+    def __init__(self, nvml: Any, handle: Any) -> None:
+        self._nvml = nvml
+        self._reasons: Callable[[], int] = lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)
+        if failure := _failure(nvml, self._reasons):
+            raise DeviceError(f"NVML does not tell why this GPU's clocks are held back: {failure}")
+        sources: dict[str, Callable[[], int]] = {
+            "mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
+            "milliwatts": lambda: nvml.nvmlDeviceGetPowerUsage(handle),
+            "celsius": lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
+        }
+        self._sources = {name: source for name, source in sources.items() if not _failure(nvml, source)}
+        self._shut_down = weakref.finalize(self, _shut_down, nvml)
+
+    def read(self) -> Reading:
+        """Cost: about 2 ms on an H200 in a virtual machine, and no work on the GPU."""
+        try:
+            reasons = _words_of(self._reasons())  # first: it changes soonest after the work has ended
+            values = {name: source() for name, source in self._sources.items()}
+        except self._nvml.NVMLError as error:
+            raise DeviceError(f"NVML failed: {error}") from error
+        milliwatts = values.get("milliwatts")
+        return Reading(
+            reasons=reasons,
+            clock_mhz=values.get("mhz"),
+            power_w=None if milliwatts is None else milliwatts / 1000,
+            temperature_c=values.get("celsius"),
+        )
+
+    def close(self) -> None:
+        """Shut NVML down once."""
+        self._shut_down()
+
+
+def open_sensors(nvml: Any, device_name: str, torch_properties: Any) -> NvmlSensors:
+    """The sensors of a CUDA device.
+
+    The device is found by its UUID, or else its place on the PCI bus, never by its number: CUDA_VISIBLE_DEVICES and
+    CUDA_DEVICE_ORDER renumber CUDA's devices and not NVML's. A slice of a GPU (MIG) is found by its place: its sensors
+    are those of the whole GPU.
+
+    Args:
+        nvml: The `pynvml` module.
+        device_name: The torch name, `cuda` or `cuda:N`.
+        torch_properties: Torch's properties of the device.
+
+    Raises:
+        DeviceError: NVML cannot be used, does not know the device, or is not told why its clocks are held back.
+    """
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError as error:
+        raise DeviceError(f"NVML cannot be used: {error}", hint="it is part of NVIDIA's driver") from error
+    try:
+        return NvmlSensors(nvml, find_handle(nvml, device_name, torch_properties))
+    except BaseException:
+        _shut_down(nvml)
+        raise
+
+
+def find_handle(nvml: Any, device_name: str, torch_properties: Any) -> Any:
+    """NVML's handle of the GPU with these properties; NVML is initialised.
+
+    Raises:
+        DeviceError: NVML does not know it.
+    """
+    lookups: list[tuple[Callable[[str], Any], str]] = []
+    if uuid := str(getattr(torch_properties, "uuid", "")):
+        lookups.append((nvml.nvmlDeviceGetHandleByUUID, f"GPU-{uuid.removeprefix('GPU-')}"))
+    if (bus := getattr(torch_properties, "pci_bus_id", None)) is not None:
+        place = f"{torch_properties.pci_domain_id:08x}:{bus:02x}:{torch_properties.pci_device_id:02x}.0"
+        lookups.append((nvml.nvmlDeviceGetHandleByPciBusId, place))
+    for look_up, name in lookups:
+        with contextlib.suppress(nvml.NVMLError):
+            return look_up(name)
+    names = " or ".join(name for _, name in lookups) or "anything, since this torch tells neither UUID nor bus"
+    raise DeviceError(f"NVML does not find {device_name} as {names}", actual_device=device_name)
+
+
+def _failure(nvml: Any, source: Callable[[], int]) -> str:
+    """Why a value cannot be read; empty if it can."""
+    try:
+        source()
+    except nvml.NVMLError as error:
+        return str(error) or type(error).__name__
+    return ""
+
+
+def _words_of(mask: int) -> tuple[str, ...]:
+    """NVML's bits are in the order of `CLOCK_REASONS`; a bit beyond them is `bit_N`."""
+    bits = [number for number in range(mask.bit_length()) if mask >> number & 1]
+    return tuple(CLOCK_REASONS[bit] if bit < len(CLOCK_REASONS) else f"bit_{bit}" for bit in bits)
+
+
+def _shut_down(nvml: Any) -> None:
+    """Give NVML back once."""
+    with contextlib.suppress(nvml.NVMLError):  # it counts who uses it, and is freed with the process at the latest
+        nvml.nvmlShutdown()
