@@ -12,7 +12,7 @@ from triton_ops.evaluation.candidate import Bench
 from triton_ops.evaluation.finals import Outcome
 from triton_ops.evaluation.station import Facts, Final
 from triton_ops.evaluation.verify import Verifier
-from triton_ops.history.journal import Journal
+from triton_ops.history.run_log import RunLog
 from triton_ops.measure import Launch, ScreenPolicy, Timer
 from triton_ops.runner.events import Silent
 from triton_ops.runner.feed import DirectFeed
@@ -82,9 +82,7 @@ def searched(
 ) -> dict[Config, Trial]:
     """The trials of an exhaustive search over a space, in the order taken."""
     budget = RunningBudget(Budget(), clock) if clock else RunningBudget(Budget())
-    search = Search(
-        space, make_searcher("exhaustive", space, seed), budget, Journal(None, ""), Silent(), default, DirectFeed()
-    )
+    search = Search(space, make_searcher("exhaustive", space, seed), budget, RunLog(), Silent(), default, DirectFeed())
     search.prepare([default])
     search.run(Bare(bench))
     return search.trials

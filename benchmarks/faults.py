@@ -116,8 +116,8 @@ def killer(times: int, cache: Path) -> Iterator[list[int]]:
 
 
 def trials_in(cache: Path) -> int:
-    """Finished trials in the journals of a cache folder."""
-    return sum(path.read_text().count('"type": "trial"') for path in (cache / "journals").glob("*.jsonl"))
+    """Finished trials in the run logs of a cache folder."""
+    return sum(path.read_text().count('"type": "trial"') for path in cache.glob("runs/*/*.jsonl"))
 
 
 def workers_of(parent: int) -> list[int]:

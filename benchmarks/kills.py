@@ -16,6 +16,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from triton_ops.history.run_log import Tried, read_run
+
 CONFIGS = 60
 WINNER = 17
 TARGET = f'''
@@ -71,10 +73,9 @@ class Tune:
         return [int(word) for word in self.log.read_text().split()]
 
     def kept(self) -> list[int]:
-        """The configs whose first looks are on disk, in order; finalists are written once more at the end."""
-        lines = [line for path in (self.cache / "journals").glob("*.jsonl") for line in path.read_text().split("\n")]
-        entries = [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
-        return [e["config"]["n"] for e in entries if e["type"] == "trial" and e["final"] is None]
+        """The configs whose trials are on disk, in order."""
+        runs = [read_run(path) for path in self.cache.glob("runs/*/*.jsonl") if "\n" in path.read_text()]
+        return [int(str(e.trial.config["n"])) for run in runs for e in run.events if isinstance(e, Tried)]
 
     def processes(self) -> list[int]:
         """The processes that work for it, whatever their parent; told by their environment."""

@@ -38,11 +38,11 @@ if TYPE_CHECKING:  # for type checkers and editors, which cannot follow the tabl
     from triton_ops.exceptions import ConstraintError as ConstraintError
     from triton_ops.exceptions import DeviceError as DeviceError
     from triton_ops.exceptions import EmptySpaceError as EmptySpaceError
-    from triton_ops.exceptions import JournalError as JournalError
     from triton_ops.exceptions import KernelTypeError as KernelTypeError
     from triton_ops.exceptions import MissingDependencyError as MissingDependencyError
     from triton_ops.exceptions import NumericalOverflowError as NumericalOverflowError
     from triton_ops.exceptions import RecordingError as RecordingError
+    from triton_ops.exceptions import RunLogError as RunLogError
     from triton_ops.exceptions import SettingsError as SettingsError
     from triton_ops.exceptions import ShapeMismatchError as ShapeMismatchError
     from triton_ops.exceptions import SpaceError as SpaceError
@@ -88,8 +88,8 @@ _NAMES_IN = {
     "backend": "FunctionKernel Operation TritonKernel operation",
     "exceptions": (
         "CacheError ConfigCollisionError ConfigValueError ConstraintError DeviceError "
-        "EmptySpaceError JournalError KernelTypeError MissingDependencyError "
-        "NumericalOverflowError RecordingError SettingsError "
+        "EmptySpaceError KernelTypeError MissingDependencyError "
+        "NumericalOverflowError RecordingError RunLogError SettingsError "
         "ShapeMismatchError SpaceError TargetError TritonKernelError TuningFailedError "
         "UnknownTunableError UnsupportedDtypeError"
     ),

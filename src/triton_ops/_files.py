@@ -6,15 +6,20 @@ All functions work on folders shared by many processes. None of them ever delete
 from __future__ import annotations
 
 import contextlib
+import json
+import logging
 import os
 import secrets
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock
 
 from triton_ops.exceptions import CacheError
+
+_log = logging.getLogger("triton_ops")
 
 
 def ensure_folder(folder: str | os.PathLike[str]) -> Path:
@@ -70,8 +75,8 @@ def atomic_write(path: Path, content: str | bytes) -> None:
         raise
 
 
-def append_line(path: Path, line: str) -> None:
-    """Append one line to `path` and have it on disk before returning.
+def append_line(path: Path, line: str, durable: bool = True) -> None:
+    """Append one line to `path`, and have it on disk before returning if it is to be durable.
 
     If the file ends in a torn line, left by a killed writer, the new line starts on a line of its own.
 
@@ -80,7 +85,7 @@ def append_line(path: Path, line: str) -> None:
         OSError: The file cannot be written, or the disk is full; what could be written is a torn last line.
     """
     if "\n" in line:
-        raise ValueError("a journal line cannot contain a line break")
+        raise ValueError("a line cannot contain a line break")
     with path.open("a+b") as file:
         torn = False
         if file.seek(0, os.SEEK_END) > 0:
@@ -88,7 +93,37 @@ def append_line(path: Path, line: str) -> None:
             torn = file.read(1) != b"\n"
         file.write((b"\n" if torn else b"") + line.encode() + b"\n")
         file.flush()
-        os.fsync(file.fileno())
+        if durable:
+            os.fsync(file.fileno())
+
+
+class AppendedFile:
+    """A file of JSON lines that is only appended to; nobody has to care whether it can be written.
+
+    The first write that fails is told by a warning, and nothing further is written: a file with a gap would be worse
+    than one that ends.
+
+    Args:
+        path: The file; its folder is made with the first line. None keeps nothing.
+        loss: What it means that the file cannot be written, for the warning.
+    """
+
+    def __init__(self, path: Path | None, loss: str) -> None:
+        self.path = path
+        self._loss = loss
+        self._broken = False
+
+    def append(self, entry: Mapping[str, Any], durable: bool = True) -> None:
+        """Append an entry as one line; on disk when this returns if it is to be durable."""
+        if self._broken or self.path is None:
+            return
+        try:
+            ensure_folder(self.path.parent)
+            append_line(self.path, json.dumps(entry), durable)
+        except (OSError, CacheError) as error:
+            self._broken = True
+            reason = getattr(error, "strerror", None) or error
+            _log.warning("%s cannot be written (%s): %s", self.path, reason, self._loss)
 
 
 def whole_lines(path: Path) -> Iterator[str]:

@@ -18,8 +18,8 @@ Errors carry their facts as attributes, survive pickling between processes, and 
     ├── SettingsError             an environment variable or option out of range
     ├── MissingDependencyError    an optional package that this path needs
     ├── CacheError                a cache folder that cannot be used
-    ├── JournalError              a journal of another run or format
     ├── RecordingError            a file of recorded times that cannot be read as one
+    ├── RunLogError               a file that is no run log of this version
     └── TuningFailedError         no configuration worked; carries every configuration's reason
 """
 
@@ -34,11 +34,11 @@ __all__ = [
     "ConstraintError",
     "DeviceError",
     "EmptySpaceError",
-    "JournalError",
     "KernelTypeError",
     "MissingDependencyError",
     "NumericalOverflowError",
     "RecordingError",
+    "RunLogError",
     "SettingsError",
     "ShapeMismatchError",
     "SpaceError",
@@ -222,12 +222,12 @@ class CacheError(TritonKernelError):
     """A cache folder or file that cannot be used."""
 
 
-class JournalError(TritonKernelError):
-    """A journal that belongs to another run, or has another format."""
-
-
 class RecordingError(TritonKernelError):
     """A file of recorded times that cannot be read, is of no known form, or holds no time."""
+
+
+class RunLogError(TritonKernelError):
+    """A file that is no run log of this version, or cannot be read."""
 
 
 class TuningFailedError(TritonKernelError):

@@ -2,7 +2,7 @@
 
 | variable               | meaning                                             | default                           |
 |------------------------|-----------------------------------------------------|-----------------------------------|
-| `TRITON_OPS_CACHE_DIR` | folder of records and journals; `~` is expanded     | the platform's user cache folder  |
+| `TRITON_OPS_CACHE_DIR` | folder of records and run logs; `~` is expanded     | the platform's user cache folder  |
 | `TRITON_OPS_EFFORT`    | effort of a tune that names none: quick, full, exhaustive | quick                       |
 | `NO_COLOR`             | any value: no colours (https://no-color.org)        | not set                           |
 | `COLUMNS`              | width of tables, also in files and pipes            | the terminal's; no limit in files |
@@ -24,7 +24,7 @@ EFFORTS = ("quick", "full", "exhaustive")
 
 
 def cache_dir() -> Path:
-    """The folder of records and journals; it need not exist yet."""
+    """The folder of records and run logs; it need not exist yet."""
     named = os.environ.get("TRITON_OPS_CACHE_DIR", "").strip()
     return Path(named).expanduser() if named else Path(platformdirs.user_cache_dir("triton-ops"))
 

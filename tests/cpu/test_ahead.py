@@ -14,7 +14,7 @@ from triton_ops.backend import Arguments
 from triton_ops.compile_pool.pool import CompilePool
 from triton_ops.evaluation.station import Facts
 from triton_ops.hardware import machine_of, named_target, spec_named
-from triton_ops.history.journal import Journal
+from triton_ops.history.run_log import RunLog
 from triton_ops.runner.ahead import CompiledFeed, Quiet
 from triton_ops.runner.events import Silent
 from triton_ops.runner.lookout import Lookout
@@ -54,8 +54,8 @@ def searched(space, quiet=False, **more):
         feed = CompiledFeed(pool, 8)
         searcher = make_searcher("exhaustive", space, 0)
         budget = RunningBudget(more.pop("budget", Budget()))
-        search = Search(space, searcher, budget, Journal(None, "k"), Silent(), space.default_config, feed, **more)
-        search.prepare([space.default_config])
+        search = Search(space, searcher, budget, RunLog(), Silent(), space.default_config, feed, **more)
+        search.prepare([])
         search.run(Quiet(station, pool) if quiet else station)
     return search, station, feed
 
@@ -140,10 +140,10 @@ def test_looks_fill_spare_time_and_what_cannot_run_is_never_proposed():
         lookout = Lookout(searcher, pool, 12, machine_of(spec_named("NVIDIA H200")))
         budget = RunningBudget(Budget(trials=8))
         search = Search(
-            space, searcher, budget, Journal(None, "k"), Silent(), space.default_config, CompiledFeed(pool, 2),
+            space, searcher, budget, RunLog(), Silent(), space.default_config, CompiledFeed(pool, 2),
             lookout=lookout,
         )  # fmt: skip
-        search.prepare([space.default_config])
+        search.prepare([])
         search.run(station)
     assert len(search.trials) == 8
     assert 0 < lookout.looks <= 12

@@ -108,8 +108,8 @@ def called(place):
 
 
 def trials(place):
-    """How many trials are in the journal."""
-    return sum(text.read_text().count('"type": "trial"') for text in (place / "cache" / "journals").glob("*.jsonl"))
+    """How many trials are in the run logs."""
+    return sum(path.read_text().count('"type": "trial"') for path in place.glob("cache/runs/*/*.jsonl"))
 
 
 def wait_until(done, process, what):

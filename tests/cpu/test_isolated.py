@@ -69,10 +69,7 @@ def test_a_worker_killed_from_outside_costs_no_config(tmp_path):
     def kill():
         while not stop.wait(0.01) and len(kills) < 1:
             for pid in workers_of(os.getpid()):
-                if (
-                    list((tmp_path / "journals").glob("*.jsonl"))
-                    and "trial" in next((tmp_path / "journals").glob("*.jsonl")).read_text()
-                ):
+                if any('"type": "trial"' in path.read_text() for path in tmp_path.glob("runs/*/*.jsonl")):
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
                         kills.append(pid)

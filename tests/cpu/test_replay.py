@@ -5,8 +5,10 @@ import json
 
 import pytest
 
+from tests.runs import ID, begun
 from triton_ops.exceptions import RecordingError
-from triton_ops.history.journal import Journal
+from triton_ops.history.head import SpaceFacts
+from triton_ops.history.run_log import Origin
 from triton_ops.replay import read_recording, replay, summarise
 from triton_ops.replay.known import priors_for, transfers_for
 from triton_ops.replay.run import Looks, Run
@@ -65,14 +67,15 @@ def cache_file(folder, cut=False, device="B", name="cache.json"):
     return path
 
 
-def journal_file(folder):
-    journal = Journal(folder / "wait.jsonl", "k")
-    journal.begin(kernel="wait", label="64x64 bfloat16", device="C")
+def run_log_file(folder, shape=(64, 64), dtype="bfloat16", tensor="float32", name=ID):
+    key = {"kernel": "wait", "problem": {"x": {"shape": [64, 64], "dtype": tensor}}, "device": {"name": "C"}}
+    space = SpaceFacts(fingerprint="f" * 32, tunables={"A": list(VALUES["A"]), "B": [4, 2, 1]})
+    log = begun(folder, id=name, key=key, space=space, shape=shape, dtype=dtype)
     for a in VALUES["A"]:
-        journal.add(Trial(Config(A=a, B=1), Status.OK, Measurement((time_of(a, 1),), "host")))
-    journal.add(Trial(Config(A=1, B=2), Status.COMPILE, None, "no"))
-    journal.end("complete")
-    return folder / "wait.jsonl"
+        log.trial(Trial(Config(A=a, B=1), Status.OK, Measurement((time_of(a, 1),), "host")), Origin.SEARCHER)
+    log.trial(Trial(Config(A=1, B=2), Status.COMPILE, None, "no"), Origin.SEARCHER)
+    log.ended("complete")
+    return folder / f"{name}.jsonl"
 
 
 class TestForms:
@@ -93,11 +96,17 @@ class TestForms:
         assert found.best_ms == 1.0
         assert found.trials[Config(A=12, B=1)].status is Status.RUNTIME
 
-    def test_journal(self, tmp_path):
-        found = read_recording(journal_file(tmp_path))
+    def test_run_log(self, tmp_path):
+        found = read_recording(run_log_file(tmp_path))
         assert (found.kernel, found.problem, found.dtype, found.device) == ("wait", (64, 64), "bfloat16", "C")
         assert set(found.space) == {*(Config(A=a, B=1) for a in VALUES["A"]), Config(A=1, B=2)}
         assert found.trials[Config(A=1, B=2)].status is Status.COMPILE
+        assert found.space.tunables["B"].values == (4, 2, 1)  # as declared, with values that no config has
+
+    def test_run_log_of_the_callers_own_arguments(self, tmp_path):
+        found = read_recording(run_log_file(tmp_path, shape=None, dtype=None))
+        assert (found.problem, found.dtype) == ((), "float32")
+        assert found.arguments == {"x": {"shape": [64, 64], "dtype": "float32"}}
 
     @pytest.mark.parametrize("text", ["", "{}", "[]", '{"cache": 1}', '{"type": "run"}\n', "\x1f\x8b"])
     def test_what_is_none_is_refused(self, tmp_path, text):

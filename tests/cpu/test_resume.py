@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from triton_ops.history.run_log import Tried, read_run
+
 KILLS = 20
 CONFIGS = 120
 TARGET = f"""
@@ -50,11 +52,10 @@ def tune(tmp_path):
     return start, log, cache
 
 
-def journaled(cache: Path) -> list[int]:
-    """The configs whose first looks are on disk, in order; finalists are written once more at the end."""
-    lines = [line for path in (cache / "journals").glob("*.jsonl") for line in path.read_text().split("\n")[:-1]]
-    entries = [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
-    return [entry["config"]["delay_us"] for entry in entries if entry["type"] == "trial" and entry["final"] is None]
+def logged(cache: Path) -> list[int]:
+    """The configs whose trials are on disk, in order."""
+    runs = [read_run(path) for path in cache.glob("runs/*/*.jsonl") if "\n" in path.read_text()]
+    return [e.trial.config["delay_us"] for run in runs for e in run.events if isinstance(e, Tried)]
 
 
 def test_kill_at_random_moments(tune):
@@ -70,17 +71,17 @@ def test_kill_at_random_moments(tune):
         time.sleep(rng.uniform(0.0, 0.08))
         process.send_signal(signal.SIGKILL)
         process.communicate()
-        started, kept = log.read_text().split(), journaled(cache)
+        started, kept = log.read_text().split(), logged(cache)
         assert len(kept) == len(set(kept)), "a trial on disk was done again"
         lost.append(len(set(map(int, started)) - set(kept)))
     assert max(lost) <= 1
-    assert len(journaled(cache)) >= KILLS // 2, "the kills came before anything was tried"
+    assert len(logged(cache)) >= KILLS // 2, "the kills came before anything was tried"
 
     process = start()
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err.decode()
     result = json.loads(out)
-    assert sorted(journaled(cache)) == list(range(200, 200 + CONFIGS))
+    assert sorted(logged(cache)) == list(range(200, 200 + CONFIGS))
     assert result["totals"] == {"ok": CONFIGS}
     assert result["stopped"] == "complete"
     assert result["best_config"]["delay_us"] < 200 + CONFIGS // 4
@@ -100,7 +101,7 @@ def test_second_tune_of_a_problem_waits_for_the_first(tune):
     assert len(set(searched)) == CONFIGS, "a config was tried by two processes"
 
 
-@pytest.mark.parametrize("blocks", [1, 3], ids=lambda blocks: f"{blocks} KiB a file")
+@pytest.mark.parametrize("blocks", [2, 3], ids=lambda blocks: f"{blocks} KiB a file")
 def test_a_disk_that_fills_up_costs_the_memory_and_not_the_tune(tune, blocks):
     """The system refuses to let a file grow: as with a full disk, the last line is torn."""
     start, log, cache = tune
@@ -111,7 +112,7 @@ def test_a_disk_that_fills_up_costs_the_memory_and_not_the_tune(tune, blocks):
     assert done.returncode == 0, done.stderr.decode()
     assert json.loads(done.stdout)["totals"] == {"ok": 20}
     assert b"this run cannot be resumed" in done.stderr
-    (path,) = (cache / "journals").glob("*.jsonl")
+    (path,) = (cache / "runs").rglob("*.jsonl")
     assert path.stat().st_size == 1024 * blocks
     assert not path.read_bytes().endswith(b"\n")
 

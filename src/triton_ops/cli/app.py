@@ -19,7 +19,7 @@ Exit codes:
   1    no configuration ran
   2    bad input
   3    no such device or package
-  4    cache or journal cannot be used
+  4    cache or run log cannot be used
   70   internal error
   130  interrupted; the same command goes on"""
 

@@ -5,7 +5,7 @@ Exit codes:
     1    no configuration ran
     2    bad input: usage, TARGET, space, shape, dtype, setting
     3    a device or a package that is needed is not there
-    4    the cache or a journal cannot be used
+    4    the cache or a run log cannot be used
     70   an error of this program; `-v` shows the trace
     130  interrupted; the best so far was printed, and the same command goes on
 """
@@ -30,8 +30,8 @@ from triton_ops import settings
 from triton_ops.exceptions import (
     CacheError,
     DeviceError,
-    JournalError,
     MissingDependencyError,
+    RunLogError,
     TritonKernelError,
     TuningFailedError,
 )
@@ -130,7 +130,7 @@ def exit_code(error: BaseException) -> int:
         return 1
     if isinstance(error, (DeviceError, MissingDependencyError)):
         return 3
-    if isinstance(error, (CacheError, JournalError)):
+    if isinstance(error, (CacheError, RunLogError)):
         return 4
     return 2 if isinstance(error, (TritonKernelError, _USAGE_ERROR)) else INTERNAL_ERROR
 

@@ -31,9 +31,8 @@ from triton_ops.cli.records import folder_of
 from triton_ops.cli.show import ENDS, gain
 from triton_ops.cli.target import load_target
 from triton_ops.hardware import probe
-from triton_ops.history.journal import summaries
 from triton_ops.runner.progress import ProgressBar
-from triton_ops.runner.results import result_json
+from triton_ops.runner.results import result_json, trials_json
 from triton_ops.runner.session import tune
 from triton_ops.space import Config
 from triton_ops.task.effort import chosen_effort
@@ -96,7 +95,7 @@ def tune_command(
     if result.confidence != "ok" and result.noise > 0:  # without noise nothing was compared, and the story says so
         tell(f"low confidence: {result.confidence}", "warning", "yellow")
     if as_json:
-        say_json({**result_json(result), "trials": summaries(result.trials)})
+        say_json({**result_json(result), "trials": trials_json(result.trials)})
     else:
         say(*_story(operation.name, result, width()))
     if result.stopped == "interrupted":

@@ -29,6 +29,22 @@ _DIFFERENT = "an A/A comparison of one config with itself showed a difference"
 
 
 @dataclass(frozen=True)
+class Raced:
+    """How the last comparison went, beside the finalists' times, which are in their trials.
+
+    Attributes:
+        dropped_at: Each finalist, in the order of the screenings, with the number of rounds after which it was
+            dropped; None for one that stayed to the end.
+        twin: The finalist that took part twice more, so that the noise is known; None if none did.
+        twins_ms: Medians of the twins' rounds.
+    """
+
+    dropped_at: tuple[tuple[Config, int | None], ...] = ()
+    twin: Config | None = None
+    twins_ms: tuple[tuple[float, ...], ...] = ()
+
+
+@dataclass(frozen=True)
 class Outcome:
     """What the last comparison found.
 
@@ -42,6 +58,7 @@ class Outcome:
         guard: What the device said of itself meanwhile; None if nothing was asked.
         itself: By which share one finalist differed from itself, with its 95 % interval; None if it was not raced.
         trials: All trials, finalists with their final times.
+        raced: How the comparison went; without finalists if nothing was compared.
     """
 
     winner: Trial | None
@@ -52,6 +69,7 @@ class Outcome:
     trials: tuple[Trial, ...]
     itself: Interval | None = None
     guard: GuardSummary | None = None
+    raced: Raced = Raced()
 
 
 def compare_finalists(
@@ -80,7 +98,7 @@ def compare_finalists(
     field = finalists(trials, effort, {default, *incumbents})
     policy = replace(policy, block_ms=min(policy.block_ms, _ROUND_MS / max(len(field), 1)))
     arms = {trial.config: _arm(bench, trial, policy) for trial in field}
-    twins = _twins(bench, arms)
+    twin, twins = _twins(bench, arms)
     if bench.timer is not None and len(arms) > 1:
         rng = random.Random(seed)
         race(list(arms.values()), bench.timer, policy, rng, beside=twins, keep_round=keep_round, clock=clock)
@@ -94,7 +112,7 @@ def compare_finalists(
         winner = outcome.winner.config if outcome.winner else None
         said = winner in arms and _wrong_again(bench, winner, arms[winner], _WINNER_REPEATS, _WINNER_REPEATS_S)
         if winner is None or not said:
-            return outcome
+            return replace(outcome, raced=_raced(arms, twin, twins))
         wrong[winner] = said
 
 
@@ -181,15 +199,20 @@ def _arm(bench: Bench, trial: Trial, policy: RacePolicy) -> Arm:
     return Arm(sampler, policy.samples(trial.median_ms * sampler.launches))
 
 
-def _twins(bench: Bench, arms: Mapping[Config, Arm]) -> list[Arm]:
+def _twins(bench: Bench, arms: Mapping[Config, Arm]) -> tuple[Config | None, list[Arm]]:
     """The first finalist twice more, to the end of the race: what they differ by is the noise floor.
 
     The finalist itself would not do: it may be out after four rounds.
     """
     config = next((config for config, arm in arms.items() if arm.running), None)
     if config is None or len(arms) < 2:
-        return []
-    return [Arm(bench.sampler(config), arms[config].block) for _ in range(2)]
+        return None, []
+    return config, [Arm(bench.sampler(config), arms[config].block) for _ in range(2)]
+
+
+def _raced(arms: Mapping[Config, Arm], twin: Config | None, twins: Sequence[Arm]) -> Raced:
+    dropped = tuple((config, arm.dropped_at) for config, arm in arms.items())
+    return Raced(dropped, twin, tuple(tuple(arm.medians_ms) for arm in twins))
 
 
 def _updated(trial: Trial, arm: Arm, bench: Bench) -> Trial:

@@ -12,10 +12,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from triton_ops._files import append_line, ensure_folder, whole_lines
+from triton_ops._files import AppendedFile, whole_lines
 from triton_ops._hashing import fingerprint
 from triton_ops.cache import Key
-from triton_ops.exceptions import CacheError, SpaceError
+from triton_ops.exceptions import SpaceError
 from triton_ops.space import Config
 from triton_ops.trial import Status, Trial
 
@@ -34,6 +34,7 @@ class Quarantine:
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
+        self._file = AppendedFile(path, "configs that crash or hang will be run again by the next tune")
         self._held = {trial.config: trial for trial in self._read()}
 
     def held(self, config: Config) -> Trial | None:
@@ -54,12 +55,7 @@ class Quarantine:
             "error": trial.error,
             "at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         }
-        try:
-            ensure_folder(self._path.parent)
-            append_line(self._path, json.dumps(entry))
-        except (OSError, CacheError) as error:
-            _log.warning("%s cannot be written (%s): config (%s) will be run again by the next tune",
-                         self._path, error, trial.config)  # fmt: skip
+        self._file.append(entry)
 
     def _read(self) -> list[Trial]:
         if self._path is None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from triton_ops.cache import Key, Record
 from triton_ops.hardware import load_calibration, machine_of
-from triton_ops.history.journal import trials_in
+from triton_ops.history.runs import Runs
 from triton_ops.ranking.predict import Model
 from triton_ops.ranking.prior import ModelPrior
 from triton_ops.search import Place, Prior, make_transfer
@@ -34,14 +34,14 @@ def transfers_to(task: Task, key: Key, records: Iterable[Record], folder: Path) 
         task: What is going to be tuned.
         key: Its key; records of it are left out.
         records: Those of the cache.
-        folder: The cache folder: a record whose journal is still there brings every trial, others winner and default.
+        folder: The cache folder: a record whose run logs are still there brings every trial, others winner and default.
     """
     here = place_of(key)
     others = [record for record in records if record.key.kernel == key.kernel and not _same_problem(record.key, key)]
     others.sort(key=lambda record: (place_of(record.key).distance(here), record.id))
     found: list[Prior] = []
     for record in others:
-        trials = trials_in(journal_of(record, folder)) or _summary(record)
+        trials = trials_of(record, folder) or _summary(record)
         transfer = make_transfer(task.space, trials, place_of(record.key).distance(here))
         if transfer is not None:
             found.append(transfer)
@@ -50,9 +50,9 @@ def transfers_to(task: Task, key: Key, records: Iterable[Record], folder: Path) 
     return found
 
 
-def journal_of(record: Record, folder: Path) -> Path:
-    """Where the journal of the tune that left `record` is, if it was kept."""
-    return folder / "journals" / f"{record.id}.jsonl"
+def trials_of(record: Record, folder: Path) -> list[Trial]:
+    """The trials of all kept runs of a record's problem, with those of the record's own run first."""
+    return Runs(folder, record.id).trials(record.run)
 
 
 def _same_problem(one: Key, other: Key) -> bool:

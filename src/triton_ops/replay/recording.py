@@ -2,7 +2,7 @@
 
 1. This project's own (`triton-ops record`): JSON, usually gzipped, with `space` and `rows`; docs/reference/files.md.
 2. Kernel Tuner's cache files: JSON with `tune_params` and `cache`; one that was cut off before its end counts as whole.
-3. This project's journals: JSON lines. The space is then exactly the configs tried.
+3. This project's run logs: JSON lines. The space is then exactly the configs that were tried.
 """
 
 from __future__ import annotations
@@ -10,22 +10,24 @@ from __future__ import annotations
 import gzip
 import json
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from triton_ops.analysis import with_residents
-from triton_ops.exceptions import RecordingError, SpaceError, UnsupportedDtypeError
+from triton_ops.exceptions import RecordingError, RunLogError, SpaceError, UnsupportedDtypeError
 from triton_ops.hardware import machine_of, spec_named
-from triton_ops.history.journal import trial_of
-from triton_ops.space import Config, ConfigSpace, Tunable, Value
+from triton_ops.history.head import Head
+from triton_ops.history.run_log import Run, read_run
+from triton_ops.space import Config, ConfigSpace, Tunable
 from triton_ops.space.tunable import as_tunable
 from triton_ops.tensors import dtype_name
 from triton_ops.trial import Compiled, Measurement, Resources, Status, Trial
 
 MODE = "recorded"
+_RUN_LINE = '{"type":'  # how a run log begins
 
 _FAILURES = {
     "CompilationFailedConfig": Status.COMPILE,
@@ -90,23 +92,22 @@ def read_recording(path: Path) -> Recording:
     try:
         content = path.read_bytes()
         text = (gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content).decode()
-        found = _parsed(path.name, text)
+        found = _of_run(read_run(path)) if text.startswith(_RUN_LINE) else _parsed(path.name, text)
     except OSError as error:
         raise RecordingError(f"{path} cannot be read: {error.strerror or error}", hint="give a file") from error
     except (EOFError, KeyError, SpaceError, StopIteration, TypeError, ValueError, AttributeError) as error:
         raise RecordingError(
             f"{path} is no recording: {type(error).__name__}: {error}",
-            hint="give a file of `triton-ops record`, a journal, or a cache file of Kernel Tuner",
+            hint="give a file of `triton-ops record`, a run log, or a cache file of Kernel Tuner",
         ) from error
+    except RunLogError as error:
+        raise RecordingError(f"{path} is no recording: {error.message}", hint=error.hint) from error
     if not any(trial.ok for trial in found.trials.values()):
         raise RecordingError(f"{path} holds no config that ran", hint="give a recording with at least one time")
     return found
 
 
 def _parsed(name: str, text: str) -> Recording:
-    first = text.lstrip().split("\n", 1)[0]
-    if first.startswith('{"type":'):
-        return _of_journal(name, text.splitlines())
     try:
         content = json.loads(text)
     except json.JSONDecodeError:
@@ -183,25 +184,23 @@ def _cache_trial(names: Sequence[str], row: Mapping[str, Any]) -> Trial:
     return Trial(config, Status.OK, _measured(time))
 
 
-def _of_journal(name: str, lines: Iterable[str]) -> Recording:
-    entries = [json.loads(line) for line in lines if line.strip().endswith("}")]
-    found = [trial_of(entry) for entry in entries if entry["type"] == "trial"]
-    trials = {trial.config: trial for trial in found if trial is not None}
-    run = next(entry for entry in entries if entry["type"] == "run")
-    names = dict.fromkeys(name for config in trials for name in config)
-    values = {key: list(dict.fromkeys((type(c[key]), c[key]) for c in trials)) for key in names}
-    axes = {key: _sorted([value for _, value in found]) for key, found in values.items()}
-    shape, _, dtype = str(run.get("label", "")).partition(" ")
-    problem = tuple(int(extent) for extent in shape.split("x") if extent.isdecimal())
+def _of_run(run: Run) -> Recording:
+    head, trials = run.head, run.trials
+    axes = {
+        name: [Config.from_json({name: value})[name] for value in given] for name, given in head.space.tunables.items()
+    }
     return Recording(
-        name, str(run.get("kernel", "")), problem, dtype, str(run.get("device", "")),
-        _space(axes, list(trials.values())), trials,
+        run.path.name, str(head.key.get("kernel", "")), head.shape or (), _main_dtype(head),
+        str(head.key.get("device", {}).get("name", "")), _space(axes, list(trials.values())), trials,
+        arguments=head.key.get("problem", {}),
     )  # fmt: skip
 
 
-def _sorted(values: list[Value]) -> list[Value]:
-    numbers = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values)
-    return sorted(values) if numbers else values  # type: ignore[type-var]
+def _main_dtype(head: Head) -> str:
+    """The dtype that an operation was asked for, else that of the first tensor."""
+    arguments = head.key.get("problem", {}).values()
+    tensors = (given for given in arguments if isinstance(given, Mapping) and "dtype" in given)
+    return head.dtype or str(next(tensors, {}).get("dtype", ""))
 
 
 def _space(axes: Mapping[str, Sequence[Any]], trials: Sequence[Trial]) -> ConfigSpace:

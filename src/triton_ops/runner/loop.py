@@ -1,4 +1,4 @@
-"""The loop: ask → try → tell → journal, until the search or the budget ends."""
+"""The loop: ask → try → tell → log, until the search or the budget ends."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from triton_ops.evaluation.station import Station
-from triton_ops.history.journal import Journal
 from triton_ops.history.quarantine import Quarantine
+from triton_ops.history.run_log import Origin, RunLog
 from triton_ops.runner.events import Listener, Standing
 from triton_ops.runner.feed import Feed, Ready
 from triton_ops.runner.lookout import Lookout
@@ -26,7 +26,7 @@ class Search:
         space: Says which configs are valid.
         searcher: Proposes them.
         budget: Ends the search.
-        journal: Holds every finished trial.
+        log: Holds every finished trial.
         listener: Hears of every finished trial.
         default: The default config, tried first.
         feed: Holds proposals until they are tried.
@@ -41,7 +41,7 @@ class Search:
     space: ConfigSpace
     searcher: Searcher
     budget: RunningBudget
-    journal: Journal
+    log: RunLog
     listener: Listener
     default: Config
     feed: Feed
@@ -51,25 +51,27 @@ class Search:
     lookout: Lookout | None = None
     trials: dict[Config, Trial] = field(default_factory=dict)
     stopped: str = "complete"
-    _proposed: set[Config] = field(default_factory=set)
+    _proposed: dict[Config, Origin] = field(default_factory=dict)
     _brought_back: bool = False
     _settled: bool = False
     _best: Trial | None = None
     _refusals: deque[Trial] = field(default_factory=deque)
 
-    def prepare(self, first: Sequence[Config], known: Iterable[Trial] = ()) -> None:
+    def prepare(self, incumbents: Sequence[Config], known: Iterable[Trial] = ()) -> None:
         """Take over what is known and propose: what is compiled ahead begins now.
 
         Args:
-            first: Tried before the searcher is asked: the default, and what is worth checking.
+            incumbents: Winners of earlier runs; tried after the default, before the searcher is asked.
             known: Finished trials of an interrupted run; they are taken over, not repeated.
         """
         self.trials.update((trial.config, trial) for trial in known)
         self._best = self._fastest()
-        self._proposed.update(self.trials)
+        self._proposed.update(dict.fromkeys(self.trials, Origin.SEARCHER))
         if self.trials:
             self.searcher.tell(list(self.trials.values()))
-        self._propose(first, anyway=True)  # what the winner is compared with runs even if it spills
+        # What the winner is compared with runs even if it spills.
+        self._propose([self.default], Origin.DEFAULT, anyway=True)
+        self._propose(incumbents, Origin.INCUMBENT, anyway=True)
         if self.lookout is None:
             self._fill()
         else:
@@ -105,6 +107,7 @@ class Search:
         ready = self._refusal() or self.feed.next()
         if ready is None and not self._brought_back:
             self._brought_back = True
+            self._proposed.update(dict.fromkeys(self._proposed.keys() - self.trials.keys(), Origin.DEFERRED))
             self.feed.bring_back(self.thorough or self.best is None)
             ready = self.feed.next()
         if reason is not None and ready is not None:
@@ -137,11 +140,11 @@ class Search:
             if gain < self.worthwhile:
                 self._settled = True  # what waits is tried, and nothing further
                 return
-            self._propose(asked)
+            self._propose(asked, Origin.SEARCHER)
 
-    def _propose(self, configs: Iterable[Config], anyway: bool = False) -> None:
+    def _propose(self, configs: Iterable[Config], origin: Origin, anyway: bool = False) -> None:
         new = [config for config in dict.fromkeys(configs) if config not in self._proposed]
-        self._proposed.update(new)
+        self._proposed.update(dict.fromkeys(new, origin))
         for config in new:
             refused = self._refused(config)
             self.feed.add([config], anyway) if refused is None else self._refusals.append(refused)
@@ -151,7 +154,7 @@ class Search:
             self.lookout.saw(ready.compiled)
         trial = ready.dropped or self._measured(ready, station)
         self.quarantine.add(trial)
-        self._keep(trial)
+        self._keep(trial, self._proposed.get(trial.config, Origin.SEARCHER))
         if trial.measurement is not None:
             self._repeat_others(trial.measurement.mode, station)
         self.searcher.tell([trial])
@@ -171,8 +174,8 @@ class Search:
             return trial
         return replace(trial, compile_s=ready.compiled.compile_s, resources=ready.compiled.resources or trial.resources)
 
-    def _keep(self, trial: Trial) -> None:
-        self.journal.add(trial)
+    def _keep(self, trial: Trial, origin: Origin) -> None:
+        self.log.trial(trial, origin)
         again = trial.config in self.trials
         self.trials[trial.config] = trial
         if again:  # what was the best may have changed
@@ -184,7 +187,9 @@ class Search:
         return min((t for t in self.trials.values() if t.ok), key=lambda t: t.rank, default=None)
 
     def _repeat_others(self, mode: str, station: Station) -> None:
-        """Measure again what another clock measured: times of different modes are never compared."""
+        """Measure again what was measured in another mode: times of different modes are never compared."""
         others = [t.config for t in self.trials.values() if t.measurement is not None and t.measurement.mode != mode]
         for config in others:
-            self._keep(station.attempt(config, None))
+            trial = station.attempt(config, None)
+            self._keep(trial, Origin.REPEATED)
+            self.searcher.tell([trial])

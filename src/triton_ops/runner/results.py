@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from functools import lru_cache
@@ -197,6 +197,24 @@ def _versions() -> Mapping[str, str]:
 def versions() -> dict[str, str]:
     """Versions of Python, this package, and the packages that decide how fast a kernel is."""
     return dict(_versions())
+
+
+def trials_json(trials: Iterable[Trial]) -> list[dict[str, Any]]:
+    """Trials as plain JSON values: config, status, error, median, spread, resources."""
+    return [
+        {
+            "config": dict(trial.config),
+            "status": trial.status.value,
+            "error": trial.error,
+            "median_ms": trial.median_ms if trial.ok else None,
+            "spread": trial.best_measurement.spread if trial.ok else None,
+            "final": trial.final is not None,
+            "compile_s": trial.compile_s,
+            "resources": None if trial.resources is None else msgspec.to_builtins(trial.resources),
+            "same_code_as": None if trial.same_code_as is None else dict(trial.same_code_as),
+        }
+        for trial in trials
+    ]
 
 
 def result_json(result: TuningResult) -> dict[str, Any]:

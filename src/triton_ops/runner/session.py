@@ -22,14 +22,16 @@ from triton_ops.evaluation.finals import Outcome, best_first_look, confirmed
 from triton_ops.evaluation.isolated import begun, open_station, wants_isolation
 from triton_ops.evaluation.station import Final, Station, assignment_of
 from triton_ops.exceptions import DeviceError
-from triton_ops.history.journal import Journal
 from triton_ops.history.quarantine import Quarantine, quarantine_of
+from triton_ops.history.run_log import RunLog
+from triton_ops.history.runs import FOLDER, Runs
 from triton_ops.history.transfer import model_of, transfers_to
 from triton_ops.processes.locate import locate
 from triton_ops.processes.process import WorkerProcess
 from triton_ops.processes.signals import cleaned_up_on_sigterm
 from triton_ops.runner.ahead import Quiet, open_feed
 from triton_ops.runner.events import Listener, Plan
+from triton_ops.runner.logged import log_comparison, log_end, open_log
 from triton_ops.runner.loop import Search
 from triton_ops.runner.progress import ProgressBar
 from triton_ops.runner.results import failed, record_of, result_from, result_of
@@ -87,7 +89,7 @@ def tune(
         trials: Most trials; None takes the effort's.
         budget_s: Most seconds of search; None takes the effort's.
         seed: Of the search's order and the dummy inputs.
-        cache_dir: Folder of records and journals; None takes `TRITON_OPS_CACHE_DIR`, else the user's cache folder.
+        cache_dir: Folder of records and run logs; None takes `TRITON_OPS_CACHE_DIR`, else the user's cache folder.
         force: Search again even if the winner is known; the known one takes part.
         cold: On a GPU, whether L2 holds nothing of the kernel's data when it starts, as in a model.
         isolate: Whether candidates run in a process of their own, where a crash or a hang ends one trial; None isolates
@@ -162,7 +164,7 @@ class _Run:
 class _Kept:
     """What is kept of a run beside its record."""
 
-    journal: Journal
+    runs: Runs
     quarantine: Quarantine
 
 
@@ -181,10 +183,10 @@ def _only_one(folder: Path, key: Key) -> Iterator[_Kept]:
     lock = _lock(folder, key)
     if lock is None:
         _log.warning("%s cannot be written: this tune will be neither stored nor resumable", folder)
-        yield _Kept(Journal(None, key.id), quarantine_of(folder, key))
+        yield _Kept(Runs(None, key.id), quarantine_of(folder, key))
         return
     try:
-        yield _Kept(Journal(folder / "journals" / f"{key.id}.jsonl", key.id), quarantine_of(folder, key))
+        yield _Kept(Runs(folder, key.id), quarantine_of(folder, key))
     finally:
         lock.release()
 
@@ -193,7 +195,7 @@ def _lock(folder: Path, key: Key) -> BaseFileLock | None:
     """The problem's lock, taken; None where the folder, or the lock in it, is not this user's to write."""
     if not writable(folder):
         return None
-    lock = folder_lock(ensure_folder(folder / "journals"), f"{key.id}.lock")
+    lock = folder_lock(ensure_folder(folder / FOLDER), f"{key.id}.lock")
     try:
         lock.acquire(timeout=0)
     except PermissionError:
@@ -217,24 +219,23 @@ def _searched(
     start: float,
     process: WorkerProcess | None,
 ) -> TuningResult:
-    journal = kept.journal
-    known = [trial for trial in journal.unfinished() if run.task.space.why_not(trial.config) is None]
+    # Kernels that cannot be told apart may share a key: the trials of one say nothing of another.
+    unfinished = None if run.key.unknown else kept.runs.unfinished(run.task.space.fingerprint)
+    before = [] if unfinished is None else unfinished.trials.values()
+    known = [trial for trial in before if run.task.space.why_not(trial.config) is None]
     incumbents = _incumbents(run, store)
     searcher = _searcher(run, store)
     listener.started(_plan(run, len(known)))
-    journal.begin(
-        space=run.task.space.fingerprint, search=run.effort.search, seed=run.seed, effort=run.effort.name,
-        kernel=run.key.kernel, label=run.key.label, device=run.key.device.get("name", ""),
-    )  # fmt: skip
+    log = open_log(kept.runs, unfinished, run.key, run.task, run.effort, seed=run.seed, start=start)
     result: TuningResult | None = None
     try:
         with open_feed(run.task, run.effort, searcher) as (feed, pool, lookout):
             budget = RunningBudget(run.effort.budget)
             search = Search(
-                run.task.space, searcher, budget, journal, listener, run.default, feed, kept.quarantine,
+                run.task.space, searcher, budget, log, listener, run.default, feed, kept.quarantine,
                 run.effort.thorough, run.effort.worthwhile, lookout,
             )  # fmt: skip
-            search.prepare([run.default, *incumbents], known)
+            search.prepare(incumbents, known)
             station = _station(run, known, process)
             with closing(station):
                 search.run(Quiet(station, pool) if pool is not None and run.effort.hold_compilers else station)
@@ -245,19 +246,19 @@ def _searched(
         for trial in outcome.trials:
             kept.quarantine.add(trial)  # what has died in the last comparison
         if outcome.winner is None:
-            raise _nothing_ran(run, search, outcome, journal)
+            raise _nothing_ran(run, search, outcome, log)
         result = result_of(run.task, outcome, run.default, search.stopped, time.monotonic() - start, facts)
+        result = replace(result, run=log.id)
     finally:
         listener.ended(result)
     if search.stopped == "device lost":
         raise _device_error(search.trials)
     if search.stopped != "interrupted":
-        for trial in result.trials:
-            if trial.final is not None:
-                journal.add(trial)
-        space = run.task.space.fingerprint
-        store.put(record_of(run.key, result, outcome.winner, run.effort, space=space))
-        journal.end(search.stopped)
+        log_comparison(log, outcome)
+        record = record_of(run.key, result, outcome.winner, run.effort, space=run.task.space.fingerprint)
+        store.put(record)
+        log_end(log, record)
+        kept.runs.prune(log.id)
     return result
 
 
@@ -299,12 +300,12 @@ def _confirmed(run: _Run, mode: str | None, found: Outcome, incumbents: list[Con
     return confirmed(found, elsewhere, run.default, incumbents) if elsewhere else found
 
 
-def _nothing_ran(run: _Run, search: Search, outcome: Outcome, journal: Journal) -> BaseException:
+def _nothing_ran(run: _Run, search: Search, outcome: Outcome, log: RunLog) -> BaseException:
     if search.stopped == "interrupted":
         return KeyboardInterrupt()
     if search.stopped == "device lost":
         return _device_error(search.trials)
-    journal.end("failed")
+    log.ended("failed")
     return failed(run.task, outcome.trials)
 
 

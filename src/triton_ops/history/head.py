@@ -1,0 +1,138 @@
+"""The first line of a run log: what was asked for, of what, where, and how, all of it in clear.
+
+A report is made from a run log alone, and a replay takes space and problem from here.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import datetime, timezone
+from typing import Any
+
+import msgspec
+
+from triton_ops.backend.source import source_fingerprint
+from triton_ops.cache import Key
+from triton_ops.hardware import DeviceSpec
+from triton_ops.hardware.cpus import usable_cpus
+from triton_ops.space import Config, ConfigSpace, Constraint
+from triton_ops.task.effort import Effort
+from triton_ops.task.task import Task
+
+SCHEMA_VERSION = 2  # 1: journals, one file for all runs of a problem; 2: one file for each run
+
+
+class ConstraintFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A constraint for people: a predicate cannot be stored, so its source stands for it by a fingerprint."""
+
+    name: str
+    reason: str
+    names: tuple[str, ...]
+    source: str = ""
+
+
+class SpaceFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """The config space that was searched.
+
+    Attributes:
+        fingerprint: As in records.
+        tunables: Name to values, in order.
+        constraints: The rules among them.
+        default: The default config as declared; None if the first valid config was the default.
+        listed: The configs of an explicit list; None where the tunables' product is meant.
+    """
+
+    fingerprint: str
+    tunables: dict[str, list[Any]]
+    constraints: tuple[ConstraintFacts, ...] = ()
+    default: Config | None = None
+    listed: tuple[Config, ...] | None = None
+
+
+class Environment(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the run took place: versions of packages, facts of the host, and all that is known of the device."""
+
+    versions: dict[str, str]
+    host: dict[str, Any]
+    device: dict[str, Any]
+
+
+class Head(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="run"):
+    """The first line.
+
+    Attributes:
+        schema_version: Of the whole file.
+        id: The run's; the file's name without its ending.
+        key_id: Which key the trials belong to.
+        key: That key in clear: kernel, problem with its label, identity, device.
+        shape: Extents of an operation's problem; None where the caller's own arguments were given.
+        dtype: Dtype of an operation's problem, as asked for.
+        started: UTC, ISO 8601 with microseconds; the times in all further lines count from here.
+        environment: Where it ran.
+        space: What could be tried.
+        effort: The effort with all its numbers.
+        searcher: The searcher's name.
+        seed: Of all that is drawn.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    id: str
+    key_id: str
+    key: dict[str, Any]
+    shape: tuple[int, ...] | None = None
+    dtype: str | None = None
+    started: str
+    environment: Environment
+    space: SpaceFacts
+    effort: dict[str, Any]
+    searcher: str
+    seed: int
+
+
+def head_of(
+    run_id: str, key: Key, task: Task, effort: Effort, *, seed: int, versions: Mapping[str, str], started: datetime
+) -> Head:
+    """The first line of a run that starts."""
+    named = task.named
+    return Head(
+        id=run_id,
+        key_id=key.id,
+        key=msgspec.to_builtins(key),
+        shape=None if named is None else tuple(named.operation.full_shape(named.shape)),
+        dtype=None if named is None else named.dtype,
+        started=started.astimezone(timezone.utc).isoformat(timespec="microseconds"),
+        environment=Environment(versions=dict(versions), host=_host(), device=_device(task.device)),
+        space=_space(task.space),
+        effort=msgspec.to_builtins(effort, enc_hook=str),
+        searcher=effort.search,
+        seed=seed,
+    )
+
+
+def _host() -> dict[str, Any]:
+    return {"system": platform.platform(), "machine": platform.machine(), "cpus": usable_cpus()}
+
+
+def _device(device: DeviceSpec) -> dict[str, Any]:
+    return {name: value for name, value in asdict(device).items() if value not in (None, {})}
+
+
+def _space(space: ConfigSpace) -> SpaceFacts:
+    return SpaceFacts(
+        fingerprint=space.fingerprint,
+        tunables={name: list(tunable.values) for name, tunable in space.tunables.items()},
+        constraints=tuple(map(_constraint, space.constraints)),
+        default=space.default,
+        listed=space.listed,
+    )
+
+
+def _constraint(constraint: Constraint) -> ConstraintFacts:
+    return ConstraintFacts(
+        name=constraint.name,
+        reason=constraint.reason,
+        names=constraint.names,
+        source=source_fingerprint(constraint.predicate),
+    )

@@ -1,0 +1,310 @@
+"""The log of one run: a file of JSON lines that is only appended to, and kept when the run has ended.
+
+The first line says what was asked for (`head.py`). Every finished trial is on disk before the next one starts, so that
+a killed run loses at most the trial in flight; a torn last line is ignored. The last line says what was found. A run
+without that line is gone on with in the same file. Resume, transfer, replay and reports all read this file, and all
+through `read_run`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from enum import Enum
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import msgspec
+
+from triton_ops._files import AppendedFile, whole_lines
+from triton_ops.exceptions import RunLogError, SpaceError
+from triton_ops.history.head import SCHEMA_VERSION, Head
+from triton_ops.space import Config
+from triton_ops.trial import Compiled, Trial
+
+_log = logging.getLogger("triton_ops")
+
+
+class Origin(str, Enum):
+    """Why a config was tried."""
+
+    DEFAULT = "default"
+    INCUMBENT = "incumbent"  # the stored winner of an earlier run
+    SEARCHER = "searcher"
+    DEFERRED = "deferred"  # proposed by the searcher, and put off until nothing else was left
+    REPEATED = "repeated"  # measured again, since an earlier measurement was of another mode
+
+    def __str__(self) -> str:
+        return self.value
+
+
+class Resumed(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="resume"):
+    """An interrupted run goes on: when, by UTC, and with which search."""
+
+    at_s: float
+    at: str
+    effort: str
+    searcher: str
+    seed: int
+
+
+class Preview(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="preview"):
+    """A config was compiled only so that the searcher sees what the compiler makes of it."""
+
+    at_s: float
+    compiled: Compiled
+
+
+class Tried(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="trial"):
+    """A trial has finished."""
+
+    at_s: float
+    origin: Origin
+    trial: Trial
+
+
+class Finalist(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="final"):
+    """A finalist as the last comparison left it: its samples in rounds, and after how many rounds it was dropped.
+
+    `dropped_at` is None for a finalist that stayed to the end. A finalist can also have been found wrong.
+    """
+
+    at_s: float
+    trial: Trial
+    dropped_at: int | None = None
+
+
+class Twins(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="twins"):
+    """The medians of each round of one finalist that took part twice more: what the two differ by is noise."""
+
+    at_s: float
+    config: Config
+    medians_ms: tuple[tuple[float, ...], ...]
+
+
+class End(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="end"):
+    """The run has ended: why, by which decision, and what is to be known of it. The fields are those of a record."""
+
+    at_s: float
+    at: str
+    stopped: str
+    winner: Config | None = None
+    default: Config | None = None
+    ties: tuple[Config, ...] = ()
+    noise: float = 0.0
+    gain: float | None = None
+    gain_interval: tuple[float, float] | None = None
+    confidence: str = ""
+    guard: dict[str, Any] = msgspec.field(default_factory=dict)
+    mode: str | None = None
+    verified: str = ""
+    place: str = ""
+    notes: tuple[str, ...] = ()
+    waited_s: float = 0.0
+
+
+Event: TypeAlias = "Resumed | Preview | Tried | Finalist | Twins | End"
+_EVENT = Resumed | Preview | Tried | Finalist | Twins | End
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run log holds.
+
+    Attributes:
+        path: The file.
+        head: Its first line.
+        events: All further lines that could be read, in order.
+    """
+
+    path: Path
+    head: Head
+    events: tuple[Event, ...]
+
+    @property
+    def end(self) -> End | None:
+        """How the run ended; None if it did not end, and is to be gone on with."""
+        return next((event for event in reversed(self.events) if isinstance(event, End)), None)
+
+    @property
+    def at_s(self) -> float:
+        """Seconds of tuning until the last line; the time between an interruption and going on does not count."""
+        return max((event.at_s for event in self.events), default=0.0)
+
+    @cached_property
+    def trials(self) -> dict[Config, Trial]:
+        """How each config ended; of one with several lines the last line counts."""
+        return {event.trial.config: event.trial for event in self.events if isinstance(event, (Tried, Finalist))}
+
+    @property
+    def best_so_far(self) -> list[tuple[float, Trial]]:
+        """Each trial that was the fastest by its screening when it ended, with its seconds since the start.
+
+        Screenings of different modes are never compared: what was measured again counts by its last measurement.
+        """
+        last = {event.trial.config: event for event in self.events if isinstance(event, Tried)}
+        best: list[tuple[float, Trial]] = []
+        for event in sorted(last.values(), key=lambda event: event.at_s):
+            if event.trial.ok and (not best or event.trial.rank < best[-1][1].rank):
+                best.append((event.at_s, event.trial))
+        return best
+
+
+class RunLog:
+    """Writes the log of one run. One writer at a time: the caller holds the key's lock.
+
+    Args:
+        path: The file; made with its first line. None keeps no log.
+        start: When the run started, or goes on, by `clock`.
+        before_s: Seconds of tuning that the file already holds.
+        clock: Seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        path: Path | None = None,
+        start: float | None = None,
+        before_s: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._file = AppendedFile(path, "this run cannot be resumed")
+        self._clock = clock
+        self._zero = (clock() if start is None else start) - before_s
+
+    @property
+    def id(self) -> str:
+        """The run's id; empty if no log is kept."""
+        return "" if self._file.path is None else self._file.path.stem
+
+    @property
+    def at_s(self) -> float:
+        """Seconds of tuning since the run's start."""
+        return round(self._clock() - self._zero, 6)
+
+    def begin(self, head: Head) -> None:
+        """Write the first line."""
+        self._write(head)
+
+    def go_on(self, *, effort: str, searcher: str, seed: int) -> None:
+        """Write that the run goes on."""
+        self._write(Resumed(at_s=self.at_s, at=_now(), effort=effort, searcher=searcher, seed=seed))
+
+    def preview(self, compiled: Compiled) -> None:
+        """Write what the compiler made of a config that was not proposed; nothing waits until it is on disk."""
+        self._write(Preview(at_s=self.at_s, compiled=compiled), durable=False)
+
+    def trial(self, trial: Trial, origin: Origin) -> None:
+        """Write a finished trial; on disk when this returns."""
+        self._write(Tried(at_s=self.at_s, origin=origin, trial=trial))
+
+    def write(self, event: Event) -> None:
+        """Write a line of the last comparison, or the end; on disk when this returns."""
+        self._write(event)
+
+    def ended(self, stopped: str, **found: Any) -> None:
+        """Write how the run ended; `found` are further fields of `End`."""
+        self._write(End(at_s=self.at_s, at=_now(), stopped=stopped, **found))
+
+    def _write(self, line: Head | Event, durable: bool = True) -> None:
+        self._file.append(msgspec.to_builtins(line, enc_hook=_encoded), durable)
+
+
+def read_run(path: Path) -> Run:
+    """The run in a file. A line after the first that cannot be read is left out with a warning.
+
+    Raises:
+        RunLogError: The file cannot be read, or its first line is not that of a run log of this version.
+    """
+    lines = _lines(path)
+    return Run(path, _head(path, next(lines, "")), tuple(_events(path, lines)))
+
+
+def read_head(path: Path) -> Head:
+    """The first line of a run log; further lines are not looked at.
+
+    Raises:
+        RunLogError: As `read_run`.
+    """
+    return _head(path, next(_lines(path), ""))
+
+
+def has_begun(path: Path) -> bool:
+    """Whether a file holds a whole line; a process that was killed at once may have left a file that does not.
+
+    Raises:
+        RunLogError: The file cannot be read.
+    """
+    return bool(next(_lines(path), ""))
+
+
+def has_ended(path: Path) -> bool:
+    """Whether the last line of a file says that its run has ended.
+
+    Raises:
+        RunLogError: The file cannot be read.
+    """
+    last = ""
+    for line in _lines(path):
+        last = line
+    return _decoded(last).get("type") == "end"
+
+
+def _lines(path: Path) -> Iterator[str]:
+    try:
+        yield from whole_lines(path)
+    except OSError as error:
+        raise RunLogError(
+            f"{path} cannot be read: {error.strerror or error}", hint="make it readable, or move it away"
+        ) from error
+
+
+def _head(path: Path, line: str) -> Head:
+    entry = _decoded(line)
+    if entry.get("type") != "run":
+        raise RunLogError(f"{path} is no run log: its first line is not that of a run", hint="name another file")
+    if entry.get("schema_version") != SCHEMA_VERSION:
+        raise RunLogError(
+            f"{path} has schema version {entry.get('schema_version')}; this version reads {SCHEMA_VERSION}",
+            hint="read it with the version that wrote it, or tune again",
+        )
+    try:
+        return msgspec.convert(entry, Head, dec_hook=_converted)
+    except (msgspec.ValidationError, SpaceError) as error:
+        raise RunLogError(f"{path} is no run log: its first line: {error}", hint="name another file") from error
+
+
+def _events(path: Path, lines: Iterator[str]) -> Iterator[Event]:
+    for number, line in enumerate(lines, 2):
+        try:
+            yield msgspec.convert(_decoded(line), _EVENT, dec_hook=_converted)
+        except (msgspec.ValidationError, SpaceError) as error:  # noqa: PERF203 - a file has few lines that are bad
+            _log.warning("%s: line %d is left out: %s", path, number, error)
+
+
+def _decoded(line: str) -> dict[str, Any]:
+    try:
+        entry = json.loads(line)
+    except (json.JSONDecodeError, RecursionError):
+        return {}
+    return entry if isinstance(entry, dict) else {}
+
+
+def _encoded(value: Any) -> Any:
+    if isinstance(value, Config):
+        return dict(value)
+    raise NotImplementedError(type(value))
+
+
+def _converted(kind: type, value: Any) -> Any:
+    if kind is Config:
+        return Config.from_json(value)
+    raise NotImplementedError(kind)
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")

@@ -1,0 +1,132 @@
+"""The runs of one key in a cache folder: `runs/<key id>/<run id>.jsonl`, one file for each run.
+
+A new run is a new file, so that no run destroys what an older one has learned. A run's id starts with its start by UTC
+and ends in random digits: ids sort by time, and two machines that share a folder never choose the same.
+
+Kept for each key are the newest eight runs that ended, the run that the key's record names, and runs without an end
+that are less than 30 days old. The others are removed when a further run of that key has ended. A file that is not
+recognised as a run log of this version and this key is never removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import secrets
+import time
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from functools import lru_cache
+from pathlib import Path
+
+from triton_ops.exceptions import RunLogError
+from triton_ops.history.run_log import Run, has_begun, has_ended, read_head, read_run
+from triton_ops.space import Config
+from triton_ops.trial import Trial
+
+_log = logging.getLogger("triton_ops")
+
+FOLDER = "runs"
+KEPT_ENDED = 8
+KEPT_UNFINISHED_DAYS = 30
+_DAY_S = 86_400
+_RUN_ID = re.compile(r"\d{8}T\d{12}-[0-9a-f]{8}")
+
+
+def new_run_id(now: datetime) -> str:
+    """An id that sorts by time and that no other run has."""
+    return f"{now.astimezone(timezone.utc):%Y%m%dT%H%M%S%f}-{secrets.token_hex(4)}"
+
+
+class Runs:
+    """The run logs of one key.
+
+    Args:
+        folder: The cache folder; None keeps no runs.
+        key_id: The key's id.
+    """
+
+    def __init__(self, folder: Path | None, key_id: str) -> None:
+        self._folder = None if folder is None else folder / FOLDER / key_id
+        self._key_id = key_id
+        if folder is not None:
+            _tell_of_journals(folder)
+
+    def path(self, run_id: str) -> Path | None:
+        """Where the log of a run is, or would be; None if no runs are kept."""
+        return None if self._folder is None else self._folder / f"{run_id}.jsonl"
+
+    def unfinished(self, space: str) -> Run | None:
+        """The newest run in the space of that fingerprint that did not end; None if all have ended.
+
+        A file that cannot be read as a run log is left out with a warning.
+        """
+        found = (run for path in self._paths() if (run := _readable(path, unfinished=True)) is not None)
+        return next((run for run in found if run.head.key_id == self._key_id and run.head.space.fingerprint == space),
+                    None)  # fmt: skip
+
+    def trials(self, first: str = "") -> list[Trial]:
+        """Every config's trial, of the run `first`, and of the others in the same space from the newest on."""
+        paths = sorted(self._paths(), key=lambda path: path.stem != first)  # stable: the others stay newest first
+        runs = [run for path in paths if (run := _readable(path)) is not None and run.trials]
+        found: dict[Config, Trial] = {}
+        for run in runs:
+            if run.head.space.fingerprint == runs[0].head.space.fingerprint:  # times are relative to one default config
+                found = {**run.trials, **found}
+        return list(found.values())
+
+    def prune(self, kept: str, now_s: float | None = None) -> None:
+        """Remove the runs that the rule above does not keep.
+
+        Args:
+            kept: The run that the key's record names.
+            now_s: Seconds since 1970; None asks the clock.
+        """
+        oldest_s = (time.time() if now_s is None else now_s) - KEPT_UNFINISHED_DAYS * _DAY_S
+        ended = 0
+        for path in self._paths():
+            with contextlib.suppress(RunLogError, OSError):  # not ours, or not ours to remove: it stays
+                if has_ended(path):
+                    ended += 1
+                    goes = ended > KEPT_ENDED
+                else:
+                    goes = path.stat().st_mtime < oldest_s
+                if goes and path.stem != kept and self._is_ours(path):
+                    path.unlink()
+
+    def _is_ours(self, path: Path) -> bool:
+        head = read_head(path)
+        return (head.id, head.key_id) == (path.stem, self._key_id)
+
+    def _paths(self) -> Iterator[Path]:
+        """The files whose names are those of run logs, the newest first."""
+        if self._folder is None:
+            return
+        try:
+            named = [path for path in self._folder.iterdir() if path.suffix == ".jsonl"]
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            _log.warning("%s cannot be read (%s): earlier runs are not known", self._folder, error.strerror or error)
+            return
+        yield from sorted((path for path in named if _RUN_ID.fullmatch(path.stem)), reverse=True)
+
+
+def _readable(path: Path, unfinished: bool = False) -> Run | None:
+    """The run in a file; None with a warning if it is none, and None if it has ended and only others are asked for."""
+    try:
+        left_out = not has_begun(path) or (unfinished and has_ended(path))
+        return None if left_out else read_run(path)
+    except RunLogError as error:
+        _log.warning("a run is left aside: %s", error.message)
+        return None
+
+
+@lru_cache(maxsize=32)
+def _tell_of_journals(folder: Path) -> None:
+    """Say once that a folder holds run logs of the first form, which are not read."""
+    old = folder / "journals"
+    with contextlib.suppress(OSError):  # what cannot be listed is not read either
+        if any(old.glob("*.jsonl")):
+            _log.warning("%s holds run logs of an older version: they are not read, and are kept", old)

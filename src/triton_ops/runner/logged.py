@@ -1,0 +1,70 @@
+"""What a tune writes into its run log beside the trials: what was asked for, the last comparison, and the outcome."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime, timedelta, timezone
+
+from triton_ops.cache import Key, Record
+from triton_ops.evaluation.finals import Outcome
+from triton_ops.history.head import head_of
+from triton_ops.history.run_log import Finalist, Run, RunLog, Twins
+from triton_ops.history.runs import Runs, new_run_id
+from triton_ops.runner.results import versions
+from triton_ops.space import Config
+from triton_ops.task.effort import Effort
+from triton_ops.task.task import Task
+
+
+def open_log(
+    runs: Runs, unfinished: Run | None, key: Key, task: Task, effort: Effort, *, seed: int, start: float
+) -> RunLog:
+    """The log to write: that of an interrupted run, which goes on, else that of a new run.
+
+    Args:
+        runs: The runs of the key.
+        unfinished: The interrupted run; None if there is none.
+        key: What is tuned, with the cache state that was asked for.
+        task: What is tuned.
+        effort: How.
+        seed: Of all that is drawn.
+        start: When the tune was called, by `time.monotonic`.
+    """
+    if unfinished is not None:
+        log = RunLog(unfinished.path, start, unfinished.at_s)
+        log.go_on(effort=effort.name, searcher=effort.search, seed=seed)
+        return log
+    started = datetime.now(timezone.utc) - timedelta(seconds=time.monotonic() - start)
+    run_id = new_run_id(started)
+    log = RunLog(runs.path(run_id), start)
+    log.begin(head_of(run_id, key, task, effort, seed=seed, versions=versions(), started=started))
+    return log
+
+
+def log_comparison(log: RunLog, outcome: Outcome) -> None:
+    """Write how the last comparison went: every finalist with its rounds, and the twins."""
+    trials = {trial.config: trial for trial in outcome.trials}
+    for config, dropped_at in outcome.raced.dropped_at:
+        log.write(Finalist(at_s=log.at_s, trial=trials[config], dropped_at=dropped_at))
+    if outcome.raced.twin is not None:
+        log.write(Twins(at_s=log.at_s, config=outcome.raced.twin, medians_ms=outcome.raced.twins_ms))
+
+
+def log_end(log: RunLog, record: Record) -> None:
+    """Write the outcome, once its record is stored: a run that is killed in between is found by its record."""
+    log.ended(
+        record.stopped,
+        winner=record.config,
+        default=None if record.default is None else Config.from_json(record.default),
+        ties=tuple(Config.from_json(config) for config in record.ties),
+        noise=record.noise,
+        gain=record.gain,
+        gain_interval=record.gain_interval,
+        confidence=record.confidence,
+        guard=record.guard,
+        mode=record.mode,
+        verified=record.verified.against,
+        place=record.place,
+        notes=record.notes,
+        waited_s=record.waited_s,
+    )

@@ -1,0 +1,219 @@
+"""The runs of a key: which one goes on, what they tell together, and which are removed."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+from tests.runs import KEY_ID, a_trial, begun
+from triton_ops import FunctionKernel, tune
+from triton_ops.cache import open_store
+from triton_ops.history.head import SpaceFacts
+from triton_ops.history.run_log import Origin, Resumed, Tried, read_run
+from triton_ops.history.runs import KEPT_ENDED, Runs, new_run_id
+from triton_ops.history.transfer import trials_of
+from triton_ops.space import Config
+from triton_ops.trial import Status
+
+SPACE = "f" * 32
+DAY_S = 86_400
+
+
+def run_id(day, minute=0):
+    return f"202611{day:02}T10{minute:02}12000000-0123abcd"
+
+
+def a_run(folder, name, *numbers, ended=True, **changes):
+    """A run of the key with trials of the configs `numbers`."""
+    log = begun(folder / "runs" / KEY_ID, id=name, **changes)
+    for n in numbers:
+        log.trial(a_trial(n), Origin.SEARCHER)
+    if ended:
+        log.ended("complete")
+    return folder / "runs" / KEY_ID / f"{name}.jsonl"
+
+
+def names(folder):
+    return sorted(path.stem for path in (folder / "runs" / KEY_ID).glob("*.jsonl"))
+
+
+class TestGoingOn:
+    def test_a_run_that_ended_is_not_gone_on_with(self, tmp_path):
+        a_run(tmp_path, run_id(1), 1)
+        assert Runs(tmp_path, KEY_ID).unfinished(SPACE) is None
+
+    def test_the_newest_run_without_an_end_is_gone_on_with(self, tmp_path):
+        a_run(tmp_path, run_id(1), 1, ended=False)
+        newest = a_run(tmp_path, run_id(2), 2, ended=False)
+        a_run(tmp_path, run_id(3), 3)
+        found = Runs(tmp_path, KEY_ID).unfinished(SPACE)
+        assert found.path == newest
+        assert list(found.trials) == [Config(n=2)]
+
+    def test_a_run_in_another_space_is_not_gone_on_with(self, tmp_path):
+        a_run(tmp_path, run_id(1), 1, ended=False, space=SpaceFacts(fingerprint="0" * 32, tunables={"n": [1]}))
+        assert Runs(tmp_path, KEY_ID).unfinished(SPACE) is None
+
+    def test_a_run_of_another_key_is_not_gone_on_with(self, tmp_path):
+        a_run(tmp_path, run_id(1), 1, ended=False, key_id="0" * 32)
+        assert Runs(tmp_path, KEY_ID).unfinished(SPACE) is None
+
+    @pytest.mark.parametrize("text", ["", "torn", "not a run log\n", '{"type": "run", "schema_version": 99}\n'])
+    def test_a_file_that_is_no_run_log_is_passed_over(self, tmp_path, caplog, text):
+        older = a_run(tmp_path, run_id(1), 1, ended=False)
+        other = older.with_name(f"{run_id(2)}.jsonl")
+        other.write_text(text)
+        with caplog.at_level(logging.WARNING, "triton_ops"):
+            assert Runs(tmp_path, KEY_ID).unfinished(SPACE).path == older
+        assert (str(other) in caplog.text) is text.endswith("\n")  # a writer that was killed at once is no news
+        assert other.read_text() == text
+
+    def test_without_a_folder_there_are_no_runs(self):
+        runs = Runs(None, KEY_ID)
+        assert runs.path("x") is None
+        assert runs.unfinished(SPACE) is None
+        assert runs.trials() == []
+        runs.prune("")
+
+
+class TestTrials:
+    def test_those_of_the_named_run_come_first_and_others_add_what_it_lacks(self, tmp_path):
+        a_run(tmp_path, run_id(1), 1, 2)
+        a_run(tmp_path, run_id(2), 2, 3, ended=False)
+        assert [trial.config["n"] for trial in Runs(tmp_path, KEY_ID).trials(run_id(1))] == [2, 3, 1]
+
+    def test_runs_in_another_space_than_the_first_are_left_out(self, tmp_path):
+        a_run(tmp_path, run_id(1), 1)
+        a_run(tmp_path, run_id(2), 2, space=SpaceFacts(fingerprint="0" * 32, tunables={"n": [1, 2]}))
+        assert [trial.config["n"] for trial in Runs(tmp_path, KEY_ID).trials(run_id(1))] == [1]
+
+
+class TestPruning:
+    def test_the_newest_ended_runs_and_the_named_one_are_kept(self, tmp_path):
+        for day in range(1, 15):
+            a_run(tmp_path, run_id(day))
+        Runs(tmp_path, KEY_ID).prune(run_id(2))
+        assert names(tmp_path) == [run_id(2), *(run_id(day) for day in range(15 - KEPT_ENDED, 15))]
+
+    def test_unfinished_runs_are_kept_for_30_days(self, tmp_path):
+        now_s = time.time()
+        for day, age_days in ((1, 31), (2, 29)):
+            path = a_run(tmp_path, run_id(day), ended=False)
+            os.utime(path, (now_s - age_days * DAY_S,) * 2)
+        Runs(tmp_path, KEY_ID).prune("", now_s)
+        assert names(tmp_path) == [run_id(2)]
+
+    def test_files_that_are_not_recognised_are_never_removed(self, tmp_path):
+        for day in range(1, 2 + KEPT_ENDED):
+            a_run(tmp_path, run_id(10 + day))
+        folder = tmp_path / "runs" / KEY_ID
+        end = json.dumps({"type": "end", "at_s": 1.0, "at": "", "stopped": "complete"}) + "\n"
+        foreign = {
+            "notes.jsonl": end,  # another name
+            f"{run_id(1)}.jsonl": "mine\n" + end,  # no run log
+            f"{run_id(2)}.jsonl": '{"type": "run", "schema_version": 99}\n' + end,  # newer
+            f"{run_id(3)}.jsonl": (folder / f"{run_id(11)}.jsonl").read_text(),  # a copy under another name
+        }
+        for name, text in foreign.items():
+            (folder / name).write_text(text)
+            os.utime(folder / name, (0, 0))
+        Runs(tmp_path, KEY_ID).prune("")
+        assert {name: (folder / name).read_text() for name in foreign} == foreign
+        assert not (folder / f"{run_id(11)}.jsonl").exists()
+
+
+def test_ids_sort_by_time_and_differ():
+    now = datetime(2026, 11, 22, 1, 2, 3, 4, tzinfo=timezone.utc)
+    assert new_run_id(now).startswith("20261122T010203000004-")
+    assert new_run_id(now) != new_run_id(now)
+    assert new_run_id(now) < new_run_id(now + timedelta(microseconds=1))
+    assert new_run_id(now.astimezone(timezone(timedelta(hours=14)))) < new_run_id(now + timedelta(seconds=1))
+
+
+def test_run_logs_of_the_first_form_are_told_of_once_and_kept(tmp_path, caplog):
+    (tmp_path / "journals").mkdir()
+    journal = tmp_path / "journals" / f"{KEY_ID}.jsonl"
+    journal.write_text('{"type": "run", "schema_version": 1}\n')
+    with caplog.at_level(logging.WARNING, "triton_ops"):
+        for _ in range(2):
+            tune(FunctionKernel(lambda *, n: n), space={"n": [1, 2]}, cache_dir=tmp_path, force=True)
+    assert caplog.text.count("run logs of an older version") == 1
+    assert journal.exists()
+
+
+def stops(*, n):
+    """A callable that is interrupted, as by Ctrl-C, at the config that the environment names."""
+    if n == int(os.environ.get("STOP_AT", "0")):
+        raise KeyboardInterrupt
+    time.sleep(1e-4 * n)
+
+
+def test_an_interrupted_force_keeps_all_earlier_trials_and_transfers_still_see_them(tmp_path, monkeypatch):
+    def tuned():
+        return tune(stops, space={"n": list(range(1, 9))}, cache_dir=tmp_path, search="exhaustive", force=True)
+
+    tuned()
+    (record,) = open_store(tmp_path)
+    (first,) = tmp_path.glob("runs/*/*.jsonl")
+    learned = read_run(first)
+    assert record.run == first.stem
+    assert len(learned.trials) == 8
+
+    monkeypatch.setenv("STOP_AT", str([*learned.trials][3]["n"]))
+    assert tuned().stopped == "interrupted"
+    (second,) = set(tmp_path.glob("runs/*/*.jsonl")) - {first}
+    assert read_run(second).end is None
+    assert len(read_run(second).trials) < 8
+    assert read_run(first) == learned
+    assert {trial.config for trial in trials_of(record, tmp_path)} == learned.trials.keys()
+
+    monkeypatch.delenv("STOP_AT")
+    tuned()
+    assert len(list(tmp_path.glob("runs/*/*.jsonl"))) == 2  # the interrupted run went on in its own file
+    run = read_run(second)
+    tried = [event.trial.config["n"] for event in run.events if isinstance(event, Tried)]
+    assert sorted(tried) == list(range(1, 9))  # none was done again
+    assert [event.effort for event in run.events if isinstance(event, Resumed)] == ["quick"]
+    (record,) = open_store(tmp_path)
+    assert record.run == second.stem
+
+
+def test_a_log_says_what_was_asked_for_and_what_came_of_it(tmp_path):
+    def waits(*, n):
+        time.sleep(1e-4 * n)
+
+    result = tune(waits, space={"n": [3, 1, 2, 40]}, cache_dir=tmp_path, seed=5)
+    (path,) = tmp_path.glob("runs/*/*.jsonl")
+    run = read_run(path)
+    assert run.head.id == path.stem
+    assert run.head.key_id == path.parent.name
+    assert run.head.space.tunables == {"n": [3, 1, 2, 40]}
+    assert run.head.effort["name"] == "quick"
+    assert run.head.seed == 5
+    assert run.head.environment.versions["python"]
+    tried = [event for event in run.events if isinstance(event, Tried)]
+    assert tried[0].origin is Origin.DEFAULT
+    assert {event.origin for event in tried[1:]} == {Origin.SEARCHER}
+    assert run.trials == {trial.config: trial for trial in result.trials}
+    assert dict(run.end.winner) == result.best_config
+    assert run.end.ties == result.ties
+    assert (run.end.noise, run.end.gain, run.end.verified) == (result.noise, result.speedup, result.verified)
+    assert all(trial.status is Status.OK for trial in run.trials.values())
+
+
+def test_the_incumbent_and_what_is_searched_are_told_apart(tmp_path):
+    def waits(*, n):
+        time.sleep(1e-4 * n)
+
+    space = {"n": [9, 1, 5]}
+    best = tune(waits, space=space, cache_dir=tmp_path).best_config
+    tune(waits, space=space, cache_dir=tmp_path, force=True)
+    newest = max(tmp_path.glob("runs/*/*.jsonl"))
+    origins = {e.trial.config["n"]: e.origin for e in read_run(newest).events if isinstance(e, Tried)}
+    assert best == {"n": 1}
+    assert origins == {9: Origin.DEFAULT, 1: Origin.INCUMBENT, 5: Origin.SEARCHER}
