@@ -27,7 +27,7 @@ PLACES = st.builds(
 def live(kernel, shape, dtype=None, device="NVIDIA H200"):
     """The place of a problem as a live tune knows it: by the arguments in its key."""
     problem = load(kernel).problem(shape, dtype)
-    return place_of(Key.of(problem, {}, DeviceSpec("cuda", device, "sm_90", 132), "cold"))
+    return place_of(Key.of(problem, {}, DeviceSpec("cuda", device, "sm_90", 132)))
 
 
 def squared(extent):
