@@ -67,11 +67,11 @@ def test_records_decide_what_is_tried_first_unless_they_are_switched_off(elsewhe
     (record,) = open_store(elsewhere)
     task, key = task_and_key((8,))
     (prior,) = transfers_to(task, key, [record], elsewhere)
-    praised = min(task.space, key=lambda config: prior.score([config])[0])
+    praised = sorted(task.space, key=lambda config: prior.score([config])[0])[:8]
     result = tune(waits, shape=(8,), trials=2, cache_dir=elsewhere, transfer=transfer)
     tried = [trial.config for trial in result.trials]
     assert tried[0] == Config(BLOCK=1)  # the default
-    assert (tried[1] == praised) is transfer
+    assert (tried[1] in praised) is transfer
 
 
 def test_a_function_without_declared_work_has_no_model(tmp_path):
