@@ -53,7 +53,10 @@ if TYPE_CHECKING:  # for type checkers and editors, which cannot follow the tabl
     from triton_ops.exceptions import UnsupportedDtypeError as UnsupportedDtypeError
     from triton_ops.kernels.matmul import matmul as matmul
     from triton_ops.kernels.rmsnorm_rope import fused_rmsnorm_rope as fused_rmsnorm_rope
+    from triton_ops.measure import RacePolicy as RacePolicy
+    from triton_ops.measure import ScreenPolicy as ScreenPolicy
     from triton_ops.runner.session import tune as tune
+    from triton_ops.search import Searcher as Searcher
     from triton_ops.space import Choice as Choice
     from triton_ops.space import Config as Config
     from triton_ops.space import ConfigSpace as ConfigSpace
@@ -62,6 +65,9 @@ if TYPE_CHECKING:  # for type checkers and editors, which cannot follow the tabl
     from triton_ops.space import IntRange as IntRange
     from triton_ops.space import PowerOfTwo as PowerOfTwo
     from triton_ops.space import SpaceSize as SpaceSize
+    from triton_ops.task.budget import Budget as Budget
+    from triton_ops.task.effort import Effort as Effort
+    from triton_ops.task.effort import Patience as Patience
     from triton_ops.tensors import TensorSpec as TensorSpec
     from triton_ops.trial import KernelMetrics as KernelMetrics
     from triton_ops.trial import Measurement as Measurement
@@ -99,6 +105,10 @@ _NAMES_IN = {
     "comparison.compare": "Comparison compare",
     "comparison.timing": "Times time_ms",
     "space": "Choice Config ConfigSpace Constraint Flag IntRange PowerOfTwo SpaceSize",
+    "measure": "RacePolicy ScreenPolicy",
+    "search": "Searcher",
+    "task.budget": "Budget",
+    "task.effort": "Effort Patience",
     "tensors": "TensorSpec",
     "trial": "KernelMetrics Measurement Problem Status Trial TuningResult",
     "work": "AttentionTiles ElementTiles GemmTiles RowTiles Work",

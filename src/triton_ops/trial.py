@@ -231,7 +231,7 @@ class Trial:
 
     @property
     def rank(self) -> float:
-        """What first looks are ranked by: smaller is faster.
+        """What screenings are ranked by: smaller is faster.
 
         Raises:
             ValueError: The trial is not ok.

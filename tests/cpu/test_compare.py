@@ -44,13 +44,13 @@ def spin(count):
 # The question, on a simulated device
 
 
-def fought(ratio, seed, disturbance="none", looks=(24,), **noise):
+def fought(ratio, seed, disturbance="none", checkpoints=(24,), **noise):
     """A duel of a launch with one that truly takes `ratio` times as long."""
     device = SimulatedDevice(Noise(process=0.0, **noise), DISTURBANCES[disturbance], seed=seed)
     timer = SimulatedTimer(device)
     samplers = [timer.prepare(device.launch(0.05 * r, name)) for r, name in ((1, "a"), (ratio, "b"), (1, "twin"))]
     arms = tuple(Arm(sampler, 5) for sampler in samplers)
-    found = duel(arms, timer, DuelPolicy(looks=looks), random.Random(seed), clock=device.clock)
+    found = duel(arms, timer, DuelPolicy(checkpoints=checkpoints), random.Random(seed), clock=device.clock)
     return found, arms
 
 
@@ -74,10 +74,10 @@ def test_equal_launches_are_not_told_apart_and_different_ones_are(disturbance):
 
 
 def test_a_duel_ends_as_soon_as_the_answer_is_clear():
-    looks = (12, 24, 48, 96)
-    assert len(fought(1.1, 0, looks=looks)[1][0].blocks) == 12
-    assert len(fought(1.0, 0, looks=looks, sample=0.001, spikes=0.0, carry=0.0)[1][0].blocks) == 12
-    assert len(fought(1.0, 0, looks=looks, sample=0.1)[1][0].blocks) == 96
+    checkpoints = (12, 24, 48, 96)
+    assert len(fought(1.1, 0, checkpoints=checkpoints)[1][0].blocks) == 12
+    assert len(fought(1.0, 0, checkpoints=checkpoints, sample=0.001, spikes=0.0, carry=0.0)[1][0].blocks) == 12
+    assert len(fought(1.0, 0, checkpoints=checkpoints, sample=0.1)[1][0].blocks) == 96
 
 
 def test_time_ends_a_duel_but_not_before_six_rounds():
@@ -93,7 +93,14 @@ def test_a_round_that_does_not_count_counts_for_nobody():
     timer = SimulatedTimer(device)
     arms = tuple(Arm(timer.prepare(device.launch(0.1, name)), 1) for name in "abc")
     answers = itertools.cycle([True, False])
-    duel(arms, timer, DuelPolicy(looks=(8,)), random.Random(0), keep_round=lambda: next(answers), clock=device.clock)
+    duel(
+        arms,
+        timer,
+        DuelPolicy(checkpoints=(8,)),
+        random.Random(0),
+        keep_round=lambda: next(answers),
+        clock=device.clock,
+    )
     assert [len(arm.blocks) for arm in arms] == [8, 8, 8]
 
 

@@ -61,6 +61,10 @@ NAMES = {
         "PowerOfTwo",
         "SpaceSize",
     ],
+    "triton_ops.measure": ["RacePolicy", "ScreenPolicy"],
+    "triton_ops.search": ["Searcher"],
+    "triton_ops.task.budget": ["Budget"],
+    "triton_ops.task.effort": ["Effort", "Patience"],
     "triton_ops.tensors": ["TensorSpec"],
     "triton_ops.trial": [
         "KernelMetrics",

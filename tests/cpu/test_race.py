@@ -9,7 +9,7 @@ import pytest
 from tests.clocks import MS, Field
 from triton_ops.measure import Arm, HostTimer, Launch, RacePolicy, Sampler, interleave, race
 from triton_ops.measure.arm import next_order, visit
-from triton_ops.measure.race import leader, look
+from triton_ops.measure.race import drop_slower, leader
 
 # Rounds
 
@@ -161,7 +161,7 @@ def test_an_interrupt_is_the_callers():
 
 
 def raced(field, *, rng=0, **options):
-    policy = RacePolicy(**{"looks": (4, 8, 16), **options.pop("policy", {})})
+    policy = RacePolicy(**{"checkpoints": (4, 8, 16), **options.pop("policy", {})})
     return race(field.arms, field.timer, policy, random.Random(rng), clock=field.clock.seconds, **options)
 
 
@@ -186,7 +186,7 @@ def test_no_difference_within_the_zone_drops_anyone_and_one_beyond_it_does():
         assert field.arms[1].dropped_at == dropped
 
 
-def test_noise_keeps_the_race_going_to_its_last_look():
+def test_noise_keeps_the_race_going_to_its_last_checkpoint():
     rng = random.Random(1)
     field = Field(0, ms=[1.0])
     noisy = Launch(lambda: field.clock.spend(round(1.005 * MS * math.exp(rng.gauss(0, 0.05)))))
@@ -195,9 +195,9 @@ def test_noise_keeps_the_race_going_to_its_last_look():
     assert [len(arm.blocks) for arm in field.arms] == [16, 16]
 
 
-def test_arms_are_dropped_at_looks_only():
+def test_arms_are_dropped_at_checkpoints_only():
     field = Field(0, ms=[1.0, 1.1, 2.0])
-    raced(field, policy={"looks": (5, 6)})
+    raced(field, policy={"checkpoints": (5, 6)})
     assert [arm.dropped_at for arm in field.arms] == [None, 5, 5]
 
 
@@ -255,5 +255,5 @@ def test_few_rounds_that_agree_by_chance_prove_nothing_beside_noisy_ones():
     lead = rows[leader(rows)]
     lucky = [value * 1.008 for value in lead]  # 0.8 % slower than the leader in each of four rounds
     arms = [Arm(Field(1).arms[0].sampler, blocks=[[value] for value in row]) for row in (*rows, lucky)]
-    look(arms, RacePolicy())
+    drop_slower(arms, RacePolicy())
     assert arms[-1].dropped_at is None

@@ -103,7 +103,7 @@ def test_the_race_is_what_does_it():
 def test_a_config_is_measured_against_itself_to_the_end_of_the_race():
     ground = Ground.of(SHAPES["many ties"], DISTURBANCES["load"], 2, configs=CONFIGS)
     found = ground.select(2)
-    assert max(trial.final.rounds for trial in found.trials if trial.final) == EFFORT.race.looks[-1]
+    assert max(trial.final.rounds for trial in found.trials if trial.final) == EFFORT.race.checkpoints[-1]
     assert found.itself.margin < INDIFFERENCE  # four rounds could not tell that
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from triton_ops.comparison.side import Choose, Side, Stage, blamed, blaming, sides_of, staged
 from triton_ops.exceptions import SettingsError
 from triton_ops.measure import Arm, Sampler, fitting, take
-from triton_ops.measure.duel import FEW_TICKS, LEAST_ROUNDS, DuelPolicy, Finding, Verdict, duel, tick_of
+from triton_ops.measure.duel import FEW_TICKS, LEAST_ROUNDS, DuelOutcome, DuelPolicy, Verdict, duel, tick_of
 from triton_ops.measure.guard import GuardSummary, guard_for
 from triton_ops.measure.stats import Interval
 from triton_ops.measure.timer import Pending
@@ -160,7 +160,7 @@ def duel_policy(rounds: int | None, seconds: float) -> DuelPolicy:
         raise SettingsError(f"rounds is {rounds}; {LEAST_ROUNDS} or more bound a difference at 95 %")
     if not seconds > 0:
         raise SettingsError(f"seconds is {seconds}; it must be a positive number")
-    return DuelPolicy(seconds=seconds) if rounds is None else DuelPolicy(looks=(rounds,), seconds=seconds)
+    return DuelPolicy(seconds=seconds) if rounds is None else DuelPolicy(checkpoints=(rounds,), seconds=seconds)
 
 
 def compare_sides(
@@ -215,7 +215,7 @@ def _in_turn(samplers: Sequence[Sampler]) -> Callable[[int], Pending]:
 
 
 def _comparison(
-    names: tuple[str, str], found: Finding, arms: Sequence[Arm], mode: str, guard: GuardSummary
+    names: tuple[str, str], found: DuelOutcome, arms: Sequence[Arm], mode: str, guard: GuardSummary
 ) -> Comparison:
     a, b = (Measurement(tuple(arm.samples_ms), mode, len(arm.blocks)) for arm in arms)
     return Comparison(
@@ -232,7 +232,7 @@ def _comparison(
     )
 
 
-def _confidence(found: Finding, arms: Sequence[Arm], guard: GuardSummary) -> str:
+def _confidence(found: DuelOutcome, arms: Sequence[Arm], guard: GuardSummary) -> str:
     if guard.confidence == "low":
         return guard.confidence_reason
     if found.disturbed:

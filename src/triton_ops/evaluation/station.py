@@ -78,7 +78,7 @@ def assignment_of(task: Task, effort: Effort, cold: bool, base: Config | None) -
         shape = task.named.operation.full_shape(shape)
     return Assignment(
         task.kernel, task.problem, task.device, task.device_name, task.arguments, task.reference, task.work,
-        shape, dtype, effort, cold, base,
+        shape, dtype, replace(effort, search=effort.search_name), cold, base,
     )  # fmt: skip
 
 

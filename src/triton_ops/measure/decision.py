@@ -65,7 +65,7 @@ def decide(
         kept: Positions of what is in use, and of the default: they win whatever ties with them. Others win over the
             fastest only if they are proven to be within `zone` of it, by three standard errors as in the race.
         default: Position of the default: a winner that does not tie with it beats it by more than `zone`.
-        dropped: Positions of those that a race dropped: after its last look they have as many rounds as the others.
+        dropped: Positions of those that a race dropped: at its last checkpoint they have as many rounds as the others.
         zone: Differences up to this share count as none.
 
     Raises:

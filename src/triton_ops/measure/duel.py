@@ -33,21 +33,21 @@ class DuelPolicy:
     """How long a duel may go on.
 
     Attributes:
-        looks: After how many rounds it ends if the answer is clear; the last one ends it.
+        checkpoints: After how many rounds the duel ends if the answer is clear; the last checkpoint ends it.
         seconds: Wall seconds after which no round is started; six rounds are always run.
         zone: Differences up to this share are none.
-        errors: Standard errors by which a clear difference exceeds what it needs: with several looks the first one
-            that is lucky must not decide.
+        errors: Standard errors by which a clear difference exceeds what it needs: with several checkpoints the first
+            lucky one must not decide.
     """
 
-    looks: tuple[int, ...] = (12, 24, 48, 96)
+    checkpoints: tuple[int, ...] = (12, 24, 48, 96)
     seconds: float = 10.0
     zone: float = INDIFFERENCE
     errors: float = 3.0
 
 
 @dataclass(frozen=True)
-class Finding:
+class DuelOutcome:
     """What a duel found; shares are differences of logarithms, 0.01 is one percent.
 
     Attributes:
@@ -81,13 +81,13 @@ def duel(
     *,
     keep_round: Callable[[], bool] = lambda: True,
     clock: Callable[[], float] = time.monotonic,
-) -> Finding:
+) -> DuelOutcome:
     """Run rounds until the answer is clear, the rounds are used up, or the time is.
 
     Args:
         arms: The first, the second, and the first's twin; their blocks and errors are filled in.
         timer: The clock that prepared the arms' samplers.
-        policy: See there.
+        policy: How long the duel may go on.
         rng: Draws the orders.
         keep_round: Asked after every round; False discards it for all arms alike, as a throttled one.
         clock: Seconds, monotonic.
@@ -98,7 +98,7 @@ def duel(
     order: list[Arm] = []
     end = clock() + policy.seconds
     done, turn = 0, 0
-    while done < policy.looks[-1] and not (done >= LEAST_ROUNDS and clock() > end):
+    while done < policy.checkpoints[-1] and not (done >= LEAST_ROUNDS and clock() > end):
         order = next_order(arms, order, turn, rng)
         visited = visit(order, timer)
         turn += 1
@@ -109,7 +109,7 @@ def duel(
             for arm, block in visited:
                 arm.blocks.append(block)
             done += 1
-            if done in policy.looks and _clear(_judged(arms, policy), arms, policy):
+            if done in policy.checkpoints and _clear(_judged(arms, policy), arms, policy):
                 break
     return _judged(arms, policy)
 
@@ -121,7 +121,7 @@ def judge(
     *,
     tick_ms: float = 0.0,
     zone: float = INDIFFERENCE,
-) -> Finding:
+) -> DuelOutcome:
     """The answer from what was measured side by side.
 
     A difference counts if its 95 % interval excludes none, and if it is larger than the indifference zone, than what
@@ -141,7 +141,7 @@ def judge(
     verdict: Verdict = "not distinguishable"
     if told:
         verdict = "faster" if found.centre > 0 else "slower"
-    return Finding(verdict, found, itself, needed)
+    return DuelOutcome(verdict, found, itself, needed)
 
 
 def tick_of(samples_ms: Sequence[float], launches: int) -> float:
@@ -154,13 +154,13 @@ def tick_of(samples_ms: Sequence[float], launches: int) -> float:
     return min([*steps, COARSEST_TICK_MS / launches])
 
 
-def _judged(arms: Sequence[Arm], policy: DuelPolicy) -> Finding:
+def _judged(arms: Sequence[Arm], policy: DuelPolicy) -> DuelOutcome:
     tick_ms = max(tick_of(arm.samples_ms, arm.sampler.launches) for arm in arms)
     first, second, twin = (arm.medians_ms for arm in arms)
     return judge(first, second, twin, tick_ms=tick_ms, zone=policy.zone)
 
 
-def _clear(found: Finding, arms: Sequence[Arm], policy: DuelPolicy) -> bool:
+def _clear(found: DuelOutcome, arms: Sequence[Arm], policy: DuelPolicy) -> bool:
     """Whether more rounds would find the same: beyond all doubt different, or proven to be within the zone."""
     if found.verdict == "not distinguishable":
         return max(abs(found.gain.low), abs(found.gain.high)) <= policy.zone

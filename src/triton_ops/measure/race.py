@@ -1,9 +1,10 @@
 """The interleaved race: rounds over the survivors, elimination only where a difference is proven.
 
-A round visits every survivor once, in an order drawn anew, every second one backwards; the value of a visit is the
-median of a short block: only in a short round is what drifts the same for all. At a few scheduled looks an arm is
-dropped if it is worse than the leader by more than the indifference zone, with confidence. The race ends when all that
-is left is proven equal, or the budget is spent.
+A round visits every surviving arm once, in an order drawn anew, and every second round runs the order of the one before
+backwards; the value of a visit is the median of a short block, because only in a short round is what drifts the same
+for all arms. At a few scheduled rounds, the checkpoints, an arm is dropped if it is slower than the leader by more than
+the indifference zone, with confidence. The race ends when all arms that are left are proven equal, or the budget is
+spent.
 
 Source: racing by blocks (irace, López-Ibáñez 2016) with an indifference zone; the design and its simulation are in
 docs/concepts/measurement.md.
@@ -17,18 +18,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from triton_ops.measure.arm import Arm, next_order, visit
-from triton_ops.measure.decision import relative_levels
+from triton_ops.measure.decision import INDIFFERENCE, relative_levels
 from triton_ops.measure.screen import fitting
 from triton_ops.measure.stats import gaps_to
 from triton_ops.measure.timer import Timer
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RacePolicy:
     """How long a race may go on, and when an arm is out.
 
     Attributes:
-        looks: After how many rounds arms may be dropped; the last one ends the race.
+        checkpoints: After how many rounds arms may be dropped; the last checkpoint ends the race.
         zone: Differences up to this share are none.
         confidence: Standard errors by which a difference must exceed the zone.
         seconds: Wall seconds after which no round is started; two rounds are always run.
@@ -37,8 +38,8 @@ class RacePolicy:
         longest: Most samples in a visit.
     """
 
-    looks: tuple[int, ...] = (4, 8, 16, 32, 64, 128)
-    zone: float = 0.005
+    checkpoints: tuple[int, ...] = (4, 8, 16, 32, 64, 128)
+    zone: float = INDIFFERENCE
     confidence: float = 3.0
     seconds: float = 10.0
     block_ms: float = 2.5
@@ -64,12 +65,12 @@ def race(
     keep_round: Keep = lambda: True,
     clock: Callable[[], float] = time.monotonic,
 ) -> str:
-    """Run rounds until all survivors are proven equal, the looks are used up, or the time is.
+    """Run rounds until all survivors are proven equal, the last checkpoint is reached, or the time is used up.
 
     Args:
         arms: Their blocks, errors and `dropped_at` are filled in.
         timer: The clock that prepared the arms' samplers.
-        policy: See there.
+        policy: How long the race may go on, and when an arm is dropped.
         rng: Draws the orders.
         beside: Arms that run along in every round, drop none and are not dropped: twins, whose difference from their
             originals is the noise.
@@ -82,7 +83,7 @@ def race(
     end = clock() + policy.seconds
     order: list[Arm] = []
     done, turn = 0, 0
-    while done < policy.looks[-1]:
+    while done < policy.checkpoints[-1]:
         if sum(arm.running for arm in arms) < 2:
             return "one arm"
         if (done >= 2 or turn >= _PATIENCE) and clock() > end:
@@ -94,13 +95,13 @@ def race(
             for arm, block in visited:
                 arm.blocks.append(block)
             done += 1
-        if done in policy.looks and not look([arm for arm in arms if arm.running], policy):
+        if done in policy.checkpoints and not drop_slower([arm for arm in arms if arm.running], policy):
             return "proven"
     return "rounds"
 
 
-def look(running: Sequence[Arm], policy: RacePolicy) -> bool:
-    """Drop the arms that are proven worse; whether the race must go on.
+def drop_slower(running: Sequence[Arm], policy: RacePolicy) -> bool:
+    """Drop the arms that are proven slower than the leader; returns whether any arm is still undecided.
 
     All arms that run have the same number of rounds.
     """

@@ -1,6 +1,6 @@
-"""The first look at a candidate: one short block of samples, cut short if it is hopeless.
+"""Screening: one short block of samples of each candidate, cut short if the candidate is hopeless.
 
-What comes out ranks candidates roughly. It never decides: the finalists race side by side afterwards.
+The result ranks candidates roughly. It never decides: the finalists race side by side afterwards.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from triton_ops.measure.timer import Pending, Sampler, Timer
 
 @dataclass(frozen=True)
 class ScreenPolicy:
-    """How much a first look may cost.
+    """How much the screening of one candidate may cost.
 
     Attributes:
         block_ms: Time a block should take, in milliseconds; short, so that the power state cannot drift inside it.
@@ -56,7 +56,7 @@ def screen_beside(
     """A block of samples, each beside one of a reference; and the launch's time over the reference's.
 
     Both are in the same power state and under the same load, whatever happened since the reference was last measured:
-    that is what makes first looks comparable that lie minutes, or a compilation, apart.
+    that makes screenings comparable that lie minutes, or a compilation, apart.
 
     Args:
         sampler: Of the launch, from `timer`.

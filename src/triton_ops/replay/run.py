@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from triton_ops.measure import INDIFFERENCE
 from triton_ops.replay.recording import Recording
-from triton_ops.search import Scout, Searcher
+from triton_ops.search import Scout, Searcher, expected_gain
 from triton_ops.space import Config
 from triton_ops.trial import Trial
 
@@ -59,7 +60,7 @@ def replay(
     budget: int,
     *,
     batch: int = 1,
-    worthwhile: float = 0.005,
+    worthwhile: float = INDIFFERENCE,
     looks: Looks | None = None,
 ) -> Run:
     """Let `searcher` try up to `budget` configs of `recording`, whose times it learns from the recording.
@@ -84,7 +85,7 @@ def replay(
     ended: int | None = None
     looked = 0
     while len(fractions) < budget:
-        if ended is None and searcher.expected_gain() < worthwhile:
+        if ended is None and expected_gain(searcher) < worthwhile:
             ended = len(fractions)
         start = time.perf_counter()
         if scout is not None:

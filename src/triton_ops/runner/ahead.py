@@ -172,8 +172,8 @@ def open_feed(
         return
     with pool:
         lookout = None
-        if isinstance(searcher, Scout) and effort.looks > 0 and pool.workers > 1:
-            lookout = Lookout(searcher, pool, effort.looks, machine_of(task.device))
+        if isinstance(searcher, Scout) and effort.previews > 0 and pool.workers > 1:
+            lookout = Lookout(searcher, pool, effort.previews, machine_of(task.device))
             lookout.attend()
         seeing = lookout is not None and lookout.waits  # small spaces are tried whole: nothing is looked at
         ahead = _AHEAD_SEEING if seeing else max(_LEAST_AHEAD, int(_AHEAD * pool.workers))

@@ -51,7 +51,7 @@ class Standing:
 
     @property
     def gain(self) -> float | None:
-        """The default's time over the best's so far, by first looks; None while one of them is missing."""
+        """The default's time over the best's so far, by screening; None while one of them is missing."""
         if self.best is None or self.default is None or self.best.median_ms <= 0:
             return None
         return self.default.median_ms / self.best.median_ms

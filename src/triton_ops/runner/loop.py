@@ -12,7 +12,7 @@ from triton_ops.history.run_log import Origin, RunLog
 from triton_ops.runner.events import Listener, Standing
 from triton_ops.runner.feed import Feed, Ready
 from triton_ops.runner.lookout import Lookout
-from triton_ops.search import Searcher
+from triton_ops.search import Searcher, expected_gain, new_configs
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.task.budget import RunningBudget
 from triton_ops.trial import Status, Trial
@@ -91,7 +91,7 @@ class Search:
 
     @property
     def best(self) -> Trial | None:
-        """The fastest so far by first looks."""
+        """The fastest so far by screening."""
         return self._best
 
     def standing(self) -> Standing:
@@ -134,8 +134,8 @@ class Search:
                 room = min(room, max(limit - len(self.trials) - self.feed.held, 0 if self.feed.held else least))
             if room < 1 or self._settled:
                 return
-            gain = self.searcher.expected_gain()
-            if not (asked := self.searcher.ask(room)):
+            gain = expected_gain(self.searcher)
+            if not (asked := new_configs(self.searcher, room, self._proposed)):
                 return
             if gain < self.worthwhile:
                 self._settled = True  # what waits is tried, and nothing further

@@ -110,7 +110,7 @@ def record_of(
         resources=winner.resources,
         space=space,
         effort=effort.name,
-        search=effort.search,
+        search=effort.search_name,
         budget=Limits(effort.budget.trials, effort.budget.seconds),
         stopped=result.stopped,
         totals=result.totals,

@@ -35,7 +35,7 @@ from triton_ops.runner.logged import log_comparison, log_end, open_log
 from triton_ops.runner.loop import Search
 from triton_ops.runner.progress import ProgressBar
 from triton_ops.runner.results import failed, record_of, result_from, result_of
-from triton_ops.search import GUIDED, Searcher, make_searcher
+from triton_ops.search import GUIDED, AnySearch, Searcher, make_searcher
 from triton_ops.space import Config
 from triton_ops.task.budget import RunningBudget
 from triton_ops.task.effort import Effort, Patience, chosen_effort, covers
@@ -56,8 +56,8 @@ def tune(
     dtype: str | None = None,
     device: str | None = None,
     reference: Callable[..., Any] | None = None,
-    effort: str | None = None,
-    search: str | None = None,
+    effort: str | Effort | None = None,
+    search: AnySearch | None = None,
     trials: int | None = None,
     budget_s: float | None = None,
     seed: int = 0,
@@ -84,8 +84,10 @@ def tune(
         device: `cpu`, `cuda` or `cuda:N`; None follows the arguments, then the operation, then takes a GPU if any.
         reference: Called with the same arguments; every candidate's result must agree with it before it is timed.
             None compares with the default config.
-        effort: `quick`, `full` or `exhaustive`; None asks `TRITON_OPS_EFFORT`, then takes `quick`.
-        search: A searcher's name, such as `auto`, `random` or `exhaustive`; None takes the effort's.
+        effort: `quick`, `full`, `exhaustive`, or an `Effort` of your own; None asks `TRITON_OPS_EFFORT`, then takes
+            `quick`.
+        search: A searcher's name, such as `auto`, `random` or `exhaustive`; a searcher of your own, or a function from
+            the space and the seed to one; None takes the effort's.
         trials: Most trials; None takes the effort's.
         budget_s: Most seconds of search; None takes the effort's.
         seed: Of the search's order and the dummy inputs.
@@ -277,7 +279,7 @@ def _station(run: _Run, known: Sequence[Trial], process: WorkerProcess | None) -
 
 
 def _outcome(run: _Run, search: Search, station: Station, incumbents: list[Config]) -> Outcome:
-    """The last comparison, or the best first look if it was interrupted."""
+    """The last comparison, or the fastest by screening if it was interrupted."""
     trials = tuple(search.trials.values())
     if search.stopped not in ("interrupted", "device lost") and any(trial.ok for trial in trials):
         try:
@@ -326,4 +328,6 @@ def _incumbents(run: _Run, store: Store[Record]) -> list[Config]:
 def _plan(run: _Run, resumed: int) -> Plan:
     where = f"{run.task.device.name} ({run.task.device_name})"
     isolated = wants_isolation(run.task.kernel, run.task.device, run.isolate)
-    return Plan(run.task.problem, run.task.space.size, run.effort.search, run.effort.budget, where, resumed, isolated)
+    return Plan(
+        run.task.problem, run.task.space.size, run.effort.search_name, run.effort.budget, where, resumed, isolated
+    )

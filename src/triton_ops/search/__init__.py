@@ -3,9 +3,14 @@
 from triton_ops.search.base import Prior as Prior
 from triton_ops.search.base import Scout as Scout
 from triton_ops.search.base import Searcher as Searcher
+from triton_ops.search.base import expected_gain as expected_gain
+from triton_ops.search.base import new_configs as new_configs
 from triton_ops.search.place import Place as Place
 from triton_ops.search.registry import GUIDED as GUIDED
 from triton_ops.search.registry import SEARCHERS as SEARCHERS
+from triton_ops.search.registry import AnySearch as AnySearch
+from triton_ops.search.registry import SearcherFactory as SearcherFactory
 from triton_ops.search.registry import checked_search as checked_search
 from triton_ops.search.registry import make_searcher as make_searcher
 from triton_ops.search.registry import make_transfer as make_transfer
+from triton_ops.search.registry import search_name as search_name

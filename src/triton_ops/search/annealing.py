@@ -45,10 +45,6 @@ class AnnealingSearch:
                 self._around = list(neighbours(self._space, trial.config, steps_only=True))
                 self._rng.shuffle(self._around)
 
-    def expected_gain(self) -> float:
-        """Not known."""
-        return math.inf
-
     def _next(self) -> Config | None:
         found = self._remaining.first(iter(self._around))
         if found is None:

@@ -5,9 +5,11 @@ A searcher sees configs and trials, and nothing else: no device, no clock, no di
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+import math
+from collections.abc import Collection, Sequence
+from typing import Any, Protocol, runtime_checkable
 
+from triton_ops.exceptions import SettingsError
 from triton_ops.space import Config
 from triton_ops.trial import Compiled, Trial
 
@@ -24,10 +26,15 @@ class Searcher(Protocol):
     def tell(self, trials: Sequence[Trial]) -> None:
         """Finished trials: its own proposals, and any that were tried beside them."""
 
+
+@runtime_checkable
+class EstimatesGain(Protocol):
+    """A searcher that knows when little is left to gain: a run may then end before its budget is spent."""
+
     def expected_gain(self) -> float:
         """How much faster than the best so far, as a share, the most promising config left is expected to be.
 
-        Infinite where the searcher cannot know. A run may end when this is below what its measurement can tell apart.
+        Infinite while the searcher cannot know. A run ends when this is below what its measurement can tell apart.
         """
 
 
@@ -69,3 +76,33 @@ class Prior(Protocol):
 
     def tell(self, trials: Sequence[Trial]) -> None:
         """Finished trials of this space, for a prior that learns from them."""
+
+
+_REPEATED_ANSWERS = 100  # answers in a row without a new config after which a searcher has nothing new to propose
+
+
+def new_configs(searcher: Searcher, count: int, proposed: Collection[Config]) -> list[Config]:
+    """Up to `count` configs from `searcher` that are not in `proposed`; an empty list when it has nothing new.
+
+    A searcher that forgets what it was told of, as one that goes on with an interrupted run may, is asked again.
+
+    Raises:
+        SettingsError: The searcher proposes something that is no config.
+    """
+    for _ in range(_REPEATED_ANSWERS):
+        asked: Sequence[Any] = searcher.ask(count)  # the searcher may be a user's
+        if wrong := [config for config in asked if not isinstance(config, Config)]:
+            raise SettingsError(
+                f"{type(searcher).__qualname__}.ask returned {wrong[0]!r}, which is no Config",
+                hint="return configs of the space, or make one with triton_ops.Config(BLOCK=128)",
+            )
+        if found := [config for config in dict.fromkeys(asked) if config not in proposed]:
+            return found
+        if not asked:
+            break
+    return []
+
+
+def expected_gain(searcher: Searcher) -> float:
+    """What `searcher` expects to gain; infinite for a searcher that does not estimate it."""
+    return searcher.expected_gain() if isinstance(searcher, EstimatesGain) else math.inf

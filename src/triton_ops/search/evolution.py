@@ -6,7 +6,6 @@ them, and about one tunable in each child changes, by a step in ordered tunables
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Sequence
 
@@ -40,10 +39,6 @@ class EvolutionSearch:
         kept = [trial for trial in self._population if trial.config not in mine]
         ok = sorted([*kept, *(t for t in mine.values() if t.ok)], key=lambda t: (t.rank, t.config.text))
         self._population = ok[:_POPULATION]
-
-    def expected_gain(self) -> float:
-        """Not known."""
-        return math.inf
 
     def _next(self) -> Config | None:
         self._asked += 1

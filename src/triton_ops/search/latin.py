@@ -6,7 +6,6 @@ often so far; among equals, the one farthest from what was proposed.
 
 from __future__ import annotations
 
-import math
 import random
 from collections import Counter
 from collections.abc import Sequence
@@ -37,10 +36,6 @@ class LatinSearch:
             if trial.config in self._drawn:
                 self._drawn.remove(trial.config)
             self._count(trial.config)
-
-    def expected_gain(self) -> float:
-        """Not known."""
-        return math.inf
 
     def _next(self) -> Config | None:
         while len(self._drawn) < _AMONG and (config := self._remaining.any()) is not None:

@@ -6,7 +6,6 @@ tried, it starts again at random, so that it ends only with the space.
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Sequence
 
@@ -39,10 +38,6 @@ class LocalSearch:
             if trial.ok and (self._best is None or trial.rank < self._best.rank):
                 self._best = trial
                 self._around = self._shuffled_neighbours(trial.config)
-
-    def expected_gain(self) -> float:
-        """Not known."""
-        return math.inf
 
     def _next(self) -> Config | None:
         if self._starts > 0:

@@ -64,10 +64,6 @@ class OptunaSearch:
                     )
                 )
 
-    def expected_gain(self) -> float:
-        """Not known."""
-        return math.inf
-
     def _next(self) -> Config | None:
         for _ in range(_TRIES):
             asked = self._study.ask(self._axes)

@@ -1,9 +1,11 @@
-"""Searchers by name."""
+"""Searchers by name, and searchers of the user's own."""
 
 from __future__ import annotations
 
+import functools
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias, TypeVar, cast
 
 from triton_ops.exceptions import SettingsError
 from triton_ops.search.base import Prior, Searcher
@@ -22,19 +24,35 @@ SEARCHERS: dict[str, tuple[str, str]] = {
 }  # name to module and what makes one: imported when one is made, since some need large packages
 GUIDED = ("auto",)  # those that take priors
 
+SearcherFactory: TypeAlias = "Callable[[ConfigSpace, int], Searcher]"
+"""Makes a searcher of a space and a seed; a class whose constructor takes these is one."""
+AnySearch: TypeAlias = "str | Searcher | SearcherFactory"
+"""A searcher's name, a searcher, or what makes one."""
+_Search = TypeVar("_Search", bound=AnySearch)
+
 
 def make_searcher(
-    name: str, space: ConfigSpace, seed: int = 0, priors: Sequence[Prior] = (), records: Sequence[Prior] = ()
+    search: AnySearch, space: ConfigSpace, seed: int = 0, priors: Sequence[Prior] = (), records: Sequence[Prior] = ()
 ) -> Searcher:
-    """The searcher called `name` on `space`; only `auto` heeds `priors` of this problem and `records` of others.
+    """The searcher that `search` names, makes or is. Only `auto` heeds priors.
+
+    Args:
+        search: Of a name in `SEARCHERS`, or of the user's own.
+        space: What may be proposed.
+        seed: Of every random choice.
+        priors: What is known of this problem.
+        records: What is known of other problems.
 
     Raises:
-        SettingsError: There is none of that name.
+        SettingsError: There is none of that name, or what was made cannot be asked and told.
         MissingDependencyError: It needs a package that is not installed.
     """
-    module, maker = SEARCHERS[checked_search(name)]
+    checked_search(search)
+    if not isinstance(search, str):
+        return cast("Searcher", search) if _can_search(search) else _made(cast("SearcherFactory", search), space, seed)
+    module, maker = SEARCHERS[search]
     made = getattr(importlib.import_module(f"triton_ops.search.{module}"), maker)
-    searcher: Searcher = made(space, seed, priors, records) if name in GUIDED else made(space, seed)
+    searcher: Searcher = made(space, seed, priors, records) if search in GUIDED else made(space, seed)
     return searcher
 
 
@@ -44,15 +62,45 @@ def make_transfer(space: ConfigSpace, trials: Sequence[Trial], distance: float) 
     return made if len(made) else None
 
 
-def checked_search(name: str) -> str:
-    """`name` if it is a searcher's.
+def checked_search(search: _Search) -> _Search:
+    """`search` if it is a searcher's name, a searcher, or can be called to make one.
 
     Raises:
-        SettingsError: It is not; names the value and the allowed ones.
+        SettingsError: It is not; names the value and what is allowed.
     """
-    if name not in SEARCHERS:
+    if isinstance(search, str) and search not in SEARCHERS:
         raise SettingsError(
-            f"there is no search {name!r}; there are {', '.join(SEARCHERS)}",
-            hint="choose one of these",
+            f"there is no search {search!r}; there are {', '.join(SEARCHERS)}",
+            hint="choose one of these, or pass a searcher of your own",
         )
-    return name
+    if not (isinstance(search, str) or _can_search(search) or callable(search)):
+        raise SettingsError(
+            f"search is {search!r}, which has no methods `ask` and `tell` and cannot be called to make what has them",
+            hint=f"pass one of {', '.join(SEARCHERS)}, a searcher, or a function from a space and a seed to one",
+        )
+    return search
+
+
+def search_name(search: AnySearch) -> str:
+    """What records call the search: its own name, or the qualified name of the class or function that it is."""
+    if isinstance(search, str):
+        return search
+    while isinstance(search, functools.partial):
+        search = search.func
+    named: Any = search if hasattr(search, "__qualname__") else type(search)
+    return f"{named.__module__}.{named.__qualname__}"
+
+
+def _can_search(search: Any) -> bool:
+    """Whether `search` is a searcher, and not the class of one."""
+    return not isinstance(search, type) and all(callable(getattr(search, name, None)) for name in ("ask", "tell"))
+
+
+def _made(factory: SearcherFactory, space: ConfigSpace, seed: int) -> Searcher:
+    made = factory(space, seed)
+    if not _can_search(made):
+        raise SettingsError(
+            f"{search_name(factory)} made {made!r}, which has no methods `ask` and `tell`",
+            hint="return a searcher: docs/guides/searcher.md has an example",
+        )
+    return made

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
@@ -28,7 +27,3 @@ class Stream:
     def tell(self, trials: Sequence[Trial]) -> None:
         """Leave out what was tried beside it."""
         self._told.update(trial.config for trial in trials)
-
-    def expected_gain(self) -> float:
-        """Not known."""
-        return math.inf

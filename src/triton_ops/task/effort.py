@@ -1,4 +1,4 @@
-"""Effort: one word for how much a tune may cost, and the single place of every default behind it."""
+"""Effort: how much a tune may cost, under one name, and the single place of every default behind the shipped names."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from triton_ops import settings
 from triton_ops.cache import Record
 from triton_ops.exceptions import SettingsError
-from triton_ops.measure import RacePolicy, ScreenPolicy
-from triton_ops.search import checked_search
+from triton_ops.measure import INDIFFERENCE, RacePolicy, ScreenPolicy
+from triton_ops.search import AnySearch, checked_search, search_name
 from triton_ops.task.budget import Budget
 
 
@@ -22,6 +22,9 @@ class Patience:
         launch_s: One step of verifying and timing, of which a trial has about ten; most take milliseconds.
         trial_s: All of one trial.
         setup_s: Starting a process, making the arguments, and the reference's results.
+
+    Raises:
+        SettingsError: One of them is not positive.
     """
 
     compile_s: float = 60.0
@@ -35,18 +38,19 @@ class Patience:
                 raise SettingsError(f"{name} is {getattr(self, name)}; it must be a positive number of seconds")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Effort:
-    """What a word stands for.
+    """How much a tune may cost, and what it does for that. `quick`, `full` and `exhaustive` are shipped.
 
     Attributes:
-        name: `quick`, `full` or `exhaustive`, rising.
-        search: The searcher's name.
+        name: What records call it. A record answers a later tune if it was found under the same name, or both names
+            are shipped and its own is the greater effort: an effort that does more deserves a name of its own.
+        search: A searcher's name, a searcher, or a function from a space and a seed to a searcher.
         budget: When the search must end.
-        screen: The first look at every candidate.
-        near: Every config this near the best by first looks is a finalist.
-        finalists: At least this many are, however far.
         race: How long the finalists may race, and when one is out.
+        screen: How much the screening of one candidate may cost.
+        near: Every config whose screening was within this share of the best is a finalist.
+        finalists: At least this many are, however far.
         processes: How many fresh processes measure the finalists again if none leads clearly.
         patience: When a trial has hung.
         thorough: Whether configs that spill registers heavily are run as well, at last; else only if nothing else
@@ -54,15 +58,19 @@ class Effort:
         hold_compilers: Whether nothing is compiled while a candidate is timed. Not needed where it was measured: on an
             H200's host, compilers on all CPUs move times by less than 0.04 % (benchmarks/host_load.py), since events
             are recorded behind a delay that hides what the host does.
-        looks: How many configs at most are compiled, in spare time, only because the search would like to see what the
-            compiler makes of them; 0 for none. With one compiling process there are none.
-        worthwhile: The search ends when it expects to gain less than this share: what a comparison cannot tell apart.
+        previews: How many configs at most are compiled, in spare time, only so that the search sees what the compiler
+            makes of them; 0 for none. With one compiling process there are none.
+        worthwhile: The search ends when it expects to gain less than this share. By default it is what a comparison
+            cannot tell apart.
+
+    Raises:
+        SettingsError: A field has a value that it cannot have.
     """
 
     name: str
-    search: str
-    budget: Budget
-    race: RacePolicy
+    search: AnySearch = "auto"
+    budget: Budget = field(default_factory=Budget)
+    race: RacePolicy = field(default_factory=RacePolicy)
     screen: ScreenPolicy = field(default_factory=ScreenPolicy)
     near: float = 0.15
     finalists: int = 8
@@ -70,68 +78,96 @@ class Effort:
     patience: Patience = field(default_factory=Patience)
     thorough: bool = False
     hold_compilers: bool = False
-    looks: int = 512
-    worthwhile: float = 0.005
+    previews: int = 512
+    worthwhile: float = INDIFFERENCE
+
+    def __post_init__(self) -> None:
+        if not str(self.name).strip():
+            raise SettingsError(f"an effort's name is {self.name!r}; it must be a word", hint="records are found by it")
+        for field_name, least in (("near", 0), ("finalists", 1), ("processes", 0), ("previews", 0), ("worthwhile", 0)):
+            value = getattr(self, field_name)
+            if not (isinstance(value, (int, float)) and value >= least):
+                raise SettingsError(f"{field_name} of effort {self.name} is {value!r}; it must be {least} or more")
+
+    @property
+    def search_name(self) -> str:
+        """What records call its search."""
+        return search_name(self.search)
 
 
 PRESETS = {
     "quick": Effort(
-        "quick",
-        "auto",
-        Budget(trials=64, seconds=60),
-        RacePolicy(looks=(4, 8, 16, 32), seconds=1.0),
+        name="quick",
+        budget=Budget(trials=64, seconds=60),
+        race=RacePolicy(checkpoints=(4, 8, 16, 32), seconds=1.0),
         near=0.06,
         finalists=4,
     ),
-    "full": Effort("full", "auto", Budget(trials=1000, seconds=600), RacePolicy(seconds=20.0), looks=4096),
+    "full": Effort(
+        name="full",
+        budget=Budget(trials=1000, seconds=600),
+        race=RacePolicy(seconds=20.0),
+        previews=4096,
+    ),
     "exhaustive": Effort(
-        "exhaustive",
-        "exhaustive",
-        Budget(),
-        RacePolicy(looks=(4, 8, 16, 32, 64, 128, 256), seconds=20.0),
+        name="exhaustive",
+        search="exhaustive",
+        race=RacePolicy(checkpoints=(4, 8, 16, 32, 64, 128, 256), seconds=20.0),
         processes=3,
         thorough=True,
-        looks=0,
+        previews=0,
         worthwhile=0.0,
     ),
 }
 
 
-def effort_of(name: str | None = None) -> Effort:
-    """The preset called `name`; None asks the environment, then takes `quick`.
+def effort_of(effort: str | Effort | None = None) -> Effort:
+    """The shipped effort of that name, or `effort` itself; None asks the environment, then takes `quick`.
 
     Raises:
-        SettingsError: There is none of that name.
+        SettingsError: There is none of that name, or it is neither a name nor an effort.
     """
-    return PRESETS[settings.effort() if name is None else settings.checked_effort(name)]
+    if isinstance(effort, Effort):
+        return effort
+    if effort is not None and not isinstance(effort, str):
+        raise SettingsError(f"effort is {effort!r}", hint=f"pass {', '.join(PRESETS)}, or a triton_ops.Effort")
+    return PRESETS[settings.effort() if effort is None else settings.checked_effort(effort)]
 
 
 def chosen_effort(
-    name: str | None = None, search: str | None = None, trials: int | None = None, budget_s: float | None = None
+    effort: str | Effort | None = None,
+    search: AnySearch | None = None,
+    trials: int | None = None,
+    budget_s: float | None = None,
 ) -> Effort:
-    """The preset called `name` with what is given in place of its own; does no work.
+    """The effort that `effort` names or is, with what else is given in place of its own; does no work.
 
     Raises:
         SettingsError: There is no such effort or search, or a limit is not a positive number.
     """
-    preset = effort_of(name)
+    chosen = effort_of(effort)
     limits = Budget(
-        preset.budget.trials if trials is None else trials,
-        preset.budget.seconds if budget_s is None else budget_s,
+        chosen.budget.trials if trials is None else trials,
+        chosen.budget.seconds if budget_s is None else budget_s,
     )
-    return replace(preset, search=checked_search(preset.search if search is None else search), budget=limits)
+    return replace(chosen, search=checked_search(chosen.search if search is None else search), budget=limits)
 
 
 def covers(record: Record, asked: Effort) -> bool:
     """Whether a stored winner answers a request: found with at least this effort, and not cut short by less budget."""
-    order = settings.EFFORTS
-    if record.effort not in order or order.index(record.effort) < order.index(asked.name):
+    if record.effort != asked.name and not _is_greater(record.effort, asked.name):
         return False
     limits = record.budget
     enough = _least(asked.budget.trials) <= _least(limits.trials) and _least(asked.budget.seconds) <= _least(
         limits.seconds
     )
     return record.stopped in ("complete", "settled") or enough
+
+
+def _is_greater(name: str, other: str) -> bool:
+    """Whether both are names of shipped efforts, and the first is the greater."""
+    order = settings.EFFORTS
+    return name in order and other in order and order.index(name) > order.index(other)
 
 
 def _least(limit: float | None) -> float:

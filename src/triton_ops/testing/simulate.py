@@ -108,7 +108,7 @@ DISTURBANCES = {
     "short loads": Disturbance(load=0.3, load_every_s=0.2, load_s=0.02),
 }
 """By name: a start from idle clocks, a chip that heats up, power states, boost clocks that only a chip at rest has, and
-other work on the same device, in long stretches and in many shorter than a first look at eight candidates."""
+other work on the same device, in long stretches and in many shorter than the screening of eight candidates."""
 
 
 class SimulatedDevice:
