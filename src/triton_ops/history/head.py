@@ -106,7 +106,7 @@ def head_of(
         environment=Environment(versions=dict(versions), host=_host(), device=_device(task.device)),
         space=_space(task.space),
         effort=msgspec.to_builtins(effort, enc_hook=str),
-        searcher=effort.search,
+        searcher=effort.search_name,
         seed=seed,
     )
 
