@@ -6,6 +6,8 @@ neither torch nor Triton.
 
 from __future__ import annotations
 
+__version__ = "0.1.0"
+
 TYPE_CHECKING = False  # type checkers take it for true; the one in `typing` costs 8 ms to import
 
 if TYPE_CHECKING:  # for type checkers and editors, which cannot follow the table
@@ -81,8 +83,6 @@ if TYPE_CHECKING:  # for type checkers and editors, which cannot follow the tabl
     from triton_ops.work import RowTiles as RowTiles
     from triton_ops.work import Work as Work
 
-    __version__: str
-
 _NAMES_IN = {
     "autotuner.cache": "ConfigCache",
     "autotuner.configs": (
@@ -119,27 +119,14 @@ __all__ = sorted(_MODULE_OF)
 
 
 def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        value: Any = _version()
-    elif name in _MODULE_OF:
-        from importlib import import_module
-
-        value = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
-    else:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, "__version__"})
-
-
-def _version() -> str:
-    """The installed version; `0+source` where the package runs uninstalled from its source."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("triton-ops")
-    except PackageNotFoundError:
-        return "0+source"
+    return sorted({*globals(), *__all__})

@@ -13,11 +13,12 @@ import secrets
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
-
-from filelock import FileLock
+from typing import TYPE_CHECKING, Any
 
 from triton_ops.exceptions import CacheError
+
+if TYPE_CHECKING:
+    from filelock import FileLock
 
 _log = logging.getLogger("triton_ops")
 
@@ -149,5 +150,7 @@ def folder_lock(folder: Path, name: str = "lock", timeout_s: float = -1) -> File
         name: Locks of different names are independent.
         timeout_s: How long taking it may wait; -1 waits for ever, 0 does not wait.
     """
+    from filelock import FileLock  # with asyncio, which a command that only reads need not wait for
+
     # 0666 less the umask: whoever may write the folder may take its lock.
     return FileLock(folder / f".{name}", timeout=timeout_s, mode=0o666, is_singleton=False, thread_local=False)

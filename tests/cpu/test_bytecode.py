@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import py_compile
 import signal
 import stat
 import subprocess
 import sys
 from importlib.machinery import ModuleSpec
-from importlib.util import cache_from_source
 from pathlib import Path
+from py_compile import PycInvalidationMode
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -51,12 +52,37 @@ def test_another_version_has_another_folder(heavy):
     assert bytecode.folder() != first
 
 
-def test_not_where_python_has_it_or_will_keep_it(heavy, tmp_path, monkeypatch):
-    cached = Path(cache_from_source(heavy.origin))
-    cached.parent.mkdir()
-    cached.write_bytes(b"")
+@pytest.mark.parametrize("mode", PycInvalidationMode)
+def test_there_is_no_folder_where_python_has_bytecode_that_it_takes(heavy, mode):
+    py_compile.compile(heavy.origin, invalidation_mode=mode)
     assert bytecode.folder() is None
-    cached.unlink()
+
+
+@pytest.mark.parametrize(
+    ("mode", "taken"),
+    [
+        (PycInvalidationMode.TIMESTAMP, False),
+        (PycInvalidationMode.CHECKED_HASH, True),
+        (PycInvalidationMode.UNCHECKED_HASH, True),
+    ],
+)
+def test_bytecode_counts_after_a_copy_without_times_only_where_python_takes_it(heavy, mode, taken):
+    py_compile.compile(heavy.origin, invalidation_mode=mode)
+    os.utime(heavy.origin, (1, 1))
+    assert (bytecode.folder() is None) == taken
+
+
+def test_bytecode_of_another_source_or_another_python_or_a_torn_one_does_not_count(heavy):
+    cached = Path(py_compile.compile(heavy.origin, invalidation_mode=PycInvalidationMode.CHECKED_HASH))
+    Path(heavy.origin).write_text("changed = True")
+    assert bytecode.folder() is not None
+    cached.write_bytes(b"abcd" + Path(py_compile.compile(heavy.origin)).read_bytes()[4:])
+    assert bytecode.folder() is not None
+    cached.write_bytes(b"")
+    assert bytecode.folder() is not None
+
+
+def test_there_is_no_folder_where_python_will_keep_bytecode(heavy, tmp_path, monkeypatch):
     assert bytecode.folder() is not None
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     assert bytecode.folder() is None
@@ -68,7 +94,7 @@ def test_not_where_python_has_it_or_will_keep_it(heavy, tmp_path, monkeypatch):
     assert bytecode.folder() is None
 
 
-def test_not_without_the_package_or_with_one_that_is_none(monkeypatch, heavy):
+def test_there_is_no_folder_without_the_package_or_with_a_broken_one(monkeypatch, heavy):
     def broken(name):
         raise ValueError(f"{name}.__spec__ is None")
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-import typer
 
 import triton_ops
 from triton_ops.cache import Key, Record, Timing, Verified, open_store
-from triton_ops.cli.app import app
+from triton_ops.cli.app import program
+from triton_ops.cli.later import imported
 from triton_ops.hardware import probe
 from triton_ops.task.effort import PRESETS
 from triton_ops.trial import Resources
@@ -170,9 +172,8 @@ def test_help(cli, golden, command):
 
 def test_the_reference_names_every_command_and_option():
     text = REFERENCE.read_text(encoding="utf-8")
-    group = typer.main.get_command(app)
-    cache = group.commands["cache"]
-    for command in (group, *group.commands.values(), *cache.commands.values()):
+    group, cache = program(), imported("cache")
+    for command in (group, *map(imported, group.commands), *cache.commands.values()):
         for parameter in command.params:
             for option in (*parameter.opts, *parameter.secondary_opts):
                 assert not option.startswith("--") or f"`{option}" in text, f"{command.name} {option}"
@@ -181,6 +182,23 @@ def test_the_reference_names_every_command_and_option():
     for name in ("quick", "full"):
         budget = PRESETS[name].budget
         assert f"`{name}` ({budget.trials} trials, {budget.seconds:g} s)" in text
+
+
+@pytest.mark.parametrize("words", ["--version", "--help", "show", "show nothing", "cache path", "cache rm --help"])
+def test_a_quick_command_imports_neither_heavy_packages_nor_other_commands(words):
+    script = f"""
+import json, sys
+from triton_ops.cli.app import main
+main({words.split()!r})
+print(json.dumps(sorted(sys.modules)))
+"""
+    said = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
+    loaded = set(json.loads(said.splitlines()[-1]))
+    assert not loaded & {"torch", "triton", "numpy", "sklearn", "rich.console", "asyncio", "cloudpickle"}
+    own = {f"triton_ops.{part}" for part in ("backend", "measure", "search", "task", "runner", "evaluation", "replay")}
+    assert not loaded & own
+    commands = {name for name in COMMANDS if f"triton_ops.cli.{name}" in loaded}
+    assert commands <= {"show", "cache"} & {*words.split(), *(["show"] if "cache" in words else [])}
 
 
 def test_version(cli):

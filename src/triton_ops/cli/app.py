@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import typer
+from typer.core import TyperGroup
 
 from triton_ops import __version__
-from triton_ops.cli import bench, cache, calibrate, compile, doctor, explain, record, show, tune  # noqa: A004 - a command
-from triton_ops.cli import replay as replaying
 from triton_ops.cli.console import INTERRUPTED, messages, report, say, tell
+from triton_ops.cli.later import ImportedLater
 
 _EPILOG = """\b
 Exit codes:
@@ -32,18 +32,18 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.command("tune", short_help="Find the fastest config of TARGET, or recall it.")(tune.tune_command)
-app.command("show", short_help="Show what is known: winners, gains, devices.")(show.show_command)
-app.command("bench", short_help="Find out whether A is faster than B.")(bench.bench_command)
-app.command("compile", short_help="Show what every config takes, without a GPU.")(compile.compile_command)
-app.command("record", short_help="Measure a whole space, to judge searches on it.")(record.record_command)
-app.command("replay", cls=replaying.ManyRecords, short_help="Judge a search on recorded spaces.")(
-    replaying.replay_command
-)
-app.command("explain", short_help="Say what the model expects of a config, and why.")(explain.explain_command)
-app.command("calibrate", short_help="Measure this GPU for the model.")(calibrate.calibrate_command)
-app.add_typer(cache.app, name="cache")
-app.command("doctor", short_help="Say what works here, what does not, and why.")(doctor.doctor_command)
+_COMMANDS = {
+    "tune": "Find the fastest config of TARGET, or recall it.",
+    "show": "Show what is known: winners, gains, devices.",
+    "bench": "Find out whether A is faster than B.",
+    "compile": "Show what every config takes, without a GPU.",
+    "record": "Measure a whole space, to judge searches on it.",
+    "replay": "Judge a search on recorded spaces.",
+    "explain": "Say what the model expects of a config, and why.",
+    "calibrate": "Measure this GPU for the model.",
+    "doctor": "Say what works here, what does not, and why.",
+    "cache": "List, remove, locate, export and import records.",
+}  # each in the module of its name; the order of `--help`
 
 
 def _show_version(wanted: bool) -> None:
@@ -61,6 +61,15 @@ def _options(
     """What every command takes; the text of the help stands above."""
 
 
+def program() -> TyperGroup:
+    """The whole command line. A command's module is imported when the command is called."""
+    group = typer.main.get_command(app)
+    assert isinstance(group, TyperGroup)
+    for name, short_help in _COMMANDS.items():
+        group.add_command(ImportedLater(name=name, short_help=short_help))
+    return group
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code, and ends the process with it when it is the program."""
     with messages():
@@ -72,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: list[str]) -> int:
     try:
-        done = typer.main.get_command(app)(arguments, prog_name="triton-ops", standalone_mode=False)
+        done = program()(arguments, prog_name="triton-ops", standalone_mode=False)
     except (KeyboardInterrupt, typer.Abort):
         tell("interrupted")
         return INTERRUPTED

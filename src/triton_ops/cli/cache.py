@@ -15,6 +15,7 @@ from triton_ops.exceptions import CacheError, SettingsError
 
 app = typer.Typer(
     help="List, remove, locate, export and import records.",
+    add_completion=False,
     no_args_is_help=True,
     rich_markup_mode=None,
 )

@@ -23,13 +23,13 @@ from triton_ops.cli.console import (
     only_data_on_stdout,
     say,
     say_json,
-    stderr,
     tell,
     width,
 )
 from triton_ops.cli.layout import paragraph, table
 from triton_ops.cli.problem import operation_of, parse_shapes, parse_space
 from triton_ops.cli.target import load_target
+from triton_ops.cli.terminal import stderr
 from triton_ops.compile_pool.pool import TIMEOUT_S, CompilePool
 from triton_ops.exceptions import SettingsError, TargetError
 from triton_ops.hardware import Target, named_target, probe, target_of
@@ -130,8 +130,9 @@ def _compiled(
 
 def _watched(futures: list[Future[Compiled]]) -> Iterator[Future[Compiled]]:
     """The futures one after another, with a progress bar on a terminal."""
+    console = stderr()
     yield from track(
-        futures, f"{len(futures)} configs", console=stderr(), transient=True, disable=not stderr().is_terminal
+        futures, f"{len(futures)} configs", console=console, transient=True, disable=not console.is_terminal
     )
 
 

@@ -20,11 +20,9 @@ import shutil
 import sys
 import traceback
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from triton_ops import settings
 from triton_ops.exceptions import (
@@ -73,31 +71,25 @@ def width() -> int | None:
     return None
 
 
-@lru_cache(maxsize=1)
-def stderr() -> Console:
-    """For messages and the progress bar: one console, so that a message does not tear the bar."""
-    return Console(
-        stderr=True,
-        highlight=False,
-        emoji=False,
-        soft_wrap=True,
-        force_terminal=sys.stderr.isatty(),  # in a log file a progress bar is noise, whatever FORCE_COLOR says
-        color_system="auto" if settings.colours() else None,
-    )
+def tell(message: str, head: str = "", colour: str = "") -> None:
+    """A message: one line on stderr, after a coloured `head`; above the progress bar while there is one."""
+    text = " ".join(message.split())
+    _write(f"{_coloured(f'{head}: ', colour)}{text}\n" if head else f"{text}\n")
 
 
-def tell(message: str, head: str = "", style: str = "") -> None:
-    """A message: one line on stderr, after a coloured `head`."""
-    console = stderr()
-    if head:
-        console.print(f"{head}: ", style=style, markup=False, end="")
-    console.print(" ".join(message.split()), markup=False)
+def _write(text: str) -> None:
+    """To stderr, asked for anew each time: a progress bar puts itself there and prints what comes above itself."""
+    sys.stderr.write(text)
+    sys.stderr.flush()
+
+
+def _coloured(text: str, colour: str) -> str:
+    return typer.style(text, fg=colour) if sys.stderr.isatty() and settings.colours() else text
 
 
 @contextlib.contextmanager
 def messages() -> Iterator[None]:
-    """Inside, warnings of this package are lines on stderr, and one run's `-v` and colours are not the next one's."""
-    stderr.cache_clear()
+    """Inside, warnings of this package are lines on stderr, and one run's `-v` is not the next one's."""
     _State.verbose = False
     log, handler = logging.getLogger("triton_ops"), _ToStderr()
     before = log.propagate
@@ -141,8 +133,8 @@ def report(error: Exception) -> int:
     if isinstance(error, TuningFailedError):
         tell_failures((str(Config(config)), reason) for config, reason in error.failures)
     elif _State.verbose and not isinstance(error, _USAGE_ERROR):
-        stderr().print("".join(traceback.format_exception(error)), markup=False, end="")
-    tell(_text(error, code), "error", "bold red")
+        _write("".join(traceback.format_exception(error)))
+    tell(_text(error, code), "error", "red")
     return code
 
 

@@ -20,7 +20,7 @@ from triton_ops.search import checked_search
 _MANY = "--records"
 
 
-class ManyRecords(TyperCommand):
+class Command(TyperCommand):
     """A command whose `--records` takes every file up to the next option, as `--records one two` is written.
 
     Only where files for RECORDING stand before it: otherwise nobody could tell which is which, and it takes one.

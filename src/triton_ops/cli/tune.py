@@ -20,7 +20,6 @@ from triton_ops.cli.console import (
     only_data_on_stdout,
     say,
     say_json,
-    stderr,
     tell,
     tell_failures,
     width,
@@ -30,6 +29,7 @@ from triton_ops.cli.problem import operation_of, parse_shapes, parse_space
 from triton_ops.cli.records import folder_of
 from triton_ops.cli.show import ENDS, gain
 from triton_ops.cli.target import load_target
+from triton_ops.cli.terminal import stderr
 from triton_ops.hardware import probe
 from triton_ops.runner.progress import ProgressBar
 from triton_ops.runner.results import result_json, trials_json

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import struct
 import subprocess
 import sys
 import sysconfig
@@ -22,7 +23,7 @@ import threading
 from collections.abc import Iterator
 from importlib.machinery import ModuleSpec
 from importlib.metadata import version
-from importlib.util import cache_from_source, find_spec
+from importlib.util import MAGIC_NUMBER, cache_from_source, find_spec, source_hash
 from pathlib import Path
 from types import ModuleType
 
@@ -36,6 +37,8 @@ _HEAVY = "torch"  # of what is imported, all that it is worth it for
 _MOST_HELPERS = 8  # which compile torch's modules in a quarter of a second: before a child gets to them
 _PRIVATE = 0o700
 _OF_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+_HEADER = struct.Struct("<4sIII")  # magic number, flags, then time and size of the source or a hash of it
+_HASHED, _CHECKED, _WORD = 1, 2, 0xFFFF_FFFF
 _HELPER = Path(__file__).with_name("bytecode_helper.py")
 
 
@@ -70,12 +73,30 @@ def being_filled() -> Iterator[None]:
 
 
 def _kept_by_python(origin: str) -> bool:
-    """Whether a module's bytecode is there, or its first import will keep it."""
+    """Whether Python has bytecode that it will take for a module, or its first import will keep some."""
     if sys.flags.optimize:
         return True  # it has files of its own for each level, which are not worth it
     cached = Path(cache_from_source(origin))
     nearest = next(path for path in cached.parents if path.is_dir())
-    return cached.exists() or (not sys.dont_write_bytecode and writable(nearest))
+    return _fresh(cached, Path(origin)) or (not sys.dont_write_bytecode and writable(nearest))
+
+
+def _fresh(cached: Path, source: Path) -> bool:
+    """Whether Python takes the bytecode at `cached` for that of `source`, as PEP 552 has the header of 16 bytes.
+
+    An environment that was copied without the times of its files has bytecode everywhere, and none that is taken.
+    """
+    if not cached.exists():
+        return False
+    with cached.open("rb") as file:
+        magic, flags, first, second = _HEADER.unpack(file.read(_HEADER.size).ljust(_HEADER.size, b"\0"))
+    if magic != MAGIC_NUMBER:
+        return False
+    if flags & _HASHED:
+        kept: bytes = first.to_bytes(4, "little") + second.to_bytes(4, "little")
+        return not flags & _CHECKED or kept == source_hash(source.read_bytes())
+    found = source.stat()
+    return bool((first, second) == (int(found.st_mtime) & _WORD, found.st_size & _WORD))
 
 
 def _of_this_user_alone(path: Path) -> bool:

@@ -1,0 +1,36 @@
+"""Commands whose modules are imported when they are called.
+
+`triton-ops show` needs no search, no compiler and no timer; importing them for every command would take most of the
+time that the quick commands take (benchmarks/cli_start.py).
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperCommand
+
+
+class ImportedLater(TyperCommand):
+    """A command known by its name and short help; the module of that name in this package has the rest.
+
+    The module has either `app`, a group of commands, or a function `NAME_command`, and for that function a class
+    `Command` if it is not Typer's own.
+    """
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """The context of the real command, which is what runs from here on."""
+        assert self.name is not None
+        return imported(self.name).make_context(info_name, args, parent, **extra)
+
+
+def imported(name: str) -> Any:
+    """The command itself, or the group of commands, as the parser below Typer takes it."""
+    module = import_module(f"triton_ops.cli.{name}")
+    if hasattr(module, "app"):
+        return typer.main.get_command(module.app)
+    single = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    single.command(name, cls=getattr(module, "Command", None))(getattr(module, f"{name}_command"))
+    return typer.main.get_command(single)
