@@ -163,7 +163,7 @@ def test_kill_during_atomic_write_leaves_a_whole_file(tmp_path, wait_s):
 
 @given(_lines)
 def test_lines_read_back_as_appended(tmp_path_factory, lines):
-    path = tmp_path_factory.mktemp("journal") / "run.jsonl"
+    path = tmp_path_factory.mktemp("lines") / "run.jsonl"
     assert list(whole_lines(path)) == []
     for line in lines:
         append_line(path, line)
@@ -178,7 +178,7 @@ def test_a_line_break_in_a_line_is_refused(tmp_path):
 
 @given(_lines, st.integers(0, 200), st.text(st.characters(categories=["L"]), min_size=1))
 def test_a_torn_last_line_is_ignored_and_costs_no_later_line(tmp_path_factory, lines, cut, later):
-    path = tmp_path_factory.mktemp("journal") / "run.jsonl"
+    path = tmp_path_factory.mktemp("lines") / "run.jsonl"
     for line in lines:
         append_line(path, line)
     whole = path.read_bytes() if lines else b""

@@ -1,7 +1,7 @@
 """`TritonAutoTuner`: the documented tuner for any callable, with an exact number of calls per configuration.
 
 Every config is warmed up, then all are timed side by side in rounds of random order, so that a clock that drifts
-favours none of them. For search, verification, journals and records beyond a plain config cache, use `triton_ops.tune`.
+favours none of them. For search, verification, run logs and records beyond a plain config cache, use `triton_ops.tune`.
 """
 
 from __future__ import annotations

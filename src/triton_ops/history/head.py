@@ -21,7 +21,7 @@ from triton_ops.space import Config, ConfigSpace, Constraint
 from triton_ops.task.effort import Effort
 from triton_ops.task.task import Task
 
-SCHEMA_VERSION = 2  # 1: journals, one file for all runs of a problem; 2: one file for each run
+SCHEMA_VERSION = 2  # 1: one file for all runs of a problem; 2: one file for each run
 
 
 class ConstraintFacts(msgspec.Struct, frozen=True, kw_only=True):
