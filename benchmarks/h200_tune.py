@@ -36,8 +36,7 @@ def beside_the_library(name: str, shape: tuple[int, ...], dtype: str, configs: d
     arguments = operation.materialise(problem, "cuda")
     calls = {"library": library(name, arguments.keyword)}
     for label, config in configs.items():
-        artifact = operation.kernel.compile(config, arguments)
-        calls[label] = operation.kernel.bind(artifact, arguments)
+        calls[label] = operation.kernel.compile(config, arguments).bind(arguments)
     timer = EventTimer()
     for call in calls.values():
         call()

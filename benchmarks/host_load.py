@@ -60,7 +60,7 @@ def sampler_of(operation: Operation, shape: tuple[int, ...], clock: str) -> tupl
     problem = operation.problem(shape, None)
     arguments = operation.materialise(problem, "cuda")
     config = operation.space_for(problem).default_config
-    call = operation.kernel.bind(operation.kernel.compile(config, arguments), arguments)
+    call = operation.kernel.compile(config, arguments).bind(arguments)
     call()
     torch.cuda.synchronize()
     timer = GraphTimer("cuda", cold=False) if clock == "graph" else EventTimer("cuda")

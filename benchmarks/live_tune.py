@@ -29,17 +29,16 @@ from typing import Any
 import torch  # noqa: F401 - its import is part of what is timed
 import triton
 
-from benchmarks.bare import bare_bench
 from benchmarks.document import headed, save
 from benchmarks.spaces import operation_of
+from benchmarks.unverified import clock_on, unverified
 from triton_ops import tune
 from triton_ops.hardware import probe
-from triton_ops.measure import Arm, choose_timer, gap, interleave, take
+from triton_ops.measure import Arm, gap, interleave, take
 from triton_ops.measure.decision import relative_levels
 from triton_ops.runner.events import Silent
 from triton_ops.space import Config
 from triton_ops.task.effort import effort_of
-from triton_ops.task.task import make_task, rotation
 from triton_ops.trial import Trial
 
 IMPORTED = time.time()
@@ -146,28 +145,24 @@ def judged(case: str, configs: list[dict[str, Any]]) -> dict[str, Any]:
     name, shape, dtype = CASES[case]
     operation = operation_of(name)
     arguments = operation.materialise(operation.problem(shape, dtype), "cuda")
-    task = make_task(operation, shape=shape, dtype=dtype)
-    artifacts = {Config(values): operation.kernel.compile(Config(values), arguments) for values in configs}
+    executables = {Config(values): operation.kernel.compile(Config(values), arguments) for values in configs}
     policy = effort_of("exhaustive")
-    bench = bare_bench(
-        operation.kernel, arguments, policy.screen,
-        lambda launch, capture: choose_timer(probe("cuda"), "cuda", launch, capture=capture),
-        lambda made: rotation(task, made), artifacts,
-    )  # fmt: skip
-    samplers = [bench.sampler(config) for config in artifacts]
-    assert bench.timer is not None
+    evaluator = unverified(operation.kernel, arguments, policy, clock_on(probe("cuda")), executables)
+    samplers = [evaluator.sampler(config) for config in executables]
+    timer = evaluator.clock.timer
+    assert timer is not None
     arms = []
     for sampler in samplers:
-        first = take(sampler, bench.timer, 3)
+        first = take(sampler, timer, 3)
         arms.append(Arm(sampler, policy.race.samples(statistics.median(first) * sampler.launches)))
-    interleave(arms, bench.timer, rounds=ROUNDS, rng=random.Random(0))
+    interleave(arms, timer, rounds=ROUNDS, rng=random.Random(0))
     rows = [arm.medians_ms for arm in arms]
     levels = relative_levels(rows)
     best = levels.index(min(levels))
-    slower = {config.text: gap(row, rows[best]) for config, row in zip(artifacts, rows, strict=True)}
+    slower = {config.text: gap(row, rows[best]) for config, row in zip(executables, rows, strict=True)}
     return {
-        "mode": bench.timer.mode,
-        "ms": {config.text: statistics.median(row) for config, row in zip(artifacts, rows, strict=True)},
+        "mode": timer.mode,
+        "ms": {config.text: statistics.median(row) for config, row in zip(executables, rows, strict=True)},
         "slower": {text: [found.low, found.centre, found.high] for text, found in slower.items()},
     }
 

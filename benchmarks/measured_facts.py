@@ -23,7 +23,7 @@ from benchmarks.document import headed, save
 from benchmarks.spaces import SPACES, loaded
 from triton_ops.backend import private_copy
 from triton_ops.hardware import probe
-from triton_ops.measure import Arm, EventTimer, GraphTimer, Launch, copies_needed, gap, interleave, take
+from triton_ops.measure import Arm, EventTimer, GraphTimer, Launch, gap, interleave, sets_needed, take
 from triton_ops.measure.guard import guard_for
 from triton_ops.measure.stats import contrasts, robust_sigma
 
@@ -43,20 +43,20 @@ def tick_us() -> dict:
 
 def launches(space: str, count: int) -> tuple[list[Launch], int]:
     """The first `count` fast configs of a space, with argument sets to rotate."""
-    operation, arguments, artifacts, default = loaded(space)
+    operation, arguments, executables, default = loaded(space)
     spec = probe("cuda")
     touched = sum(t.untyped_storage().nbytes() for t in arguments.tensors())
-    copies = copies_needed(touched, spec.l2_bytes) or 1
-    sets = [private_copy(arguments) for _ in range(copies - 1)]
-    chosen = [default, *[c for c in artifacts if c != default]][: 4 * count]
+    count_of_sets = sets_needed(touched, spec.l2_bytes) or 1
+    sets = [private_copy(arguments) for _ in range(count_of_sets - 1)]
+    chosen = [default, *[c for c in executables if c != default]][: 4 * count]
     made = []
     for config in chosen:
-        calls = [operation.kernel.bind(artifacts[config], given) for given in (arguments, *sets)]
+        calls = [executables[config].bind(given) for given in (arguments, *sets)]
         made.append(Launch(calls[0], None, tuple(calls[1:]), (arguments.keyword[operation.kernel.outputs[0]],)))
     timer = EventTimer()
     times = [min(take(timer.prepare(launch), timer, 3)) for launch in made]
     ranked = sorted(range(len(made)), key=times.__getitem__)
-    return [made[i] for i in ranked[:count]], copies
+    return [made[i] for i in ranked[:count]], count_of_sets
 
 
 def timers(short: bool) -> dict:
@@ -128,8 +128,8 @@ def main() -> None:
     found: dict = {"tick": tick_us(), "spaces": {}}
     for space in SPACES:
         short = space.startswith("rms") or "4096" in space
-        fast, copies = launches(space, 6)
-        entry: dict = {"copies": copies, "modes": modes(fast[0], short), "paired": []}
+        fast, sets = launches(space, 6)
+        entry: dict = {"copies": sets, "modes": modes(fast[0], short), "paired": []}
         if space.startswith("rms"):
             entry["unrolled_warm_ms"] = unrolled(fast[0])
         timer = GraphTimer() if short else EventTimer(cache="cold")

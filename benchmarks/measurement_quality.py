@@ -24,20 +24,20 @@ from pathlib import Path
 import torch
 import triton
 
-from benchmarks.bare import bare_bench, searched
 from benchmarks.document import headed, save
 from benchmarks.spaces import SPACES, compile_all, loaded
+from benchmarks.unverified import GPU, clock_on, searched, unverified
 from triton_ops import ConfigSpace
-from triton_ops.evaluation.candidate import Bench
-from triton_ops.evaluation.finals import compare_finalists
+from triton_ops.evaluation.candidate import Evaluator
+from triton_ops.evaluation.finals import Final, compare_finalists
+from triton_ops.evaluation.subject import run_once
 from triton_ops.hardware import probe
-from triton_ops.measure import Arm, choose_timer, decide, interleave, race, take
+from triton_ops.measure import Arm, decide, interleave, race, take
 from triton_ops.measure.guard import guard_for
 from triton_ops.measure.stats import contrasts, robust_sigma, wilson
 from triton_ops.runner.results import versions
 from triton_ops.space import Config
 from triton_ops.task.effort import effort_of
-from triton_ops.task.task import make_task, rotation
 from triton_ops.trial import Status
 
 EFFORT = effort_of("exhaustive")
@@ -49,30 +49,22 @@ class Ground:
 
     def __init__(self, space: str) -> None:
         self.space_name = space
-        self.operation, self.arguments, self.artifacts, self.default = loaded(space)
-        self.space = ConfigSpace.from_configs(self.artifacts, default=self.default)
+        self.operation, self.arguments, self.executables, self.default = loaded(space)
+        self.space = ConfigSpace.from_configs(self.executables, default=self.default)
         self.spec = probe("cuda")
-        _name, shape, dtype = SPACES[space]
-        self.task = make_task(self.operation, shape=shape, dtype=dtype)
 
-    def bench(self) -> Bench:
-        """A bench that compiles nothing."""
-        return bare_bench(
-            self.operation.kernel,
-            self.arguments,
-            EFFORT.screen,
-            lambda launch, capture: choose_timer(self.spec, "cuda", launch, capture=capture),
-            lambda made: rotation(self.task, made),
-            self.artifacts,
-        )
+    def evaluator(self) -> Evaluator:
+        """An evaluator that compiles nothing."""
+        return unverified(self.operation.kernel, self.arguments, EFFORT, clock_on(self.spec), self.executables)
 
     def select(self, seed: int) -> dict:
         """One whole selection, as `tune` does it but for compiling, verifying and writing."""
         start = time.monotonic()
-        bench, guard = self.bench(), guard_for("cuda")
-        trials = searched(bench, self.space, self.default, seed)
+        evaluator, guard = self.evaluator(), guard_for(GPU)
+        trials = searched(evaluator, self.space, self.default, seed, EFFORT)
         searched_s = time.monotonic() - start
-        found = compare_finalists(bench, trials, EFFORT, self.default, [], seed, guard.round_ok)
+        final = Final(trials=trials, default=self.default, seed=seed)
+        found = compare_finalists(evaluator, final, EFFORT, guard.round_ok)
         ranked = sorted((t for t in found.trials if t.ok), key=lambda t: (t.final is None, t.median_ms))
         finalists = [t for t in found.trials if t.final is not None]
         return {
@@ -85,7 +77,7 @@ class Ground:
             "itself": [found.itself.low, found.itself.centre, found.itself.high],
             "itself_differs": abs(found.itself.centre) > max(0.005, found.itself.margin),
             "gain": found.gain and [found.gain.low, found.gain.centre, found.gain.high],
-            "mode": bench.timer.mode,
+            "mode": evaluator.clock.timer.mode,
             "finalists": len(finalists),
             "rounds": max(t.final.rounds for t in finalists),
             "searched_s": searched_s,
@@ -96,26 +88,26 @@ class Ground:
 
     def oracle(self, configs: list[Config], seed: int) -> dict:
         """Block medians of the configs, side by side, in this process."""
-        bench = self.bench()
-        samplers = {config: bench.sampler(config) for config in configs}
+        evaluator = self.evaluator()
+        samplers = {config: evaluator.sampler(config) for config in configs}
         arms = {}
         for config, sampler in samplers.items():
-            first = take(sampler, bench.timer, 3)
+            first = take(sampler, evaluator.clock.timer, 3)
             arms[config.text] = Arm(sampler, EFFORT.race.samples(statistics.median(first) * sampler.launches))
-        interleave(list(arms.values()), bench.timer, rounds=ORACLE_ROUNDS, rng=random.Random(seed))
-        return {"mode": bench.timer.mode, "rows": {text: arm.medians_ms for text, arm in arms.items()}}
+        interleave(list(arms.values()), evaluator.clock.timer, rounds=ORACLE_ROUNDS, rng=random.Random(seed))
+        return {"mode": evaluator.clock.timer.mode, "rows": {text: arm.medians_ms for text, arm in arms.items()}}
 
     def injected(self, share: float, repeats: int) -> dict:
         """How often a race finds a launch that was made `share` slower by a spinning kernel behind it."""
-        bench = self.bench()
-        launch = bench._warm(self.default)
-        plain = bench._clock(launch).prepare(launch)
-        base_ms = statistics.median(take(plain, bench.timer, 50))
+        evaluator = self.evaluator()
+        launch = run_once(evaluator.subject.launch(self.executables[self.default]))
+        plain = evaluator.clock.start(launch).prepare(launch)
+        base_ms = statistics.median(take(plain, evaluator.clock.timer, 50))
         cycles = int(share * base_ms * 1.9e6)
         for _ in range(6):  # the spin's own launch takes time as well: calibrate what is added
-            slowed = bench.timer.prepare(_slowed(launch, cycles))
+            slowed = evaluator.clock.timer.prepare(_slowed(launch, cycles))
             pair = [Arm(plain, 10), Arm(slowed, 10)]
-            interleave(pair, bench.timer, rounds=30, rng=random.Random(1))
+            interleave(pair, evaluator.clock.timer, rounds=30, rng=random.Random(1))
             added = statistics.median(contrasts(pair[1].medians_ms, pair[0].medians_ms))
             if abs(added - share) < 0.1 * share:
                 break
@@ -124,7 +116,7 @@ class Ground:
         visits = EFFORT.race.samples(base_ms * plain.launches)
         for seed in range(repeats):
             pair = [Arm(plain, visits), Arm(slowed, visits)]
-            race(pair, bench.timer, replace(EFFORT.race, seconds=2.0), random.Random(seed))
+            race(pair, evaluator.clock.timer, replace(EFFORT.race, seconds=2.0), random.Random(seed))
             rows = [arm.medians_ms for arm in pair]
             found += decide(rows, [(1,), (0,)]).ties == (0,)
         return {"asked": share, "added": added, "found": found, "of": repeats}
@@ -138,13 +130,13 @@ def _slowed(launch, cycles: int):
 
         return run
 
-    return replace(launch, call=with_spin(launch.call), copies=tuple(with_spin(c) for c in launch.copies))
+    return replace(launch, call=with_spin(launch.call), others=tuple(with_spin(c) for c in launch.others))
 
 
 def baseline(space: str) -> dict:
     """do_bench and an Inductor-like minimum over every config, one pass each: seconds and picks."""
-    op, arguments, artifacts, _ = loaded(space)
-    calls = {config: op.kernel.bind(artifact, arguments) for config, artifact in artifacts.items()}
+    _, arguments, executables, _ = loaded(space)
+    calls = {config: executable.bind(arguments) for config, executable in executables.items()}
     for call in calls.values():
         call()
     torch.cuda.synchronize()

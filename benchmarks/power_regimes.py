@@ -19,9 +19,10 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.bare import bare_bench
 from benchmarks.document import headed, save
 from benchmarks.spaces import SPACES, operation_of
+from benchmarks.unverified import GPU, unverified
+from triton_ops.evaluation.subject import Clock
 from triton_ops.hardware import probe
 from triton_ops.measure import Arm, EventTimer, GraphTimer, Sampler, Timer, choose_timer, interleave, take
 from triton_ops.measure.arm import next_order, visit
@@ -29,7 +30,6 @@ from triton_ops.measure.guard import guard_for
 from triton_ops.measure.stats import contrasts, robust_sigma
 from triton_ops.space import Config
 from triton_ops.task.effort import effort_of
-from triton_ops.task.task import make_task, rotation
 
 NAMES = ("BM", "BN", "BK", "num_stages", "num_warps")
 CONFIGS = {
@@ -52,17 +52,12 @@ class Ground:
         operation = operation_of(name)
         self.configs = [Config({**dict(zip(NAMES, v, strict=True)), "GROUP_M": 8}) for v in CONFIGS[space]]
         self.spec = probe("cuda")
-        task = make_task(operation, shape=shape, dtype=dtype)
-        self.bench = bare_bench(
-            operation.kernel,
-            operation.materialise(operation.problem(shape, dtype), "cuda"),
-            effort_of("exhaustive").screen,
-            lambda launch, capture: without_rests(choose_timer(self.spec, "cuda", launch, capture=capture)),
-            lambda made: rotation(task, made),
-        )
-        self.samplers = {config: self.bench.sampler(config) for config in self.configs}
-        assert self.bench.timer is not None
-        self.timer: Timer = self.bench.timer
+        arguments = operation.materialise(operation.problem(shape, dtype), GPU)
+        clock = Clock(self.spec, GPU, choose=lambda *given, **how: without_rests(choose_timer(*given, **how)))
+        evaluator = unverified(operation.kernel, arguments, effort_of("exhaustive"), clock)
+        self.samplers = {config: evaluator.sampler(config) for config in self.configs}
+        assert clock.timer is not None
+        self.timer: Timer = clock.timer
         self.sample_ms = {c: self._sample_ms(s) for c, s in self.samplers.items()}
 
     def _sample_ms(self, sampler: Sampler) -> float:

@@ -22,12 +22,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from benchmarks.bare import bare_bench, searched
 from benchmarks.document import headed, save
 from benchmarks.tables import selection_table
+from benchmarks.unverified import searched, unverified
 from triton_ops import ConfigSpace
-from triton_ops.backend import Arguments, Artifact
-from triton_ops.evaluation.finals import Outcome, compare_finalists
+from triton_ops.backend import Arguments, Executable
+from triton_ops.evaluation.finals import Final, Outcome, compare_finalists
+from triton_ops.evaluation.subject import Clock
+from triton_ops.hardware import probe
 from triton_ops.measure import INDIFFERENCE, Arm, decide, race
 from triton_ops.measure.stats import wilson
 from triton_ops.space import Config
@@ -107,13 +109,10 @@ class KnownTimes:
     def check(self, _tunables: Iterable[str], _arguments: Arguments) -> None:
         """Every config fits."""
 
-    def compile(self, config: Config, _arguments: Arguments) -> Artifact:
+    def compile(self, config: Config, _arguments: Arguments) -> Executable:
         """Resources that are not a matter of speed, so that the tie-break prefers now one config and now another."""
-        return Artifact(config, Resources(spill_bytes=0, shared_bytes=random.Random(config.text).randrange(1 << 17)))
-
-    def bind(self, artifact: Artifact, _arguments: Arguments) -> SimulatedKernel:
-        """What takes the config's time."""
-        return self._kernels[artifact.config]
+        made = Resources(spill_bytes=0, shared_bytes=random.Random(config.text).randrange(1 << 17))
+        return Executable(config=config, bind=lambda _: self._kernels[config], resources=made)
 
 
 @dataclass(frozen=True)
@@ -145,9 +144,12 @@ class Ground:
     def select(self, seed: int, effort: Effort = EFFORT) -> Outcome:
         """One whole selection, as `tune` does it but for checking, writing, and further processes."""
         clock, space = self.device.clock, ConfigSpace.from_configs(self.kernels, default=self.default)
-        bench = bare_bench(KnownTimes(self.kernels), Arguments(), effort.screen, lambda *_: SimulatedTimer(self.device))
-        trials = searched(bench, space, self.default, seed, clock)
-        return compare_finalists(bench, trials, effort, self.default, [], seed, clock=clock)
+        timer = SimulatedTimer(self.device)
+        race_clock = Clock(probe("cpu"), "cpu", choose=lambda *_, **__: timer)
+        evaluator = unverified(KnownTimes(self.kernels), Arguments(), effort, race_clock)
+        trials = searched(evaluator, space, self.default, seed, effort, clock)
+        final = Final(trials=trials, default=self.default, seed=seed)
+        return compare_finalists(evaluator, final, effort, clock=clock)
 
 
 @dataclass(frozen=True)

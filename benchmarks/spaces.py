@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from triton_ops import ConfigSpace, Operation, TensorSpec, TritonKernel, Work, kernels
-from triton_ops.backend import Arguments, Artifact, CandidateError
+from triton_ops.backend import Arguments, CandidateError, Executable
 from triton_ops.space import Config
 from triton_ops.work import RowTiles
 
@@ -90,7 +90,7 @@ def compile_all(space: str, workers: int | None = None) -> float:
     return time.monotonic() - start
 
 
-def loaded(space: str) -> tuple[Operation, Arguments, dict[Config, Artifact], Config]:
+def loaded(space: str) -> tuple[Operation, Arguments, dict[Config, Executable], Config]:
     """The configs of a space that load on this GPU, from the disk cache."""
     name, shape, dtype = SPACES[space]
     operation = operation_of(name)
@@ -98,11 +98,11 @@ def loaded(space: str) -> tuple[Operation, Arguments, dict[Config, Artifact], Co
     arguments = operation.materialise(problem, "cuda")
     space_of = operation.space_for(problem)
     compiled = {config: _compiled(operation, config, arguments) for config in space_of}
-    artifacts = {config: artifact for config, artifact in compiled.items() if artifact is not None}
-    return operation, arguments, artifacts, space_of.default_config
+    executables = {config: executable for config, executable in compiled.items() if executable is not None}
+    return operation, arguments, executables, space_of.default_config
 
 
-def _compiled(operation: Operation, config: Config, arguments: Arguments) -> Artifact | None:
+def _compiled(operation: Operation, config: Config, arguments: Arguments) -> Executable | None:
     try:
         return operation.kernel.compile(config, arguments)
     except CandidateError:

@@ -8,8 +8,9 @@ from contextlib import closing
 import pytest
 from benchmarks.planted import sums, sums_space
 
+from triton_ops.evaluation.finals import Final
 from triton_ops.evaluation.isolated import Isolated
-from triton_ops.evaluation.station import Final, Inline, assignment_of
+from triton_ops.evaluation.station import Inline, assignment_of
 from triton_ops.space import Config
 from triton_ops.task.effort import chosen_effort
 from triton_ops.task.task import make_task
@@ -31,7 +32,7 @@ def test_questions_and_answers(station):
     assert station.facts.mode is None
     slow, fast = (station.attempt(config(ms), None) for ms in (4.0, 1.0))
     assert (slow.status, fast.status) == (Status.OK, Status.OK)
-    assert (slow.relative, station.facts.base, station.facts.mode) == (1.0, config(4.0), "host")
+    assert (slow.relative, station.facts.baseline, station.facts.mode) == (1.0, config(4.0), "host")
     assert fast.rank < 0.7
     assert station.facts.against == "the reference"
     wrong = station.attempt(config(0.5, "wrong"), fast)
@@ -40,7 +41,7 @@ def test_questions_and_answers(station):
     hopeless = station.attempt(config(8.0), fast)
     assert hopeless.ok
     assert len(hopeless.measurement.samples_ms) == 1, "cut short"
-    found = station.finals(Final((slow, fast, wrong, hopeless), config(4.0), (), 0))
+    found = station.finals(Final(trials=(slow, fast, wrong, hopeless), default=config(4.0)))
     assert found.winner.config == config(1.0)
     assert found.gain.low > 1.5
     assert found.guard is not None
@@ -54,5 +55,5 @@ def test_a_later_station_goes_on_from_what_worked(station):
     start = time.monotonic()
     with closing(type(station)(assignment)) as later:
         assert later.attempt(config(1.0), None).rank == pytest.approx(0.25, abs=0.2)
-        assert later.facts.base == config(4.0)
+        assert later.facts.baseline == config(4.0)
     assert time.monotonic() - start < 60

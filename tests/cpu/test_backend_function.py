@@ -6,7 +6,7 @@ import platform
 
 import pytest
 
-from triton_ops.backend import Arguments, Artifact, CandidateError, FunctionKernel, candidate_error, one_line
+from triton_ops.backend import Arguments, CandidateError, FunctionKernel, candidate_error, one_line
 from triton_ops.exceptions import (
     ConfigCollisionError,
     KernelTypeError,
@@ -35,7 +35,7 @@ class Scaler:
 def bound(kernel, config, *positional, **keyword):
     arguments = Arguments(positional, keyword)
     kernel.check(config, arguments)
-    return kernel.bind(kernel.compile(config, arguments), arguments)()
+    return kernel.compile(config, arguments).launch(arguments)
 
 
 def test_config_values_arrive_as_keywords_next_to_the_arguments():
@@ -95,7 +95,7 @@ def test_a_tunable_that_the_callable_does_not_take():
 def test_any_tunable_goes_where_any_keyword_goes():
     for kernel in (FunctionKernel(lambda **kwargs: kwargs), FunctionKernel(dict)):  # a builtin tells no parameters
         kernel.check(["anything"], Arguments())
-        assert kernel.bind(Artifact(Config(anything=1)), Arguments())() == {"anything": 1}
+        assert kernel.compile(Config(anything=1), Arguments()).launch(Arguments()) == {"anything": 1}
 
 
 # Operations
@@ -186,7 +186,7 @@ def test_materialised_arguments_run():
     assert list(arguments.keyword) == ["x", "scale"]
     x = arguments.keyword["x"]
     assert (x.shape, x.dtype) == ((3, 4), torch.float32)
-    assert op.kernel.bind(op.kernel.compile(Config(factor=3), arguments), arguments)().equal(x * 2 * 3)
+    assert op.kernel.compile(Config(factor=3), arguments).launch(arguments).equal(x * 2 * 3)
     again = op.materialise(op.problem((3,), "fp32"), "cpu")
     assert again.keyword["x"].equal(x)
 

@@ -11,9 +11,11 @@ import pytest
 import torch
 
 from triton_ops import Choice, ConfigSpace, FunctionKernel, Operation, TensorSpec, compare, time_ms
-from triton_ops.comparison import side as side_module
-from triton_ops.comparison.compare import _seated
+from triton_ops.backend import Arguments
+from triton_ops.comparison import contestant as contestant_module
+from triton_ops.comparison.compare import _taking_turns
 from triton_ops.comparison.timing import quantile
+from triton_ops.evaluation.subject import Clock
 from triton_ops.exceptions import (
     DeviceError,
     KernelTypeError,
@@ -22,7 +24,7 @@ from triton_ops.exceptions import (
     TargetError,
     UnknownTunableError,
 )
-from triton_ops.hardware import gpu_missing
+from triton_ops.hardware import gpu_missing, probe
 from triton_ops.measure import Arm, CaptureError, EmptyCaptureError, Launch, Sampler
 from triton_ops.measure.duel import DuelPolicy, duel, judge, tick_of
 from triton_ops.measure.timer import HostTimer
@@ -135,7 +137,7 @@ def test_sides_change_places_evenly():
         return Sampler(lambda count: log.append((side, place)), 7)
 
     rows = [[sampler(side, place) for place in range(3)] for side in range(3)]
-    seated = _seated(rows, random.Random(3))
+    seated = _taking_turns(rows, random.Random(3))
     rounds = []
     for _ in range(12):
         log.clear()
@@ -371,11 +373,11 @@ def test_a_callable_may_have_a_method_called_bind():
 def test_sides_on_two_devices_are_refused():
     places = [replace(side, device_name=name) for side, name in zip(two_sides(), ("cpu", "cuda"), strict=True)]
     with pytest.raises(DeviceError, match="a runs on cpu and b runs on cuda"):
-        side_module.staged(places)
+        contestant_module.prepare(places)
 
 
 def two_sides():
-    return side_module.sides_of({"a": len, "b": len}, ([],), None, None)
+    return contestant_module.contestants_of({"a": len, "b": len}, ([],), None, None)
 
 
 @pytest.mark.parametrize("after", [3, 40])
@@ -404,7 +406,7 @@ def test_arguments_that_do_not_fit_in_memory(monkeypatch):
     def full(arguments):
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
 
-    monkeypatch.setattr(side_module, "private_copy", full)
+    monkeypatch.setattr(contestant_module, "private_copy", full)
     with pytest.raises(ShapeMismatchError, match=r"the arguments cannot be copied on cpu: RuntimeError: .*allocate"):
         compare(torch.sin, torch.cos, args=(torch.rand(3),))
 
@@ -478,7 +480,7 @@ def clocks(monkeypatch):
     def choose(device, name, launch, *, cold=True, capture=True):
         return chosen[cold, capture]
 
-    monkeypatch.setattr(side_module, "choose_timer", choose)
+    monkeypatch.setattr(contestant_module, "choose_timer", choose)
     return chosen
 
 
@@ -526,19 +528,24 @@ def test_sides_alike_take_equally_many_launches(monkeypatch):
             made.append(sampler.launches)
             return sampler
 
-    monkeypatch.setattr(side_module, "choose_timer", lambda *_, **__: Uneven())
+    monkeypatch.setattr(contestant_module, "choose_timer", lambda *_, **__: Uneven())
     compare(spin(10), spin(10), rounds=6)
     assert made == [300, 200, 50, 300, 300, 300, 300, 300, 50, 50]
 
 
-def test_copies_go_round_for_all_sides_or_for_none(monkeypatch):
+def test_all_contestants_rotate_argument_sets_or_none_does(monkeypatch):
     sizes = {"first": 3, "second": 1}
-    monkeypatch.setattr(side_module, "sets_for", lambda _device, _name, arguments: sizes[arguments.keyword["which"]])
-    first, second = ([side_module.Arguments(keyword={"which": which})] for which in sizes)
-    rotate = side_module._rotated
-    assert rotate({1: first, 2: second}, None, "cuda", go_round=True) == {1: [], 2: []}
-    assert {key: len(found) for key, found in rotate({1: first}, None, "cuda", go_round=True).items()} == {1: 2}
-    assert rotate({1: first}, None, "cuda", go_round=False) == {1: []}
+    clock = Clock(probe("cpu"), "cpu")
+    monkeypatch.setattr(clock, "sets", lambda arguments: sizes[arguments.keyword["which"]])
+    first, second = ([Arguments(keyword={"which": which})] for which in sizes)
+
+    def further(made, restores=False):
+        subjects = contestant_module._subjects(made, clock, restores)
+        return {key: len(subject.further()) for key, (subject,) in subjects.items()}
+
+    assert further({1: first, 2: second}) == {1: 0, 2: 0}
+    assert further({1: first}) == {1: 2}
+    assert further({1: first}, restores=True) == {1: 0}
 
 
 # time_ms
@@ -613,7 +620,7 @@ def test_a_launch_that_is_put_back_is_prepared_so(monkeypatch):
             launches.append(launch)
             return super().prepare(launch, launches_)
 
-    monkeypatch.setattr(side_module, "choose_timer", lambda *_, **__: Watching())
+    monkeypatch.setattr(contestant_module, "choose_timer", lambda *_, **__: Watching())
     out = torch.empty(4)
     compare(lambda x, out: torch.add(x, 1, out=out), lambda x, out: x + 1, args=(torch.rand(4), out), rounds=6)
     assert {launch.reset for launch in launches} == {None}

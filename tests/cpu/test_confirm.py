@@ -1,17 +1,22 @@
-"""Finalists measured again in fresh processes, and where those find the operation."""
+"""The tied configs of a tune, compared again in fresh processes."""
 
 from __future__ import annotations
 
 import logging
-import sys
+import os
+import threading
 import time
-from pathlib import Path
+from dataclasses import replace
 
-import pytest
+import torch
 
-from triton_ops import Config, Operation, operation, tune
-from triton_ops.evaluation.confirm import Job, levels_elsewhere
-from triton_ops.processes.locate import Location, load, locate
+from triton_ops import Config, FunctionKernel, operation, tune
+from triton_ops.evaluation.confirm import confirmed_elsewhere
+from triton_ops.evaluation.finals import Final
+from triton_ops.evaluation.station import Inline, assignment_of
+from triton_ops.task.effort import chosen_effort
+from triton_ops.task.task import make_task
+from triton_ops.trial import Status
 
 
 @operation(name="sleep", space={"delay_us": [300, 600, 601]}, arguments=lambda: {}, device="cpu")
@@ -19,54 +24,99 @@ def sleep(*, delay_us):
     time.sleep(delay_us * 1e-6)
 
 
-def job(**changes) -> Job:
-    values = {
-        "location": locate(sleep), "shape": None, "dtype": None, "device": "cpu", "mode": "host",
-        "configs": [{"delay_us": 600}, {"delay_us": 300}], "rounds": 4, "seed": 0,
-    }  # fmt: skip
-    return Job(**{**values, **changes})
+def compared(target, args=(), processes=1, **kwargs):
+    """The last comparison of a whole space in this process, with what confirms it."""
+    task = make_task(target, args, **kwargs)
+    effort = replace(chosen_effort("quick"), processes=processes, near=10.0)
+    assignment = assignment_of(task, effort, True, None)
+    station = Inline(assignment)
+    trials = tuple(station.attempt(config, None) for config in task.space)
+    final = Final(trials=trials, default=task.space.default_config)
+    return station.finals(final), assignment, final, station.facts.mode
 
 
-def test_a_modules_operation_is_found_and_loaded():
-    where = locate(sleep)
-    assert where == Location(__name__, str(Path(__file__).resolve()), "sleep")
-    assert load(where) is sleep
+def test_a_fresh_process_tells_tied_configs_apart_where_it_can():
+    outcome, assignment, final, mode = compared(sleep, processes=2)
+    doubtful = replace(outcome, ties=(Config(delay_us=600), Config(delay_us=300)))
+    found = confirmed_elsewhere(doubtful, assignment, final, mode)
+    assert found.winner.config == Config(delay_us=300)
+    assert found.ties == (Config(delay_us=300),)
 
 
-def test_a_scripts_operation_is_loaded_from_its_file(tmp_path):
-    script = tmp_path / "some_script.py"
-    script.write_text(
-        "from triton_ops import operation\n"
-        "@operation(space={'n': [1]}, arguments=lambda: {}, device='cpu')\n"
-        "def nothing(*, n):\n    return None\n"
+def test_a_single_leader_is_not_compared_again():
+    outcome, assignment, final, mode = compared(sleep)
+    alone = replace(outcome, ties=outcome.ties[:1])
+    assert confirmed_elsewhere(alone, assignment, final, mode) is alone
+
+
+def test_a_kernel_that_writes_what_it_reads_is_confirmed_with_its_arguments_put_back():
+    home = os.getpid()
+
+    def adds(x, *, chunk):
+        if os.getpid() != home:
+            assert x[0].item() == 1.0, "the arguments were not put back"
+        for part in x.split(chunk):
+            part.add_(1)
+
+    outcome, assignment, final, mode = compared(FunctionKernel(adds), (torch.ones(64),), space={"chunk": [64, 63, 62]})
+    tied = replace(outcome, ties=tuple(trial.config for trial in final.trials))
+    found = confirmed_elsewhere(tied, assignment, final, mode)
+    assert found.winner is not None
+    assert all(trial.ok for trial in found.trials), [trial.error for trial in found.trials]
+
+
+def test_a_config_that_is_wrong_in_a_fresh_process_ties_no_more():
+    home = os.getpid()
+
+    def doubles(x, *, n):
+        return x * (3 if n == 2 and os.getpid() != home else 2)
+
+    outcome, assignment, final, mode = compared(
+        FunctionKernel(doubles), (torch.ones(64),), space={"n": [1, 2, 3]}, reference=lambda x: x * 2
     )
-    found = load(Location("some_script", str(script), "nothing"))
-    assert isinstance(found, Operation)
-    assert locate(found) == Location("some_script", str(script), "nothing")
-    del sys.modules["some_script"]
+    tied = replace(outcome, ties=(Config(n=2), Config(n=1)), winner=outcome.trials[1])
+    found = confirmed_elsewhere(tied, assignment, final, mode)
+    assert found.winner.config == Config(n=1)
+    assert {trial.config: trial.status for trial in found.trials}[Config(n=2)] is Status.WRONG
 
 
-def test_what_stands_in_no_module_is_not_found():
-    inner = operation(space={"n": [1]}, arguments=lambda: {}, device="cpu")(lambda *, n: n)
-    assert locate(inner) is None
+def test_a_process_that_fails_is_left_out_with_a_warning(caplog):
+    home = os.getpid()
 
+    def dies(*, n):
+        if os.getpid() != home:
+            os.abort()
 
-def test_levels_come_from_other_processes():
-    levels = levels_elsewhere(job(), 2)
-    assert len(levels) == 2
-    for slow, fast in levels:
-        assert slow - fast == pytest.approx(0.6, abs=0.35)  # log(600 / 300) less what a sleep adds to both
-
-
-def test_a_process_that_fails_is_left_out_and_said(caplog):
+    outcome, assignment, final, mode = compared(dies, space={"n": [1, 2]})
+    tied = replace(outcome, ties=(Config(n=1), Config(n=2)))
     with caplog.at_level(logging.WARNING, "triton_ops"):
-        assert levels_elsewhere(job(location=Location("gone", "/nowhere/gone.py", "sleep")), 1) == []
-    assert "should confirm the winner failed" in caplog.text
+        found = confirmed_elsewhere(tied, assignment, final, mode)
+    assert found.winner is None or found.winner.config in tied.ties
+    assert caplog.text
 
 
-def test_a_tie_is_confirmed_and_the_default_stays(caplog):
+def test_what_exists_in_this_process_only_is_not_confirmed_and_that_is_said(caplog):
+    held = threading.Lock()
+
+    def locked(*, n):
+        with held:
+            pass
+
+    outcome, assignment, final, mode = compared(locked, space={"n": [1, 2]}, device="cpu")
+    tied = replace(outcome, ties=(Config(n=1), Config(n=2)))
+    with caplog.at_level(logging.WARNING, "triton_ops"):
+        assert confirmed_elsewhere(tied, assignment, final, mode) is tied
+    assert "are not confirmed in further processes" in caplog.text
+
+
+def test_the_default_stays_where_a_confirmed_tie_holds(caplog):
     with caplog.at_level(logging.WARNING, "triton_ops"):
         result = tune(sleep, space={"delay_us": [600, 601]}, effort="exhaustive")
     assert result.best_config == {"delay_us": 600}
     assert Config(delay_us=600) in result.ties
     assert caplog.text == ""
+
+
+def test_no_confirmation_is_asked_for_by_an_effort_without_processes():
+    outcome, assignment, final, mode = compared(sleep, processes=0)
+    assert confirmed_elsewhere(outcome, assignment, final, mode) is outcome

@@ -16,10 +16,10 @@ from triton_ops.measure import (
     RacePolicy,
     ScreenPolicy,
     choose_timer,
-    copies_needed,
     fitting,
     screen,
     screen_beside,
+    sets_needed,
     take,
 )
 from triton_ops.measure.pace import Pace
@@ -105,7 +105,7 @@ def test_a_cpu_is_timed_by_the_host(options):
     ],
 )
 def test_enough_copies_to_keep_l2_cold_where_they_fit(touched, l2, free, copies):
-    assert copies_needed(touched, l2, free) == copies
+    assert sets_needed(touched, l2, free) == copies
 
 
 # The first look

@@ -22,8 +22,8 @@ from benchmarks.simulated_quality import (
 from benchmarks.tables import selection_table
 
 from triton_ops import ConfigSpace
-from triton_ops.comparison.compare import compare_sides, duel_policy
-from triton_ops.comparison.side import sides_of
+from triton_ops.comparison.compare import compare_contestants, duel_policy
+from triton_ops.comparison.contestant import contestants_of
 from triton_ops.measure import INDIFFERENCE
 from triton_ops.search import make_searcher
 from triton_ops.testing.simulate import (
@@ -165,8 +165,8 @@ def compared(slower, seed):
     device = SimulatedDevice(POWER_CAPPED if seed % 2 else Noise(), disturbance, seed=seed, process=seed)
     fast = device.kernel(0.1, "fast")
     slow = fast if slower == 1.0 else device.kernel(0.1 * slower, "slow")
-    a, b = sides_of({"slow": lambda: slow(), "fast": lambda: fast()}, (), None, "cpu")
-    return compare_sides(
+    a, b = contestants_of({"slow": lambda: slow(), "fast": lambda: fast()}, (), None, "cpu")
+    return compare_contestants(
         a, b, duel_policy(None, 10.0), seed=seed, choose=lambda *_, **__: SimulatedTimer(device), clock=device.clock
     )
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from dataclasses import replace
 
 import pytest
 import torch
 
 from triton_ops import FunctionKernel, KernelTypeError, Problem, TensorSpec, Work
-from triton_ops.backend import Arguments, Artifact, with_canaries
+from triton_ops.backend import Arguments, with_canaries
+from triton_ops.evaluation.poison import poison
+from triton_ops.evaluation.subject import ArgumentSet, Subject
 from triton_ops.evaluation.tolerance import BASE, difference, reduction_length, tolerance
-from triton_ops.evaluation.verify import LAUNCH, ODD, Bed, Case, Verifier, poison
+from triton_ops.evaluation.verify import LAUNCH, ODD, Case, Verifier
 from triton_ops.space import Config
 
 RIGHT = torch.linspace(-3, 3, 1000)
@@ -116,12 +119,16 @@ def test_the_reduction_is_read_from_the_problem():
 
 def verifier(function, outputs=(), reference=None, **tensors):
     kernel = FunctionKernel(function, outputs=tuple(outputs))
-    bed = Bed(Arguments(keyword=tensors), kernel.outputs)
-    return Verifier(kernel, [Case(bed, 0), Case(bed, 1)], reference)
+    subject = Subject(ArgumentSet(Arguments(keyword=tensors), kernel.outputs))
+    return Verifier(kernel=kernel, subject=subject, others=[Case(subject.first, 1)], reference=reference)
+
+
+def compiled(found, **config):
+    return found.kernel.compile(Config(**config), found.subject.arguments)
 
 
 def checked(found, **config):
-    return found.wrong(Artifact(Config(**config)))
+    return found.wrong(compiled(found, **config))
 
 
 def test_what_is_not_written_is_wrong():
@@ -164,7 +171,7 @@ def test_an_undeclared_in_place_kernel_is_noticed_compared_and_put_back():
     found = verifier(lambda x, *, add: (x.add_(add), None)[1], x=x)
     before = x.clone()
     assert checked(found, add=1) is None
-    assert found.restores
+    assert found.subject.restores
     assert torch.equal(x, before)
     assert "in x, 100.00%" in checked(found, add=2)
     assert torch.equal(x, before)
@@ -246,16 +253,16 @@ def test_an_output_that_is_read_is_explained():
 def test_canaries_keep_strides_offsets_and_sharing():
     room = torch.arange(64.0)
     view = room[3:35].view(8, 4).t()
-    bed = Bed(Arguments(keyword={"out": view, "x": room.clone()}), ("out",))
-    out = bed.arguments.keyword["out"]
+    given = ArgumentSet(Arguments(keyword={"out": view, "x": room.clone()}), ("out",))
+    out = given.arguments.keyword["out"]
     assert torch.equal(out, view)
     assert (out.stride(), out.data_ptr() % 16) == (view.stride(), view.data_ptr() % 16)
-    shared = Bed(Arguments(keyword={"out": view, "x": room}), ("out",))
+    shared = ArgumentSet(Arguments(keyword={"out": view, "x": room}), ("out",))
     assert shared.arguments.keyword["out"].data_ptr() == view.data_ptr()
 
 
 def odd_case(holds=lambda config: True):
-    return Case(Bed(Arguments(keyword={"x": torch.ones(5)}), ()), 0, "at 5, ", holds=holds)
+    return Case(ArgumentSet(Arguments(keyword={"x": torch.ones(5)}), ()), 0, "at 5, ", holds=holds)
 
 
 def only_even(x, *, n):
@@ -267,7 +274,7 @@ def only_even(x, *, n):
 def test_odd_extents_find_what_the_tuned_ones_hide():
     found = verifier(only_even, (), lambda x: x.sum(), x=torch.ones(4))
     odd = odd_case()
-    found = Verifier(found.kernel, found.cases, found.reference, ragged=odd)
+    found = replace(found, ragged=odd)
     assert checked(found, n=1) is None
     assert checked(found, n=2).startswith("at 5, ")
     assert checked(found, n=1) is None
@@ -281,14 +288,14 @@ def test_odd_extents_are_left_out_where_the_first_config_or_the_space_does_not_t
         return x.sum()
 
     found = verifier(refuses, x=torch.ones(4))
-    found = Verifier(found.kernel, found.cases, None, ragged=odd_case(), tell=told.append)
+    found = replace(found, ragged=odd_case(), tell=told.append)
     assert checked(found, n=1) is None
     assert checked(found, n=2) is None
     assert len(found.cases) == 2
     assert told[-1] == LAUNCH
     assert ODD in told
     found = verifier(only_even, (), lambda x: x.sum(), x=torch.ones(4))
-    found = Verifier(found.kernel, found.cases, found.reference, ragged=odd_case(lambda config: config["n"] == 1))
+    found = replace(found, ragged=odd_case(lambda config: config["n"] == 1))
     assert checked(found, n=1) is None
     assert checked(found, n=2) is None
 
@@ -309,10 +316,10 @@ def test_what_timed_launches_leave_is_checked():
     out = torch.zeros(4)
     found = verifier(lambda x, out, *, n: out.copy_(x), ["out"], lambda x, out: x, x=torch.ones(4), out=out)
     assert checked(found, n=1) is None
-    assert found.left() is None
-    found.cases[0].bed.written[0][2] = 5
-    assert "after timing, 25.00%" in found.left()
-    found.cases[0].bed.written[0][2] = 1
-    found.cases[0].bed.arguments.keyword["x"][0] = 7
-    assert "x is changed" in found.left()
-    assert found.left() is None
+    assert found.left(compiled(found, n=1)) is None
+    found.subject.arguments.keyword["out"][2] = 5
+    assert "after timing, 25.00%" in found.left(compiled(found, n=1))
+    found.subject.arguments.keyword["out"][2] = 1
+    found.subject.arguments.keyword["x"][0] = 7
+    assert "x is changed" in found.left(compiled(found, n=1))
+    assert found.left(compiled(found, n=1)) is None

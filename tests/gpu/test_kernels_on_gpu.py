@@ -129,12 +129,12 @@ def test_matmul_configs_that_load_are_right(shape, dtype):
     loaded = 0
     for config in sample_configs(shape, dtype, 16):
         try:
-            artifact = operation.kernel.compile(config, arguments)
+            executable = operation.kernel.compile(config, arguments)
         except CandidateError:
             continue  # too much shared memory for this device
         loaded += 1
         c.fill_(float("nan"))
-        operation.kernel.bind(artifact, arguments)()
+        executable.launch(arguments)
         assert_product(c, a, b, dtype)
     assert loaded >= 8
 
@@ -225,8 +225,8 @@ def test_operation_agrees_with_its_reference_on_its_first_problem(name):
     operation = kernels.load(name)
     problem = operation.problem(*next(iter(operation.problems.values())))
     arguments: Arguments = operation.materialise(problem, "cuda")
-    artifact = operation.kernel.compile(operation.space_for(problem).default_config, arguments)
-    operation.kernel.bind(artifact, arguments)()
+    executable = operation.kernel.compile(operation.space_for(problem).default_config, arguments)
+    executable.launch(arguments)
     (output,) = operation.kernel.outputs
     right = operation.reference(**arguments.keyword)
     torch.testing.assert_close(arguments.keyword[output], right, rtol=2**-7, atol=1e-2)

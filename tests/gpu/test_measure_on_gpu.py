@@ -90,9 +90,9 @@ def test_the_clock_is_chosen_by_length_and_copies():
     spec = probe("cuda")
     long, short = copying(2048), adding(1)
     assert choose_timer(spec, "cuda", long).mode == "event-flushed"
-    assert choose_timer(spec, "cuda", Launch(long.call, copies=(long.call,))).mode == "event-cold"
+    assert choose_timer(spec, "cuda", Launch(long.call, others=(long.call,))).mode == "event-cold"
     assert choose_timer(spec, "cuda", short).mode == "event-flushed"  # nothing to rotate through
-    assert choose_timer(spec, "cuda", Launch(short.call, copies=(adding(1).call,))).mode == "graph-cold"
+    assert choose_timer(spec, "cuda", Launch(short.call, others=(adding(1).call,))).mode == "graph-cold"
     assert choose_timer(spec, "cuda", short, cold=False).mode == "graph-warm"
     assert choose_timer(spec, "cuda", short, cold=False, capture=False).mode == "event-warm"
 
@@ -223,7 +223,7 @@ def test_a_graph_reads_less_of_the_launch_overhead():
 def test_rotation_keeps_a_short_kernel_cold():
     sets = [(tensor(4), tensor(4)) for _ in range(24)]  # 192 MiB in turn: more than three times an H200's L2
     calls = [lambda x=x, out=out: torch.add(x, 1.0, out=out) for x, out in sets]
-    launch = Launch(calls[0], copies=tuple(calls[1:]))
+    launch = Launch(calls[0], others=tuple(calls[1:]))
     for call in calls:
         call()
     cold, warm = median_ms(launch, GraphTimer(cold=True)), median_ms(launch, GraphTimer(cold=False))

@@ -17,7 +17,8 @@ from triton_ops.autotuner.cache import ConfigCache
 from triton_ops.autotuner.metrics import PerformanceProfile as PerformanceProfile
 from triton_ops.autotuner.metrics import compute_elementwise_metrics as compute_elementwise_metrics
 from triton_ops.autotuner.metrics import compute_gemm_metrics as compute_gemm_metrics
-from triton_ops.backend import Arguments, FunctionKernel, Protection, candidate_error, without_ptxas_dumps
+from triton_ops.backend import Arguments, Executable, FunctionKernel, candidate_error, without_ptxas_dumps
+from triton_ops.evaluation.subject import ArgumentSet, Subject
 from triton_ops.exceptions import ConfigValueError, KernelTypeError, SettingsError, TuningFailedError
 from triton_ops.hardware import gpu_missing
 from triton_ops.measure import Arm, EventTimer, HostTimer, Launch, Timer, interleave
@@ -116,16 +117,16 @@ class TritonAutoTuner:
         self._kernel.check(self._space.tunables, given)
         label = (kernel_type, problem_size, device) if problem_size and device else None
         timer = self.timer or _timer(given, device)
-        protection = Protection(given.tensors())
+        subject = Subject(ArgumentSet(given))
         try:
             if label is not None and (hit := self._cached(label)) is not None:
-                trial = self._measure([hit], given, timer, protection)[0]
+                trial = self._measure([hit], subject, timer)[0]
                 if trial.ok:
                     return _result([trial], trial, performance, problem_size, device, start, from_cache=True)
                 _log.warning("cached config (%s) failed, searching again: %s", hit, trial.error)
-            trials = self._measure([Config(c) for c in self.all_configs], given, timer, protection)
+            trials = self._measure([Config(c) for c in self.all_configs], subject, timer)
         finally:
-            protection.restore()
+            subject.first.restore()
         winner = _fastest(trials, problem_size)
         if label is not None:
             self.cache.set(*label, dict(winner.config))
@@ -153,29 +154,27 @@ class TritonAutoTuner:
             return None
         return config
 
-    def _measure(
-        self, configs: Sequence[Config], given: Arguments, timer: Timer, protection: Protection
-    ) -> list[Trial]:
+    def _measure(self, configs: Sequence[Config], subject: Subject, timer: Timer) -> list[Trial]:
         """One trial per config, in the order given; calls each exactly as often as was asked for."""
-        calls = [self._kernel.bind(self._kernel.compile(config, given), given) for config in configs]
+        executables = [self._kernel.compile(config, subject.arguments) for config in configs]
         with without_ptxas_dumps():
-            arms = self._run(calls, timer, protection)
+            arms = self._run(executables, subject, timer)
         return [_trial(config, arm, timer) for config, arm in zip(configs, arms, strict=True)]
 
-    def _run(self, calls: Sequence[Callable[[], Any]], timer: Timer, protection: Protection) -> list[Arm]:
+    def _run(self, executables: Sequence[Executable], subject: Subject, timer: Timer) -> list[Arm]:
         """Warm up one after the other, then time side by side; every timed call finds the arguments as given."""
-        if calls:
-            timer.prepare(Launch(calls[0]), 1)  # a clock may need memory: taken before theirs
+        subject.restores = self.warmup_runs == 0  # then nobody has seen whether a config writes them
+        if executables:
+            timer.prepare(Launch(executables[0].bind(subject.arguments)), 1)  # may need memory: taken before theirs
         errors: dict[int, Exception] = {}
-        written = self.warmup_runs == 0  # then nobody has seen whether a config writes them
-        for place, call in enumerate(calls):
-            if (error := self._warm_up(call)) is not None:
+        for place, executable in enumerate(executables):
+            if (error := self._warm_up(executable.bind(subject.arguments))) is not None:
                 errors[place] = error
-            if protection.changed():
-                protection.restore()
-                written = True
-        reset = protection.restore if written else None
-        arms = [Arm(timer.prepare(Launch(call, reset), 1), error=errors.get(place)) for place, call in enumerate(calls)]
+            if subject.first.changed():
+                subject.first.restore()
+                subject.restores = True
+        samplers = [timer.prepare(subject.launch(executable), 1) for executable in executables]
+        arms = [Arm(sampler, error=errors.get(place)) for place, sampler in enumerate(samplers)]
         self._time(arms, timer)
         return arms
 

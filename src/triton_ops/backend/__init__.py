@@ -1,8 +1,11 @@
 """How a config becomes a callable."""
 
 from triton_ops.backend.base import Arguments as Arguments
-from triton_ops.backend.base import Artifact as Artifact
+from triton_ops.backend.base import CompilesAhead as CompilesAhead
+from triton_ops.backend.base import CompilesAtLaunch as CompilesAtLaunch
+from triton_ops.backend.base import Executable as Executable
 from triton_ops.backend.base import Kernel as Kernel
+from triton_ops.backend.base import MayCrash as MayCrash
 from triton_ops.backend.base import by_name as by_name
 from triton_ops.backend.base import is_tensor as is_tensor
 from triton_ops.backend.base import positional_names as positional_names

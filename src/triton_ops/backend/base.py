@@ -1,14 +1,14 @@
-"""How a config becomes a callable: the kernel role and its arguments.
+"""How a config becomes a callable: the kernel role, its capabilities, executables and their arguments.
 
-A kernel knows nothing of search, timing or caches. Adding a backend is one class with three methods.
+A kernel knows nothing of search, timing or caches. Adding a backend is one class with `check` and `compile`; what else
+a kernel can do is a capability, a small protocol of its own, which those who need it ask for.
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from triton_ops.space import Config
 from triton_ops.trial import Resources
@@ -50,18 +50,8 @@ def by_name(kernel: Kernel, arguments: Arguments) -> Arguments:
 
 def positional_names(kernel: Kernel, count: int) -> list[str | None]:
     """Names of the first `count` positional parameters of a kernel; None where one cannot be passed by name."""
-    function = getattr(kernel, "function", None)
-    names: list[str | None]
-    try:
-        names = list(getattr(function, "arg_names", None) or _parameters(function))
-    except (TypeError, ValueError):  # no function, or a builtin without a signature
-        names = []
+    names = list(kernel.parameter_names) if isinstance(kernel, NamesParameters) else []
     return [*names[:count], *[None] * (count - len(names))]
-
-
-def _parameters(function: Any) -> Iterator[str | None]:
-    for parameter in inspect.signature(function).parameters.values():
-        yield parameter.name if parameter.kind is parameter.POSITIONAL_OR_KEYWORD else None
 
 
 def is_tensor(value: Any) -> bool:
@@ -91,19 +81,35 @@ def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
     return value
 
 
-@dataclass(frozen=True)
-class Artifact:
-    """A compiled config, not launched.
+@dataclass(frozen=True, kw_only=True)
+class Executable:
+    """A config that can be launched, with any arguments of the dtypes, strides and alignments it was compiled for.
 
     Attributes:
-        config: What was compiled.
-        resources: What the compiler made of it; None where the backend has no compiler.
-        compile_s: Seconds it took; None where the backend has no compiler.
+        config: Tunables and launch options.
+        bind: From arguments to a call that launches the config with them, and returns what the launch returns.
+        outputs: Names of the arguments that a launch writes; empty if it returns its result.
+        resources: What the compiler made of the config; None where the backend has no compiler.
+        compile_s: Seconds that the compiler took; None where the backend has no compiler.
+        key: Names the whole program: machine code, shared memory, grid and plain arguments. Executables of one kernel
+            with equal keys do the same, so that one measurement serves both. None where the backend cannot tell.
     """
 
     config: Config
+    bind: Callable[[Arguments], Callable[[], Any]]
+    outputs: tuple[str, ...] = ()
     resources: Resources | None = None
     compile_s: float | None = None
+    key: str | None = None
+
+    @property
+    def machine_code(self) -> str | None:
+        """Fingerprint of the machine code; None where it is not known."""
+        return self.resources.binary if self.resources else None
+
+    def launch(self, arguments: Arguments) -> Any:
+        """Launch once on the current stream; returns what the launch returns."""
+        return self.bind(arguments)()
 
 
 class Kernel(Protocol):
@@ -119,13 +125,45 @@ class Kernel(Protocol):
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Arguments that a call writes; empty if it returns its result."""
+        """Names of the arguments that some config writes; empty if every config returns its result."""
 
     def check(self, tunables: Iterable[str], arguments: Arguments) -> None:
         """Raise a typed error if these tunables and arguments cannot be passed together; does no work."""
 
-    def compile(self, config: Config, arguments: Arguments) -> Artifact:
+    def compile(self, config: Config, arguments: Arguments) -> Executable:
         """Compile without launching. Raises `CandidateError` if the config cannot be compiled or loaded."""
 
-    def bind(self, artifact: Artifact, arguments: Arguments) -> Callable[[], Any]:
-        """A call with these arguments and the artifact's config."""
+
+@runtime_checkable
+class CompilesAtLaunch(Protocol):
+    """A kernel whose configs need not be compiled before they are launched."""
+
+    def executable(self, config: Config) -> Executable:
+        """A config that is compiled when it is first launched with arguments of a kind."""
+
+
+@runtime_checkable
+class NamesParameters(Protocol):
+    """A kernel that knows its positional parameters, so that arguments given by position are found by name."""
+
+    @property
+    def parameter_names(self) -> Sequence[str | None]:
+        """In calling order; None for a parameter that cannot be passed by name."""
+
+
+@runtime_checkable
+class MayCrash(Protocol):
+    """A kernel that runs machine code which can end its process or hang; it is tried in a process of its own."""
+
+    @property
+    def process_imports(self) -> tuple[str, ...]:
+        """Packages that a process imports before it can run the kernel."""
+
+
+@runtime_checkable
+class CompilesAhead(Protocol):
+    """A kernel whose configs can be compiled by processes that have no GPU."""
+
+    @property
+    def compiled_ahead(self) -> Any:
+        """The `TritonKernel` to compile; None if there is nothing to compile, as for an interpreted kernel."""

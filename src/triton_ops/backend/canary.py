@@ -69,6 +69,9 @@ def with_canaries(arguments: Arguments, outputs: Iterable[str]) -> tuple[Argumen
                     inner[outside[:, 0]] = _PATTERN
                     zones.append((name, inner, outside))
 
+    if not fresh:
+        return arguments, Canaries()
+
     def moved(tensor: Any) -> Any:
         if place_of(tensor) not in fresh:
             return tensor

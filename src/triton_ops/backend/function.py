@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from triton_ops.backend.base import Arguments, Artifact
+from triton_ops.backend.base import Arguments, Executable
 from triton_ops.backend.source import source_fingerprint, unwrap
 from triton_ops.exceptions import ConfigCollisionError, KernelTypeError, UnknownTunableError
 from triton_ops.space import Config
@@ -89,14 +89,19 @@ class FunctionKernel:
                 hint="correct the tunable's name, or add the parameter to the function",
             )
 
-    def compile(self, config: Config, arguments: Arguments) -> Artifact:  # noqa: ARG002 - the role's signature
-        """Nothing to compile."""
-        return Artifact(config)
+    @property
+    def parameter_names(self) -> list[str | None]:
+        """In calling order; None for a parameter that cannot be passed by name. Empty without a signature."""
+        parameters = (_parameters(self.function) or {}).values()
+        return [p.name if p.kind is p.POSITIONAL_OR_KEYWORD else None for p in parameters]
 
-    def bind(self, artifact: Artifact, arguments: Arguments) -> Callable[[], Any]:
-        """A call with the arguments and the config's values."""
-        keywords = {**arguments.keyword, **artifact.config}
-        return functools.partial(self.function, *arguments.positional, **keywords)
+    def compile(self, config: Config, arguments: Arguments) -> Executable:  # noqa: ARG002 - the role's signature
+        """The callable with the config's values as keywords; there is nothing to compile."""
+
+        def bind(given: Arguments) -> Callable[[], Any]:
+            return functools.partial(self.function, *given.positional, **{**given.keyword, **config})
+
+        return Executable(config=config, bind=bind, outputs=self.outputs)
 
 
 def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter] | None:

@@ -20,12 +20,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from triton_ops._hashing import fingerprint
-from triton_ops.backend.base import Arguments, Artifact
+from triton_ops.backend.base import Arguments, Executable
 from triton_ops.backend.errors import CandidateError, candidate_error, not_of_the_config
 from triton_ops.backend.source import source_fingerprint, unwrap
 from triton_ops.exceptions import CacheError, ConfigCollisionError, KernelTypeError, UnknownTunableError
@@ -147,7 +147,22 @@ class TritonKernel:
                 hint="pass it as an argument, or add it to the config space",
             )
 
-    def compile(self, config: Config, arguments: Arguments) -> Artifact:
+    @property
+    def parameter_names(self) -> list[str]:
+        """The JIT function's parameters in calling order."""
+        return list(self.function.arg_names)
+
+    @property
+    def process_imports(self) -> tuple[str, ...]:
+        """Triton first: it readies itself while torch is imported."""
+        return ("triton", "torch")
+
+    @property
+    def compiled_ahead(self) -> TritonKernel | None:
+        """This kernel; None if it is interpreted."""
+        return None if self.interpreted else self
+
+    def compile(self, config: Config, arguments: Arguments) -> Executable:
         """Compile for these arguments' types and alignment, and load the binary; nothing is launched.
 
         Cost: 0.1 to a few seconds for a new binary, about a millisecond from Triton's disk cache.
@@ -157,7 +172,7 @@ class TritonKernel:
             CacheError: The compiler cannot write its files, as on a full disk.
         """
         if self.interpreted:
-            return Artifact(config)
+            return self.executable(config)
         start = time.perf_counter()
         said = io.StringIO()  # ptxas' input, on failure: a thousand lines that belong to nobody
         try:
@@ -167,28 +182,40 @@ class TritonKernel:
                 compiled._init_handles()
         except Exception as error:
             raise compile_error(error) from error
-        return Artifact(config, _resources(compiled), time.perf_counter() - start)
+        took_s, found = time.perf_counter() - start, _resources(compiled)
+        made = self.executable(config)
+        return replace(made, resources=found, compile_s=took_s, key=self.program_key(config, arguments, found))
 
-    def bind(self, artifact: Artifact, arguments: Arguments) -> Callable[[], Any]:
-        """A launch with the arguments and the artifact's config on the current stream."""
-        keywords = {**arguments.keyword, **artifact.config}
-        grid = functools.partial(self._grid, artifact.config, arguments)
-        return functools.partial(self.function.run, *arguments.positional, grid=grid, warmup=False, **keywords)
+    def executable(self, config: Config) -> Executable:
+        """A config that Triton itself compiles at its first launch with arguments of a kind."""
 
-    def launch_key(self, config: Config, arguments: Arguments) -> Any:
-        """What a launch of a config is told beside its machine code: the grid, and tunables that are plain arguments.
+        def bind(given: Arguments) -> Callable[[], Any]:
+            grid = functools.partial(self._grid, config, given)
+            keywords = {**given.keyword, **config}
+            return functools.partial(self.function.run, *given.positional, grid=grid, warmup=False, **keywords)
+
+        return Executable(config=config, bind=bind, outputs=self.outputs)
+
+    def program_key(self, config: Config, arguments: Arguments, made: Resources | None) -> str | None:
+        """Names all that a launch of a compiled config is: machine code, shared memory, grid and plain arguments.
+
+        Args:
+            config: What was compiled.
+            arguments: Of the launch; tensors may be stand-ins without memory.
+            made: What the compiler made of it.
 
         Returns:
-            Something hashable; None if the grid function raises, or heuristics compute a plain argument.
+            None if the machine code is not known, the grid function raises, or heuristics compute a plain argument.
         """
         plain = {param.name for param in _layers(self.function)[-1].params if not param.is_constexpr}
-        if plain.intersection(_heuristics(self.function)):
+        if made is None or made.binary is None or plain.intersection(_heuristics(self.function)):
             return None
         try:
-            grid = tuple(self._grid(config, arguments, {}))
+            grid = [int(extent) for extent in self._grid(config, arguments, {})]
         except Exception:  # noqa: BLE001 - the user's own function; its launch will say why
             return None
-        return grid, tuple(sorted((name, repr(value)) for name, value in config.items() if name in plain))
+        told = sorted((name, repr(value)) for name, value in config.items() if name in plain)
+        return fingerprint([made.binary, made.shared_bytes, grid, told])
 
     def _grid(self, config: Config, arguments: Arguments, meta: Mapping[str, Any]) -> tuple[int, ...]:
         names = self.function.arg_names

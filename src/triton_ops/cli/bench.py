@@ -26,7 +26,7 @@ from triton_ops.cli.contender import Contender, Wish, contenders, parse_config
 from triton_ops.cli.layout import paragraph, table
 from triton_ops.cli.problem import parse_shapes
 from triton_ops.cli.records import folder_of
-from triton_ops.comparison.compare import Comparison, compare_sides, duel_policy
+from triton_ops.comparison.compare import Comparison, compare_contestants, duel_policy
 from triton_ops.hardware import probe
 from triton_ops.space import Config
 from triton_ops.tensors import dtype_name
@@ -74,9 +74,9 @@ def bench_command(
     _check(wish)
     with only_data_on_stdout():
         a, b = contenders((target, other), configs, wish)
-        if a.side.kernel == b.side.kernel and a.side.config == b.side.config:
-            tell(f"a and b are the same: {a.target} with {_config(a.side.config)}")
-        found = compare_sides(a.side, b.side, policy, cold=wish.cold, seed=seed)
+        if a.contestant.kernel == b.contestant.kernel and a.contestant.config == b.contestant.config:
+            tell(f"a and b are the same: {a.target} with {_config(a.contestant.config)}")
+        found = compare_contestants(a.contestant, b.contestant, policy, cold=wish.cold, seed=seed)
     if as_json:
         say_json(_as_json(a, b, found))
     else:
@@ -94,15 +94,15 @@ def _check(wish: Wish) -> None:
 def _story(a: Contender, b: Contender, found: Comparison, columns: int | None) -> list[str]:
     rows = [_row(a, found.a), _row(b, found.b)]
     header, *lines = table(_HEADER, rows, columns, _NUMBERS)
-    head = f"{a.problem} on {probe(a.side.device_name).name}"
+    head = f"{a.problem} on {probe(a.contestant.device_name).name}"
     return [head, bold(header), *lines, *map(bold, paragraph("", str(found), columns))]
 
 
 def _row(contender: Contender, times: Measurement) -> list[str]:
-    side = contender.side
+    contestant = contender.contestant
     figures = [f"{time_ms:.4g}" for time_ms in (times.p20_ms, times.median_ms, times.p80_ms)]
-    what = f"{contender.target}, {contender.origin}" + (f": {side.config}" if side.config else "")
-    return [side.name, label(side.config), *figures, f"{times.spread:.1%}", what]
+    what = f"{contender.target}, {contender.origin}" + (f": {contestant.config}" if contestant.config else "")
+    return [contestant.name, label(contestant.config), *figures, f"{times.spread:.1%}", what]
 
 
 def label(config: Config) -> str:
@@ -125,7 +125,7 @@ def _as_json(a: Contender, b: Contender, found: Comparison) -> dict[str, Any]:
         "rounds": found.rounds,
         "mode": found.mode,
         "problem": a.problem.label,
-        "device": probe(a.side.device_name).name,
+        "device": probe(a.contestant.device_name).name,
         "a": _side_json(a, found.a),
         "b": _side_json(b, found.b),
         "guard": msgspec.to_builtins(found.guard),
@@ -136,8 +136,8 @@ def _side_json(contender: Contender, times: Measurement) -> dict[str, Any]:
     blocks: Sequence[Sequence[float]] = times.blocks
     return {
         "target": contender.target,
-        "config": dict(contender.side.config),
-        "label": label(contender.side.config),
+        "config": dict(contender.contestant.config),
+        "label": label(contender.contestant.config),
         "origin": contender.origin,
         "median_ms": times.median_ms,
         "p20_ms": times.p20_ms,

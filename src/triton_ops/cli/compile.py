@@ -12,7 +12,7 @@ import typer
 from rich.progress import track
 
 from triton_ops.analysis import Compiled
-from triton_ops.backend import Arguments, Operation, TritonKernel
+from triton_ops.backend import Arguments, CompilesAhead, Operation
 from triton_ops.cli.console import (
     Dtype,
     Json,
@@ -99,12 +99,17 @@ def _check(jobs: int | None, timeout_s: float, dtype: str | None) -> None:
 
 def _operation(text: str) -> Operation:
     found = load_target(text)
-    if not isinstance(found, Operation) or not isinstance(found.kernel, TritonKernel):
+    if not isinstance(found, Operation) or _ahead(found) is None:
         raise TargetError(
             f"{text} is no operation with a Triton kernel, so there is nothing to compile",
             hint="name an Operation that holds a TritonKernel",
         )
     return found
+
+
+def _ahead(operation: Operation) -> Any:
+    """What can be compiled without a GPU; None if there is nothing."""
+    return operation.kernel.compiled_ahead if isinstance(operation.kernel, CompilesAhead) else None
 
 
 def _first_problem(operation: Operation, dtype: str | None) -> tuple[list[tuple[int, ...]], str | None]:
@@ -122,8 +127,7 @@ def _compiled(
 ) -> list[Compiled]:
     arguments = Arguments(keyword=dict(problem.arguments))
     operation.kernel.check(space.tunables, arguments)
-    kernel: Any = operation.kernel
-    with CompilePool(kernel, arguments, target, workers=jobs, timeout_s=timeout_s) as pool:
+    with CompilePool(_ahead(operation), arguments, target, workers=jobs, timeout_s=timeout_s) as pool:
         futures = [pool.submit(config, anyway=True) for config in space]
         return [future.result() for future in _watched(futures)]
 

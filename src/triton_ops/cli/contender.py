@@ -1,4 +1,4 @@
-"""What `bench` compares: from TARGETs and configs on the command line to two sides that can be run."""
+"""What `bench` compares: from TARGETs and configs on the command line to two contestants that can be run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from triton_ops.cache import RECORDS, DirectoryStore, Key, Record
 from triton_ops.cli.problem import operation_of, parse_space, tensors_of
 from triton_ops.cli.records import folder_of, matching
 from triton_ops.cli.target import load_target
-from triton_ops.comparison.side import Maker, Side
+from triton_ops.comparison.contestant import Contestant, Maker
 from triton_ops.exceptions import SettingsError, SpaceError, TargetError, TritonKernelError
 from triton_ops.hardware import probe
 from triton_ops.space import Config, ConfigSpace, as_space
@@ -28,7 +28,7 @@ _WINNER, _DEFAULT = "recorded winner", "default config"
 
 @dataclass(frozen=True)
 class Wish:
-    """What is asked for, for both sides alike.
+    """What is asked for, for both contestants alike.
 
     Attributes:
         shapes: As parsed from `--shape`.
@@ -49,19 +49,19 @@ class Wish:
 
 @dataclass(frozen=True)
 class Contender:
-    """One side, and how it came about.
+    """One contestant, and how it came about.
 
     Attributes:
         target: As given on the command line.
         origin: Where the config is from, in words.
         problem: What it is run on.
-        side: The side itself.
+        contestant: What is timed.
     """
 
     target: str
     origin: str
     problem: Problem
-    side: Side
+    contestant: Contestant
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,8 @@ class _Entry:
     def contender(self, name: str, config: Mapping[str, Any], origin: str) -> Contender:
         chosen = Config(config)
         self.kernel.check(chosen, Arguments(keyword=dict(self.problem.arguments)))
-        side = Side(name, self.kernel, chosen, self.device, self.arguments)
-        return Contender(self.target, origin, self.problem, side)
+        contestant = Contestant(name, self.kernel, chosen, self.device, self.arguments)
+        return Contender(self.target, origin, self.problem, contestant)
 
 
 def parse_config(text: str | None, option: str) -> dict[str, Any] | None:
@@ -105,7 +105,7 @@ def parse_config(text: str | None, option: str) -> dict[str, Any] | None:
 def contenders(
     texts: tuple[str, str | None], configs: tuple[dict[str, Any] | None, dict[str, Any] | None], wish: Wish
 ) -> tuple[Contender, Contender]:
-    """Both sides. A single TARGET's winner, or the config given, stands against its default config.
+    """Both contestants. A single TARGET's winner, or the config given, stands against its default config.
 
     Raises:
         TargetError, SpaceError, ShapeMismatchError, UnsupportedDtypeError, DeviceError: As for `tune`.
@@ -136,7 +136,7 @@ def _names(*configs: dict[str, Any] | None) -> list[str]:
 
 
 def _config(entry: _Entry, given: dict[str, Any] | None, wanted: tuple[str, ...]) -> tuple[Mapping[str, Any], str]:
-    """The config of a side and where it is from: as given, else the first of `wanted` that there is."""
+    """The config of a contestant and where it is from: as given, else the first of `wanted` that there is."""
     default = entry.space.default_config if entry.space else None
     if default is None and entry.record is not None and entry.record.default is not None:
         default = Config.from_json(entry.record.default)

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from triton_ops.comparison.side import Choose, Side, Stage, blamed, blaming, sides_of, staged
+from triton_ops.comparison.contestant import Contestant, Prepared, blamed, blaming, contestants_of, prepare
+from triton_ops.evaluation.subject import Choose
 from triton_ops.exceptions import SettingsError
 from triton_ops.measure import Arm, Sampler, fitting, take
 from triton_ops.measure.duel import FEW_TICKS, LEAST_ROUNDS, DuelOutcome, DuelPolicy, Verdict, duel, tick_of
@@ -23,9 +24,9 @@ _BLOCK_MS = 5.0  # long enough to rise over the clock, short enough for the powe
 _LONGEST_BLOCK = 10
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Whether the first of two sides, `a`, is faster than the second, `b`; percent are of the faster one's time.
+    """Whether the first of two contestants, `a`, is faster than the second, `b`; percent are of the faster one's time.
 
     Attributes:
         verdict: `faster`, `slower` or `not distinguishable`, of a relative to b.
@@ -110,9 +111,10 @@ def compare(
 ) -> Comparison:
     """Find out whether `a` is faster than `b`, by running both in turn.
 
-    Each side is a callable, or a pair of an `Operation`, a kernel or a callable, and its config. Both are called with
-    the same arguments. Tensors among them are copied, so that neither side can hurt yours or the other's; a side that
-    changes what it reads has all tensors put back before every sample, outside the timed region, and so has the other.
+    Each contestant is a callable, or a pair of an `Operation`, a kernel or a callable, and its config. Both are called
+    with the same arguments. Tensors among them are copied, so that neither can hurt yours or the other's; a contestant
+    that changes what it reads has all tensors put back before every sample, outside the timed region, and so has the
+    other.
     NumPy arrays and other objects are passed as they are. A pair with an `Operation` needs no arguments: it then runs
     on the operation's default problem.
 
@@ -121,8 +123,8 @@ def compare(
     process, as the placement of code does, is the same in all rounds: to be sure of 1 %, compare in several processes.
 
     Args:
-        a: The first side.
-        b: The second side.
+        a: The first contestant.
+        b: The second contestant.
         args: Positional arguments of every call.
         kwargs: Keyword arguments of every call.
         names: What to call a and b in the result and in errors.
@@ -135,8 +137,8 @@ def compare(
             CUDA tensors themselves and take no tensor need `cuda`, or they are timed by the host's clock.
 
     Raises:
-        KernelTypeError: A side is not callable, or not with these arguments.
-        TargetError: A side raised.
+        KernelTypeError: A contestant is not callable, or not with these arguments.
+        TargetError: A contestant raised.
         SettingsError: `rounds`, `seconds` or `names` is out of range.
         DeviceError, SpaceError, ShapeMismatchError: Device, config or arguments do not fit.
 
@@ -146,8 +148,8 @@ def compare(
     policy = duel_policy(rounds, seconds)
     if len(set(names)) != 2 or len(names) != 2:
         raise SettingsError(f"names are {tuple(names)!r}; two different ones are needed")
-    first, second = sides_of(dict(zip(names, (a, b), strict=True)), args, kwargs, device, seed)
-    return compare_sides(first, second, policy, cold=cold, seed=seed)
+    first, second = contestants_of(dict(zip(names, (a, b), strict=True)), args, kwargs, device, seed)
+    return compare_contestants(first, second, policy, cold=cold, seed=seed)
 
 
 def duel_policy(rounds: int | None, seconds: float) -> DuelPolicy:
@@ -163,9 +165,9 @@ def duel_policy(rounds: int | None, seconds: float) -> DuelPolicy:
     return DuelPolicy(seconds=seconds) if rounds is None else DuelPolicy(checkpoints=(rounds,), seconds=seconds)
 
 
-def compare_sides(
-    a: Side,
-    b: Side,
+def compare_contestants(
+    a: Contestant,
+    b: Contestant,
     policy: DuelPolicy,
     *,
     cold: bool = True,
@@ -173,40 +175,39 @@ def compare_sides(
     choose: Choose | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Comparison:
-    """As `compare`, of sides that are known to fit; timed by what `choose` gives, limited in seconds of `clock`."""
+    """As `compare`, of contestants that fit; timed by what `choose` gives, limited in seconds of `clock`."""
     rng = random.Random(seed)
-    stage = staged([a, b, a], sets=3, cold=cold, choose=choose)  # the twin of a is a side of its own
-    block = _block((a, b), stage)
-    first, second, twin = (Arm(sampler, block) for sampler in _seated(stage.samplers, rng))
+    prepared = prepare([a, b, a], sets=3, cold=cold, choose=choose)  # the twin of a is a contestant of its own
+    block = _block((a, b), prepared)
+    first, second, twin = (Arm(sampler, block) for sampler in _taking_turns(prepared.samplers, rng))
     guard = guard_for(a.device_name)
     try:
-        found = duel((first, second, twin), stage.timer, policy, rng, keep_round=guard.round_ok, clock=clock)
+        found = duel((first, second, twin), prepared.timer, policy, rng, keep_round=guard.round_ok, clock=clock)
     except Exception as error:
-        failed = [
-            side.name for side, arm in zip((a, b, a), (first, second, twin), strict=True) if arm.error is not None
-        ]
+        arms = zip((a, b, a), (first, second, twin), strict=True)
+        failed = [contestant.name for contestant, arm in arms if arm.error is not None]
         raise blamed(failed[0] if failed else f"{a.name} or {b.name}", error) from error
-    return _comparison((a.name, b.name), found, (first, second), stage.timer.mode, guard.summary())
+    return _comparison((a.name, b.name), found, (first, second), prepared.timer.mode, guard.summary())
 
 
-def _block(sides: Sequence[Side], stage: Stage) -> int:
-    """Samples per visit, equally many for both sides: medians of blocks of one length compare alike."""
+def _block(contestants: Sequence[Contestant], prepared: Prepared) -> int:
+    """Samples per visit, equally many for both contestants: medians of blocks of one length compare alike."""
     longest_ms = 0.0
-    for side, (sampler, *_) in zip(sides, stage.samplers, strict=False):
-        with blaming(side):
-            longest_ms = max(longest_ms, take(sampler, stage.timer, 1)[0] * sampler.launches)
+    for contestant, (sampler, *_) in zip(contestants, prepared.samplers, strict=False):
+        with blaming(contestant):
+            longest_ms = max(longest_ms, take(sampler, prepared.timer, 1)[0] * sampler.launches)
     return fitting(longest_ms, _BLOCK_MS, 1, _LONGEST_BLOCK)
 
 
-def _seated(rows: Sequence[Sequence[Sampler]], rng: random.Random) -> list[Sampler]:
-    """Per side one sampler that changes its argument set from round to round, no two sides on one set in a round.
+def _taking_turns(rows: Sequence[Sequence[Sampler]], rng: random.Random) -> list[Sampler]:
+    """Per contestant one sampler that changes its argument set from round to round; in a round no two share a set.
 
-    Where memory lies makes equal calls differ by some percent on a CPU. Over six rounds every side is on every set
-    equally often, and each pair of sets stands both ways round, so that the median does not see it.
+    Where memory lies makes equal calls differ by some percent on a CPU. Over six rounds every contestant is on every
+    set equally often, and each pair of sets stands both ways round, so that the median does not see it.
     """
-    seats = list(itertools.permutations(range(len(rows[0])))) if len(rows[0]) > 1 else [(0,) * len(rows)]
-    rng.shuffle(seats)
-    return [Sampler(_in_turn([row[seat[place]] for seat in seats]), row[0].launches) for place, row in enumerate(rows)]
+    orders = list(itertools.permutations(range(len(rows[0])))) if len(rows[0]) > 1 else [(0,) * len(rows)]
+    rng.shuffle(orders)
+    return [Sampler(_in_turn([row[o[place]] for o in orders]), row[0].launches) for place, row in enumerate(rows)]
 
 
 def _in_turn(samplers: Sequence[Sampler]) -> Callable[[int], Pending]:
@@ -219,16 +220,16 @@ def _comparison(
 ) -> Comparison:
     a, b = (Measurement(tuple(arm.samples_ms), mode, len(arm.blocks)) for arm in arms)
     return Comparison(
-        found.verdict,
-        _percent(found.gain.centre),
-        (_percent(found.gain.low), _percent(found.gain.high)),
-        _percent(found.needed),
-        _percent(found.noise),
-        _confidence(found, arms, guard),
-        names,
-        a,
-        b,
-        guard,
+        verdict=found.verdict,
+        percent=_percent(found.gain.centre),
+        interval=(_percent(found.gain.low), _percent(found.gain.high)),
+        needed=_percent(found.needed),
+        noise=_percent(found.noise),
+        confidence=_confidence(found, arms, guard),
+        names=names,
+        a=a,
+        b=b,
+        guard=guard,
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from triton_ops.comparison.side import blaming, sides_of, staged
+from triton_ops.comparison.contestant import blaming, contestants_of, prepare
 from triton_ops.exceptions import SettingsError
 from triton_ops.measure import Sampler, ScreenPolicy, Timer, screen, take
 
@@ -98,13 +98,13 @@ def time_ms(
     than the calls.
     """
     _check(warmup_ms, rep_ms, quantiles)
-    (side,) = sides_of({"fn": fn}, args, kwargs, device)
-    stage = staged([side], cold=cold)
-    sampler = stage.samplers[0][0]
-    with blaming(side):
-        sample_ms = statistics.median(screen(sampler, stage.timer, _ESTIMATE)) * sampler.launches
-        warm = _taken(sampler, stage.timer, sample_ms, warmup_ms) if warmup_ms else []
-        samples = _taken(sampler, stage.timer, sample_ms, rep_ms)
+    (contestant,) = contestants_of({"fn": fn}, args, kwargs, device)
+    prepared = prepare([contestant], cold=cold)
+    sampler, timer = prepared.samplers[0][0], prepared.timer
+    with blaming(contestant):
+        sample_ms = statistics.median(screen(sampler, timer, _ESTIMATE)) * sampler.launches
+        warm = _taken(sampler, timer, sample_ms, warmup_ms) if warmup_ms else []
+        samples = _taken(sampler, timer, sample_ms, rep_ms)
     ordered = sorted(samples)
     return Times(
         tuple(quantiles),
@@ -113,7 +113,7 @@ def time_ms(
         len(samples) * sampler.launches,
         len(warm) * sampler.launches,
         sampler.launches,
-        stage.timer.mode,
+        timer.mode,
     )
 
 

@@ -19,8 +19,7 @@ from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
-from triton_ops._hashing import fingerprint
-from triton_ops.analysis import Compiled, examine
+from triton_ops.analysis import examine
 from triton_ops.backend import Arguments, TritonKernel, unpack, warm_up
 from triton_ops.backend.offline import build_launcher, described, rehearse
 from triton_ops.compile_pool.fork_server import ANSWER, FORK, QUESTION, RUNNING
@@ -149,7 +148,7 @@ def _answer(question: Config | Launcher, kernel: TritonKernel, arguments: Argume
         return None
     try:
         seen = examine(kernel, question, arguments, target)
-        return replace(seen, launch=_launch(kernel, seen, arguments))
+        return replace(seen, launch=kernel.program_key(seen.config, arguments, seen.resources if seen.ok else None))
     except CacheError as error:
         return error
 
@@ -168,15 +167,6 @@ def _loaded(start: Start) -> tuple[TritonKernel, Arguments]:
         raise TargetError(
             f"the arguments of {kernel.name} cannot be made in another process: {type(error).__name__}: {error}"
         ) from error
-
-
-def _launch(kernel: TritonKernel, found: Compiled, arguments: Arguments) -> str | None:
-    """The name of all that a launch is; None where it is not known."""
-    made = found.resources
-    if not found.ok or made is None or made.binary is None:
-        return None
-    told = kernel.launch_key(found.config, arguments)
-    return None if told is None else fingerprint([made.binary, made.shared_bytes, repr(told)])
 
 
 def _no_grid(_meta: Any) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""One candidate from config to finished trial: compile, verify, first look."""
+"""One candidate from config to finished trial: compile, verify, screening."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-from triton_ops.backend import Arguments, Artifact, CandidateError, Kernel, candidate_error, one_line, private_copy
-from triton_ops.evaluation.verify import LAUNCH, ODD, Verifier, on_device_of, poison
+from triton_ops.backend import Arguments, CandidateError, Executable, Kernel, candidate_error, one_line
+from triton_ops.evaluation.poison import poison
+from triton_ops.evaluation.subject import Clock, Subject, on_device_of, run_once
+from triton_ops.evaluation.verify import LAUNCH, ODD, Verifier
 from triton_ops.exceptions import CacheError
 from triton_ops.measure import (
     CaptureError,
@@ -26,45 +27,37 @@ from triton_ops.trial import Measurement, Status, Trial
 
 _log = logging.getLogger("triton_ops")
 
-COMPILE, REFERENCE = "compile", "reference"
-"""What is going on, as `Bench.tell` is told it, beside `LAUNCH`."""
+COMPILE, BASELINE = "compile", "baseline"
+"""What is going on, as `Evaluator.tell` is told it, beside `LAUNCH`."""
 
 
-@dataclass
-class Bench:
-    """Tries configs of one kernel on one set of private arguments.
+@dataclass(kw_only=True)
+class Evaluator:
+    """Turns configs of one kernel into finished trials, on one subject.
 
     Attributes:
         kernel: What is tuned.
-        verifier: Checks results; its first case holds the arguments that candidates are timed on.
-        policy: How much a first look may cost.
-        choose: Gives the clock, from a launch of the first config that works; asked once, and once more if a candidate
-            cannot be timed with that clock.
-        copies: How many argument sets to rotate through; asked once.
-        reference: The config that others are compared with; None takes the first that works.
-        timer: The clock; None until a config has worked.
-        artifacts: What was compiled, for later launches of the same config.
-        tell: Told what begins: a compilation, a launch, or a launch of the reference config.
+        subject: What executables are timed on.
+        clock: The timer; chosen by the first config that works, or by the baseline if there is one, and changed for all
+            if a candidate cannot be captured.
+        policy: How much a screening may cost.
+        verifier: Checks results before and after they are timed; None checks nothing.
+        baseline: The config that others are timed beside; None takes the first that works.
+        executables: What was compiled, for later launches of the same config.
+        tell: Told what begins: a compilation, a launch, or a launch of the baseline.
     """
 
     kernel: Kernel
-    verifier: Verifier
+    subject: Subject
+    clock: Clock
     policy: ScreenPolicy
-    choose: Callable[[Launch, bool], Timer]
-    copies: Callable[[Arguments], int] = lambda _: 1
-    reference: Config | None = None
-    timer: Timer | None = None
-    artifacts: dict[Config, Artifact] = field(default_factory=dict)
+    verifier: Verifier | None = None
+    baseline: Config | None = None
+    executables: dict[Config, Executable] = field(default_factory=dict)
     tell: Callable[[str], None] = lambda _: None
-    _rotation: list[Arguments] | None = None
     _beside: Sampler | None = None
-    _measured_codes: dict[Any, Trial] = field(default_factory=dict)
-    _at_reference: bool = False
-
-    @property
-    def arguments(self) -> Arguments:
-        """What candidates are timed on."""
-        return self.verifier.cases[0].bed.arguments
+    _measured: dict[str, Trial] = field(default_factory=dict)  # by program
+    _at_baseline: bool = False
 
     def attempt(self, config: Config, best: Trial | None) -> Trial:
         """The finished trial of `config`; raises only what is not the candidate's fault.
@@ -73,10 +66,10 @@ class Bench:
             config: What to try.
             best: The best so far, to cut a hopeless one short.
         """
-        artifact: Artifact | None = None
+        executable: Executable | None = None
         try:
-            artifact = self._compiled(config)
-            return self._known(artifact) or self._remembered(artifact, self._measured(artifact, best))
+            executable = self._compiled(config)
+            return self._known(executable) or self._remembered(executable, self._tried(executable, best))
         except CandidateError as error:
             status, text = error.status, str(error)
         except CacheError:
@@ -84,30 +77,7 @@ class Bench:
         except (Exception, SystemExit) as error:  # noqa: BLE001 - user code may raise anything; it ends this trial only
             sorted_error = candidate_error(error, Status.RUNTIME)
             status, text = sorted_error.status, str(sorted_error)
-        resources, compile_s = (artifact.resources, artifact.compile_s) if artifact else (None, None)
-        return Trial(config, status, error=text, resources=resources, compile_s=compile_s)
-
-    def _known(self, artifact: Artifact) -> Trial | None:
-        """The trial of a config whose machine code and launch have been measured; None if they have not."""
-        known = self._measured_codes.get(self._code(artifact))
-        if known is None or known.config == artifact.config:
-            return None
-        found = replace(known, config=artifact.config, compile_s=artifact.compile_s, same_code_as=known.config)
-        return replace(found, error=f"as ({known.config}), the same code: {known.error}") if known.error else found
-
-    def _remembered(self, artifact: Artifact, trial: Trial) -> Trial:
-        code = self._code(artifact)
-        if code is not None and trial.same_code_as is None:
-            self._measured_codes[code] = trial
-        return trial
-
-    def _code(self, artifact: Artifact) -> Any:
-        """What a launch is: its machine code, its memory, its grid and its plain arguments; None if it is not known."""
-        tell = getattr(self.kernel, "launch_key", None)
-        if tell is None or artifact.resources is None or artifact.resources.binary is None:
-            return None
-        launch = tell(artifact.config, self.arguments)
-        return None if launch is None else (artifact.resources.binary, artifact.resources.shared_bytes, launch)
+        return _failed(config, status, text, executable)
 
     def sampler(self, config: Config) -> Sampler:
         """Samples a config that has worked, compiling it again if need be.
@@ -116,24 +86,24 @@ class Bench:
             CandidateError: It cannot be compiled or loaded.
         """
         launch = self._warm(config)
-        return self._clock(launch).prepare(launch)
+        return self._timer(launch).prepare(launch)
 
     def start_from(self, config: Config) -> None:
-        """Take a config that has worked before, in another process, as what others are compared with.
+        """Take a config that has worked before, in another process, as the baseline.
 
         If it does not work now, the first that does takes its place.
         """
-        self._at_reference = True
-        self.say(REFERENCE)
+        self._at_baseline = True
+        self.say(BASELINE)
         try:
-            artifact = self.kernel.compile(config, self.arguments)
-            if self.verifier.wrong(artifact) is None:
-                self.artifacts[config] = artifact
-                self.reference = config
+            executable = self.kernel.compile(config, self.subject.arguments)
+            if self._wrong(executable) is None:
+                self.executables[config] = executable
+                self.baseline = config
         except Exception as error:  # noqa: BLE001 - its own attempt, if it comes, says why
             _log.warning("config (%s) worked before and does not now: %s", config, one_line(error))
         finally:
-            self._at_reference = False
+            self._at_baseline = False
 
     def wrong_again(self, config: Config, sampler: Sampler, repeats: int, seconds: float) -> str | None:
         """What is wrong with the results of timed launches, repeated: some errors show in some runs only.
@@ -141,112 +111,117 @@ class Bench:
         Raises:
             Exception: Whatever a launch raises.
         """
-        sets = [self.arguments, *([] if self.verifier.restores else self._rotated())]
-        written = [[arguments.keyword[name] for name in self.kernel.outputs] for arguments in sets]
+        if self.verifier is None:
+            return None
+        executable = self._compiled(config)
         end = time.monotonic() + seconds
         for turn in range(repeats):
             self.tell(LAUNCH)
-            found = self._wrong_once(config, sampler, written, turn % 2)
+            found = self._wrong_once(self.verifier, executable, sampler, turn % 2)
             if found is not None or time.monotonic() > end:
                 return found
         return None
 
-    def _wrong_once(self, config: Config, sampler: Sampler, written: list[list[Any]], pattern: int) -> str | None:
-        if not self.kernel.outputs or self.timer is None:
-            return self.verifier.wrong(self._compiled(config))
-        for tensor in Arguments(tuple(written)).tensors():
+    def say(self, what: str) -> None:
+        """Tell what begins; whatever is done for the baseline is its own doing."""
+        self.tell(BASELINE if self._at_baseline and what != ODD else what)
+
+    def _known(self, executable: Executable) -> Trial | None:
+        """The trial of a config whose program has been measured; None if it has not."""
+        known = None if executable.key is None else self._measured.get(executable.key)
+        if known is None or known.config == executable.config:
+            return None
+        config = executable.config
+        found = replace(known, config=config, compile_s=executable.compile_s, same_code_as=known.config)
+        return replace(found, error=f"as ({known.config}), the same code: {known.error}") if known.error else found
+
+    def _remembered(self, executable: Executable, trial: Trial) -> Trial:
+        if executable.key is not None and trial.same_code_as is None:
+            self._measured[executable.key] = trial
+        return trial
+
+    def _wrong(self, executable: Executable) -> str | None:
+        """How an executable is wrong, found by launching it; None if it is right, or nothing is checked."""
+        if self.verifier is None:
+            executable.launch(self.subject.arguments)
+            return None
+        return self.verifier.wrong(executable)
+
+    def _wrong_once(self, verifier: Verifier, executable: Executable, sampler: Sampler, pattern: int) -> str | None:
+        if not executable.outputs:
+            return verifier.wrong(executable)
+        further = self.subject.further()
+        sets = [self.subject.arguments, *further]
+        for tensor in Arguments(tuple(given.keyword[name] for given in sets for name in executable.outputs)).tensors():
             poison(tensor, pattern)
-        with on_device_of(self.arguments):  # not in a round, whose delay and rests are for what is timed
-            sampler.queue(len(written))()  # one for each argument set
-        return self.verifier.left(written[1:])
+        with on_device_of(self.subject.arguments):  # not in a round, whose delay and rests are for what is timed
+            sampler.queue(len(sets))()  # one for each argument set
+        return verifier.left(executable, further)
 
-    def _launch(self, config: Config) -> Launch:
-        """A launch of a config, ready to be timed."""
-        artifact = self._compiled(config)
-        call = self.kernel.bind(artifact, self.arguments)
-        outputs = tuple(self.verifier.cases[0].bed.outputs)
-        if self.verifier.restores:
-            return Launch(call, self.verifier.cases[0].bed.restore, outputs=outputs)
-        copies = tuple(self.kernel.bind(artifact, arguments) for arguments in self._rotated())
-        return Launch(call, None, copies, outputs)
-
-    def _rotated(self) -> list[Arguments]:
-        """The further argument sets; made when the first launch is timed."""
-        if self._rotation is None:
-            self._rotation = [private_copy(self.arguments) for _ in range(self.copies(self.arguments) - 1)]
-        return self._rotation
-
-    def _clock(self, launch: Launch) -> Timer:
-        """The clock: chosen by the reference, where it is known from an interrupted run, else by this launch."""
-        if self.timer is None:
-            self.timer = self.choose(launch if self.reference is None else self._warm(self.reference), True)
-        return self.timer
+    def _timer(self, launch: Launch) -> Timer:
+        """The timer: chosen by the baseline where it is known from an interrupted run, else by this launch."""
+        if self.clock.timer is None and self.baseline is not None:
+            launch = self._warm(self.baseline)
+        return self.clock.start(launch)
 
     def _warm(self, config: Config) -> Launch:
         """A launch of a config that has worked, run once."""
-        launch = self._launch(config)
+        launch = self.subject.launch(self._compiled(config))
         self.say(LAUNCH)
-        if launch.reset is not None:
-            launch.reset()
-        launch.call()
-        return launch
+        return run_once(launch)
 
-    def say(self, what: str) -> None:
-        """Tell what begins; whatever is done for the reference config is its own doing."""
-        self.tell(REFERENCE if self._at_reference and what != ODD else what)
-
-    def _compiled(self, config: Config) -> Artifact:
-        if config not in self.artifacts:
+    def _compiled(self, config: Config) -> Executable:
+        if config not in self.executables:
             self.say(COMPILE)
-            self.artifacts[config] = self.kernel.compile(config, self.arguments)
-        return self.artifacts[config]
+            self.executables[config] = self.kernel.compile(config, self.subject.arguments)
+        return self.executables[config]
 
-    def _measured(self, artifact: Artifact, best: Trial | None) -> Trial:
-        facts: dict[str, Any] = {"resources": artifact.resources, "compile_s": artifact.compile_s}
+    def _tried(self, executable: Executable, best: Trial | None) -> Trial:
+        config = executable.config
         self.tell(LAUNCH)
-        if (difference := self.verifier.wrong(artifact)) is not None:
-            return Trial(artifact.config, Status.WRONG, error=difference, **facts)
-        launch = self._launch(artifact.config)
+        if (difference := self._wrong(executable)) is not None:
+            return _failed(config, Status.WRONG, difference, executable)
+        launch = self.subject.launch(executable)
         try:
-            samples, relative = self._first_look(artifact.config, launch, best)
+            samples, relative = self._screened(config, launch, best)
         except EmptyCaptureError as error:
-            return Trial(artifact.config, Status.WRONG, error=str(error), **facts)
+            return _failed(config, Status.WRONG, str(error), executable)
         finally:
             if launch.reset is not None:
                 launch.reset()
-        if (difference := self.verifier.left()) is not None:
-            return Trial(artifact.config, Status.WRONG, error=difference, **facts)
-        mode = self._clock(launch).mode
-        return Trial(artifact.config, Status.OK, Measurement(tuple(samples), mode), relative=relative, **facts)
+        if self.verifier is not None and (difference := self.verifier.left(executable)) is not None:
+            return _failed(config, Status.WRONG, difference, executable)
+        found = Measurement(tuple(samples), self._timer(launch).mode)
+        resources, compile_s = executable.resources, executable.compile_s
+        return Trial(config, Status.OK, found, resources=resources, compile_s=compile_s, relative=relative)
 
-    def _first_look(self, config: Config, launch: Launch, best: Trial | None) -> tuple[list[float], float]:
-        """Samples of a launch, and its time over the reference's, measured in turn with it."""
-        timer = self._clock(launch)
+    def _screened(self, config: Config, launch: Launch, best: Trial | None) -> tuple[list[float], float]:
+        """Samples of a launch, and its time over the baseline's, measured in turn with it."""
+        timer = self._timer(launch)
         self.tell(LAUNCH)
         try:
             sampler = timer.prepare(launch)
-        except CaptureError:
-            timer = self._change_clock(launch)
+        except CaptureError:  # then no candidate is captured, and what another timer measured counts no more
+            timer, self._beside = self.clock.change(launch), None
             sampler = timer.prepare(launch)
         if self._beside is None:
-            if self.reference is None or self.reference == config:
-                self.reference, self._beside = config, sampler
+            if self.baseline is None or self.baseline == config:
+                self.baseline, self._beside = config, sampler
                 return screen(sampler, timer, self.policy), 1.0
-            self._beside = self._of_reference(self.reference)
+            self._beside = self._of_baseline(self.baseline)
         self.tell(LAUNCH)
         return screen_beside(sampler, self._beside, timer, self.policy, None if best is None else best.rank)
 
-    def _of_reference(self, reference: Config) -> Sampler:
-        """Samples the reference; what goes wrong meanwhile is its own doing, not the candidate's."""
-        self.tell(REFERENCE)
-        self._at_reference = True
+    def _of_baseline(self, baseline: Config) -> Sampler:
+        """Samples the baseline; what goes wrong meanwhile is its own doing, not the candidate's."""
+        self.tell(BASELINE)
+        self._at_baseline = True
         try:
-            return self.sampler(reference)
+            return self.sampler(baseline)
         finally:
-            self._at_reference = False
+            self._at_baseline = False
 
-    def _change_clock(self, launch: Launch) -> Timer:
-        """Another clock for all candidates, since this one cannot be captured; what was measured counts no more."""
-        self.timer = self.choose(launch, False)
-        self._beside = None
-        return self.timer
+
+def _failed(config: Config, status: Status, error: str, executable: Executable | None) -> Trial:
+    resources, compile_s = (executable.resources, executable.compile_s) if executable else (None, None)
+    return Trial(config, status, error=error, resources=resources, compile_s=compile_s)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from triton_ops.backend import candidate_error, one_line
-from triton_ops.evaluation.candidate import Bench
+from triton_ops.evaluation.candidate import Evaluator
 from triton_ops.measure import INDIFFERENCE, Arm, Decision, Preference, RacePolicy, Sampler, decide, gain, gap, race
 from triton_ops.measure.decision import relative_levels
 from triton_ops.measure.guard import GuardSummary
@@ -72,45 +72,58 @@ class Outcome:
     raced: Raced = Raced()
 
 
+@dataclass(frozen=True, kw_only=True)
+class Final:
+    """The last comparison, asked for.
+
+    Attributes:
+        trials: What the search tried.
+        default: The default config: a finalist whenever it ran.
+        incumbents: Configs in use until now: finalists whenever they ran.
+        seed: Draws the orders.
+        race: How long the race may last, and when an arm is out; None takes the effort's.
+    """
+
+    trials: tuple[Trial, ...]
+    default: Config
+    incumbents: tuple[Config, ...] = ()
+    seed: int = 0
+    race: RacePolicy | None = None
+
+
 def compare_finalists(
-    bench: Bench,
-    trials: Mapping[Config, Trial],
+    evaluator: Evaluator,
+    final: Final,
     effort: Effort,
-    default: Config,
-    incumbents: Collection[Config],
-    seed: int,
     keep_round: Callable[[], bool] = lambda: True,
     clock: Callable[[], float] = time.monotonic,
 ) -> Outcome:
     """Race the finalists and decide.
 
     Args:
-        bench: Samples configs.
-        trials: What the search tried.
+        evaluator: Samples configs.
+        final: What is compared.
         effort: How near the best a finalist must be, and how long the race may last.
-        default: The default config: a finalist whenever it ran.
-        incumbents: Configs in use until now: finalists whenever they ran.
-        seed: Draws the orders.
         keep_round: Tells after a round whether it counts.
         clock: Seconds, monotonic.
     """
-    policy = effort.race
-    field = finalists(trials, effort, {default, *incumbents})
+    trials, policy = {trial.config: trial for trial in final.trials}, final.race or effort.race
+    field = finalists(trials, effort, {final.default, *final.incumbents})
     policy = replace(policy, block_ms=min(policy.block_ms, _ROUND_MS / max(len(field), 1)))
-    arms = {trial.config: _arm(bench, trial, policy) for trial in field}
-    twin, twins = _twins(bench, arms)
-    if bench.timer is not None and len(arms) > 1:
-        rng = random.Random(seed)
-        race(list(arms.values()), bench.timer, policy, rng, beside=twins, keep_round=keep_round, clock=clock)
+    arms = {trial.config: _arm(evaluator, trial, policy) for trial in field}
+    twin, twins = _twins(evaluator, arms)
+    if evaluator.clock.timer is not None and len(arms) > 1:
+        rng, timer = random.Random(final.seed), evaluator.clock.timer
+        race(list(arms.values()), timer, policy, rng, beside=twins, keep_round=keep_round, clock=clock)
     left = {config: arm for config, arm in arms.items() if arm.dropped_at is None}
-    again = {config: _wrong_again(bench, config, arm, _REPEATS, _REPEATS_S) for config, arm in left.items()}
+    again = {config: _wrong_again(evaluator, config, arm, _REPEATS, _REPEATS_S) for config, arm in left.items()}
     wrong = {config: found for config, found in again.items() if found}
     while True:
-        updated = {**trials, **{config: _updated(trials[config], arm, bench) for config, arm in arms.items()}}
+        updated = {**trials, **{config: _updated(trials[config], arm, evaluator) for config, arm in arms.items()}}
         updated.update((config, _as_wrong(trials[config], found)) for config, found in wrong.items())
-        outcome = _found(updated, arms, twins, default, incumbents)
+        outcome = _found(updated, arms, twins, final.default, final.incumbents)
         winner = outcome.winner.config if outcome.winner else None
-        said = winner in arms and _wrong_again(bench, winner, arms[winner], _WINNER_REPEATS, _WINNER_REPEATS_S)
+        said = winner in arms and _wrong_again(evaluator, winner, arms[winner], _WINNER_REPEATS, _WINNER_REPEATS_S)
         if winner is None or not said:
             return replace(outcome, raced=_raced(arms, twin, twins))
         wrong[winner] = said
@@ -131,12 +144,12 @@ def _found(
     return _outcome(decision, alive, arms, twins, default, tuple(trials.values()))
 
 
-def _wrong_again(bench: Bench, config: Config, arm: Arm, repeats: int, seconds: float) -> str | None:
+def _wrong_again(evaluator: Evaluator, config: Config, arm: Arm, repeats: int, seconds: float) -> str | None:
     """What is wrong with the results that a finalist gives when it is timed."""
     if arm.error is not None:
         return None
     try:
-        return bench.wrong_again(config, arm.sampler, repeats, seconds)
+        return evaluator.wrong_again(config, arm.sampler, repeats, seconds)
     except Exception as error:  # noqa: BLE001 - one finalist's failure is its own
         arm.error = candidate_error(error, Status.RUNTIME)
         return None
@@ -146,30 +159,36 @@ def _as_wrong(trial: Trial, found: str) -> Trial:
     return Trial(trial.config, Status.WRONG, error=found, resources=trial.resources, compile_s=trial.compile_s)
 
 
-def confirmed(
-    outcome: Outcome, elsewhere: Sequence[Sequence[float]], default: Config, incumbents: Collection[Config]
-) -> Outcome:
-    """The outcome after the tied configs were measured in further processes; a process counts as one round.
+def confirmed(outcome: Outcome, elsewhere: Sequence[Outcome], final: Final) -> Outcome:
+    """The outcome after the tied configs were compared in further processes; a process counts as one round.
+
+    A config that failed in one of them, or gave wrong results there, ties no more.
 
     Args:
-        outcome: Of the race in this process.
-        elsewhere: Per further process, the levels of `outcome.ties`, in this order.
-        default: The default config.
-        incumbents: Configs in use until now.
+        outcome: Of the last comparison.
+        elsewhere: Per further process, what it found for `outcome.ties`.
+        final: What was compared.
     """
-    by_config = {trial.config: trial for trial in outcome.trials}
-    tied = [by_config[config] for config in outcome.ties]
-    own = relative_levels([_row(trial) for trial in tied])
-    rows = [[math.exp(level) for level in column] for column in zip(own, *elsewhere, strict=True)]
-    places = {trial.config: place for place, trial in enumerate(tied)}
+    failed = {trial.config: trial for found in elsewhere for trial in found.trials if not trial.ok}
+    trials = tuple(failed.get(trial.config, trial) for trial in outcome.trials)
+    tied = [config for config in outcome.ties if config not in failed]
+    if not tied:
+        return best_first_look(trials)
+    processes = [_by_config(found.trials) for found in (outcome, *elsewhere)]
+    levels = [relative_levels([_row(found[config]) for config in tied]) for found in processes]
+    places = {config: place for place, config in enumerate(tied)}
     decision = decide(
-        rows,
-        [_preference(trial, default, incumbents) for trial in tied],
-        kept=[places[config] for config in (*incumbents, default) if config in places],
-        default=places.get(default),
+        [[math.exp(level) for level in column] for column in zip(*levels, strict=True)],
+        [_preference(processes[0][config], final.default, final.incumbents) for config in tied],
+        kept=[places[config] for config in (*final.incumbents, final.default) if config in places],
+        default=places.get(final.default),
     )
-    ties = tuple(tied[i].config for i in decision.ties)
-    return replace(outcome, winner=tied[decision.winner], ties=ties, noise=max(outcome.noise, decision.noise))
+    winner, ties = processes[0][tied[decision.winner]], tuple(tied[i] for i in decision.ties)
+    return replace(outcome, winner=winner, ties=ties, noise=max(outcome.noise, decision.noise), trials=trials)
+
+
+def _by_config(trials: Sequence[Trial]) -> dict[Config, Trial]:
+    return {trial.config: trial for trial in trials}
 
 
 def _row(trial: Trial) -> list[float]:
@@ -191,15 +210,15 @@ def finalists(trials: Mapping[Config, Trial], effort: Effort, always: Collection
     return [t for place, t in enumerate(ranked) if t.rank <= limit or t.config in always or place < effort.finalists]
 
 
-def _arm(bench: Bench, trial: Trial, policy: RacePolicy) -> Arm:
+def _arm(evaluator: Evaluator, trial: Trial, policy: RacePolicy) -> Arm:
     try:
-        sampler = bench.sampler(trial.config)
+        sampler = evaluator.sampler(trial.config)
     except Exception as error:  # noqa: BLE001 - one finalist's failure is its own
         return Arm(Sampler(lambda _: list), error=candidate_error(error, Status.RUNTIME))
     return Arm(sampler, policy.samples(trial.median_ms * sampler.launches))
 
 
-def _twins(bench: Bench, arms: Mapping[Config, Arm]) -> tuple[Config | None, list[Arm]]:
+def _twins(evaluator: Evaluator, arms: Mapping[Config, Arm]) -> tuple[Config | None, list[Arm]]:
     """The first finalist twice more, to the end of the race: what they differ by is the noise floor.
 
     The finalist itself would not do: it may be out after four rounds.
@@ -207,7 +226,7 @@ def _twins(bench: Bench, arms: Mapping[Config, Arm]) -> tuple[Config | None, lis
     config = next((config for config, arm in arms.items() if arm.running), None)
     if config is None or len(arms) < 2:
         return None, []
-    return config, [Arm(bench.sampler(config), arms[config].block) for _ in range(2)]
+    return config, [Arm(evaluator.sampler(config), arms[config].block) for _ in range(2)]
 
 
 def _raced(arms: Mapping[Config, Arm], twin: Config | None, twins: Sequence[Arm]) -> Raced:
@@ -215,12 +234,12 @@ def _raced(arms: Mapping[Config, Arm], twin: Config | None, twins: Sequence[Arm]
     return Raced(dropped, twin, tuple(tuple(arm.medians_ms) for arm in twins))
 
 
-def _updated(trial: Trial, arm: Arm, bench: Bench) -> Trial:
+def _updated(trial: Trial, arm: Arm, evaluator: Evaluator) -> Trial:
     if arm.error is not None:
         return Trial(trial.config, Status.RUNTIME, error=one_line(arm.error), resources=trial.resources)
-    if not arm.blocks or bench.timer is None:
+    if not arm.blocks or evaluator.clock.timer is None:
         return trial
-    return replace(trial, final=Measurement(tuple(arm.samples_ms), bench.timer.mode, len(arm.blocks)))
+    return replace(trial, final=Measurement(tuple(arm.samples_ms), evaluator.clock.timer.mode, len(arm.blocks)))
 
 
 def _decided(

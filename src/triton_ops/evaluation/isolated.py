@@ -14,10 +14,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from triton_ops.backend import Kernel, TritonKernel, pack
-from triton_ops.evaluation.candidate import COMPILE, REFERENCE
-from triton_ops.evaluation.finals import Outcome, best_first_look, finalists
-from triton_ops.evaluation.station import RACE, Assignment, Facts, Final, Inline, Station
+from triton_ops.backend import Kernel, MayCrash, pack
+from triton_ops.evaluation.candidate import BASELINE, COMPILE
+from triton_ops.evaluation.finals import Final, Outcome, best_first_look, finalists
+from triton_ops.evaluation.station import RACE, Assignment, Inline, Station, StationFacts
 from triton_ops.evaluation.verify import LAUNCH, ODD
 from triton_ops.evaluation.worker import Answer, Attempt, Setup
 from triton_ops.exceptions import KernelTypeError, TargetError
@@ -64,13 +64,13 @@ class Isolated:
         self._worker: WorkerProcess | None = None
         self._spare = process
         self._new = partial(_new_process, assignment.kernel, assignment.device, assignment.device_name)
-        self._facts = Facts(assignment.mode, assignment.base)
+        self._facts = StationFacts(mode=assignment.mode, baseline=assignment.baseline)
         self._deaths: list[str] = []
         self._strikes = 0
         self._ready()
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> StationFacts:
         """What is known until now; a device that is lost to a worker is not lost to the next one."""
         ended = f", {len(self._deaths)} ended by what ran in them" if self._deaths else ""
         place = f"in a process of its own{ended}"
@@ -130,10 +130,10 @@ class Isolated:
         if during == ODD:
             self._changes["odd"] = False
             return True
-        if during == REFERENCE:
+        if during == BASELINE:
             self._strikes += 1
             if self._strikes > 1:
-                self._facts = replace(self._facts, base=None)
+                self._facts = replace(self._facts, baseline=None)
             return True
         return False
 
@@ -159,7 +159,7 @@ class Isolated:
     def _ask(self, question: Any, whole_s: float, begun: str) -> Answer:
         worker = self._ready()
         own, compile_s = self._patience.launch_s, self._patience.compile_s
-        limits_s = {COMPILE: compile_s, LAUNCH: own, ODD: own, RACE: own, REFERENCE: compile_s + own}
+        limits_s = {COMPILE: compile_s, LAUNCH: own, ODD: own, RACE: own, BASELINE: compile_s + own}
         try:
             answer: Answer = worker.ask(question, whole_s, limits_s, begun)
         except (WorkerHungError, WorkerDiedError) as error:
@@ -200,7 +200,7 @@ class Isolated:
         try:
             if self._deaths:
                 self._spare = self._new()
-            changes = {**self._changes, "base": self._facts.base, "mode": self._facts.mode}
+            changes = {**self._changes, "baseline": self._facts.baseline, "mode": self._facts.mode}
             answer: Answer = worker.ask(Setup(self._packed, changes), self._patience.setup_s, {}, "start")
             if answer.unloadable:
                 raise NotPortableError(answer.error.message if answer.error else "")
@@ -209,14 +209,13 @@ class Isolated:
         except BaseException:
             worker.kill()
             raise
-        self._facts = replace(answer.facts or self._facts, base=self._facts.base, mode=self._facts.mode)
+        self._facts = replace(answer.facts or self._facts, baseline=self._facts.baseline, mode=self._facts.mode)
         return worker
 
 
 def _new_process(kernel: Kernel, device: DeviceSpec, device_name: str) -> WorkerProcess:
-    gpu, compiled = device.kind != "cpu", isinstance(kernel, TritonKernel)
-    imports = (*(("triton",) if compiled else ()), *(("torch",) if gpu or compiled else ()))
-    return WorkerProcess(imports, device_name)
+    own = kernel.process_imports if isinstance(kernel, MayCrash) else ()
+    return WorkerProcess(tuple(dict.fromkeys([*own, *(["torch"] if device.kind != "cpu" else [])])), device_name)
 
 
 @contextmanager
@@ -234,8 +233,8 @@ def begun(kernel: Kernel, device: DeviceSpec, device_name: str, isolate: bool | 
 
 
 def wants_isolation(kernel: Kernel, device: DeviceSpec, isolate: bool | None) -> bool:
-    """Whether candidates are to run in a process of their own: as asked, else Triton kernels on a GPU."""
-    return isolate if isolate is not None else device.kind != "cpu" and isinstance(kernel, TritonKernel)
+    """Whether candidates are to run in a process of their own: as asked, else what may crash on a GPU."""
+    return isolate if isolate is not None else device.kind != "cpu" and isinstance(kernel, MayCrash)
 
 
 def open_station(assignment: Assignment, isolate: bool | None, process: WorkerProcess | None = None) -> Station:

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from triton_ops.backend import one_line, unpack, warm_up
-from triton_ops.evaluation.station import Facts, Final, Inline
+from triton_ops.evaluation.finals import Final
+from triton_ops.evaluation.station import Inline, StationFacts
 from triton_ops.exceptions import KernelTypeError, TritonKernelError
 from triton_ops.hardware import make_ready
 from triton_ops.processes.child import Surroundings, die_with, import_heavy
@@ -62,7 +63,7 @@ class Answer:
     """
 
     value: Any = None
-    facts: Facts | None = None
+    facts: StationFacts | None = None
     error: TritonKernelError | None = None
     unloadable: bool = False
 

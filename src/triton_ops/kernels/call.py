@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from triton_ops._optional import require
-from triton_ops.backend import Arguments, Artifact, Kernel, is_tensor
+from triton_ops.backend import Arguments, CompilesAtLaunch, is_tensor
 from triton_ops.exceptions import (
     DeviceError,
     KernelTypeError,
@@ -129,10 +129,10 @@ def checked_config(given: Mapping[str, Any], tunables: Collection[str], kernel: 
     return given if isinstance(given, Config) else Config(given)
 
 
-def launch(kernel: Kernel, config: Config, values: Mapping[str, Any], device: Any) -> None:
+def launch(kernel: CompilesAtLaunch, config: Config, values: Mapping[str, Any], device: Any) -> None:
     """Run `kernel` once with `values` by name, on the current stream of the torch device `device`.
 
     Cost: asynchronous; compiles where Triton has not met this config with arguments of these types.
     """
     with require("torch", "launching a kernel").cuda.device(device):
-        kernel.bind(Artifact(config), Arguments(keyword=values))()
+        kernel.executable(config).launch(Arguments(keyword=values))

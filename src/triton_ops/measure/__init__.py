@@ -16,7 +16,7 @@ from triton_ops.measure.graph import EmptyCaptureError as EmptyCaptureError
 from triton_ops.measure.graph import GraphTimer as GraphTimer
 from triton_ops.measure.race import RacePolicy as RacePolicy
 from triton_ops.measure.race import race as race
-from triton_ops.measure.rotate import copies_needed as copies_needed
+from triton_ops.measure.rotate import sets_needed as sets_needed
 from triton_ops.measure.screen import ScreenPolicy as ScreenPolicy
 from triton_ops.measure.screen import fitting as fitting
 from triton_ops.measure.screen import screen as screen

@@ -29,7 +29,8 @@ def choose_timer(device: DeviceSpec, name: str, launch: Launch, *, cold: bool = 
     """The clock for a problem, by its default config.
 
     The host's clock on a CPU. On a GPU, replays of a graph if the launch is shorter than 0.2 ms and can be captured,
-    else event pairs; cold by the launch's copies, or by a flush if it has none.
+    else event pairs; cold by the launch's argument
+    sets in turn, or by a flush if it has only one.
 
     Args:
         device: The device's spec.
@@ -40,7 +41,7 @@ def choose_timer(device: DeviceSpec, name: str, launch: Launch, *, cold: bool = 
     """
     if device.kind == "cpu":
         return HostTimer()
-    rotated = bool(launch.copies)
+    rotated = bool(launch.others)
     graphs = capture and launch.reset is None and (rotated or not cold)
     if graphs and estimate_ms(DelayedQueue(name), launch) < REPLAY_MS:
         timer = GraphTimer(name, cold=cold)

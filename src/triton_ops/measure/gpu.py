@@ -83,7 +83,8 @@ class EventTimer:
 
     Args:
         device: `cuda` or `cuda:N`.
-        cache: State of L2 before every launch. `cold` needs launches with copies, and flushes for those without.
+        cache: State of L2 before every launch. `cold` rotates a launch's argument sets, and flushes
+            where there is one.
         duty: Share of the time that the device may work; see `pace.py`.
     """
 
@@ -101,7 +102,7 @@ class EventTimer:
         """A sampler with an event pair around every launch, or around every `launches` launches."""
         each = launches or 1
         calls = launch.calls if self._cache == "cold" else (launch.call,)
-        flush = self._cache == "flushed" or (self._cache == "cold" and not launch.copies)
+        flush = self._cache == "flushed" or (self._cache == "cold" and not launch.others)
         if flush:
             self._flush.zero_()  # the first use allocates, which may wait for the device: not inside a round
 

@@ -34,12 +34,12 @@ class EmptyCaptureError(Exception):
 class GraphTimer:
     """Replays of unrolled launches: for launches below 0.2 ms.
 
-    With copies every launch of a replay has another argument set than the ones before it, so L2 is cold; without, it
-    is as the launch before left it.
+    Where a launch has further argument sets, every launch of a replay has another set than the ones before it, so L2 is
+    cold; with a single set L2 is as the launch before left it.
 
     Args:
         device: `cuda` or `cuda:N`.
-        cold: Whether to rotate through the launches' copies.
+        cold: Whether to rotate through the launches' argument sets.
         duty: Share of the time that the device may work; see `pace.py`.
     """
 
@@ -82,10 +82,10 @@ class GraphTimer:
         with self._queue.round():
             yield
 
-    def _unrolled(self, launch: Launch, copies: int) -> int:
-        """Launches per replay: as many as fill it, and at least one per copy, or the cache would stay warm."""
+    def _unrolled(self, launch: Launch, sets: int) -> int:
+        """Launches per replay: as many as fill it, and at least one per argument set, or the cache would stay warm."""
         wanted = math.ceil(REPLAY_MS / max(estimate_ms(self._queue, launch), 1e-4))
-        return min(max(wanted, copies), max(_MOST_UNROLLED, copies))
+        return min(max(wanted, sets), max(_MOST_UNROLLED, sets))
 
     def _captured(self, calls: Sequence[Callable[[], Any]], unrolled: int) -> tuple[Any, list[Any]]:
         """The graph, and the tensors that the captured calls returned."""

@@ -28,19 +28,19 @@ class Launch:
     Attributes:
         call: Runs the kernel once; returns what it returns.
         reset: Puts the arguments back as they were, outside the timed region; None if a call leaves them usable.
-        copies: The same call on further argument sets of equal content; calling all in turn keeps L2 cold.
+        others: The same call on further argument sets of equal content; calling all in turn keeps L2 cold.
         outputs: Tensors that `call` writes; empty if it returns its result.
     """
 
     call: Callable[[], Any]
     reset: Callable[[], None] | None = None
-    copies: tuple[Callable[[], Any], ...] = ()
+    others: tuple[Callable[[], Any], ...] = ()
     outputs: tuple[Any, ...] = ()
 
     @property
     def calls(self) -> tuple[Callable[[], Any], ...]:
         """All argument sets' calls, to be taken in turn."""
-        return (self.call, *self.copies)
+        return (self.call, *self.others)
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from triton_ops.analysis import Compiled
-from triton_ops.backend import Arguments, TritonKernel
+from triton_ops.backend import Arguments, CompilesAhead
 from triton_ops.compile_pool.pool import CompilePool
-from triton_ops.evaluation.station import Facts, Final, Station
+from triton_ops.evaluation.finals import Final
+from triton_ops.evaluation.station import Station, StationFacts
 from triton_ops.exceptions import KernelTypeError, TargetError
 from triton_ops.hardware import machine_of, target_of
 from triton_ops.runner.feed import DirectFeed, Feed, Ready
@@ -130,7 +131,7 @@ class Quiet:
         self._station, self._pool = station, pool
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> StationFacts:
         """The station's."""
         return self._station.facts
 
@@ -156,8 +157,8 @@ def open_feed(
 
     With it come the pool behind it, and the lookout of a searcher that wants to see what the compiler makes of configs.
     """
-    kernel = task.kernel
-    if task.device.kind == "cpu" or not isinstance(kernel, TritonKernel):
+    kernel = task.kernel.compiled_ahead if isinstance(task.kernel, CompilesAhead) else None
+    if task.device.kind == "cpu" or kernel is None:
         yield DirectFeed(), None, None
         return
     arguments = task.arguments.given if isinstance(task.arguments, Copies) else Arguments(

@@ -15,7 +15,7 @@ import msgspec
 from triton_ops._optional import available
 from triton_ops.cache import Key, Limits, Record, Timing, Verified
 from triton_ops.evaluation.finals import Outcome
-from triton_ops.evaluation.station import Facts
+from triton_ops.evaluation.station import StationFacts
 from triton_ops.exceptions import TuningFailedError
 from triton_ops.hardware import DeviceSpec
 from triton_ops.measure.guard import GuardSummary
@@ -39,7 +39,7 @@ def metrics_of(found: Measurement | Timing, work: Work | None, device: DeviceSpe
 
 
 def result_of(
-    task: Task, outcome: Outcome, default: Config, stopped: str, elapsed_s: float, facts: Facts
+    task: Task, outcome: Outcome, default: Config, stopped: str, elapsed_s: float, facts: StationFacts
 ) -> TuningResult:
     """What `tune` returns after a search.
 

@@ -17,16 +17,15 @@ from triton_ops import settings
 from triton_ops._files import ensure_folder, folder_lock, writable
 from triton_ops.backend import Kernel, Operation
 from triton_ops.cache import Key, Record, Store, open_store
-from triton_ops.evaluation.confirm import Job, levels_elsewhere
-from triton_ops.evaluation.finals import Outcome, best_first_look, confirmed
+from triton_ops.evaluation.confirm import confirmed_elsewhere
+from triton_ops.evaluation.finals import Final, Outcome, best_first_look
 from triton_ops.evaluation.isolated import begun, open_station, wants_isolation
-from triton_ops.evaluation.station import Final, Station, assignment_of
+from triton_ops.evaluation.station import Assignment, Station, assignment_of
 from triton_ops.exceptions import DeviceError
 from triton_ops.history.quarantine import Quarantine, quarantine_of
 from triton_ops.history.run_log import RunLog
 from triton_ops.history.runs import FOLDER, Runs
 from triton_ops.history.transfer import model_of, transfers_to
-from triton_ops.processes.locate import locate
 from triton_ops.processes.process import WorkerProcess
 from triton_ops.processes.signals import cleaned_up_on_sigterm
 from triton_ops.runner.ahead import Quiet, open_feed
@@ -43,7 +42,6 @@ from triton_ops.task.task import Task, make_task
 from triton_ops.trial import Trial, TuningResult
 
 _log = logging.getLogger("triton_ops")
-_CONFIRMING_ROUNDS = 32  # in each further process
 
 
 def tune(
@@ -238,13 +236,15 @@ def _searched(
                 run.effort.thorough, run.effort.worthwhile, lookout,
             )  # fmt: skip
             search.prepare(incumbents, known)
-            station = _station(run, known, process)
+            assignment = _assignment(run, known)
+            station = open_station(assignment, run.isolate, process)
             with closing(station):
                 search.run(Quiet(station, pool) if pool is not None and run.effort.hold_compilers else station)
                 if pool is not None:
                     pool.stop()
-                outcome = _outcome(run, search, station, incumbents)
+                outcome = _outcome(search, station, final := _final(run, search, incumbents))
                 facts = replace(station.facts, waited_s=feed.waited_s)
+            outcome = _confirmed(search, outcome, assignment, final, facts.mode)
         for trial in outcome.trials:
             kept.quarantine.add(trial)  # what has died in the last comparison
         if outcome.winner is None:
@@ -271,35 +271,36 @@ def _searcher(run: _Run, store: Store[Record]) -> Searcher:
     return make_searcher(run.effort.search, run.task.space, run.seed, model_of(run.task, run.folder), records)
 
 
-def _station(run: _Run, known: Sequence[Trial], process: WorkerProcess | None) -> Station:
+def _assignment(run: _Run, known: Sequence[Trial]) -> Assignment:
+    """What the station works on; its baseline has worked in an interrupted run."""
     worked = [trial for trial in known if trial.ok]
-    base = next((trial for trial in worked if trial.config == run.default), next(iter(worked), None))
-    assignment = assignment_of(run.task, run.effort, run.cold, None if base is None else base.config)
-    return open_station(assignment, run.isolate, process)
+    baseline = next((trial for trial in worked if trial.config == run.default), next(iter(worked), None))
+    return assignment_of(run.task, run.effort, run.cold, None if baseline is None else baseline.config)
 
 
-def _outcome(run: _Run, search: Search, station: Station, incumbents: list[Config]) -> Outcome:
-    """The last comparison, or the fastest by screening if it was interrupted."""
+def _final(run: _Run, search: Search, incumbents: Sequence[Config]) -> Final:
     trials = tuple(search.trials.values())
-    if search.stopped not in ("interrupted", "device lost") and any(trial.ok for trial in trials):
+    return Final(trials=trials, default=run.default, incumbents=tuple(incumbents), seed=run.seed)
+
+
+def _outcome(search: Search, station: Station, final: Final) -> Outcome:
+    """The last comparison, or the fastest screening if it was interrupted."""
+    if search.stopped not in ("interrupted", "device lost") and any(trial.ok for trial in final.trials):
         try:
-            found = station.finals(Final(trials, run.default, tuple(incumbents), run.seed))
-            return _confirmed(run, station.facts.mode, found, incumbents)
+            return station.finals(final)
         except KeyboardInterrupt:
             search.stopped = "interrupted"
-    return best_first_look(trials)
+    return best_first_look(final.trials)
 
 
-def _confirmed(run: _Run, mode: str | None, found: Outcome, incumbents: list[Config]) -> Outcome:
-    """The outcome after further processes, where none leads clearly and the operation can be imported there."""
-    named = run.task.named
-    location = locate(named.operation) if named and run.effort.processes and len(found.ties) > 1 else None
-    if named is None or location is None or mode is None:
-        return found
-    configs = [dict(config) for config in found.ties]
-    job = Job(location, named.shape, named.dtype, run.task.device_name, mode, configs, _CONFIRMING_ROUNDS, run.seed)
-    elsewhere = levels_elsewhere(job, run.effort.processes)
-    return confirmed(found, elsewhere, run.default, incumbents) if elsewhere else found
+def _confirmed(search: Search, outcome: Outcome, assignment: Assignment, final: Final, mode: str | None) -> Outcome:
+    """The outcome after further processes, once the station has given its memory back."""
+    if search.stopped not in ("interrupted", "device lost"):
+        try:
+            return confirmed_elsewhere(outcome, assignment, final, mode)
+        except KeyboardInterrupt:
+            search.stopped = "interrupted"
+    return outcome
 
 
 def _nothing_ran(run: _Run, search: Search, outcome: Outcome, log: RunLog) -> BaseException:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from triton_ops._hashing import canonical_json
-from triton_ops._optional import require
 from triton_ops.backend import (
     Arguments,
     FunctionKernel,
@@ -20,7 +19,6 @@ from triton_ops.backend import (
 )
 from triton_ops.exceptions import DeviceError, KernelTypeError, ShapeMismatchError, SpaceError
 from triton_ops.hardware import DeviceSpec, gpu_missing, probe
-from triton_ops.measure import copies_needed
 from triton_ops.space import ConfigSpace, as_space
 from triton_ops.tensors import TensorSpec
 from triton_ops.trial import Problem, Scalar, Work
@@ -57,7 +55,10 @@ class Dummies:
 
 @dataclass(frozen=True, eq=False)
 class Copies:
-    """Makes copies of the caller's own arguments."""
+    """Makes copies of the caller's own arguments.
+
+    In another process, where nobody else has the arguments, there is an `Owned` in its place.
+    """
 
     given: Arguments
 
@@ -65,8 +66,29 @@ class Copies:
         """New copies."""
         return private_copy(self.given)
 
+    def __reduce__(self) -> tuple[type[Owned], tuple[Arguments]]:
+        return Owned, (self.given,)
 
-@dataclass(frozen=True)
+
+class Owned:
+    """Hands over arguments that nobody else has, once: a copy would take the device's memory a second time."""
+
+    def __init__(self, given: Arguments) -> None:
+        self._given: Arguments | None = given
+
+    def __call__(self) -> Arguments:
+        """The arguments.
+
+        Raises:
+            RuntimeError: They were handed over before.
+        """
+        given, self._given = self._given, None
+        if given is None:
+            raise RuntimeError("the arguments of this process are in use already")
+        return given
+
+
+@dataclass(frozen=True, kw_only=True)
 class Task:
     """What is tuned.
 
@@ -87,7 +109,7 @@ class Task:
     space: ConfigSpace
     device: DeviceSpec
     device_name: str
-    arguments: Dummies | Copies
+    arguments: Dummies | Copies | Owned
     reference: Callable[..., Any] | None = None
     work: Work | None = None
     named: Named | None = None
@@ -148,15 +170,15 @@ def _from_shape(
     chosen = operation.space_for(problem) if space is None else as_space(space)
     operation.kernel.check(chosen.tunables, Arguments(keyword=dict(problem.arguments)))
     return Task(
-        operation.kernel,
-        problem,
-        chosen,
-        probe(name),
-        name,
-        Dummies(operation, problem, name, seed),
-        reference or operation.reference,
-        operation.work(problem) if operation.work else None,
-        Named(operation, None if shape is None else tuple(shape), dtype),
+        kernel=operation.kernel,
+        problem=problem,
+        space=chosen,
+        device=probe(name),
+        device_name=name,
+        arguments=Dummies(operation, problem, name, seed),
+        reference=reference or operation.reference,
+        work=operation.work(problem) if operation.work else None,
+        named=Named(operation, None if shape is None else tuple(shape), dtype),
     )
 
 
@@ -182,7 +204,10 @@ def _from_arguments(
         )
     kernel.check(chosen.tunables, given)
     work = operation.work(problem) if operation and operation.work else None
-    return Task(kernel, problem, chosen, probe(name), name, Copies(given), reference, work)
+    return Task(
+        kernel=kernel, problem=problem, space=chosen, device=probe(name), device_name=name, arguments=Copies(given),
+        reference=reference, work=work,
+    )  # fmt: skip
 
 
 def as_kernel(target: Any) -> Kernel:
@@ -191,7 +216,7 @@ def as_kernel(target: Any) -> Kernel:
     Raises:
         KernelTypeError: It is neither, or a Triton kernel without a grid.
     """
-    if all(hasattr(target, name) for name in ("identity", "check", "compile", "bind")):
+    if all(hasattr(target, name) for name in ("identity", "check", "compile")):
         kernel: Kernel = target
         return kernel
     if hasattr(target, "arg_names") and hasattr(target, "run"):
@@ -274,36 +299,3 @@ def _spec(value: Any) -> TensorSpec | Scalar:
         except (TypeError, ValueError):
             pass  # a container of objects: its type is all that can be said of it
     return f"{type(value).__module__}.{type(value).__qualname__}"
-
-
-def rotation(task: Task, arguments: Arguments) -> int:
-    """How many argument sets keep L2 cold on the task's device; 1 on a CPU, and where they would not fit."""
-    return sets_for(task.device, task.device_name, arguments)
-
-
-def sets_for(device: DeviceSpec, device_name: str, arguments: Arguments) -> int:
-    """How many argument sets keep L2 cold on a device; 1 on a CPU, and where they would not fit."""
-    if device.kind == "cpu":
-        return 1
-    torch = require("torch", "asking the GPU")
-    touched = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in arguments.tensors()}
-    free_bytes = torch.cuda.mem_get_info(device_name)[0]
-    return copies_needed(sum(touched.values()), device.l2_bytes, free_bytes) or 1
-
-
-def device_lost(device: DeviceSpec, device_name: str) -> str | None:
-    """Why a device cannot be used by this process any more; None if it can.
-
-    An illegal access leaves the whole process without its GPU. It is found by using the device, not by reading
-    messages.
-    """
-    if device.kind == "cpu":
-        return None
-    torch = require("torch", "asking the GPU")
-    try:
-        torch.cuda.synchronize(device_name)
-        if torch.ones(1, device=device_name).add_(1).item() == 2:
-            return None
-    except RuntimeError as error:
-        return str(error).splitlines()[0]
-    return "it computes 1 + 1 wrongly"

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
 __all__ = ["matmul", "operation"]
 
+_KERNEL = TritonKernel(matmul_kernel, grid, outputs=("c",))
 operation = Operation(
     name="matmul",
-    kernel=TritonKernel(matmul_kernel, grid, outputs=("c",)),
+    kernel=_KERNEL,
     space=config_space,
     arguments=arguments,
     reference=matmul_reference,
@@ -73,7 +74,7 @@ def matmul(
         out = a.new_empty((M, N), dtype=getattr(require("torch", "matmul"), OUTPUT_DTYPES[dtype]))
     values = {"a": a, "b": b, "c": out, **extents((M, N, K), a.stride(), b.stride(), out.stride())}
     if out.numel() > 0:
-        call.launch(operation.kernel, chosen, values, a.device)
+        call.launch(_KERNEL, chosen, values, a.device)
     return out
 
 

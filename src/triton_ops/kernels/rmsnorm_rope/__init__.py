@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 
 __all__ = ["fused_rmsnorm_rope", "operation"]
 
+_KERNEL = TritonKernel(rmsnorm_rope_kernel, grid, outputs=("out",))
 operation = Operation(
     name="rmsnorm_rope",
-    kernel=TritonKernel(rmsnorm_rope_kernel, grid, outputs=("out",)),
+    kernel=_KERNEL,
     space=config_space,
     arguments=arguments,
     reference=rmsnorm_rope_reference,
@@ -95,7 +96,7 @@ def fused_rmsnorm_rope(
     values = {"x": x, "weight": weight, "cos": cos, "sin": sin, "out": out}
     scalars = {"seq_len": seq_len, "eps": float(eps), "HIDDEN": hidden, "HEAD_DIM": head_dim}
     if out.numel() > 0:
-        call.launch(operation.kernel, chosen, {**values, **scalars}, x.device)
+        call.launch(_KERNEL, chosen, {**values, **scalars}, x.device)
     return out
 
 

@@ -1,0 +1,83 @@
+"""Selections without checks and compilation: what is left of a tune when only its choice is graded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from triton_ops.backend import Arguments, Executable, Kernel
+from triton_ops.evaluation.candidate import Evaluator
+from triton_ops.evaluation.finals import Final, Outcome, compare_finalists
+from triton_ops.evaluation.station import StationFacts
+from triton_ops.evaluation.subject import ArgumentSet, Clock, Subject
+from triton_ops.hardware import DeviceSpec
+from triton_ops.history.run_log import RunLog
+from triton_ops.runner.events import Silent
+from triton_ops.runner.feed import DirectFeed
+from triton_ops.runner.loop import Search
+from triton_ops.search import make_searcher
+from triton_ops.space import Config, ConfigSpace
+from triton_ops.task.budget import Budget, RunningBudget
+from triton_ops.task.effort import Effort
+from triton_ops.trial import Trial
+
+GPU = "cuda"
+
+
+def clock_on(device: DeviceSpec) -> Clock:
+    """The clock of a race on the GPU, with L2 cold."""
+    return Clock(device, GPU)
+
+
+def unverified(
+    kernel: Kernel,
+    arguments: Arguments,
+    effort: Effort,
+    clock: Clock,
+    executables: dict[Config, Executable] | None = None,
+) -> Evaluator:
+    """An evaluator that checks nothing, and compiles only what is not among `executables`."""
+    subject = Subject(ArgumentSet(arguments, protected=False), clock.sets)
+    return Evaluator(
+        kernel=kernel, subject=subject, clock=clock, policy=effort.screen, executables=dict(executables or {})
+    )
+
+
+@dataclass
+class Unverified:
+    """A station in this process that checks nothing."""
+
+    evaluator: Evaluator
+    effort: Effort
+
+    @property
+    def facts(self) -> StationFacts:
+        """What the search asks for."""
+        return StationFacts(mode=self.evaluator.clock.mode)
+
+    def attempt(self, config: Config, best: Trial | None) -> Trial:
+        """Try one."""
+        return self.evaluator.attempt(config, best)
+
+    def finals(self, final: Final) -> Outcome:
+        """The last comparison, unguarded."""
+        return compare_finalists(self.evaluator, final, self.effort)
+
+    def close(self) -> None:
+        """This process holds nothing that must be given back."""
+
+
+def searched(
+    evaluator: Evaluator,
+    space: ConfigSpace,
+    default: Config,
+    seed: int,
+    effort: Effort,
+    clock: Callable[[], float] | None = None,
+) -> tuple[Trial, ...]:
+    """The trials of an exhaustive search over a space, in the order taken."""
+    budget = RunningBudget(Budget(), clock) if clock else RunningBudget(Budget())
+    search = Search(space, make_searcher("exhaustive", space, seed), budget, RunLog(), Silent(), default, DirectFeed())
+    search.prepare([])
+    search.run(Unverified(evaluator, effort))
+    return tuple(search.trials.values())
