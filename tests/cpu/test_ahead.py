@@ -12,7 +12,7 @@ from benchmarks.planted import GOOD, fault_of, product, product_space
 
 from triton_ops.backend import Arguments
 from triton_ops.compile_pool.pool import CompilePool
-from triton_ops.evaluation.station import Facts
+from triton_ops.evaluation.station import StationFacts
 from triton_ops.hardware import machine_of, named_target, spec_named
 from triton_ops.history.run_log import RunLog
 from triton_ops.runner.ahead import CompiledFeed, Quiet
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.triton
 class Planned:
     """A station whose times are the configs' tile sizes."""
 
-    facts = Facts()
+    facts = StationFacts()
 
     def __init__(self):
         self.tried = []

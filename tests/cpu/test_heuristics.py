@@ -15,6 +15,7 @@ import triton.language as tl  # noqa: E402
 from triton_ops.backend import Arguments, TritonKernel  # noqa: E402
 from triton_ops.exceptions import ConfigCollisionError, KernelTypeError  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
+from triton_ops.trial import Resources  # noqa: E402
 
 pytestmark = pytest.mark.triton
 
@@ -54,11 +55,13 @@ def test_an_autotuner_is_found_below_heuristics():
 
 
 def test_a_launch_is_told_apart_unless_heuristics_compute_what_no_binary_holds():
-    given = Arguments(keyword={"x": None, "n": 64})
+    given, made = Arguments(keyword={"x": None, "n": 64}), Resources(binary="same")
     constant = TritonKernel(triton.heuristics({"EVEN": even})(plain), grid)
-    assert constant.launch_key(Config(BLOCK=16), given) == ((4,), ())
+    four, same, two = (constant.program_key(Config(BLOCK=block), given, made) for block in (16, 15, 32))
+    assert four is not None
+    assert (four == same, four == two) == (True, False), "the grids are (4,), (4,) and (2,)"
     computed = TritonKernel(triton.heuristics({"n": lambda _: 64})(plain), grid)
-    assert computed.launch_key(Config(BLOCK=16), given) is None
+    assert computed.program_key(Config(BLOCK=16), given, made) is None
 
 
 # In a process of its own: Triton reads TRITON_INTERPRET when it is imported, and it must not stay behind.
