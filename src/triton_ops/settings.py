@@ -40,6 +40,12 @@ def columns() -> int | None:
     return int(named) if named.isdecimal() and int(named) > 0 else None
 
 
+def openmp_threads() -> int | None:
+    """The number of threads that `OMP_NUM_THREADS` asks for; None where it names none."""
+    named = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()  # one number for each level of nesting
+    return int(named) if named.isdecimal() and int(named) > 0 else None
+
+
 def for_child(changes: Mapping[str, str]) -> dict[str, str]:
     """The environment of a process that is to be started: this one's, with `changes`."""
     return {**os.environ, **changes}

@@ -6,6 +6,8 @@ import os
 import sys
 from pathlib import Path
 
+from triton_ops import settings
+
 
 def usable_cpus() -> int:
     """CPUs that this process may use: its affinity, and its control group's quota."""
@@ -26,8 +28,7 @@ def cpu_threads() -> int:
     asked = getattr(torch, "get_num_threads", None)  # absent while another thread is at the import of torch
     if asked is not None:
         return int(asked())
-    named = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()  # one number for each level of nesting
-    return int(named) if named.isdecimal() and int(named) > 0 else _affinity()
+    return settings.openmp_threads() or _affinity()
 
 
 def _affinity() -> int:
