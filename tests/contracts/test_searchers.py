@@ -159,6 +159,21 @@ def test_failures_alone_do_not_stop_a_search(name):
 
 
 @every_searcher
+def test_what_was_measured_again_may_be_told_again(name):
+    space = ConfigSpace({"A": range(6), "B": range(6)})
+    searcher = make_searcher(name, space, 0)
+    found = []
+    for _ in range(4):
+        asked = searcher.ask(4)
+        found += asked
+        for factor in (1.0, 30.0):  # as after a change of the clock: other times for all
+            times = [factor * (1 + config["A"]) for config in found]
+            searcher.tell([Trial(c, Status.OK, Measurement((ms,), "host")) for c, ms in zip(found, times, strict=True)])
+    found += all_of(searcher)
+    assert len(found) == len(set(found)) == 36
+
+
+@every_searcher
 def test_what_others_tried_is_learned_and_not_proposed_again(name):
     space = ConfigSpace({"A": range(10), "B": range(10)})
     searcher = make_searcher(name, space)

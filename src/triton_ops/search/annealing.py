@@ -37,8 +37,11 @@ class AnnealingSearch:
         return up_to(count, self._next)
 
     def tell(self, trials: Sequence[Trial]) -> None:
-        """Step to each of them, or not."""
+        """Step to each of them, or not; where the walk is may have been measured again, and its latest time counts."""
         for trial in self._remaining.told(trials):
+            if self._here is not None and trial.ok and trial.config == self._here.config:
+                self._here = trial
+                continue
             self._heat = max(self._heat * _COOLING, _COLD)
             if trial.ok and self._steps_to(trial):
                 self._here = trial

@@ -33,9 +33,14 @@ class LocalSearch:
         return up_to(count, self._next)
 
     def tell(self, trials: Sequence[Trial]) -> None:
-        """Move to the best of them if it is better than where the walk is."""
+        """Move to the best of them if it is better than where the walk is.
+
+        Where the walk is may have been measured again: its latest time counts.
+        """
         for trial in self._remaining.told(trials):
-            if trial.ok and (self._best is None or trial.rank < self._best.rank):
+            if self._best is not None and trial.ok and trial.config == self._best.config:
+                self._best = trial
+            elif trial.ok and (self._best is None or trial.rank < self._best.rank):
                 self._best = trial
                 self._around = self._shuffled_neighbours(trial.config)
 

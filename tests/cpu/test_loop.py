@@ -1,0 +1,94 @@
+"""The loop between a searcher and a station: what it logs, and what it tells."""
+
+from __future__ import annotations
+
+from tests.runs import ID, head
+from triton_ops.evaluation.station import Facts
+from triton_ops.history.run_log import Origin, RunLog, Tried, read_run
+from triton_ops.runner.events import Silent
+from triton_ops.runner.feed import DirectFeed
+from triton_ops.runner.loop import Search
+from triton_ops.search import make_searcher
+from triton_ops.space import Config, ConfigSpace
+from triton_ops.task.budget import Budget, RunningBudget
+from triton_ops.trial import Measurement, Status, Trial
+
+SPACE = ConfigSpace({"n": [1, 2, 3, 4, 5]})
+CHANGES = 4  # the config from which on times are taken in another mode
+
+
+class Recorder:
+    """The exhaustive searcher, with what it was told."""
+
+    def __init__(self):
+        self.searcher = make_searcher("exhaustive", SPACE, 0)
+        self.told = []
+
+    def ask(self, count):
+        return self.searcher.ask(count)
+
+    def tell(self, trials):
+        self.told += trials
+        self.searcher.tell(trials)
+
+
+class ChangesItsMode:
+    """A station whose launches can be captured until config 4 comes, and from then on cannot."""
+
+    facts = Facts()
+
+    def __init__(self):
+        self.mode, self.tried = "graph-cold", []
+
+    def attempt(self, config, best):
+        self.tried.append(config)
+        if config["n"] == CHANGES:
+            self.mode = "event-cold"
+        ms = config["n"] * (1.0 if self.mode == "graph-cold" else 10.0)
+        return Trial(config, Status.OK, Measurement((ms,), self.mode))
+
+    def finals(self, final):
+        raise AssertionError("not asked for here")
+
+    def close(self):
+        """Give nothing back."""
+
+
+def searched(tmp_path):
+    log = RunLog(tmp_path / f"{ID}.jsonl")
+    log.begin(head())
+    searcher, station = Recorder(), ChangesItsMode()
+    search = Search(
+        space=SPACE, searcher=searcher, budget=RunningBudget(Budget()), log=log, listener=Silent(),
+        default=Config(n=3), feed=DirectFeed(),
+    )  # fmt: skip
+    search.prepare([Config(n=5)])
+    search.run(station)
+    return search, searcher, read_run(tmp_path / f"{ID}.jsonl")
+
+
+def test_the_searcher_is_told_of_every_trial_with_its_latest_measurement(tmp_path):
+    search, searcher, _ = searched(tmp_path)
+    assert {trial.config: trial for trial in searcher.told} == search.trials
+    assert {trial.measurement.mode for trial in search.trials.values()} == {"event-cold"}
+    assert len(searcher.told) > len(search.trials)  # some were told in the first mode, too
+
+
+def test_every_trial_is_logged_with_its_origin(tmp_path):
+    search, searcher, run = searched(tmp_path)
+    assert run.trials == search.trials
+    tried = [event for event in run.events if isinstance(event, Tried)]
+    assert [(event.origin, event.trial.config["n"]) for event in tried[:2]] == [
+        (Origin.DEFAULT, 3),
+        (Origin.INCUMBENT, 5),
+    ]
+    first = {}
+    for event in tried:
+        first.setdefault(event.trial.config, event.origin)
+    assert {config["n"]: str(origin) for config, origin in first.items()} == {
+        1: "searcher", 2: "searcher", 3: "default", 4: "searcher", 5: "incumbent"
+    }  # fmt: skip
+    repeated = [event.trial for event in tried if event.origin is Origin.REPEATED]
+    assert repeated
+    assert {trial.measurement.mode for trial in repeated} == {"event-cold"}
+    assert len(repeated) == len(searcher.told) - len(search.trials)
