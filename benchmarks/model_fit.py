@@ -18,10 +18,10 @@ from typing import Any
 
 from benchmarks.document import save
 from benchmarks.model_quality import figures, read, resources_of, spearman, time_ms
+from triton_ops.ranking.gemm import GemmTiles
 from triton_ops.ranking.predict import Model
 from triton_ops.ranking.recorded import recorded_model
 from triton_ops.trial import Resources
-from triton_ops.work import GemmTiles
 
 FITTED = {
     True: ("shared_share", "line_cycles", "load_ns", "stream_gbps", "step_cycles", "overlap", "spill_bytes_per_cycle"),

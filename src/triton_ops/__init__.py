@@ -57,6 +57,10 @@ if TYPE_CHECKING:  # for type checkers and editors, which cannot follow the tabl
     from triton_ops.kernels.rmsnorm_rope import fused_rmsnorm_rope as fused_rmsnorm_rope
     from triton_ops.measure import RacePolicy as RacePolicy
     from triton_ops.measure import ScreenPolicy as ScreenPolicy
+    from triton_ops.ranking.attention import AttentionTiles as AttentionTiles
+    from triton_ops.ranking.gemm import GemmTiles as GemmTiles
+    from triton_ops.ranking.rows import ElementTiles as ElementTiles
+    from triton_ops.ranking.rows import RowTiles as RowTiles
     from triton_ops.runner.session import tune as tune
     from triton_ops.search import Searcher as Searcher
     from triton_ops.space import Choice as Choice
@@ -77,10 +81,6 @@ if TYPE_CHECKING:  # for type checkers and editors, which cannot follow the tabl
     from triton_ops.trial import Status as Status
     from triton_ops.trial import Trial as Trial
     from triton_ops.trial import TuningResult as TuningResult
-    from triton_ops.work import AttentionTiles as AttentionTiles
-    from triton_ops.work import ElementTiles as ElementTiles
-    from triton_ops.work import GemmTiles as GemmTiles
-    from triton_ops.work import RowTiles as RowTiles
     from triton_ops.work import Work as Work
 
 _NAMES_IN = {
@@ -111,7 +111,10 @@ _NAMES_IN = {
     "task.effort": "Effort Patience",
     "tensors": "TensorSpec",
     "trial": "KernelMetrics Measurement Problem Status Trial TuningResult",
-    "work": "AttentionTiles ElementTiles GemmTiles RowTiles Work",
+    "ranking.attention": "AttentionTiles",
+    "ranking.gemm": "GemmTiles",
+    "ranking.rows": "ElementTiles RowTiles",
+    "work": "Work",
 }
 _MODULE_OF = {name: module for module, names in _NAMES_IN.items() for name in names.split()}
 

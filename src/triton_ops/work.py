@@ -1,127 +1,110 @@
 """What a problem makes a device do, and how its kernel cuts it into tiles: declared by the author in a few lines.
 
-The least work is enough for throughput and for a lower bound. A tiling adds which tunable is which side of a tile,
-and with that the model can rank configs (`ranking/predict.py`); without one it says nothing.
+The least work is enough for throughput and for a lower bound. Tiles add which tunable is which side of a tile, and with
+that the model can rank configs (`ranking/predict.py`); without tiles the model says nothing.
+
+The shipped families of tiles are in `ranking/gemm.py`, `ranking/attention.py` and `ranking/rows.py`; an object of the
+user's own takes part in the same way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
 
 from triton_ops.exceptions import SpaceError
+from triton_ops.hardware import Machine
 
 Tile: TypeAlias = "str | int"
 """One side of a tile: the name of the tunable that holds it, or its fixed length in elements."""
 
+WARPS, STAGES = 4, 3  # what Triton takes where a config names neither
 
-@dataclass(frozen=True)
-class GemmTiles:
-    """C[rows, columns] = A[rows, inner] @ B[inner, columns]: a program makes one tile of C, in steps along `inner`.
 
-    Attributes:
-        rows: M, in elements.
-        columns: N.
-        inner: K.
-        dtype: Of A and B.
-        out_dtype: Of C.
-        tile_rows: M's side of a tile.
-        tile_columns: N's side.
-        tile_inner: K's step.
-        group: How many tile rows programs walk down before they step to the next tile column.
-        a_along_inner: Whether elements of A that follow each other along `inner` are neighbours in memory.
-        b_along_inner: The same of B.
-        batch: How many such products.
-    """
-
-    rows: int
-    columns: int
-    inner: int
-    dtype: str
-    out_dtype: str
-    tile_rows: Tile
-    tile_columns: Tile
-    tile_inner: Tile
-    group: Tile = 1
-    a_along_inner: bool = True
-    b_along_inner: bool = False
-    batch: int = 1
+class UnknownTileError(SpaceError):
+    """A config or a device does not say what a plan of the tiles would need: the model is silent about it."""
 
 
 @dataclass(frozen=True)
-class AttentionTiles:
-    """softmax(Q @ Kᵀ) @ V for `heads` heads in all: a program takes a tile of queries and walks along the keys.
+class Footprint:
+    """What one block takes of its multiprocessor.
 
     Attributes:
-        heads: Batch times heads.
-        queries: Queries per head.
-        keys: Keys per head.
-        head_dim: Elements of one query, key or value.
-        dtype: Of Q, K and V.
-        tile_queries: Queries per program.
-        tile_keys: Keys per step.
-        causal: Whether a query sees only the keys up to its own position: half of the steps.
+        registers: Per thread.
+        spill_bytes: Per thread.
+        shared_bytes: Per block.
+        known: Whether the compiler said so.
     """
 
-    heads: int
-    queries: int
-    keys: int
-    head_dim: int
-    dtype: str
-    tile_queries: Tile
-    tile_keys: Tile
-    causal: bool = False
+    registers: int
+    spill_bytes: float
+    shared_bytes: int
+    known: bool = False
 
 
 @dataclass(frozen=True)
-class RowTiles:
-    """Rows that are each reduced and written again, such as softmax or a norm; the row is read in chunks.
+class Schedule:
+    """All blocks of a launch.
 
     Attributes:
-        rows: How many.
-        columns: Elements of one row.
-        dtype: Of the input.
-        out_dtype: Of the output.
-        tile_rows: Rows per program.
-        tile_columns: Columns per chunk.
-        lanes: Elements of a row per unit of `tile_columns`: 2 where a chunk is counted in pairs.
-        passes: How often a row is walked: once to reduce it and once to write it are 2.
-        weight: How much arithmetic an element costs in one pass, in that of a norm (convert, multiply, add, convert).
+        time_ms: Of the whole launch, without what launching costs.
+        waves: How often the device is filled; the last one may be partial.
+        alone_ms: What each resource would take if it were the only one, by name.
     """
 
-    rows: int
-    columns: int
-    dtype: str
-    out_dtype: str
-    tile_rows: Tile
-    tile_columns: Tile
-    lanes: int = 1
-    passes: int = 2
-    weight: float = 1.0
+    time_ms: float
+    waves: float
+    alone_ms: dict[str, float] = field(hash=False)
 
 
 @dataclass(frozen=True)
-class ElementTiles:
-    """Elements that do not depend on each other: a program takes one run of them.
+class TilePlan:
+    """What one config makes of the tiles on one device, before it is compiled.
 
     Attributes:
-        elements: How many.
-        tile: Elements per program.
-        read_bytes: Per element, over all inputs.
-        written_bytes: Per element, over all outputs.
-        weight: As in `RowTiles`.
+        warps: Per block.
+        footprint: What a block will probably take. Once the config was compiled, the compiler's figures replace it.
+        schedule: From what a block takes to the time of all blocks.
     """
 
-    elements: int
-    tile: Tile
-    read_bytes: float
-    written_bytes: float
-    weight: float = 1.0
+    warps: int
+    footprint: Footprint
+    schedule: Callable[[Footprint], Schedule]
 
 
-Tiling: TypeAlias = "GemmTiles | AttentionTiles | RowTiles | ElementTiles"
-_FAMILIES = {"gemm": GemmTiles, "attention": AttentionTiles, "rows": RowTiles, "elements": ElementTiles}
+class Tiles(Protocol):
+    """How a kernel cuts its work into tiles."""
+
+    def plan(self, config: Mapping[str, Any], machine: Machine) -> TilePlan:
+        """What `config` makes of them on `machine`.
+
+        Cost: asked for every config that the search orders, so some ten microseconds are right.
+
+        Raises:
+            UnknownTileError: The config has no such tunable, or the device no rate for the dtype.
+        """
+
+
+def tile_side(side: Tile | Any, config: Mapping[str, Any]) -> int:
+    """A side's length in this config.
+
+    Raises:
+        UnknownTileError: The config has no such tunable, or its value is no length.
+    """
+    value = config.get(side) if isinstance(side, str) else side
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise UnknownTileError(f"{side} is {value!r}; the side of a tile must be a whole number of 1 or more")
+    return value
+
+
+def warps_and_stages(config: Mapping[str, Any]) -> tuple[int, int]:
+    """How many warps a block has, and stages its pipeline, where Triton's defaults fill in.
+
+    Raises:
+        UnknownTileError: One of them is no whole number of 1 or more.
+    """
+    return tile_side(config.get("num_warps", WARPS), config), tile_side(config.get("num_stages", STAGES), config)
 
 
 @dataclass(frozen=True)
@@ -131,12 +114,23 @@ class Work:
     Attributes:
         flops: Floating-point operations; 0 where they are not what limits.
         bytes: Bytes through device memory: each input read once, each output written once.
-        tiles: Which tunable is which side of a tile; None keeps the model silent.
+        tiles: How the kernel cuts the work into tiles: of a shipped family, or an object of your own with the method of
+            `Tiles`. None keeps the model silent.
+
+    Raises:
+        SpaceError: `tiles` has no method `plan`.
     """
 
     flops: float = 0.0
     bytes: float = 0.0
-    tiles: Tiling | None = None
+    tiles: Tiles | None = None
+
+    def __post_init__(self) -> None:
+        if self.tiles is not None and not callable(getattr(self.tiles, "plan", None)):
+            raise SpaceError(
+                f"tiles is {self.tiles!r}, which has no method `plan`",
+                hint="use GemmTiles, RowTiles, ElementTiles or AttentionTiles, or leave the tiles out",
+            )
 
     def tflops(self, latency_ms: float) -> float:
         """Achieved 10^12 operations per second."""
@@ -145,34 +139,3 @@ class Work:
     def gbps(self, latency_ms: float) -> float:
         """Achieved 10^9 bytes per second."""
         return self.bytes / (latency_ms * 1e6)
-
-
-def work_json(work: Work) -> dict[str, Any]:
-    """A work as plain values, as recordings keep it; `work_of` reads it back."""
-    plain: dict[str, Any] = {"flops": work.flops, "bytes": work.bytes}
-    if work.tiles is not None:
-        family = next(name for name, kind in _FAMILIES.items() if isinstance(work.tiles, kind))
-        plain["tiles"] = {"family": family, **asdict(work.tiles)}
-    return plain
-
-
-def work_of(plain: Mapping[str, Any]) -> Work:
-    """The work that `work_json` wrote.
-
-    Raises:
-        SpaceError: A family that this version does not know, or fields that are not its own.
-    """
-    tiles = dict(plain.get("tiles") or {})
-    family = tiles.pop("family", None)
-    if family is None:
-        return Work(plain.get("flops", 0.0), plain.get("bytes", 0.0))
-    if family not in _FAMILIES:
-        raise SpaceError(
-            f"tiles of family {family!r} are not known; known are {', '.join(_FAMILIES)}",
-            hint="leave the tiles out, and the model says nothing of them",
-        )
-    try:
-        made = _FAMILIES[family](**tiles)
-    except TypeError as error:
-        raise SpaceError(f"tiles of family {family} cannot be read: {error}") from error
-    return Work(plain.get("flops", 0.0), plain.get("bytes", 0.0), made)

@@ -129,6 +129,25 @@ def test_explain_as_json_and_with_a_calibration(cli, rows_file):
     assert json.loads(cli(*EXPLAIN, "--json").out)["expected_ms"] > before["expected_ms"]
 
 
+def test_explain_counts_with_tiles_of_the_users_own(cli, rows_file):
+    own = """
+class Halves:
+    def __init__(self, rows):
+        self.rows = rows
+
+    def plan(self, config, machine):
+        return RowTiles(self.rows, 4096, "bfloat16", "bfloat16", 1, "BLOCK").plan(config, machine)
+"""
+    text = ROWS_FILE.replace("\n@operation", own + "\n\n@operation")
+    text = text.replace(
+        'RowTiles(*problem["x"].shape, problem["x"].dtype, problem["x"].dtype, 1, "BLOCK")', "Halves(4096)"
+    )
+    shipped = json.loads(cli(*EXPLAIN, "--json").out)
+    (rows_file / "own.py").write_text(text)
+    found = json.loads(cli("explain", "own.py:norm", *EXPLAIN[2:], "--json").out)
+    assert {**found, "problem": shipped["problem"]} == shipped
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [

@@ -3,7 +3,7 @@
 import json
 import math
 import statistics
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -11,15 +11,18 @@ from benchmarks.model_quality import figures, spearman
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triton_ops import AttentionTiles, ElementTiles, GemmTiles, RowTiles, Work
+from triton_ops import AttentionTiles, ConfigSpace, ElementTiles, GemmTiles, RowTiles, Work
 from triton_ops.exceptions import SpaceError
 from triton_ops.hardware import DeviceSpec, machine_of, spec_named
+from triton_ops.ranking.families import work_json, work_of
 from triton_ops.ranking.gemm import operand_bytes, warp_grid
 from triton_ops.ranking.predict import Model
+from triton_ops.ranking.prior import ModelPrior
 from triton_ops.ranking.recorded import recorded_model, recorded_work
 from triton_ops.ranking.waves import Wave, overlapped, schedule
+from triton_ops.search import make_searcher
 from triton_ops.trial import Resources
-from triton_ops.work import work_json, work_of
+from triton_ops.work import Footprint, Schedule, TilePlan, tile_side
 
 SAMPLE = json.loads((Path(__file__).parents[1] / "data" / "h200_spaces.json").read_text(encoding="utf-8"))
 H200 = machine_of(spec_named("NVIDIA H200"))
@@ -191,6 +194,74 @@ def test_a_work_survives_json(tiling, config):
     work = Work(1.5, 2.5, tiling)
     assert work_of(json.loads(json.dumps(work_json(work)))) == work
     assert work_of(work_json(Work(3.0))) == Work(3.0)
+
+
+@dataclass(frozen=True)
+class ConvolutionTiles:
+    """A convolution as the matrix product that it is, for a user whose kernel walks images; not one of ours."""
+
+    images: int
+    pixels: int
+    channels: int
+    filters: int
+
+    def plan(self, config, machine):
+        product = GemmTiles(
+            self.images * self.pixels, self.filters, 9 * self.channels, "bfloat16", "bfloat16", "BM", "BN", "BK"
+        )
+        return product.plan(config, machine)
+
+
+@dataclass(frozen=True)
+class BusyTiles:
+    """Blocks of a known time each, planned from nothing that ships."""
+
+    blocks: int
+
+    def plan(self, config, machine):
+        size = tile_side("SIZE", config)
+
+        def schedule(footprint):
+            at_once = machine.blocks_at_once(footprint.registers, footprint.shared_bytes, 4) * machine.units
+            waves = math.ceil(self.blocks / size / at_once)
+            return Schedule(waves * size * 1e-3, waves, {"busy": waves * size * 1e-3})
+
+        return TilePlan(4, Footprint(32, 0.0, size * 1024), schedule)
+
+
+def test_tiles_of_ones_own_rank_configs_and_explain_them():
+    own = Model(Work(flops=1e9, bytes=1e6, tiles=ConvolutionTiles(16, 256, 455, 4096)), H200)
+    same = Model(Work(flops=1e9, bytes=1e6, tiles=replace(GEMM, inner=4095, group=1)), H200)
+    thin = {**TILE, "BM": 16}
+    assert own.score([TILE, thin]) == same.score([TILE, thin])
+    assert own.explain(TILE).terms == same.explain(TILE).terms
+    assert own.explain(TILE, Resources(registers=255, shared_bytes=1 << 16)).compiled
+    assert math.isnan(own.score([{"BM": 128}])[0])
+
+
+def test_tiles_of_ones_own_may_plan_everything_themselves():
+    model = Model(Work(tiles=BusyTiles(10_000)), H200)
+    small, large = ({"SIZE": size} for size in (1, 200))
+    assert model.explain(large).blocks_per_unit == 1
+    assert [term.name for term in model.explain(small).terms][-1] in ("busy", "launch")
+    assert math.isinf(model.expected_ms({"SIZE": 10_000})), "its shared memory is more than a block may have"
+    assert model.explain({"WIDTH": 1}) is None
+
+
+def test_the_search_starts_with_what_tiles_of_ones_own_promise():
+    space = ConfigSpace({"SIZE": [1, 2, 4, 8, 16, 32, 64, 128]})
+    model = Model(Work(tiles=BusyTiles(10_000)), H200)
+    searcher = make_searcher("auto", space, 0, [ModelPrior(model)])
+    assert model.expected_ms(searcher.ask(1)[0]) == min(model.score(list(space)))
+
+
+def test_tiles_without_a_plan_are_refused_where_they_are_declared():
+    with pytest.raises(SpaceError, match="has no method `plan`"):
+        Work(tiles={"rows": "BM"})
+
+
+def test_a_recording_leaves_out_tiles_of_ones_own():
+    assert work_json(Work(1.0, 2.0, BusyTiles(3))) == {"flops": 1.0, "bytes": 2.0}
 
 
 @pytest.mark.parametrize("tiles", [{"family": "sparse"}, {"family": "rows", "colour": 1}])

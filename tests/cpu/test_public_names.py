@@ -75,7 +75,10 @@ NAMES = {
         "Trial",
         "TuningResult",
     ],
-    "triton_ops.work": ["AttentionTiles", "ElementTiles", "GemmTiles", "RowTiles", "Work"],
+    "triton_ops.ranking.attention": ["AttentionTiles"],
+    "triton_ops.ranking.gemm": ["GemmTiles"],
+    "triton_ops.ranking.rows": ["ElementTiles", "RowTiles"],
+    "triton_ops.work": ["Work"],
 }
 PAIRS = [(module, name) for module, names in NAMES.items() for name in names]
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from math import ceil
+from typing import Any
 
 from triton_ops.hardware import Machine
-from triton_ops.ranking.estimate import Footprint, settled, tile_footprint
-from triton_ops.ranking.gemm import Block, mma_cycles, operand_bytes, warp_groups
-from triton_ops.ranking.loop import Loop
+from triton_ops.ranking.estimate import tile_footprint
+from triton_ops.ranking.gemm import Block, check_matrix_units, mma_cycles, operand_bytes, warp_groups
+from triton_ops.ranking.pipelined_loop import Loop, loop_schedule
 from triton_ops.tensors import ITEM_BYTES
-from triton_ops.trial import Resources
-from triton_ops.work import AttentionTiles
+from triton_ops.work import Footprint, Schedule, Tile, TilePlan, tile_side, warps_and_stages
 
 _EXPONENTIALS_PER_CYCLE = 16  # of one multiprocessor; CUDA C++ Programming Guide, arithmetic throughput, 8.0 and 9.0
 _LANES = 128
@@ -19,26 +20,65 @@ _SCORE_INSTRUCTIONS = 8  # per score beside its exponential: scale, mask, maximu
 _LINE_BYTES = 128
 
 
-def attention_loop(
-    tiles: AttentionTiles, queries: int, keys: int, warps: int, stages: int, machine: Machine, found: Resources | None
-) -> tuple[Loop, Footprint]:
-    """The loop of one tile of queries along its keys, and what a block of it takes."""
-    item, dim = ITEM_BYTES[tiles.dtype], tiles.head_dim
-    scores = Block(queries, keys, dim, warps, stages, 1, item)  # Q @ Kᵀ
+@dataclass(frozen=True)
+class AttentionTiles:
+    """softmax(Q @ Kᵀ) @ V for `heads` heads in all: a program takes a tile of queries and walks along the keys.
+
+    Attributes:
+        heads: Batch times heads.
+        queries: Queries per head.
+        keys: Keys per head.
+        head_dim: Elements of one query, key or value.
+        dtype: Of Q, K and V.
+        tile_queries: Queries per program.
+        tile_keys: Keys per step.
+        causal: Whether a query sees only the keys up to its own position: half of the steps.
+    """
+
+    heads: int
+    queries: int
+    keys: int
+    head_dim: int
+    dtype: str
+    tile_queries: Tile
+    tile_keys: Tile
+    causal: bool = False
+
+    def plan(self, config: Mapping[str, Any], machine: Machine) -> TilePlan:
+        """A pipelined loop along the keys for each tile of queries."""
+        check_matrix_units(machine, self.dtype)
+        warps, stages = warps_and_stages(config)
+        queries, keys = tile_side(self.tile_queries, config), tile_side(self.tile_keys, config)
+        scores = Block(queries, keys, self.head_dim, warps, stages, 1, ITEM_BYTES[self.dtype])  # Q @ Kᵀ
+
+        def schedule(footprint: Footprint) -> Schedule:
+            return loop_schedule(attention_loop(self, scores, machine, footprint), footprint, machine)
+
+        return TilePlan(warps, _guess(scores, _step_bytes(scores), warp_groups(machine, queries, warps)), schedule)
+
+
+def attention_loop(tiles: AttentionTiles, scores: Block, machine: Machine, footprint: Footprint) -> Loop:
+    """The loop of one tile of queries along its keys, by a block that takes `footprint`.
+
+    Args:
+        tiles: The whole work.
+        scores: The block's first product, Q @ Kᵀ.
+        machine: The device.
+        footprint: What the block takes.
+    """
+    item, dim, queries, keys, warps = scores.item_bytes, scores.step, scores.rows, scores.columns, scores.warps
     values = replace(scores, columns=dim, step=keys)  # P @ V
-    loads = 2 * keys * dim * item
-    grouped = warp_groups(machine, queries, warps)
-    footprint = settled(_guess(scores, dim, loads, grouped), found)
+    loads = _step_bytes(scores)
     at_once = machine.blocks_at_once(footprint.registers, footprint.shared_bytes, warps)
     per_head = ceil(tiles.queries / queries)
     steps = max(1, round(ceil(tiles.keys / keys) * (0.5 + 0.5 / per_head if tiles.causal else 1.0)))
     heads_at_once = min(tiles.heads, ceil(at_once * machine.units / per_head))
     # P comes out of registers, so only V's side of the second product is read.
     reads = operand_bytes(machine, queries, keys, dim * item, warps) + keys * dim * item * max(queries // 64, 1)
-    loop = Loop(
+    return Loop(
         blocks=per_head * tiles.heads,
         steps=steps,
-        stages=stages,
+        stages=scores.stages,
         warps=warps,
         mma_cycles=mma_cycles(machine, scores, tiles.dtype) + mma_cycles(machine, values, tiles.dtype),
         shared_bytes=reads + loads,
@@ -49,11 +89,15 @@ def attention_loop(
         mma_excess=machine.mma_excess(tiles.dtype),
         store_bytes=queries * dim * item,
     )
-    return loop, footprint
 
 
-def _guess(scores: Block, dim: int, loads: int, grouped: bool) -> Footprint:
-    threads = 32 * scores.warps
+def _step_bytes(scores: Block) -> int:
+    """K's and V's part of one step."""
+    return 2 * scores.columns * scores.step * scores.item_bytes
+
+
+def _guess(scores: Block, loads: int, grouped: bool) -> Footprint:
+    threads, dim = 32 * scores.warps, scores.step
     held = scores.rows * (scores.columns + dim) / threads  # the scores and the output
     shared = scores.stages * loads + scores.rows * dim * scores.item_bytes
     return tile_footprint(held, loads / 16 / threads, grouped, shared)

@@ -6,29 +6,11 @@ registers. The shared memory of pipelined tiles is exact for pointer loads whose
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from triton_ops.trial import Resources
+from triton_ops.work import Footprint
 
 _MOST_REGISTERS = 255  # a thread can name
 _WORD_BYTES = 4
-
-
-@dataclass(frozen=True)
-class Footprint:
-    """What one block takes of its multiprocessor.
-
-    Attributes:
-        registers: Per thread.
-        spill_bytes: Per thread.
-        shared_bytes: Per block.
-        known: Whether the compiler said so.
-    """
-
-    registers: int
-    spill_bytes: float
-    shared_bytes: int
-    known: bool = False
 
 
 def settled(guess: Footprint, found: Resources | None) -> Footprint:

@@ -6,20 +6,74 @@ AccelerateMatmul; docs/concepts/model.md says how each figure follows).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
+from typing import Any
 
 from triton_ops.hardware import Machine
-from triton_ops.ranking.estimate import Footprint, settled, tile_footprint
-from triton_ops.ranking.loop import Loop
+from triton_ops.ranking.estimate import tile_footprint
+from triton_ops.ranking.pipelined_loop import Loop, loop_schedule
 from triton_ops.tensors import ITEM_BYTES
-from triton_ops.trial import Resources
-from triton_ops.work import GemmTiles
+from triton_ops.work import Footprint, Schedule, Tile, TilePlan, UnknownTileError, tile_side, warps_and_stages
 
 _LINE_BYTES = 128
 _COPY_BYTES = 16
 _GROUP_ROWS = 64  # of a warp-group instruction
 _WIDEST = 256  # columns of a warp-group instruction
+
+
+@dataclass(frozen=True)
+class GemmTiles:
+    """C[rows, columns] = A[rows, inner] @ B[inner, columns]: a program makes one tile of C, in steps along `inner`.
+
+    Attributes:
+        rows: M, in elements.
+        columns: N.
+        inner: K.
+        dtype: Of A and B.
+        out_dtype: Of C.
+        tile_rows: M's side of a tile.
+        tile_columns: N's side.
+        tile_inner: K's step.
+        group: How many tile rows programs walk down before they step to the next tile column.
+        a_along_inner: Whether elements of A that follow each other along `inner` are neighbours in memory.
+        b_along_inner: The same of B.
+        batch: How many such products.
+    """
+
+    rows: int
+    columns: int
+    inner: int
+    dtype: str
+    out_dtype: str
+    tile_rows: Tile
+    tile_columns: Tile
+    tile_inner: Tile
+    group: Tile = 1
+    a_along_inner: bool = True
+    b_along_inner: bool = False
+    batch: int = 1
+
+    def plan(self, config: Mapping[str, Any], machine: Machine) -> TilePlan:
+        """A pipelined loop along `inner` for each tile of C."""
+        check_matrix_units(machine, self.dtype)
+        warps, stages = warps_and_stages(config)
+        rows, columns, step, group = (
+            tile_side(side, config) for side in (self.tile_rows, self.tile_columns, self.tile_inner, self.group)
+        )
+        block = Block(rows, columns, step, warps, stages, group, ITEM_BYTES[self.dtype])
+
+        def schedule(footprint: Footprint) -> Schedule:
+            return loop_schedule(gemm_loop(self, block, machine, footprint), footprint, machine)
+
+        return TilePlan(warps, _guess(block, warp_groups(machine, rows, warps)), schedule)
+
+
+def check_matrix_units(machine: Machine, dtype: str) -> None:
+    """Raise `UnknownTileError` where the device has no known matrix rate for `dtype`."""
+    if dtype not in machine.mma_flops_per_cycle:
+        raise UnknownTileError(f"the device has no known matrix rate for {dtype}")
 
 
 @dataclass(frozen=True)
@@ -88,17 +142,16 @@ def mma_cycles(machine: Machine, block: Block, dtype: str) -> float:
     return flops * repeated / (rate * machine.mma_sync_share)
 
 
-def gemm_loop(tiles: GemmTiles, block: Block, machine: Machine, found: Resources | None) -> tuple[Loop, Footprint]:
-    """The loop of one tile of C, and what a block of it takes."""
+def gemm_loop(tiles: GemmTiles, block: Block, machine: Machine, footprint: Footprint) -> Loop:
+    """The loop of one tile of C, by a block that takes `footprint`."""
     grouped = warp_groups(machine, block.rows, block.warps)
-    footprint = settled(_guess(block, grouped), found)
     at_once = machine.blocks_at_once(footprint.registers, footprint.shared_bytes, block.warps)
     tile_rows, tile_columns = ceil(tiles.rows / block.rows), ceil(tiles.columns / block.columns)
     blocks = tile_rows * tile_columns * tiles.batch
     steps = ceil(tiles.inner / block.step)
     step_bytes = block.step * block.item_bytes
     reads = operand_bytes(machine, block.rows, block.columns, step_bytes, block.warps)
-    loop = Loop(
+    return Loop(
         blocks=blocks,
         steps=steps,
         stages=block.stages,
@@ -113,7 +166,6 @@ def gemm_loop(tiles: GemmTiles, block: Block, machine: Machine, found: Resources
         store_bytes=min(block.rows, tiles.rows) * min(block.columns, tiles.columns) * ITEM_BYTES[tiles.out_dtype],
         lockstep=grouped and _serialised(block),
     )
-    return loop, footprint
 
 
 def _guess(block: Block, grouped: bool) -> Footprint:

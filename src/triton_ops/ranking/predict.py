@@ -14,17 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from triton_ops.hardware import Machine
-from triton_ops.ranking.attention import attention_loop
-from triton_ops.ranking.estimate import Footprint, row_footprint, settled
-from triton_ops.ranking.gemm import Block, gemm_loop
-from triton_ops.ranking.loop import loop_schedule
-from triton_ops.ranking.rows import Chunks, chunk_schedule
-from triton_ops.ranking.waves import Schedule
-from triton_ops.tensors import ITEM_BYTES
+from triton_ops.ranking.estimate import settled
 from triton_ops.trial import Resources
-from triton_ops.work import AttentionTiles, ElementTiles, GemmTiles, RowTiles, Tile, Tiling, Work
-
-_WARPS, _STAGES = 4, 3  # what Triton takes where a config names neither
+from triton_ops.work import UnknownTileError, Work
 
 
 @dataclass(frozen=True)
@@ -40,7 +32,7 @@ class Term:
     alone_ms: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Estimate:
     """What is expected of one config, and why.
 
@@ -105,10 +97,11 @@ class Model:
         if self.machine is None or self.work.tiles is None:
             return None
         try:
-            planned = _planned(self.work.tiles, config, self.machine, resources)
-        except _SilentError:
+            plan = self.work.tiles.plan(config, self.machine)
+        except UnknownTileError:
             return None
-        footprint, warps, found = planned
+        footprint = settled(plan.footprint, resources)
+        found = plan.schedule(footprint)
         fits = footprint.shared_bytes <= self.machine.shared_bytes_per_block
         time_ms = found.time_ms + self.machine.launch_us / 1e3
         launch = Term("launch", self.machine.launch_us / 1e3)
@@ -117,75 +110,10 @@ class Model:
             expected_ms=max(time_ms, self.lower_bound_ms) if fits else math.inf,
             lower_bound_ms=self.lower_bound_ms,
             terms=tuple(sorted(terms, key=lambda term: -term.alone_ms)),
-            blocks_per_unit=self.machine.blocks_at_once(footprint.registers, footprint.shared_bytes, warps),
+            blocks_per_unit=self.machine.blocks_at_once(footprint.registers, footprint.shared_bytes, plan.warps),
             waves=found.waves,
             registers=footprint.registers,
             spill_bytes=footprint.spill_bytes,
             shared_bytes=footprint.shared_bytes,
             compiled=footprint.known,
         )
-
-
-class _SilentError(Exception):
-    """The config or the work does not say what the model would need."""
-
-
-def _planned(
-    tiles: Tiling, config: Mapping[str, Any], machine: Machine, resources: Resources | None
-) -> tuple[Footprint, int, Schedule]:
-    """What a block takes, its warps, and the schedule of all of them."""
-    warps = _side(config.get("num_warps", _WARPS), config)
-    stages = _side(config.get("num_stages", _STAGES), config)
-    if isinstance(tiles, (GemmTiles, AttentionTiles)):
-        if tiles.dtype not in machine.mma_flops_per_cycle:
-            raise _SilentError
-        if isinstance(tiles, GemmTiles):
-            block = _block(tiles, config, warps, stages)
-            loop, footprint = gemm_loop(tiles, block, machine, resources)
-        else:
-            queries, keys = _side(tiles.tile_queries, config), _side(tiles.tile_keys, config)
-            loop, footprint = attention_loop(tiles, queries, keys, warps, stages, machine, resources)
-        return footprint, warps, loop_schedule(loop, footprint, machine)
-    chunks = (
-        _row_chunks(tiles, config, warps, stages) if isinstance(tiles, RowTiles) else _run(tiles, config, warps, stages)
-    )
-    guess = row_footprint(chunks.chunk / (32 * warps), warps, chunks.rows)
-    footprint = settled(guess, resources)
-    return footprint, warps, chunk_schedule(chunks, footprint, machine)
-
-
-def _block(tiles: GemmTiles, config: Mapping[str, Any], warps: int, stages: int) -> Block:
-    sides = (_side(side, config) for side in (tiles.tile_rows, tiles.tile_columns, tiles.tile_inner))
-    rows, columns, step = sides
-    return Block(rows, columns, step, warps, stages, _side(tiles.group, config), ITEM_BYTES[tiles.dtype])
-
-
-def _row_chunks(tiles: RowTiles, config: Mapping[str, Any], warps: int, stages: int) -> Chunks:
-    rows, chunk = _side(tiles.tile_rows, config), _side(tiles.tile_columns, config) * tiles.lanes
-    return Chunks(
-        blocks=math.ceil(tiles.rows / rows),
-        rows=rows,
-        columns=tiles.columns,
-        chunk=chunk,
-        passes=tiles.passes,
-        warps=warps,
-        stages=stages,
-        read_bytes=ITEM_BYTES[tiles.dtype],
-        written_bytes=ITEM_BYTES[tiles.out_dtype],
-        weight=tiles.weight,
-    )
-
-
-def _run(tiles: ElementTiles, config: Mapping[str, Any], warps: int, stages: int) -> Chunks:
-    tile = _side(tiles.tile, config)
-    blocks = math.ceil(tiles.elements / tile)
-    columns = min(tile, tiles.elements)
-    return Chunks(blocks, 1, columns, tile, 1, warps, stages, tiles.read_bytes, tiles.written_bytes, tiles.weight)
-
-
-def _side(side: Tile | Any, config: Mapping[str, Any]) -> int:
-    """A side's length in this config."""
-    value = config.get(side) if isinstance(side, str) else side
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise _SilentError
-    return value

@@ -7,8 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from triton_ops.hardware import Calibration, machine_of, spec_named
+from triton_ops.ranking.families import work_of
+from triton_ops.ranking.gemm import GemmTiles
 from triton_ops.ranking.predict import Model
-from triton_ops.work import GemmTiles, RowTiles, Work, work_of
+from triton_ops.ranking.rows import RowTiles
+from triton_ops.work import Work
 
 _SOFTMAX_WEIGHT = 2.0  # an exponential and a running maximum beside what a norm does
 

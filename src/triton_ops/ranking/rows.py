@@ -2,18 +2,104 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
+from typing import Any
 
 from triton_ops.hardware import Machine
-from triton_ops.ranking.estimate import Footprint
-from triton_ops.ranking.waves import Schedule, Wave, overlapped, schedule
+from triton_ops.ranking.estimate import row_footprint
+from triton_ops.ranking.waves import Wave, overlapped, schedule
+from triton_ops.tensors import ITEM_BYTES
+from triton_ops.work import Footprint, Schedule, Tile, TilePlan, tile_side, warps_and_stages
 
 _LANES = 128  # instructions of one thread that a multiprocessor issues per cycle
 _DEPENDENT_CYCLES = 4  # until an arithmetic result can be used: arXiv:1804.06826 (Volta) and later chips alike
 
 
 @dataclass(frozen=True)
+class RowTiles:
+    """Rows that are each reduced and written again, such as softmax or a norm; the row is read in chunks.
+
+    Attributes:
+        rows: How many.
+        columns: Elements of one row.
+        dtype: Of the input.
+        out_dtype: Of the output.
+        tile_rows: Rows per program.
+        tile_columns: Columns per chunk.
+        lanes: Elements of a row per unit of `tile_columns`: 2 where a chunk is counted in pairs.
+        passes: How often a row is walked: once to reduce it and once to write it are 2.
+        weight: How much arithmetic an element costs in one pass, in that of a norm (convert, multiply, add, convert).
+    """
+
+    rows: int
+    columns: int
+    dtype: str
+    out_dtype: str
+    tile_rows: Tile
+    tile_columns: Tile
+    lanes: int = 1
+    passes: int = 2
+    weight: float = 1.0
+
+    def plan(self, config: Mapping[str, Any], machine: Machine) -> TilePlan:
+        """Blocks of rows that are independent of each other."""
+        warps, stages = warps_and_stages(config)
+        rows, chunk = tile_side(self.tile_rows, config), tile_side(self.tile_columns, config) * self.lanes
+        chunks = Chunks(
+            blocks=ceil(self.rows / rows),
+            rows=rows,
+            columns=self.columns,
+            chunk=chunk,
+            passes=self.passes,
+            warps=warps,
+            stages=stages,
+            read_bytes=ITEM_BYTES[self.dtype],
+            written_bytes=ITEM_BYTES[self.out_dtype],
+            weight=self.weight,
+        )
+        return _plan(chunks, machine)
+
+
+@dataclass(frozen=True)
+class ElementTiles:
+    """Elements that do not depend on each other: a program takes one run of them.
+
+    Attributes:
+        elements: How many.
+        tile: Elements per program.
+        read_bytes: Per element, over all inputs.
+        written_bytes: Per element, over all outputs.
+        weight: As in `RowTiles`.
+    """
+
+    elements: int
+    tile: Tile
+    read_bytes: float
+    written_bytes: float
+    weight: float = 1.0
+
+    def plan(self, config: Mapping[str, Any], machine: Machine) -> TilePlan:
+        """Each run of elements as a row of its own that is walked once."""
+        warps, stages = warps_and_stages(config)
+        tile = tile_side(self.tile, config)
+        chunks = Chunks(
+            blocks=ceil(self.elements / tile),
+            rows=1,
+            columns=min(tile, self.elements),
+            chunk=tile,
+            passes=1,
+            warps=warps,
+            stages=stages,
+            read_bytes=self.read_bytes,
+            written_bytes=self.written_bytes,
+            weight=self.weight,
+        )
+        return _plan(chunks, machine)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Chunks:
     """One block's walk over its rows.
 
@@ -50,6 +136,11 @@ class Chunks:
     def elements(self) -> float:
         """Of one chunk per thread, at least 1: with more threads than elements some do the same again."""
         return max(1.0, self.rows * self.chunk / (32 * self.warps))
+
+
+def _plan(chunks: Chunks, machine: Machine) -> TilePlan:
+    guess = row_footprint(chunks.chunk / (32 * chunks.warps), chunks.warps, chunks.rows)
+    return TilePlan(chunks.warps, guess, lambda footprint: chunk_schedule(chunks, footprint, machine))
 
 
 def chunk_schedule(chunks: Chunks, footprint: Footprint, machine: Machine) -> Schedule:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import ceil
 
 from triton_ops.hardware import Machine
+from triton_ops.work import Schedule
 
 
 @dataclass(frozen=True)
@@ -22,21 +23,6 @@ class Wave:
     time_ns: float
     turn_ns: float
     alone_ns: Mapping[str, float]
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """All blocks of a launch.
-
-    Attributes:
-        time_ms: Of the whole launch, without what launching costs.
-        waves: How often the device is filled; the last one may be partial.
-        alone_ms: What each resource would take if it were the only one, by name.
-    """
-
-    time_ms: float
-    waves: float
-    alone_ms: dict[str, float] = field(hash=False)
 
 
 def overlapped(times_ns: Mapping[str, float], exponent: float) -> float:

@@ -17,11 +17,11 @@ from typing import Any
 from triton_ops._files import atomic_write
 from triton_ops.backend import Operation
 from triton_ops.exceptions import RecordingError
+from triton_ops.ranking.families import work_json
 from triton_ops.runner.results import versions
 from triton_ops.runner.session import tune
 from triton_ops.space import Config, ConfigSpace, as_space
 from triton_ops.trial import Measurement, Problem, Trial, TuningResult
-from triton_ops.work import work_json
 
 _PASSES = 2
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 
 from triton_ops.exceptions import ShapeMismatchError
+from triton_ops.ranking.rows import RowTiles
 from triton_ops.tensors import TensorSpec
 from triton_ops.trial import Problem
-from triton_ops.work import RowTiles, Work
+from triton_ops.work import Work
 
 DTYPES = ("bfloat16", "float16", "float32")
 DEFAULT_EPS = 1e-6

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from triton_ops.hardware import Machine
-from triton_ops.ranking.estimate import Footprint
-from triton_ops.ranking.waves import Schedule, Wave, overlapped, schedule
+from triton_ops.ranking.waves import Wave, overlapped, schedule
+from triton_ops.work import Footprint, Schedule
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Loop:
     """One block's work, and what it shares with the others. Cycles are those of one multiprocessor.
 

@@ -1,0 +1,54 @@
+"""The shipped families of tiles by name, as recordings keep them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from triton_ops.exceptions import SpaceError
+from triton_ops.ranking.attention import AttentionTiles
+from triton_ops.ranking.gemm import GemmTiles
+from triton_ops.ranking.rows import ElementTiles, RowTiles
+from triton_ops.work import Work
+
+FAMILIES: dict[str, type[Any]] = {
+    "gemm": GemmTiles,
+    "attention": AttentionTiles,
+    "rows": RowTiles,
+    "elements": ElementTiles,
+}
+
+
+def work_json(work: Work) -> dict[str, Any]:
+    """A work as plain values, as recordings keep it; `work_of` reads it back.
+
+    Tiles of the user's own are left out: a recording is read where their class need not be.
+    """
+    plain: dict[str, Any] = {"flops": work.flops, "bytes": work.bytes}
+    for family, kind in FAMILIES.items():
+        if isinstance(work.tiles, kind):
+            plain["tiles"] = {"family": family, **asdict(work.tiles)}
+    return plain
+
+
+def work_of(plain: Mapping[str, Any]) -> Work:
+    """The work that `work_json` wrote.
+
+    Raises:
+        SpaceError: A family that this version does not know, or fields that are not its own.
+    """
+    tiles = dict(plain.get("tiles") or {})
+    family = tiles.pop("family", None)
+    if family is None:
+        return Work(plain.get("flops", 0.0), plain.get("bytes", 0.0))
+    if family not in FAMILIES:
+        raise SpaceError(
+            f"tiles of family {family!r} are not known; known are {', '.join(FAMILIES)}",
+            hint="leave the tiles out, and the model says nothing of them",
+        )
+    try:
+        made = FAMILIES[family](**tiles)
+    except TypeError as error:
+        raise SpaceError(f"tiles of family {family} cannot be read: {error}") from error
+    return Work(plain.get("flops", 0.0), plain.get("bytes", 0.0), made)
