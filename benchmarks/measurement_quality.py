@@ -34,10 +34,11 @@ from triton_ops.evaluation.subject import run_once
 from triton_ops.hardware import probe
 from triton_ops.measure import Arm, decide, interleave, race, take
 from triton_ops.measure.guard import guard_for
-from triton_ops.measure.stats import contrasts, robust_sigma, wilson
+from triton_ops.measure.stats import contrasts, robust_sigma
 from triton_ops.runner.results import versions
 from triton_ops.space import Config
 from triton_ops.task.effort import effort_of
+from triton_ops.testing.shares import wilson
 from triton_ops.trial import Status
 
 EFFORT = effort_of("exhaustive")

@@ -31,9 +31,9 @@ from triton_ops.evaluation.finals import Final, Outcome, compare_finalists
 from triton_ops.evaluation.subject import Clock
 from triton_ops.hardware import probe
 from triton_ops.measure import INDIFFERENCE, Arm, decide, race
-from triton_ops.measure.stats import wilson
 from triton_ops.space import Config
 from triton_ops.task.effort import Effort, effort_of
+from triton_ops.testing.shares import wilson
 from triton_ops.testing.simulate import (
     DISTURBANCES,
     POWER_CAPPED,

@@ -18,7 +18,6 @@ from triton_ops.measure.stats import (
     median_error,
     robust_sigma,
     small_sample,
-    wilson,
 )
 
 
@@ -32,22 +31,6 @@ def noisy(time, sigma, rounds, seed):
 
 
 # Statistics, against values from tables or by hand
-
-
-@pytest.mark.parametrize(
-    ("successes", "count", "low", "high"),
-    [(20, 20, 0.8389, 1.0), (73, 73, 0.95, 1.0), (5, 10, 0.2366, 0.7634), (0, 10, 0.0, 0.2775), (1, 1, 0.2065, 1.0)],
-)
-def test_wilson(successes, count, low, high):
-    found = wilson(successes, count)
-    assert found.centre == successes / count
-    assert (found.low, found.high) == (pytest.approx(low, abs=5e-5), pytest.approx(high, abs=5e-5))
-
-
-@pytest.mark.parametrize(("successes", "count"), [(0, 0), (-1, 3), (4, 3)])
-def test_wilson_of_what_is_no_share(successes, count):
-    with pytest.raises(ValueError, match="is no share"):
-        wilson(successes, count)
 
 
 def test_a_robust_sigma_is_that_of_normal_noise_and_ignores_outliers():

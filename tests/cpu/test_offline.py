@@ -156,7 +156,7 @@ def test_loads_are_counted_by_width():
     """
     found = ptx_features(ptx)
     assert found.loads == ((16, 3), (4, 1), (2, 1))
-    assert (found.load_bytes, found.mma, found.tma) == (16, "none", True)
+    assert (found.load_bytes, found.mma) == (16, "none")
     amd = "global_load_dwordx4 v[0:3], v4, s[0:1]\nbuffer_load_ushort v1, v2\nbuffer_load_ushort v1, v2\nv_wmma_f32"
     found = amdgcn_features(amd)
     assert (found.loads, found.load_bytes, found.mma) == (((16, 1), (2, 2)), 2, "wmma")

@@ -26,12 +26,10 @@ class Features:
         mma: `tcgen05`, `wgmma`, `mma.sync`, `mfma`, `wmma`, or `none`.
         loads: Bytes that one thread loads at once from global memory, and how many such instructions there are; the
             widest first. Copies by the tensor memory accelerator move whole tiles and are not among them.
-        tma: Whether the tensor memory accelerator copies tiles.
     """
 
     mma: str
     loads: tuple[tuple[int, int], ...]
-    tma: bool = False
 
     @property
     def load_bytes(self) -> int | None:
@@ -43,7 +41,7 @@ def ptx_features(ptx: str) -> Features:
     """Of PTX text."""
     widths = Counter(int(bits) // 8 * int(vector or 1) for vector, bits in _PTX_LOAD.findall(ptx))
     widths.update(int(width, 0) for width in _PTX_COPY.findall(ptx))
-    return Features(_kind(ptx, _PTX_MMA), _sorted(widths), "cp.async.bulk.tensor" in ptx)
+    return Features(_kind(ptx, _PTX_MMA), _sorted(widths))
 
 
 def amdgcn_features(assembly: str) -> Features:

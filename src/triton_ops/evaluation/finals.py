@@ -19,7 +19,6 @@ from triton_ops.space import Config
 from triton_ops.task.effort import Effort
 from triton_ops.trial import Measurement, Resources, Status, Trial
 
-_SPILL_THRESHOLD_BYTES = 64  # less is common in good kernels and costs nothing measurable
 _REPEATS = 12  # of timed launches, with their results checked: an error that shows in one run of four passes in 3 %
 _REPEATS_S = 0.15  # for each finalist; no further repeat is started after it
 _WINNER_REPEATS = 32  # an error that shows in one run of ten passes in 3 %
@@ -282,7 +281,7 @@ def _preference(trial: Trial, default: Config, incumbents: Collection[Config]) -
     return (
         trial.config not in incumbents,
         trial.config != default,
-        (resources.spill_bytes or 0) > _SPILL_THRESHOLD_BYTES,
+        resources.wasteful,
         resources.shared_bytes or 0,
         resources.registers or 0,
         trial.config.text,

@@ -1,8 +1,7 @@
 """What a kernel can be compiled for, whether or not such a device is here: an architecture and its limits.
 
 Shared memory per block: CUDA C++ Programming Guide, table "Technical Specifications per Compute Capability" (opt-in
-maximum, 1 KiB below what a multiprocessor has); LDS: AMD CDNA 3 and CDNA 4 ISA guides. Registers: the same guides; an
-AMD lane has 512 vector registers, accumulation registers included.
+maximum, 1 KiB below what a multiprocessor has); LDS: AMD CDNA 3 and CDNA 4 ISA guides. Registers: the same guides.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ class Target:
         warp_size: Threads that run in step: 32 or 64.
         shared_bytes_per_block: Most shared memory that one block may have.
         threads_per_block: Most threads that one block may have.
-        registers_per_thread: Most 32-bit registers that one thread may have.
         registers_per_block: Most 32-bit registers that one block may have; None where that is not a limit of its own.
     """
 
@@ -34,7 +32,6 @@ class Target:
     warp_size: int
     shared_bytes_per_block: int
     threads_per_block: int = 1024
-    registers_per_thread: int = 255
     registers_per_block: int | None = 65536
 
     @property
@@ -48,7 +45,7 @@ def _nvidia(arch: str, shared_kib: int) -> Target:
 
 
 def _amd(arch: str, shared_kib: int) -> Target:
-    return Target("hip", arch, 64, shared_kib * _KIB, registers_per_thread=512, registers_per_block=None)
+    return Target("hip", arch, 64, shared_kib * _KIB, registers_per_block=None)
 
 
 TARGETS = {

@@ -93,17 +93,3 @@ def bootstrap_median(values: Sequence[float], seed: int = 0) -> Interval:
     rng = random.Random(seed)
     medians = sorted(statistics.median(rng.choices(values, k=len(values))) for _ in range(_RESAMPLES))
     return Interval(centre, medians[int(0.025 * _RESAMPLES)], medians[int(0.975 * _RESAMPLES) - 1])
-
-
-def wilson(successes: int, count: int, z: float = Z95) -> Interval:
-    """Share of successes with its 95 % Wilson interval.
-
-    Raises:
-        ValueError: `count` is not positive, or `successes` is not between 0 and it.
-    """
-    if not 0 <= successes <= count or count < 1:
-        raise ValueError(f"{successes} of {count} is no share")
-    share = successes / count
-    middle = (share + z * z / (2 * count)) / (1 + z * z / count)
-    half = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count)) / (1 + z * z / count)
-    return Interval(share, max(0.0, middle - half), min(1.0, middle + half))

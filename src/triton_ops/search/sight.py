@@ -22,12 +22,6 @@ from triton_ops.space import Config
 from triton_ops.trial import Compiled
 
 COLUMNS = 4
-WASTEFUL_SPILL_BYTES = 64
-"""A config that spills more than this per thread comes last.
-
-Source: of 486 configs of a matrix product, the compiler's answers split at 64 bytes; all of 54 published winners for an
-H200 stay below, and on seven recorded spaces none above reached 0.51 of the best one's speed.
-"""
 _FEWEST = 6  # compiled configs from which the others' figures are expected
 _PENALTY = 0.01  # of the regression's coefficients, where columns go from 0 to 1
 _CROSSED = 12  # columns of which products are taken
@@ -108,8 +102,7 @@ class Sight:
 
 def wasteful(found: Compiled) -> bool:
     """Whether a config that can be launched comes last: a rule has said so, or it spills."""
-    spilled = 0 if found.resources is None else found.resources.spill_bytes or 0
-    return found.deferred or spilled > WASTEFUL_SPILL_BYTES
+    return found.deferred or (found.resources is not None and found.resources.wasteful)
 
 
 def _columns(found: Compiled) -> Floats:
