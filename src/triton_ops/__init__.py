@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # for type checkers and editors, which cannot follow the tabl
     from triton_ops.backend import FunctionKernel as FunctionKernel
     from triton_ops.backend import Operation as Operation
     from triton_ops.backend import TritonKernel as TritonKernel
-    from triton_ops.backend import operation as operation
+    from triton_ops.backend.operation import operation as operation
     from triton_ops.comparison.compare import Comparison as Comparison
     from triton_ops.comparison.compare import compare as compare
     from triton_ops.comparison.timing import Times as Times
