@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = (ROOT / "README.md", ROOT / "docs/concepts/measurement.md")
+PAGES = (ROOT / "README.md", ROOT / "docs/concepts/measurement.md", ROOT / "docs/guides/compare.md")
 TUNE = ROOT / "benchmarks/results/nvidia-h200/tune.json"
 COLD = ROOT / "benchmarks/results/nvidia-h200/cold_tune.json"
 LIVE = ROOT / "benchmarks/results/nvidia-h200/live_tune.json"
 QUALITY = ROOT / "benchmarks/results/nvidia-h200/measurement_quality.json"
 SELECTION = ROOT / "benchmarks/results/simulated/selection.json"
+COMPARE = ROOT / "benchmarks/results/cpu/compare_quality.json"
 
 
 def tune_table() -> str:
@@ -144,11 +145,30 @@ def selection_table(document: Mapping[str, Any]) -> str:
     return "\n".join(rows)
 
 
+def compare_table() -> str:
+    """How often `compare` was right about equal callables, and about one that does 10 % more."""
+    document = json.loads(COMPARE.read_text())
+    rows = [
+        "| work | with itself: not distinguishable | with 10 % more: the right verdict | interval, median width |",
+        "|---|---|---|---|",
+    ]
+    for name, case in document["cases"].items():
+        same, more = case["itself"], case["10 % more"]
+        rows.append(
+            f"| {name.replace('_', ' ')} | {same['right']} of {same['runs']} | {more['right']} of {more['runs']} | "
+            f"{same['interval_width_median']:.2f} % |"
+        )
+    low, high = min(document["load"]), max(document["load"])
+    where = f"{document['device']}, {document['cores']} cores at load {low} to {high}, torch {document['torch']}"
+    return "\n".join([*rows, "", f"{where}; `python benchmarks/compare_quality.py`."])
+
+
 TABLES = {
     "tune": tune_table,
     "cold tune": cold_table,
     "live tune": live_table,
     "selection quality": quality_table,
+    "compare quality": compare_table,
     "simulated selections": lambda: selection_table(json.loads(SELECTION.read_text())),
 }
 
