@@ -7,7 +7,7 @@ from hypothesis import given
 
 from tests.strategies import tensor_specs
 from triton_ops.backend import Arguments, Protection, is_tensor
-from triton_ops.backend.protect import private_copy
+from triton_ops.backend.private import private_copy
 
 torch = pytest.importorskip("torch")
 

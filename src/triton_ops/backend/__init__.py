@@ -9,8 +9,6 @@ from triton_ops.backend.base import MayCrash as MayCrash
 from triton_ops.backend.base import by_name as by_name
 from triton_ops.backend.base import is_tensor as is_tensor
 from triton_ops.backend.base import positional_names as positional_names
-from triton_ops.backend.canary import Canaries as Canaries
-from triton_ops.backend.canary import with_canaries as with_canaries
 from triton_ops.backend.errors import CandidateError as CandidateError
 from triton_ops.backend.errors import candidate_error as candidate_error
 from triton_ops.backend.errors import one_line as one_line
@@ -20,9 +18,11 @@ from triton_ops.backend.operation import operation as operation
 from triton_ops.backend.portable import Packed as Packed
 from triton_ops.backend.portable import pack as pack
 from triton_ops.backend.portable import unpack as unpack
-from triton_ops.backend.protect import Protection as Protection
-from triton_ops.backend.protect import place_of as place_of
-from triton_ops.backend.protect import private_copy as private_copy
+from triton_ops.backend.private import Canaries as Canaries
+from triton_ops.backend.private import Protection as Protection
+from triton_ops.backend.private import place_of as place_of
+from triton_ops.backend.private import private_copy as private_copy
+from triton_ops.backend.private import with_canaries as with_canaries
 from triton_ops.backend.triton import TritonKernel as TritonKernel
 from triton_ops.backend.triton import warm_up as warm_up
 from triton_ops.backend.triton import without_ptxas_dumps as without_ptxas_dumps

@@ -28,18 +28,18 @@ class ArgumentSet:
 
     Args:
         arguments: Nobody else may write them.
-        outputs: Names of the arguments that launches write; they get guard zones around them.
+        outputs: Names of the arguments that launches write; they get canaries around them.
         protected: Whether changed inputs are to be found and put back.
 
     Attributes:
-        arguments: The same values, with the outputs moved in between their guard zones.
+        arguments: The same values, with the outputs moved in between their canaries.
         outputs: The tensors that launches write.
 
-    Cost: a copy of every output into its guard zones, and of every input if protected.
+    Cost: a copy of every output in between its canaries, and of every input if protected.
     """
 
     def __init__(self, arguments: Arguments, outputs: Sequence[str] = (), *, protected: bool = True) -> None:
-        self.arguments, self._guards = with_canaries(arguments, outputs)
+        self.arguments, self._canaries = with_canaries(arguments, outputs)
         self.outputs = [t for name in outputs for t in Arguments((self.arguments.keyword.get(name),)).tensors()]
         written = {place_of(tensor) for tensor in self.outputs}
         self._inputs = {name: t for name, t in _named(self.arguments) if place_of(t) not in written}
@@ -60,8 +60,8 @@ class ArgumentSet:
             poison(tensor, pattern)
 
     def missed(self) -> str | None:
-        """Which output a launch wrote beside, and by how many bytes; None if all guard zones are whole."""
-        return self._guards.missed()
+        """Which output a launch wrote beside, and by how many bytes; None if all canaries are whole."""
+        return self._canaries.missed()
 
     def changed(self) -> dict[str, Any]:
         """The inputs that are not as they were, by name."""

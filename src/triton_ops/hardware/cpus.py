@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from triton_ops import settings
+from triton_ops.settings import openmp_threads
 
 
 def usable_cpus() -> int:
@@ -28,7 +28,7 @@ def cpu_threads() -> int:
     asked = getattr(torch, "get_num_threads", None)  # absent while another thread is at the import of torch
     if asked is not None:
         return int(asked())
-    return settings.openmp_threads() or _affinity()
+    return openmp_threads() or _affinity()
 
 
 def _affinity() -> int:

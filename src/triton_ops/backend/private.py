@@ -1,7 +1,9 @@
-"""Zones of a known pattern around each output and in its gaps: a write that misses its tensor leaves a mark there.
+"""Private arguments: copies, what puts them back, and canaries around outputs.
 
-A device allocator hands out memory in large pieces, so a write past the end of a tensor raises nothing: it lands in
-whatever lies there.
+The caller's tensors stay as they were, whatever candidates write. Whole storages are copied and put back, so that
+views, strides and memory shared between arguments are kept exactly. A canary is a zone of known bytes around an output
+and in its gaps: a device allocator hands out memory in large pieces, so that a write past the end of a tensor raises
+nothing, and is found by what it left in a canary.
 """
 
 from __future__ import annotations
@@ -12,7 +14,6 @@ from typing import Any
 
 from triton_ops._optional import require
 from triton_ops.backend.base import Arguments
-from triton_ops.backend.protect import place_of
 
 _PATTERN = 0xA5
 _LEAST_BYTES = 1 << 16  # a page, and more than one row of most tiles
@@ -20,6 +21,73 @@ _MOST_BYTES = 1 << 22
 _SHARE = 64  # of the output's bytes: a tile that sticks out reaches as far as its rows are long
 _STEP_BYTES = 512  # keeps every alignment that an allocator gives
 _MOST_GAPS = 8  # times an output's bytes: in wider gaps, as around one row of a large cache, nothing is looked for
+
+
+class Protection:
+    """A copy of the storages behind some tensors, to find writes and to take them back.
+
+    Cost: one copy of the bytes when made, one comparison or copy when asked.
+    """
+
+    def __init__(self, tensors: Iterable[Any]) -> None:
+        self._saved = [(storage, storage.clone()) for storage in _storages(tensors).values()]
+
+    def changed(self) -> bool:
+        """Whether any byte differs from when this was made; waits for the device."""
+        return any(not _same(now, before) for now, before in self._saved)
+
+    def differing(self) -> set[tuple[str, int]]:
+        """The places, as `place_of` tells them, of the storages that differ from when this was made."""
+        return {_place(now) for now, before in self._saved if not _same(now, before)}
+
+    def restore(self) -> None:
+        """Put every byte back."""
+        for now, before in self._saved:
+            now.copy_(before)
+
+
+def place_of(tensor: Any) -> tuple[str, int]:
+    """Device and address of the storage behind a tensor."""
+    return _place(tensor.untyped_storage())
+
+
+def _place(storage: Any) -> tuple[str, int]:
+    return str(storage.device), storage.data_ptr()
+
+
+def _storages(tensors: Iterable[Any]) -> dict[tuple[str, int], Any]:
+    """The storage at each place: the longest one, since over memory from NumPy several may begin at one address."""
+    found: dict[tuple[str, int], Any] = {}
+    for tensor in tensors:
+        storage = tensor.untyped_storage()
+        held = found.setdefault(_place(storage), storage)
+        if storage.nbytes() > held.nbytes():
+            found[_place(storage)] = storage
+    return found
+
+
+def _same(a: Any, b: Any) -> bool:
+    torch = require("torch", "comparing tensors")
+    return bool(torch.equal(_bytes(torch, a), _bytes(torch, b)))
+
+
+def _bytes(torch: Any, storage: Any) -> Any:
+    view = torch.empty(0, dtype=torch.uint8, device=storage.device)
+    return view.set_(storage)
+
+
+def private_copy(arguments: Arguments) -> Arguments:
+    """The same arguments over new storages: same strides, offsets and sharing, none of the caller's memory."""
+    copies = {place: storage.clone() for place, storage in _storages(arguments.tensors()).items()}
+
+    def copy(tensor: Any) -> Any:
+        torch = require("torch", "copying tensors")
+        storage = copies[_place(tensor.untyped_storage())]
+        fresh = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+        fresh.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())
+        return fresh.requires_grad_(tensor.requires_grad)
+
+    return arguments.map(copy)
 
 
 @dataclass(frozen=True)
