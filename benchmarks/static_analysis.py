@@ -89,10 +89,10 @@ def check(tally: Tally, config: Config, kernel: Any, arguments: Arguments, targe
     tally.shared_equal += early == found.shared_bytes
     tally.over_shared_limit += early > target.shared_bytes_per_block
     spills = (found.spill_bytes or 0) > HEAVY_SPILL_BYTES
-    verdict = foresee(kernel, config, arguments, target)
+    objection = foresee(kernel, config, arguments, target)
     tally.heavy_spills += spills
-    tally.deferred_by_rule += verdict is not None
-    tally.deferred_without_heavy_spills += verdict is not None and not spills
+    tally.deferred_by_rule += objection is not None
+    tally.deferred_without_heavy_spills += objection is not None and not spills
     if early != found.shared_bytes:
         tally.differing.append({"config": dict(config), "early": early, "full": found.shared_bytes})
     if target.kind == "cuda":

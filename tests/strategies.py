@@ -127,12 +127,20 @@ def measurements(draw, mode="event-cold"):
 @st.composite
 def compiled(draw, of):
     """What became of a config in a compiler: some fit, some do not, some are the same program as others."""
-    status = draw(st.sampled_from([Status.OK, Status.OK, Status.OK, Status.RESOURCES, Status.COMPILE]))
-    if status is not Status.OK:
+    status = draw(st.sampled_from([Status.OK, Status.OK, Status.OK, Status.DEFERRED, Status.RESOURCES, Status.COMPILE]))
+    if status not in (Status.OK, Status.DEFERRED):
         return Compiled(draw(of), status, "no", draw(st.none() | st.just(Resources(shared_bytes=400_000))))
     made = Resources(draw(st.integers(16, 255)), draw(st.sampled_from([0, 0, 8, 400])), draw(st.integers(0, 200_000)))
     launch = draw(st.none() | st.sampled_from(["one", "another"]) | st.uuids().map(str))
-    return Compiled(draw(of), status, "", made, 0.1, launch=launch, resident=draw(st.none() | st.integers(1, 32)))
+    return Compiled(
+        draw(of),
+        status,
+        "spills" if status is Status.DEFERRED else "",
+        made,
+        0.1,
+        launch=launch,
+        resident=draw(st.none() | st.integers(1, 32)),
+    )
 
 
 @st.composite

@@ -15,14 +15,14 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-PUBLIC, OWN = "public spaces (no model of any)", "H200 spaces (auto has the kernels' model, and looks)"
+PUBLIC, OWN = "public spaces (no model of any)", "H200 spaces (auto has the kernels' model, and previews)"
 Entries = dict[str, dict[str, dict[str, Any]]]
 NOTES = Path(__file__).with_name("notes.md")
 _MORE = {
     "records": " with records",
     "tunables": " from the tunables alone",
     "model": " without the model",
-    "looks": " and looks",
+    "looks": " and previews",
 }
 """Word of a file's name: what it says of a run. `no_model_no_looks` is one without both."""
 _BOLD = ("auto", "helion LFBOTreeSearch")

@@ -67,6 +67,7 @@ class Status(str, Enum):
     COMPILE = "compile"  # the compiler refused it
     RESOURCES = "resources"  # more shared memory, registers or memory than the device has
     RUNTIME = "runtime"  # it raised, or the device reported an error
+    DEFERRED = "deferred"  # it can be launched, but others worked that promise more
     TIMEOUT = "timeout"  # it did not end in time
     CRASH = "crash"  # its process died
     WRONG = "wrong"  # its result differs from the reference
@@ -117,13 +118,12 @@ class Compiled:
 
     Attributes:
         config: What was compiled.
-        status: `ok` if it can be launched, as far as can be known without doing it; else how its trial ends:
-            `constraint`, `compile`, `resources`, `timeout` or `crash`.
-        reason: Why it is not ok, or why it is deferred, with the numbers; empty otherwise.
+        status: `ok` or `deferred` if it can be launched, as far as can be known without doing it; else how its trial
+            ends: `constraint`, `compile`, `resources`, `timeout` or `crash`. A deferred config is tried only where
+            nothing else works; a rule may have deferred it before it was compiled: `resources` is None then.
+        reason: Why it is not ok, with the numbers; empty otherwise.
         resources: What the compiler made of it; of a config over a limit, as much as was found out.
         compile_s: Seconds it took; None if nothing was compiled.
-        deferred: Whether it need only be tried when nothing else is left. A rule may have said so before anything was
-            compiled: `resources` is None then.
         launch: Names all that a launch is, machine code, memory, grid and plain arguments: two configs with the same
             are the same program, and one measurement serves both. None where that is not known.
         resident: Blocks that one multiprocessor holds at a time; None where registers or device are not known.
@@ -134,14 +134,18 @@ class Compiled:
     reason: str = ""
     resources: Resources | None = None
     compile_s: float | None = None
-    deferred: bool = False
     launch: str | None = None
     resident: int | None = None
 
     @property
-    def ok(self) -> bool:
-        """Whether it can be launched."""
-        return self.status is Status.OK
+    def launchable(self) -> bool:
+        """Whether it can be launched, deferred or not."""
+        return self.status in (Status.OK, Status.DEFERRED)
+
+    @property
+    def deferred(self) -> bool:
+        """Whether it can be launched, and is only tried where nothing else works."""
+        return self.status is Status.DEFERRED
 
 
 @dataclass(frozen=True)
@@ -353,8 +357,8 @@ class TuningResult:
 
     @property
     def failures(self) -> list[Trial]:
-        """The trials that did not end ok, with status and reason."""
-        return [trial for trial in self.trials if not trial.ok]
+        """The trials that did not end ok, with status and reason; deferred configs were not run and have not failed."""
+        return [trial for trial in self.trials if trial.status not in (Status.OK, Status.DEFERRED)]
 
     @property
     def gain(self) -> float | None:

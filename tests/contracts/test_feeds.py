@@ -6,12 +6,12 @@ from concurrent.futures import Future
 
 import pytest
 
-from triton_ops.analysis import Compiled
 from triton_ops.exceptions import TargetError
-from triton_ops.runner.ahead import CompiledFeed
+from triton_ops.runner.compiled_feed import CompiledFeed
 from triton_ops.runner.feed import DirectFeed
+from triton_ops.runner.previews import Previews
 from triton_ops.space import Config
-from triton_ops.trial import Resources, Status
+from triton_ops.trial import Compiled, Resources, Status
 
 CONFIGS = [Config(n=n) for n in range(6)]
 SPILLS = Resources(registers=255, spill_bytes=4000, binary="b")
@@ -20,10 +20,12 @@ SPILLS = Resources(registers=255, spill_bytes=4000, binary="b")
 class Compiler:
     """Stands in for the pool's processes: what becomes of a config is told by the test."""
 
+    workers = 2
+
     def __init__(self, at_once=True):
         self.at_once, self.asked, self.futures = at_once, [], {}
 
-    def submit(self, config, *, anyway=False):
+    def submit(self, config, *, anyway=False, spare=False):
         self.asked.append((config, anyway))
         future = self.futures[config] = Future()
         if self.at_once:
@@ -40,16 +42,15 @@ FEEDS = {"direct": DirectFeed, "compiled": lambda: CompiledFeed(Compiler(), 4)}
 @pytest.mark.parametrize("name", FEEDS)
 def test_each_proposal_comes_once_and_in_order(name):
     feed = FEEDS[name]()
-    assert feed.room > 0
-    assert feed.next() is None
+    assert feed.room() > 0
+    assert feed.next(False) is None
     feed.add(CONFIGS[:2])
     feed.add(CONFIGS[2:])
     assert feed.held == 6
-    assert feed.room == 0
-    assert [feed.next().config for _ in CONFIGS] == CONFIGS
-    assert feed.next() is None
-    feed.bring_back(True)
-    assert feed.next() is None
+    assert feed.room() == 0
+    assert [feed.next(False).config for _ in CONFIGS] == CONFIGS
+    assert feed.next(False) is None
+    assert feed.next(True) is None
     assert feed.held == 0
     assert feed.waited_s < 1
 
@@ -59,19 +60,19 @@ def test_a_slow_one_does_not_hold_up_those_after_it():
     feed = CompiledFeed(compiler, 4)
     feed.add(CONFIGS[:3])
     compiler.finish(CONFIGS[2])
-    assert feed.next().config == CONFIGS[2]
+    assert feed.next(False).config == CONFIGS[2]
     compiler.finish(CONFIGS[1])
     compiler.finish(CONFIGS[0])
-    assert [feed.next().config for _ in range(2)] == CONFIGS[:2]
+    assert [feed.next(False).config for _ in range(2)] == CONFIGS[:2]
 
 
-def test_what_cannot_run_is_dropped_with_its_numbers():
+def test_a_config_that_cannot_run_is_dropped_with_its_numbers():
     compiler = Compiler(at_once=False)
     feed = CompiledFeed(compiler, 4)
     feed.add(CONFIGS[:1])
     over = Resources(shared_bytes=300_000)
     compiler.finish(CONFIGS[0], Status.RESOURCES, "300,000 bytes of shared memory, 232,448 are there", resources=over)
-    dropped = feed.next().dropped
+    dropped = feed.next(False).dropped
     assert dropped.status is Status.RESOURCES
     assert dropped.error == "300,000 bytes of shared memory, 232,448 are there"
     assert dropped.resources == over
@@ -82,38 +83,67 @@ def deferred_ones():
     compiler = Compiler(at_once=False)
     feed = CompiledFeed(compiler, 4)
     feed.add(CONFIGS[:3])
-    compiler.finish(CONFIGS[0], reason="256 accumulator registers", deferred=True)
-    compiler.finish(CONFIGS[1], reason="spills 4,000 bytes", deferred=True, resources=SPILLS, compile_s=2.0)
+    compiler.finish(CONFIGS[0], Status.DEFERRED, "256 accumulator registers")
+    compiler.finish(CONFIGS[1], Status.DEFERRED, "spills 4,000 bytes", resources=SPILLS, compile_s=2.0)
     compiler.finish(CONFIGS[2])
-    assert feed.next().config == CONFIGS[2]
-    assert feed.next() is None
+    assert feed.next(False).config == CONFIGS[2]
+    assert feed.held == 0
     return feed, compiler
 
 
-def test_what_spills_is_deferred_ones_and_dropped_where_others_work():
+def test_deferred_configs_are_dropped_where_others_work():
     feed, _ = deferred_ones()
-    feed.bring_back(False)
-    trials = [feed.next().dropped for _ in range(2)]
+    trials = [feed.next(False).dropped for _ in range(2)]
     assert [trial.config for trial in trials] == CONFIGS[:2]
-    assert {trial.status for trial in trials} == {Status.RESOURCES}
+    assert {trial.status for trial in trials} == {Status.DEFERRED}
     assert [trial.error for trial in trials] == [
-        "deferred, and others worked: 256 accumulator registers",
-        "deferred, and others worked: spills 4,000 bytes",
+        "others worked: 256 accumulator registers",
+        "others worked: spills 4,000 bytes",
     ]
     assert trials[1].resources == SPILLS
-    assert feed.next() is None
+    assert feed.next(False) is None
 
 
-def test_what_spills_comes_back_where_nothing_else_works():
+def test_deferred_configs_come_back_where_nothing_else_works():
     feed, compiler = deferred_ones()
-    feed.bring_back(True)
+    compiler.at_once = True
+    found = [feed.next(True) for _ in range(2)]
     assert compiler.asked[-1] == (CONFIGS[0], True), "a rule had kept it from being compiled"
-    compiler.finish(CONFIGS[0], reason="256 accumulator registers", deferred=True, resources=SPILLS)
-    found = [feed.next() for _ in range(2)]
     assert {ready.config for ready in found} == set(CONFIGS[:2])
     assert all(ready.dropped is None for ready in found)
-    feed.add(CONFIGS[3:4])
-    assert compiler.asked[-1] == (CONFIGS[3], True)
+    assert feed.next(True) is None
+
+
+class Curious:
+    """A searcher that wants to see every config, and notes what it is told."""
+
+    def __init__(self):
+        self.left, self.told = list(CONFIGS), []
+
+    def wanted_previews(self, count):
+        wanted, self.left = self.left[:count], self.left[count:]
+        return wanted
+
+    def take_previews(self, found):
+        self.told += [one.config for one in found]
+
+
+def test_with_previews_nothing_is_asked_for_until_the_searcher_was_told_of_one():
+    compiler, searcher = Compiler(at_once=False), Curious()
+    feed = CompiledFeed(compiler, 4, Previews(searcher, compiler, 3, None))
+    assert feed.room() == 0
+    compiler.finish(CONFIGS[1])
+    assert feed.room() == 4
+    assert searcher.told == [CONFIGS[1]]
+    assert compiler.asked == [(config, False) for config in CONFIGS[:3]], "three previews in all"
+
+
+def test_the_searcher_is_told_of_every_proposal_that_was_compiled():
+    compiler, searcher = Compiler(), Curious()
+    feed = CompiledFeed(compiler, 4, Previews(searcher, compiler, 0, None))
+    feed.add(CONFIGS[:2])
+    assert feed.next(False).config == CONFIGS[0]
+    assert searcher.told == CONFIGS[:1]
 
 
 def test_where_nothing_can_be_compiled_ahead_the_launching_process_does_it(caplog):
@@ -121,6 +151,6 @@ def test_where_nothing_can_be_compiled_ahead_the_launching_process_does_it(caplo
     feed = CompiledFeed(compiler, 4)
     feed.add(CONFIGS[:1])
     compiler.futures[CONFIGS[0]].set_exception(TargetError("no process can load it"))
-    ready = feed.next()
+    ready = feed.next(False)
     assert (ready.config, ready.compiled, ready.dropped) == (CONFIGS[0], None, None)
     assert "no process can load it" in caplog.text

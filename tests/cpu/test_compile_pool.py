@@ -17,7 +17,7 @@ triton = pytest.importorskip("triton")
 
 from tests import libcuda, planted_kernels  # noqa: E402
 from triton_ops.backend import Arguments, TritonKernel  # noqa: E402
-from triton_ops.compile_pool import fork_server as nursery  # noqa: E402
+from triton_ops.compile_pool import fork_server  # noqa: E402
 from triton_ops.compile_pool import pool as compile_pool  # noqa: E402
 from triton_ops.compile_pool.pool import CompilePool, usable_cpus  # noqa: E402
 from triton_ops.exceptions import CacheError, KernelTypeError, TargetError  # noqa: E402
@@ -89,7 +89,7 @@ def test_every_fault_ends_one_config_and_the_pool_goes_on(capfd):
     assert found[3].reason == "the compiler's process ended with exit code 3"
     assert found[4].reason == "compiling took over 3 s"
     for result in found:
-        assert result.ok == (result.resources is not None)
+        assert result.launchable == (result.resources is not None)
         assert result.compile_s > 0
     assert left, "there was a process to be ended"
     assert not alive(left)
@@ -101,8 +101,8 @@ def test_every_fault_ends_one_config_and_the_pool_goes_on(capfd):
 def test_the_launcher_is_built_where_something_will_be_launched(launches, tmp_path, monkeypatch):
     monkeypatch.setenv("TRITON_LIBCUDA_PATH", str(libcuda.build(tmp_path)))
     with CompilePool(PLANTED, X, TARGET, workers=1, launches=launches) as pool:
-        assert pool.submit(config("good", 128)).result().ok
-        assert pool.submit(config("good", 256)).result().ok  # its turn comes after the launcher's
+        assert pool.submit(config("good", 128)).result().launchable
+        assert pool.submit(config("good", 256)).result().launchable  # its turn comes after the launcher's
     built = [path.name for path in (tmp_path / "triton").rglob("*.so") if "launcher" in path.name]
     assert len(built) == launches
 
@@ -125,7 +125,7 @@ def test_no_config_is_blamed_for_a_launcher_that_cannot_be_built(tmp_path, monke
 def test_the_launching_process_compiles_nothing():
     x = torch.zeros(1000)
     with CompilePool(PLANTED, Arguments((x, 1000)), TARGET, workers=1) as pool:
-        assert pool.submit(config("good", 4096)).result().ok
+        assert pool.submit(config("good", 4096)).result().launchable
     from triton_ops.backend.offline import build
 
     hits = []
@@ -142,7 +142,7 @@ def test_compilers_of_a_kernel_that_needs_no_torch_have_none():
     arguments = Arguments(keyword=dict(operation.problem((64, 64, 64), "float16").arguments))
     space = list(operation.space_for(operation.problem((64, 64, 64), "float16")))
     with CompilePool(operation.kernel, arguments, TARGET, workers=2) as pool:
-        assert [pool.submit(config).result().ok for config in space[:2]] == [True, True]
+        assert [pool.submit(config).result().launchable for config in space[:2]] == [True, True]
         mapped = [Path(f"/proc/{pid}/maps").read_text() for pid in children(os.getpid())]
     assert any("libtriton" in text for text in mapped)
     assert not any("libtorch" in text for text in mapped)
@@ -167,7 +167,7 @@ def test_rules_answer_at_once_and_deferred_configs_are_compiled_on_demand():
         assert pool.submit(config("good", num_warps=64)).result().status is Status.RESOURCES
         seen = pool.submit(deferred)
         assert seen.done()
-        assert (seen.result().ok, seen.result().deferred, seen.result().resources) == (True, True, None)
+        assert (seen.result().launchable, seen.result().deferred, seen.result().resources) == (True, True, None)
         assert "512 elements per thread" in seen.result().reason
         assert not children(os.getpid()), "nothing was compiled, so no process was started"
         assert pool.submit(deferred, anyway=True).result().resources.registers > 0
@@ -215,7 +215,7 @@ def test_a_kernel_that_no_module_holds_goes_with_its_source(monkeypatch, tmp_pat
     kernel = TritonKernel(module.planted, grid)
     del module.planted
     with CompilePool(kernel, X, TARGET, workers=1) as pool:
-        assert pool.submit(config("good")).result().ok
+        assert pool.submit(config("good")).result().launchable
     with pytest.raises(TargetError, match=r"no variable of a module or script, and it cannot be sent"):
         CompilePool(TritonKernel(tied_to_this_process(), grid), X, TARGET)
 
@@ -352,7 +352,7 @@ target, config = named_target("sm_90"), Config(BLOCK=64, num_warps=1)
 for function in (stepped, made(2), made(3)):
     kernel = TritonKernel(function, lambda meta: (1,), outputs=("x",))
     with CompilePool(kernel, Arguments((x, 64)), target, workers=1) as pool:
-        assert pool.submit(config).result().ok
+        assert pool.submit(config).result().launchable
     triton.knobs.compilation.listener = lambda **event: hits.append(event["cache_hit"])
     build(kernel, config, Arguments((x, 64)), target)
     triton.knobs.compilation.listener = None
@@ -449,7 +449,7 @@ def test_a_process_killed_from_outside_costs_no_config_but_one_that_is_killed_ag
     monkeypatch.setattr(compile_pool._Process, "ask", killed_first)
     with CompilePool(PLANTED, X, TARGET, workers=1) as pool:
         wanted = 1
-        assert pool.submit(config("good")).result().ok
+        assert pool.submit(config("good")).result().launchable
         wanted = 3
         found = pool.submit(config("good", 256)).result()
     assert (found.status, len(lost)) == (Status.CRASH, 3)
@@ -469,7 +469,7 @@ def test_a_process_that_cannot_be_started_is_said(monkeypatch):
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(nursery.tempfile, "TemporaryFile", full)
+    monkeypatch.setattr(fork_server.tempfile, "TemporaryFile", full)
     with CompilePool(PLANTED, X, TARGET, workers=1) as pool:
         future = pool.submit(config("good"))
         with pytest.raises(TargetError, match=r"no compiling process can be started: .*No space left on device"):

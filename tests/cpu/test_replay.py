@@ -11,7 +11,7 @@ from triton_ops.history.head import SpaceFacts
 from triton_ops.history.run_log import Origin
 from triton_ops.replay import read_recording, replay, summarise
 from triton_ops.replay.known import priors_for, transfers_for
-from triton_ops.replay.run import Looks, Run
+from triton_ops.replay.run import PreviewAllowance, Run
 from triton_ops.search import make_searcher
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.trial import Measurement, Status, Trial
@@ -277,20 +277,20 @@ class TestCommands:
 
 
 class Watched:
-    """A search that looks, and what it was shown."""
+    """A search that asks for previews, and what it was shown."""
 
     def __init__(self, inner):
         self.inner, self.wishes, self.shown = inner, [], []
         self.ask, self.tell, self.expected_gain = inner.ask, inner.tell, inner.expected_gain
 
-    def wanted(self, count):
-        found = self.inner.wanted(count)
+    def wanted_previews(self, count):
+        found = self.inner.wanted_previews(count)
         self.wishes += found
         return found
 
-    def looked(self, found):
+    def take_previews(self, found):
         self.shown += found
-        self.inner.looked(found)
+        self.inner.take_previews(found)
 
 
 class TestLooks:
@@ -303,9 +303,9 @@ class TestLooks:
 
     def test_only_what_was_wanted_is_shown_and_what_cannot_run_is_no_evaluation(self, large):
         searcher = Watched(make_searcher("auto", large.space, 0))
-        run = replay(large, searcher, 20, looks=Looks(50, 3))
+        run = replay(large, searcher, 20, previews=PreviewAllowance(50, 3))
         assert [one.config for one in searcher.shown] == searcher.wishes
-        assert run.looks == len(set(searcher.wishes)) > 50
+        assert run.previews == len(set(searcher.wishes)) > 50
         assert len(run.fractions) == 20
         refused = [one for one in searcher.shown if not one.ok]
         assert refused
@@ -313,18 +313,18 @@ class TestLooks:
         assert not any(hasattr(one, "measurement") for one in searcher.shown)
         assert all(one.resident >= 1 for one in searcher.shown if one.ok)
 
-    def test_without_looks_nothing_is_asked(self, large):
+    def test_without_an_allowance_no_preview_is_asked_for(self, large):
         searcher = Watched(make_searcher("auto", large.space, 0))
-        run = replay(large, searcher, 12, looks=Looks(0, 0))
+        run = replay(large, searcher, 12, previews=PreviewAllowance(0, 0))
         plain = replay(large, make_searcher("random", large.space, 0), 12)
-        assert (run.looks, plain.looks, searcher.shown) == (0, 0, [])
+        assert (run.previews, plain.previews, searcher.shown) == (0, 0, [])
 
     def test_a_recording_without_figures_shows_none(self, tmp_path, monkeypatch):
         monkeypatch.setitem(VALUES, "B", [1, 2, 4, 8, 16, 32, 64])
         recording = read_recording(cache_file(tmp_path))
         searcher = Watched(make_searcher("auto", recording.space, 0))
         run = replay(recording, searcher, 10)
-        assert (recording.compiled, searcher.wishes, run.looks) == ({}, [], 0)
+        assert (recording.compiled, searcher.wishes, run.previews) == ({}, [], 0)
 
     def test_the_same_seed_is_the_same_run(self, large):
         one, other = (replay(large, make_searcher("auto", large.space, 3), 20) for _ in range(2))
@@ -334,9 +334,9 @@ class TestLooks:
         monkeypatch.setitem(VALUES, "B", [1, 2, 4, 8, 16, 32, 64])
         path = str(rows_file(tmp_path))
         words = ("replay", path, "--seeds", "1", "--trials", "8", "--jobs", "1", "--json")
-        looks = [json.loads(cli(*words, *more).out)["spaces"][0]["looks"] for more in ((), ("--looks", "5,1"))]
-        assert looks[0] > looks[1] == 12
-        assert "--looks is 'many'" in cli(*words, "--looks", "many").err
+        shown = [json.loads(cli(*words, *more).out)["spaces"][0]["previews"] for more in ((), ("--previews", "5,1"))]
+        assert shown[0] > shown[1] == 12
+        assert "--previews is 'many'" in cli(*words, "--previews", "many").err
 
     def test_the_command_can_leave_the_model_out(self, cli, tmp_path, monkeypatch):
         asked = []

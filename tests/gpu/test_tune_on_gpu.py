@@ -159,5 +159,7 @@ def test_the_example_of_an_operation_tunes(tmp_path):
     softmax = load_target(f"{PROJECT}/examples/softmax.py:softmax")
     for shape, dtype in (((4096, 4096), "bf16"), ((33, 1000), None), ((1, 1), "fp16")):
         result = tune(softmax, shape=shape, dtype=dtype, cache_dir=tmp_path)
-        assert {trial.status for trial in result.trials} <= {Status.OK, Status.RESOURCES}, result.failures
+        assert {trial.status for trial in result.trials} <= {Status.OK, Status.RESOURCES, Status.DEFERRED}, (
+            result.failures
+        )
         assert result.verified == "the reference"

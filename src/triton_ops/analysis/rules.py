@@ -1,7 +1,7 @@
-"""The first tier before a launch: rules that cost nothing, since they look at the config and the kernel's source only.
+"""The first tier before a launch: rules that cost nothing, since they read only the config and the kernel's source.
 
-A rule refuses only what cannot be launched. What can be launched but has always been slow is deferred: it comes back
-if nothing else is left. Every rule gives its reason with the numbers.
+A rule refuses only a config that cannot be launched. It defers a config that can be launched, and is of a kind that has
+always been slow: such a config is run only where nothing else works. Every rule gives its reason with the numbers.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from triton_ops.analysis.blocks import Blocks, blocks_of
-from triton_ops.analysis.verdict import Verdict
 from triton_ops.backend import Arguments, TritonKernel
 from triton_ops.hardware import Target
 from triton_ops.space import Config
@@ -36,7 +35,26 @@ _WIDEST_TILE = 2  # times the padded dimension
 
 
 @dataclass(frozen=True)
-class Facts:
+class Objection:
+    """What a rule has against a config.
+
+    Attributes:
+        status: How the config's trial ends without being run: `constraint` or `resources`; `deferred` for a config that
+            can be launched, and is only tried where nothing else works.
+        reason: Why, with the numbers.
+    """
+
+    status: Status
+    reason: str
+
+    @property
+    def deferred(self) -> bool:
+        """Whether the config can be launched."""
+        return self.status is Status.DEFERRED
+
+
+@dataclass(frozen=True)
+class RuleInput:
     """What the rules look at.
 
     Attributes:
@@ -57,10 +75,10 @@ class Facts:
         return self.warps * self.target.warp_size
 
 
-Rule = Callable[[Facts], Verdict | None]
+Rule = Callable[[RuleInput], Objection | None]
 
 
-def foresee(kernel: TritonKernel, config: Config, arguments: Arguments, target: Target) -> Verdict | None:
+def foresee(kernel: TritonKernel, config: Config, arguments: Arguments, target: Target) -> Objection | None:
     """What the rules say of a config; None if they have nothing against it.
 
     Args:
@@ -76,61 +94,62 @@ def foresee(kernel: TritonKernel, config: Config, arguments: Arguments, target: 
     warps = config.get("num_warps", values.get("num_warps", _DEFAULT_WARPS))
     for name, number in (("num_warps", warps), ("num_ctas", config.get("num_ctas", 1))):
         if not isinstance(number, int) or not _power_of_two(number):
-            return Verdict(Status.CONSTRAINT, f"{name} is {number}; it must be a power of two")
-    facts = Facts(config, target, blocks_of(kernel.function, values), warps)
-    found = (rule(facts) for rule in RULES)
-    return next((verdict for verdict in found if verdict is not None), None)
+            return Objection(Status.CONSTRAINT, f"{name} is {number}; it must be a power of two")
+    given = RuleInput(config, target, blocks_of(kernel.function, values), warps)
+    found = (rule(given) for rule in RULES)
+    return next((objection for objection in found if objection is not None), None)
 
 
-def _threads(facts: Facts) -> Verdict | None:
-    limit = facts.target.threads_per_block
-    if facts.threads <= limit:
+def _threads(given: RuleInput) -> Objection | None:
+    limit = given.target.threads_per_block
+    if given.threads <= limit:
         return None
-    return Verdict(
+    return Objection(
         Status.RESOURCES,
-        f"{facts.warps} warps of {facts.target.warp_size} are {facts.threads:,} threads per block; "
-        f"{facts.target.arch} has {limit:,}",
+        f"{given.warps} warps of {given.target.warp_size} are {given.threads:,} threads per block; "
+        f"{given.target.arch} has {limit:,}",
     )
 
 
-def _ranges(facts: Facts) -> Verdict | None:
-    for name, size in facts.blocks.ranges:
+def _ranges(given: RuleInput) -> Objection | None:
+    for name, size in given.blocks.ranges:
         if not _power_of_two(size):
-            return Verdict(Status.CONSTRAINT, f"{name} is {size}; Triton's ranges must be powers of two")
+            return Objection(Status.CONSTRAINT, f"{name} is {size}; Triton's ranges must be powers of two")
         if size > _LARGEST_BLOCK:
-            return Verdict(Status.CONSTRAINT, f"{name} is {size:,}; a block has at most {_LARGEST_BLOCK:,} elements")
+            return Objection(Status.CONSTRAINT, f"{name} is {size:,}; a block has at most {_LARGEST_BLOCK:,} elements")
     return None
 
 
-def _accumulator(facts: Facts) -> Verdict | None:
-    tensor_memory = 100 <= facts.target.capability < 120
-    limit = _MOST_ACCUMULATORS_ELSEWHERE if tensor_memory or facts.target.kind == "hip" else _MOST_ACCUMULATORS
-    for shape in facts.blocks.accumulators:
-        each = math.prod(shape) // facts.threads
+def _accumulator(given: RuleInput) -> Objection | None:
+    tensor_memory = 100 <= given.target.capability < 120
+    limit = _MOST_ACCUMULATORS_ELSEWHERE if tensor_memory or given.target.kind == "hip" else _MOST_ACCUMULATORS
+    for shape in given.blocks.accumulators:
+        each = math.prod(shape) // given.threads
         if each >= limit:
             said = " by ".join(map(str, shape))
-            return Verdict(
-                Status.OK, f"an accumulator of {said} takes {each} registers of each thread: {limit} or more spill"
+            return Objection(
+                Status.DEFERRED,
+                f"an accumulator of {said} takes {each} registers of each thread: {limit} or more spill",
             )
     return None
 
 
-def _elements(facts: Facts) -> Verdict | None:
-    for name, size in facts.blocks.ranges:
-        each = size // facts.threads
+def _elements(given: RuleInput) -> Objection | None:
+    for name, size in given.blocks.ranges:
+        each = size // given.threads
         if each >= _MOST_ELEMENTS:
-            return Verdict(
-                Status.OK, f"{name} of {size:,} is {each} elements per thread: {_MOST_ELEMENTS} or more spill"
+            return Objection(
+                Status.DEFERRED, f"{name} of {size:,} is {each} elements per thread: {_MOST_ELEMENTS} or more spill"
             )
     return None
 
 
-def _tiles(facts: Facts) -> Verdict | None:
-    for walk in facts.blocks.walks:
+def _tiles(given: RuleInput) -> Objection | None:
+    for walk in given.blocks.walks:
         padded = 1 << max(walk.size - 1, 0).bit_length()
         if walk.tile > _WIDEST_TILE * padded and walk.tile > 16:  # 16: the least that tl.dot takes
             said = f"{walk.tile_name} is {walk.tile}, over twice the padded {walk.extent} of {padded}"
-            return Verdict(Status.OK, said)
+            return Objection(Status.DEFERRED, said)
     return None
 
 

@@ -12,14 +12,13 @@ from typing import Any
 
 from triton_ops.analysis.features import amdgcn_features, ptx_features
 from triton_ops.analysis.usage import amdgcn_usage, cubin_usage
-from triton_ops.analysis.verdict import Compiled
 from triton_ops.backend import Arguments, CandidateError, TritonKernel
 from triton_ops.backend.offline import Built, build, option_names
 from triton_ops.backend.triton import compile_error
 from triton_ops.exceptions import CacheError
 from triton_ops.hardware import Target
 from triton_ops.space import Config
-from triton_ops.trial import Resources, Status
+from triton_ops.trial import Compiled, Resources, Status
 
 HEAVY_SPILL_BYTES = 256
 """More than this per thread defers a config.
@@ -62,7 +61,8 @@ def examine(kernel: TritonKernel, config: Config, arguments: Arguments, target: 
             raise failure from error
         return Compiled(config, failure.status, str(failure), None, time.perf_counter() - start)
     reason = _spills(resources)
-    return Compiled(config, Status.OK, reason, resources, time.perf_counter() - start, bool(reason))
+    status = Status.DEFERRED if reason else Status.OK
+    return Compiled(config, status, reason, resources, time.perf_counter() - start)
 
 
 def resources_of(built: Built, target: Target) -> Resources:

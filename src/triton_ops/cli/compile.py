@@ -11,7 +11,6 @@ from typing import Annotated, Any
 import typer
 from rich.progress import track
 
-from triton_ops.analysis import Compiled
 from triton_ops.backend import Arguments, CompilesAhead, Operation
 from triton_ops.cli.console import (
     Dtype,
@@ -35,11 +34,13 @@ from triton_ops.exceptions import SettingsError, TargetError
 from triton_ops.hardware import Target, named_target, probe, target_of
 from triton_ops.space import ConfigSpace
 from triton_ops.tensors import dtype_name
-from triton_ops.trial import Problem, Resources, Status
+from triton_ops.trial import Compiled, Problem, Resources, Status
 
 _HEADER = ("status", "registers", "spilled", "shared", "mma", "load", "s", "config")
 _NUMBERS = ("registers", "spilled", "shared", "load", "s")
-_ORDER = [Status.OK, Status.RESOURCES, Status.CONSTRAINT, Status.COMPILE, Status.TIMEOUT, Status.CRASH]
+_ORDER = [
+    Status.OK, Status.DEFERRED, Status.RESOURCES, Status.CONSTRAINT, Status.COMPILE, Status.TIMEOUT, Status.CRASH,
+]  # fmt: skip
 _NONE_COMPILED = 1
 
 
@@ -85,7 +86,7 @@ def compile_command(
         say_json([_as_json(result) for result in results])
     else:
         say(*_story(problem, goal, results, elapsed_s, width()))
-    return 0 if any(result.ok for result in results) else _NONE_COMPILED
+    return 0 if any(result.launchable for result in results) else _NONE_COMPILED
 
 
 def _check(jobs: int | None, timeout_s: float, dtype: str | None) -> None:
@@ -157,7 +158,7 @@ def _as_json(result: Compiled) -> dict[str, Any]:
 def _story(
     problem: Problem, target: Target, results: list[Compiled], elapsed_s: float, columns: int | None
 ) -> list[str]:
-    ranked = sorted(results, key=lambda result: (_ORDER.index(result.status), result.deferred))
+    ranked = sorted(results, key=lambda result: _ORDER.index(result.status))
     header, *lines = table(_HEADER, [_row(result) for result in ranked], columns, _NUMBERS)
     head = f"{problem} for {target.arch}: {target.shared_bytes_per_block:,} bytes of shared memory per block"
     return [head, bold(header), *lines, *paragraph("", _account(results, elapsed_s), columns)]
@@ -178,7 +179,5 @@ def _figure(number: int | None) -> str:
 def _account(results: list[Compiled], elapsed_s: float) -> str:
     counts = Counter(result.status for result in results)
     said = ", ".join(f"{counts[status]} {status}" for status in _ORDER if counts[status])
-    binaries = {result.resources.binary for result in results if result.ok and result.resources}
-    deferred = sum(result.deferred for result in results)
-    spilling = f", {deferred} of them spilling heavily" if deferred else ""
-    return f"{len(results)} configs: {said}{spilling}; {len(binaries)} different binaries, {elapsed_s:.1f} s"
+    binaries = {result.resources.binary for result in results if result.launchable and result.resources}
+    return f"{len(results)} configs: {said}; {len(binaries)} different binaries, {elapsed_s:.1f} s"

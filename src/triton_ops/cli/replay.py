@@ -13,8 +13,8 @@ from triton_ops.cli.console import Json, Verbose, bold, say, say_json, tell, wid
 from triton_ops.cli.layout import table
 from triton_ops.exceptions import SettingsError
 from triton_ops.replay import SpaceSummary
-from triton_ops.replay.many import Plan, replay_all
-from triton_ops.replay.run import Looks
+from triton_ops.replay.many import ReplayPlan, replay_all
+from triton_ops.replay.run import PreviewAllowance
 from triton_ops.search import checked_search
 
 _MANY = "--records"
@@ -64,21 +64,23 @@ def replay_command(
     no_model: Annotated[
         bool, typer.Option("--no-model", help="Search as if the kernel's author had declared no work.")
     ] = False,
-    looks: Annotated[
+    previews: Annotated[
         str,
         typer.Option(
-            "--looks", metavar="FIRST,EACH", help="Configs it may see compiled: at first, and with each evaluation."
+            "--previews",
+            metavar="FIRST,EACH",
+            help="Configs compiled only for the search to see: at first, and with each evaluation.",
         ),
-    ] = f"{Looks.first},{Looks.each}",
+    ] = f"{PreviewAllowance.first},{PreviewAllowance.each}",
     as_json: Json = False,
     verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
 ) -> None:
     """Let a search loose on recorded spaces, where every time is known, and say how near it comes to the optimum.
 
     A fraction of 0.95 after 25 evaluations: the best of the first 25 configs asked for takes 1 / 0.95 of the time of
-    the best there is. Configs that fail count as evaluations; looks at what a compiler made of others do not.
+    the best there is. Configs that fail count as evaluations; previews, which are only compiled, do not.
     """
-    plan = Plan(
+    plan = ReplayPlan(
         tuple(_files(recordings)),
         tuple(checked_search(name.strip()) for name in search.split(",")),
         tuple(sorted({_count(text) for text in trials.split(",")})),
@@ -86,7 +88,7 @@ def replay_command(
         tuple(_files(records or [])),
         batch,
         not no_model,
-        _looks(looks),
+        _previews(previews),
     )
     runs = len(plan.recordings) * len(plan.searches) * seeds
     found: list[SpaceSummary] = []
@@ -126,18 +128,20 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _looks(text: str) -> Looks:
+def _previews(text: str) -> PreviewAllowance:
     first, comma, each = text.partition(",")
     if not comma or not first.strip().isdecimal() or not each.strip().isdecimal():
-        raise SettingsError(f"--looks is {text!r}", hint="write two whole numbers: --looks 128,8, or 0,0 for none")
-    return Looks(int(first), int(each))
+        raise SettingsError(
+            f"--previews is {text!r}", hint="write two whole numbers: --previews 128,8, or 0,0 for none"
+        )
+    return PreviewAllowance(int(first), int(each))
 
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _lines(found: list[SpaceSummary], plan: Plan, columns: int | None) -> list[str]:
+def _lines(found: list[SpaceSummary], plan: ReplayPlan, columns: int | None) -> list[str]:
     counts = [str(budget) for budget in plan.budgets]
     header = ["search", *counts, "to 5%", "to 1%", "ms each", "recording"]
     rows = [_row(summary) for summary in found]

@@ -1,6 +1,6 @@
 """Processes that compile: each loads one kernel once, then turns configs into `Compiled`, one after another.
 
-They are forked from a process that `compiling.nursery` starts with every GPU hidden; what compilers print goes nowhere.
+They are forked from a process that `fork_server` starts with every GPU hidden; what compilers print goes nowhere.
 When the process that one came from is gone, however that ended, it ends itself with whatever it started, such as a
 ptxas that does not come back.
 """
@@ -85,17 +85,17 @@ def main() -> None:
 
 
 def _answered(questions: socket.socket) -> bool:
-    """Answer one question of `nursery.py`; whether there may be more."""
+    """Answer one question of `fork_server.py`; whether there may be more."""
     content, descriptors, _, _ = socket.recv_fds(questions, QUESTION.size, 2)
     if len(content) < QUESTION.size:
         return False
     what, pid = QUESTION.unpack(content)
     if what == FORK:
-        nursery = os.getpid()
+        fork_server = os.getpid()
         answer = os.fork()
         if not answer:
             questions.close()
-            _begin(nursery, *descriptors)
+            _begin(fork_server, *descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
     else:
@@ -105,13 +105,13 @@ def _answered(questions: socket.socket) -> bool:
     return True
 
 
-def _begin(nursery: int, connection: int, errors: int) -> NoReturn:
+def _begin(fork_server: int, connection: int, errors: int) -> NoReturn:
     """What a forked process does, to its end."""
     code = 1
     try:
         os.setsid()
         os.dup2(errors, 2)
-        die_with(nursery)
+        die_with(fork_server)
         serve(Connection(connection))
         code = 0
     except BaseException as error:  # noqa: BLE001 - the end of this process; what forked it must not go on in it
@@ -148,7 +148,9 @@ def _answer(question: Config | Launcher, kernel: TritonKernel, arguments: Argume
         return None
     try:
         seen = examine(kernel, question, arguments, target)
-        return replace(seen, launch=kernel.program_key(seen.config, arguments, seen.resources if seen.ok else None))
+        return replace(
+            seen, launch=kernel.program_key(seen.config, arguments, seen.resources if seen.launchable else None)
+        )
     except CacheError as error:
         return error
 

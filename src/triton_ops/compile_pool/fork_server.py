@@ -1,7 +1,7 @@
-"""Compiling processes, forked from one that has imported what they need: what takes seconds is done once.
+"""The fork server: a process that imports what compilers need, and forks compiling processes; imports are done once.
 
-The one they come from, the nursery, never sees a GPU and never runs user code, so it has one thread when it forks. What
-it forks leads a group of its own, with a connection and a file for what it writes to stderr.
+The fork server never sees a GPU and never runs the user's code, so it has one thread when it forks. A process that it
+forks leads a process group of its own, and has a connection to the pool and a file for what it writes to stderr.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _START_TIMEOUT_S = 120.0  # imports, on a machine whose disk is cold and whose c
 _LOOK_S = 0.005
 
 
-class Nursery:
+class ForkServer:
     """Forks processes until it is closed; safe to share among threads.
 
     Args:
@@ -68,7 +68,7 @@ class Nursery:
 
         Raises:
             OSError: No more files can be opened.
-            EOFError: The nursery is gone, or did not get through its imports; `last_line` tells more.
+            EOFError: The fork server is gone, or did not get through its imports; `last_line` tells more.
         """
         here, there = Pipe()
         errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
@@ -85,13 +85,13 @@ class Nursery:
         """The exit code of a process, or minus its signal, as of `subprocess`; None while it runs.
 
         Raises:
-            EOFError: The nursery is gone.
+            EOFError: The fork server is gone.
         """
         found = self._asked(CODE, pid)
         return None if found == RUNNING else found
 
     def last_line(self) -> str:
-        """The last that the nursery itself wrote to stderr; empty if nothing."""
+        """The last that the fork server itself wrote to stderr; empty if nothing."""
         return last_line(self._errors)
 
     def kill(self) -> None:
@@ -127,16 +127,16 @@ class Nursery:
 
 
 class Child:
-    """A process of a nursery.
+    """A process that the fork server has forked.
 
     Attributes:
         connection: To ask it questions.
         errors: What it wrote to stderr.
     """
 
-    def __init__(self, nursery: Nursery, pid: int, connection: Connection[Any, Any], errors: IO[bytes]) -> None:
+    def __init__(self, server: ForkServer, pid: int, connection: Connection[Any, Any], errors: IO[bytes]) -> None:
         self.connection, self.errors = connection, errors
-        self._nursery, self._pid = nursery, pid
+        self._fork_server, self._pid = server, pid
         self._code: int | None = None
         self._lost = False
 
@@ -145,9 +145,9 @@ class Child:
         until = time.monotonic() + seconds
         while self._code is None and not self._lost:
             try:
-                self._code = self._nursery.code_of(self._pid)
+                self._code = self._fork_server.code_of(self._pid)
             except EOFError:
-                self._lost = True  # the nursery is gone, and takes its processes with it
+                self._lost = True  # the fork server is gone, and takes its processes with it
             if time.monotonic() >= until:
                 break
             if self._code is None:

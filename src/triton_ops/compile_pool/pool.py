@@ -1,41 +1,39 @@
 """Configs compiled ahead, in parallel, by processes that have no GPU; the launching process finds them in the cache.
 
 Each process leads a group of its own, so that a compiler that hangs dies with the process that waits for it, and a
-Ctrl-C in the terminal reaches only the process that tunes. They are forked from a program of their own (`nursery.py`),
-not copies of this one: the user's script is not run a second time, and no GPU context is ever theirs.
+Ctrl-C in the terminal reaches only the process that tunes. They are forked from a program of their own
+(`fork_server.py`), not copies of this one: the user's script is not run again, and they never have a GPU context.
 """
 
 from __future__ import annotations
 
-import contextlib
 import io
 import pickle
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import astuple
 from typing import Any
 
-from triton_ops.analysis import Compiled, Verdict, foresee
+from triton_ops.analysis import Objection, foresee
 from triton_ops.backend import Arguments, TritonKernel, is_tensor, pack
 from triton_ops.backend.offline import StandIn, may_be_light, uses_torch
 from triton_ops.backend.source import unwrap
 from triton_ops.compile_pool.compiler import Launcher, Start, working
-from triton_ops.compile_pool.fork_server import Nursery, last_line
-from triton_ops.compile_pool.queue import Job, Queue
+from triton_ops.compile_pool.fork_server import ForkServer, last_line
+from triton_ops.compile_pool.queue import CompileJob, Queue
 from triton_ops.exceptions import CacheError, KernelTypeError, TargetError, TritonKernelError
 from triton_ops.hardware import Target, usable_cpus
 from triton_ops.processes.child import OUTSIDE
 from triton_ops.processes.locate import Location, locate_in
 from triton_ops.space import Config
-from triton_ops.trial import Status
+from triton_ops.trial import Compiled, Status
 
 TIMEOUT_S = 60.0
 _START_TIMEOUT_S = 120.0  # the modules of the kernel may import a lot
 _CLOSED = "the compile pool is closed"
-_SPARE_PART = 2  # half of the processes are kept free of what is only looked at: who imports or measures needs CPUs too
+_SPARE_PART = 2  # half of the processes are kept free of previews: who imports or measures needs CPUs too
 _DYING_S = 2.0  # a connection may end a moment before its process does
 
 
@@ -83,12 +81,12 @@ class CompilePool:
         self._queue = Queue(max(1, self.workers // _SPARE_PART))
         self._own = threading.local()
         self._processes: set[_Process] = set()
-        self._nursery: Nursery | None = None
+        self._fork_server: ForkServer | None = None
         self._lock = threading.Lock()
         self._closed = False
         self._launcher_due = launches
 
-    def foresee(self, config: Config) -> Verdict | None:
+    def foresee(self, config: Config) -> Objection | None:
         """What the free rules say of a config; None if nothing. Costs some microseconds."""
         return foresee(self._kernel, config, self._arguments, self._target)
 
@@ -104,13 +102,13 @@ class CompilePool:
             spare: Compile it when nothing else waits, and never in all processes at once, so that what is submitted
                 meanwhile finds one. Submitted again without this it comes in its turn, and is compiled once.
         """
-        verdict = self.foresee(config)
-        if verdict is None or (verdict.deferred and anyway):
+        objection = self.foresee(config)
+        if objection is None or (objection.deferred and anyway):
             future = self._queue.add(config, spare)
             self._threads.submit(self._work)
             return future
         done: Future[Compiled] = Future()
-        done.set_result(Compiled(config, verdict.status, verdict.reason, deferred=verdict.deferred))
+        done.set_result(Compiled(config, objection.status, objection.reason))
         return done
 
     def stop(self) -> None:
@@ -121,8 +119,8 @@ class CompilePool:
             self._closed = True
             for process in self._processes:
                 process.signal(signal.SIGKILL)  # its thread, if it waits for it, sees the connection end
-            if self._nursery is not None and not self._processes:
-                self._nursery.kill()  # still at its imports
+            if self._fork_server is not None and not self._processes:
+                self._fork_server.kill()  # still at its imports
 
     def close(self) -> None:
         """End all processes and wait for that: each takes a moment to give back its memory, all at the same time."""
@@ -130,22 +128,9 @@ class CompilePool:
         self._threads.shutdown(wait=True)
         while self._processes:
             self._processes.pop().close()
-        if self._nursery is not None:
-            self._nursery.close()
-            self._nursery = None
-
-    @contextlib.contextmanager
-    def paused(self) -> Iterator[None]:
-        """Inside, no process of the pool, and nothing it has started, runs."""
-        with self._lock:
-            held = list(self._processes)
-        for process in held:
-            process.signal(signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            for process in held:
-                process.signal(signal.SIGCONT)
+        if self._fork_server is not None:
+            self._fork_server.close()
+            self._fork_server = None
 
     def __enter__(self) -> CompilePool:
         return self
@@ -159,14 +144,14 @@ class CompilePool:
             self._do(job)
             self._queue.done(job)
 
-    def _do(self, job: Job) -> None:
+    def _do(self, job: CompileJob) -> None:
         try:
             found = self._compiled(job.config)
         except Exception as error:  # noqa: BLE001 - whoever waits for the future is told
             job.future.set_exception(error)
             return
         job.future.set_result(found)
-        if found.ok and self._takes_launcher():
+        if found.launchable and self._takes_launcher():
             self._have_launcher(found.config)
 
     def _takes_launcher(self) -> bool:
@@ -227,8 +212,8 @@ class CompilePool:
     def _forked(self) -> _Process:
         """A new process; the first one asked for waits for the imports of all."""
         try:
-            nursery = self._forking()
-            process = _Process(nursery)
+            server = self._forking()
+            process = _Process(server)
         except (OSError, EOFError) as error:  # it is gone, or there are too many open files
             said = self._last_line() or error
             raise TargetError(f"no compiling process can be started: {said}") from error
@@ -237,12 +222,12 @@ class CompilePool:
             raise TargetError(_CLOSED)
         return process
 
-    def _forking(self) -> Nursery:
+    def _forking(self) -> ForkServer:
         with self._lock:
             if self._closed:
                 raise TargetError(_CLOSED)
-            self._nursery = self._nursery or Nursery("" if self._light else "torch", self._target)
-            return self._nursery
+            self._fork_server = self._fork_server or ForkServer("" if self._light else "torch", self._target)
+            return self._fork_server
 
     def _admitted(self, process: _Process) -> bool:
         with self._lock:
@@ -251,14 +236,14 @@ class CompilePool:
             return not self._closed
 
     def _last_line(self) -> str:
-        """What a nursery that is gone said last; the next process is asked of another one."""
+        """What a fork server that is gone said last; the next process comes from another one."""
         with self._lock:
-            nursery = self._nursery
-            if nursery is None or nursery.alive:
+            server = self._fork_server
+            if server is None or server.alive:
                 return ""
-            self._nursery = None
-        said = nursery.last_line()
-        nursery.close()
+            self._fork_server = None
+        said = server.last_line()
+        server.close()
         return said
 
     def _forget(self, process: _Process) -> None:
@@ -271,8 +256,8 @@ class CompilePool:
 class _Process:
     """One compiling process with its connection."""
 
-    def __init__(self, nursery: Nursery) -> None:
-        self._child = nursery.fork()
+    def __init__(self, server: ForkServer) -> None:
+        self._child = server.fork()
 
     def ask(self, question: Any, timeout_s: float) -> Any:
         """The process' answer.

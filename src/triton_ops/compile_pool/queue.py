@@ -12,7 +12,7 @@ from triton_ops.trial import Compiled
 
 
 @dataclass(eq=False)
-class Job:
+class CompileJob:
     """One config to be compiled.
 
     Attributes:
@@ -35,9 +35,9 @@ class Queue:
 
     def __init__(self, spares: int) -> None:
         self._spares, self._running = spares, 0
-        self._now: deque[Job] = deque()
-        self._later: dict[Config, Job] = {}
-        self._begun: dict[Config, Job] = {}
+        self._now: deque[CompileJob] = deque()
+        self._later: dict[Config, CompileJob] = {}
+        self._begun: dict[Config, CompileJob] = {}
         self._lock = threading.Lock()
         self._closed = False
 
@@ -53,7 +53,7 @@ class Queue:
                 self._begun[config] = job
                 self._now.append(job)
             elif job is None:
-                job = Job(config, spare)
+                job = CompileJob(config, spare)
                 if spare:
                     self._later[config] = job
                 else:
@@ -62,7 +62,7 @@ class Queue:
                 job.future.cancel()
             return job.future
 
-    def take(self) -> Job | None:
+    def take(self) -> CompileJob | None:
         """What to do now, to be handed to `done`; None if there is nothing, or nothing that may be begun."""
         with self._lock:
             while not self._closed:
@@ -72,7 +72,7 @@ class Queue:
                     return job
         return None
 
-    def done(self, job: Job) -> None:
+    def done(self, job: CompileJob) -> None:
         """`job` does not run any more."""
         with self._lock:
             self._running -= job.spare
@@ -84,7 +84,7 @@ class Queue:
             for job in (*self._now, *self._later.values()):
                 job.future.cancel()
 
-    def _first(self) -> Job | None:
+    def _first(self) -> CompileJob | None:
         if self._now:
             return self._now.popleft()
         if not self._later or self._running >= self._spares:

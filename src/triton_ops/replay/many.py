@@ -13,13 +13,13 @@ from pathlib import Path
 from triton_ops._optional import require
 from triton_ops.replay.known import priors_for, transfers_for
 from triton_ops.replay.recording import Recording, read_recording
-from triton_ops.replay.run import Looks, Run, replay
+from triton_ops.replay.run import PreviewAllowance, Run, replay
 from triton_ops.replay.summary import SpaceSummary, summarise
 from triton_ops.search import make_searcher
 
 
 @dataclass(frozen=True)
-class Plan:
+class ReplayPlan:
     """What to replay.
 
     Attributes:
@@ -30,7 +30,7 @@ class Plan:
         records: Files of other problems and devices that searches may learn from.
         batch: Configs asked for at a time.
         model: Whether a search may ask the model of the kernel's declared work.
-        looks: How many configs a search may see compiled beside what it proposes.
+        previews: How many previews a search may have.
     """
 
     recordings: tuple[Path, ...]
@@ -40,11 +40,11 @@ class Plan:
     records: tuple[Path, ...] = ()
     batch: int = 1
     model: bool = True
-    looks: Looks = field(default_factory=Looks)
+    previews: PreviewAllowance = field(default_factory=PreviewAllowance)
 
 
 @dataclass(frozen=True)
-class _Job:
+class _OneReplay:
     recording: Path
     search: str
     seed: int
@@ -52,10 +52,10 @@ class _Job:
     batch: int
     records: tuple[Path, ...]
     model: bool
-    looks: Looks
+    previews: PreviewAllowance
 
 
-def replay_all(plan: Plan, jobs: int = 1) -> Iterator[SpaceSummary]:
+def replay_all(plan: ReplayPlan, jobs: int = 1) -> Iterator[SpaceSummary]:
     """The summary of each recording and search, as soon as its last seed has run.
 
     Args:
@@ -68,7 +68,7 @@ def replay_all(plan: Plan, jobs: int = 1) -> Iterator[SpaceSummary]:
     for path in (*plan.recordings, *plan.records):
         _read(path)
     todo = [
-        _Job(path, search, seed, max(plan.budgets), plan.batch, plan.records, plan.model, plan.looks)
+        _OneReplay(path, search, seed, max(plan.budgets), plan.batch, plan.records, plan.model, plan.previews)
         for path in plan.recordings
         for search in plan.searches
         for seed in range(plan.seeds)
@@ -82,11 +82,11 @@ def replay_all(plan: Plan, jobs: int = 1) -> Iterator[SpaceSummary]:
             yield summarise(job.recording.name, job.search, ordered, plan.budgets)
 
 
-def _here(todo: Sequence[_Job]) -> Iterator[tuple[_Job, Run]]:
+def _here(todo: Sequence[_OneReplay]) -> Iterator[tuple[_OneReplay, Run]]:
     return ((job, _done(job)) for job in todo)
 
 
-def _elsewhere(todo: Sequence[_Job], jobs: int) -> Iterator[tuple[_Job, Run]]:
+def _elsewhere(todo: Sequence[_OneReplay], jobs: int) -> Iterator[tuple[_OneReplay, Run]]:
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_take_one_thread) as pool:
         yield from _as_they_end(pool, todo)
 
@@ -97,7 +97,7 @@ def _take_one_thread() -> None:
     require("threadpoolctl", "the search `auto`").threadpool_limits(1)
 
 
-def _as_they_end(pool: Executor, todo: Sequence[_Job]) -> Iterator[tuple[_Job, Run]]:
+def _as_they_end(pool: Executor, todo: Sequence[_OneReplay]) -> Iterator[tuple[_OneReplay, Run]]:
     waiting = {pool.submit(_done, job): job for job in todo}
     try:
         for future in as_completed(waiting):
@@ -107,11 +107,11 @@ def _as_they_end(pool: Executor, todo: Sequence[_Job]) -> Iterator[tuple[_Job, R
         raise
 
 
-def _done(job: _Job) -> Run:
+def _done(job: _OneReplay) -> Run:
     target = _read(job.recording)
     records = transfers_for(target, [_read(path) for path in job.records])
     searcher = make_searcher(job.search, target.space, job.seed, priors_for(target) if job.model else [], records)
-    return replay(target, searcher, job.budget, batch=job.batch, looks=job.looks)
+    return replay(target, searcher, job.budget, batch=job.batch, previews=job.previews)
 
 
 @lru_cache(maxsize=32)

@@ -147,7 +147,7 @@ def _row_trial(row: Mapping[str, Any]) -> Trial:
 
 def _compiled(trial: Trial) -> Compiled:
     """Of a trial only what was known before its launch: one that failed later had compiled."""
-    if trial.status not in (Status.COMPILE, Status.RESOURCES, Status.CONSTRAINT):
+    if trial.status not in (Status.COMPILE, Status.RESOURCES, Status.CONSTRAINT, Status.DEFERRED):
         return Compiled(trial.config, Status.OK, "", trial.resources, trial.compile_s)
     return Compiled(trial.config, trial.status, trial.error, trial.resources, trial.compile_s)
 

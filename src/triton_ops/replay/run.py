@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from triton_ops.measure import INDIFFERENCE
 from triton_ops.replay.recording import Recording
-from triton_ops.search import Scout, Searcher, expected_gain
+from triton_ops.search import Searcher, UsesPreviews, expected_gain
 from triton_ops.space import Config
 from triton_ops.trial import Trial
 
@@ -18,17 +18,17 @@ class Run:
 
     Attributes:
         fractions: After each evaluation, the best time recorded over the best time found so far: 0 until one ran.
-            An evaluation is a distinct config asked to be measured; those that failed count. Configs that were only
-            looked at do not: no device was used for them.
+            An evaluation is a distinct config asked to be measured; those that failed count. Previews do not count:
+            no device was used for them.
         overhead_s: Seconds that the search itself took for each evaluation: its question and its answer's part.
-        looks: How many configs it has seen compiled without having asked to measure them before.
+        previews: How many configs it has seen compiled only because it asked for a preview.
         ended: After how many evaluations it expected less than the noise to gain; None if it never did.
     """
 
     fractions: tuple[float, ...]
     overhead_s: tuple[float, ...]
     ended: int | None = None
-    looks: int = 0
+    previews: int = 0
 
     def at(self, budget: int) -> float:
         """The fraction after `budget` evaluations, or after the last one if there were fewer."""
@@ -41,8 +41,8 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Looks:
-    """How much a search may see compiled beside what it proposes, as the compilers of a real tune would get done.
+class PreviewAllowance:
+    """How many previews a search may have, as the compilers of a real tune would get done.
 
     Attributes:
         first: Configs before the first evaluation. 128 are what sixteen compilers manage in three seconds, about as
@@ -61,12 +61,12 @@ def replay(
     *,
     batch: int = 1,
     worthwhile: float = INDIFFERENCE,
-    looks: Looks | None = None,
+    previews: PreviewAllowance | None = None,
 ) -> Run:
     """Let `searcher` try up to `budget` configs of `recording`, whose times it learns from the recording.
 
-    Only what it asked for is shown to it: times of configs it asked to measure, and the compiler's figures of these
-    and of configs it asked to look at.
+    The search is shown only what it asked for: times of configs that it asked to measure, and the compiler's figures
+    of these and of its previews.
 
     Args:
         recording: Where the times come from.
@@ -74,22 +74,22 @@ def replay(
         budget: Most evaluations.
         batch: How many configs are asked for at a time.
         worthwhile: Expected gains below this count as nothing to gain.
-        looks: How many configs it may see compiled; None takes the usual numbers. A recording without a compiler's
-            figures shows none.
+        previews: How many previews it may have; None takes the usual numbers. A recording without a compiler's
+            figures has none.
     """
-    allowed = looks or Looks()
-    scout = searcher if isinstance(searcher, Scout) and recording.compiled else None
+    allowed = previews or PreviewAllowance()
+    previewing = searcher if isinstance(searcher, UsesPreviews) and recording.compiled else None
     best, asked = 0.0, set[Config]()
     fractions: list[float] = []
     overhead: list[float] = []
     ended: int | None = None
-    looked = 0
+    shown = 0
     while len(fractions) < budget:
         if ended is None and expected_gain(searcher) < worthwhile:
             ended = len(fractions)
         start = time.perf_counter()
-        if scout is not None:
-            looked += look(recording, scout, allowed.each * batch if fractions else allowed.first)
+        if previewing is not None:
+            shown += show_previews(recording, previewing, allowed.each * batch if fractions else allowed.first)
         configs = searcher.ask(min(batch, budget - len(fractions)))
         took = time.perf_counter() - start
         if not configs:
@@ -103,13 +103,13 @@ def replay(
             best = max(best, _fraction(recording, trial))
             fractions.append(best)
         overhead += [took / len(configs)] * len(trials)
-    return Run(tuple(fractions), tuple(overhead), ended, looked)
+    return Run(tuple(fractions), tuple(overhead), ended, shown)
 
 
-def look(recording: Recording, scout: Scout, count: int) -> int:
-    """Show `scout` what the compiler made of configs that it wants to see, `count` at most; how many these were."""
-    wanted = scout.wanted(count)
-    scout.looked([recording.compiled[config] for config in wanted])
+def show_previews(recording: Recording, previewing: UsesPreviews, count: int) -> int:
+    """Show a searcher the previews that it wants, `count` at most; returns how many these were."""
+    wanted = previewing.wanted_previews(count)
+    previewing.take_previews([recording.compiled[config] for config in wanted])
     return len(wanted)
 
 

@@ -40,7 +40,7 @@ class SpaceSummary:
         to_1pct: The same for 1 %.
         overhead_ms: Median milliseconds of the search itself per evaluation.
         overhead_mean_ms: Their mean: some evaluations pay for others.
-        looks: Configs per run that the search saw compiled, on average; none of them counts as an evaluation.
+        previews: Previews per run, on average; no preview counts as an evaluation.
     """
 
     file: str
@@ -50,7 +50,7 @@ class SpaceSummary:
     to_1pct: Reach
     overhead_ms: float
     overhead_mean_ms: float
-    looks: float = 0.0
+    previews: float = 0.0
 
     def as_json(self) -> dict[str, Any]:
         """Plain JSON values; fractions to four digits."""
@@ -65,7 +65,7 @@ class SpaceSummary:
             "to_1pct": {"median": self.to_1pct.median, "p90": self.to_1pct.p90},
             "overhead_ms": round(self.overhead_ms, 3),
             "overhead_mean_ms": round(self.overhead_mean_ms, 3),
-            "looks": round(self.looks, 1),
+            "previews": round(self.previews, 1),
         }
 
 
@@ -80,7 +80,7 @@ def summarise(file: str, search: str, runs: Sequence[Run], budgets: Sequence[int
         _reach([run.first_within(0.01) for run in runs]),
         statistics.median(overhead) if overhead else 0.0,
         statistics.fmean(overhead) if overhead else 0.0,
-        statistics.fmean(run.looks for run in runs),
+        statistics.fmean(run.previews for run in runs),
     )
 
 

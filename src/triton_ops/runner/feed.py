@@ -1,4 +1,4 @@
-"""What is tried next: proposals in the searcher's order, or those of them that are ready first."""
+"""The role between a searcher, which proposes configs, and a station, which tries them; and its simplest player."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from triton_ops.analysis import Compiled
 from triton_ops.space import Config
-from triton_ops.trial import Trial
+from triton_ops.trial import Compiled, Trial
 
 _BATCH = 8  # proposals asked for at a time
 
@@ -30,45 +29,46 @@ class Ready:
 
 
 class Feed(Protocol):
-    """Holds proposals until they are tried.
-
-    Attributes:
-        waited_s: Seconds in which nothing could be tried because nothing was ready.
-    """
-
-    waited_s: float
+    """Holds proposals until they are tried. Each one that was added comes out once, to be run or as dropped."""
 
     @property
     def held(self) -> int:
-        """How many proposals wait, but for the deferred ones."""
+        """How many proposals wait; deferred ones are not counted."""
 
     @property
+    def waited_s(self) -> float:
+        """Seconds in which nothing could be tried because nothing was ready."""
+
     def room(self) -> int:
-        """How many further proposals it could use now."""
+        """How many further proposals the feed could use now.
+
+        To be called before a searcher is asked: by then it knows of every preview that was compiled.
+        """
 
     def add(self, configs: Iterable[Config], anyway: bool = False) -> None:
-        """Take proposals; `anyway` those that would otherwise be deferred as well."""
+        """Take proposals; with `anyway`, such as are to be run even if they are of a kind that is deferred."""
 
-    def next(self) -> Ready | None:
-        """What to try now; waits if nothing is ready yet; None if nothing is held but deferred ones."""
+    def next(self, run_deferred: bool) -> Ready | None:
+        """What to try now; waits if nothing is ready yet; None if nothing is held and nothing was deferred.
 
-    def bring_back(self, run: bool) -> None:
-        """What was deferred comes next: to be run, or as dropped."""
+        Args:
+            run_deferred: What to do with deferred proposals once nothing else is left: run them, or drop them.
+        """
 
 
 class DirectFeed:
-    """Everything is ready at once, in order."""
+    """A feed that compiles nothing: every proposal is ready at once, in order."""
+
+    waited_s = 0.0
 
     def __init__(self) -> None:
-        self.waited_s = 0.0
         self._waiting: deque[Config] = deque()
 
     @property
     def held(self) -> int:
-        """How many wait."""
+        """How many proposals wait."""
         return len(self._waiting)
 
-    @property
     def room(self) -> int:
         """A batch when nothing is left."""
         return 0 if self._waiting else _BATCH
@@ -77,9 +77,6 @@ class DirectFeed:
         """Take proposals."""
         self._waiting.extend(configs)
 
-    def next(self) -> Ready | None:
-        """The first."""
+    def next(self, run_deferred: bool) -> Ready | None:  # noqa: ARG002 - nothing is deferred
+        """The first that waits."""
         return Ready(self._waiting.popleft()) if self._waiting else None
-
-    def bring_back(self, run: bool) -> None:
-        """Nothing is deferred."""

@@ -1,8 +1,7 @@
-"""The loop: ask → try → tell → log, until the search or the budget ends."""
+"""The loop: ask the searcher, try what the feed has ready, tell the searcher, until the search or the budget ends."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -11,15 +10,14 @@ from triton_ops.history.quarantine import Quarantine
 from triton_ops.history.run_log import Origin, RunLog
 from triton_ops.runner.events import Listener, Standing
 from triton_ops.runner.feed import Feed, Ready
-from triton_ops.runner.lookout import Lookout
 from triton_ops.search import Searcher, expected_gain, new_configs
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.task.budget import RunningBudget
 from triton_ops.trial import Status, Trial
 
 
-@dataclass
-class Search:
+@dataclass(kw_only=True)
+class TuningLoop:
     """One search, running.
 
     Attributes:
@@ -31,8 +29,7 @@ class Search:
         default: The default config, tried first.
         feed: Holds proposals until they are tried.
         quarantine: Configs that ended their process before; they are not run.
-        thorough: Whether to run at last what was deferred, even if something else has worked.
-        lookout: Has configs compiled that the searcher wants to see; None where nothing is compiled ahead.
+        thorough: Whether to run deferred configs at the end even if something else has worked.
         worthwhile: The search ends when the searcher expects to gain less than this share of the best's time.
         trials: What was tried so far, in order.
         stopped: Why it ended.
@@ -48,14 +45,11 @@ class Search:
     quarantine: Quarantine = field(default_factory=lambda: Quarantine(None))
     thorough: bool = False
     worthwhile: float = 0.0
-    lookout: Lookout | None = None
     trials: dict[Config, Trial] = field(default_factory=dict)
     stopped: str = "complete"
     _proposed: dict[Config, Origin] = field(default_factory=dict)
-    _brought_back: bool = False
     _settled: bool = False
     _best: Trial | None = None
-    _refusals: deque[Trial] = field(default_factory=deque)
 
     def prepare(self, incumbents: Sequence[Config], known: Iterable[Trial] = ()) -> None:
         """Take over what is known and propose: what is compiled ahead begins now.
@@ -72,10 +66,7 @@ class Search:
         # What the winner is compared with runs even if it spills.
         self._propose([self.default], Origin.DEFAULT, anyway=True)
         self._propose(incumbents, Origin.INCUMBENT, anyway=True)
-        if self.lookout is None:
-            self._fill()
-        else:
-            self.lookout.attend()  # it proposes when it has seen something
+        self._fill()
 
     def run(self, station: Station) -> None:
         """Search until nothing is left or the budget is spent; Ctrl-C ends it and keeps everything.
@@ -104,12 +95,10 @@ class Search:
         """What to try now, with the searcher asked for as much as the feed can use; None if the search must end."""
         reason = self.budget.spent(len(self.trials))
         self._fill(least=0 if reason is None else 1)
-        ready = self._refusal() or self.feed.next()
-        if ready is None and not self._brought_back:
-            self._brought_back = True
-            self._proposed.update(dict.fromkeys(self._proposed.keys() - self.trials.keys(), Origin.DEFERRED))
-            self.feed.bring_back(self.thorough or self.best is None)
-            ready = self.feed.next()
+        if reason is not None and self.feed.held:
+            self.stopped = reason
+            return None
+        ready = self.feed.next(run_deferred=self.thorough or self.best is None)
         if reason is not None and ready is not None:
             self.stopped = reason
             return None
@@ -117,19 +106,11 @@ class Search:
             self.stopped = "settled"
         return ready
 
-    def _refusal(self) -> Ready | None:
-        if not self._refusals:
-            return None
-        trial = self._refusals.popleft()
-        return Ready(trial.config, dropped=trial)
-
     def _fill(self, least: int = 0) -> None:
         """Ask the searcher for as much as the feed can use and the budget allows, and for `least` if nothing waits."""
         limit = self.budget.budget.trials
-        if self.lookout is not None:
-            self.lookout.attend()
         while True:
-            room = self.feed.room
+            room = self.feed.room()
             if limit is not None:
                 room = min(room, max(limit - len(self.trials) - self.feed.held, 0 if self.feed.held else least))
             if room < 1 or self._settled:
@@ -147,20 +128,28 @@ class Search:
         self._proposed.update(dict.fromkeys(new, origin))
         for config in new:
             refused = self._refused(config)
-            self.feed.add([config], anyway) if refused is None else self._refusals.append(refused)
+            if refused is None:
+                self.feed.add([config], anyway)
+            else:
+                self._end(refused, origin)
 
     def _finish(self, ready: Ready, station: Station) -> None:
-        if self.lookout is not None and ready.compiled is not None:
-            self.lookout.saw(ready.compiled)
         trial = ready.dropped or self._measured(ready, station)
-        self.quarantine.add(trial)
-        self._keep(trial, self._proposed.get(trial.config, Origin.SEARCHER))
+        origin = self._proposed.get(trial.config, Origin.SEARCHER)
+        if ready.compiled is not None and ready.compiled.deferred and origin is Origin.SEARCHER:
+            origin = Origin.DEFERRED
+        self._end(trial, origin)
         if trial.measurement is not None:
             self._repeat_others(trial.measurement.mode, station)
-        self.searcher.tell([trial])
-        self.listener.tried(trial, self.standing())
         if station.facts.lost is not None:
             self.stopped = "device lost"
+
+    def _end(self, trial: Trial, origin: Origin) -> None:
+        """Keep a finished trial, and tell everybody of it."""
+        self.quarantine.add(trial)
+        self._keep(trial, origin)
+        self.searcher.tell([trial])
+        self.listener.tried(trial, self.standing())
 
     def _refused(self, config: Config) -> Trial | None:
         """The trial of what is not run at all."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -28,10 +28,10 @@ from triton_ops.history.runs import FOLDER, Runs
 from triton_ops.history.transfer import model_of, transfers_to
 from triton_ops.processes.process import WorkerProcess
 from triton_ops.processes.signals import cleaned_up_on_sigterm
-from triton_ops.runner.ahead import Quiet, open_feed
+from triton_ops.runner.compiled_feed import open_feed
 from triton_ops.runner.events import Listener, Plan
 from triton_ops.runner.logged import log_comparison, log_end, open_log
-from triton_ops.runner.loop import Search
+from triton_ops.runner.loop import TuningLoop
 from triton_ops.runner.progress import ProgressBar
 from triton_ops.runner.results import failed, record_of, result_from, result_of
 from triton_ops.search import GUIDED, AnySearch, Searcher, make_searcher
@@ -229,22 +229,27 @@ def _searched(
     log = open_log(kept.runs, unfinished, run.key, run.task, run.effort, seed=run.seed, start=start)
     result: TuningResult | None = None
     try:
-        with open_feed(run.task, run.effort, searcher) as (feed, pool, lookout):
-            budget = RunningBudget(run.effort.budget)
-            search = Search(
-                run.task.space, searcher, budget, log, listener, run.default, feed, kept.quarantine,
-                run.effort.thorough, run.effort.worthwhile, lookout,
-            )  # fmt: skip
-            search.prepare(incumbents, known)
-            assignment = _assignment(run, known)
-            station = open_station(assignment, run.isolate, process)
-            with closing(station):
-                search.run(Quiet(station, pool) if pool is not None and run.effort.hold_compilers else station)
-                if pool is not None:
-                    pool.stop()
-                outcome = _outcome(search, station, final := _final(run, search, incumbents))
-                facts = replace(station.facts, waited_s=feed.waited_s)
-            outcome = _confirmed(search, outcome, assignment, final, facts.mode)
+        with ExitStack() as opened:
+            with open_feed(run.task, run.effort, searcher) as feed:
+                search = TuningLoop(
+                    space=run.task.space,
+                    searcher=searcher,
+                    budget=RunningBudget(run.effort.budget),
+                    log=log,
+                    listener=listener,
+                    default=run.default,
+                    feed=feed,
+                    quarantine=kept.quarantine,
+                    thorough=run.effort.thorough,
+                    worthwhile=run.effort.worthwhile,
+                )
+                search.prepare(incumbents, known)
+                assignment = _assignment(run, known)
+                station = opened.enter_context(closing(open_station(assignment, run.isolate, process)))
+                search.run(station)
+            outcome = _outcome(search, station, final := _final(run, search, incumbents))  # nothing is compiled beside
+            facts = replace(station.facts, waited_s=feed.waited_s)
+        outcome = _confirmed(search, outcome, assignment, final, facts.mode)
         for trial in outcome.trials:
             kept.quarantine.add(trial)  # what has died in the last comparison
         if outcome.winner is None:
@@ -278,12 +283,12 @@ def _assignment(run: _Run, known: Sequence[Trial]) -> Assignment:
     return assignment_of(run.task, run.effort, run.cold, None if baseline is None else baseline.config)
 
 
-def _final(run: _Run, search: Search, incumbents: Sequence[Config]) -> Final:
+def _final(run: _Run, search: TuningLoop, incumbents: Sequence[Config]) -> Final:
     trials = tuple(search.trials.values())
     return Final(trials=trials, default=run.default, incumbents=tuple(incumbents), seed=run.seed)
 
 
-def _outcome(search: Search, station: Station, final: Final) -> Outcome:
+def _outcome(search: TuningLoop, station: Station, final: Final) -> Outcome:
     """The last comparison, or the fastest screening if it was interrupted."""
     if search.stopped not in ("interrupted", "device lost") and any(trial.ok for trial in final.trials):
         try:
@@ -293,7 +298,7 @@ def _outcome(search: Search, station: Station, final: Final) -> Outcome:
     return best_first_look(final.trials)
 
 
-def _confirmed(search: Search, outcome: Outcome, assignment: Assignment, final: Final, mode: str | None) -> Outcome:
+def _confirmed(search: TuningLoop, outcome: Outcome, assignment: Assignment, final: Final, mode: str | None) -> Outcome:
     """The outcome after further processes, once the station has given its memory back."""
     if search.stopped not in ("interrupted", "device lost"):
         try:
@@ -303,7 +308,7 @@ def _confirmed(search: Search, outcome: Outcome, assignment: Assignment, final: 
     return outcome
 
 
-def _nothing_ran(run: _Run, search: Search, outcome: Outcome, log: RunLog) -> BaseException:
+def _nothing_ran(run: _Run, search: TuningLoop, outcome: Outcome, log: RunLog) -> BaseException:
     if search.stopped == "interrupted":
         return KeyboardInterrupt()
     if search.stopped == "device lost":

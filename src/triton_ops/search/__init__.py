@@ -1,8 +1,8 @@
 """What to try next. No torch, no clock, no disk."""
 
 from triton_ops.search.base import Prior as Prior
-from triton_ops.search.base import Scout as Scout
 from triton_ops.search.base import Searcher as Searcher
+from triton_ops.search.base import UsesPreviews as UsesPreviews
 from triton_ops.search.base import expected_gain as expected_gain
 from triton_ops.search.base import new_configs as new_configs
 from triton_ops.search.place import Place as Place

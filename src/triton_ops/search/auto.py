@@ -9,10 +9,10 @@
    twenty trials on each second one is asked without them.
 3. Several at a time are kept apart: what is proposed but not finished lowers the doubt around it.
 4. A config that would compile for long must promise more.
-5. What a compiler says of configs before they are measured is asked for and used (`sight.py`): what cannot be launched
-   is never proposed, what spills or is the same program as another comes last or never, and the compiler's figures are
-   columns of the surrogate. It asks first for configs all over the space, or for what the priors put first, and later
-   for the most promising ones.
+5. The search asks for previews, and uses what the compiler says of configs before they are measured
+   (`compiler_columns.py`): a config that cannot be launched is never proposed, a config that spills comes last, of two
+   configs that are the same program one is proposed, and the compiler's figures are columns of the surrogate. The
+   first previews are of configs all over the space, or of what the priors put first, later ones of the most promising.
 
 Spaces of up to 64 configs are simply tried whole, from the far corners inwards. Larger ones are never walked beyond
 30,000 configs: `pool.py` holds a sample that grows around the leaders.
@@ -28,12 +28,12 @@ from numpy.typing import NDArray
 
 from triton_ops._optional import preload
 from triton_ops.search.base import Prior
+from triton_ops.search.compiler_columns import CompilerColumns, wasteful
 from triton_ops.search.encoding import Encoder, Floats
 from triton_ops.search.forecast import Forecast, Outlook
 from triton_ops.search.guidance import Guidance
 from triton_ops.search.neighbours import neighbours
 from triton_ops.search.pool import Pool
-from triton_ops.search.sight import Sight, wasteful
 from triton_ops.search.spread import farthest, middle
 from triton_ops.search.surrogate import SURROGATE_PACKAGES
 from triton_ops.space import Config, ConfigSpace
@@ -74,10 +74,10 @@ class AutoSearch:
         self._names = set(space.tunables)
         self._random = np.random.default_rng(seed)
         self._guidance = Guidance(priors, records, self._pool.configs)
-        self._sight = Sight()
-        self._forecast = Forecast(self._encoder, self._guidance, self._sight)
-        self._wanted: dict[Config, None] = {}
-        self._wants = np.random.default_rng((seed, 1))  # of its own: questions are the same without answers
+        self._columns = CompilerColumns()
+        self._forecast = Forecast(self._encoder, self._guidance, self._columns)
+        self._previewed: dict[Config, None] = {}  # asked for, or seen without being asked for
+        self._preview_random = np.random.default_rng((seed, 1))  # of its own: questions are the same without answers
         self._trials: dict[Config, Trial] = {}
         self._pending: dict[Config, None] = {}
         self._short: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
@@ -96,8 +96,10 @@ class AutoSearch:
                 outlook = outlook or self._outlook(left)
                 self._gains.append(outlook.gain)
                 at = outlook.best(self._polish(outlook.gain))
-            if at is None:  # all that was looked at is proposed
+            if at is None:  # every config of the outlook is proposed
                 at = int(left[0])
+            if not self._pool.open[at]:  # it is the same program as one that was proposed since the outlook was made
+                continue
             found.append(self._propose(at))
         return found
 
@@ -112,30 +114,30 @@ class AutoSearch:
             self._guidance.tell(mine)
             self._pool.widen(self._leaders())
 
-    def wanted(self, count: int) -> list[Config]:
-        """Up to `count` configs that it would like to see compiled; none of a space that is tried whole."""
+    def wanted_previews(self, count: int) -> list[Config]:
+        """Up to `count` configs to be previewed; none of a space that is tried whole."""
         found: list[Config] = []
         if not self._small:
-            order = self._curious()
+            order = self._preview_order()
             while len(found) < count and (at := next(order, None)) is not None:
                 found.append(self._pool.configs[at])
-                self._wanted[found[-1]] = None
+                self._previewed[found[-1]] = None
         return found
 
-    def looked(self, found: Sequence[Compiled]) -> None:
-        """Take what a compiler made of configs; those with other tunables say nothing here."""
+    def take_previews(self, found: Sequence[Compiled]) -> None:
+        """Learn what the compiler made of configs; those with other tunables say nothing here."""
         for one in found:
             if set(one.config) != self._names:
                 continue
-            self._wanted[one.config] = None
-            if not one.ok:
+            self._previewed[one.config] = None
+            if not one.launchable:
                 self._pool.take(one.config)
                 continue
             if one.resources is not None and one.resources.registers is not None:
-                self._sight.take(one, self._encoder.rows([one.config])[0])
+                self._columns.take(one, self._encoder.rows([one.config])[0])
             if wasteful(one):
                 self._pool.hold(one.config)
-            same = [one.config, *self._sight.twins(one.config)]
+            same = [one.config, *self._columns.twins(one.config)]
             if any(config in self._trials or config in self._pending for config in same):
                 self._close(same)
 
@@ -153,7 +155,7 @@ class AutoSearch:
         config = self._pool.configs[at]
         self._pool.take(config)
         self._pending[config] = None
-        self._close(self._sight.twins(config))
+        self._close(self._columns.twins(config))
         return config
 
     def _close(self, configs: Sequence[Config]) -> None:
@@ -161,8 +163,8 @@ class AutoSearch:
         for config in configs:
             self._pool.take(config)
 
-    def _curious(self) -> Iterator[int]:
-        """Positions of configs to be seen compiled, the most useful first."""
+    def _preview_order(self) -> Iterator[int]:
+        """Positions of configs that were not previewed, the most useful to preview first."""
         if len(self._short):
             return (int(at) for at in self._short if self._unseen(int(at)))
         if len(self._guidance):
@@ -173,20 +175,20 @@ class AutoSearch:
 
     def _all_over(self) -> Iterator[int]:
         left = np.array([at for at in np.flatnonzero(self._pool.open) if self._unseen(int(at))], dtype=np.intp)
-        rows = self._encoder.rows([*self._trials, *self._pending, *self._wanted])
+        rows = self._encoder.rows([*self._trials, *self._pending, *self._previewed])
         while len(left):
-            at = farthest(self._pool.rows[left], rows, self._wants)
+            at = farthest(self._pool.rows[left], rows, self._preview_random)
             yield int(left[at])
             rows = np.vstack([rows, self._pool.rows[left[at]]])
             left = np.delete(left, at)
 
     def _unseen(self, at: int) -> bool:
-        return bool(self._pool.open[at]) and self._pool.configs[at] not in self._wanted
+        return bool(self._pool.open[at]) and self._pool.configs[at] not in self._previewed
 
     def _opening(self, left: NDArray[np.intp]) -> int | None:
         """The next config of the start; None when the surrogate may be asked."""
         known, priors = len(self._trials) + len(self._pending), len(self._guidance)
-        start = _START_SEEN if self._sight.columns else _START
+        start = _START_SEEN if self._columns.width else _START
         if self._small and not priors:
             return self._far(left)
         if self._guidance.own < priors and known in _APART:
@@ -203,7 +205,7 @@ class AutoSearch:
 
     def _telling(self, left: NDArray[np.intp]) -> int:
         """What tells most of the others, among configs that were seen compiled; without any, what is far from all."""
-        seen = left[self._forecast.seen(self._pool)[left] >= 0] if self._sight.columns else left[:0]
+        seen = left[self._forecast.seen(self._pool)[left] >= 0] if self._columns.width else left[:0]
         if not len(seen):
             return self._far(left)
         if len(seen) > _CROWD:
@@ -218,11 +220,11 @@ class AutoSearch:
         return int(first[farthest(self._rows(first), self._known_rows(), self._random)])
 
     def _rows(self, at: NDArray[np.intp]) -> Floats:
-        return self._sight.rows(self._pool.rows[at], self._forecast.seen(self._pool)[at])
+        return self._columns.rows(self._pool.rows[at], self._forecast.seen(self._pool)[at])
 
     def _known_rows(self) -> Floats:
         known = [*self._trials, *self._pending]
-        return self._sight.rows(self._encoder.rows(known), self._sight.places(known))
+        return self._columns.rows(self._encoder.rows(known), self._columns.places(known))
 
     def _outlook(self, left: NDArray[np.intp]) -> Outlook:
         known = len(self._trials)

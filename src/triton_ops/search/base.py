@@ -39,24 +39,24 @@ class EstimatesGain(Protocol):
 
 
 @runtime_checkable
-class Scout(Protocol):
-    """A searcher that also learns from what the compiler makes of configs that nobody has proposed yet.
+class UsesPreviews(Protocol):
+    """A searcher that also learns from previews: configs that are compiled only so that it sees what became of them.
 
-    A look costs a compiler's time and none of the device's. Nobody has to answer: without looks it searches as if it
-    had no such methods.
+    A preview costs a compiler's time and none of the device's. Nobody has to answer: a searcher that is shown no
+    preview proposes what it would propose without these methods.
     """
 
-    def wanted(self, count: int) -> list[Config]:
-        """Up to `count` valid configs whose compilation it would like to see, the most useful first.
+    def wanted_previews(self, count: int) -> list[Config]:
+        """Up to `count` valid configs that the searcher would like to see compiled, the most useful first.
 
-        None that it has proposed, that was tried, or that it has wanted before.
+        No config that the searcher has proposed, that was tried, or that it has asked for here before.
         """
 
-    def looked(self, found: Sequence[Compiled]) -> None:
-        """What became of configs in a compiler: those it wanted, and any that were compiled beside them.
+    def take_previews(self, found: Sequence[Compiled]) -> None:
+        """What the compiler made of configs: of the previews, and of proposals as soon as they are compiled.
 
-        A config that cannot be launched is never proposed afterwards; nor is one that is the same program as another
-        that was.
+        Afterwards the searcher never proposes a config that cannot be launched, nor one that is the same program as
+        a config that it has proposed.
         """
 
 

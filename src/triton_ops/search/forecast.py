@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from triton_ops.search.compiler_columns import CompilerColumns
 from triton_ops.search.encoding import Encoder, Floats
 from triton_ops.search.evidence import most_telling, noise_of, values_of
 from triton_ops.search.guidance import Guidance
 from triton_ops.search.pool import Pool
-from triton_ops.search.sight import Sight
 from triton_ops.search.surrogate import Surrogate, expected_improvement
 from triton_ops.space import Config
 from triton_ops.trial import Trial
@@ -25,10 +25,10 @@ _TIMED = 200  # configs whose compile time is estimated: no other has a chance t
 class Forecast:
     """Learns trials, and looks at configs."""
 
-    def __init__(self, encoder: Encoder, guidance: Guidance, sight: Sight) -> None:
+    def __init__(self, encoder: Encoder, guidance: Guidance, columns: CompilerColumns) -> None:
         self._encoder = encoder
         self._guidance = guidance
-        self._sight = sight
+        self._columns = columns
         self._surrogates: dict[int, Surrogate] = {}
         self._heard = slice(None)  # the priors that have a say
         self._weights: Floats = np.zeros(len(guidance))
@@ -51,7 +51,7 @@ class Forecast:
         configs = [trial.config for trial in self._trials]
         values, said = values_of(self._trials), self._guidance.columns(configs)
         self._weights = self._guidance.weights(said[:, self._heard], values)
-        rows = self._features(self._encoder.rows(configs), self._sight.places(configs), said)
+        rows = self._features(self._encoder.rows(configs), self._columns.places(configs), said)
         self._surrogate = self._surrogates.setdefault(rows.shape[1], Surrogate(rows.shape[1]))
         self._surrogate.learn(rows, values - said[:, self._heard] @ self._weights, noise_of(self._trials))
         self._best = float(values.min())
@@ -66,13 +66,13 @@ class Forecast:
             at, rows, mean + said[:, self._heard] @ self._weights, doubt, self._best, self._surrogate.alike
         )
         slowness = self._slowness(pool.rows[at], outlook)
-        if self._sight.columns:
+        if self._columns.width:
             outlook.mistrust(seen < 0)
             slowness = np.where(seen < 0, slowness, 1.0)  # what was compiled need not be compiled again
         outlook.slow_down(slowness)
         waiting = list(pending)
         said = self._guidance.columns(waiting)
-        for row in self._features(self._encoder.rows(waiting), self._sight.places(waiting), said):
+        for row in self._features(self._encoder.rows(waiting), self._columns.places(waiting), said):
             outlook.keep_apart(row)
         return outlook
 
@@ -88,14 +88,14 @@ class Forecast:
         """Of every config of `pool`, where it is among those that were seen compiled; -1 if it was not."""
         if len(self._seen) < len(pool.configs):
             self._seen, self._taken_over = np.full(len(pool.configs), -1, dtype=np.intp), 0
-        for number, config in enumerate(self._sight.configs[self._taken_over :], self._taken_over):
+        for number, config in enumerate(self._columns.configs[self._taken_over :], self._taken_over):
             if (at := pool.place(config)) is not None:
                 self._seen[at] = number
-        self._taken_over = len(self._sight)
+        self._taken_over = len(self._columns)
         return self._seen
 
     def _features(self, rows: Floats, seen: NDArray[np.intp], said: Floats) -> Floats:
-        return np.hstack([self._sight.rows(rows, seen), self._guidance.features(said)[:, self._heard]])
+        return np.hstack([self._columns.rows(rows, seen), self._guidance.features(said)[:, self._heard]])
 
     def _slowness(self, rows: Floats, outlook: Outlook) -> Floats:
         """By how much each config's gain counts for less, because it compiles for long: 1 or more."""

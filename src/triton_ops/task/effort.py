@@ -55,9 +55,6 @@ class Effort:
         patience: When a trial has hung.
         thorough: Whether configs that spill registers heavily are run as well, at last; else only if nothing else
             works.
-        hold_compilers: Whether nothing is compiled while a candidate is timed. Not needed where it was measured: on an
-            H200's host, compilers on all CPUs move times by less than 0.04 % (benchmarks/host_load.py), since events
-            are recorded behind a delay that hides what the host does.
         previews: How many configs at most are compiled, in spare time, only so that the search sees what the compiler
             makes of them; 0 for none. With one compiling process there are none.
         worthwhile: The search ends when it expects to gain less than this share. By default it is what a comparison
@@ -77,7 +74,6 @@ class Effort:
     processes: int = 0
     patience: Patience = field(default_factory=Patience)
     thorough: bool = False
-    hold_compilers: bool = False
     previews: int = 512
     worthwhile: float = INDIFFERENCE
 

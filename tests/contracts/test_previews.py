@@ -5,19 +5,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.strategies import compiled, spaces, trials
-from triton_ops.search import SEARCHERS, Scout, make_searcher
+from triton_ops.search import SEARCHERS, UsesPreviews, make_searcher
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.trial import Compiled, Resources, Status
 
 PLAIN = ConfigSpace({"A": range(10), "B": [1, 2, 4, 8, 16], "C": range(4)})
-SCOUTS = [name for name in SEARCHERS if name != "optuna" and isinstance(make_searcher(name, PLAIN), Scout)]
-every_scout = pytest.mark.parametrize("name", SCOUTS)
+PREVIEWING = [name for name in SEARCHERS if name != "optuna" and isinstance(make_searcher(name, PLAIN), UsesPreviews)]
+every_previewing = pytest.mark.parametrize("name", PREVIEWING)
 steps = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 12)), min_size=1, max_size=4)
 seeds = st.integers(0, 1 << 32)
 
 
 def test_there_is_one():
-    assert SCOUTS == ["auto"]
+    assert PREVIEWING == ["auto"]
 
 
 def refused(config):
@@ -35,25 +35,25 @@ def rest_of(searcher):
     return found
 
 
-@every_scout
+@every_previewing
 @given(space=spaces(), seed=seeds, steps=steps, data=st.data())
 @settings(max_examples=60)
-def test_it_wants_what_is_new_and_leaves_out_what_cannot_run_or_has_run(name, space, seed, steps, data):
+def test_previews_are_of_new_configs_and_what_cannot_run_or_has_run_is_never_proposed(name, space, seed, steps, data):
     searcher, again = make_searcher(name, space, seed), make_searcher(name, space, seed)
     wanted, asked, told = [], [], []
     never, launches = set(), {}
-    for looks, count in steps:
-        new = searcher.wanted(looks)
-        assert again.wanted(looks) == new
-        assert len(new) <= looks
+    for previews, count in steps:
+        new = searcher.wanted_previews(previews)
+        assert again.wanted_previews(previews) == new
+        assert len(new) <= previews
         assert not set(new) & {*wanted, *asked, *(trial.config for trial in told)}
         assert all(config in space for config in new)
         wanted += new
         found = [data.draw(compiled(st.just(config))) for config in new]
-        never |= {one.config for one in found if not one.ok}
+        never |= {one.config for one in found if not one.launchable}
         launches |= {one.config: one.launch for one in found if one.launch is not None}
-        searcher.looked(found)
-        again.looked(found)
+        searcher.take_previews(found)
+        again.take_previews(found)
         batch = searcher.ask(count)
         assert again.ask(count) == batch
         asked += batch
@@ -68,56 +68,56 @@ def test_it_wants_what_is_new_and_leaves_out_what_cannot_run_or_has_run(name, sp
     assert len(set(once)) == len(once), "the same program twice"
     twins = {config for config, launch in launches.items() if launch in once}
     assert set(asked) | never | twins == set(space), "all that is left is tried in the end"
-    assert searcher.wanted(5) == []
+    assert searcher.wanted_previews(5) == []
 
 
-@every_scout
+@every_previewing
 @given(seed=seeds)
 @settings(max_examples=10)
-def test_what_nobody_answers_changes_no_question(name, seed):
+def test_without_answers_proposals_are_as_without_previews(name, seed):
     one, other = make_searcher(name, PLAIN, seed), make_searcher(name, PLAIN, seed)
     for _ in range(4):
-        one.wanted(20)
+        one.wanted_previews(20)
         assert one.ask(4) == other.ask(4)
 
 
-@every_scout
+@every_previewing
 def test_what_spills_or_is_deferred_comes_last(name):
     searcher = make_searcher(name, PLAIN, 0)
     spills = Compiled(Config(A=3, B=4, C=1), Status.OK, "", Resources(255, 400, 4096), 3.0)
-    deferred = Compiled(Config(A=4, B=4, C=1), Status.OK, "a rule", deferred=True)
-    searcher.looked([spills, deferred])
+    deferred = Compiled(Config(A=4, B=4, C=1), Status.DEFERRED, "a rule")
+    searcher.take_previews([spills, deferred])
     assert set(rest_of(searcher)[-2:]) == {spills.config, deferred.config}
 
 
-@every_scout
-def test_a_twin_of_what_was_tried_is_left_out_even_if_it_was_seen_first(name):
+@every_previewing
+def test_a_config_that_is_the_same_program_as_a_tried_one_is_left_out_even_if_previewed_first(name):
     searcher = make_searcher(name, PLAIN, 0)
     (first,) = searcher.ask(1)
     other = next(config for config in PLAIN if config != first)
-    searcher.looked([fits(other, launch="same")])
-    searcher.looked([fits(first, launch="same")])
+    searcher.take_previews([fits(other, launch="same")])
+    searcher.take_previews([fits(first, launch="same")])
     assert other not in rest_of(searcher)
 
 
-@every_scout
-def test_looks_of_other_spaces_and_at_what_was_proposed_are_no_matter(name):
+@every_previewing
+def test_previews_of_other_spaces_and_of_proposals_are_accepted(name):
     searcher = make_searcher(name, PLAIN, 0)
     (first,) = searcher.ask(1)
-    searcher.looked([fits(Config(X=1)), refused(first)])
+    searcher.take_previews([fits(Config(X=1)), refused(first)])
     assert set(rest_of(searcher)) == set(PLAIN) - {first}
 
 
-@every_scout
-def test_a_space_that_is_tried_whole_needs_no_look(name):
-    assert make_searcher(name, ConfigSpace({"A": range(8), "B": range(8)})).wanted(10) == []
+@every_previewing
+def test_a_space_that_is_tried_whole_needs_no_previews(name):
+    assert make_searcher(name, ConfigSpace({"A": range(8), "B": range(8)})).wanted_previews(10) == []
 
 
-@every_scout
-def test_of_a_huge_space_it_wants_to_see_a_part(name):
+@every_previewing
+def test_of_a_huge_space_a_part_is_previewed(name):
     space = ConfigSpace({f"T{axis}": range(10) for axis in range(9)})
     searcher = make_searcher(name, space)
-    wanted = searcher.wanted(50)
+    wanted = searcher.wanted_previews(50)
     assert len(set(wanted)) == 50
-    searcher.looked([refused(config) if config["T0"] > 7 else fits(config) for config in wanted])
+    searcher.take_previews([refused(config) if config["T0"] > 7 else fits(config) for config in wanted])
     assert not set(searcher.ask(30)) & {config for config in wanted if config["T0"] > 7}

@@ -27,7 +27,7 @@ _PENALTY = 0.01  # of the regression's coefficients, where columns go from 0 to 
 _CROSSED = 12  # columns of which products are taken
 
 
-class Sight:
+class CompilerColumns:
     """Configs that were compiled, each with its columns.
 
     Attributes:
@@ -51,7 +51,7 @@ class Sight:
         return np.array([self._at.get(config, -1) for config in configs], dtype=np.intp)
 
     @property
-    def columns(self) -> int:
+    def width(self) -> int:
         """How many there are: none before enough was seen."""
         return COLUMNS if len(self.configs) >= _FEWEST else 0
 
@@ -81,10 +81,10 @@ class Sight:
             places: Shape (n,): from `places`, of the same configs.
 
         Returns:
-            Shape (n, tunables' columns and `columns`).
+            Shape (n, tunables' columns and `width`).
         """
-        if not self.columns or not len(rows):
-            return np.hstack([rows, np.zeros((len(rows), self.columns))]) if self.columns else rows
+        if not self.width or not len(rows):
+            return np.hstack([rows, np.zeros((len(rows), self.width))]) if self.width else rows
         made = np.clip(_terms(rows) @ self._coefficients(), -0.25, 1.25)
         known = places >= 0
         made[known] = np.array(self._made)[places[known]]

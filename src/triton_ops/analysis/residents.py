@@ -1,32 +1,13 @@
-"""What is known of a config before it is launched."""
+"""How many blocks of a compiled config one multiprocessor of a device holds at a time."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from triton_ops.hardware import Machine
-from triton_ops.trial import Compiled as Compiled
-from triton_ops.trial import Status
+from triton_ops.trial import Compiled
 
 _WARPS = 4  # what Triton takes where a config names none
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What a rule says of a config.
-
-    Attributes:
-        status: How the trial ends without being run; `ok` for a config that is only deferred.
-        reason: Why, with the numbers.
-    """
-
-    status: Status
-    reason: str
-
-    @property
-    def deferred(self) -> bool:
-        """Whether the config can run, but need only be tried when nothing else is left."""
-        return self.status is Status.OK
 
 
 def with_residents(found: Compiled, machine: Machine | None) -> Compiled:

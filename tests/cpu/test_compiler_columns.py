@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from triton_ops.search.compiler_columns import COLUMNS, CompilerColumns, wasteful
 from triton_ops.search.encoding import Encoder
-from triton_ops.search.sight import COLUMNS, Sight, wasteful
 from triton_ops.search.spread import middle
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.trial import Compiled, Resources, Status
@@ -19,30 +19,30 @@ def made(config, **more):
     return Compiled(config, Status.OK, "", Resources(registers, 0, shared), resident=max(1, 228_000 // shared), **more)
 
 
-def sight_of(configs, **more):
-    sight, encoder = Sight(), Encoder(SPACE)
+def columns_of(configs, **more):
+    columns, encoder = CompilerColumns(), Encoder(SPACE)
     for config in configs:
-        sight.take(made(config, **more), encoder.rows([config])[0])
-    return sight
+        columns.take(made(config, **more), encoder.rows([config])[0])
+    return columns
 
 
-def columns(sight, configs):
-    return sight.rows(Encoder(SPACE).rows(configs), sight.places(configs))[:, -COLUMNS:]
+def figures(columns, configs):
+    return columns.rows(Encoder(SPACE).rows(configs), columns.places(configs))[:, -COLUMNS:]
 
 
-def test_too_few_say_nothing():
+def test_below_six_compiled_configs_there_are_no_columns():
     configs = list(SPACE)
     rows = Encoder(SPACE).rows(configs)
-    assert sight_of(configs[:3]).columns == 0
-    few = sight_of(configs[:3])
+    assert columns_of(configs[:3]).width == 0
+    few = columns_of(configs[:3])
     assert np.array_equal(few.rows(rows, few.places(configs)), rows)
 
 
-def test_known_figures_stand_as_they_are_and_others_are_expected_from_them():
+def test_figures_of_compiled_configs_are_kept_and_those_of_others_are_estimated():
     configs = list(SPACE)
-    true = columns(sight_of(configs), configs)
-    seen = sight_of(configs[::3])
-    found = columns(seen, configs)
+    true = figures(columns_of(configs), configs)
+    seen = columns_of(configs[::3])
+    found = figures(seen, configs)
     assert np.allclose(found[::3], true[::3])
     assert np.abs(found - true)[:, [0, 2]].max() < 0.12
     assert true[:, 2].std() > 0.08, "what was to be expected differs"
@@ -50,24 +50,24 @@ def test_known_figures_stand_as_they_are_and_others_are_expected_from_them():
 
 def test_order_of_registers_and_shared_memory_is_kept():
     small, large = Config(ROWS=16, STEP=32, stages=1), Config(ROWS=256, STEP=128, stages=5)
-    (few, _, little, many), (most, _, much, one) = columns(sight_of(SPACE), [small, large])
+    (few, _, little, many), (most, _, much, one) = figures(columns_of(SPACE), [small, large])
     assert (few < most, little < much, many > one) == (True, True, True)
 
 
-def test_twins_are_those_of_the_same_launch():
+def test_twins_are_configs_of_the_same_program():
     one, other, third = list(SPACE)[:3]
-    sight = sight_of([one, other], launch="x")
-    sight.take(made(third, launch="y"), Encoder(SPACE).rows([third])[0])
-    assert sight.twins(one) == [other]
-    assert sight.twins(third) == []
-    assert sight_of([one, other]).twins(one) == []
+    columns = columns_of([one, other], launch="x")
+    columns.take(made(third, launch="y"), Encoder(SPACE).rows([third])[0])
+    assert columns.twins(one) == [other]
+    assert columns.twins(third) == []
+    assert columns_of([one, other]).twins(one) == []
 
 
 @pytest.mark.parametrize(
     ("spilled", "deferred", "last"), [(0, False, False), (64, False, False), (65, False, True), (0, True, True)]
 )
 def test_what_comes_last(spilled, deferred, last):
-    found = Compiled(Config(A=1), Status.OK, "", Resources(255, spilled, 0), deferred=deferred)
+    found = Compiled(Config(A=1), Status.DEFERRED if deferred else Status.OK, "", Resources(255, spilled, 0))
     assert wasteful(found) is last
 
 

@@ -15,10 +15,10 @@ from triton_ops.compile_pool.pool import CompilePool
 from triton_ops.evaluation.station import StationFacts
 from triton_ops.hardware import machine_of, named_target, spec_named
 from triton_ops.history.run_log import RunLog
-from triton_ops.runner.ahead import CompiledFeed, Quiet
+from triton_ops.runner.compiled_feed import CompiledFeed
 from triton_ops.runner.events import Silent
-from triton_ops.runner.lookout import Lookout
-from triton_ops.runner.loop import Search
+from triton_ops.runner.loop import TuningLoop
+from triton_ops.runner.previews import Previews
 from triton_ops.search import make_searcher
 from triton_ops.space import ConfigSpace
 from triton_ops.task.budget import Budget, RunningBudget
@@ -47,16 +47,25 @@ class Planned:
         """Nothing."""
 
 
-def searched(space, quiet=False, **more):
+def searched(space, searcher=None, previews=0, **more):
     station = Planned()
     arguments = Arguments(keyword=dict(product.problem().arguments))
+    searcher = searcher or make_searcher("exhaustive", space, 0)
     with CompilePool(product.kernel, arguments, named_target("sm_90"), workers=2) as pool:
-        feed = CompiledFeed(pool, 8)
-        searcher = make_searcher("exhaustive", space, 0)
-        budget = RunningBudget(more.pop("budget", Budget()))
-        search = Search(space, searcher, budget, RunLog(), Silent(), space.default_config, feed, **more)
+        shown = Previews(searcher, pool, previews, machine_of(spec_named("NVIDIA H200"))) if previews else None
+        feed = CompiledFeed(pool, 2 if previews else 8, shown)
+        search = TuningLoop(
+            space=space,
+            searcher=searcher,
+            budget=RunningBudget(more.pop("budget", Budget())),
+            log=RunLog(),
+            listener=Silent(),
+            default=space.default_config,
+            feed=feed,
+            **more,
+        )
         search.prepare([])
-        search.run(Quiet(station, pool) if quiet else station)
+        search.run(station)
     return search, station, feed
 
 
@@ -79,19 +88,14 @@ def spilling(*tiles, first=(64, 64, 4)):
     return ConfigSpace.from_configs([{"BM": m, "BN": n, "num_warps": w, "FAULT": 0} for m, n, w in (first, *tiles)])
 
 
-def test_a_search_that_holds_its_compilers_gets_through():
-    space = product_space([])
-    search, station, _ = searched(space, quiet=True)
-    assert len(station.tried) == len(search.trials) == 4
-
-
-def test_what_spills_is_not_launched_where_others_work_and_is_counted():
+def test_a_config_that_spills_is_deferred_where_others_work_and_is_counted():
     space = spilling((256, 256, 4))
     search, station, _ = searched(space)
     assert [config["BM"] for config in station.tried] == [64]
     (dropped,) = [trial for trial in search.trials.values() if not trial.ok]
-    assert dropped.status is Status.RESOURCES
-    assert dropped.error.startswith("deferred, and others worked: ")
+    assert dropped.status is Status.DEFERRED
+    assert totals(list(search.trials.values())) == {"ok": 1, "deferred": 1}
+    assert dropped.error.startswith("others worked: ")
     search, station, _ = searched(space, thorough=True)
     assert [config["BM"] for config in station.tried] == [64, 256], "thorough: it is tried, at last"
     assert search.trials[space.default_config].ok
@@ -110,57 +114,39 @@ def test_a_budget_of_trials_is_kept_and_asks_for_no_more_than_it_needs():
     assert feed.held <= 1
 
 
-def test_the_compilers_stand_still_while_they_are_held():
-    arguments = Arguments(keyword=dict(product.problem().arguments))
-    with CompilePool(product.kernel, arguments, named_target("sm_90"), workers=1) as pool:
-        first, second = list(product_space([]))[:2]
-        assert pool.submit(first).result().ok
-        with pool.paused():
-            future = pool.submit(second)
-            time.sleep(1.0)
-            assert not future.done()
-        assert future.result(timeout=60).ok
-
-
-def test_looks_fill_spare_time_and_what_cannot_run_is_never_proposed():
+def test_previews_fill_spare_time_and_what_cannot_run_is_never_proposed():
     axes = {"BM": [64, 128, 256], "BN": [64, 128, 256], "num_warps": [4, 8], "num_stages": [2, 3, 4, 5], "FAULT": [0]}
     space = ConfigSpace(axes)
-    arguments = Arguments(keyword=dict(product.problem().arguments))
-    seen = {}
+    seen, previews = {}, set()
     searcher = make_searcher("auto", space, 0)
-    learn = searcher.looked
+    learn, want = searcher.take_previews, searcher.wanted_previews
 
-    def looked(found):
+    def taken(found):
         seen.update((one.config, one) for one in found)
         learn(found)
 
-    searcher.looked = looked
-    station = Planned()
-    with CompilePool(product.kernel, arguments, named_target("sm_90"), workers=2) as pool:
-        lookout = Lookout(searcher, pool, 12, machine_of(spec_named("NVIDIA H200")))
-        budget = RunningBudget(Budget(trials=8))
-        search = Search(
-            space, searcher, budget, RunLog(), Silent(), space.default_config, CompiledFeed(pool, 2),
-            lookout=lookout,
-        )  # fmt: skip
-        search.prepare([])
-        search.run(station)
+    def wanted(count):
+        previews.update(found := want(count))
+        return found
+
+    searcher.take_previews, searcher.wanted_previews = taken, wanted
+    search, station, _ = searched(space, searcher, previews=12, budget=Budget(trials=8))
     assert len(search.trials) == 8
-    assert 0 < lookout.looks <= 12
-    assert len(seen) > len(search.trials), "some were only looked at"
-    fits = [one for one in seen.values() if one.ok and one.resources is not None]
+    assert 0 < len(previews) <= 12
+    assert len(seen) > len(search.trials), "some were previewed only"
+    fits = [one for one in seen.values() if one.launchable and one.resources is not None]
     assert all(one.launch and one.resident >= 1 for one in fits)
     assert len({seen[config].launch for config in station.tried}) == len(station.tried)
 
 
-def test_a_look_that_is_proposed_later_is_compiled_once_and_gives_way_to_proposals():
+def test_a_preview_that_is_proposed_later_is_compiled_once_and_gives_way_to_proposals():
     arguments = Arguments(keyword=dict(product.problem().arguments))
     configs = list(ConfigSpace({"BM": [64, 128], "BN": [64, 128], "num_warps": [4], "FAULT": [0]}))
     with CompilePool(product.kernel, arguments, named_target("sm_90"), workers=1) as pool:
-        looks = [pool.submit(config, spare=True) for config in configs[:3]]
+        previews = [pool.submit(config, spare=True) for config in configs[:3]]
         proposed = pool.submit(configs[3])
-        assert proposed.result(timeout=60).ok
-        assert not looks[2].done()
-        assert pool.submit(configs[2]) is looks[2]
-        assert looks[2].result(timeout=60).compile_s > 0
-        assert all(future.result(timeout=60).launch for future in looks)
+        assert proposed.result(timeout=60).launchable
+        assert not previews[2].done()
+        assert pool.submit(configs[2]) is previews[2]
+        assert previews[2].result(timeout=60).compile_s > 0
+        assert all(future.result(timeout=60).launch for future in previews)
