@@ -293,7 +293,7 @@ class Watched:
         self.inner.take_previews(found)
 
 
-class TestLooks:
+class TestPreviews:
     """`auto` on a recording with a compiler's figures; 48 configs would be tried whole."""
 
     @pytest.fixture
@@ -307,11 +307,11 @@ class TestLooks:
         assert [one.config for one in searcher.shown] == searcher.wishes
         assert run.previews == len(set(searcher.wishes)) > 50
         assert len(run.fractions) == 20
-        refused = [one for one in searcher.shown if not one.ok]
+        refused = [one for one in searcher.shown if not one.launchable]
         assert refused
         assert all(one.config["A"] == 12 and one.status is Status.RESOURCES for one in refused)
         assert not any(hasattr(one, "measurement") for one in searcher.shown)
-        assert all(one.resident >= 1 for one in searcher.shown if one.ok)
+        assert all(one.resident >= 1 for one in searcher.shown if one.launchable)
 
     def test_without_an_allowance_no_preview_is_asked_for(self, large):
         searcher = Watched(make_searcher("auto", large.space, 0))
