@@ -14,7 +14,7 @@ from triton_ops.hardware import DeviceSpec
 from triton_ops.history.run_log import RunLog
 from triton_ops.runner.events import Silent
 from triton_ops.runner.feed import DirectFeed
-from triton_ops.runner.loop import Search
+from triton_ops.runner.loop import TuningLoop
 from triton_ops.search import make_searcher
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.task.budget import Budget, RunningBudget
@@ -77,7 +77,15 @@ def searched(
 ) -> tuple[Trial, ...]:
     """The trials of an exhaustive search over a space, in the order taken."""
     budget = RunningBudget(Budget(), clock) if clock else RunningBudget(Budget())
-    search = Search(space, make_searcher("exhaustive", space, seed), budget, RunLog(), Silent(), default, DirectFeed())
+    search = TuningLoop(
+        space=space,
+        searcher=make_searcher("exhaustive", space, seed),
+        budget=budget,
+        log=RunLog(),
+        listener=Silent(),
+        default=default,
+        feed=DirectFeed(),
+    )
     search.prepare([])
     search.run(Unverified(evaluator, effort))
     return tuple(search.trials.values())

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from tests.runs import ID, head
-from triton_ops.evaluation.station import Facts
+from triton_ops.evaluation.station import StationFacts
 from triton_ops.history.run_log import Origin, RunLog, Tried, read_run
 from triton_ops.runner.events import Silent
 from triton_ops.runner.feed import DirectFeed
-from triton_ops.runner.loop import Search
+from triton_ops.runner.loop import TuningLoop
 from triton_ops.search import make_searcher
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.task.budget import Budget, RunningBudget
@@ -35,7 +35,7 @@ class Recorder:
 class ChangesItsMode:
     """A station whose launches can be captured until config 4 comes, and from then on cannot."""
 
-    facts = Facts()
+    facts = StationFacts()
 
     def __init__(self):
         self.mode, self.tried = "graph-cold", []
@@ -58,7 +58,7 @@ def searched(tmp_path):
     log = RunLog(tmp_path / f"{ID}.jsonl")
     log.begin(head())
     searcher, station = Recorder(), ChangesItsMode()
-    search = Search(
+    search = TuningLoop(
         space=SPACE, searcher=searcher, budget=RunningBudget(Budget()), log=log, listener=Silent(),
         default=Config(n=3), feed=DirectFeed(),
     )  # fmt: skip
