@@ -22,6 +22,7 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -34,12 +35,13 @@ from benchmarks.spaces import operation_of
 from benchmarks.unverified import clock_on, unverified
 from triton_ops import tune
 from triton_ops.hardware import probe
+from triton_ops.history.run_log import read_run
 from triton_ops.measure import Arm, gap, interleave, take
 from triton_ops.measure.decision import relative_levels
 from triton_ops.runner.events import Silent
+from triton_ops.settings import cache_dir
 from triton_ops.space import Config
 from triton_ops.task.effort import effort_of
-from triton_ops.trial import Trial
 
 IMPORTED = time.time()
 CASES: dict[str, tuple[str, tuple[int, ...] | None, str | None]] = {
@@ -53,30 +55,21 @@ _OPTIONS = ("num_warps", "num_stages")
 _LEADERS = 4  # of the exhaustive tune that are judged beside its ties
 
 
-class Curve(Silent):
-    """Notes each improvement: seconds since the process began, time over the default's, and the config."""
-
-    def __init__(self, born: float) -> None:
-        self.born = born
-        self.points: list[tuple[float, float, str]] = []
-        self.first_s: float | None = None
-
-    def tried(self, trial: Trial, standing: Any) -> None:
-        """After each trial."""
-        seconds = time.time() - self.born
-        if trial.ok and self.first_s is None:
-            self.first_s = seconds
-        if standing.best is trial:
-            self.points.append((round(seconds, 3), trial.rank, trial.config.text))
+def curve_of(run_id: str, born: float) -> list[tuple[float, float, str]]:
+    """Each improvement that a run log tells: seconds since the process began, time over the default's, config."""
+    (path,) = cache_dir().glob(f"runs/*/{run_id}.jsonl")
+    run = read_run(path)
+    started_s = datetime.fromisoformat(run.head.started).timestamp() - born
+    return [(round(started_s + at_s, 3), trial.rank, trial.config.text) for at_s, trial in run.best_so_far]
 
 
 def one(case: str, seed: int, search: str, born: float) -> dict[str, Any]:
     """One tune; what it found and when."""
     name, shape, dtype = CASES[case]
-    curve = Curve(born)
     budget: dict[str, Any] = {"trials": 10_000, "budget_s": 600} if search == "exhaustive" else {}
-    result = tune(operation_of(name), shape=shape, dtype=dtype, search=search, seed=seed, listener=curve, **budget)
+    result = tune(operation_of(name), shape=shape, dtype=dtype, search=search, seed=seed, listener=Silent(), **budget)
     decided = time.time()
+    curve = curve_of(result.run, born)
     ranked = sorted((t for t in result.trials if t.ok), key=lambda t: (t.final is None, t.median_ms))
     return {
         "seed": seed,
@@ -84,13 +77,13 @@ def one(case: str, seed: int, search: str, born: float) -> dict[str, Any]:
         "ties": [dict(config) for config in result.ties],
         "leaders": [dict(trial.config) for trial in ranked[:_LEADERS]],
         "imports_s": round(IMPORTED - born, 3),
-        "first_s": curve.first_s,
+        "first_s": curve[0][0] if curve else None,
         "decided_s": round(decided - born, 3),
         "after_imports_s": round(decided - IMPORTED, 3),
         "waited_s": result.waited_s,
         "trials": len(result.trials),
         "stopped": result.stopped,
-        "curve": curve.points,
+        "curve": curve,
     }
 
 
