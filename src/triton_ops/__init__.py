@@ -53,6 +53,7 @@ if TYPE_CHECKING:  # for type checkers and editors, which cannot follow the tabl
     from triton_ops.exceptions import TuningFailedError as TuningFailedError
     from triton_ops.exceptions import UnknownTunableError as UnknownTunableError
     from triton_ops.exceptions import UnsupportedDtypeError as UnsupportedDtypeError
+    from triton_ops.history.recall import recall as recall
     from triton_ops.kernels.matmul import matmul as matmul
     from triton_ops.kernels.rmsnorm_rope import fused_rmsnorm_rope as fused_rmsnorm_rope
     from triton_ops.measure import RacePolicy as RacePolicy
@@ -99,6 +100,7 @@ _NAMES_IN = {
         "ShapeMismatchError SpaceError TargetError TritonKernelError TuningFailedError "
         "UnknownTunableError UnsupportedDtypeError"
     ),
+    "history.recall": "recall",
     "kernels.matmul": "matmul",
     "kernels.rmsnorm_rope": "fused_rmsnorm_rope",
     "runner.session": "tune",

@@ -30,6 +30,8 @@ def ensure_folder(folder: str | os.PathLike[str]) -> Path:
         CacheError: The path is a file, or the folder cannot be made.
     """
     path = Path(folder).expanduser()
+    if path.is_dir():
+        return path
     try:
         path.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:

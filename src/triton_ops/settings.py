@@ -6,6 +6,8 @@
 | `TRITON_OPS_EFFORT`    | effort of a tune that names none: quick, full, exhaustive | quick                       |
 | `NO_COLOR`             | any value: no colours (https://no-color.org)        | not set                           |
 | `COLUMNS`              | width of tables, also in files and pipes            | the terminal's; no limit in files |
+| `OMP_NUM_THREADS`      | threads on a CPU, part of a key, without torch      | one for each CPU                  |
+| `TRITON_PTXAS_PATH`, `TRITON_PTXAS_BLACKWELL_PATH` | Triton's; the program's version is part of a key | Triton's own |
 
 An explicit argument always wins over the environment.
 """
@@ -44,6 +46,11 @@ def openmp_threads() -> int | None:
     """The number of threads that `OMP_NUM_THREADS` asks for; None where it names none."""
     named = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()  # one number for each level of nesting
     return int(named) if named.isdecimal() and int(named) > 0 else None
+
+
+def triton_program(name: str) -> str | None:
+    """The file that Triton is told to use as `ptxas` or `ptxas-blackwell`; None where it uses its own."""
+    return os.environ.get(f"TRITON_{name.upper().replace('-', '_')}_PATH") or None
 
 
 def for_child(changes: Mapping[str, str]) -> dict[str, str]:

@@ -45,15 +45,18 @@ class Problem:
     @property
     def fingerprint(self) -> str:
         """Names the problem's content."""
-        return fingerprint([self.kernel, [[name, _plain(given)] for name, given in self.arguments]])
+        return fingerprint([self.kernel, [[name, plain(given)] for name, given in self.arguments]])
 
     def __str__(self) -> str:
         return f"{self.kernel} {self.label}".rstrip()
 
 
-def _plain(given: TensorSpec | Scalar) -> Any:
+def plain(given: TensorSpec | Scalar) -> Any:
+    """An argument of a problem as a value that JSON has."""
     if isinstance(given, TensorSpec):
-        return {"shape": given.shape, "dtype": given.dtype, "stride": given.strides, "aligned": given.aligned}
+        return {
+            "shape": list(given.shape), "dtype": given.dtype, "stride": list(given.strides), "aligned": given.aligned,
+        }  # fmt: skip
     if isinstance(given, float) and not math.isfinite(given):
         return {"float": repr(given)}  # JSON has no infinity, but a mask value is often one
     return given

@@ -49,6 +49,7 @@ NAMES = {
     ],
     "triton_ops.kernels.matmul": ["matmul"],
     "triton_ops.kernels.rmsnorm_rope": ["fused_rmsnorm_rope"],
+    "triton_ops.history.recall": ["recall"],
     "triton_ops.runner.session": ["tune"],
     "triton_ops.comparison.compare": ["Comparison", "compare"],
     "triton_ops.comparison.timing": ["Times", "time_ms"],

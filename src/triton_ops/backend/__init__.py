@@ -23,6 +23,7 @@ from triton_ops.backend.private import Protection as Protection
 from triton_ops.backend.private import place_of as place_of
 from triton_ops.backend.private import private_copy as private_copy
 from triton_ops.backend.private import with_canaries as with_canaries
+from triton_ops.backend.source import source_of as source_of
 from triton_ops.backend.triton import TritonKernel as TritonKernel
 from triton_ops.backend.triton import warm_up as warm_up
 from triton_ops.backend.triton import without_ptxas_dumps as without_ptxas_dumps

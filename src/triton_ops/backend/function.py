@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 import inspect
-import platform
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from triton_ops.backend.base import Arguments, Executable
-from triton_ops.backend.source import source_fingerprint, unwrap
+from triton_ops.backend.identity import function_identity
+from triton_ops.backend.signatures import parameters_of
+from triton_ops.backend.unwrap import unwrap
 from triton_ops.exceptions import ConfigCollisionError, KernelTypeError, UnknownTunableError
 from triton_ops.space import Config
 
@@ -52,14 +51,10 @@ class FunctionKernel:
         name = getattr(inner, "__qualname__", type(inner).__qualname__)
         return f"{getattr(inner, '__module__', '__main__')}:{name}"
 
-    @cached_property
+    @property
     def identity(self) -> Mapping[str, str]:
-        """Fingerprint of the source and all it calls, Python's and torch's version where it matters."""
-        return {
-            "source": source_fingerprint(self.function),
-            "python": platform.python_version(),
-            **_torch_version(),
-        }
+        """Fingerprint of the source and all it refers to, and versions of the packages that it uses."""
+        return function_identity(self.function)
 
     def check(self, tunables: Iterable[str], arguments: Arguments) -> None:
         """Raise unless every tunable can be passed as a keyword beside the arguments.
@@ -106,13 +101,6 @@ class FunctionKernel:
 
 def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter] | None:
     try:
-        return inspect.signature(function).parameters
+        return parameters_of(function)
     except (TypeError, ValueError):  # a builtin without a signature
         return None
-
-
-def _torch_version() -> dict[str, str]:
-    try:
-        return {"torch": importlib.metadata.version("torch")}
-    except importlib.metadata.PackageNotFoundError:
-        return {}

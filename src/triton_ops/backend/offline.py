@@ -22,8 +22,8 @@ from typing import Any
 
 from triton_ops._optional import require
 from triton_ops.backend.base import Arguments, is_tensor
-from triton_ops.backend.source import unwrap
 from triton_ops.backend.triton import TritonKernel
+from triton_ops.backend.unwrap import unwrap
 from triton_ops.hardware import VENDORS, Target
 from triton_ops.space import Config
 from triton_ops.tensors import ALIGNMENT_BYTES, ITEM_BYTES, TensorSpec

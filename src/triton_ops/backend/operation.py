@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from triton_ops.backend.base import Arguments, Kernel
 from triton_ops.backend.function import FunctionKernel
+from triton_ops.backend.signatures import parameters_of
 from triton_ops.exceptions import KernelTypeError, ShapeMismatchError, UnsupportedDtypeError
 from triton_ops.space import ConfigSpace, as_space
 from triton_ops.tensors import TensorSpec, dtype_name
@@ -57,7 +58,7 @@ class Operation:
         if not callable(self.arguments):
             raise KernelTypeError(f"arguments is {self.arguments!r}; it must be a function from extents to specs")
         try:
-            inspect.signature(self.arguments)
+            parameters_of(self.arguments)
         except ValueError as error:  # such as `dict`
             raise KernelTypeError(
                 f"arguments is {self.arguments!r}, whose parameters cannot be seen", hint="wrap it in a function"
@@ -66,7 +67,7 @@ class Operation:
     @property
     def extents(self) -> tuple[str, ...]:
         """The names of a shape's extents, in order."""
-        parameters = inspect.signature(self.arguments).parameters.values()
+        parameters = parameters_of(self.arguments).values()
         return tuple(p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD and p.name != "dtype")
 
     def problem(self, shape: tuple[int, ...] | None = None, dtype: str | None = None) -> Problem:
@@ -104,7 +105,7 @@ class Operation:
 
     def _checked_shape(self, shape: tuple[int, ...] | None) -> tuple[int, ...]:
         names = self.extents
-        parameters = inspect.signature(self.arguments).parameters
+        parameters = parameters_of(self.arguments)
         needed = sum(parameters[name].default is inspect.Parameter.empty for name in names)
         if shape is None:
             if needed:

@@ -13,21 +13,20 @@ import contextlib
 import functools
 import hashlib
 import importlib
-import importlib.metadata
-import inspect
 import io
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 from triton_ops._hashing import fingerprint
 from triton_ops.backend.base import Arguments, Executable
 from triton_ops.backend.errors import CandidateError, candidate_error, not_of_the_config
-from triton_ops.backend.source import source_fingerprint, unwrap
+from triton_ops.backend.identity import triton_identity
+from triton_ops.backend.signatures import parameters_of
+from triton_ops.backend.unwrap import unwrap
 from triton_ops.exceptions import CacheError, ConfigCollisionError, KernelTypeError, UnknownTunableError
 from triton_ops.hardware import VENDORS
 from triton_ops.space import Config
@@ -92,13 +91,10 @@ class TritonKernel:
         """Whether it runs as Python, as under `TRITON_INTERPRET`: then there is nothing to compile."""
         return type(_layers(self.function)[-1]).__name__ == "InterpretedFunction"
 
-    @cached_property
+    @property
     def identity(self) -> Mapping[str, str]:
-        """Fingerprint of the kernel with all it calls, and Triton's version."""
-        return {
-            "source": source_fingerprint(self.function),
-            "triton": importlib.metadata.version("triton"),
-        }
+        """Fingerprints of the kernel and of its grid with all they refer to, and what compiles it."""
+        return triton_identity(self.function, self.grid, interpreted=self.interpreted)
 
     @property
     def text(self) -> str:
@@ -295,7 +291,7 @@ def _heuristics(function: Any) -> set[str]:
 
 
 def _required(function: Any) -> list[str]:
-    parameters = inspect.signature(unwrap(function)).parameters.values()
+    parameters = parameters_of(unwrap(function)).values()
     return [parameter.name for parameter in parameters if parameter.default is parameter.empty]
 
 

@@ -22,7 +22,8 @@ from triton_ops.cache.store import Codec, T
 from triton_ops.exceptions import CacheError
 
 _log = logging.getLogger("triton_ops")
-_ID = re.compile(r"[0-9a-f]{32}")
+_ID_LENGTH = 32
+_ID = re.compile(rf"[0-9a-f]{{{_ID_LENGTH}}}")
 _LOCK_WAIT_S = 30.0  # a write takes about 1 ms; who waits this long waits for a stopped process
 _POLL_S = 0.005  # a waiting process looks again after a few writes' time
 
@@ -64,6 +65,7 @@ class DirectoryStore(Generic[T]):
         self._turn = threading.Lock()
         self._guard = threading.Lock()
         self._reported: set[str] = set()
+        self._checked: dict[str, bytes] = {}
 
     @property
     def writable(self) -> bool:
@@ -73,7 +75,7 @@ class DirectoryStore(Generic[T]):
     @property
     def reachable(self) -> bool:
         """Whether the folder can be read, so that a missing file means a missing entry."""
-        return self.folder.is_dir() and os.access(self.folder, os.R_OK | os.X_OK)
+        return os.path.isdir(self.folder) and os.access(self.folder, os.R_OK | os.X_OK)  # noqa: PTH112 - four times as quick
 
     def path_of(self, entry_id: str) -> Path:
         """Where the entry of that id is, or would be."""
@@ -82,9 +84,13 @@ class DirectoryStore(Generic[T]):
     def get(self, entry_id: str, /) -> T | None:
         """The value of that id as it is on disk now; None if there is none that can be read.
 
-        Cost: opens one file, about 0.1 ms.
+        Cost: opens one file, about 0.1 ms; half of it where this object has read the same text before.
         """
-        return self._load(self.path_of(entry_id)) if _ID.fullmatch(entry_id) else None
+        return self._load(self.path_of(entry_id), self._checked.get(entry_id)) if _ID.fullmatch(entry_id) else None
+
+    def text_of(self, entry_id: str) -> bytes | None:
+        """The text from which `get` made a value last; None if it has given none of that id."""
+        return self._checked.get(entry_id)
 
     def put(self, value: T, /) -> None:
         """As `try_put`, for those who do not ask."""
@@ -153,12 +159,16 @@ class DirectoryStore(Generic[T]):
             return []
         return [self.folder / name for name in names if name.endswith(ending) and _ID.fullmatch(name[: -len(ending)])]
 
-    def _load(self, path: Path) -> T | None:
+    def _load(self, path: Path, checked: bytes | None = None) -> T | None:
+        """The value in a file; `checked` is a text of it that was found to be whole before."""
         text = b""
         try:
             text = path.read_bytes()
+            if text == checked and self.codec.reload is not None:
+                return self.codec.reload(text)
             value = self.codec.loads(text)
             self._check_name(path, value)
+            self._checked[path.name[:_ID_LENGTH]] = text
         except FileNotFoundError:
             return None
         except (CacheError, OSError) as error:

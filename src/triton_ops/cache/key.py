@@ -13,8 +13,7 @@ from typing import Any
 
 from triton_ops._hashing import fingerprint
 from triton_ops.hardware import DeviceSpec, cpu_threads
-from triton_ops.tensors import TensorSpec
-from triton_ops.trial import Problem
+from triton_ops.trial import Problem, plain
 
 UNKNOWN = "unknown"
 
@@ -48,7 +47,7 @@ class Key:
             where["threads"] = cpu_threads()
         return cls(
             kernel=problem.kernel,
-            problem={name: _described(given) for name, given in problem.arguments},
+            problem={name: plain(given) for name, given in problem.arguments},
             identity=dict(identity),
             device=where,
             cache_state="cold" if cold else "warm",
@@ -62,8 +61,12 @@ class Key:
 
     @property
     def unknown(self) -> str | None:
-        """What of the kernel could not be told apart, and why: such a key is never looked up. None if all was."""
-        return self.identity.get(UNKNOWN)
+        """What of the kernel or its arguments cannot be told apart, and why; None if all can.
+
+        A key with such a part is never looked up.
+        """
+        told = (given for given in self.problem.values() if isinstance(given, str) and given.startswith(f"{UNKNOWN}: "))
+        return self.identity.get(UNKNOWN) or next(told, None)
 
     def differences(self, other: Key) -> list[str]:
         """Every field in which `other` differs, as `field: this | other`; empty if they are the same key."""
@@ -82,14 +85,6 @@ class Key:
             "device": dict(self.device),
             "cache_state": self.cache_state,
         }
-
-
-def _described(given: Any) -> Any:
-    if isinstance(given, TensorSpec):
-        return {
-            "shape": list(given.shape), "dtype": given.dtype, "stride": list(given.strides), "aligned": given.aligned,
-        }  # fmt: skip
-    return given
 
 
 def _flattened(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -109,10 +109,11 @@ class LayeredStore(Generic[T]):
         with self._guard:
             if entry_id in self._unwritten:  # put meanwhile, and only memory could take it
                 return self.memory.get(entry_id)
-            if value is None:
+            text = self.directory.text_of(entry_id)
+            if value is None or text is None:
                 self.memory.remove(entry_id)
             else:
-                self.memory.put(value)
+                self.memory.keep(entry_id, text)
         return value
 
     def _answers(self, entry_id: str) -> bool:

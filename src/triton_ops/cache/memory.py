@@ -21,7 +21,7 @@ class MemoryStore(Generic[T]):
 
     def __init__(self, codec: Codec[T]) -> None:
         self.codec = codec
-        self._texts: dict[str, str] = {}
+        self._texts: dict[str, str | bytes] = {}
         self._guard = threading.Lock()
 
     def get(self, entry_id: str, /) -> T | None:
@@ -39,6 +39,11 @@ class MemoryStore(Generic[T]):
         text = self.codec.dumps(value)
         with self._guard:
             self._texts[self.codec.id_of(value)] = text
+
+    def keep(self, entry_id: str, text: bytes) -> None:
+        """Keep the value of that id, which a text holds."""
+        with self._guard:
+            self._texts[entry_id] = text
 
     def remove(self, entry_id: str) -> bool:
         """Forget one value; whether there was one."""

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
+import msgspec
+
 from triton_ops.cache.record import KIND, SCHEMA_VERSION, Record, decode, encode
 from triton_ops.exceptions import CacheError
 
@@ -47,6 +49,7 @@ class Codec(Generic[T]):
         decode: The value in decoded JSON of the right kind and version; raises CacheError if a
             field is missing or has another type.
         id_of: The value's id: 32 hexadecimal digits that depend on what the value is about only.
+        reload: The value in a text that `loads` has taken before, without its checks; None has no quicker way.
     """
 
     kind: str
@@ -55,6 +58,7 @@ class Codec(Generic[T]):
     encode: Callable[[T], Mapping[str, Any]]
     decode: Callable[[Mapping[str, Any]], T]
     id_of: Callable[[T], str]
+    reload: Callable[[bytes], T] | None = None
 
     def contents(self, value: T) -> dict[str, Any]:
         """The value as plain JSON values, with kind, schema version and id first."""
@@ -146,6 +150,7 @@ RECORDS: Codec[Record] = Codec(
     encode=encode,
     decode=decode,
     id_of=attrgetter("id"),
+    reload=msgspec.json.Decoder(Record).decode,
 )
 
 

@@ -19,7 +19,7 @@ from typing import Any
 from triton_ops.analysis import Objection, foresee
 from triton_ops.backend import Arguments, TritonKernel, is_tensor, pack
 from triton_ops.backend.offline import StandIn, may_be_light, uses_torch
-from triton_ops.backend.source import unwrap
+from triton_ops.backend.unwrap import unwrap
 from triton_ops.compile_pool.compiler import Launcher, Start, working
 from triton_ops.compile_pool.fork_server import ForkServer, last_line
 from triton_ops.compile_pool.queue import CompileJob, Queue

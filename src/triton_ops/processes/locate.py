@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 from triton_ops.backend import Operation
-from triton_ops.backend.source import unwrap
+from triton_ops.backend.unwrap import unwrap
 from triton_ops.exceptions import TargetError
 
 

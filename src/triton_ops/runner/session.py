@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +15,14 @@ from filelock import BaseFileLock, Timeout
 from triton_ops import settings
 from triton_ops._files import ensure_folder, folder_lock, writable
 from triton_ops.backend import Kernel, Operation
-from triton_ops.cache import Key, Record, Store, open_store
+from triton_ops.cache import Key, Record, Store
 from triton_ops.evaluation.confirm import confirmed_elsewhere
 from triton_ops.evaluation.finals import Final, Outcome, best_first_look
 from triton_ops.evaluation.isolated import begun, open_station, wants_isolation
 from triton_ops.evaluation.station import Assignment, Station, assignment_of
 from triton_ops.exceptions import DeviceError
 from triton_ops.history.quarantine import Quarantine, quarantine_of
+from triton_ops.history.recall import recalled, reference_fingerprint, store_in, unknown_note
 from triton_ops.history.run_log import RunLog
 from triton_ops.history.runs import FOLDER, Runs
 from triton_ops.history.transfer import model_of, transfers_to
@@ -37,7 +37,7 @@ from triton_ops.runner.results import failed, record_of, result_from, result_of
 from triton_ops.search import GUIDED, AnySearch, Searcher, make_searcher
 from triton_ops.space import Config
 from triton_ops.task.budget import RunningBudget
-from triton_ops.task.effort import Effort, Patience, chosen_effort, covers
+from triton_ops.task.effort import Effort, Patience, chosen_effort
 from triton_ops.task.task import Task, make_task
 from triton_ops.trial import Trial, TuningResult
 
@@ -130,19 +130,13 @@ def tune(
     folder = ensure_folder(settings.cache_dir() if cache_dir is None else cache_dir)
     key = Key.of(task.problem, task.kernel.identity, task.device, cold=cold)
     run = _Run(task, plan, default, key, seed, cold, isolate, transfer, folder)
-    store = _store(folder.absolute())
+    store = store_in(folder.absolute())
     if not force and (known := _known(run, store)) is not None:
         return result_from(known, task, time.monotonic() - start)
     with cleaned_up_on_sigterm(), _only_one(folder, run.key) as kept:
         if not force and (known := _known(run, store)) is not None:
             return result_from(known, task, time.monotonic() - start)
         return _search(run, store, kept, listener or ProgressBar(), start)
-
-
-@lru_cache(maxsize=32)
-def _store(folder: Path) -> Store[Record]:
-    """One store per folder and process: what a read-only folder does not take is remembered in memory."""
-    return open_store(folder)
 
 
 @dataclass(frozen=True)
@@ -169,12 +163,9 @@ class _Kept:
 
 
 def _known(run: _Run, store: Store[Record]) -> Record | None:
-    """The stored winner, if it holds for this space and was found with at least this effort."""
-    space = run.task.space
-    record = store.get(run.key.id)
-    if record is None or record.space != space.fingerprint or not covers(record, run.effort):
-        return None
-    return record if space.why_not(record.config) is None else None
+    """The stored winner, if it holds for what is asked."""
+    task = run.task
+    return recalled(run.key, store, space=task.space, effort=run.effort, reference=task.reference)
 
 
 @contextmanager
@@ -255,18 +246,33 @@ def _searched(
         if outcome.winner is None:
             raise _nothing_ran(run, search, outcome, log)
         result = result_of(run.task, outcome, run.default, search.stopped, time.monotonic() - start, facts)
-        result = replace(result, run=log.id)
+        result = replace(result, run=log.id, notes=(*result.notes, *_not_remembered(run)))
     finally:
         listener.ended(result)
     if search.stopped == "device lost":
         raise _device_error(search.trials)
     if search.stopped != "interrupted":
         log_comparison(log, outcome)
-        record = record_of(run.key, result, outcome.winner, run.effort, space=run.task.space.fingerprint)
-        store.put(record)
+        record = _record(run, result, outcome.winner)
+        if result.notes == facts.notes:  # nothing stands against remembering it
+            store.put(record)
         log_end(log, record)
         kept.runs.prune(log.id)
     return result
+
+
+def _not_remembered(run: _Run) -> list[str]:
+    """Why the winner cannot be stored; empty if it can."""
+    if run.key.unknown is not None:
+        return [unknown_note(run.key)]
+    if dict(run.task.kernel.identity) != dict(run.key.identity):
+        return ["the winner is not remembered, since something that the kernel refers to changed while it was tuned"]
+    return []
+
+
+def _record(run: _Run, result: TuningResult, winner: Trial) -> Record:
+    space, reference = run.task.space.fingerprint, reference_fingerprint(run.task.reference)
+    return record_of(run.key, result, winner, run.effort, space=space, reference=reference or None)
 
 
 def _searcher(run: _Run, store: Store[Record]) -> Searcher:
@@ -327,7 +333,7 @@ def _device_error(trials: Mapping[Config, Trial]) -> DeviceError:
 
 def _incumbents(run: _Run, store: Store[Record]) -> list[Config]:
     """The winner stored for this problem, if the space still has it: to be beaten, not assumed."""
-    record = store.get(run.key.id)
+    record = recalled(run.key, store)
     return [record.config] if record is not None and run.task.space.why_not(record.config) is None else []
 
 

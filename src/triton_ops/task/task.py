@@ -16,7 +16,9 @@ from triton_ops.backend import (
     is_tensor,
     positional_names,
     private_copy,
+    source_of,
 )
+from triton_ops.cache.key import UNKNOWN
 from triton_ops.exceptions import DeviceError, KernelTypeError, ShapeMismatchError, SpaceError
 from triton_ops.hardware import DeviceSpec, gpu_missing, probe
 from triton_ops.space import ConfigSpace, as_space
@@ -115,6 +117,46 @@ class Task:
     named: Named | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What a call of `tune` or `recall` is about, before a config space is chosen.
+
+    Attributes:
+        kernel: How a config becomes a launch.
+        problem: What it is asked for.
+        device: What the device can do.
+        device_name: Its torch name.
+        arguments: Makes the private arguments.
+        reference: Gives the right result; None if there is none.
+        operation: What was named; None for a kernel or a callable.
+        named: How to make the problem again elsewhere; None for the caller's own arguments.
+    """
+
+    kernel: Kernel
+    problem: Problem
+    device: DeviceSpec
+    device_name: str
+    arguments: Dummies | Copies
+    reference: Callable[..., Any] | None
+    operation: Operation | None
+    named: Named | None = None
+
+    def space(self, given: Any) -> ConfigSpace:
+        """What may be tried: what is given, else what the operation says.
+
+        Raises:
+            SpaceError: Neither says anything, or what is given is no space.
+        """
+        if given is not None:
+            return as_space(given)
+        if self.operation is None:
+            raise SpaceError(
+                f"there is no config space for {self.kernel.name}",
+                hint='give one: space={"BLOCK": [64, 128]}',
+            )
+        return self.operation.space_for(self.problem)
+
+
 def make_task(
     target: Operation | Kernel | Callable[..., Any],
     args: Sequence[Any] = (),
@@ -133,81 +175,100 @@ def make_task(
         KernelTypeError, ShapeMismatchError, UnsupportedDtypeError, DeviceError, SpaceError: Something does not fit;
             found before any work.
     """
+    question = make_question(
+        target, args, kwargs, shape=shape, dtype=dtype, device=device, reference=reference, seed=seed
+    )
+    operation, problem = question.operation, question.problem
+    chosen = question.space(space)
+    made = question.arguments
+    given = made.given if isinstance(made, Copies) else Arguments(keyword=dict(problem.arguments))
+    question.kernel.check(chosen.tunables, given)
+    return Task(
+        kernel=question.kernel,
+        problem=problem,
+        space=chosen,
+        device=question.device,
+        device_name=question.device_name,
+        arguments=question.arguments,
+        reference=question.reference,
+        work=operation.work(problem) if operation is not None and operation.work else None,
+        named=question.named,
+    )
+
+
+def make_question(
+    target: Operation | Kernel | Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    shape: Sequence[int] | None = None,
+    dtype: str | None = None,
+    device: str | None = None,
+    reference: Callable[..., Any] | None = None,
+    seed: int = 0,
+) -> Question:
+    """What a call of `tune` or `recall` is about; see there for the parameters.
+
+    Raises:
+        KernelTypeError, ShapeMismatchError, UnsupportedDtypeError, DeviceError: Something does not fit.
+    """
     given = Arguments(tuple(args), dict(kwargs or {}))
-    has_arguments = bool(given.positional or given.keyword)
-    if isinstance(target, Operation):
-        if not has_arguments:
-            return _from_shape(target, space, shape, dtype, device, reference, seed)
-        kernel: Kernel = target.kernel
-        reference = reference or target.reference
-    else:
-        kernel = as_kernel(target)
+    if isinstance(target, Operation) and not (given.positional or given.keyword):
+        return _by_shape(target, None if shape is None else tuple(shape), dtype, device, reference, seed)
     if shape is not None or dtype is not None:
         raise ShapeMismatchError(
             "a shape or dtype was given beside, or instead of, the arguments they would describe",
             hint="give either arguments, or an Operation with a shape",
         )
+    return _by_arguments(target, given, device, reference)
+
+
+def _by_shape(
+    operation: Operation,
+    shape: tuple[int, ...] | None,
+    dtype: str | None,
+    device: str | None,
+    reference: Callable[..., Any] | None,
+    seed: int,
+) -> Question:
+    problem = operation.problem(shape, dtype)
+    name = device_for(device, operation.device, operation.name)
+    return Question(
+        kernel=operation.kernel,
+        problem=problem,
+        device=probe(name),
+        device_name=name,
+        arguments=Dummies(operation, problem, name, seed),
+        reference=reference or operation.reference,
+        operation=operation,
+        named=Named(operation, shape, dtype),
+    )
+
+
+def _by_arguments(
+    target: Operation | Kernel | Callable[..., Any],
+    given: Arguments,
+    device: str | None,
+    reference: Callable[..., Any] | None,
+) -> Question:
+    operation = target if isinstance(target, Operation) else None
+    kernel = operation.kernel if operation is not None else as_kernel(target)
     given = by_name(kernel, given)  # outputs are found by their names
     if lost := [name for name in kernel.outputs if name not in given.keyword]:
         raise KernelTypeError(
             f"{kernel.name} writes {', '.join(lost)}, which is not among the arguments it is called with",
             hint="pass it, by its name or in its place",
         )
-    return _from_arguments(target, kernel, given, space, device, reference)
-
-
-def _from_shape(
-    operation: Operation,
-    space: Any,
-    shape: Sequence[int] | None,
-    dtype: str | None,
-    device: str | None,
-    reference: Callable[..., Any] | None,
-    seed: int,
-) -> Task:
-    problem = operation.problem(None if shape is None else tuple(shape), dtype)
-    name = device_for(device, operation.device, operation.name)
-    chosen = operation.space_for(problem) if space is None else as_space(space)
-    operation.kernel.check(chosen.tunables, Arguments(keyword=dict(problem.arguments)))
-    return Task(
-        kernel=operation.kernel,
-        problem=problem,
-        space=chosen,
+    name = device_of(given, device)
+    return Question(
+        kernel=kernel,
+        problem=Problem(operation.name if operation is not None else kernel.name, *_described(kernel, given)),
         device=probe(name),
         device_name=name,
-        arguments=Dummies(operation, problem, name, seed),
-        reference=reference or operation.reference,
-        work=operation.work(problem) if operation.work else None,
-        named=Named(operation, None if shape is None else tuple(shape), dtype),
+        arguments=Copies(given),
+        reference=reference or (operation.reference if operation is not None else None),
+        operation=operation,
     )
-
-
-def _from_arguments(
-    target: Any,
-    kernel: Kernel,
-    given: Arguments,
-    space: Any,
-    device: str | None,
-    reference: Callable[..., Any] | None,
-) -> Task:
-    name = device_of(given, device)
-    operation = target if isinstance(target, Operation) else None
-    problem = Problem(operation.name if operation else kernel.name, *_described(kernel, given))
-    if space is not None:
-        chosen = as_space(space)
-    elif operation is not None:
-        chosen = operation.space_for(problem)
-    else:
-        raise SpaceError(
-            f"there is no config space for {kernel.name}",
-            hint='give one: space={"BLOCK": [64, 128]}',
-        )
-    kernel.check(chosen.tunables, given)
-    work = operation.work(problem) if operation and operation.work else None
-    return Task(
-        kernel=kernel, problem=problem, space=chosen, device=probe(name), device_name=name, arguments=Copies(given),
-        reference=reference, work=work,
-    )  # fmt: skip
 
 
 def as_kernel(target: Any) -> Kernel:
@@ -216,7 +277,7 @@ def as_kernel(target: Any) -> Kernel:
     Raises:
         KernelTypeError: It is neither, or a Triton kernel without a grid.
     """
-    if all(hasattr(target, name) for name in ("identity", "check", "compile")):
+    if all(hasattr(target, name) for name in ("outputs", "check", "compile")):  # its identity is work to find
         kernel: Kernel = target
         return kernel
     if hasattr(target, "arg_names") and hasattr(target, "run"):
@@ -291,11 +352,20 @@ def _spec(value: Any) -> TensorSpec | Scalar:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if hasattr(value, "shape") and hasattr(value, "dtype"):
-        return f"{type(value).__name__} {tuple(value.shape)} {value.dtype}"
+        strides = getattr(value, "strides", None)  # in bytes: the memory order of numpy's arrays
+        return f"{type(value).__name__} {tuple(value.shape)} {value.dtype}{'' if strides is None else f' {strides}'}"
     if isinstance(value, (list, tuple, dict)):
         inner = Arguments((value,)).map(lambda tensor: str(TensorSpec.of(tensor))).positional[0]
         try:
             return canonical_json(inner)
         except (TypeError, ValueError):
-            pass  # a container of objects: its type is all that can be said of it
-    return f"{type(value).__module__}.{type(value).__qualname__}"
+            pass  # a container of objects, which has no text
+    return _object(value)
+
+
+def _object(value: Any) -> str:
+    """An argument that is neither tensor nor scalar, by what it holds; of one that does not tell, why it does not."""
+    source = source_of(value)
+    if source.unknown is not None:
+        return f"{UNKNOWN}: {source.unknown}"
+    return f"{type(value).__module__}.{type(value).__qualname__} {source.fingerprint}"

@@ -1,0 +1,54 @@
+"""Where a function or class comes from: the user, or an installed package whose version says enough."""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+from functools import lru_cache
+from pathlib import PurePath
+from typing import Any
+
+_STDLIB = tuple({f"{sysconfig.get_paths()[name]}/" for name in ("stdlib", "platstdlib")})
+_SITE_FOLDERS = {"site-packages", "dist-packages"}
+_VERSIONED = {"torch", "triton"}  # part of a kernel's identity by version, so their code need not be read
+
+
+def label(value: Any) -> str:
+    """The module and qualified name of a function or class; the type's of another object."""
+    name = getattr(value, "__qualname__", None)
+    if not isinstance(name, str):
+        value, name = type(value), type(value).__qualname__
+    return f"{getattr(value, '__module__', '')}.{name}"
+
+
+def is_users(module: str, path: str | None, home: str) -> bool:
+    """Whether code is read, and not told by the version of its package.
+
+    Args:
+        module: The name of the module it is in.
+        path: The file it was compiled from; None takes the module's.
+        home: The package of the kernel: installed or not, a package's own helpers are part of its kernels.
+    """
+    top = module.partition(".")[0]
+    if home not in _VERSIONED and top == home and top != "builtins":
+        return True
+    if path is None or path.startswith("<"):  # made by `exec`: it belongs where its module does
+        path = getattr(sys.modules.get(module), "__file__", None) or path
+    if path is None:  # a module without a file: `__main__` of a prompt, or one of the interpreter's
+        return top not in sys.stdlib_module_names or top == "__main__"
+    return _is_users_path(path)
+
+
+@lru_cache(maxsize=4096)
+def _is_users_path(path: str) -> bool:
+    return not path.startswith((*_STDLIB, "<frozen")) and _SITE_FOLDERS.isdisjoint(PurePath(path).parts)
+
+
+def version_of(module: str) -> str | None:
+    """The version that an installed package tells of itself; None of the standard library and of the user's modules."""
+    top = module.partition(".")[0]
+    found = sys.modules.get(top)
+    if found is None or top in sys.stdlib_module_names or is_users(top, None, ""):
+        return None
+    version = vars(found).get("__version__")
+    return str(version) if isinstance(version, str) else None

@@ -1,0 +1,36 @@
+"""The function inside decorators, bound methods and Triton's kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import FunctionType
+from typing import Any
+
+_MOST_LAYERS = 16
+
+
+def unwrap(function: Any) -> Any:
+    """The plain Python function inside `@triton.jit`, `functools.wraps` and bound methods; else the object itself."""
+    *_, innermost = layers(function)
+    return innermost
+
+
+def layers(function: Any) -> Iterator[Any]:
+    """A function with the functions inside it, the innermost last."""
+    seen = function
+    yield seen
+    for _ in range(_MOST_LAYERS):
+        if isinstance(seen, (FunctionType, type)) and "__wrapped__" not in vars(seen):
+            return
+        inner = getattr(seen, "__wrapped__", None) or getattr(seen, "__func__", None)
+        if inner is None and is_triton(seen):
+            inner = seen.fn
+        if inner is None:
+            return
+        seen = inner
+        yield seen
+
+
+def is_triton(value: Any) -> bool:
+    """Whether a value is a Triton kernel, or a decorator of Triton's around one."""
+    return not isinstance(value, type) and all(hasattr(value, name) for name in ("fn", "run", "arg_names"))

@@ -1,0 +1,123 @@
+"""Whether a problem was tuned already, and what is known of it: one key, one file, one rule for when a record holds."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from triton_ops import settings
+from triton_ops.backend import Kernel, Operation, source_of
+from triton_ops.cache import Key, Record, Store, open_store
+from triton_ops.space import ConfigSpace, as_space
+from triton_ops.task.effort import Effort, covers
+from triton_ops.task.task import make_question
+
+_log = logging.getLogger("triton_ops")
+
+
+def recall(
+    target: Operation | Kernel | Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    space: Any = None,
+    shape: Sequence[int] | None = None,
+    dtype: str | None = None,
+    device: str | None = None,
+    reference: Callable[..., Any] | None = None,
+    cold: bool = True,
+    cache_dir: str | Path | None = None,
+) -> Record | None:
+    """The record of an earlier `tune` of this problem; None if there is none that holds. Nothing is run or compiled.
+
+    Args:
+        target: As for `tune`.
+        args: Positional arguments of every call.
+        kwargs: Keyword arguments of every call.
+        space: The space in which the winner must have been found; None takes the winner of any space.
+        shape: Extents of an operation's problem; None takes its defaults.
+        dtype: Dtype of an operation's problem; None takes its default.
+        device: `cpu`, `cuda` or `cuda:N`; None as for `tune`.
+        reference: What the record must have been checked against; None takes the operation's, if it has one.
+        cold: Whether the winner was measured with cold caches.
+        cache_dir: Folder of records; None takes `TRITON_OPS_CACHE_DIR`, else the user's cache folder. Never made.
+
+    Raises:
+        KernelTypeError, ShapeMismatchError, UnsupportedDtypeError, DeviceError, SpaceError, CacheError: Something does
+            not fit.
+
+    Cost: reads one file.
+    """
+    question = make_question(target, args, kwargs, shape=shape, dtype=dtype, device=device, reference=reference)
+    folder = Path(settings.cache_dir() if cache_dir is None else cache_dir).expanduser()
+    if not folder.is_dir():
+        return None
+    key = Key.of(question.problem, question.kernel.identity, question.device, cold=cold)
+    return recalled(
+        key,
+        store_in(folder.absolute()),
+        space=None if space is None else as_space(space),
+        reference=question.reference,
+    )
+
+
+def recalled(
+    key: Key,
+    store: Store[Record],
+    *,
+    space: ConfigSpace | None = None,
+    effort: Effort | None = None,
+    reference: Callable[..., Any] | None = None,
+) -> Record | None:
+    """The stored record of a key, if it holds for what is asked.
+
+    Args:
+        key: What is asked for. One with an unknown part is never answered.
+        store: Where to look.
+        space: What the winner must have been found in and must be allowed in still; None takes any.
+        effort: What the winner must have been found with, at least; None takes any.
+        reference: What the winner must have been checked against; None takes any.
+    """
+    if key.unknown is not None:
+        tell_unknown(key)
+        return None
+    record = store.get(key.id)
+    if record is None or (effort is not None and not covers(record, effort)):
+        return None
+    if reference is not None and record.verified.reference != reference_fingerprint(reference):
+        return None
+    if space is not None and (record.space != space.fingerprint or space.why_not(record.config) is not None):
+        return None
+    return record
+
+
+def reference_fingerprint(reference: Callable[..., Any] | None) -> str | None:
+    """Names a reference by its content; an empty text, which no record has, if it cannot be told from others."""
+    if reference is None:
+        return None
+    source = source_of(reference)
+    return source.fingerprint if source.unknown is None else ""
+
+
+@lru_cache(maxsize=32)
+def store_in(folder: Path) -> Store[Record]:
+    """One store per folder and process: what a read-only folder does not take is remembered in memory."""
+    return open_store(folder)
+
+
+def tell_unknown(key: Key) -> None:
+    """Say once in a process why winners of a kernel are not remembered."""
+    _tell_once(key.kernel, unknown_note(key))
+
+
+def unknown_note(key: Key) -> str:
+    """Why the winner of a key with an unknown part is not remembered."""
+    return f"the winner is not remembered, since the kernel or its arguments cannot be told from others: {key.unknown}"
+
+
+@lru_cache(maxsize=256)
+def _tell_once(kernel: str, why: str) -> None:
+    _log.warning("%s: %s", kernel, why)
