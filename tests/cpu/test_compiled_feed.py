@@ -10,11 +10,12 @@ pytest.importorskip("triton")
 
 from benchmarks.planted import GOOD, fault_of, product, product_space
 
+from tests.runs import ID, begun
 from triton_ops.backend import Arguments
 from triton_ops.compile_pool.pool import CompilePool
 from triton_ops.evaluation.station import StationFacts
 from triton_ops.hardware import machine_of, named_target, spec_named
-from triton_ops.history.run_log import RunLog
+from triton_ops.history.run_log import Preview, RunLog, read_run
 from triton_ops.runner.compiled_feed import CompiledFeed
 from triton_ops.runner.events import Silent
 from triton_ops.runner.loop import TuningLoop
@@ -47,18 +48,19 @@ class Planned:
         """Nothing."""
 
 
-def searched(space, searcher=None, previews=0, **more):
-    station = Planned()
+def searched(space, searcher=None, previews=0, log=None, **more):
+    station, log = Planned(), log or RunLog()
     arguments = Arguments(keyword=dict(product.problem().arguments))
     searcher = searcher or make_searcher("exhaustive", space, 0)
     with CompilePool(product.kernel, arguments, named_target("sm_90"), workers=2) as pool:
-        shown = Previews(searcher, pool, previews, machine_of(spec_named("NVIDIA H200"))) if previews else None
+        machine = machine_of(spec_named("NVIDIA H200"))
+        shown = Previews(searcher, pool, previews, machine, log.preview) if previews else None
         feed = CompiledFeed(pool, 2 if previews else 8, shown)
         search = TuningLoop(
             space=space,
             searcher=searcher,
             budget=RunningBudget(more.pop("budget", Budget())),
-            log=RunLog(),
+            log=log,
             listener=Silent(),
             default=space.default_config,
             feed=feed,
@@ -114,7 +116,7 @@ def test_a_budget_of_trials_is_kept_and_asks_for_no_more_than_it_needs():
     assert feed.held <= 1
 
 
-def test_previews_fill_spare_time_and_what_cannot_run_is_never_proposed():
+def test_previews_fill_spare_time_and_what_cannot_run_is_never_proposed(tmp_path):
     axes = {"BM": [64, 128, 256], "BN": [64, 128, 256], "num_warps": [4, 8], "num_stages": [2, 3, 4, 5], "FAULT": [0]}
     space = ConfigSpace(axes)
     seen, previews = {}, set()
@@ -130,10 +132,15 @@ def test_previews_fill_spare_time_and_what_cannot_run_is_never_proposed():
         return found
 
     searcher.take_previews, searcher.wanted_previews = taken, wanted
-    search, station, _ = searched(space, searcher, previews=12, budget=Budget(trials=8))
+    search, station, _ = searched(space, searcher, previews=12, log=begun(tmp_path), budget=Budget(trials=8))
     assert len(search.trials) == 8
     assert 0 < len(previews) <= 12
     assert len(seen) > len(search.trials), "some were previewed only"
+    logged = {
+        event.compiled.config for event in read_run(tmp_path / f"{ID}.jsonl").events if isinstance(event, Preview)
+    }
+    assert logged
+    assert logged <= previews & seen.keys()
     fits = [one for one in seen.values() if one.launchable and one.resources is not None]
     assert all(one.launch and one.resident >= 1 for one in fits)
     assert len({seen[config].launch for config in station.tried}) == len(station.tried)

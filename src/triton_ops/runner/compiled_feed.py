@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
 
@@ -132,10 +132,12 @@ def _dropped(found: Compiled, reason: str) -> Ready:
 
 
 @contextmanager
-def open_feed(task: Task, effort: Effort, searcher: Searcher) -> Iterator[Feed]:
+def open_feed(
+    task: Task, effort: Effort, searcher: Searcher, log: Callable[[Compiled], None] = lambda _: None
+) -> Iterator[Feed]:
     """The feed for a task: compiled ahead for a kernel that can be, on a GPU; direct for anything else.
 
-    When the block ends, the processes behind it have ended.
+    When the block ends, the processes behind it have ended. `log` takes every preview.
     """
     pool = _pool_for(task, effort)
     if pool is None:
@@ -144,7 +146,7 @@ def open_feed(task: Task, effort: Effort, searcher: Searcher) -> Iterator[Feed]:
     with pool:
         previews = None
         if isinstance(searcher, UsesPreviews) and effort.previews > 0 and pool.workers > 1:
-            previews = Previews(searcher, pool, effort.previews, machine_of(task.device))
+            previews = Previews(searcher, pool, effort.previews, machine_of(task.device), log)
             previews.update()
         if previews is None or not previews.under_way:  # small spaces are tried whole, without previews
             yield CompiledFeed(pool, max(_LEAST_AHEAD, int(_AHEAD * pool.workers)), previews)

@@ -7,6 +7,7 @@ proposal waits to be compiled, and half of the processes are kept free of previe
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future
 
 from triton_ops.analysis import with_residents
@@ -27,14 +28,22 @@ class Previews:
         pool: Compiles.
         most: Previews in all.
         machine: The device; None leaves untold how many blocks of a config it holds at a time.
+        log: Takes every preview, for the run log.
 
     Attributes:
         told: How many configs the searcher was told of, proposals included.
     """
 
-    def __init__(self, searcher: UsesPreviews, pool: CompilePool, most: int, machine: Machine | None) -> None:
+    def __init__(
+        self,
+        searcher: UsesPreviews,
+        pool: CompilePool,
+        most: int,
+        machine: Machine | None,
+        log: Callable[[Compiled], None] = lambda _: None,
+    ) -> None:
         self._searcher, self._pool, self._left, self._machine = searcher, pool, most, machine
-        self._ahead = _AHEAD * pool.workers
+        self._ahead, self._log = _AHEAD * pool.workers, log
         self._waiting: dict[Config, Future[Compiled]] = {}
         self.told = 0
 
@@ -60,7 +69,10 @@ class Previews:
     def _tell(self, done: list[Future[Compiled]]) -> None:
         if any(future.exception() is not None for future in done):  # no process can load the kernel: the feed says so
             self._left = 0
-        self._take([future.result() for future in done if future.exception() is None])
+        found = [future.result() for future in done if future.exception() is None]
+        for one in found:
+            self._log(one)
+        self._take(found)
 
     def _take(self, found: list[Compiled]) -> None:
         self.told += len(found)

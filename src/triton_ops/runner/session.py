@@ -221,7 +221,7 @@ def _searched(
     result: TuningResult | None = None
     try:
         with ExitStack() as opened:
-            with open_feed(run.task, run.effort, searcher) as feed:
+            with open_feed(run.task, run.effort, searcher, log.preview) as feed:
                 search = TuningLoop(
                     space=run.task.space,
                     searcher=searcher,
