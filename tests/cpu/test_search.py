@@ -15,7 +15,7 @@ from triton_ops.search.encoding import Encoder
 from triton_ops.search.evidence import most_telling, noise_of, values_of
 from triton_ops.search.guidance import Guidance
 from triton_ops.search.neighbours import neighbours
-from triton_ops.search.pool import Pool
+from triton_ops.search.open_configs import OpenConfigs
 from triton_ops.search.spread import farthest
 from triton_ops.search.surrogate import Surrogate, expected_improvement
 from triton_ops.search.transfer import Transfer
@@ -155,13 +155,13 @@ class TestSurrogate:
 class TestPool:
     def test_a_huge_space_is_sampled_and_grows_around_leaders(self):
         space = ConfigSpace({f"T{n}": IntRange(0, 9) for n in range(9)})
-        pool = Pool(space, Encoder(space), 0)
-        assert not pool.whole
-        before = len(pool.configs)
-        leader = pool.configs[0]
-        pool.widen([leader])
-        assert len(pool.configs) >= before + 70
-        assert all(config in space for config in pool.configs[before:])
+        open_configs = OpenConfigs(space, Encoder(space), 0)
+        assert not open_configs.whole
+        before = len(open_configs.configs)
+        leader = open_configs.configs[0]
+        open_configs.widen([leader])
+        assert len(open_configs.configs) >= before + 70
+        assert all(config in space for config in open_configs.configs[before:])
 
     @given(space=spaces())
     @settings(max_examples=30)

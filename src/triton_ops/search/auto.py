@@ -15,7 +15,7 @@
    first previews are of configs all over the space, or of what the priors put first, later ones of the most promising.
 
 Spaces of up to 64 configs are simply tried whole, from the far corners inwards. Larger ones are never walked beyond
-30,000 configs: `pool.py` holds a sample that grows around the leaders.
+30,000 configs: `open_configs.py` holds a sample that grows around the leaders.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from triton_ops.search.encoding import Encoder, Floats
 from triton_ops.search.forecast import Forecast, Outlook
 from triton_ops.search.guidance import Guidance
 from triton_ops.search.neighbours import neighbours
-from triton_ops.search.pool import Pool
+from triton_ops.search.open_configs import OpenConfigs
 from triton_ops.search.spread import farthest, middle
 from triton_ops.search.surrogate import SURROGATE_PACKAGES
 from triton_ops.space import Config, ConfigSpace
@@ -68,12 +68,12 @@ class AutoSearch:
         self, space: ConfigSpace, seed: int = 0, priors: Sequence[Prior] = (), records: Sequence[Prior] = ()
     ) -> None:
         self._encoder = Encoder(space)
-        self._pool = Pool(space, self._encoder, seed)
-        self._small = self._pool.whole and len(self._pool.configs) <= SMALL
+        self._open_configs = OpenConfigs(space, self._encoder, seed)
+        self._small = self._open_configs.whole and len(self._open_configs.configs) <= SMALL
         self._space = space
         self._names = set(space.tunables)
         self._random = np.random.default_rng(seed)
-        self._guidance = Guidance(priors, records, self._pool.configs)
+        self._guidance = Guidance(priors, records, self._open_configs.configs)
         self._columns = CompilerColumns()
         self._forecast = Forecast(self._encoder, self._guidance, self._columns)
         self._previewed: dict[Config, None] = {}  # asked for, or seen without being asked for
@@ -90,7 +90,7 @@ class AutoSearch:
         """Up to `count` configs, the most promising first."""
         found: list[Config] = []
         outlook: Outlook | None = None
-        while len(found) < count and len(left := self._pool.left()):
+        while len(found) < count and len(left := self._open_configs.left()):
             at = self._opening(left)
             if at is None:
                 outlook = outlook or self._outlook(left)
@@ -98,7 +98,9 @@ class AutoSearch:
                 at = outlook.best(self._polish(outlook.gain))
             if at is None:  # every config of the outlook is proposed
                 at = int(left[0])
-            if not self._pool.open[at]:  # it is the same program as one that was proposed since the outlook was made
+            if not self._open_configs.open[
+                at
+            ]:  # it is the same program as one that was proposed since the outlook was made
                 continue
             found.append(self._propose(at))
         return found
@@ -109,10 +111,10 @@ class AutoSearch:
         for trial in mine:
             self._trials[trial.config] = trial
             self._pending.pop(trial.config, None)
-            self._pool.take(trial.config)
+            self._open_configs.take(trial.config)
         if mine:
             self._guidance.tell(mine)
-            self._pool.widen(self._leaders())
+            self._open_configs.widen(self._leaders())
 
     def wanted_previews(self, count: int) -> list[Config]:
         """Up to `count` configs to be previewed; none of a space that is tried whole."""
@@ -120,7 +122,7 @@ class AutoSearch:
         if not self._small:
             order = self._preview_order()
             while len(found) < count and (at := next(order, None)) is not None:
-                found.append(self._pool.configs[at])
+                found.append(self._open_configs.configs[at])
                 self._previewed[found[-1]] = None
         return found
 
@@ -131,12 +133,12 @@ class AutoSearch:
                 continue
             self._previewed[one.config] = None
             if not one.launchable:
-                self._pool.take(one.config)
+                self._open_configs.take(one.config)
                 continue
             if one.resources is not None and one.resources.registers is not None:
                 self._columns.take(one, self._encoder.rows([one.config])[0])
             if wasteful(one):
-                self._pool.hold(one.config)
+                self._open_configs.hold(one.config)
             same = [one.config, *self._columns.twins(one.config)]
             if any(config in self._trials or config in self._pending for config in same):
                 self._close(same)
@@ -152,8 +154,8 @@ class AutoSearch:
         return max(self._gains[-latest:]) if len(self._gains) >= latest and not self._small else math.inf
 
     def _propose(self, at: int) -> Config:
-        config = self._pool.configs[at]
-        self._pool.take(config)
+        config = self._open_configs.configs[at]
+        self._open_configs.take(config)
         self._pending[config] = None
         self._close(self._columns.twins(config))
         return config
@@ -161,29 +163,29 @@ class AutoSearch:
     def _close(self, configs: Sequence[Config]) -> None:
         """Propose none of them any more."""
         for config in configs:
-            self._pool.take(config)
+            self._open_configs.take(config)
 
     def _preview_order(self) -> Iterator[int]:
         """Positions of configs that were not previewed, the most useful to preview first."""
         if len(self._short):
             return (int(at) for at in self._short if self._unseen(int(at)))
         if len(self._guidance):
-            said = self._forecast.said(self._pool)
+            said = self._forecast.said(self._open_configs)
             orders = np.argsort(said, axis=0, kind="stable").ravel()  # the first of each prior, then the second
             return (int(at) for at in orders if self._unseen(int(at)))
         return self._all_over()
 
     def _all_over(self) -> Iterator[int]:
-        left = np.array([at for at in np.flatnonzero(self._pool.open) if self._unseen(int(at))], dtype=np.intp)
+        left = np.array([at for at in np.flatnonzero(self._open_configs.open) if self._unseen(int(at))], dtype=np.intp)
         rows = self._encoder.rows([*self._trials, *self._pending, *self._previewed])
         while len(left):
-            at = farthest(self._pool.rows[left], rows, self._preview_random)
+            at = farthest(self._open_configs.rows[left], rows, self._preview_random)
             yield int(left[at])
-            rows = np.vstack([rows, self._pool.rows[left[at]]])
+            rows = np.vstack([rows, self._open_configs.rows[left[at]]])
             left = np.delete(left, at)
 
     def _unseen(self, at: int) -> bool:
-        return bool(self._pool.open[at]) and self._pool.configs[at] not in self._previewed
+        return bool(self._open_configs.open[at]) and self._open_configs.configs[at] not in self._previewed
 
     def _opening(self, left: NDArray[np.intp]) -> int | None:
         """The next config of the start; None when the surrogate may be asked."""
@@ -205,7 +207,7 @@ class AutoSearch:
 
     def _telling(self, left: NDArray[np.intp]) -> int:
         """What tells most of the others, among configs that were seen compiled; without any, what is far from all."""
-        seen = left[self._forecast.seen(self._pool)[left] >= 0] if self._columns.width else left[:0]
+        seen = left[self._forecast.seen(self._open_configs)[left] >= 0] if self._columns.width else left[:0]
         if not len(seen):
             return self._far(left)
         if len(seen) > _CROWD:
@@ -215,12 +217,12 @@ class AutoSearch:
     def _first_choice(self, left: NDArray[np.intp]) -> int:
         """What the priors, each in its turn, put first; in later rounds, the most different of its first few."""
         turn, prior = divmod(len(self._trials) + len(self._pending), len(self._guidance))
-        said = self._forecast.said(self._pool)[left, prior]
+        said = self._forecast.said(self._open_configs)[left, prior]
         first = left[np.argsort(said, kind="stable")[: 1 if turn == 0 else _FIRST]]
         return int(first[farthest(self._rows(first), self._known_rows(), self._random)])
 
     def _rows(self, at: NDArray[np.intp]) -> Floats:
-        return self._columns.rows(self._pool.rows[at], self._forecast.seen(self._pool)[at])
+        return self._columns.rows(self._open_configs.rows[at], self._forecast.seen(self._open_configs)[at])
 
     def _known_rows(self) -> Floats:
         known = [*self._trials, *self._pending]
@@ -230,11 +232,11 @@ class AutoSearch:
         known = len(self._trials)
         self._forecast.learn(list(self._trials.values()), known < _ALONE_FROM or known % _ALONE_EACH == 0)
         if len(left) > 2 * _SHORT and known < self._look_at_all:
-            near = self._pool.nearby(self._leaders())[: _SHORT // 3]
-            left = np.unique(np.concatenate([self._short[self._pool.open[self._short]], near]))
+            near = self._open_configs.nearby(self._leaders())[: _SHORT // 3]
+            left = np.unique(np.concatenate([self._short[self._open_configs.open[self._short]], near]))
         else:
             self._look_at_all = known * _AGAIN + 1
-        outlook = self._forecast.outlook(self._pool, left, self._pending)
+        outlook = self._forecast.outlook(self._open_configs, left, self._pending)
         self._short = outlook.positions[outlook.order[:_SHORT]]
         return outlook
 
@@ -245,7 +247,10 @@ class AutoSearch:
         """
         if gain > _POLISH_BELOW or (len(self._trials) + len(self._pending)) % _POLISH_EACH > 0:
             return None
-        found = (self._pool.position(config) for config in neighbours(self._space, self._leaders()[0], steps_only=True))
+        found = (
+            self._open_configs.position(config)
+            for config in neighbours(self._space, self._leaders()[0], steps_only=True)
+        )
         return np.array([at for at in found if at is not None], dtype=np.intp)
 
     def _leaders(self) -> list[Config]:

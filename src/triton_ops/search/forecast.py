@@ -11,7 +11,7 @@ from triton_ops.search.compiler_columns import CompilerColumns
 from triton_ops.search.encoding import Encoder, Floats
 from triton_ops.search.evidence import most_telling, noise_of, values_of
 from triton_ops.search.guidance import Guidance
-from triton_ops.search.pool import Pool
+from triton_ops.search.open_configs import OpenConfigs
 from triton_ops.search.surrogate import Surrogate, expected_improvement
 from triton_ops.space import Config
 from triton_ops.trial import Trial
@@ -34,7 +34,7 @@ class Forecast:
         self._weights: Floats = np.zeros(len(guidance))
         self._best = 0.0
         self._trials: list[Trial] = []
-        self._said: Floats = np.zeros((0, len(guidance)))  # what the priors say of the pool's configs
+        self._said: Floats = np.zeros((0, len(guidance)))  # what the priors say of the open configs
         self._edition = -1
         self._seen: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
         self._taken_over = 0  # of what was seen
@@ -56,16 +56,16 @@ class Forecast:
         self._surrogate.learn(rows, values - said[:, self._heard] @ self._weights, noise_of(self._trials))
         self._best = float(values.min())
 
-    def outlook(self, pool: Pool, at: NDArray[np.intp], pending: Iterable[Config]) -> Outlook:
-        """What the configs of `pool` at these positions promise, while `pending` are being tried."""
-        said = self.said(pool)[at]
-        seen = self.seen(pool)[at]
-        rows = self._features(pool.rows[at], seen, said)
+    def outlook(self, open_configs: OpenConfigs, at: NDArray[np.intp], pending: Iterable[Config]) -> Outlook:
+        """What the configs of `open_configs` at these positions promise, while `pending` are being tried."""
+        said = self.said(open_configs)[at]
+        seen = self.seen(open_configs)[at]
+        rows = self._features(open_configs.rows[at], seen, said)
         mean, doubt = self._surrogate.predict(rows)
         outlook = Outlook(
             at, rows, mean + said[:, self._heard] @ self._weights, doubt, self._best, self._surrogate.alike
         )
-        slowness = self._slowness(pool.rows[at], outlook)
+        slowness = self._slowness(open_configs.rows[at], outlook)
         if self._columns.width:
             outlook.mistrust(seen < 0)
             slowness = np.where(seen < 0, slowness, 1.0)  # what was compiled need not be compiled again
@@ -76,20 +76,20 @@ class Forecast:
             outlook.keep_apart(row)
         return outlook
 
-    def said(self, pool: Pool) -> Floats:
-        """What the priors say of every config of `pool`: asked once, and anew when they have learned."""
+    def said(self, open_configs: OpenConfigs) -> Floats:
+        """What the priors say of every config of `open_configs`: asked once, and anew when they have learned."""
         if self._edition != self._guidance.edition:
             self._said, self._edition = self._said[:0], self._guidance.edition
-        if len(self._said) < len(pool.configs):
-            self._said = np.vstack([self._said, self._guidance.columns(pool.configs[len(self._said) :])])
+        if len(self._said) < len(open_configs.configs):
+            self._said = np.vstack([self._said, self._guidance.columns(open_configs.configs[len(self._said) :])])
         return self._said
 
-    def seen(self, pool: Pool) -> NDArray[np.intp]:
-        """Of every config of `pool`, where it is among those that were seen compiled; -1 if it was not."""
-        if len(self._seen) < len(pool.configs):
-            self._seen, self._taken_over = np.full(len(pool.configs), -1, dtype=np.intp), 0
+    def seen(self, open_configs: OpenConfigs) -> NDArray[np.intp]:
+        """Of every config of `open_configs`, where it is among those that were seen compiled; -1 if it was not."""
+        if len(self._seen) < len(open_configs.configs):
+            self._seen, self._taken_over = np.full(len(open_configs.configs), -1, dtype=np.intp), 0
         for number, config in enumerate(self._columns.configs[self._taken_over :], self._taken_over):
-            if (at := pool.place(config)) is not None:
+            if (at := open_configs.place(config)) is not None:
                 self._seen[at] = number
         self._taken_over = len(self._columns)
         return self._seen
@@ -115,7 +115,7 @@ class Outlook:
     """What some configs promise.
 
     Attributes:
-        positions: Where they are in the pool.
+        positions: Where they are among the open configs.
     """
 
     def __init__(

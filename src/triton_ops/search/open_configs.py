@@ -24,12 +24,12 @@ _SAMPLE = 2_000  # random draws held of a larger space
 _FEW = 200  # fewer than this many left: draw again
 
 
-class Pool:
+class OpenConfigs:
     """Configs not yet proposed, each with its row.
 
     Attributes:
-        whole: Whether the pool is the whole space.
-        configs: Every config that is or was in the pool.
+        whole: Whether `configs` is the whole space.
+        configs: Every config that may be proposed, or was.
         rows: Their rows, in the same order.
         open: Which of them may still be proposed.
     """
@@ -63,11 +63,11 @@ class Pool:
                 self.open[at] = False
 
     def place(self, config: Config) -> int | None:
-        """Where `config` is, if it is or was in the pool."""
+        """Where `config` is, among `configs`; None where it is not there."""
         return self._at.get(config)
 
     def position(self, config: Config) -> int | None:
-        """Where `config` is, if it is in the pool and may still be proposed."""
+        """Where `config` is, among `configs`, if it may still be proposed."""
         at = self._at.get(config)
         return at if at is not None and self.open[at] else None
 
