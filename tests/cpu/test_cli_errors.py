@@ -332,9 +332,9 @@ def test_without_a_command_there_is_the_help(cli):
     [
         (lambda text: text[: len(text) // 2], "it is not JSON"),
         (lambda text: text.replace("triton-ops record", "somebody's"), 'its kind is "somebody\'s"'),
-        (lambda text: text.replace('"schema_version": 1', '"schema_version": 99'), "it has schema version 99"),
+        (lambda text: text.replace('"schema_version": 2', '"schema_version": 99'), "it has schema version 99"),
         (lambda text: text.replace('"label"', '"lable"'), None),  # not part of the key, and it has a default
-        (lambda text: text.replace('"host"', '"event-cold"'), "edited or damaged"),
+        (lambda text: text.replace('"cold"', '"warm"'), "edited or damaged"),
     ],
     ids=["torn", "foreign", "newer", "harmless", "edited"],
 )
