@@ -6,6 +6,8 @@ import hashlib
 import json
 from typing import Any
 
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)  # `dumps` makes one at each call
+
 
 def canonical_json(value: Any) -> str:
     """`value` as JSON text that depends on its content only: sorted keys, no spaces, no NaN.
@@ -16,7 +18,7 @@ def canonical_json(value: Any) -> str:
         TypeError: Something in `value` has no JSON form.
         ValueError: A float is NaN or infinite.
     """
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return _ENCODER.encode(value)
 
 
 def fingerprint(value: Any, length: int = 32) -> str:
