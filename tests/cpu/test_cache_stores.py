@@ -212,6 +212,8 @@ def test_a_killed_writer_leaves_no_torn_entry_and_no_lock(
             writer.stdin.write(RECORDS.dumps(record()))
             writer.stdin.close()
             assert writer.stdout.readline() == "ready\n"
+            while not store.path_of(record().id).exists():
+                time.sleep(0.01)
             time.sleep(0.05 + 0.017 * round_)
             writer.send_signal(signal.SIGKILL)
         found = store.get(record().id)
