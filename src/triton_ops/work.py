@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from triton_ops.exceptions import SpaceError
-from triton_ops.hardware import Machine
+
+if TYPE_CHECKING:
+    from triton_ops.hardware import Machine
 
 Tile: TypeAlias = "str | int"
 """One side of a tile: the name of the tunable that holds it, or its fixed length in elements."""

@@ -184,7 +184,9 @@ def test_the_reference_names_every_command_and_option():
         assert f"`{name}` ({budget.trials} trials, {budget.seconds:g} s)" in text
 
 
-@pytest.mark.parametrize("words", ["--version", "--help", "show", "show nothing", "cache path", "cache rm --help"])
+@pytest.mark.parametrize(
+    "words", ["--version", "--help", "show", "show nothing", "cache path", "cache ls --json", "cache rm --help"]
+)
 def test_a_quick_command_imports_neither_heavy_packages_nor_other_commands(words):
     script = f"""
 import json, sys
@@ -194,8 +196,9 @@ print(json.dumps(sorted(sys.modules)))
 """
     said = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
     loaded = set(json.loads(said.splitlines()[-1]))
-    assert not loaded & {"torch", "triton", "numpy", "sklearn", "rich.console", "asyncio", "cloudpickle"}
-    own = {f"triton_ops.{part}" for part in ("backend", "measure", "search", "task", "runner", "evaluation", "replay")}
+    assert not loaded & {"torch", "triton", "numpy", "sklearn", "rich.console", "asyncio", "cloudpickle", "pydantic"}
+    packages = "hardware", "backend", "measure", "search", "task", "runner", "evaluation", "replay"
+    own = {f"triton_ops.{package}" for package in packages}
     assert not loaded & own
     commands = {name for name in COMMANDS if f"triton_ops.cli.{name}" in loaded}
     assert commands <= {"show", "cache"} & {*words.split(), *(["show"] if "cache" in words else [])}

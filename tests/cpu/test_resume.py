@@ -106,6 +106,7 @@ def test_a_disk_that_fills_up_costs_the_memory_and_not_the_tune(tune, blocks):
     """The system refuses to let a file grow: as with a full disk, the last line is torn."""
     start, log, cache = tune
     environment = {**os.environ, "STARTED_LOG": os.devnull, "TRITON_OPS_CACHE_DIR": str(cache)}
+    environment["PYTHONDONTWRITEBYTECODE"] = "1"  # Python 3.11 leaves a torn .pyc where a file cannot grow
     words = f"{sys.executable} -m triton_ops tune {log.parent / 'sleepy_target.py'}:sleepy --trials 20 --json"
     limited = ["bash", "-c", f"ulimit -f {blocks}; exec {words}"]
     done = subprocess.run(limited, env=environment, capture_output=True, timeout=120, check=False)

@@ -11,7 +11,7 @@ from typer.core import TyperGroup
 
 from triton_ops import __version__
 from triton_ops.cli.console import INTERRUPTED, messages, report, say, tell
-from triton_ops.cli.later import ImportedLater
+from triton_ops.cli.later import ImportedLater, unconverted
 
 _EPILOG = """\b
 Exit codes:
@@ -63,7 +63,7 @@ def _options(
 
 def program() -> TyperGroup:
     """The whole command line. A command's module is imported when the command is called."""
-    group = typer.main.get_command(app)
+    group = unconverted(typer.main.get_command(app))
     assert isinstance(group, TyperGroup)
     for name, short_help in _COMMANDS.items():
         group.add_command(ImportedLater(name=name, short_help=short_help))

@@ -30,7 +30,30 @@ def imported(name: str) -> Any:
     """The command itself, or the group of commands, as the parser below Typer takes it."""
     module = import_module(f"triton_ops.cli.{name}")
     if hasattr(module, "app"):
-        return typer.main.get_command(module.app)
+        return unconverted(typer.main.get_command(module.app))
     single = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     single.command(name, cls=getattr(module, "Command", None))(getattr(module, f"{name}_command"))
-    return typer.main.get_command(single)
+    return unconverted(typer.main.get_command(single))
+
+
+class _AsItIs:
+    """The conversion of a value that the parser has already given the right type."""
+
+    @staticmethod
+    def coerce(value: Any, **_context: Any) -> Any:
+        """The value itself: a text, a flag's true or false, or None."""
+        return value
+
+
+def unconverted(command: Any) -> Any:
+    """The same command, whose texts and flags are taken without pydantic.
+
+    Typer 0.29 converts every value with an adapter of pydantic's, a text into a text, too; importing pydantic for that
+    would be half of the time that `triton-ops show` takes. Versions without pydantic never ask for what is set here.
+    """
+    for inner in getattr(command, "commands", {}).values():
+        unconverted(inner)
+    for parameter in command.get_params(typer.Context(command)):  # with `--help`
+        if getattr(getattr(parameter, "type_descriptor", None), "annotation", None) in (str, bool):
+            parameter.get_runtime_param = _AsItIs
+    return command
