@@ -68,6 +68,7 @@ def test_a_store_opened_for_reading_changes_nothing(
 
 READ_ONLY = """
 import json, logging, os, sys
+import filelock  # now, since the other user may not be allowed to read where Python is installed
 from triton_ops.cache import RECORDS, DirectoryStore, open_store
 from triton_ops.cache.record import Record
 from triton_ops.exceptions import CacheError

@@ -16,6 +16,7 @@ from triton_ops.backend import Arguments
 from triton_ops.backend.offline import described
 from triton_ops.cli.target import load_target
 from triton_ops.hardware import named_target
+from triton_ops.trial import Status
 
 PROJECT = Path(__file__).parents[2]
 pytestmark = pytest.mark.triton
@@ -52,6 +53,6 @@ def test_the_default_config_of_softmax_compiles_without_spills(dtype, tmp_path, 
     problem = softmax.problem((8192, 4096), dtype)
     arguments = described(Arguments(keyword=dict(problem.arguments)))
     found = examine(softmax.kernel, softmax.space_for(problem).default_config, arguments, named_target("sm_90"))
-    assert found.ok, found.reason
+    assert found.status is Status.OK, found.reason
     assert found.resources.spill_bytes == 0
     assert softmax.work(problem).bytes == problem["x"].nbytes * 2

@@ -30,6 +30,7 @@ from triton_ops.task.effort import Patience, chosen_effort
 from triton_ops.task.task import Copies
 
 PATIENCE = Patience(launch_s=2.0)
+LIMITS = {"trials": 99, "budget_s": 600.0}  # more seconds than the busiest machine needs for all of a few configs
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +42,7 @@ def _no_worker_is_left():
 def test_every_fault_ends_one_trial_in_its_status_and_the_winner_stays(tmp_path):
     def tuned(**more):
         space = sums_space(list(ON_CPU))
-        return tune(sums, space=space, isolate=True, patience=PATIENCE, cache_dir=tmp_path, trials=99, **more)
+        return tune(sums, space=space, isolate=True, patience=PATIENCE, cache_dir=tmp_path, **LIMITS, **more)
 
     result = tuned()
     found = {fault_of(trial.config): trial for trial in result.trials if fault_of(trial.config) != GOOD}
