@@ -36,7 +36,7 @@ class Clock:
 
 
 class Field:
-    """Arms of known times in one race: what an arm takes is 1 ms for each place it has, unless said otherwise."""
+    """Arms of known times in one race: the arm at place N takes N + 1 ms, unless `ms` gives other times."""
 
     def __init__(self, count, block=1, ms=None):
         self.clock = Clock()

@@ -1,4 +1,4 @@
-"""What every timer promises, asked of each that runs without a GPU; the clocks of GPUs are asked in tests/gpu."""
+"""The contract of all timers, on each timer that runs without a GPU; tests/gpu has the timers of GPUs."""
 
 from __future__ import annotations
 
@@ -92,14 +92,14 @@ def test_a_shorter_launch_gets_more_launches_until_the_clock_can_read_it(stage):
     assert launches[-1] == 1
 
 
-def test_calibration_runs_what_it_needs_and_no_more(stage):
+def test_finding_the_number_of_launches_runs_no_more_launches_than_needed(stage):
     before = stage.now_ms()
     sampler = stage.timer.prepare(stage.launch(0.01))
     assert stage.now_ms() - before < 30.0
     assert 0 < len(stage.calls) < 3 * sampler.launches
 
 
-def test_all_is_done_when_the_round_is_left_and_is_read_whenever_wanted(stage):
+def test_samples_are_done_when_the_round_is_left_and_may_be_read_later(stage):
     first = stage.timer.prepare(stage.launch(1.0, "first"), 1)
     second = stage.timer.prepare(stage.launch(2.0, "second"), 1)
     stage.calls.clear()
@@ -124,7 +124,7 @@ def test_an_empty_round_is_no_error(stage):
     assert stage.calls == []
 
 
-def test_a_reset_stands_before_every_sample_and_outside_of_it(stage):
+def test_a_reset_runs_before_every_sample_and_is_not_timed(stage):
     sampler = stage.timer.prepare(stage.launch(1.0, "call", reset_ms=50.0))
     assert sampler.launches == 1
     stage.calls.clear()
@@ -133,7 +133,7 @@ def test_a_reset_stands_before_every_sample_and_outside_of_it(stage):
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-def test_what_a_launch_raises_is_raised_and_the_timer_goes_on(stage, error):
+def test_the_error_of_a_launch_is_raised_and_the_timer_still_works(stage, error):
     def fail() -> None:
         raise error
 

@@ -82,7 +82,7 @@ def test_without_a_gpu_there_is_nothing_to_calibrate():
 
 
 @pytest.mark.skipif(gpu_missing() is None, reason="there is a GPU")
-def test_the_command_says_so_and_writes_nothing(cli, tmp_path):
+def test_calibrate_without_a_gpu_fails_and_writes_nothing(cli, tmp_path):
     ran = cli("calibrate", "--cache-dir", str(tmp_path))
     assert ran.code == 3
     assert "no GPU to calibrate" in ran.err

@@ -90,7 +90,7 @@ def test_time_ends_a_duel_but_not_before_six_rounds():
     assert [len(arm.blocks) for arm in arms] == [6, 6, 6]
 
 
-def test_a_round_that_does_not_count_counts_for_nobody():
+def test_a_discarded_round_counts_for_no_arm():
     device = SimulatedDevice(seed=1)
     timer = SimulatedTimer(device)
     arms = tuple(Arm(timer.prepare(device.launch(0.1, name)), 1) for name in "abc")

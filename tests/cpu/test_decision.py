@@ -1,4 +1,4 @@
-"""Who wins, what ties, and the statistics behind it."""
+"""The decision of a race: winner and ties, and the statistics behind them."""
 
 import math
 import random
@@ -33,14 +33,14 @@ def noisy(time, sigma, rounds, seed):
 # Statistics, against values from tables or by hand
 
 
-def test_a_robust_sigma_is_that_of_normal_noise_and_ignores_outliers():
+def test_a_robust_sigma_equals_that_of_normal_noise_and_ignores_outliers():
     assert robust_sigma([1, 2, 3, 4, 1e9]) == pytest.approx(1.4826)
     assert robust_sigma([3.0]) == robust_sigma([]) == 0.0
     values = [random.Random(seed).gauss(0, 2.0) for seed in range(4000)]
     assert robust_sigma(values) == pytest.approx(2.0, rel=0.05)
 
 
-def test_the_error_of_a_median_is_what_medians_scatter_by():
+def test_the_error_of_a_median_equals_the_scatter_of_medians():
     rng = random.Random(0)
     medians = [statistics.median(rng.gauss(0, 1) for _ in range(101)) for _ in range(2000)]
     assert median_error(1.0, 101) == pytest.approx(statistics.stdev(medians), rel=0.05)
@@ -66,7 +66,7 @@ def test_a_small_sample_widens_and_a_large_one_does_not():
     assert small_sample(0) == small_sample(2)
 
 
-def test_a_rows_sigma_is_its_own_or_the_typical_one_whichever_is_larger():
+def test_a_row_counts_with_its_own_or_the_median_sigma_whichever_is_larger():
     lead = [1.0] * 16
     quiet, loud, typical = lead, noisy(1.0, 0.1, 16, 1), noisy(1.0, 0.01, 16, 2)
     errors = [error for _, error in gaps_to([lead, quiet, loud, typical, typical], 0)]
@@ -76,7 +76,7 @@ def test_a_rows_sigma_is_its_own_or_the_typical_one_whichever_is_larger():
     assert gaps_to([lead], 0) == [(0.0, 0.0)]
 
 
-def test_a_bootstrapped_median():
+def test_the_bootstrap_interval_is_that_of_theory_and_of_few_values_their_range():
     values = [float(value) for value in range(1, 102)]
     found = bootstrap_median(values)
     assert found.centre == 51.0
@@ -111,7 +111,7 @@ def test_within_the_zone_preference_decides():
 
 
 @pytest.mark.parametrize(("slower", "ties"), [(0.9 * INDIFFERENCE, 2), (1.1 * INDIFFERENCE, 1)])
-def test_the_zone_ends_where_it_says(slower, ties):
+def test_a_difference_just_beyond_the_zone_is_no_tie(slower, ties):
     found = decide(steady(1.0, math.exp(slower)), [(1,), (0,)])
     assert len(found.ties) == ties
     assert found.winner == ties - 1
@@ -121,10 +121,10 @@ def test_a_wider_zone_ties_more():
     assert decide(steady(1.0, 1.02), [(1,), (0,)], zone=0.03).winner == 1
 
 
-def test_what_was_dropped_cannot_tie():
+def test_a_dropped_candidate_cannot_tie():
     assert decide([[1.0] * 8, [1.001] * 4], [(1,), (0,)]).ties == (0,)
-    assert decide(steady(1.0, 1.001), [(1,), (0,)], dropped=[1]).ties == (0,)  # at the last look: as many rounds
-    assert decide(steady(1.0), [(0,)], dropped=[0]).winner == 0  # if everything was, the best of it
+    assert decide(steady(1.0, 1.001), [(1,), (0,)], dropped=[1]).ties == (0,)  # at the last checkpoint
+    assert decide(steady(1.0), [(0,)], dropped=[0]).winner == 0  # if all were dropped, the best of them wins
 
 
 def test_noise_wider_than_the_zone_is_a_tie_but_no_reason_to_prefer():
@@ -135,7 +135,7 @@ def test_noise_wider_than_the_zone_is_a_tie_but_no_reason_to_prefer():
     assert found.winner == found.fastest
 
 
-def test_what_is_in_use_stays_when_it_ties_and_nothing_else_does_unproven():
+def test_a_config_in_use_wins_a_tie_and_other_configs_only_if_proven_equal():
     swinging = [math.exp(0.003 + swing) for swing in (0.01, -0.01) * 8]  # 0.3 % slower, and 1 % up and down
     rows, preference = [[1.0] * 16, swinging, swinging[::-1]], [(2,), (0,), (1,)]
     found = decide(rows, preference)
@@ -153,13 +153,13 @@ def test_the_default_stays_when_nothing_beats_it_by_more_than_the_zone():
 
 
 @pytest.mark.parametrize("dropped", [(), (2,)])
-def test_what_replaces_the_default_beats_it_itself_and_not_by_way_of_a_tie(dropped):
+def test_a_winner_beats_the_default_itself_and_not_through_a_tie(dropped):
     # 1.004 ties with 1.0 and is preferred to it, but is only 0.2 % better than the default.
     found = decide(steady(1.0, 1.004, 1.006), [(2,), (1,), (0,)], default=2, dropped=dropped)
     assert (found.winner, found.ties) == (0, (1, 0))
 
 
-def test_a_default_without_rounds_is_no_hindrance():
+def test_a_default_without_rounds_does_not_stop_a_winner():
     assert decide([[1.0], []], [(0,), (1,)], default=1).winner == 0
 
 
@@ -173,12 +173,12 @@ def test_a_candidate_alone_wins():
     assert (found.winner, found.ties, found.noise) == (0, (0,), 0.0)
 
 
-def test_times_of_zero_are_compared_all_the_same():
+def test_times_of_zero_can_be_compared():
     assert decide([[0.0, 0.0], [0.001, 0.001]], [(1,), (0,)]).winner == 0
 
 
 @pytest.mark.parametrize("rows", [[], [[]], [[], []]])
-def test_what_cannot_be_compared(rows):
+def test_a_decision_without_candidates_or_rounds_is_refused(rows):
     with pytest.raises(ValueError, match="at least one round"):
         decide(rows, [(0,)] * len(rows))
 
@@ -197,7 +197,7 @@ DISTURBANCES = {
 
 
 @pytest.mark.parametrize("disturbance", DISTURBANCES.values(), ids=DISTURBANCES)
-def test_what_hits_a_whole_round_changes_nothing(disturbance):
+def test_a_disturbance_of_a_whole_round_changes_nothing(disturbance):
     preference = [(i,) for i in range(4)]
     for seed in range(20):
         quiet = [noisy(base, 0.004, 16, 10 * seed + n) for n, base in enumerate((1.03, 1.0, 1.01, 1.004))]
@@ -240,7 +240,7 @@ comparisons = st.builds(
 
 
 @given(given=comparisons, default=st.integers(0, 7))
-def test_a_decision_holds_together(given, default):
+def test_the_parts_of_a_decision_agree_with_each_other(given, default):
     default %= given.count
     found = decide(given.rows, given.preference, kept=[default], default=default)
     assert found.winner in found.ties

@@ -1,4 +1,4 @@
-"""The watch over a GPU, on an NVML that says what a test tells it to."""
+"""The guard of a GPU, on a stand-in for NVML whose answers a test sets."""
 
 import gc
 import random
@@ -16,7 +16,7 @@ from triton_ops.measure.guard import GuardSummary, SensorGuard, Unguarded, guard
 
 
 class Clock:
-    """Seconds that pass only in sleep."""
+    """A clock whose seconds pass only in `sleep`."""
 
     def __init__(self):
         self.now = 100.0
@@ -51,7 +51,7 @@ def test_reasons_are_listed_in_one_order_and_unknown_ones_last():
     assert watched.summary().regimes == ("app_clocks", "board_limit", "bit_40")
 
 
-def test_old_readings_are_forgotten():
+def test_only_the_latest_readings_are_kept():
     nvml = FakeNvml()
     watched = watch(nvml)
     for sm in range(1000, 1600):
@@ -120,7 +120,7 @@ def test_more_than_a_fifth_of_the_rounds_lost_is_low_confidence(good, confidence
     assert summary.confidence_reason == ("" if confidence == "ok" else "1 of 4 rounds were lost to sw_thermal")
 
 
-def test_a_guard_that_saw_no_round_says_so():
+def test_a_guard_without_rounds_has_an_empty_summary():
     assert watch(FakeNvml()).summary() == GuardSummary(guarded=True)
 
 
@@ -166,7 +166,7 @@ def test_a_race_ends_whatever_the_gpu_does(masks):
     assert summary.rounds - summary.discarded == len(arms[0].blocks)
 
 
-# Nobody watches
+# Devices that cannot be watched
 
 
 def test_a_cpu_is_not_watched_and_the_summary_says_so():
@@ -193,17 +193,17 @@ class Unusable:
     """A vendor whose sensors cannot be opened."""
 
     def sensors(self, device_name):
-        raise TypeError(f"{device_name} is None")  # what nobody thought of
+        raise TypeError(f"{device_name} is None")  # an unforeseen failure
 
 
-def test_whatever_goes_wrong_with_sensors_is_a_reason_not_an_error(monkeypatch):
+def test_any_failure_to_open_sensors_is_a_reason_and_not_an_error(monkeypatch):
     monkeypatch.setattr(guard, "probe", lambda name: DeviceSpec(kind="cuda", name="GPU", arch="sm_90", units=132))
     monkeypatch.setitem(VENDORS, "cuda", Unusable())
     assert guard_for("cuda:0").summary().reason == "cuda:0 is None"
 
 
 @pytest.mark.parametrize("name", ["mask", "sm", "c"])
-def test_an_nvml_that_fails_on_the_way_ends_the_watch_with_one_warning(name):
+def test_an_nvml_failure_during_a_race_ends_the_watch_with_one_warning(name):
     nvml = FakeNvml()
     watched = watch(nvml)
     rounds(watched, nvml, [POWER_CAP, 0])
@@ -219,7 +219,7 @@ def test_an_nvml_that_fails_on_the_way_ends_the_watch_with_one_warning(name):
     assert "GPU is lost" in summary.confidence_reason
 
 
-def test_nvml_is_given_back_when_the_guard_is_gone():
+def test_nvml_is_shut_down_when_the_guard_is_collected():
     nvml = FakeNvml(shutdown=FakeNvml.NVMLError("Uninitialized"))
     watched = watch(nvml)
     assert nvml.users == 1
@@ -228,7 +228,7 @@ def test_nvml_is_given_back_when_the_guard_is_gone():
     assert nvml.users == 0
 
 
-def test_a_reading_costs_the_host_little():
+def test_a_reading_takes_little_host_time():
     nvml = FakeNvml()
     watched = watch(nvml)
     started = time.perf_counter()

@@ -27,7 +27,7 @@ SOURCE = Path(__file__).parents[2] / "src"
         ("AMD Instinct MI300X", "MI300X"),
     ],
 )
-def test_devices_with_a_row(name, row):
+def test_a_device_in_the_table_has_its_datasheet_peaks(name, row):
     assert peaks_of(name) is PEAKS[row]
 
 
@@ -49,7 +49,7 @@ def test_devices_with_a_row(name, row):
         "",
     ],
 )
-def test_nothing_is_assumed_for_other_devices(name):
+def test_a_device_outside_the_table_has_no_peaks(name):
     assert peaks_of(name) is None
 
 
@@ -87,13 +87,13 @@ def test_a_gpu_that_is_not_there_is_a_typed_error_with_the_reason():
 
 
 @pytest.mark.parametrize("name", ["", "gpu", "cuda:", "cuda:-1", "cuda:x", "cpu:0", "CUDA"])
-def test_words_that_name_no_device(name):
+def test_a_word_that_names_no_device_is_refused(name):
     with pytest.raises(DeviceError, match="is not known"):
         probe(name)
 
 
 @pytest.mark.gpu
-def test_the_gpu_that_is_there():
+def test_a_gpu_is_described_by_torch():
     torch = pytest.importorskip("torch")
     spec = probe()
     assert spec == probe("cuda") == probe(f"cuda:{torch.cuda.current_device()}")
@@ -146,7 +146,7 @@ print(gpu_missing())
     ],
     ids=["another thread is at its import", "an older form"],
 )
-def test_torch_that_is_not_all_there_yet(torch):
+def test_a_half_imported_torch_is_no_error(torch):
     if gpu_missing() is None:
         pytest.skip("a GPU is here")
     done = subprocess.run(
@@ -182,7 +182,7 @@ def test_a_problem_by_shape_needs_no_torch_but_where_it_runs(tmp_path):
     assert (done.returncode, done.stdout) == (0, "True False\n"), done.stderr
 
 
-def test_a_device_is_a_target_with_the_limits_that_it_reports():
+def test_the_target_of_a_device_has_the_limits_that_the_device_reports():
     h200 = DeviceSpec("cuda", "NVIDIA H200", "sm_90", 132, shared_bytes_per_block=232448)
     assert target_of(h200) == named_target("SM_90 ")
     assert target_of(replace(h200, shared_bytes_per_block=1000)).shared_bytes_per_block == 1000

@@ -1,4 +1,4 @@
-"""Clocks, which of them is chosen, and first looks; what all clocks promise is in tests/contracts/test_timers.py."""
+"""Timers, the choice of a timer, and screening; tests/contracts/test_timers.py has the contract of all timers."""
 
 import contextlib
 import gc
@@ -40,14 +40,14 @@ def test_a_sample_gets_launches_until_it_lasts_long_enough(ns):
     assert clock.now < 10 * MS or launches == 1  # calibration itself is cheap
 
 
-def test_a_coarse_clock_is_outlasted():
+def test_a_coarse_clock_gets_longer_samples():
     clock = Clock(tick=16 * MS)
     sampler = HostTimer(clock).prepare(clock.launch(MS // 10))
     assert sampler.launches * MS // 10 >= 2 * MS
     assert take(sampler, HostTimer(clock), 1)[0] >= 0
 
 
-def test_calibration_ends_on_a_clock_that_stands_still():
+def test_the_search_for_the_number_of_launches_ends_on_a_stopped_clock():
     assert HostTimer(lambda: 0).prepare(Launch(lambda: None)).launches == 1 << 20
 
 
@@ -81,7 +81,7 @@ def test_the_real_clock_reads_a_sleep():
     assert all(3.0 <= sample < 3_000 for sample in samples)
 
 
-# Which clock, and how many copies
+# The choice of a timer, and the number of argument sets
 
 
 @pytest.mark.parametrize("options", [{}, {"cold": False}, {"capture": False}])
@@ -100,18 +100,18 @@ def test_a_cpu_is_timed_by_the_host(options):
         (0, 1000, None, 1),  # nothing is touched, so nothing can be cold
         (100, None, None, None),  # an unknown L2 must be flushed
         (100, 0, None, None),
-        (1000, 1000, 12_000, 4),  # three further copies in a quarter of what is free
+        (1000, 1000, 12_000, 4),  # three further sets fit in a quarter of the free memory
         (1000, 1000, 11_999, None),
     ],
 )
-def test_enough_copies_to_keep_l2_cold_where_they_fit(touched, l2, free, copies):
+def test_there_are_enough_argument_sets_to_keep_l2_cold_where_they_fit(touched, l2, free, copies):
     assert sets_needed(touched, l2, free) == copies
 
 
-# The first look
+# Screening
 
 
-def test_a_first_look_takes_as_many_samples_as_fit_into_its_block():
+def test_screening_takes_as_many_samples_as_fit_into_its_block():
     clock = Clock()
     samples = screen(clock.sampler(MS // 2), HostTimer(clock), ScreenPolicy(block_ms=3.0, least=3, most=10))
     assert samples == [0.5] * 6
@@ -126,7 +126,7 @@ def test_a_first_look_takes_as_many_samples_as_fit_into_its_block():
     more=st.integers(0, 20),
 )
 @settings(max_examples=50)
-def test_a_first_look_stays_within_its_bounds(ns, launches, block_ms, least, more):
+def test_screening_stays_within_its_bounds(ns, launches, block_ms, least, more):
     clock = Clock()
     count = len(screen(clock.sampler(ns, launches), HostTimer(clock), ScreenPolicy(block_ms, least, least + more)))
     assert least <= count <= least + more
@@ -143,15 +143,15 @@ def test_a_hopeless_candidate_gets_one_sample(best_ms, count):
 
 
 @pytest.mark.parametrize(("best", "count"), [(None, 4), (1.5, 4), (0.76, 4), (0.74, 1)])
-def test_a_first_look_beside_a_reference_gives_the_time_over_the_references(best, count):
+def test_screening_beside_a_baseline_gives_the_ratio_to_the_baseline(best, count):
     clock, policy = Clock(), ScreenPolicy(block_ms=10.0, least=3, most=10, hopeless=2.0)
     samples, rank = screen_beside(clock.sampler(3 * MS // 2), clock.sampler(MS), HostTimer(clock), policy, best)
-    assert samples == [1.5] * count  # with the reference's 1 ms, four pairs fill the block
+    assert samples == [1.5] * count  # with the baseline's 1 ms, four pairs fill the block
     assert rank == pytest.approx(1.5)
     assert clock.calls == 2 * count
 
 
-def test_a_load_that_comes_and_goes_is_not_in_a_first_look_beside_a_reference():
+def test_a_passing_load_does_not_change_the_ratio_to_the_baseline():
     clock = Clock()
 
     def disturbed(ns):
@@ -159,12 +159,12 @@ def test_a_load_that_comes_and_goes_is_not_in_a_first_look_beside_a_reference():
         return Launch(lambda: clock.spend(round(ns * slower)))
 
     timer = HostTimer(clock)
-    own, reference = timer.prepare(disturbed(MS // 5), 1), timer.prepare(disturbed(MS // 4), 1)
-    ranks = [screen_beside(own, reference, timer, ScreenPolicy())[1] for _ in range(50)]
+    own, baseline = timer.prepare(disturbed(MS // 5), 1), timer.prepare(disturbed(MS // 4), 1)
+    ranks = [screen_beside(own, baseline, timer, ScreenPolicy())[1] for _ in range(50)]
     assert ranks == pytest.approx([0.8] * 50, rel=0.01)
 
 
-def test_first_looks_raise_what_a_launch_raises():
+def test_screening_raises_the_error_of_the_launch():
     timer = HostTimer()
     bad, good = timer.prepare(Launch(lambda: 1 // 0), 1), timer.prepare(Launch(int), 1)
     for look_at in (
@@ -176,7 +176,7 @@ def test_first_looks_raise_what_a_launch_raises():
 
 
 @pytest.mark.parametrize(("sample_ms", "count"), [(0.0, 10), (0.2, 5), (0.34, 2), (0.6, 1), (70.0, 1)])
-def test_a_visit_is_as_many_samples_as_fit(sample_ms, count):
+def test_a_visit_takes_as_many_samples_as_fit(sample_ms, count):
     assert fitting(sample_ms, 1.0, 1, 10) == RacePolicy(block_ms=1.0, longest=10).samples(sample_ms) == count
 
 
@@ -184,7 +184,7 @@ def test_a_visit_is_as_many_samples_as_fit(sample_ms, count):
 
 
 class Wall:
-    """A clock that only sleeping and working move."""
+    """A clock that only sleep and work advance."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -208,12 +208,12 @@ def test_a_stretch_of_work_is_followed_by_its_rest_before_the_next(duty, rest_s)
     wall = Wall()
     pace = Pace(duty, clock=wall.clock, sleep=wall.sleep)
     worked(wall, pace, 0.02)
-    assert wall.slept_s == []  # nothing is owed before work, and nobody waits after it
+    assert wall.slept_s == []  # no rest is due before the first work, and the last work waits for none
     worked(wall, pace, 0.02)
     assert wall.slept_s == pytest.approx([rest_s])
 
 
-def test_time_that_passes_anyway_is_rest():
+def test_idle_time_of_the_device_counts_as_rest():
     wall = Wall()
     pace = Pace(0.5, clock=wall.clock, sleep=wall.sleep)
     worked(wall, pace, 0.03)
@@ -224,7 +224,7 @@ def test_time_that_passes_anyway_is_rest():
     assert wall.slept_s == pytest.approx([0.02])
 
 
-def test_work_that_fails_is_paid_for_as_well():
+def test_failed_work_is_followed_by_rest_too():
     wall = Wall()
     pace = Pace(0.5, clock=wall.clock, sleep=wall.sleep)
     with contextlib.suppress(RuntimeError), pace.stretch():
@@ -234,7 +234,7 @@ def test_work_that_fails_is_paid_for_as_well():
     assert wall.slept_s == pytest.approx([0.04])
 
 
-def test_a_duty_of_one_never_rests_and_others_must_be_shares():
+def test_a_duty_of_one_never_rests_and_a_duty_outside_0_to_1_is_refused():
     wall = Wall()
     pace = Pace(1.0, clock=wall.clock, sleep=wall.sleep)
     for _ in range(3):

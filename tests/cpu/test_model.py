@@ -84,7 +84,7 @@ def test_a_declared_work_has_an_expected_time_and_its_reasons(tiling, config):
         (Work(tiles=replace(GEMM, dtype="float8_e4m3fn")), A100, TILE),
     ],
 )
-def test_silent_rather_than_wrong(work, machine, config):
+def test_without_sure_figures_the_model_gives_no_time(work, machine, config):
     model = Model(work, machine)
     assert model.explain(config) is None
     assert math.isnan(model.score([config])[0])
@@ -165,7 +165,7 @@ def test_a_schedule_holds_every_block(blocks, at_once):
     assert found.time_ms >= blocks / H200.units - 1e-9  # a millisecond per block on a multiprocessor
 
 
-def test_layouts_are_those_of_the_compiler():
+def test_layouts_equal_those_of_the_compiler():
     assert warp_grid(16, 32, 4) == (1, 4)
     assert warp_grid(32, 32, 4) == (2, 2)
     assert warp_grid(32, 256, 8) == (1, 8)
@@ -174,7 +174,7 @@ def test_layouts_are_those_of_the_compiler():
     assert operand_bytes(A100, 128, 128, 128, 8) == (128 * 2 + 128 * 4) * 128
 
 
-def test_occupancy_is_that_of_the_vendors_calculator():
+def test_occupancy_equals_the_vendors_calculator():
     assert H200.blocks_at_once(32, 0, 8) == 8  # 64 warps
     assert H200.blocks_at_once(255, 0, 4) == 2  # 256 registers per thread
     assert H200.blocks_at_once(40, 98_304, 4) == 2  # 99,328 bytes with what a block takes for itself
@@ -229,7 +229,7 @@ class BusyTiles:
         return TilePlan(4, Footprint(32, 0.0, size * 1024), schedule)
 
 
-def test_tiles_of_ones_own_rank_configs_and_explain_them():
+def test_the_users_own_tiles_rank_configs_and_explain_them():
     own = Model(Work(flops=1e9, bytes=1e6, tiles=ConvolutionTiles(16, 256, 455, 4096)), H200)
     same = Model(Work(flops=1e9, bytes=1e6, tiles=replace(GEMM, inner=4095, group=1)), H200)
     thin = {**TILE, "BM": 16}
@@ -239,7 +239,7 @@ def test_tiles_of_ones_own_rank_configs_and_explain_them():
     assert math.isnan(own.score([{"BM": 128}])[0])
 
 
-def test_tiles_of_ones_own_may_plan_everything_themselves():
+def test_the_users_own_tiles_may_plan_the_whole_schedule():
     model = Model(Work(tiles=BusyTiles(10_000)), H200)
     small, large = ({"SIZE": size} for size in (1, 200))
     assert model.explain(large).blocks_per_unit == 1
@@ -248,7 +248,7 @@ def test_tiles_of_ones_own_may_plan_everything_themselves():
     assert model.explain({"WIDTH": 1}) is None
 
 
-def test_the_search_starts_with_what_tiles_of_ones_own_promise():
+def test_the_search_starts_with_the_config_that_the_users_own_tiles_rank_first():
     space = ConfigSpace({"SIZE": [1, 2, 4, 8, 16, 32, 64, 128]})
     model = Model(Work(tiles=BusyTiles(10_000)), H200)
     searcher = make_searcher("auto", space, 0, [ModelPrior(model)])
@@ -260,7 +260,7 @@ def test_tiles_without_a_plan_are_refused_where_they_are_declared():
         Work(tiles={"rows": "BM"})
 
 
-def test_a_recording_leaves_out_tiles_of_ones_own():
+def test_a_recording_leaves_out_the_users_own_tiles():
     assert work_json(Work(1.0, 2.0, BusyTiles(3))) == {"flops": 1.0, "bytes": 2.0}
 
 

@@ -39,7 +39,7 @@ def test_unknown_reasons_are_named_by_their_bit():
     assert found.reasons == ("app_clocks", "board_limit", "bit_40")
 
 
-def test_the_words_are_those_of_nvmls_bits():
+def test_the_words_are_in_the_order_of_nvmls_bits():
     pynvml = pytest.importorskip("pynvml")
     for name, word in {
         "GpuIdle": "idle",
@@ -74,7 +74,7 @@ def test_a_failure_after_opening_is_a_device_error():
         sensors.read()
 
 
-def test_nvml_is_given_back_once():
+def test_nvml_is_shut_down_once():
     nvml = FakeNvml(shutdown=FakeNvml.NVMLError("Uninitialized"))
     sensors = open_sensors(nvml, "cuda:0", gpu())
     assert nvml.users == 1
@@ -94,7 +94,7 @@ def test_nvml_is_given_back_once():
         ({"uuids": None}, TypeError, "NoneType"),  # what nobody thought of
     ],
 )
-def test_an_nvml_that_cannot_be_used_is_given_back_and_said(says, error, words):
+def test_an_unusable_nvml_is_shut_down_and_reported(says, error, words):
     nvml = FakeNvml(**says)
     with pytest.raises(error, match=words):
         open_sensors(nvml, "cuda:0", gpu())
@@ -115,7 +115,7 @@ def test_a_gpu_is_found_by_uuid_however_cuda_numbers_it(number):
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_else_by_its_place_on_the_bus(number):
+def test_a_gpu_without_uuid_is_found_by_its_place_on_the_bus(number):
     nvml = FakeNvml(uuids=[])  # a slice of a GPU has a UUID that NVML does not know by this name
     assert find_handle(nvml, "cuda:0", gpu(number)) == number
     old = gpu(number)
@@ -126,7 +126,7 @@ def test_else_by_its_place_on_the_bus(number):
 @pytest.mark.parametrize(
     "properties", [SimpleNamespace(), SimpleNamespace(uuid="33333333-cccc"), gpu(pci_bus_id=9, uuid="x")]
 )
-def test_never_by_its_number_alone(properties):
+def test_a_gpu_is_never_found_by_its_number_alone(properties):
     nvml = FakeNvml()
     with pytest.raises(DeviceError, match="does not find cuda:0"):
         open_sensors(nvml, "cuda:0", properties)

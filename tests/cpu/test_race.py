@@ -1,4 +1,4 @@
-"""Rounds that visit all arms, and the race: who is dropped, and when it ends."""
+"""Rounds over all arms, and the race: which arms are dropped, and when the race ends."""
 
 import math
 import random
@@ -24,7 +24,7 @@ def test_every_arm_is_visited_once_per_round_in_a_new_order_and_then_backwards()
     assert len({tuple(visited) for visited in rounds[::2]}) > 5
 
 
-def test_an_order_is_the_seeds():
+def test_the_seed_decides_the_order_of_rounds():
     orders = []
     for seed in (1, 1, 2):
         field = Field(6)
@@ -33,7 +33,7 @@ def test_an_order_is_the_seeds():
     assert orders[0] == orders[1] != orders[2]
 
 
-def test_arms_that_run_no_more_are_in_no_order():
+def test_dropped_and_failed_arms_are_left_out_of_the_order():
     arms = Field(4).arms
     before = next_order(arms, [], 0, random.Random(0))
     arms[0].dropped_at, arms[1].error = 3, RuntimeError()
@@ -41,7 +41,7 @@ def test_arms_that_run_no_more_are_in_no_order():
     assert set(map(id, next_order(arms, before, 2, random.Random(0)))) == set(map(id, arms[2:]))
 
 
-def test_a_visit_is_a_block_and_its_value_the_median():
+def test_the_value_of_a_visit_is_the_median_of_its_block():
     field = Field(2, block=3)
     visited = visit(field.arms[::-1], field.timer)
     assert [arm for arm, _ in visited] == field.arms[::-1]
@@ -68,21 +68,21 @@ class Bursts(HostTimer):
     [
         ([1.0] * 10, 1),
         ([10.0] * 5, 3),  # 25 ms at a time
-        ([40.0] * 3, 3),  # one that takes longer by itself is by itself
+        ([40.0] * 3, 3),  # an arm that takes longer than a burst has a burst of its own
         ([25.0, 1.0], 2),
     ],
 )
-def test_a_round_that_would_go_on_for_too_long_is_parted(ms, bursts):
+def test_a_long_round_is_split_into_bursts(ms, bursts):
     field = Field(0, ms=ms)
     timer = Bursts(field.clock)
     interleave(field.arms, timer, rounds=1, rng=random.Random(0))
-    assert len(timer.visited) == 1  # nobody knows yet how long they take
+    assert len(timer.visited) == 1  # the first round is one burst, because no arm's time is known yet
     interleave(field.arms, timer, rounds=2, rng=random.Random(0))
     assert len(timer.visited) == 1 + 2 * bursts
     assert sorted(field.log[-len(ms) :]) == list(range(len(ms)))
 
 
-def test_all_of_a_round_is_queued_before_any_of_it_is_read():
+def test_a_round_is_queued_whole_before_any_time_is_read():
     field, events = Field(0), []
 
     class Logging:
@@ -102,7 +102,7 @@ def test_all_of_a_round_is_queued_before_any_of_it_is_read():
     assert events == [("queued", "a", 2), ("queued", "b", 2), ("read", "a"), ("read", "b")]
 
 
-def test_an_arm_that_fails_drops_out_alone():
+def test_a_failing_arm_does_not_stop_the_other_arms():
     field, calls = Field(3), []
 
     def third_time_bad():
@@ -119,7 +119,7 @@ def test_an_arm_that_fails_drops_out_alone():
     assert good.error is late.error is None
 
 
-def test_a_failed_arm_keeps_nothing_that_its_launch_had_made():
+def test_a_failed_arm_frees_the_memory_of_its_launch():
     class Buffer:
         pass
 
@@ -138,14 +138,14 @@ def test_a_failed_arm_keeps_nothing_that_its_launch_had_made():
 
 
 @pytest.mark.parametrize(("answers", "rounds"), [([], 2), ([True], 3), ([True, True, True], 5)])
-def test_the_comparison_ends_when_it_may_not_go_on(answers, rounds):
+def test_interleave_ends_when_go_on_says_no(answers, rounds):
     field, left = Field(2), iter([*answers, False])
     interleave(field.arms, field.timer, rounds=9, rng=random.Random(0), go_on=lambda: next(left))
     assert [len(arm.blocks) for arm in field.arms] == [rounds, rounds]
     assert next(left, None) is None  # asked once per round after the second, and not again
 
 
-def test_an_interrupt_is_the_callers():
+def test_an_interrupt_in_a_launch_reaches_the_caller():
     field = Field(1)
 
     def interrupt():
@@ -165,21 +165,21 @@ def raced(field, *, rng=0, **options):
     return race(field.arms, field.timer, policy, random.Random(rng), clock=field.clock.seconds, **options)
 
 
-def test_a_race_drops_who_is_proven_worse_and_ends_when_the_best_is_left():
+def test_a_race_drops_arms_proven_slower_and_ends_when_one_is_left():
     field = Field(0, ms=[1.0, 1.1, 2.0])
     assert raced(field) == "proven"
     assert [arm.dropped_at for arm in field.arms] == [None, 4, 4]
     assert [len(arm.blocks) for arm in field.arms] == [4, 4, 4]
 
 
-def test_a_race_ends_when_all_that_is_left_is_proven_equal():
+def test_a_race_ends_when_the_remaining_arms_are_proven_equal():
     field = Field(0, ms=[1.0, 1.002, 1.5])
     assert raced(field) == "proven"
     assert [arm.dropped_at for arm in field.arms] == [None, None, 4]
     assert len(field.arms[0].blocks) == 4
 
 
-def test_no_difference_within_the_zone_drops_anyone_and_one_beyond_it_does():
+def test_only_a_difference_beyond_the_zone_drops_an_arm():
     for share, dropped in ((0.0049, None), (0.0051, 4)):
         field = Field(0, ms=[1.0, math.exp(share)])
         raced(field)
@@ -201,27 +201,27 @@ def test_arms_are_dropped_at_checkpoints_only():
     assert [arm.dropped_at for arm in field.arms] == [None, 5, 5]
 
 
-def test_a_round_that_does_not_count_counts_for_nobody():
+def test_a_discarded_round_counts_for_no_arm():
     field, answers = Field(0, ms=[1.0, 1.002]), iter([False, True, False, True, True, True])
     assert raced(field, keep_round=lambda: next(answers)) == "proven"
     assert [len(arm.blocks) for arm in field.arms] == [4, 4]
     assert len(field.log) == 2 * 6
 
 
-def test_time_ends_a_race_but_not_before_its_second_round():
+def test_the_time_limit_ends_a_race_after_its_second_round_at_the_earliest():
     field = Field(0, ms=[600.0, 601.0])
     assert raced(field, policy={"seconds": 1.0}) == "seconds"
     assert [len(arm.blocks) for arm in field.arms] == [2, 2]
 
 
-def test_a_race_of_which_no_round_counts_ends_all_the_same():
+def test_a_race_in_which_no_round_counts_ends():
     field = Field(0, ms=[600.0, 601.0])
     assert raced(field, policy={"seconds": 1.0}, keep_round=lambda: False) == "seconds"
     assert field.arms[0].blocks == []
     assert len(field.log) < 40
 
 
-def test_an_arm_beside_the_race_runs_along_and_neither_drops_nor_is_dropped():
+def test_a_twin_runs_in_every_round_and_neither_drops_an_arm_nor_is_dropped():
     field = Field(0, ms=[1.0, 1.001])
     fast, slow = field.arm("fast", 0.5), field.arm("slow", 2.0)
     assert raced(field, beside=[fast, slow]) == "proven"
@@ -245,7 +245,7 @@ def test_a_failing_arm_leaves_the_race_to_the_others():
 
 
 @pytest.mark.parametrize("count", [0, 1])
-def test_nothing_to_race_is_no_error(count):
+def test_a_race_without_arms_ends_at_once(count):
     assert raced(Field(count)) == "one arm"
 
 

@@ -1,4 +1,4 @@
-"""Selections and comparisons on a simulated device reach their grades, whatever goes on besides.
+"""Selections and comparisons on a simulated device reach their quality targets under every disturbance.
 
 `benchmarks/simulated_quality.py` has the full figures; these are fewer and smaller selections by the same code, with
 fixed seeds. Nothing depends on how busy this machine is: seconds are the simulated device's.
@@ -56,7 +56,7 @@ def test_winners_are_within_one_percent_of_the_best(figures):
 
 
 @pytest.mark.parametrize("name", DISTURBANCES)
-def test_no_disturbance_matters(figures, name):
+def test_no_single_disturbance_changes_the_rates(figures, name):
     found = figures[name]
     assert found["regret_p95"] <= 0.01
     assert found["outside_tie_set"] <= 1 / 12
@@ -78,7 +78,7 @@ def test_the_reversed_list_changes_no_decision(figures, name):
 
 
 @pytest.mark.parametrize("search", ["exhaustive", "random"])
-def test_the_order_of_the_list_is_not_that_of_the_search(search):
+def test_the_order_of_the_list_differs_from_that_of_the_search(search):
     configs = [{"BLOCK": 2**k, "num_warps": w} for k in range(5, 11) for w in (1, 2, 4, 8)]
     orders = [make_searcher(search, ConfigSpace.from_configs(c), 3).ask(100) for c in (configs, configs[::-1])]
     assert orders[0] == orders[1]
@@ -86,8 +86,8 @@ def test_the_order_of_the_list_is_not_that_of_the_search(search):
     assert orders[0] != make_searcher(search, ConfigSpace.from_configs(configs), 4).ask(100)
 
 
-def test_the_race_is_what_does_it():
-    # Without a race, the best first look: the winner's curse of hundreds of candidates.
+def test_without_the_race_the_rates_are_missed():
+    # Without a race, the fastest of the screening wins: the winner's curse of hundreds of candidates.
     shape = SHAPES["many ties"]
     raced = looked = 0.0
     for seed in range(4):
@@ -139,12 +139,12 @@ def test_selections_of_one_seed_are_the_same_and_flips_are_counted():
     assert flip_rate(grades[:2]) == 0.0
 
 
-def test_a_large_slowdown_is_found_and_none_is_not():
+def test_a_large_slowdown_is_found_and_equal_launches_are_not_told_apart():
     assert told_apart(POWER_CAPPED, Disturbance(), 0.05, 0)
     assert not told_apart(POWER_CAPPED, Disturbance(), 0.0, 0)
 
 
-def test_what_misses_a_target_is_said(figures):
+def test_a_missed_target_is_reported(figures):
     bad = {
         **figures["none"], "within_1pct": 5, "selections": 10, "regret_p95": 0.02, "outside_tie_set": 0.0,
         "aa_false_positive": 0.1, "aa_pairs_told_apart": 0.0, "power_2pct": 0.5,

@@ -1,4 +1,4 @@
-"""The simulated device is what it says: its noise, its disturbances, and its clock."""
+"""The simulated device has the noise, the disturbances and the clock that it was given."""
 
 import math
 import statistics
@@ -18,7 +18,7 @@ from triton_ops.testing.simulate import (
 SILENT = Noise(sample=0, spikes=0, drift=0, carry=0, process=0)
 
 
-def test_a_silent_device_takes_the_true_time_and_counts_it():
+def test_a_device_without_noise_takes_the_true_time():
     device = SimulatedDevice(SILENT)
     timer = SimulatedTimer(device)
     sampler = timer.prepare(device.launch(0.05, "kernel"))
@@ -36,7 +36,7 @@ def test_samples_are_queued_in_rounds_only():
         sampler.queue(1)
 
 
-def test_a_device_is_its_seeds():
+def test_equal_seeds_make_equal_devices():
     def samples(seed, process):
         device = SimulatedDevice(POWER_CAPPED, DISTURBANCES["short loads"], seed=seed, process=process)
         timer = SimulatedTimer(device)
@@ -47,7 +47,7 @@ def test_a_device_is_its_seeds():
     assert samples(1, 1) != samples(1, 2)
 
 
-def test_a_bias_is_one_for_a_process_and_a_name():
+def test_the_bias_depends_on_process_and_name_only():
     def bias(process, name):
         return SimulatedDevice(process=process).kernel(1.0, name).own_ms
 
@@ -73,7 +73,7 @@ def test_a_drift_lasts_as_long_as_its_correlation_time():
 
 
 def level(device, ms=0.01):
-    """By which factor a launch takes longer now than it truly does."""
+    """The factor by which a launch takes longer now than its true time."""
     start = device.now_s
     device.kernel(ms, "probe")()
     return (device.now_s - start) * 1e3 / ms
@@ -124,7 +124,7 @@ def test_steps_and_loads_come_and_go(disturbance, slow, share):
     assert levels.count(slow) / len(levels) == pytest.approx(share, abs=0.06)
 
 
-def test_what_an_arm_leaves_behind_is_for_the_next_one():
+def test_the_state_that_an_arm_leaves_slows_the_next_arm():
     device = SimulatedDevice(Noise(sample=0, spikes=0, drift=0, carry=0.05, process=0))
     first, second = device.kernel(1.0, "first"), device.kernel(1.0, "second")
 
@@ -135,11 +135,11 @@ def test_what_an_arm_leaves_behind_is_for_the_next_one():
 
     assert takes(first) == pytest.approx(1.0)  # nothing ran before
     assert takes(second) == pytest.approx(math.exp(first.leaves))
-    assert takes(second) == pytest.approx(math.exp(first.leaves))  # its own traces are none to itself
+    assert takes(second) == pytest.approx(math.exp(first.leaves))  # an arm is not slowed by its own traces
     assert takes(first) == pytest.approx(math.exp(second.leaves))
 
 
-def test_the_clock_has_its_tick():
+def test_times_are_multiples_of_the_clocks_tick():
     device = SimulatedDevice(Noise(tick_ms=0.01))
     timer = SimulatedTimer(device)
     samples = take(timer.prepare(device.launch(1.0, "kernel"), 1), timer, 50)

@@ -1,4 +1,4 @@
-"""Times read on a real GPU, against what must hold on any: repeatability, proportion, cold and warm caches."""
+"""Times on a real GPU keep the rules that hold on any GPU: repeatability, proportion, cold and warm caches."""
 
 import importlib.util
 import os
@@ -184,7 +184,7 @@ def test_a_reset_is_outside_of_the_timed_region():
     assert torch.equal(x, torch.ones_like(x))  # put back before every call, and so written once
 
 
-def test_a_first_look_at_a_kernel():
+def test_screening_a_kernel_gives_a_block_of_samples():
     launch, calls = counted(copying(2048))
     timer = EventTimer()
     launch.call()
@@ -196,7 +196,7 @@ def test_a_first_look_at_a_kernel():
     assert len(screen(sampler, timer, ScreenPolicy(), best_ms=statistics.median(found) / 10)) == 1
 
 
-def test_what_a_launch_raises_is_raised_and_the_timer_goes_on():
+def test_the_error_of_a_launch_is_raised_and_the_timer_still_works():
     timer = EventTimer()
     with pytest.raises(torch.OutOfMemoryError):
         take(timer.prepare(Launch(lambda: torch.empty(1 << 46, dtype=torch.uint8, device="cuda")), 1), timer, 3)

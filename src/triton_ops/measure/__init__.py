@@ -1,4 +1,4 @@
-"""How long it took, and which is faster."""
+"""Timers for launches, and the rules that say which of several timed configs is the fastest."""
 
 from triton_ops.measure.arm import Arm as Arm
 from triton_ops.measure.arm import interleave as interleave

@@ -1,6 +1,7 @@
 """An arm of a comparison, and the round that visits arms in turn.
 
-What drifts, as clocks and temperatures do, hits all arms alike within a round; comparing inside rounds removes it.
+Clocks and temperatures drift during a comparison. The drift hits all arms of one round alike, so a comparison inside
+rounds removes it.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import random
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 
 from triton_ops.measure.pace import BURST_MS
 from triton_ops.measure.timer import Pending, Sampler, Timer
@@ -16,25 +17,26 @@ from triton_ops.measure.timer import Pending, Sampler, Timer
 
 @dataclass
 class Arm:
-    """One launch in a comparison, and what was measured of it.
+    """One launch in a comparison, with its measured times.
 
     Attributes:
-        sampler: Queues samples; from the timer's `prepare`.
+        sampler: Queues samples; made by the timer's `prepare`.
         block: Samples per visit.
-        blocks: Per round that it took part in and that counted, its samples in milliseconds.
-        dropped_at: How many rounds it had run when it was dropped; None if it is still in.
-        error: What it raised; it takes no further part.
+        blocks: The arm's samples in milliseconds, one list per round that counted and in which the arm ran.
+        dropped_at: How many rounds the arm had run when it was dropped; None while it takes part.
+        error: What the launch raised; an arm with an error runs no further round.
     """
 
     sampler: Sampler
     block: int = 1
+    _: KW_ONLY
     blocks: list[list[float]] = field(default_factory=list)
     dropped_at: int | None = None
     error: Exception | None = None
 
     @property
     def medians_ms(self) -> list[float]:
-        """Block medians, one per round."""
+        """The median of each block, one per round that counted."""
         return [statistics.median(block) for block in self.blocks]
 
     @property
@@ -44,19 +46,20 @@ class Arm:
 
     @property
     def visit_ms(self) -> float:
-        """How long its last visit took; 0 before the first."""
+        """How long the arm's last visit took; 0 before the first visit."""
         return statistics.median(self.blocks[-1]) * self.sampler.launches * self.block if self.blocks else 0.0
 
     @property
     def running(self) -> bool:
-        """Whether it takes part in the next round."""
+        """Whether the arm takes part in the next round."""
         return self.dropped_at is None and self.error is None
 
 
 def next_order(arms: Sequence[Arm], before: Sequence[Arm], turn: int, rng: random.Random) -> list[Arm]:
-    """The order of round `turn`: drawn anew, and in every second round the one before backwards.
+    """The order of round `turn`: a new random order in even rounds, and the previous order backwards in odd rounds.
 
-    So no arm always follows the same one, and what an arm leaves behind falls on all others alike.
+    No arm therefore always follows the same other arm: the heat and the cache contents that an arm leaves behind fall
+    on all others alike.
     """
     if turn % 2:
         return [arm for arm in reversed(before) if arm.running]
@@ -65,7 +68,7 @@ def next_order(arms: Sequence[Arm], before: Sequence[Arm], turn: int, rng: rando
 
 
 def visit(order: Sequence[Arm], timer: Timer) -> list[tuple[Arm, list[float]]]:
-    """One round, in bursts that a GPU can take at its highest clock; the blocks of those that did not fail."""
+    """Run one round, in bursts short enough for a GPU's highest clock; the blocks of the arms that did not fail."""
     return [found for burst in _bursts(order) for found in _together(burst, timer)]
 
 
@@ -77,14 +80,14 @@ def interleave(
     rng: random.Random,
     go_on: Callable[[], bool] = lambda: True,
 ) -> None:
-    """Run up to `rounds` rounds over `arms`, dropping none but those that fail.
+    """Run up to `rounds` rounds over `arms`; only an arm that fails is dropped.
 
     Args:
-        arms: Their `blocks` and `error` are filled in.
+        arms: The launches to compare; their `blocks` and `error` are filled in.
         timer: The clock that prepared their samplers.
         rounds: How many times each arm is visited.
         rng: Draws the orders.
-        go_on: Asked before every round after the second; False ends the comparison.
+        go_on: Called before every round after the second; False ends the comparison.
     """
     order: list[Arm] = []
     for turn in range(rounds):
@@ -96,7 +99,7 @@ def interleave(
 
 
 def _bursts(order: Sequence[Arm]) -> list[list[Arm]]:
-    """The arms in their order, parted wherever the work would go on for longer than a burst."""
+    """The arms in their order, split wherever the work would last longer than one burst."""
     bursts: list[list[Arm]] = [[]]
     took_ms = 0.0
     for arm in order:
@@ -109,7 +112,7 @@ def _bursts(order: Sequence[Arm]) -> list[list[Arm]]:
 
 
 def _together(arms: Sequence[Arm], timer: Timer) -> list[tuple[Arm, list[float]]]:
-    """Everything is queued before anything is read."""
+    """The blocks of `arms`: the samples of all arms are queued before any time is read."""
     queued: list[tuple[Arm, Pending]] = []
     with timer.round():
         queued.extend((arm, pending) for arm in arms if (pending := _queued(arm)) is not None)
@@ -120,5 +123,5 @@ def _queued(arm: Arm) -> Pending | None:
     try:
         return arm.sampler.queue(arm.block)
     except Exception as error:  # noqa: BLE001 - one candidate's failure is its own; the others go on
-        arm.error = error.with_traceback(None)  # whose frames would keep what the launch had allocated
+        arm.error = error.with_traceback(None)  # the traceback's frames would keep the launch's memory allocated
         return None

@@ -1,7 +1,7 @@
-"""A device's rates and latencies by a few microbenchmarks, each well under a second: what the model is told of it.
+"""Microbenchmarks for the model: a device's rates and latencies, each measured in well under a second.
 
-Only torch is used: copies, tiny kernels and the vendor's matrix product. Times are CUDA events, the best of a few
-repeats: what is asked for is what the device can do, not what it does while disturbed.
+Only torch is used: copies, tiny kernels and the vendor's matrix product. Times come from CUDA events, and the best of
+a few repeats counts: the model needs the rate of an undisturbed device.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from triton_ops.hardware import Calibration, gpu_missing, probe
 
 _LOG = logging.getLogger("triton_ops.measure")
 _REPEATS = 5
-_COPY_FACTOR = 20  # times L2: nothing of it is found there again
+_COPY_FACTOR = 20  # times L2: a repeated copy finds none of its data in L2
 _LEAST_COPY_BYTES = 256 << 20
-_IN_L2 = (0.1, 0.15, 0.2, 0.25)  # of L2 for each side of a copy that shall stay there; on an H200 it does up to 0.25
+_IN_L2 = (0.1, 0.15, 0.2, 0.25)  # of L2 for source and target each; on an H200 copies of up to 0.25 stay in L2
 _COPIES = 20
 _MATRIX = 8192  # extents of the products: tens of waves
 _MATRIX_DTYPES = ("bfloat16", "float16", "float8_e4m3fn")
 _LAUNCHES = 30
-_DELAY_CYCLES = 200_000  # 0.1 ms: the host has queued the rest by then
+_DELAY_CYCLES = 200_000  # 0.1 ms: enough for the host to queue everything that follows
 _SYNCS = 50
 
 
@@ -67,7 +67,7 @@ def calibrate(device: str | None = None) -> Calibration:
 
 
 def _taken(what: str, measure: Callable[[], float | None]) -> float | None:
-    """A figure, or None and a warning where this device or torch cannot give it: the others still count."""
+    """One figure; None and a warning where this device or torch cannot give the figure: the others still count."""
     try:
         return measure()
     except (RuntimeError, NotImplementedError, AttributeError) as error:  # torch's out of memory is a RuntimeError
@@ -76,20 +76,26 @@ def _taken(what: str, measure: Callable[[], float | None]) -> float | None:
 
 
 def _dram_gbps(torch: Any, l2_bytes: int) -> float:
-    """Read and written bytes per second of a copy much larger than L2, 10^9."""
+    """Bytes read and written by a copy much larger than L2, 10^9 per second."""
     size_bytes = max(_COPY_FACTOR * l2_bytes // 2, _LEAST_COPY_BYTES)
     return 2 * size_bytes / (_copy_ms(torch, size_bytes) * 1e6)
 
 
 def _l2_gbps(torch: Any, l2_bytes: int) -> float | None:
-    """The same inside L2, from how time grows with size: what every launch costs alike drops out."""
+    """Bytes read and written by a copy inside L2, 10^9 per second.
+
+    The rate is the slope of time over size, so that the constant cost of a launch drops out.
+    """
     sizes = [int(l2_bytes * share) // 1024 * 1024 for share in _IN_L2]
     ms_per_byte = statistics.linear_regression(sizes, [_copy_ms(torch, size) for size in sizes]).slope
     return 2 / (ms_per_byte * 1e6) if ms_per_byte > 0 else None
 
 
 def _copy_ms(torch: Any, size_bytes: int) -> float:
-    """One device-to-device copy, in a row of them that the device replays by itself: the host is not in the way."""
+    """Milliseconds of one device-to-device copy.
+
+    A CUDA graph replays a row of copies, so that the host's launch time is not measured.
+    """
     source = torch.ones(size_bytes // 4, dtype=torch.float32, device="cuda")
     target = torch.empty_like(source)
     target.copy_(source)
@@ -101,7 +107,7 @@ def _copy_ms(torch: Any, size_bytes: int) -> float:
 
 
 def _launch_us(torch: Any) -> float:
-    """Device time from event to event around one tiny kernel, queued behind a delay: no timed launch is shorter."""
+    """Microseconds between the events around one tiny kernel, queued behind a delay: no timed launch is shorter."""
     one = torch.zeros(1, device="cuda")
     times = []
     for _ in range(_LAUNCHES):
@@ -116,7 +122,7 @@ def _launch_us(torch: Any) -> float:
 
 
 def _sync_us(torch: Any) -> float:
-    """Host time from launching a tiny kernel until a synchronize returns, the median."""
+    """Median microseconds of host time from the launch of a tiny kernel until a synchronize returns."""
     one = torch.zeros(1, device="cuda")
     times = []
     for _ in range(_SYNCS):
@@ -129,13 +135,13 @@ def _sync_us(torch: Any) -> float:
 
 
 def _mma_tflops(torch: Any, dtype: str) -> float | None:
-    """What the vendor's matrix product reaches on random data, 10^12 operations per second."""
+    """Rate of the vendor's matrix product on random data, 10^12 operations per second."""
     random = torch.randn(_MATRIX, _MATRIX, device="cuda", dtype=torch.bfloat16)
     if dtype.startswith("float8"):
         if not hasattr(torch, dtype) or torch.cuda.get_device_capability() < (8, 9):
             return None
         a = random.to(getattr(torch, dtype))
-        b = random.to(getattr(torch, dtype)).t()  # column-major, as the product wants it
+        b = random.to(getattr(torch, dtype)).t()  # column-major, as `_scaled_mm` requires
         scale = torch.ones((), device="cuda", dtype=torch.float32)
 
         def product() -> Any:

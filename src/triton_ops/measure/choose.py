@@ -1,4 +1,4 @@
-"""Which clock a problem is timed with: one rule, applied once per tune, for all candidates alike."""
+"""The choice of the clock that times a problem: one rule, applied once per tune, for all candidates alike."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _log = logging.getLogger("triton_ops")
 
 
 def timer_of(mode: str, name: str) -> Timer:
-    """The clock of a mode that was chosen before, in another process.
+    """The clock for a mode that another process has chosen.
 
     Args:
-        mode: As a timer tells it.
-        name: Torch name of the device.
+        mode: The `mode` of the timer that was chosen.
+        name: Torch's name of the device.
     """
     clock, _, cache = mode.partition("-")
     if clock == "graph":
@@ -26,17 +26,17 @@ def timer_of(mode: str, name: str) -> Timer:
 
 
 def choose_timer(device: DeviceSpec, name: str, launch: Launch, *, cold: bool = True, capture: bool = True) -> Timer:
-    """The clock for a problem, by its default config.
+    """The clock for a problem, chosen by its default config.
 
-    The host's clock on a CPU. On a GPU, replays of a graph if the launch is shorter than 0.2 ms and can be captured,
-    else event pairs; cold by the launch's argument
-    sets in turn, or by a flush if it has only one.
+    On a CPU the clock is the host's. On a GPU, a launch that is shorter than 0.2 ms and can be captured is timed by
+    replays of a graph, any other launch by event pairs. L2 is made cold by taking the launch's argument sets in turn,
+    or by a flush where there is only one set.
 
     Args:
-        device: The device's spec.
-        name: Its torch name.
-        launch: Of the default config; has run once.
-        cold: Whether L2 is to hold nothing of the launch's data.
+        device: The spec of the device.
+        name: Torch's name of the device.
+        launch: The launch of the default config, which has run once.
+        cold: Whether L2 is to hold none of the launch's data.
         capture: Whether graphs may be used; False after a candidate could not be captured.
     """
     if device.kind == "cpu":

@@ -1,8 +1,8 @@
-"""Who wins: from blocks taken side by side to a winner, the configs that tie with it, and the noise.
+"""The decision of a race: from times taken in the same rounds to the winner, its ties, and the noise.
 
-Rules: contrasts inside rounds decide, not absolute times; a difference below the indifference zone or the noise is
-no difference; among equals the one in use stays, then the default, then the cheaper one, if it is proven equal; and a
-winner must beat the default or the default wins.
+Rules: contrasts inside rounds decide, not absolute times. A difference below the indifference zone or the noise counts
+as none. Among equals the config in use stays, then the default, then the cheaper config if it is proven equal. A winner
+must beat the default, or the default wins.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from triton_ops.measure.stats import (
 Preference: TypeAlias = "tuple[int | float | str, ...]"
 
 INDIFFERENCE = 0.005  # a faster config must be faster by more than this share
-_PROVEN = 3.0  # standard errors; the cheapest of many ties is picked, and so the luckiest of those at the zone's edge
+_PROVEN = 3.0  # standard errors: with fewer, the pick of the cheapest among many ties favours a lucky one at the edge
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class Decision:
     """The outcome of a comparison; indices are positions in the list that was compared.
 
     Attributes:
-        winner: The one to use.
-        fastest: The one with the smallest median contrast, whatever the ties.
-        ties: Those that could not be told from the fastest, itself included, best first.
+        winner: The candidate to use.
+        fastest: The candidate with the smallest median contrast, whatever the ties.
+        ties: The candidates that could not be told from the fastest, the fastest included, best first.
         noise: Half-width of a typical 95 % interval of a contrast, as a share of the time.
     """
 
@@ -59,17 +59,19 @@ def decide(
     """Compare candidates that were measured in the same rounds.
 
     Args:
-        rows_ms: Per candidate, its block medians in milliseconds, one per round from the first on. One with fewer
-            rounds than others was dropped, and cannot tie.
-        preference: Per candidate a sort key: among equals the smallest wins.
-        kept: Positions of what is in use, and of the default: they win whatever ties with them. Others win over the
-            fastest only if they are proven to be within `zone` of it, by three standard errors as in the race.
-        default: Position of the default: a winner that does not tie with it beats it by more than `zone`.
-        dropped: Positions of those that a race dropped: at its last checkpoint they have as many rounds as the others.
+        rows_ms: The block medians of each candidate in milliseconds, one per round from the first round on. A
+            candidate with fewer rounds than others was dropped, and cannot tie.
+        preference: A sort key for each candidate: among equals the smallest key wins.
+        kept: Positions of the config in use and of the default: each wins over any candidate that it ties with. Any
+            other candidate wins over the fastest only if it is proven to be within `zone` of the fastest, by three
+            standard errors as in the race.
+        default: Position of the default: a winner that does not tie with the default beats it by more than `zone`.
+        dropped: Positions of the candidates that a race dropped. A candidate that is dropped at the last checkpoint has
+            as many rounds as the survivors, so its number of rounds does not tell.
         zone: Differences up to this share count as none.
 
     Raises:
-        ValueError: No candidates, or no rounds.
+        ValueError: There is no candidate, or no round.
     """
     longest = max(map(len, rows_ms), default=0)
     if not longest:
@@ -85,22 +87,22 @@ def decide(
     winner = next((i for i in ties if i in kept), None)
     winner = next(i for i in ties if i == fastest or i in equal) if winner is None else winner
     if default is not None and default not in ties and _beaten_by(rows_ms[default], rows_ms[winner]) <= zone:
-        winner = fastest  # which does beat the default by more, or the default would be among the ties
+        winner = fastest  # the fastest beats the default by more than the zone, else the default would be a tie
     margins = [gaps[i].margin for i in alive if i != fastest]
     return Decision(winner, fastest, tuple(ties), statistics.median(margins) if margins else 0.0)
 
 
 def relative_levels(rows_ms: Sequence[Sequence[float]]) -> list[float]:
-    """How slow each row is relative to its rounds' medians, as a logarithm: smaller is faster."""
+    """The logarithm of each row's time over the medians of its rounds: smaller is faster."""
     centres = [statistics.median(column) for column in zip(*rows_ms, strict=True)]
     return [statistics.median(contrasts(row, centres)) for row in rows_ms]
 
 
 def gap(row_ms: Sequence[float], other_ms: Sequence[float]) -> Interval:
-    """By which share `row` is slower than `other`, with its 95 % interval, over the rounds that both have.
+    """The share by which `row` is slower than `other`, with its 95 % interval, over the rounds that both have.
 
-    The interval is that of a median of normal noise, which is what a race can afford to ask for often. With a single
-    round it has no width: nothing is known of the noise.
+    The interval is that of a median under normal noise, which is cheap enough to compute at every checkpoint of a race.
+    With a single round the interval has no width, because nothing is known of the noise.
     """
     values = contrasts(row_ms, other_ms)
     count = len(values)
@@ -108,7 +110,7 @@ def gap(row_ms: Sequence[float], other_ms: Sequence[float]) -> Interval:
 
 
 def gain(slow_ms: Sequence[float], fast_ms: Sequence[float], seed: int = 0) -> Interval:
-    """By which share the first is slower than the second, with its bootstrap 95 % interval over shared rounds."""
+    """The share by which the first is slower than the second, with a bootstrap 95 % interval over shared rounds."""
     return bootstrap_median(contrasts(slow_ms, fast_ms), seed)
 
 

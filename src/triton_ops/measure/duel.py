@@ -1,7 +1,7 @@
-"""Is one launch faster than another? Rounds over both and a twin of the first, and an answer with its interval.
+"""A duel of two launches: rounds over both and a twin of the first tell which is faster, with an interval.
 
-The twin is the first launch once more, as an arm of its own. What the first differs from its twin is what two equal
-launches can differ here, so a difference counts only beyond that.
+The twin is the first launch once more, as an arm of its own. The first and its twin differ only by noise, so a
+difference between the two launches counts only if it is larger.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from triton_ops.measure.timer import Timer
 
 Verdict: TypeAlias = Literal["faster", "slower", "not distinguishable"]
 
-LEAST_ROUNDS = 6  # 6 values of one sign are one in 32: fewer cannot bound a median at 95 %
-COARSEST_TICK_MS = 0.001024  # of the events of any GPU met so far; most clocks are finer
-FEW_TICKS = 20  # a time of fewer ticks of its clock is not read to within 5 %
+LEAST_ROUNDS = 6  # six values of one sign have a chance of 1 in 32: fewer values cannot bound a median at 95 %
+COARSEST_TICK_MS = 0.001024  # the coarsest step of a GPU's events met so far; most clocks are finer
+FEW_TICKS = 20  # a time of fewer ticks of its clock is known to no better than 5 %
 _BEYOND_CHANCE = 1.5  # margins of a 95 % interval, or three standard errors: one in 300 by chance
 
 
@@ -35,9 +35,9 @@ class DuelPolicy:
     Attributes:
         checkpoints: After how many rounds the duel ends if the answer is clear; the last checkpoint ends it.
         seconds: Wall seconds after which no round is started; six rounds are always run.
-        zone: Differences up to this share are none.
-        errors: Standard errors by which a clear difference exceeds what it needs: with several checkpoints the first
-            lucky one must not decide.
+        zone: Differences up to this share count as none.
+        errors: Standard errors by which a clear difference exceeds the least difference that counts: among several
+            checkpoints a lucky early one must not decide.
     """
 
     checkpoints: tuple[int, ...] = (12, 24, 48, 96)
@@ -48,13 +48,13 @@ class DuelPolicy:
 
 @dataclass(frozen=True)
 class DuelOutcome:
-    """What a duel found; shares are differences of logarithms, 0.01 is one percent.
+    """The answer of a duel; shares are differences of logarithms, 0.01 is one percent.
 
     Attributes:
-        verdict: Whether the first is faster than the second.
-        gain: Second's time over the first's; positive if the first is faster.
-        itself: The twin's time over the first's: 0, but for the noise.
-        needed: A difference up to this share counts as none.
+        verdict: Whether the first launch is faster than the second.
+        gain: The second's time over the first's; positive if the first is faster.
+        itself: The twin's time over the first's, which is 0 but for the noise.
+        needed: The largest share that still counts as no difference.
     """
 
     verdict: Verdict
@@ -69,7 +69,7 @@ class DuelOutcome:
 
     @property
     def disturbed(self) -> bool:
-        """Whether the first and its twin were told apart beyond chance, which only a fault of the measurement does."""
+        """Whether the first and its twin differ beyond chance, which only a fault of the measurement can cause."""
         return abs(self.itself.centre) > max(INDIFFERENCE, _BEYOND_CHANCE * self.itself.margin)
 
 
@@ -82,18 +82,18 @@ def duel(
     keep_round: Callable[[], bool] = lambda: True,
     clock: Callable[[], float] = time.monotonic,
 ) -> DuelOutcome:
-    """Run rounds until the answer is clear, the rounds are used up, or the time is.
+    """Run rounds until the answer is clear, or the rounds or the time are used up.
 
     Args:
         arms: The first, the second, and the first's twin; their blocks and errors are filled in.
         timer: The clock that prepared the arms' samplers.
         policy: How long the duel may go on.
         rng: Draws the orders.
-        keep_round: Asked after every round; False discards it for all arms alike, as a throttled one.
-        clock: Seconds, monotonic.
+        keep_round: Called after every round; False discards the round for all arms alike, as a throttled round.
+        clock: Returns monotonic seconds.
 
     Raises:
-        Exception: Whatever a launch raised; the arm's `error` holds it, too.
+        Exception: Whatever a launch raised; the arm's `error` holds the exception, too.
     """
     order: list[Arm] = []
     end = clock() + policy.seconds
@@ -122,17 +122,17 @@ def judge(
     tick_ms: float = 0.0,
     zone: float = INDIFFERENCE,
 ) -> DuelOutcome:
-    """The answer from what was measured side by side.
+    """The answer from times that were measured side by side.
 
-    A difference counts if its 95 % interval excludes none, and if it is larger than the indifference zone, than what
-    the first may differ from itself, and than one tick of the clock.
+    A difference counts if its 95 % interval excludes 0, and if it is larger than each of the indifference zone, the
+    largest difference between the first and its twin, and one tick of the clock.
 
     Args:
-        first_ms: Block medians, one per round, as those of the other two.
-        second_ms: Of what the first is compared with.
-        twin_ms: Of the first once more.
+        first_ms: Block medians of the first launch, one per round.
+        second_ms: Block medians of the second launch in the same rounds.
+        twin_ms: Block medians of the first launch's twin in the same rounds.
         tick_ms: Step of the clock, per launch.
-        zone: Differences up to this share are none.
+        zone: Differences up to this share count as none.
     """
     found, itself = gain(second_ms, first_ms), gain(twin_ms, first_ms)
     tick = math.log1p(1.01 * tick_ms / max(min(statistics.median(first_ms), statistics.median(second_ms)), 1e-9))
@@ -147,7 +147,7 @@ def judge(
 def tick_of(samples_ms: Sequence[float], launches: int) -> float:
     """Step of the clock that took these samples, in milliseconds per launch: their smallest difference.
 
-    At most that of the coarsest clock: samples may also be few, far apart, or all the same.
+    The step is at most that of the coarsest clock, because samples may also be few, far apart, or all the same.
     """
     values = sorted(set(samples_ms))
     steps = [b - a for a, b in pairwise(values)]
@@ -161,7 +161,7 @@ def _judged(arms: Sequence[Arm], policy: DuelPolicy) -> DuelOutcome:
 
 
 def _clear(found: DuelOutcome, arms: Sequence[Arm], policy: DuelPolicy) -> bool:
-    """Whether more rounds would find the same: beyond all doubt different, or proven to be within the zone."""
+    """Whether more rounds would not change the answer: different by far, or proven to be within the zone."""
     if found.verdict == "not distinguishable":
         return max(abs(found.gain.low), abs(found.gain.high)) <= policy.zone
     gaps = contrasts(arms[1].medians_ms, arms[0].medians_ms)

@@ -1,7 +1,7 @@
-"""Device time on a GPU by events, with the host out of the way and the state of L2 chosen.
+"""Device time on a GPU by events, without the host's launch time, and with a chosen state of L2.
 
-A round's samples are queued behind a delay on the device, so that the host's launch overhead happens while the GPU is
-busy and never inside a timed region. Resets and flushes stand outside the event pairs.
+The samples of a round are queued behind a delay on the device, so that the host's launch overhead happens while the GPU
+is busy and never inside a timed region. Resets and flushes are outside the event pairs.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from triton_ops.measure.timer import Launch, Pending, Sampler
 Cache = Literal["cold", "flushed", "warm"]
 """State of L2 before a launch: cold by rotating argument sets, flushed by a write, or as the launch before left it."""
 
-_FLUSH_FACTOR = 2  # times the L2: a write of exactly its size leaves parts of it in place
+_FLUSH_FACTOR = 2  # times the L2: a write of exactly the size of L2 leaves some old lines in place
 _LEAST_FLUSH_BYTES = 32 << 20
-_CYCLES_PER_MS = 1_900_000  # of the delay kernel at an H200's 1,980 MHz; a longer delay does no harm
+_CYCLES_PER_MS = 1_900_000  # the delay kernel's count at an H200's 1,980 MHz; a longer delay does no harm
 _FIRST_DELAY_MS = 0.1
 _LONGEST_DELAY_MS = 64.0
 
 
 class DelayedQueue:
-    """Rounds of work queued behind a delay on one GPU; lengthens the delay until the host keeps ahead.
+    """Rounds of work queued behind a delay on one GPU; the delay grows until the host stays ahead of the device.
 
-    Not safe to share among threads.
+    A queue is not safe to share among threads.
 
     Args:
         device: `cuda` or `cuda:N`.
@@ -44,7 +44,7 @@ class DelayedQueue:
 
     @contextmanager
     def round(self) -> Iterator[None]:
-        """Rest if the device is owed it, queue a delay, let the caller queue its work, wait for all of it."""
+        """Take the rest that is due, queue a delay, let the caller queue its work, and wait until the work is done."""
         torch = self.torch
         with torch.cuda.device(self.device), self._pace.stretch():
             torch.cuda._sleep(int(self._delay_ms * _CYCLES_PER_MS))
@@ -66,7 +66,7 @@ class DelayedQueue:
 
 
 def pending(pairs: list[tuple[Any, Any]], launches: int) -> Pending:
-    """The times between events, per launch; waits for the last one."""
+    """A function that waits for the last event and returns the times between the events of each pair, per launch."""
 
     def collect() -> list[float]:
         if pairs:
@@ -79,23 +79,23 @@ def pending(pairs: list[tuple[Any, Any]], launches: int) -> Pending:
 class EventTimer:
     """An event pair around each launch: for launches of 0.2 ms and more.
 
-    Resolution is that of the device's events; docs/measured_facts.md has it for an H200.
+    The resolution is that of the device's events; docs/measured_facts.md has the figure for an H200.
 
     Args:
         device: `cuda` or `cuda:N`.
-        cache: State of L2 before every launch. `cold` rotates a launch's argument sets, and flushes
-            where there is one.
+        cache: State of L2 before every launch. `cold` takes a launch's argument sets in turn, and flushes where there
+            is only one set.
         duty: Share of the time that the device may work; see `pace.py`.
     """
 
     def __init__(self, device: str = "cuda", *, cache: Cache = "flushed", duty: float = DUTY) -> None:
         self._queue = DelayedQueue(device, duty)
         self._cache = cache
-        self._turn = count()  # one for all launches: the next arm must not find the last one's data in L2
+        self._turn = count()  # one count for all launches: an arm must not find the data of the arm before it in L2
 
     @property
     def mode(self) -> str:
-        """`event-cold`, `event-flushed` or `event-warm`."""
+        """The mode is `event-cold`, `event-flushed` or `event-warm`."""
         return f"event-{self._cache}"
 
     def prepare(self, launch: Launch, launches: int | None = None) -> Sampler:
@@ -104,7 +104,7 @@ class EventTimer:
         calls = launch.calls if self._cache == "cold" else (launch.call,)
         flush = self._cache == "flushed" or (self._cache == "cold" and not launch.others)
         if flush:
-            self._flush.zero_()  # the first use allocates, which may wait for the device: not inside a round
+            self._flush.zero_()  # the first use allocates and may wait for the device, so it stands outside a round
 
         def sample(samples: int) -> Pending:
             pairs = [(self._queue.event(), self._queue.event()) for _ in range(samples)]
@@ -123,7 +123,7 @@ class EventTimer:
 
     @contextmanager
     def round(self) -> Iterator[None]:
-        """Queue behind a delay; waits for the device at the end."""
+        """Queue the round behind a delay, and wait for the device at the end."""
         with self._queue.round():
             yield
 

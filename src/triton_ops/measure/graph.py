@@ -1,7 +1,8 @@
 """Device time of short launches: many of them unrolled in one CUDA graph, an event pair around each replay.
 
-One launch of a few microseconds is as long as the events' resolution and the launch overhead; a graph of many has
-neither. What was captured is checked, since a launch that does not reach the graph replays in no time and would win.
+A launch of a few microseconds is no longer than the events' resolution and the launch overhead, which both disappear in
+a graph of many launches. Every captured graph is checked: a launch that is missing in its graph would replay in no time
+and win.
 """
 
 from __future__ import annotations
@@ -18,28 +19,28 @@ from triton_ops.measure.gpu import DelayedQueue, pending
 from triton_ops.measure.pace import DUTY
 from triton_ops.measure.timer import Launch, Pending, Sampler
 
-REPLAY_MS = 0.2  # a replay lasts at least this long: 200 times the events' resolution, 30 times the graph's own launch
+REPLAY_MS = 0.2  # the least length of a replay: 200 times the events' resolution, 30 times the graph's own launch
 _MOST_UNROLLED = 1024
 _ESTIMATE_CALLS = 5
 
 
 class CaptureError(Exception):
-    """A launch cannot be captured in a graph: it, and whatever it is compared with, must be timed another way."""
+    """A launch cannot be captured in a graph: the launch and its rivals must all be timed another way."""
 
 
 class EmptyCaptureError(Exception):
-    """What was captured is not the launch's work: it is done elsewhere, and no clock on this stream would see it."""
+    """A captured graph lacks the launch's work, which runs elsewhere: no clock on this stream would see the work."""
 
 
 class GraphTimer:
     """Replays of unrolled launches: for launches below 0.2 ms.
 
-    Where a launch has further argument sets, every launch of a replay has another set than the ones before it, so L2 is
-    cold; with a single set L2 is as the launch before left it.
+    A launch with further argument sets takes them in turn during a replay, so L2 is cold. With a single set L2 holds
+    whatever the launch before left there.
 
     Args:
         device: `cuda` or `cuda:N`.
-        cold: Whether to rotate through the launches' argument sets.
+        cold: Whether to take the argument sets of a launch in turn.
         duty: Share of the time that the device may work; see `pace.py`.
     """
 
@@ -49,15 +50,15 @@ class GraphTimer:
 
     @property
     def mode(self) -> str:
-        """`graph-cold` or `graph-warm`."""
+        """The mode is `graph-cold` or `graph-warm`."""
         return "graph-cold" if self._cold else "graph-warm"
 
     def prepare(self, launch: Launch, launches: int | None = None) -> Sampler:
-        """A sampler of one checked graph.
+        """A sampler that replays one checked graph.
 
         Raises:
             CaptureError: The launch needs a reset, or cannot be captured.
-            EmptyCaptureError: Its work is not in what was captured.
+            EmptyCaptureError: The captured graph lacks the launch's work.
         """
         if launch.reset is not None:
             raise CaptureError("a launch that writes its inputs cannot be repeated inside one graph")
@@ -78,12 +79,12 @@ class GraphTimer:
 
     @contextmanager
     def round(self) -> Iterator[None]:
-        """Queue behind a delay; waits for the device at the end."""
+        """Queue the round behind a delay, and wait for the device at the end."""
         with self._queue.round():
             yield
 
     def _unrolled(self, launch: Launch, sets: int) -> int:
-        """Launches per replay: as many as fill it, and at least one per argument set, or the cache would stay warm."""
+        """Launches per replay: enough for `REPLAY_MS`, and one per argument set, without which L2 would stay warm."""
         wanted = math.ceil(REPLAY_MS / max(estimate_ms(self._queue, launch), 1e-4))
         return min(max(wanted, sets), max(_MOST_UNROLLED, sets))
 
@@ -107,7 +108,7 @@ class GraphTimer:
         return graph, _tensors(torch, results[0])
 
     def _check(self, launch: Launch, graph: Any, results: Sequence[Any]) -> None:
-        """A replay must write the outputs: nothing may stay poisoned that an eager call does not leave so."""
+        """Check that a replay writes the outputs: only elements that an eager call leaves poisoned may stay so."""
         outputs = [t for t in (*launch.outputs, *results) if t.is_floating_point() and t.element_size() > 1]
         _poison(outputs)
         graph.replay()
@@ -120,12 +121,12 @@ class GraphTimer:
             if left <= _unwritten(launch.outputs):
                 return
         elif left < sum(tensor.numel() for tensor in outputs):
-            return  # results that hold NaN by right
+            return  # the results hold some NaN of their own
         raise EmptyCaptureError(f"a replay of the captured launch leaves {left} elements of its outputs unwritten")
 
 
 def estimate_ms(queue: DelayedQueue, launch: Launch) -> float:
-    """Milliseconds of one launch, roughly: a few calls between two events, cache as it is."""
+    """Roughly the milliseconds of one launch: a few calls between two events, without a flush of the cache."""
     with queue.round():
         start, end = queue.event(), queue.event()
         start.record()
@@ -136,23 +137,23 @@ def estimate_ms(queue: DelayedQueue, launch: Launch) -> float:
 
 
 def node_count(torch: Any, graph: Any) -> int | None:
-    """How many nodes a captured graph has; None if this torch does not show the graph, or the driver does not tell."""
+    """The number of nodes of a captured graph; None if this torch or the driver does not tell."""
     return graph_nodes(torch, graph.raw_cuda_graph()) if hasattr(graph, "raw_cuda_graph") else None
 
 
 def _capture(graph: Any, calls: Sequence[Callable[[], Any]], unrolled: int) -> list[Any]:
-    """What the calls returned while they were captured on the current stream."""
+    """Capture the calls on the current stream; the results of the calls."""
     graph.capture_begin()
     try:
         return [calls[turn % len(calls)]() for turn in range(unrolled)]
     finally:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that the graph is empty: the caller counts its nodes
+            warnings.simplefilter("ignore")  # torch warns of an empty graph, and the caller counts the nodes itself
             graph.capture_end()
 
 
 def _leave_capture(torch: Any) -> None:
-    """Put torch's random generator back: a capture that fails leaves it in capture mode, and the next one ends that."""
+    """Put torch's random generator back: a failed capture leaves it in capture mode, which one good capture ends."""
     with contextlib.suppress(RuntimeError):
         graph = torch.cuda.CUDAGraph()
         graph.capture_begin()

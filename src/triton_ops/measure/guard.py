@@ -1,9 +1,9 @@
-"""Watch over a GPU while candidates race on it: read-only; a round in which the hardware was slowed does not count.
+"""The guard of a GPU during a race: a round in which the hardware was slowed does not count.
 
 After every round the clocks, power, temperature and the reasons why the driver holds the clocks back are read from the
-GPU's sensors. A round that ends with a slowdown (thermal, power brake) is lost for all candidates alike: to discard
-single ones would select on the outcome. The power cap is no fault: matrix products live at it, so it is recorded and
-the round kept. Nothing here writes a setting of the device.
+GPU's sensors. A round that ends with a slowdown (thermal, power brake) is discarded for all candidates alike, because
+discarding single candidates would select on the outcome. The power cap is no fault, since matrix products always run at
+the cap: the guard records it and keeps the round. The guard only reads, and changes no setting of the device.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from triton_ops.exceptions import DeviceError
 from triton_ops.hardware import CLOCK_REASONS, SLOWED, Reading, Sensors, probe, sensors_of
 
 _WAITS_S = (0.25, 1.0, 4.0)  # after the first, second and third slowed round in a row
-_CLOCK_CHANGE = 0.03  # share by which the clock may differ between two rounds without a remark
-_MOST_LOST = 0.2  # share of discarded rounds above which the race is no longer trusted
+_CLOCK_CHANGE = 0.03  # a larger share of difference between the clocks of two rounds is counted as a change
+_MOST_LOST = 0.2  # a larger share of discarded rounds makes the confidence in the race low
 _MOST_READINGS = 512  # twice the longest race
 
 Sleep: TypeAlias = "Callable[[float], None]"
@@ -30,21 +30,21 @@ _Number = TypeVar("_Number", int, float)
 
 @dataclass(frozen=True, kw_only=True)
 class GuardSummary:
-    """What a guard saw during a race. Ranges are (lowest, highest) after a round; None where nothing was told.
+    """What a guard read during a race. Ranges are (lowest, highest) after a round; None where the GPU told nothing.
 
     Attributes:
         guarded: Whether the GPU was watched to the end.
-        reason: Why not; empty if it was.
-        status: `throttled` if the slowdown outlasted all waits and slowed rounds were kept after them.
-        rounds: How many were run.
-        discarded: How many of them were lost.
+        reason: Why the GPU was not watched; empty if it was.
+        status: `throttled` if the slowdown outlasted all waits, and slowed rounds were kept from then on.
+        rounds: How many rounds were run.
+        discarded: How many of the rounds were discarded.
         clock_changes: How many rounds ended with a clock more than 3 % from that of the round before.
-        regimes: Reasons seen after a round, but `idle`; in the order of `CLOCK_REASONS`, further words last.
+        regimes: Reasons read after a round, except `idle`; in the order of `CLOCK_REASONS`, a vendor's own words last.
         clock_mhz: Range of the clock of the multiprocessors or compute units.
         power_w: Range of the power.
         temperature_c: Range of the temperature.
-        confidence: `low` if the race was throttled, or more than a fifth of its rounds was lost.
-        confidence_reason: Why it is low, or what the `ok` does not cover; empty if there is nothing to say.
+        confidence: `low` if the race was throttled, or more than a fifth of its rounds was discarded.
+        confidence_reason: Why the confidence is low, or what an `ok` does not cover; else empty.
     """
 
     guarded: bool
@@ -62,13 +62,13 @@ class GuardSummary:
 
 
 class Guard(Protocol):
-    """Watches a device during one race; a new race takes a new guard."""
+    """Watches a device during one race; every race has its own guard."""
 
     def round_ok(self) -> bool:
-        """Whether the round that has just ended counts; may wait until the device has recovered."""
+        """Whether the round that has just ended counts; the call may wait until the device has recovered."""
 
     def summary(self) -> GuardSummary:
-        """What was seen so far."""
+        """A summary of all rounds so far."""
 
     @property
     def readings(self) -> tuple[Reading, ...]:
@@ -80,7 +80,7 @@ class Unguarded:
     """A device that nobody watches: every round counts.
 
     Attributes:
-        reason: Why it is not watched.
+        reason: Why the device is not watched.
         rounds: How many rounds were run.
     """
 
@@ -88,33 +88,33 @@ class Unguarded:
     rounds: int = 0
 
     def round_ok(self) -> bool:
-        """Every round counts."""
+        """True: a slowdown cannot be noticed."""
         self.rounds += 1
         return True
 
     def summary(self) -> GuardSummary:
-        """The number of rounds, and why nothing is known of them."""
+        """A summary with the number of rounds, and the reason why nothing else is known."""
         said = f"not watched: {self.reason}"
         return GuardSummary(guarded=False, reason=self.reason, rounds=self.rounds, confidence_reason=said)
 
     @property
     def readings(self) -> tuple[Reading, ...]:
-        """No reading was taken."""
+        """Empty, because no sensor is read."""
         return ()
 
 
 class SensorGuard:
-    """Watches one GPU through its sensors. Not safe to share among threads.
+    """Watches one GPU through its sensors; not safe to share among threads.
 
-    A slowed round is discarded, and the next one waits 0.25 s, then 1 s, then 4 s; a good round starts the waits
-    anew. A fourth slowed round in a row ends this: that round and all that follow are kept, and the summary says
-    `throttled`. If the sensors fail on the way, the guard warns once and lets every later round pass.
+    A slowed round is discarded, and the next round waits 0.25 s, then 1 s, then 4 s; a good round starts the waits
+    anew. After a fourth slowed round in a row the guard discards no more: that round and all later ones are kept, and
+    the summary says `throttled`. If the sensors fail during the race, the guard warns once and keeps every later round.
 
     Cost: one reading of the sensors for each round, and no work on the GPU.
 
     Args:
-        sensors: Of the GPU; closed once the guard is collected.
-        sleep: Waits for seconds.
+        sensors: The sensors of the GPU; they are closed when the guard is garbage-collected.
+        sleep: Waits for a number of seconds.
     """
 
     def __init__(self, sensors: Sensors, *, sleep: Sleep = time.sleep) -> None:
@@ -122,13 +122,13 @@ class SensorGuard:
         self._sensors = sensors
         self._sleep = sleep
         self._readings: deque[Reading] = deque(maxlen=_MOST_READINGS)
-        self._before: Reading | None = None  # after the round before, if nothing but a round lies between
+        self._before: Reading | None = None  # the reading after the previous round; None after a wait
         self._failure = ""
         self._rounds = self._discarded = self._clock_changes = self._in_a_row = 0
         self._throttled = False
 
     def round_ok(self) -> bool:
-        """Read the GPU and judge the round that has just ended; sleeps up to 4 s if it was slowed.
+        """Read the GPU and judge the round that has just ended; sleeps up to 4 s if the round was slowed.
 
         Cost: one reading, and the sleep.
         """
@@ -147,7 +147,7 @@ class SensorGuard:
         return self._slowed()
 
     def summary(self) -> GuardSummary:
-        """What was seen so far; words and ranges are those of `readings`, which has discarded rounds too."""
+        """A summary of all rounds so far; words and ranges cover `readings`, discarded rounds included."""
         confidence, said = self._confidence()
         return GuardSummary(
             guarded=not self._failure,
@@ -177,12 +177,12 @@ class SensorGuard:
 
     def _slowed(self) -> bool:
         if self._throttled or self._in_a_row == len(_WAITS_S):
-            self._throttled = True  # the race must end some day: contrasts inside slowed rounds are better than none
+            self._throttled = True  # the race must end: contrasts inside slowed rounds are better than none
             return True
         self._discarded += 1
         self._sleep(_WAITS_S[self._in_a_row])
         self._in_a_row += 1
-        self._before = None  # the GPU had nothing to do meanwhile, so its clock may have gone anywhere
+        self._before = None  # the GPU was idle during the wait, so its clock may have changed
         return False
 
     def _give_up(self, error: Exception) -> None:
@@ -199,17 +199,20 @@ class SensorGuard:
 
 
 def guard_for(device_name: str, *, sleep: Sleep = time.sleep) -> Guard:
-    """The guard of a device; one that watches nothing, and says why, where it cannot be watched. Never raises.
+    """The guard of a device; never raises.
 
     Args:
-        device_name: Its torch name: `cpu`, `cuda` or `cuda:N`.
-        sleep: Waits for seconds.
+    A device that cannot be watched gets an `Unguarded`, which says why.
+
+    Args:
+        device_name: Torch's name of the device: `cpu`, `cuda` or `cuda:N`.
+        sleep: Waits for a number of seconds.
 
     Cost: loads the vendor's library the first time, and asks the driver for some ten values.
     """
     try:
         return SensorGuard(sensors_of(probe(device_name), device_name), sleep=sleep)
-    except Exception as error:  # noqa: BLE001 - watching is an aid: what keeps it from working must not stop a race
+    except Exception as error:  # noqa: BLE001 - a race must not fail because its guard cannot work
         return Unguarded(str(error) or type(error).__name__)
 
 

@@ -1,8 +1,8 @@
 """Rests between stretches of work, so that a GPU stays below its power limit and at its highest clock.
 
-At the limit a comparison measures the mix of what is compared: the clock follows the power that all arms draw together,
-so a thrifty arm pays for a hungry one beside it. On an H200 configs of one matrix product then ranked up to 10 % from
-where each ranks by itself, and the noise of a round tripled; with rests as long as the work, levels held within 1 %
+At the power limit the clock follows the power that all arms draw together, so an arm that draws little power is slowed
+by its neighbours that draw much. On an H200, configs of one matrix product then measured up to 10 % off their times
+alone relative to each other, and the noise of a round tripled. With rests as long as the work, levels held within 1 %
 for as long as was watched, and ranks agreed with those of each config running alone (docs/measured_facts.md).
 """
 
@@ -12,19 +12,19 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-DUTY = 0.5  # the limit of an H200 sets in after 50 to 75 ms without a rest, and never at this share of the time
-BURST_MS = 25.0  # work without a rest; a third of that
+DUTY = 0.5  # share of the time; an H200 reaches its power limit after 50 to 75 ms without a rest, and never at 0.5
+BURST_MS = 25.0  # longest work without a rest: a third to a half of the time in which an H200 reaches its limit
 
 
 class Pace:
-    """Keeps the share of time that a device works, over its stretches, at `duty` or below.
+    """Keeps the share of time that a device works at `duty` or below, by a rest after each stretch of work.
 
-    Time that passes anyway, while the host compiles or captures, counts as rest.
+    Time in which the host compiles or captures and the device is idle counts as rest.
 
     Args:
-        duty: Share of the time; 1 never rests.
-        clock: Seconds, monotonic.
-        sleep: Waits for seconds.
+        duty: Largest share of the time that the device works; 1 means no rest.
+        clock: Returns monotonic seconds.
+        sleep: Waits for a number of seconds.
 
     Raises:
         ValueError: `duty` is not in (0, 1].
@@ -47,7 +47,7 @@ class Pace:
 
     @contextmanager
     def stretch(self) -> Iterator[None]:
-        """A stretch of work; what is left of the rest after the one before is taken first."""
+        """A stretch of work; the remaining rest of the previous stretch is taken first."""
         left_s = self._owed_s - (self._clock() - self._ended)
         if left_s > 0:
             self._sleep(left_s)

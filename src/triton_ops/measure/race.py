@@ -1,12 +1,11 @@
-"""The interleaved race: rounds over the survivors, elimination only where a difference is proven.
+"""The interleaved race: rounds over the surviving arms, and an arm is dropped only if it is proven slower.
 
-A round visits every surviving arm once, in an order drawn anew, and every second round runs the order of the one before
-backwards; the value of a visit is the median of a short block, because only in a short round is what drifts the same
-for all arms. At a few scheduled rounds, the checkpoints, an arm is dropped if it is slower than the leader by more than
-the indifference zone, with confidence. The race ends when all arms that are left are proven equal, or the budget is
-spent.
+A round visits every surviving arm once, in a new random order; every second round runs the previous order backwards.
+The value of a visit is the median of a short block, because drift is the same for all arms only in a short round. At a
+few scheduled rounds, the checkpoints, an arm is dropped if it is slower than the leader by more than the indifference
+zone, with confidence. The race ends when all remaining arms are proven equal, or the budget is spent.
 
-Source: racing by blocks (irace, López-Ibáñez 2016) with an indifference zone; the design and its simulation are in
+Source: racing by blocks (irace, López-Ibáñez 2016) with an indifference zone. The design and its simulation are in
 docs/concepts/measurement.md.
 """
 
@@ -26,11 +25,11 @@ from triton_ops.measure.timer import Timer
 
 @dataclass(frozen=True, kw_only=True)
 class RacePolicy:
-    """How long a race may go on, and when an arm is out.
+    """How long a race may go on, and when an arm is dropped.
 
     Attributes:
         checkpoints: After how many rounds arms may be dropped; the last checkpoint ends the race.
-        zone: Differences up to this share are none.
+        zone: Differences up to this share count as none.
         confidence: Standard errors by which a difference must exceed the zone.
         seconds: Wall seconds after which no round is started; two rounds are always run.
         block_ms: Time that a visit should take: ten replays of a short kernel, a few launches of a long one, and ten
@@ -46,7 +45,7 @@ class RacePolicy:
     longest: int = 10
 
     def samples(self, sample_ms: float) -> int:
-        """How many samples of this length make a visit."""
+        """How many samples of `sample_ms` milliseconds make a visit."""
         return fitting(sample_ms, self.block_ms, 1, self.longest)
 
 
@@ -68,17 +67,17 @@ def race(
     """Run rounds until all survivors are proven equal, the last checkpoint is reached, or the time is used up.
 
     Args:
-        arms: Their blocks, errors and `dropped_at` are filled in.
+        arms: The launches that race; their blocks, errors and `dropped_at` are filled in.
         timer: The clock that prepared the arms' samplers.
         policy: How long the race may go on, and when an arm is dropped.
         rng: Draws the orders.
-        beside: Arms that run along in every round, drop none and are not dropped: twins, whose difference from their
-            originals is the noise.
-        keep_round: Asked after every round; False discards it for all arms alike, as a throttled one.
-        clock: Seconds, monotonic.
+        beside: Arms that run in every round, are never dropped, and cause no arm to be dropped: the twins, whose
+            difference from their originals is the noise.
+        keep_round: Called after every round; False discards the round for all arms alike, as a throttled round.
+        clock: Returns monotonic seconds.
 
     Returns:
-        Why it ended: `proven`, `rounds`, `seconds`, or `one arm`.
+        Why the race ended: `proven`, `rounds`, `seconds`, or `one arm`.
     """
     end = clock() + policy.seconds
     order: list[Arm] = []
@@ -103,7 +102,7 @@ def race(
 def drop_slower(running: Sequence[Arm], policy: RacePolicy) -> bool:
     """Drop the arms that are proven slower than the leader; returns whether any arm is still undecided.
 
-    All arms that run have the same number of rounds.
+    The arms must all have the same number of rounds.
     """
     if len(running) < 2:
         return False
@@ -122,6 +121,6 @@ def drop_slower(running: Sequence[Arm], policy: RacePolicy) -> bool:
 
 
 def leader(rows_ms: Sequence[Sequence[float]]) -> int:
-    """Position of the arm with the smallest time relative to its rounds' medians."""
+    """Position of the arm with the smallest time relative to the medians of its rounds."""
     levels = relative_levels(rows_ms)
     return min(range(len(levels)), key=levels.__getitem__)

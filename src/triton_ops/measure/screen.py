@@ -1,6 +1,6 @@
-"""Screening: one short block of samples of each candidate, cut short if the candidate is hopeless.
+"""Screening: one short block of samples of each candidate, cut short if the candidate is far too slow.
 
-The result ranks candidates roughly. It never decides: the finalists race side by side afterwards.
+The result ranks candidates roughly and never decides: the finalists race side by side afterwards.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ class ScreenPolicy:
     """How much the screening of one candidate may cost.
 
     Attributes:
-        block_ms: Time a block should take, in milliseconds; short, so that the power state cannot drift inside it.
+        block_ms: Time that a block should take; short, so that the power state cannot drift inside a block.
         least: Fewest samples, however long they take.
         most: Most samples, however short they are.
-        hopeless: A first sample this many times slower than the best so far is not repeated.
+        hopeless: A candidate whose first sample is this many times slower than the best so far gets no second sample.
     """
 
     block_ms: float = 3.0
@@ -32,13 +32,13 @@ class ScreenPolicy:
 
 
 def screen(sampler: Sampler, timer: Timer, policy: ScreenPolicy, best_ms: float | None = None) -> list[float]:
-    """A block of samples, in milliseconds per launch, in the order taken.
+    """Take a block of samples; milliseconds per launch, in the order taken.
 
     Args:
-        sampler: Of the launch, from `timer`.
+        sampler: The launch's sampler, made by `timer`.
         timer: The clock.
-        policy: How much it may cost.
-        best_ms: Median of the best candidate so far; None if there is none yet.
+        policy: How much the screening may cost.
+        best_ms: Median of the best candidate so far; None for the first candidate.
 
     Raises:
         Exception: Whatever the launch raises.
@@ -51,50 +51,50 @@ def screen(sampler: Sampler, timer: Timer, policy: ScreenPolicy, best_ms: float 
 
 
 def screen_beside(
-    sampler: Sampler, reference: Sampler, timer: Timer, policy: ScreenPolicy, best: float | None = None
+    sampler: Sampler, baseline: Sampler, timer: Timer, policy: ScreenPolicy, best: float | None = None
 ) -> tuple[list[float], float]:
-    """A block of samples, each beside one of a reference; and the launch's time over the reference's.
+    """Take a block of samples, each beside a sample of a baseline; also the launch's time over the baseline's.
 
-    Both are in the same power state and under the same load, whatever happened since the reference was last measured:
-    that makes screenings comparable that lie minutes, or a compilation, apart.
+    Launch and baseline share one power state and one load. Ratios to the baseline are therefore comparable even if
+    minutes or a compilation lie between two screenings.
 
     Args:
-        sampler: Of the launch, from `timer`.
-        reference: Of the config that all others are compared with, from `timer`.
+        sampler: The launch's sampler, made by `timer`.
+        baseline: The sampler of the config beside which all others are screened, made by `timer`.
         timer: The clock.
-        policy: How much it may cost; its times are those of both together.
-        best: What the best candidate so far takes, over what the reference takes; None if there is none yet.
+        policy: How much the screening may cost; its times are those of launch and baseline together.
+        best: The time of the best candidate so far over the baseline's; None for the first candidate.
 
     Raises:
         Exception: Whatever a launch raises.
     """
-    samples, beside = _in_turn(sampler, reference, timer, 1)
+    samples, beside = _in_turn(sampler, baseline, timer, 1)
     if best is not None and samples[0] > policy.hopeless * best * beside[0]:
         return samples, samples[0] / max(beside[0], 1e-9)
-    pair_ms = samples[0] * sampler.launches + beside[0] * reference.launches
+    pair_ms = samples[0] * sampler.launches + beside[0] * baseline.launches
     count = fitting(pair_ms, policy.block_ms, policy.least, policy.most)
-    more, more_beside = _in_turn(sampler, reference, timer, count - 1)
+    more, more_beside = _in_turn(sampler, baseline, timer, count - 1)
     samples, beside = samples + more, beside + more_beside
     return samples, math.exp(statistics.median(contrasts(samples, beside)))
 
 
 def take(sampler: Sampler, timer: Timer, count: int) -> list[float]:
-    """`count` samples now, in milliseconds per launch; waits for them."""
+    """Take `count` samples now and wait for them; milliseconds per launch."""
     with timer.round():
         pending = sampler.queue(count)
     return pending()
 
 
 def fitting(sample_ms: float, block_ms: float, least: int, most: int) -> int:
-    """How many samples of `sample_ms` fill `block_ms`, within bounds."""
+    """How many samples of `sample_ms` fill `block_ms`, at least `least` and at most `most`."""
     return min(max(int(block_ms / max(sample_ms, 1e-6)), least), most)
 
 
-def _in_turn(sampler: Sampler, reference: Sampler, timer: Timer, count: int) -> tuple[list[float], list[float]]:
-    """`count` samples of each, in turn, the order of a pair backwards every second time."""
+def _in_turn(sampler: Sampler, baseline: Sampler, timer: Timer, count: int) -> tuple[list[float], list[float]]:
+    """Take `count` samples of each in turn; every second pair runs in the opposite order."""
     own: list[Pending] = []
     beside: list[Pending] = []
-    pair = [(reference, beside), (sampler, own)]
+    pair = [(baseline, beside), (sampler, own)]
     with timer.round():
         for turn in range(count):
             for which, queued in reversed(pair) if turn % 2 else pair:

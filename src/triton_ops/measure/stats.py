@@ -1,7 +1,7 @@
-"""Statistics of timings: pure functions on numbers, no clock, no device.
+"""Statistics of timings: pure functions on numbers, without a clock or a device.
 
-Times of rival configs are compared as contrasts: differences of logarithms inside one round, so that what drifts for
-all of them cancels. 0.01 is one percent.
+Times of rival configs are compared as contrasts: differences of logarithms inside one round, in which a drift that hits
+all configs alike cancels. A contrast of 0.01 is one percent.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-_MAD_TO_SIGMA = 1.4826  # of normal noise
-_MEDIAN_EFFICIENCY = 1.2533  # standard error of a median over that of a mean, for normal noise
+_MAD_TO_SIGMA = 1.4826  # standard deviation over median absolute deviation, for normal noise
+_MEDIAN_EFFICIENCY = 1.2533  # standard error of a median over the standard error of a mean, for normal noise
 Z95 = 1.96
-_RESAMPLES = 2000  # the end points of a 95 % interval then move by less than a tenth of its width
+_RESAMPLES = 2000  # with so many, the ends of a 95 % interval move by less than a tenth of its width
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Interval:
 
 
 def robust_sigma(values: Sequence[float]) -> float:
-    """Standard deviation by the median absolute deviation: outliers do not widen it. 0 for fewer than two values."""
+    """Standard deviation by the median absolute deviation, which outliers do not widen; 0 for fewer than two values."""
     if len(values) < 2:
         return 0.0
     centre = statistics.median(values)
@@ -52,24 +52,24 @@ def median_error(sigma: float, count: int) -> float:
 
 
 def small_sample(count: int) -> float:
-    """By which factor an interval grows because its sigma was estimated from `count` values, by `robust_sigma`.
+    """The factor by which an interval grows because `robust_sigma` estimated its sigma from only `count` values.
 
-    With it, intervals of the median of four or more normal values miss in 5 % of the cases, in simulation; without it
-    in 23 % with four values, 12 % with eight and 7 % with 32.
+    With the factor, intervals of the median of four or more normal values miss in 5 % of simulated cases; without the
+    factor they miss in 23 % with four values, 12 % with eight and 7 % with 32.
     """
     return 1 + 3 / (max(count, 2) - 1.5)
 
 
 def contrasts(row: Sequence[float], other: Sequence[float]) -> list[float]:
-    """log(row / other), round by round; both in milliseconds, over the rounds that both have."""
+    """The logarithm of row over other, both in milliseconds, for each round that both have."""
     return [math.log(max(a, 1e-9) / max(b, 1e-9)) for a, b in zip(row, other, strict=False)]
 
 
 def gaps_to(rows: Sequence[Sequence[float]], lead: int) -> list[tuple[float, float]]:
-    """Per row its median contrast to the row `lead`, and the standard error of that.
+    """The median contrast of each row to the row `lead`, and the standard error of the median.
 
-    The rows are of equal length. A few values may lie close together by chance, so a row's sigma is its own or the
-    typical one of all rows, whichever is larger; with many rows the typical one is known well from few rounds.
+    All rows have the same length. A few values may lie close together by chance, so a row counts with its own sigma or
+    with the median sigma of all rows, whichever is larger; with many rows, few rounds give a good median sigma.
     """
     found = [contrasts(row, rows[lead]) for row in rows]
     sigmas = [robust_sigma(values) for values in found]
@@ -85,7 +85,7 @@ def gaps_to(rows: Sequence[Sequence[float]], lead: int) -> list[tuple[float, flo
 def bootstrap_median(values: Sequence[float], seed: int = 0) -> Interval:
     """The median of `values` with its 95 % interval, by resampling.
 
-    Fewer than six values cannot bound a median at 95 %: the interval is then the whole range.
+    Fewer than six values cannot bound a median at 95 %, so their interval is their whole range.
     """
     centre = statistics.median(values)
     if len(values) < 6:

@@ -1,7 +1,7 @@
-"""The timer role, what it times, and the host clock.
+"""The role of a timer, the launch that a timer times, and the timer by the host's clock.
 
-A timer takes samples of a launch in one mode. Samples of different modes are never compared, so the mode is part of
-every measurement and of every record's key.
+A timer takes samples of a launch in one mode. Samples of different modes are never compared, so every measurement and
+every record names its mode.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _NS_PER_MS = 1e6
 _MOST_LAUNCHES = 1 << 20
 
 Pending: TypeAlias = Callable[[], list[float]]
-"""Samples that were queued: gives their times, in milliseconds per launch, once the round is over."""
+"""Queued samples: the call returns their times, in milliseconds per launch, once the round is over."""
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,10 @@ class Launch:
     """One call, ready to be timed.
 
     Attributes:
-        call: Runs the kernel once; returns what it returns.
+        call: Runs the kernel once, and returns the kernel's result.
         reset: Puts the arguments back as they were, outside the timed region; None if a call leaves them usable.
-        others: The same call on further argument sets of equal content; calling all in turn keeps L2 cold.
-        outputs: Tensors that `call` writes; empty if it returns its result.
+        others: The same call on further argument sets of equal content; L2 stays cold when all are called in turn.
+        outputs: Tensors that `call` writes; empty if `call` returns its result.
     """
 
     call: Callable[[], Any]
@@ -39,7 +39,7 @@ class Launch:
 
     @property
     def calls(self) -> tuple[Callable[[], Any], ...]:
-        """All argument sets' calls, to be taken in turn."""
+        """The calls of all argument sets, to be taken in turn."""
         return (self.call, *self.others)
 
 
@@ -65,11 +65,11 @@ class Timer(Protocol):
         ...
 
     def prepare(self, launch: Launch, launches: int | None = None) -> Sampler:
-        """What samples this launch from now on.
+        """A sampler of this launch.
 
         Args:
-            launch: Should have run once before.
-            launches: Launches per sample; None finds how many the clock's resolution needs, which runs some.
+            launch: A launch that should have run once before.
+            launches: Launches per sample; None finds out how many the clock's resolution needs, by running some.
 
         Raises:
             Exception: Whatever the launch raises.
@@ -77,7 +77,7 @@ class Timer(Protocol):
         ...
 
     def round(self) -> AbstractContextManager[None]:
-        """The stretch in which samples are queued; when it is left, all of them are done."""
+        """The context in which samples are queued; all of them are done when the context is left."""
         ...
 
 
@@ -88,8 +88,8 @@ class HostTimer:
     Garbage collection is off while a sample is taken. A launch with a reset is timed one call at a time.
 
     Attributes:
-        clock: Nanoseconds, monotonic.
-        least_sample_ms: A sample lasts at least this long; 2 ms is 10^4 times the cost of reading the clock.
+        clock: Returns monotonic nanoseconds.
+        least_sample_ms: Least time of a sample; 2 ms is 10^4 times the cost of reading the clock.
     """
 
     clock: Callable[[], int] = time.perf_counter_ns
@@ -97,11 +97,11 @@ class HostTimer:
 
     @property
     def mode(self) -> str:
-        """`host`."""
+        """The host's clock has the one mode `host`, because nothing is done to the CPU's caches."""
         return "host"
 
     def prepare(self, launch: Launch, launches: int | None = None) -> Sampler:
-        """A sampler of loops that last long enough."""
+        """A sampler that repeats the launch in a loop of at least `least_sample_ms`."""
         loops = self._calibrated(launch) if launches is None else launches
 
         def sample(count: int) -> Pending:
@@ -111,11 +111,11 @@ class HostTimer:
         return Sampler(sample, loops)
 
     def round(self) -> AbstractContextManager[None]:
-        """Nothing to wait for: every call has returned."""
+        """A context without effect: each call of a launch has returned when its work is done."""
         return nullcontext()
 
     def _calibrated(self, launch: Launch) -> int:
-        """Doubles the number of launches until they last long enough."""
+        """The number of launches that last long enough, found by raising the number step by step."""
         launches = 1
         while launches < _MOST_LAUNCHES:
             took_ms = self._sample(launch, launches, 1)[0] * launches
