@@ -29,7 +29,7 @@ from benchmarks.spaces import SPACES, compile_all, loaded
 from benchmarks.unverified import GPU, clock_on, searched, unverified
 from triton_ops import ConfigSpace
 from triton_ops.evaluation.candidate import Evaluator
-from triton_ops.evaluation.finals import Final, compare_finalists
+from triton_ops.evaluation.finals import FinalRequest, compare_finalists
 from triton_ops.evaluation.subject import run_once
 from triton_ops.hardware import probe
 from triton_ops.measure import Arm, decide, interleave, race, take
@@ -64,7 +64,7 @@ class Ground:
         evaluator, guard = self.evaluator(), guard_for(GPU)
         trials = searched(evaluator, self.space, self.default, seed, EFFORT)
         searched_s = time.monotonic() - start
-        final = Final(trials=trials, default=self.default, seed=seed)
+        final = FinalRequest(trials=trials, default=self.default, seed=seed)
         found = compare_finalists(evaluator, final, EFFORT, guard.round_ok)
         ranked = sorted((t for t in found.trials if t.ok), key=lambda t: (t.final is None, t.median_ms))
         finalists = [t for t in found.trials if t.final is not None]

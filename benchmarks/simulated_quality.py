@@ -27,7 +27,7 @@ from benchmarks.tables import selection_table
 from benchmarks.unverified import searched, unverified
 from triton_ops import ConfigSpace
 from triton_ops.backend import Arguments, Executable
-from triton_ops.evaluation.finals import Final, Outcome, compare_finalists
+from triton_ops.evaluation.finals import FinalRequest, Outcome, compare_finalists
 from triton_ops.evaluation.subject import Clock
 from triton_ops.hardware import probe
 from triton_ops.measure import INDIFFERENCE, Arm, decide, race
@@ -148,7 +148,7 @@ class Ground:
         race_clock = Clock(probe("cpu"), "cpu", choose=lambda *_, **__: timer)
         evaluator = unverified(KnownTimes(self.kernels), Arguments(), effort, race_clock)
         trials = searched(evaluator, space, self.default, seed, effort, clock)
-        final = Final(trials=trials, default=self.default, seed=seed)
+        final = FinalRequest(trials=trials, default=self.default, seed=seed)
         return compare_finalists(evaluator, final, effort, clock=clock)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from triton_ops.backend import Arguments, Executable, Kernel
 from triton_ops.evaluation.candidate import Evaluator
-from triton_ops.evaluation.finals import Final, Outcome, compare_finalists
+from triton_ops.evaluation.finals import FinalRequest, Outcome, compare_finalists
 from triton_ops.evaluation.station import StationFacts
 from triton_ops.evaluation.subject import ArgumentSet, Clock, Subject
 from triton_ops.hardware import DeviceSpec
@@ -59,7 +59,7 @@ class Unverified:
         """Try one."""
         return self.evaluator.attempt(config, best)
 
-    def finals(self, final: Final) -> Outcome:
+    def finals(self, final: FinalRequest) -> Outcome:
         """The last comparison, unguarded."""
         return compare_finalists(self.evaluator, final, self.effort)
 

@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 from benchmarks.planted import sums, sums_space
 
-from triton_ops.evaluation.finals import Final
+from triton_ops.evaluation.finals import FinalRequest
 from triton_ops.evaluation.isolated import Isolated
 from triton_ops.evaluation.station import Inline, assignment_of
 from triton_ops.space import Config
@@ -41,7 +41,7 @@ def test_questions_and_answers(station):
     hopeless = station.attempt(config(8.0), fast)
     assert hopeless.ok
     assert len(hopeless.measurement.samples_ms) == 1, "cut short"
-    found = station.finals(Final(trials=(slow, fast, wrong, hopeless), default=config(4.0)))
+    found = station.finals(FinalRequest(trials=(slow, fast, wrong, hopeless), default=config(4.0)))
     assert found.winner.config == config(1.0)
     assert found.gain.low > 1.5
     assert found.guard is not None

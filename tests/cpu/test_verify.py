@@ -316,10 +316,10 @@ def test_what_timed_launches_leave_is_checked():
     out = torch.zeros(4)
     found = verifier(lambda x, out, *, n: out.copy_(x), ["out"], lambda x, out: x, x=torch.ones(4), out=out)
     assert checked(found, n=1) is None
-    assert found.left(compiled(found, n=1)) is None
+    assert found.wrong_after_timing(compiled(found, n=1)) is None
     found.subject.arguments.keyword["out"][2] = 5
-    assert "after timing, 25.00%" in found.left(compiled(found, n=1))
+    assert "after timing, 25.00%" in found.wrong_after_timing(compiled(found, n=1))
     found.subject.arguments.keyword["out"][2] = 1
     found.subject.arguments.keyword["x"][0] = 7
-    assert "x is changed" in found.left(compiled(found, n=1))
-    assert found.left(compiled(found, n=1)) is None
+    assert "x is changed" in found.wrong_after_timing(compiled(found, n=1))
+    assert found.wrong_after_timing(compiled(found, n=1)) is None

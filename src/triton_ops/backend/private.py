@@ -101,7 +101,7 @@ class Canaries:
 
     zones: tuple[tuple[str, Any, Any], ...] = ()
 
-    def missed(self) -> str | None:
+    def stray_writes(self) -> str | None:
         """Which output was missed by how many bytes, and the pattern put back; None if all zones are whole."""
         said = None
         for name, zone, outside in self.zones:

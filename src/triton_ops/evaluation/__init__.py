@@ -1,1 +1,1 @@
-"""How one config is checked and timed, in this process or in one of its own."""
+"""Checking and timing one config, in this process or in a worker process."""

@@ -28,7 +28,7 @@ from triton_ops.trial import Measurement, Status, Trial
 _log = logging.getLogger("triton_ops")
 
 COMPILE, BASELINE = "compile", "baseline"
-"""What is going on, as `Evaluator.tell` is told it, beside `LAUNCH`."""
+"""Steps that `Evaluator.tell` is called with, beside `LAUNCH` and `ODD`."""
 
 
 @dataclass(kw_only=True)
@@ -36,15 +36,15 @@ class Evaluator:
     """Turns configs of one kernel into finished trials, on one subject.
 
     Attributes:
-        kernel: What is tuned.
-        subject: What executables are timed on.
-        clock: The timer; chosen by the first config that works, or by the baseline if there is one, and changed for all
-            if a candidate cannot be captured.
+        kernel: The kernel that is tuned.
+        subject: The arguments on which executables are launched and timed.
+        clock: The timer. The first config that works chooses it, or the baseline if there is one; it is replaced for
+            all configs if one of them cannot be captured as a graph.
         policy: How much a screening may cost.
         verifier: Checks results before and after they are timed; None checks nothing.
-        baseline: The config that others are timed beside; None takes the first that works.
-        executables: What was compiled, for later launches of the same config.
-        tell: Told what begins: a compilation, a launch, or a launch of the baseline.
+        baseline: The config that each screening is measured next to; None takes the first config that works.
+        executables: The compiled configs, kept for later launches.
+        tell: Called with each step that begins: a compilation, a launch, or work on the baseline.
     """
 
     kernel: Kernel
@@ -55,58 +55,72 @@ class Evaluator:
     baseline: Config | None = None
     executables: dict[Config, Executable] = field(default_factory=dict)
     tell: Callable[[str], None] = lambda _: None
-    _beside: Sampler | None = None
+    _baseline_sampler: Sampler | None = None
     _measured: dict[str, Trial] = field(default_factory=dict)  # by program
-    _at_baseline: bool = False
+    _working_on_baseline: bool = False
 
     def attempt(self, config: Config, best: Trial | None) -> Trial:
-        """The finished trial of `config`; raises only what is not the candidate's fault.
+        """Compile, verify and time `config`; an error of the candidate becomes the trial's status.
 
         Args:
-            config: What to try.
-            best: The best so far, to cut a hopeless one short.
+            config: The config to try.
+            best: The best trial so far; the screening of a much slower config ends early.
+
+        Raises:
+            CacheError: The compiler cannot write its cache, so that no config can be compiled.
         """
         executable: Executable | None = None
         try:
             executable = self._compiled(config)
-            return self._known(executable) or self._remembered(executable, self._tried(executable, best))
+            return self._same_program(executable) or self._remembered(
+                executable, self._verified_and_timed(executable, best)
+            )
         except CandidateError as error:
             status, text = error.status, str(error)
         except CacheError:
-            raise  # no config can be compiled then
+            raise  # not the config's fault: no other config can be compiled either
         except (Exception, SystemExit) as error:  # noqa: BLE001 - user code may raise anything; it ends this trial only
             sorted_error = candidate_error(error, Status.RUNTIME)
             status, text = sorted_error.status, str(sorted_error)
         return _failed(config, status, text, executable)
 
     def sampler(self, config: Config) -> Sampler:
-        """Samples a config that has worked, compiling it again if need be.
+        """A sampler of a config that has worked; the config is compiled again if its executable is not held here.
 
         Raises:
-            CandidateError: It cannot be compiled or loaded.
+            CandidateError: The config cannot be compiled or loaded.
         """
         launch = self._warm(config)
         return self._timer(launch).prepare(launch)
 
-    def start_from(self, config: Config) -> None:
-        """Take a config that has worked before, in another process, as the baseline.
+    def take_baseline(self, config: Config) -> None:
+        """Take a config that has worked in another process as the baseline.
 
-        If it does not work now, the first that does takes its place.
+        If the config does not work here, a warning says so, and the first config that works becomes the baseline.
         """
-        self._at_baseline = True
-        self.say(BASELINE)
+        self._working_on_baseline = True
+        self.announce(BASELINE)
         try:
             executable = self.kernel.compile(config, self.subject.arguments)
             if self._wrong(executable) is None:
                 self.executables[config] = executable
                 self.baseline = config
-        except Exception as error:  # noqa: BLE001 - its own attempt, if it comes, says why
+        except Exception as error:  # noqa: BLE001 - the trial of this config, if there is one, will hold the reason
             _log.warning("config (%s) worked before and does not now: %s", config, one_line(error))
         finally:
-            self._at_baseline = False
+            self._working_on_baseline = False
 
-    def wrong_again(self, config: Config, sampler: Sampler, repeats: int, seconds: float) -> str | None:
-        """What is wrong with the results of timed launches, repeated: some errors show in some runs only.
+    def wrong_when_repeated(self, config: Config, sampler: Sampler, repeats: int, seconds: float) -> str | None:
+        """Repeat timed launches and check every result, since some errors, such as races, show in some runs only.
+
+        Args:
+            config: The config to check.
+            sampler: Its sampler.
+            repeats: How many times it is launched and checked, at most.
+            seconds: No further repeat is started after this time.
+
+        Returns:
+            How the first wrong result is wrong; None if all are right, or nothing is verified.
 
         Raises:
             Exception: Whatever a launch raises.
@@ -122,12 +136,12 @@ class Evaluator:
                 return found
         return None
 
-    def say(self, what: str) -> None:
-        """Tell what begins; whatever is done for the baseline is its own doing."""
-        self.tell(BASELINE if self._at_baseline and what != ODD else what)
+    def announce(self, what: str) -> None:
+        """Call `tell` with a step that begins; during work on the baseline the step is `BASELINE`, except for `ODD`."""
+        self.tell(BASELINE if self._working_on_baseline and what != ODD else what)
 
-    def _known(self, executable: Executable) -> Trial | None:
-        """The trial of a config whose program has been measured; None if it has not."""
+    def _same_program(self, executable: Executable) -> Trial | None:
+        """The trial of an equal program that was measured as another config; None if there is none."""
         known = None if executable.key is None else self._measured.get(executable.key)
         if known is None or known.config == executable.config:
             return None
@@ -141,7 +155,7 @@ class Evaluator:
         return trial
 
     def _wrong(self, executable: Executable) -> str | None:
-        """How an executable is wrong, found by launching it; None if it is right, or nothing is checked."""
+        """How the results of an executable are wrong; None if they are right, or if there is no verifier."""
         if self.verifier is None:
             executable.launch(self.subject.arguments)
             return None
@@ -154,29 +168,29 @@ class Evaluator:
         sets = [self.subject.arguments, *further]
         for tensor in Arguments(tuple(given.keyword[name] for given in sets for name in executable.outputs)).tensors():
             poison(tensor, pattern)
-        with on_device_of(self.subject.arguments):  # not in a round, whose delay and rests are for what is timed
-            sampler.queue(len(sets))()  # one for each argument set
-        return verifier.left(executable, further)
+        with on_device_of(self.subject.arguments):  # outside a round: the pauses of a round are for timed launches
+            sampler.queue(len(sets))()  # one launch on each argument set
+        return verifier.wrong_after_timing(executable, further)
 
     def _timer(self, launch: Launch) -> Timer:
-        """The timer: chosen by the baseline where it is known from an interrupted run, else by this launch."""
+        """The timer; if none is chosen yet, the baseline of an interrupted run chooses it, else this launch."""
         if self.clock.timer is None and self.baseline is not None:
             launch = self._warm(self.baseline)
         return self.clock.start(launch)
 
     def _warm(self, config: Config) -> Launch:
-        """A launch of a config that has worked, run once."""
+        """A launch of a config that has worked, after it has run once."""
         launch = self.subject.launch(self._compiled(config))
-        self.say(LAUNCH)
+        self.announce(LAUNCH)
         return run_once(launch)
 
     def _compiled(self, config: Config) -> Executable:
         if config not in self.executables:
-            self.say(COMPILE)
+            self.announce(COMPILE)
             self.executables[config] = self.kernel.compile(config, self.subject.arguments)
         return self.executables[config]
 
-    def _tried(self, executable: Executable, best: Trial | None) -> Trial:
+    def _verified_and_timed(self, executable: Executable, best: Trial | None) -> Trial:
         config = executable.config
         self.tell(LAUNCH)
         if (difference := self._wrong(executable)) is not None:
@@ -189,37 +203,37 @@ class Evaluator:
         finally:
             if launch.reset is not None:
                 launch.reset()
-        if self.verifier is not None and (difference := self.verifier.left(executable)) is not None:
+        if self.verifier is not None and (difference := self.verifier.wrong_after_timing(executable)) is not None:
             return _failed(config, Status.WRONG, difference, executable)
         found = Measurement(tuple(samples), self._timer(launch).mode)
         resources, compile_s = executable.resources, executable.compile_s
         return Trial(config, Status.OK, found, resources=resources, compile_s=compile_s, relative=relative)
 
     def _screened(self, config: Config, launch: Launch, best: Trial | None) -> tuple[list[float], float]:
-        """Samples of a launch, and its time over the baseline's, measured in turn with it."""
+        """Samples of a launch, and its time divided by that of the baseline, which is measured in turn with it."""
         timer = self._timer(launch)
         self.tell(LAUNCH)
         try:
             sampler = timer.prepare(launch)
-        except CaptureError:  # then no candidate is captured, and what another timer measured counts no more
-            timer, self._beside = self.clock.change(launch), None
+        except CaptureError:  # no config is captured from now on, and samples of the earlier timer are not comparable
+            timer, self._baseline_sampler = self.clock.change(launch), None
             sampler = timer.prepare(launch)
-        if self._beside is None:
+        if self._baseline_sampler is None:
             if self.baseline is None or self.baseline == config:
-                self.baseline, self._beside = config, sampler
+                self.baseline, self._baseline_sampler = config, sampler
                 return screen(sampler, timer, self.policy), 1.0
-            self._beside = self._of_baseline(self.baseline)
+            self._baseline_sampler = self._sampler_of_baseline(self.baseline)
         self.tell(LAUNCH)
-        return screen_beside(sampler, self._beside, timer, self.policy, None if best is None else best.rank)
+        return screen_beside(sampler, self._baseline_sampler, timer, self.policy, None if best is None else best.rank)
 
-    def _of_baseline(self, baseline: Config) -> Sampler:
-        """Samples the baseline; what goes wrong meanwhile is its own doing, not the candidate's."""
+    def _sampler_of_baseline(self, baseline: Config) -> Sampler:
+        """A sampler of the baseline; a failure meanwhile is blamed on the baseline, not on the candidate."""
         self.tell(BASELINE)
-        self._at_baseline = True
+        self._working_on_baseline = True
         try:
             return self.sampler(baseline)
         finally:
-            self._at_baseline = False
+            self._working_on_baseline = False
 
 
 def _failed(config: Config, status: Status, error: str, executable: Executable | None) -> Trial:

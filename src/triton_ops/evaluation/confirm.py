@@ -1,8 +1,8 @@
-"""The tied configs compared again in fresh processes: how fast a kernel runs differs a little from process to process.
+"""Tied configs are compared again in fresh processes, since the speed of a kernel differs a little between processes.
 
-Where data lies in memory, and what ran before, is fixed for the life of a process and favours one config or another
-by up to a few tenths of a percent; no number of rounds in one process averages that out. Each further process is a
-worker with the same assignment as the first: it verifies, puts arguments back and is guarded as the first one was.
+The placement of data in memory, and the work that ran before, are fixed for the life of a process and favour one config
+or another by up to a few tenths of a percent; no number of rounds in one process averages that out. Each further
+process is a worker with the same assignment as the first: it verifies results, restores arguments and is guarded too.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 
-from triton_ops.evaluation.finals import Final, Outcome, confirmed
+from triton_ops.evaluation.finals import FinalRequest, Outcome, with_further_processes
 from triton_ops.evaluation.isolated import Isolated, NotPortableError
 from triton_ops.evaluation.station import Assignment
 from triton_ops.exceptions import TritonKernelError
@@ -20,20 +20,22 @@ from triton_ops.measure import RacePolicy
 
 _log = logging.getLogger("triton_ops")
 
-_ROUNDS = 32  # in each process, with no arm dropped before the last
-_SECONDS = 60.0
+_ROUNDS = 32  # in each process; no arm is dropped before the last round
+_SECONDS = 60.0  # in each process
 
 
-def confirmed_elsewhere(outcome: Outcome, assignment: Assignment, final: Final, mode: str | None) -> Outcome:
-    """The outcome after as many fresh processes as the effort asks for have compared the tied configs.
+def confirm_in_fresh_processes(
+    outcome: Outcome, assignment: Assignment, final: FinalRequest, mode: str | None
+) -> Outcome:
+    """The outcome after fresh processes, as many as the effort asks for, have compared the tied configs.
 
-    A process that fails is left out with a warning. Nothing is done where one config leads clearly.
+    A process that fails is left out with a warning. An outcome without ties is returned unchanged.
 
     Args:
-        outcome: Of the last comparison.
-        assignment: What its station worked on.
-        final: What it compared.
-        mode: The mode in which it timed: others would not be comparable.
+        outcome: The outcome of the last comparison.
+        assignment: The assignment of the station that made it.
+        final: The request that the station was given.
+        mode: The mode in which the station timed; times of other modes would not be comparable.
 
     Cost: about 10 s per process on a GPU, one after another.
     """
@@ -45,11 +47,11 @@ def confirmed_elsewhere(outcome: Outcome, assignment: Assignment, final: Final, 
     questions = [
         replace(final, trials=tied, seed=final.seed + n, race=race) for n in range(1, assignment.effort.processes + 1)
     ]
-    elsewhere = list(_answers(given, questions))
-    return confirmed(outcome, elsewhere, final) if elsewhere else outcome
+    elsewhere = list(_outcomes(given, questions))
+    return with_further_processes(outcome, elsewhere, final) if elsewhere else outcome
 
 
-def _answers(assignment: Assignment, questions: list[Final]) -> Iterator[Outcome]:
+def _outcomes(assignment: Assignment, questions: list[FinalRequest]) -> Iterator[Outcome]:
     for question in questions:
         try:
             with closing(Isolated(assignment)) as station:

@@ -1,4 +1,4 @@
-"""The last comparison: the best of the search, the default and the incumbent race side by side."""
+"""The last comparison: the fastest configs of the search, the default and the incumbents race against each other."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from triton_ops.space import Config
 from triton_ops.task.effort import Effort
 from triton_ops.trial import Measurement, Resources, Status, Trial
 
-_REPEATS = 12  # of timed launches, with their results checked: an error that shows in one run of four passes in 3 %
-_REPEATS_S = 0.15  # for each finalist; no further repeat is started after it
-_WINNER_REPEATS = 32  # an error that shows in one run of ten passes in 3 %
+_REPEATS = 12  # checked launches of a finalist: an error that shows in one launch of four stays unseen in 3 % of cases
+_REPEATS_S = 0.15  # for each finalist; no further repeat is started after this time
+_WINNER_REPEATS = 32  # checked launches of the winner: for an error that shows in one launch of ten it is 3 % as well
 _WINNER_REPEATS_S = 2.0
-_ROUND_MS = 100.0  # a round of many finalists has short visits
+_ROUND_MS = 100.0  # a longer round is avoided by shorter blocks where there are many finalists
 _DIFFERENT = "an A/A comparison of one config with itself showed a difference"
 
 
 @dataclass(frozen=True)
-class Raced:
-    """How the last comparison went, beside the finalists' times, which are in their trials.
+class RaceSummary:
+    """The course of the last comparison; the times of the finalists are in their trials.
 
     Attributes:
         dropped_at: Each finalist, in the order of the screenings, with the number of rounds after which it was
-            dropped; None for one that stayed to the end.
-        twin: The finalist that took part twice more, so that the noise is known; None if none did.
-        twins_ms: Medians of the twins' rounds.
+            dropped; None for a finalist that stayed to the end.
+        twin: The finalist that took part as two further arms, to measure the noise; None if there was none.
+        twins_ms: For each of the two further arms, its median in every round.
     """
 
     dropped_at: tuple[tuple[Config, int | None], ...] = ()
@@ -43,21 +43,21 @@ class Raced:
     twins_ms: tuple[tuple[float, ...], ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What the last comparison found.
+    """The result of the last comparison.
 
     Attributes:
-        winner: The trial to use; None if no trial is ok.
+        winner: The trial of the winner; None if no trial is ok.
         ties: Configs that could not be told from the fastest, best first.
-        noise: Half-width of a typical 95 % interval, or what a config differs from itself if that is more; 0 if
-            nothing was compared.
-        gain: The default's time over the winner's, with its 95 % interval; None if they were not compared.
-        confidence: `ok`, or in words why not.
-        guard: What the device said of itself meanwhile; None if nothing was asked.
-        itself: By which share one finalist differed from itself, with its 95 % interval; None if it was not raced.
-        trials: All trials, finalists with their final times.
-        raced: How the comparison went; without finalists if nothing was compared.
+        noise: Half-width of a typical 95 % interval, or the difference of a config from its twin if that is larger; 0
+            if nothing was compared.
+        gain: The default's time divided by the winner's, with its 95 % interval; None if they were not compared.
+        confidence: `ok`, or in words why the comparison should not be relied on.
+        trials: All trials; those of finalists have their times of the race.
+        itself: The relative difference between the two twins, with its 95 % interval; None without twins.
+        guard: Summary of the device's sensors during the race; None if they were not read.
+        raced: The course of the race; without finalists if nothing was compared.
     """
 
     winner: Trial | None
@@ -68,19 +68,19 @@ class Outcome:
     trials: tuple[Trial, ...]
     itself: Interval | None = None
     guard: GuardSummary | None = None
-    raced: Raced = Raced()
+    raced: RaceSummary = RaceSummary()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Final:
-    """The last comparison, asked for.
+class FinalRequest:
+    """A request for the last comparison.
 
     Attributes:
-        trials: What the search tried.
-        default: The default config: a finalist whenever it ran.
-        incumbents: Configs in use until now: finalists whenever they ran.
-        seed: Draws the orders.
-        race: How long the race may last, and when an arm is out; None takes the effort's.
+        trials: The trials of the search.
+        default: The default config; it is a finalist if its trial is ok.
+        incumbents: Winners of earlier runs; they are finalists if their trials are ok.
+        seed: Seed of the random order inside rounds.
+        race: How long the race may last, and when an arm is dropped; None takes the effort's policy.
     """
 
     trials: tuple[Trial, ...]
@@ -92,19 +92,19 @@ class Final:
 
 def compare_finalists(
     evaluator: Evaluator,
-    final: Final,
+    final: FinalRequest,
     effort: Effort,
     keep_round: Callable[[], bool] = lambda: True,
     clock: Callable[[], float] = time.monotonic,
 ) -> Outcome:
-    """Race the finalists and decide.
+    """Race the finalists, check their results again, and decide.
 
     Args:
-        evaluator: Samples configs.
-        final: What is compared.
+        evaluator: Makes the samplers of configs, and checks results.
+        final: The request.
         effort: How near the best a finalist must be, and how long the race may last.
-        keep_round: Tells after a round whether it counts.
-        clock: Seconds, monotonic.
+        keep_round: Called after each round; the round is discarded if the answer is False.
+        clock: Monotonic seconds.
     """
     trials, policy = {trial.config: trial for trial in final.trials}, final.race or effort.race
     field = finalists(trials, effort, {final.default, *final.incumbents})
@@ -115,14 +115,16 @@ def compare_finalists(
         rng, timer = random.Random(final.seed), evaluator.clock.timer
         race(list(arms.values()), timer, policy, rng, beside=twins, keep_round=keep_round, clock=clock)
     left = {config: arm for config, arm in arms.items() if arm.dropped_at is None}
-    again = {config: _wrong_again(evaluator, config, arm, _REPEATS, _REPEATS_S) for config, arm in left.items()}
+    again = {config: _wrong_when_repeated(evaluator, config, arm, _REPEATS, _REPEATS_S) for config, arm in left.items()}
     wrong = {config: found for config, found in again.items() if found}
     while True:
         updated = {**trials, **{config: _updated(trials[config], arm, evaluator) for config, arm in arms.items()}}
-        updated.update((config, _as_wrong(trials[config], found)) for config, found in wrong.items())
+        updated.update((config, _wrong_trial(trials[config], found)) for config, found in wrong.items())
         outcome = _found(updated, arms, twins, final.default, final.incumbents)
         winner = outcome.winner.config if outcome.winner else None
-        said = winner in arms and _wrong_again(evaluator, winner, arms[winner], _WINNER_REPEATS, _WINNER_REPEATS_S)
+        said = winner in arms and _wrong_when_repeated(
+            evaluator, winner, arms[winner], _WINNER_REPEATS, _WINNER_REPEATS_S
+        )
         if winner is None or not said:
             return replace(outcome, raced=_raced(arms, twin, twins))
         wrong[winner] = said
@@ -135,44 +137,44 @@ def _found(
     default: Config,
     incumbents: Collection[Config],
 ) -> Outcome:
-    """What the race has shown of those that are right."""
+    """The outcome of the race among the configs whose results are right."""
     alive = [trials[config] for config, arm in arms.items() if trials[config].ok and arm.blocks]
     if not alive:
-        return best_first_look(tuple(trials.values()))
+        return fastest_screening(tuple(trials.values()))
     decision = _decided(alive, arms, default, incumbents)
     return _outcome(decision, alive, arms, twins, default, tuple(trials.values()))
 
 
-def _wrong_again(evaluator: Evaluator, config: Config, arm: Arm, repeats: int, seconds: float) -> str | None:
-    """What is wrong with the results that a finalist gives when it is timed."""
+def _wrong_when_repeated(evaluator: Evaluator, config: Config, arm: Arm, repeats: int, seconds: float) -> str | None:
+    """How the results of a finalist's timed launches are wrong; None if they are right, or the finalist failed."""
     if arm.error is not None:
         return None
     try:
-        return evaluator.wrong_again(config, arm.sampler, repeats, seconds)
-    except Exception as error:  # noqa: BLE001 - one finalist's failure is its own
+        return evaluator.wrong_when_repeated(config, arm.sampler, repeats, seconds)
+    except Exception as error:  # noqa: BLE001 - a finalist that fails must not end the others
         arm.error = candidate_error(error, Status.RUNTIME)
         return None
 
 
-def _as_wrong(trial: Trial, found: str) -> Trial:
+def _wrong_trial(trial: Trial, found: str) -> Trial:
     return Trial(trial.config, Status.WRONG, error=found, resources=trial.resources, compile_s=trial.compile_s)
 
 
-def confirmed(outcome: Outcome, elsewhere: Sequence[Outcome], final: Final) -> Outcome:
-    """The outcome after the tied configs were compared in further processes; a process counts as one round.
+def with_further_processes(outcome: Outcome, elsewhere: Sequence[Outcome], final: FinalRequest) -> Outcome:
+    """The decision made again with the outcomes of further processes; a process counts as one round.
 
-    A config that failed in one of them, or gave wrong results there, ties no more.
+    A config that failed in one of the processes, or gave wrong results there, is no longer among the ties.
 
     Args:
-        outcome: Of the last comparison.
-        elsewhere: Per further process, what it found for `outcome.ties`.
-        final: What was compared.
+        outcome: The outcome of the last comparison.
+        elsewhere: For each further process its outcome, of a comparison of `outcome.ties`.
+        final: The request of the last comparison.
     """
     failed = {trial.config: trial for found in elsewhere for trial in found.trials if not trial.ok}
     trials = tuple(failed.get(trial.config, trial) for trial in outcome.trials)
     tied = [config for config in outcome.ties if config not in failed]
     if not tied:
-        return best_first_look(trials)
+        return fastest_screening(trials)
     processes = [_by_config(found.trials) for found in (outcome, *elsewhere)]
     levels = [relative_levels([_row(found[config]) for config in tied]) for found in processes]
     places = {config: place for place, config in enumerate(tied)}
@@ -194,14 +196,25 @@ def _row(trial: Trial) -> list[float]:
     return [statistics.median(block) for block in trial.final.blocks] if trial.final else [trial.median_ms]
 
 
-def best_first_look(trials: Sequence[Trial]) -> Outcome:
-    """The outcome where nothing was compared side by side: the fastest first look."""
+def fastest_screening(trials: Sequence[Trial]) -> Outcome:
+    """The outcome without a race: the winner is the config with the fastest screening."""
     best = min((trial for trial in trials if trial.ok), key=lambda trial: trial.rank, default=None)
-    return Outcome(best, () if best is None else (best.config,), 0.0, None, "nothing was raced", tuple(trials))
+    return Outcome(
+        winner=best,
+        ties=() if best is None else (best.config,),
+        noise=0.0,
+        gain=None,
+        confidence="nothing was raced",
+        trials=tuple(trials),
+    )
 
 
 def finalists(trials: Mapping[Config, Trial], effort: Effort, always: Collection[Config]) -> list[Trial]:
-    """Every config near the best by first looks, best first; no hard cut where configs are close, no code twice."""
+    """The configs that race, fastest screening first.
+
+    They are every config within the effort's share `near` of the fastest, at least as many as the effort asks for, and
+    the configs in `always`. Of configs with the same machine code only the one that was measured takes part.
+    """
     ranked = sorted(
         (t for t in trials.values() if t.ok and t.same_code_as is None), key=lambda t: (t.rank, t.config.text)
     )
@@ -212,15 +225,15 @@ def finalists(trials: Mapping[Config, Trial], effort: Effort, always: Collection
 def _arm(evaluator: Evaluator, trial: Trial, policy: RacePolicy) -> Arm:
     try:
         sampler = evaluator.sampler(trial.config)
-    except Exception as error:  # noqa: BLE001 - one finalist's failure is its own
+    except Exception as error:  # noqa: BLE001 - a finalist that fails must not end the others
         return Arm(Sampler(lambda _: list), error=candidate_error(error, Status.RUNTIME))
     return Arm(sampler, policy.samples(trial.median_ms * sampler.launches))
 
 
 def _twins(evaluator: Evaluator, arms: Mapping[Config, Arm]) -> tuple[Config | None, list[Arm]]:
-    """The first finalist twice more, to the end of the race: what they differ by is the noise floor.
+    """Two further arms of the first finalist, which stay to the end of the race: their difference is the noise.
 
-    The finalist itself would not do: it may be out after four rounds.
+    The finalist's own arm cannot serve as one of the two: it may be dropped after four rounds.
     """
     config = next((config for config, arm in arms.items() if arm.running), None)
     if config is None or len(arms) < 2:
@@ -228,9 +241,9 @@ def _twins(evaluator: Evaluator, arms: Mapping[Config, Arm]) -> tuple[Config | N
     return config, [Arm(evaluator.sampler(config), arms[config].block) for _ in range(2)]
 
 
-def _raced(arms: Mapping[Config, Arm], twin: Config | None, twins: Sequence[Arm]) -> Raced:
+def _raced(arms: Mapping[Config, Arm], twin: Config | None, twins: Sequence[Arm]) -> RaceSummary:
     dropped = tuple((config, arm.dropped_at) for config, arm in arms.items())
-    return Raced(dropped, twin, tuple(tuple(arm.medians_ms) for arm in twins))
+    return RaceSummary(dropped, twin, tuple(tuple(arm.medians_ms) for arm in twins))
 
 
 def _updated(trial: Trial, arm: Arm, evaluator: Evaluator) -> Trial:
@@ -272,11 +285,16 @@ def _outcome(
     ties = tuple(alive[i].config for i in decision.ties)
     noise = max(decision.noise, abs(itself.centre)) if itself else decision.noise
     confidence = _DIFFERENT if itself and abs(itself.centre) > max(INDIFFERENCE, itself.margin) else "ok"
-    return Outcome(winner, ties, noise, over, confidence, trials, itself)
+    return Outcome(
+        winner=winner, ties=ties, noise=noise, gain=over, confidence=confidence, trials=trials, itself=itself
+    )
 
 
 def _preference(trial: Trial, default: Config, incumbents: Collection[Config]) -> Preference:
-    """Among equals: what is in use, the default, no spills, less shared memory, fewer registers, first text."""
+    """The order among tied configs: incumbents, the default, no heavy spills, less shared memory, fewer registers.
+
+    The text of the config comes last, so that the order is the same in every process.
+    """
     resources = trial.resources or Resources()
     return (
         trial.config not in incumbents,

@@ -1,7 +1,8 @@
-"""A station in a process of its own: what a candidate does to it ends one trial, and a fresh process goes on.
+"""A station in a worker process: a candidate that crashes or hangs ends one trial, and a fresh process goes on.
 
-Who is to blame is told by what the process had begun. The config whose compilation or launch it was; what others are
-compared with, if it was that; nobody, if the signal came from outside: then the config is tried once more.
+The step that the worker announced last tells which config is to blame for the end of the worker: the candidate, if the
+step was its compilation or launch; the baseline, if the step was work on the baseline. No config is to blame if the
+signal came from outside; the candidate is then tried once more.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 
 from triton_ops.backend import Kernel, MayCrash, pack
 from triton_ops.evaluation.candidate import BASELINE, COMPILE
-from triton_ops.evaluation.finals import Final, Outcome, best_first_look, finalists
+from triton_ops.evaluation.finals import FinalRequest, Outcome, fastest_screening, finalists
 from triton_ops.evaluation.station import RACE, Assignment, Inline, Station, StationFacts
 from triton_ops.evaluation.verify import LAUNCH, ODD
 from triton_ops.evaluation.worker import Answer, Attempt, Setup
@@ -29,26 +30,26 @@ from triton_ops.trial import Status, Trial
 
 _log = logging.getLogger("triton_ops")
 
-_MOST_TURNS = 4  # of one trial: from outside, then what it is compared with, then odd extents
-_STARTS = 3  # a GPU whose last process was killed needs a moment
+_MOST_TURNS = 4  # of one trial: one each lost to a signal, to the baseline and to odd extents, and the last one
+_STARTS = 3  # the GPU may refuse a new process for a moment after the last one was killed
 _PAUSE_S = 1.0
 _UNFINISHED = "the last comparison could not be run: its process died or hung each time"
 
 
 class NotPortableError(Exception):
-    """The task cannot be made in another process; says why."""
+    """The task cannot be made in another process; the message says why."""
 
 
 class Isolated:
-    """A station in another process, which is started when it is first needed, and again when it has died.
+    """A station in a worker process, which is started again after it has died.
 
     Args:
-        assignment: What to work on.
-        process: One from `begun`, if there is one already.
+        assignment: The work of the station.
+        process: A process from `process_started_early`, if there is one already.
 
     Raises:
         NotPortableError: The task exists in this process only.
-        TritonKernelError: As `Inline`.
+        TritonKernelError: The arguments or the reference fail, as with `Inline`.
     """
 
     def __init__(self, assignment: Assignment, process: WorkerProcess | None = None) -> None:
@@ -66,32 +67,32 @@ class Isolated:
         self._new = partial(_new_process, assignment.kernel, assignment.device, assignment.device_name)
         self._facts = StationFacts(mode=assignment.mode, baseline=assignment.baseline)
         self._deaths: list[str] = []
-        self._strikes = 0
+        self._baseline_failures = 0
         self._ready()
 
     @property
     def facts(self) -> StationFacts:
-        """What is known until now; a device that is lost to a worker is not lost to the next one."""
+        """Facts from all workers so far; `lost` is always None, since the next worker can use the device again."""
         ended = f", {len(self._deaths)} ended by what ran in them" if self._deaths else ""
         place = f"in a process of its own{ended}"
         return replace(self._facts, lost=None, place=place, notes=(*self._notes, *self._facts.notes))
 
     def attempt(self, config: Config, best: Trial | None) -> Trial:
-        """The finished trial of `config`, whatever it does to its process."""
+        """Try `config` in the worker; a worker that dies or hangs ends the trial as `crash` or `timeout`."""
         outside_before = False
         for _ in range(_MOST_TURNS):
             trial, during, outside = self._once(config, best)
             if during is None:
                 return trial
-            if self._forgiven(during):
+            if self._not_its_fault(during):
                 continue
             if outside_before or not outside:
                 return trial
             outside_before = True
         return trial
 
-    def finals(self, final: Final) -> Outcome:
-        """The last comparison, among those that live through it."""
+    def finals(self, final: FinalRequest) -> Outcome:
+        """Race in the worker; if the worker dies or hangs, the configs that cause it are found and left out."""
         trials = {trial.config: trial for trial in final.trials}
         whole_s = self._effort.race.seconds + self._patience.trial_s + self._patience.launch_s * len(trials)
         for _ in range(2):
@@ -102,17 +103,17 @@ class Isolated:
                 trials.update((trial.config, trial) for trial in self._failing(final, trials))
             else:
                 return found
-        return replace(best_first_look(tuple(trials.values())), confidence=_UNFINISHED)
+        return replace(fastest_screening(tuple(trials.values())), confidence=_UNFINISHED)
 
     def close(self) -> None:
-        """End the process: it holds nothing that would be lost."""
+        """Kill the processes; everything that they found has been handed over."""
         for process in (self._worker, self._spare):
             if process is not None:
                 process.kill()
         self._worker = self._spare = None
 
     def _once(self, config: Config, best: Trial | None) -> tuple[Trial, str | None, bool]:
-        """The trial; what had begun when its process was lost, or None; and whether that came from outside."""
+        """The trial; the step at which its process was lost, or None; and whether a signal from outside ended it."""
         try:
             trial: Trial = self._ask(Attempt(config, best), self._patience.trial_s, COMPILE).value
         except WorkerHungError as error:
@@ -121,32 +122,32 @@ class Isolated:
             return Trial(config, Status.CRASH, error=str(error)), error.during, error.outside
         if self._facts.lost is None or self._worker is None:
             return trial, None, False
-        during = self._worker.begun
+        during = self._worker.step
         self._lose(f"it lost its device: {self._facts.lost}")
         return trial, during, False
 
-    def _forgiven(self, during: str) -> bool:
-        """Whether it was not the config's doing; what it was is not done again."""
+    def _not_its_fault(self, during: str) -> bool:
+        """Whether the step that ended the process was not the candidate's; its cause is then kept from recurring."""
         if during == ODD:
             self._changes["odd"] = False
             return True
         if during == BASELINE:
-            self._strikes += 1
-            if self._strikes > 1:
+            self._baseline_failures += 1
+            if self._baseline_failures > 1:
                 self._facts = replace(self._facts, baseline=None)
             return True
         return False
 
-    def _failing(self, final: Final, trials: Mapping[Config, Trial]) -> Iterator[Trial]:
-        """The finalists that do not live through a trial and a last comparison of their own, as failed trials."""
+    def _failing(self, final: FinalRequest, trials: Mapping[Config, Trial]) -> Iterator[Trial]:
+        """Failed trials of the finalists that fail again in a trial of their own, or in a race without other arms."""
         for trial in finalists(trials, self._effort, {final.default, *final.incumbents}):
             again = self.attempt(trial.config, None)
-            again = self._alone(again, final) if again.ok else again
+            again = self._raced_alone(again, final) if again.ok else again
             if not again.ok:
                 yield again
 
-    def _alone(self, trial: Trial, final: Final) -> Trial:
-        """A finalist after the launches of a last comparison that it has for itself."""
+    def _raced_alone(self, trial: Trial, final: FinalRequest) -> Trial:
+        """The trial of a finalist after a last comparison in which it was the only one."""
         try:
             question = replace(final, trials=(trial,), incumbents=())
             found: Outcome = self._ask(question, self._patience.trial_s, RACE).value
@@ -156,12 +157,12 @@ class Isolated:
             return Trial(trial.config, Status.CRASH, error=str(error))
         return found.trials[0]
 
-    def _ask(self, question: Any, whole_s: float, begun: str) -> Answer:
+    def _ask(self, question: Any, whole_s: float, step: str) -> Answer:
         worker = self._ready()
         own, compile_s = self._patience.launch_s, self._patience.compile_s
         limits_s = {COMPILE: compile_s, LAUNCH: own, ODD: own, RACE: own, BASELINE: compile_s + own}
         try:
-            answer: Answer = worker.ask(question, whole_s, limits_s, begun)
+            answer: Answer = worker.ask(question, whole_s, limits_s, step)
         except (WorkerHungError, WorkerDiedError) as error:
             self._lose(str(error))
             raise
@@ -171,14 +172,18 @@ class Isolated:
         return answer
 
     def _lose(self, why: str) -> None:
-        """Do without the process; the next question starts another."""
+        """Kill the worker; the next question starts another."""
         self._deaths.append(why)
         if self._worker is not None:
             self._worker.kill()
             self._worker = None
 
     def _ready(self) -> WorkerProcess:
-        """The process, started and set up if there is none."""
+        """The worker, started and set up if there is none.
+
+        Raises:
+            TargetError: The task itself, such as its reference, ended the process.
+        """
         for turn in range(_STARTS):
             if self._worker is not None:
                 return self._worker
@@ -195,7 +200,7 @@ class Isolated:
         return self._worker
 
     def _started(self) -> WorkerProcess:
-        """A process that has the task; after a first death another stands by, with its imports done."""
+        """A worker with the task loaded; after a first death a second process is started, to be ready for the next."""
         worker, self._spare = self._spare or self._new(), None
         try:
             if self._deaths:
@@ -219,8 +224,17 @@ def _new_process(kernel: Kernel, device: DeviceSpec, device_name: str) -> Worker
 
 
 @contextmanager
-def begun(kernel: Kernel, device: DeviceSpec, device_name: str, isolate: bool | None) -> Iterator[WorkerProcess | None]:
-    """Inside, a process for `open_station` is at its imports already; None if candidates are not to be isolated."""
+def process_started_early(
+    kernel: Kernel, device: DeviceSpec, device_name: str, isolate: bool | None
+) -> Iterator[WorkerProcess | None]:
+    """Start a process for `open_station` ahead, so that its imports run meanwhile; it is killed at the end.
+
+    Args:
+        kernel: The kernel that is going to be tuned.
+        device: The device it runs on.
+        device_name: The device's torch name.
+        isolate: As in `open_station`; where candidates are not isolated, no process is started and None is given.
+    """
     if not wants_isolation(kernel, device, isolate):
         yield None
         return
@@ -233,21 +247,21 @@ def begun(kernel: Kernel, device: DeviceSpec, device_name: str, isolate: bool | 
 
 
 def wants_isolation(kernel: Kernel, device: DeviceSpec, isolate: bool | None) -> bool:
-    """Whether candidates are to run in a process of their own: as asked, else what may crash on a GPU."""
+    """Whether candidates run in a worker: as asked; if `isolate` is None, where a kernel that may crash uses a GPU."""
     return isolate if isolate is not None else device.kind != "cpu" and isinstance(kernel, MayCrash)
 
 
 def open_station(assignment: Assignment, isolate: bool | None, process: WorkerProcess | None = None) -> Station:
-    """The station for a task.
+    """The station for an assignment: in a worker, or in this process.
 
     Args:
-        assignment: What to work on.
-        isolate: Whether it is to be a process of its own; None isolates what can crash, a Triton kernel on a GPU.
-        process: One from `begun`, if there is one already.
+        assignment: The work of the station.
+        isolate: Whether candidates run in a worker; None isolates kernels that may crash, such as Triton's on a GPU.
+        process: A process from `process_started_early`, if there is one already.
 
     Raises:
         KernelTypeError: Isolation is asked for, and the task exists in this process only.
-        TritonKernelError: As `Inline`.
+        TritonKernelError: The arguments or the reference fail, as with `Inline`.
     """
     if isolate is False:
         return Inline(assignment, place="inline, as asked")

@@ -1,4 +1,4 @@
-"""Values that no right result holds, to be found where a launch left them."""
+"""Values that no right result holds: where a launch leaves them, it has not written its output."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ from triton_ops._optional import require
 
 
 def poison(tensor: Any, pattern: int = 0) -> None:
-    """Fill with NaN, or with the largest value of an integer type; with pattern 1, with other values as unlikely."""
+    """Fill a tensor with values that no right result holds.
+
+    Args:
+        tensor: The tensor to fill.
+        pattern: 0 fills with NaN, an integer type's largest value, or False; 1 with the largest finite number, the
+            largest integer less 90, or True.
+    """
     torch = require("torch", "checking results")
     if tensor.dtype is torch.bool:
         tensor.fill_(bool(pattern))

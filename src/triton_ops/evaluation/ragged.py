@@ -1,8 +1,8 @@
-"""A smaller problem of odd extents, which the code that is compiled for the tuned one may serve as well.
+"""A smaller problem with odd extents, on which code that was compiled for the tuned problem can be checked.
 
-Triton compiles for whether an integer is 1 or a multiple of 16. An extent is therefore replaced by an odd multiple of
-16 if it is one, which no tile of 32 or more divides, and by an odd number if it is not; both are small, so a check
-costs little. An operation that refuses the shape keeps the extent.
+Triton specialises code on whether an integer is 1 or a multiple of 16. An extent that is a multiple of 16 is therefore
+replaced by an odd multiple of 16, which no tile of 32 or more divides, and any other extent by an odd number. Both are
+small, so that a check costs little. An extent is kept where the operation refuses the new one.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 from triton_ops.backend import Operation
 from triton_ops.exceptions import TritonKernelError
 
-_STEP = 16  # what Triton specialises integers on
-_MOST = 65  # steps: 1,040 is over four of the widest common tiles of 256
+_STEP = 16  # Triton specialises integers on being a multiple of this
+_MOST = 65  # steps: 1,040 is more than four of the widest common tiles, 256
 _ODD = 1031  # a prime
 
 
@@ -38,5 +38,5 @@ def _takes(operation: Operation, shape: tuple[int, ...], dtype: str | None) -> b
     try:
         operation.problem(shape, dtype)
     except (TritonKernelError, ArithmeticError, ValueError, AssertionError, LookupError, TypeError):
-        return False  # its own way of saying no
+        return False  # an operation may refuse a shape by any of these errors
     return True

@@ -1,6 +1,6 @@
-"""Where candidates are tried: in this process, or in one that may die of them.
+"""Stations try candidates: in this process, or in a worker process that a candidate may crash.
 
-Both kinds answer the same questions, so the search does not know which one it has.
+Both kinds have the same methods, so the search does not know which kind it uses.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from triton_ops._optional import require
 from triton_ops.backend import Arguments, Kernel, Operation, one_line
 from triton_ops.evaluation.candidate import Evaluator
-from triton_ops.evaluation.finals import Final, Outcome, compare_finalists
+from triton_ops.evaluation.finals import FinalRequest, Outcome, compare_finalists
 from triton_ops.evaluation.ragged import ragged_shape
 from triton_ops.evaluation.subject import ArgumentSet, Clock, Subject
 from triton_ops.evaluation.tolerance import reduction_length
@@ -27,30 +27,30 @@ from triton_ops.task.task import Copies, Dummies, Owned, Task
 from triton_ops.trial import Problem, Status, Trial, Work
 
 RACE = "race"
-"""What is going on, as `tell` is told it, during a round of the last comparison."""
-_COPIES_OF_A_SET = 3  # the arguments themselves, what puts them back, and the right results
-_MEMORY_SHARE = 0.25  # of what is free that a second set of data may take
+"""The step that `tell` is called with for each round of the last comparison."""
+_COPIES_OF_A_SET = 3  # the arguments themselves, the copies that restore them, and the right results
+_MEMORY_SHARE = 0.25  # of the free memory: a second set of data may take so much
 
 
 @dataclass(frozen=True, kw_only=True)
 class Assignment:
-    """All that a station needs to know of a task; can be sent to another process.
+    """The part of a task that a station needs; it can be sent to another process.
 
     Attributes:
-        kernel: What is tuned.
-        problem: For what.
-        device: What it runs on.
-        device_name: Its torch name.
+        kernel: The kernel that is tuned.
+        problem: The problem that it is tuned for.
+        device: The device that it runs on.
+        device_name: The device's torch name.
         arguments: Makes private arguments.
-        reference: Gives the right result; None if there is none.
-        work: The least the problem makes the device do; None if not known.
+        reference: Computes the right result; None if there is none.
+        work: The least operations and bytes of the problem; None if not known.
         shape: Extents of an operation's problem, as asked for; None for the caller's own arguments.
-        dtype: Its dtype, as asked for.
-        effort: How long screenings and the last comparison may be.
-        cold: Whether L2 is to hold nothing of the kernel's data.
-        baseline: A config that has worked before: others are timed beside it.
-        mode: The mode of times that were taken before; None leaves the choice.
-        odd: Whether to check results on odd extents too.
+        dtype: The operation's dtype, as asked for.
+        effort: How long screenings and the last comparison may take.
+        cold: Whether L2 holds nothing of the kernel's data when a timed launch starts.
+        baseline: A config that has worked before, next to which others are timed; None takes the first that works.
+        mode: The mode of times that were taken before; None leaves the choice of the timer open.
+        odd: Whether results are checked on odd extents too.
     """
 
     kernel: Kernel
@@ -70,7 +70,7 @@ class Assignment:
 
 
 def assignment_of(task: Task, effort: Effort, cold: bool, baseline: Config | None) -> Assignment:
-    """What a station needs of a task."""
+    """The assignment of a station for a task."""
     shape = dtype = None
     if task.named is not None:
         shape, dtype = task.named.shape, task.named.dtype
@@ -84,15 +84,15 @@ def assignment_of(task: Task, effort: Effort, cold: bool, baseline: Config | Non
 
 @dataclass(frozen=True, kw_only=True)
 class StationFacts:
-    """What a station has come to know.
+    """What a station has found out so far.
 
     Attributes:
-        mode: The mode in which it times; None before the first config has worked.
-        baseline: The config that others are timed beside; None before the first config has worked.
+        mode: The mode in which the station times; None before the first config has worked.
+        baseline: The config next to which others are timed; None before the first config has worked.
         against: What results are compared with, in words.
-        lost: Why the device cannot be used by this station any more; None if it can.
+        lost: Why this station cannot use the device any more; None if it can.
         place: Where candidates run, in words.
-        notes: What the caller should know of how it was done.
+        notes: Remarks for the caller, such as that inputs are restored before every launch.
         waited_s: Seconds in which nothing could be tried because nothing was compiled yet.
     """
 
@@ -110,27 +110,27 @@ class Station(Protocol):
 
     @property
     def facts(self) -> StationFacts:
-        """What is known until now."""
+        """What the station has found out so far."""
 
     def attempt(self, config: Config, best: Trial | None) -> Trial:
-        """The finished trial of `config`; `best` is the best so far, to cut a hopeless one short."""
+        """Try `config`; its screening ends early if it is much slower than `best`, the best trial so far."""
 
-    def finals(self, final: Final) -> Outcome:
-        """The last comparison."""
+    def finals(self, final: FinalRequest) -> Outcome:
+        """Run the last comparison, and decide."""
 
     def close(self) -> None:
-        """Give back everything; further calls do nothing."""
+        """Release processes and memory; further calls of `close` do nothing."""
 
 
 class Inline:
-    """A station in this process: for debugging, and for callables that only exist here.
+    """A station in this process: for debugging, and for callables that exist in this process only.
 
-    A candidate that crashes or hangs takes the process with it.
+    A candidate that crashes ends this process, and one that hangs is not ended.
 
     Args:
-        assignment: What to work on.
-        tell: Told what begins, as `Evaluator.tell`.
-        place: Why it is inline, in words.
+        assignment: The work of the station.
+        tell: Called with each step that begins, as `Evaluator.tell` is.
+        place: Why candidates run inline, in words.
 
     Raises:
         ShapeMismatchError: The arguments cannot be made on the device.
@@ -150,10 +150,10 @@ class Inline:
 
     @property
     def facts(self) -> StationFacts:
-        """What is known until now."""
+        """Facts of this process; nothing is compiled ahead here, so `waited_s` is 0."""
         evaluator = self._evaluator
         restores = evaluator.subject.restores
-        notes = ("it writes its inputs: they are put back before every launch",) if restores else ()
+        notes = ("the kernel writes its inputs, which are restored before every launch",) if restores else ()
         against = evaluator.verifier.against if evaluator.verifier else "nothing"
         return StationFacts(
             mode=evaluator.clock.mode, baseline=evaluator.baseline, against=against, lost=self._lost, place=self._place,
@@ -161,34 +161,34 @@ class Inline:
         )  # fmt: skip
 
     def attempt(self, config: Config, best: Trial | None) -> Trial:
-        """The finished trial of `config`."""
+        """Try `config` here; after a failure the device is probed, and memory that the candidate held is freed."""
         self._start(config)
         trial = self._evaluator.attempt(config, best)
         if trial.status in (Status.RUNTIME, Status.RESOURCES):
             self._lost = device_lost(self._assignment.device, self._assignment.device_name)
             if self._lost is None and self._assignment.device.kind != "cpu":
-                require("torch", "freeing memory").cuda.empty_cache()  # of what did not fit
+                require("torch", "freeing memory").cuda.empty_cache()  # memory that the failed candidate held
         return trial
 
-    def finals(self, final: Final) -> Outcome:
-        """The last comparison, watched by a guard of its own."""
+    def finals(self, final: FinalRequest) -> Outcome:
+        """Run the last comparison; a guard of its own reads the device's sensors meanwhile."""
         self._start(None)
         guard = guard_for(self._assignment.device_name)
 
-        def counts() -> bool:
+        def keep_round() -> bool:
             self._tell(RACE)
             return guard.round_ok()
 
-        found = compare_finalists(self._evaluator, final, self._assignment.effort, counts)
+        found = compare_finalists(self._evaluator, final, self._assignment.effort, keep_round)
         return replace(found, guard=guard.summary())
 
     def close(self) -> None:
-        """This process holds nothing that must be given back."""
+        """Do nothing: this process goes on, and frees memory as its owner drops the station."""
 
     def _start(self, config: Config | None) -> None:
         baseline = self._assignment.baseline
         if not self._started and baseline is not None and config != baseline:
-            self._evaluator.start_from(baseline)
+            self._evaluator.take_baseline(baseline)
         self._started = True
 
 
@@ -199,7 +199,7 @@ def _evaluator(given: Assignment, tell: Callable[[str], None]) -> Evaluator:
     evaluator = Evaluator(
         kernel=given.kernel, subject=subject, clock=clock, policy=given.effort.screen, verifier=verifier, tell=tell
     )
-    verifier.tell = evaluator.say
+    verifier.tell = evaluator.announce
     return evaluator
 
 
@@ -232,7 +232,8 @@ def _made(given: Assignment, arguments: Callable[[], Arguments]) -> Arguments:
 def _other_data(given: Assignment, subject: Subject) -> ArgumentSet | None:
     """A second set of data; None where memory is short, and for arguments that the caller gave.
 
-    Only the caller can vary those: nobody else knows what an index, a mask or a length may be.
+    The caller's own arguments are not varied, since only the caller knows which values an index, a mask or a length
+    may have.
     """
     source = given.arguments
     needed = _COPIES_OF_A_SET * sum(tensor.untyped_storage().nbytes() for tensor in subject.arguments.tensors())
@@ -242,7 +243,10 @@ def _other_data(given: Assignment, subject: Subject) -> ArgumentSet | None:
 
 
 def _ragged(given: Assignment) -> Case | None:
-    """The check on odd extents; for problems that an operation makes, and configs that its space holds for them."""
+    """The case of odd extents, for configs that the operation's space holds there; None where there is no such problem.
+
+    Only problems that an operation makes from a shape have one.
+    """
     source = given.arguments
     if not given.odd or given.shape is None or not isinstance(source, Dummies):
         return None
@@ -254,7 +258,7 @@ def _ragged(given: Assignment) -> Case | None:
         problem = operation.problem(shape, given.dtype)
         space = operation.space_for(problem)
         made = ArgumentSet(replace(source, problem=problem)(), given.kernel.outputs)
-    except Exception:  # noqa: BLE001 - an operation that does not take the shape after all
+    except Exception:  # noqa: BLE001 - the operation refuses the shape only when it makes its space or arguments
         return None
     label = f"at {'x'.join(map(str, shape))}, "
     return Case(made, 0, label, holds=lambda config: space.why_not(config) is None)

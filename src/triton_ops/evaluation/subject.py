@@ -1,8 +1,8 @@
 """The subject of a measurement: executables on private arguments, ready to be launched, timed and checked.
 
-This is the one place where an executable becomes something that can be timed. Tuning, its last comparison, `compare`,
-`time_ms` and `TritonAutoTuner` all stand on it; checking results is built on top (`verify.py`), and timing needs no
-checks.
+This is the one place where an executable becomes a launch that can be timed. Tuning, its last comparison, `compare`,
+`time_ms` and `TritonAutoTuner` all use this module. Checking results is built on top of it (`verify.py`); timing does
+not need the checks.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from triton_ops.hardware.state import free_bytes
 from triton_ops.measure import Launch, Timer, choose_timer, sets_needed, timer_of
 
 Choose: TypeAlias = Callable[..., Timer]
-"""Gives the timer of a race; called as `choose_timer`, which it is but in simulations."""
+"""Chooses the timer; called as `choose_timer`, and other than `choose_timer` only in simulations."""
 
 
 class ArgumentSet:
-    """Arguments that one measurement owns, with everything that tells what a launch did to them.
+    """Arguments that one measurement owns, and the means to find and undo what a launch did to them.
 
     Args:
-        arguments: Nobody else may write them.
-        outputs: Names of the arguments that launches write; they get canaries around them.
-        protected: Whether changed inputs are to be found and put back.
+        arguments: The arguments; nothing else may write them.
+        outputs: Names of the arguments that launches write; the outputs get canaries around them.
+        protected: Whether changes of inputs can be found and undone.
 
     Attributes:
-        arguments: The same values, with the outputs moved in between their canaries.
+        arguments: The same values; outputs lie between their canaries.
         outputs: The tensors that launches write.
 
-    Cost: a copy of every output in between its canaries, and of every input if protected.
+    Cost: a copy of every output with its canaries, and, if `protected`, of every input.
     """
 
     def __init__(self, arguments: Arguments, outputs: Sequence[str] = (), *, protected: bool = True) -> None:
@@ -47,48 +47,48 @@ class ArgumentSet:
 
     @property
     def input_dtypes(self) -> list[str]:
-        """Long names."""
+        """The dtypes of the inputs, by their long names such as `float32`."""
         return [str(tensor.dtype).removeprefix("torch.") for tensor in self._inputs.values()]
 
     def written_by(self, executable: Executable) -> list[Any]:
-        """The values of the arguments that an executable writes; empty if it returns its result."""
+        """The values of the arguments that an executable writes; empty for an executable that returns its result."""
         return [self.arguments.keyword[name] for name in executable.outputs]
 
     def poison(self, pattern: int) -> None:
-        """Fill the outputs with what no right result holds; there are two patterns, 0 and 1."""
+        """Fill the outputs with values that no right result holds; `pattern` is 0 or 1."""
         for tensor in self.outputs:
             poison(tensor, pattern)
 
-    def missed(self) -> str | None:
-        """Which output a launch wrote beside, and by how many bytes; None if all canaries are whole."""
-        return self._canaries.missed()
+    def stray_writes(self) -> str | None:
+        """How many bytes a launch wrote outside which output; None if all canaries are whole."""
+        return self._canaries.stray_writes()
 
     def changed(self) -> dict[str, Any]:
-        """The inputs that are not as they were, by name."""
+        """The inputs whose content has changed, by name; none are found where inputs are not protected."""
         places = self._before.differing()
         return {name: tensor for name, tensor in self._inputs.items() if place_of(tensor) in places}
 
     def inputs(self, names: Sequence[str]) -> dict[str, Any]:
-        """Inputs by name."""
+        """The inputs of these names."""
         return {name: self._inputs[name] for name in names}
 
     def restore(self) -> None:
-        """Put the inputs back."""
+        """Give protected inputs the content that they had at first."""
         self._before.restore()
 
 
 class Clock:
-    """The timer of one race: chosen by the first launch that is timed, and the same for all that follow.
+    """The timer of one tune or comparison: the first timed launch chooses it, and all later launches use it.
 
     Args:
-        device: What the launches run on.
-        device_name: Its torch name.
+        device: The device that launches run on.
+        device_name: The device's torch name.
         cold: On a GPU, whether L2 holds nothing of the arguments when a launch starts.
-        mode: The mode of times that were taken before, which new ones must be comparable with; None leaves the choice.
-        choose: Gives the timer; `choose_timer` but in simulations.
+        mode: The mode of times taken before, with which new times must be comparable; None leaves the choice open.
+        choose: Chooses the timer; other than `choose_timer` only in simulations.
 
     Attributes:
-        timer: None until it is chosen.
+        timer: The timer; None until it is chosen.
     """
 
     def __init__(
@@ -106,11 +106,11 @@ class Clock:
 
     @property
     def mode(self) -> str | None:
-        """Of the timer, or the one that is asked for; None while both are open."""
+        """The mode of the timer, or, before there is one, the mode that was asked for; None if none was."""
         return self._mode if self.timer is None else self.timer.mode
 
     def start(self, launch: Launch) -> Timer:
-        """The timer, chosen by `launch` if it is still to be chosen."""
+        """The timer; `launch` chooses it if none is chosen yet."""
         if self.timer is None and self._mode is not None:
             self.timer = timer_of(self._mode, self.device_name)
         if self.timer is None:
@@ -118,24 +118,25 @@ class Clock:
         return self.timer
 
     def change(self, launch: Launch) -> Timer:
-        """Another timer for all, which captures nothing: `launch` could not be captured."""
+        """Replace the timer by one that does not capture graphs, because `launch` cannot be captured."""
         self.timer = self._choose(self.device, self.device_name, launch, cold=self.cold, capture=False)
         return self.timer
 
     def sets(self, arguments: Arguments) -> int:
-        """How many argument sets keep L2 cold: 1 on a CPU, where L2 may be warm, and where more would not fit."""
+        """How many argument sets keep L2 cold; 1 on a CPU, where warm launches are wanted, and where no more fit."""
         return sets_for(self.device, self.device_name, arguments) if self.cold else 1
 
 
 @dataclass
 class Subject:
-    """One argument set that executables are launched and timed on, and further sets of equal content.
+    """The argument set on which executables are launched and checked, and further sets of equal content for timing.
 
     Attributes:
-        first: The set that is launched on and checked.
-        sets: How many sets launches rotate through, told from the arguments; asked when the first launch is timed.
-        restores: Whether launches change what they read: then the arguments are put back before every launch, outside
-            the timed region, and there is a single set.
+        first: The argument set that is launched on and checked.
+        sets: Says for given arguments through how many argument sets launches rotate; called when the first launch is
+            timed.
+        restores: Whether launches change what they read. If so, the arguments are restored before every launch,
+            outside the timed region, and there is a single argument set.
     """
 
     first: ArgumentSet
@@ -145,15 +146,15 @@ class Subject:
 
     @property
     def arguments(self) -> Arguments:
-        """Of the first set."""
+        """The arguments of the first set."""
         return self.first.arguments
 
     def launch(self, executable: Executable, outputs: Sequence[Any] | None = None) -> Launch:
         """A launch that is ready to be timed.
 
         Args:
-            executable: What is launched.
-            outputs: Tensors of the first set that it writes; None takes what the executable names.
+            executable: The executable to launch.
+            outputs: Tensors of the first set that it writes; None takes those that the executable names.
 
         Raises:
             RuntimeError, MemoryError: There is no room for the further argument sets.
@@ -175,7 +176,7 @@ class Subject:
 
 
 def run_once(launch: Launch) -> Launch:
-    """The launch, after it has run once: what it loads or builds lazily is there."""
+    """The launch, after it has run once, so that everything loaded or built lazily is in place."""
     if launch.reset is not None:
         launch.reset()
     launch.call()
@@ -183,7 +184,7 @@ def run_once(launch: Launch) -> Launch:
 
 
 def sets_for(device: DeviceSpec, device_name: str, arguments: Arguments) -> int:
-    """How many argument sets keep L2 cold on a device; 1 on a CPU, and where more would not fit."""
+    """How many argument sets keep L2 cold on a device; 1 on a CPU, and where no more fit into memory."""
     if device.kind == "cpu":
         return 1
     touched = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in arguments.tensors()}
@@ -192,21 +193,21 @@ def sets_for(device: DeviceSpec, device_name: str, arguments: Arguments) -> int:
 
 
 def synchronize(arguments: Arguments) -> None:
-    """Wait for the devices that the arguments are on: what a launch did wrong is then known."""
+    """Wait for the devices that the arguments are on, so that errors of earlier launches are raised."""
     for device in {tensor.device for tensor in arguments.tensors() if tensor.device.type != "cpu"}:
         require("torch", "waiting for the GPU").cuda.synchronize(device)
 
 
 @contextmanager
 def on_device_of(arguments: Arguments) -> Iterator[None]:
-    """Inside, the GPU that the arguments are on is the current one; no change for those on a CPU."""
+    """Make the GPU that the arguments are on the current one; arguments on a CPU change nothing."""
     device = next((tensor.device for tensor in arguments.tensors() if tensor.device.type != "cpu"), None)
     with nullcontext() if device is None else require("torch", "choosing the GPU").cuda.device(device):
         yield
 
 
 def _named(arguments: Arguments) -> Iterator[tuple[str, Any]]:
-    """Every tensor with a name: its argument's, numbered inside containers."""
+    """Every tensor with the name of its argument; tensors inside a container are numbered: `name[0]`."""
     given = [*((f"argument {i}", value) for i, value in enumerate(arguments.positional)), *arguments.keyword.items()]
     for name, value in given:
         for number, tensor in enumerate(Arguments((value,)).tensors()):

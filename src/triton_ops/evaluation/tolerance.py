@@ -1,15 +1,16 @@
-"""How far a right result may be from another right one, and how far a found one is.
+"""The difference between two results, and how large it may be if both are right.
 
-An element's error is taken relative to its own size plus the root mean square of the result: a sum of many terms that
-cancels to nearly nothing has the rounding errors of its terms.
+The error of an element is relative to the element's size plus the root mean square of the result, because a sum of many
+terms that cancels to nearly nothing still has the rounding errors of its terms.
 
     allowed = max over the output and its inputs of 16 bits or more of BASE[dtype]  +  4 · u · √K
 
-BASE is what rounding to a dtype does, to intermediate values as well: 8 units of 2^-11 for float32, whose products
-Triton's dot takes in TF32, and for float16; 5 of 2^-8 for bfloat16; 2 units for 8 bits, which only results are rounded
-to. K is the length of the reduction behind an element and u the rounding unit of its accumulator: √K, because
-rounding errors of many terms are of either sign; 4, because the worst of millions of elements counts. u is that of
-float32, 2^-24, and 2^-13 for float8 inputs, of whose products Hopper's tensor cores keep about 14 bits.
+BASE is the effect of rounding to a dtype, of intermediate values as well: 8 units of 2^-11 for float16, and for
+float32, whose products Triton's dot computes in TF32; 5 units of 2^-8 for bfloat16; 2 units for 8 bits, because only
+results are rounded to 8 bits. K is the length of the reduction behind an element, and u the rounding unit of its
+accumulator. The root of K stands there because rounding errors of many terms have both signs, and 4 because the worst
+of millions of elements counts. u is 2^-24, that of float32, and 2^-13 for float8 inputs, since Hopper's tensor cores
+keep about 14 bits of their products.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ _FLOAT32 = 2.0**-24
 
 
 def tolerance(output: str, inputs: Iterable[str] = (), reduction: int = 1) -> float:
-    """Largest error of an element of a right result; 0 for integers.
+    """The largest error that an element of a right result may have; 0 for integers.
 
     Args:
         output: Dtype of the result.
-        inputs: Dtypes of what it is computed from.
+        inputs: Dtypes of the inputs.
         reduction: How many terms are added up for one element.
     """
     if output not in BASE:
@@ -48,10 +49,10 @@ def tolerance(output: str, inputs: Iterable[str] = (), reduction: int = 1) -> fl
 
 
 def reduction_length(problem: Problem, outputs: Iterable[str], work: Work | None) -> int:
-    """How many terms are added up for one element of the result, at most.
+    """The largest number of terms that are added up for one element of the result.
 
-    From the operations where they are known, two for each term; else the longest axis of an input, or all of its
-    elements if the result is one number.
+    The number follows from the operations where they are known, two for each term. Else it is the longest axis of an
+    input, or the number of an input's elements if the result is one number.
     """
     names = set(outputs)
     results = sum(spec.numel for name, spec in problem.specs.items() if name in names)
@@ -64,7 +65,11 @@ def reduction_length(problem: Problem, outputs: Iterable[str], work: Work | None
 
 
 def difference(found: Any, expected: Any, inputs: Iterable[str] = (), reduction: int = 1) -> str | None:
-    """How `found` differs from `expected`: tensors, numbers, mappings or other objects; None if it is right."""
+    """How `found` differs from `expected` beyond the tolerance; None if it does not.
+
+    Tensors, arrays, numbers, and mappings, lists and tuples of them are compared by value; of other objects only the
+    types are compared.
+    """
     if is_tensor(found) and is_tensor(expected):
         return _between_tensors(found, expected, inputs, reduction)
     if isinstance(found, (int, float)) and isinstance(expected, (int, float)):

@@ -1,17 +1,17 @@
-"""Whether a candidate computes the right thing, found out before it is timed, and once more after.
+"""Verification: the results of a candidate are checked before it is timed, and once more afterwards.
 
-Every candidate runs on private arguments: on two sets of data, and on a smaller problem of odd extents where the very
-same compiled code serves it. Outputs are poisoned before, differently for each set; the memory around them and the
-inputs are checked after. What counts as right is the reference's result, or that of the first config that runs, which
-is the default. Inputs that this first config changes, though it does not name them as outputs, are its effects: they
-are put back before every launch, and compared. An input that only another candidate changes makes that candidate wrong.
+Every candidate runs on private arguments: on two sets of data, and on a smaller problem with odd extents if the very
+same compiled code serves that problem. Outputs are poisoned before a launch, with another pattern for each set; inputs
+and the memory around outputs are checked after it. The right result is the reference's, or else that of the first
+config that runs, which is the default. Inputs that this first config changes, without naming them as outputs, are its
+effects: they are restored before every launch, and compared. A candidate that changes any other input is wrong.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 from triton_ops.backend import Arguments, Executable, Kernel
@@ -21,25 +21,26 @@ from triton_ops.exceptions import KernelTypeError
 from triton_ops.space import Config
 
 LAUNCH, ODD = "launch", "odd extents"
-"""What is going on, as `Verifier.tell` is told it."""
+"""Steps that `Verifier.tell` is called with."""
 
 
 @dataclass(eq=False)
 class Case:
-    """One check: arguments, a poison, and what must come out.
+    """One check: arguments, a poison pattern, and the expected results.
 
     Attributes:
-        argument_set: What it is launched on.
-        pattern: Which poison.
-        label: How a difference there is introduced; empty for the tuned problem with its own data.
+        argument_set: The arguments of the launch.
+        pattern: The poison pattern of the outputs, 0 or 1.
+        label: Stands before the description of a difference; empty for the tuned problem with its own data.
         expected: The right results; None until they are known.
-        effects: What the inputs must hold afterwards, by name, where they may be changed.
-        holds: Tells whether a config is valid for this case's problem.
+        effects: For each input that a launch may change, by name, its right content afterwards.
+        holds: Says whether a config is valid for the problem of this case.
     """
 
     argument_set: ArgumentSet
     pattern: int
     label: str = ""
+    _: KW_ONLY
     expected: list[Any] | None = None
     effects: dict[str, Any] = field(default_factory=dict)
     holds: Callable[[Config], bool] = lambda _: True
@@ -50,16 +51,16 @@ class Verifier:
     """Checks executables of one kernel.
 
     Attributes:
-        kernel: What is checked.
-        subject: What the executables are timed on; its argument set is checked too, and it is told whether launches
-            change what they read.
-        others: Further cases: other data.
-        reference: Called with a case's arguments for the right results; None takes those of the base.
+        kernel: The kernel whose executables are checked.
+        subject: The subject on which the executables are timed. Its argument set is the first case, and its `restores`
+            is set if launches change what they read.
+        others: Further cases, with other data.
+        reference: Called with the arguments of a case for the right results; None takes the results of the base config.
         reduction: How many terms are added up for an element of the result.
-        ragged: The case of odd extents, not among the cases until the same code is known to serve it.
-        base: The first config that ran: what it changes among its inputs is its effect.
-        silent: Why results are not compared; empty if they are.
-        tell: Told what is going on where a failure is not the config's.
+        ragged: The case of odd extents; it is used only once the same code is known to serve it.
+        base: The first config that ran, which defines the effects, and without a reference the right results.
+        not_compared: Why results are not compared; empty if they are.
+        tell: Called with the step that begins, `LAUNCH` or `ODD`; a failure during `ODD` is not the config's fault.
     """
 
     kernel: Kernel
@@ -69,7 +70,7 @@ class Verifier:
     reduction: int = 1
     ragged: Case | None = None
     base: Config | None = None
-    silent: str = ""
+    not_compared: str = ""
     tell: Callable[[str], None] = lambda _: None
     _first: Executable | None = None
 
@@ -80,12 +81,12 @@ class Verifier:
                 self._ask_reference(case)
 
     def wrong(self, executable: Executable) -> str | None:
-        """Run a config on every case; None if all is right, else how it is wrong.
+        """Launch an executable on every case; how it is wrong, or None if it is right.
 
-        The first config that gets here becomes the base.
+        The config of the first executable that is checked becomes the base.
 
         Raises:
-            Exception: Whatever a call raises.
+            Exception: Whatever a launch raises.
         """
         if self.base is None:
             self._take_as_base(executable)
@@ -95,16 +96,16 @@ class Verifier:
                 return f"{case.label}{found}{self._remark() if executable is self._first else ''}"
         return None
 
-    def left(self, executable: Executable, sets: Sequence[Arguments] = ()) -> str | None:
-        """What is wrong with what timed launches have left behind; None if nothing is.
+    def wrong_after_timing(self, executable: Executable, sets: Sequence[Arguments] = ()) -> str | None:
+        """How the results that timed launches left behind are wrong; None if they are right.
 
         Args:
-            executable: What was launched.
+            executable: The executable that was launched.
             sets: Further argument sets that it was launched on.
         """
         first, given = self.cases[0], self.subject.first
-        if (missed := given.missed()) is not None:
-            return missed
+        if (stray := given.stray_writes()) is not None:
+            return stray
         for arguments in [given.arguments, *sets] if executable.outputs else []:
             written = [arguments.keyword[name] for name in executable.outputs]
             if (found := self._differs(first, written)) is not None:
@@ -116,28 +117,28 @@ class Verifier:
 
     @property
     def against(self) -> str:
-        """What results are compared with, in words."""
-        if self.silent:
-            return f"nothing: {self.silent}"
+        """What results are compared with, in words, such as `the reference`."""
+        if self.not_compared:
+            return f"nothing: {self.not_compared}"
         if self.reference is not None:
             return "the reference"
         return "nothing yet" if self.base is None else f"config ({self.base}), since there is no reference"
 
     def _wrong_at(self, case: Case, executable: Executable) -> str | None:
         with self._ran(case, executable) as (results, changed):
-            if (missed := case.argument_set.missed()) is not None:
-                return missed
+            if (stray := case.argument_set.stray_writes()) is not None:
+                return stray
             if strange := [name for name in changed if name not in case.effects]:
                 return f"changes {_and(strange)}, which the first config does not do"
             found = self._differs(case, results)
             for name, tensor in case.argument_set.inputs(list(case.effects)).items():
-                if found is None and not self.silent and self.reference is None:
+                if found is None and not self.not_compared and self.reference is None:
                     other = difference(tensor, case.effects[name], case.argument_set.input_dtypes, self.reduction)
                     found = f"in {name}, {other}" if other else None
             return found
 
     def _differs(self, case: Case, results: list[Any]) -> str | None:
-        if self.silent or case.expected is None:
+        if self.not_compared or case.expected is None:
             return None
         if len(results) != len(case.expected):
             return f"returns {len(results)} results instead of {len(case.expected)}"
@@ -147,10 +148,10 @@ class Verifier:
 
     @contextmanager
     def _ran(self, case: Case, executable: Executable) -> Iterator[tuple[list[Any], dict[str, Any]]]:
-        """One launch's results and changed inputs; these are put back afterwards."""
+        """The results and the changed inputs of one launch; the inputs are restored at the end."""
         given = case.argument_set
         if self.subject.restores:
-            given.restore()  # timed launches leave their inputs changed
+            given.restore()  # earlier timed launches have left the inputs changed
         given.poison(case.pattern)
         try:
             result = executable.launch(given.arguments)
@@ -188,7 +189,7 @@ class Verifier:
         self.base, self._first = executable.config, executable
 
     def _remark(self) -> str:
-        """What explains wrong results: outputs are poisoned, so one that is read must not be named as an output."""
+        """A likely reason of wrong results: the kernel reads an output, which holds poison, or writes it in part."""
         case, held = self.cases[0], []
         if self._first is None or not case.argument_set.outputs:
             return ""
@@ -202,7 +203,7 @@ class Verifier:
         return f"; what the first config leaves in {names} depends on what was there: a part is read, or not written"
 
     def _learn(self, case: Case, executable: Executable) -> None:
-        """What the base does in this case: its effects, and its results where there is no reference."""
+        """Launch the base on a case, and keep its effects, and without a reference its results, as the right ones."""
         with self._ran(case, executable) as (results, changed):
             case.effects = {name: _kept(tensor) for name, tensor in changed.items()}
             self.subject.restores = self.subject.restores or bool(changed)
@@ -213,10 +214,10 @@ class Verifier:
             if again is not None and case is self.ragged:
                 self.cases.remove(case)
             elif again is not None and case.expected is not None:
-                self.silent = f"the first config's results differ from run to run ({again})"
+                self.not_compared = f"the first config's results differ from run to run ({again})"
 
     def _same_code(self, ragged: Case, executable: Executable) -> bool:
-        """Whether the very code that is tuned serves the odd extents too: other code would prove nothing."""
+        """Whether the very code that is tuned serves the odd extents too; a check of other code would prove nothing."""
         if not ragged.holds(executable.config):
             return False
         try:
@@ -240,12 +241,12 @@ class Verifier:
 
 
 def as_list(result: Any) -> list[Any]:
-    """Several results as a list, one as a list of one."""
+    """The results of a call as a list, also where the call returns a single one."""
     return list(result) if isinstance(result, (tuple, list)) else [result]
 
 
 def _kept(found: Any) -> Any:
-    """A result that later launches cannot change."""
+    """A copy of a result, which later launches cannot change."""
     return Arguments((found,)).map(lambda tensor: tensor.clone()).positional[0]
 
 

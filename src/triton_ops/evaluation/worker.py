@@ -1,7 +1,7 @@
-"""The worker process: loads a task, tries its configs, and answers; a crash or a hang here ends one trial.
+"""The program of a worker process: it loads a task, tries configs and answers; a crash or hang here ends one trial.
 
-Questions come through a pipe, and the end of that pipe is the end of the process. What user code prints goes to
-stderr, which the parent keeps the last lines of.
+Questions come through a pipe, and the process ends when the pipe is closed. The output of user code goes to stderr; the
+parent keeps the last lines of stderr.
 """
 
 from __future__ import annotations
@@ -18,24 +18,25 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from triton_ops.backend import one_line, unpack, warm_up
-from triton_ops.evaluation.finals import Final
+from triton_ops.evaluation.finals import FinalRequest
 from triton_ops.evaluation.station import Inline, StationFacts
 from triton_ops.exceptions import KernelTypeError, TritonKernelError
 from triton_ops.hardware import make_ready
 from triton_ops.processes.child import Surroundings, die_with, import_heavy
-from triton_ops.processes.process import FRAME, Began
+from triton_ops.processes.process import FRAME, StepStarted
 from triton_ops.space import Config
 from triton_ops.trial import Trial
 
 
 @dataclass(frozen=True)
 class Setup:
-    """Load this task.
+    """The question to load a task.
 
     Attributes:
         packed: An `Assignment` as bytes.
-        changes: Fields of it that have other values by now.
-        surroundings: What its code sees; the worker's own modules are imported before.
+        changes: New values of some of its fields, by name.
+        surroundings: Search path, `sys.argv` and bytecode settings for the user's code; the worker has imported its own
+            modules before it takes them over.
     """
 
     packed: bytes
@@ -45,7 +46,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class Attempt:
-    """Try this config; `best` is the best so far."""
+    """The question to try a config; `best` is the best trial so far."""
 
     config: Config
     best: Trial | None
@@ -53,13 +54,13 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Answer:
-    """What was asked for, and what the worker knows by now.
+    """The answer to a question.
 
     Attributes:
         value: A trial, an outcome, or None.
-        facts: Of the worker's station.
-        error: Raised instead of an answer.
-        unloadable: Whether the error is that the task cannot be made in another process.
+        facts: What the worker's station has found out so far.
+        error: The error that the parent is to raise.
+        unloadable: Whether the error says that the task cannot be made in another process.
     """
 
     value: Any = None
@@ -69,10 +70,10 @@ class Answer:
 
 
 def main() -> None:
-    """Answer questions until there are no more."""
+    """Import packages, then answer questions until the pipe is closed."""
     questions, answers, parent = (int(word) for word in sys.argv[2:5])
     die_with(parent)
-    with contextlib.suppress(OSError):  # where memory runs out, the worker should go, not the caller
+    with contextlib.suppress(OSError):  # where memory runs out, Linux is to kill the worker and not its parent
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     _import(sys.argv[6:], sys.argv[5])
     with os.fdopen(questions, "rb") as stream:
@@ -83,7 +84,7 @@ def _received(stream: BinaryIO) -> Any:
     """The next question.
 
     Raises:
-        EOFError: There are no more.
+        EOFError: The pipe is closed.
     """
     head = stream.read(FRAME.size)
     if len(head) < FRAME.size:
@@ -92,7 +93,7 @@ def _received(stream: BinaryIO) -> Any:
 
 
 def _import(packages: Sequence[str], device: str) -> None:
-    """Import packages, and do what else takes its time meanwhile."""
+    """Import packages; meanwhile threads ready the GPU's driver, and Triton if it is among them."""
     if device.startswith("cuda"):
         threading.Thread(target=make_ready, args=(device,), daemon=True).start()
     if "triton" in packages:
@@ -101,7 +102,7 @@ def _import(packages: Sequence[str], device: str) -> None:
 
 
 def serve(receive: Callable[[], Any], send: Callable[[Any], None]) -> None:
-    """Answer what `receive` gives, until it has no more."""
+    """Answer the questions that `receive` gives, until it raises EOFError."""
     station: Inline | None = None
     while True:
         try:
@@ -109,7 +110,7 @@ def serve(receive: Callable[[], Any], send: Callable[[Any], None]) -> None:
         except EOFError:
             return
         if isinstance(question, Setup):
-            station, answer = _set_up(question, lambda what: send(Began(what)))
+            station, answer = _set_up(question, lambda step: send(StepStarted(step)))
         else:
             answer = _answer(station, question)
         send(answer)
@@ -135,7 +136,7 @@ def _answer(station: Inline | None, question: Any) -> Answer:
         value: Any
         if isinstance(question, Attempt):
             value = station.attempt(question.config, question.best)
-        elif isinstance(question, Final):
+        elif isinstance(question, FinalRequest):
             value = station.finals(question)
         else:
             raise KernelTypeError(f"a worker does not know {type(question).__name__}")

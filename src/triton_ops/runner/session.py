@@ -16,9 +16,9 @@ from triton_ops import settings
 from triton_ops._files import ensure_folder, folder_lock, writable
 from triton_ops.backend import Kernel, Operation
 from triton_ops.cache import Key, Record, Store
-from triton_ops.evaluation.confirm import confirmed_elsewhere
-from triton_ops.evaluation.finals import Final, Outcome, best_first_look
-from triton_ops.evaluation.isolated import begun, open_station, wants_isolation
+from triton_ops.evaluation.confirm import confirm_in_fresh_processes
+from triton_ops.evaluation.finals import FinalRequest, Outcome, fastest_screening
+from triton_ops.evaluation.isolated import open_station, process_started_early, wants_isolation
 from triton_ops.evaluation.station import Assignment, Station, assignment_of
 from triton_ops.exceptions import DeviceError
 from triton_ops.history.quarantine import Quarantine, quarantine_of
@@ -198,7 +198,7 @@ def _lock(folder: Path, key: Key) -> BaseFileLock | None:
 
 
 def _search(run: _Run, store: Store[Record], kept: _Kept, listener: Listener, start: float) -> TuningResult:
-    with begun(run.task.kernel, run.task.device, run.task.device_name, run.isolate) as process:
+    with process_started_early(run.task.kernel, run.task.device, run.task.device_name, run.isolate) as process:
         return _searched(run, store, kept, listener, start, process)
 
 
@@ -289,26 +289,28 @@ def _assignment(run: _Run, known: Sequence[Trial]) -> Assignment:
     return assignment_of(run.task, run.effort, run.cold, None if baseline is None else baseline.config)
 
 
-def _final(run: _Run, search: TuningLoop, incumbents: Sequence[Config]) -> Final:
+def _final(run: _Run, search: TuningLoop, incumbents: Sequence[Config]) -> FinalRequest:
     trials = tuple(search.trials.values())
-    return Final(trials=trials, default=run.default, incumbents=tuple(incumbents), seed=run.seed)
+    return FinalRequest(trials=trials, default=run.default, incumbents=tuple(incumbents), seed=run.seed)
 
 
-def _outcome(search: TuningLoop, station: Station, final: Final) -> Outcome:
+def _outcome(search: TuningLoop, station: Station, final: FinalRequest) -> Outcome:
     """The last comparison, or the fastest screening if it was interrupted."""
     if search.stopped not in ("interrupted", "device lost") and any(trial.ok for trial in final.trials):
         try:
             return station.finals(final)
         except KeyboardInterrupt:
             search.stopped = "interrupted"
-    return best_first_look(final.trials)
+    return fastest_screening(final.trials)
 
 
-def _confirmed(search: TuningLoop, outcome: Outcome, assignment: Assignment, final: Final, mode: str | None) -> Outcome:
+def _confirmed(
+    search: TuningLoop, outcome: Outcome, assignment: Assignment, final: FinalRequest, mode: str | None
+) -> Outcome:
     """The outcome after further processes, once the station has given its memory back."""
     if search.stopped not in ("interrupted", "device lost"):
         try:
-            return confirmed_elsewhere(outcome, assignment, final, mode)
+            return confirm_in_fresh_processes(outcome, assignment, final, mode)
         except KeyboardInterrupt:
             search.stopped = "interrupted"
     return outcome
