@@ -11,7 +11,9 @@ from triton_ops.hardware.calibration import calibration_path
 from triton_ops.measure.calibrate import calibrate
 
 NAME = "NVIDIA H200"
-FOUND = Calibration(NAME, "580.1", 4200.0, 5600.0, 2.5, 9.0, {"bfloat16": 790.0})
+FOUND = Calibration(
+    NAME, "580.1", dram_gbps=4200.0, l2_gbps=5600.0, launch_us=2.5, sync_us=9.0, mma_tflops={"bfloat16": 790.0}
+)
 
 
 def test_a_calibration_is_kept_and_found_again(tmp_path):

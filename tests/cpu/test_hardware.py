@@ -162,11 +162,14 @@ from triton_ops import TargetError, kernels, tune
 from triton_ops.hardware import DeviceSpec
 
 probe = importlib.import_module("triton_ops.hardware.probe")
-h200 = DeviceSpec("cuda", "NVIDIA H200", "sm_90", 132, 150 << 30, 60 << 20, 232448, 65536)
+h200 = DeviceSpec(
+    "cuda", "NVIDIA H200", "sm_90", 132,
+    memory_bytes=150 << 30, l2_bytes=60 << 20, shared_bytes_per_block=232448, registers_per_unit=65536,
+)
 probe.gpus_without_torch = lambda: (h200,)
 try:
     tune(kernels.load("matmul"), shape=(512, 512, 512), trials=8)
-except TargetError as error:  # its worker is the first that needs torch, and finds no GPU
+except TargetError as error:  # the worker is the first to need torch, and finds no GPU
     print("ended the process" in str(error), "torch" in sys.modules)
 """
 

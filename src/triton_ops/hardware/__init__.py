@@ -1,4 +1,4 @@
-"""What the device can do."""
+"""Descriptions of devices, and the vendors' software that is asked for them."""
 
 from triton_ops.hardware.calibration import Calibration as Calibration
 from triton_ops.hardware.calibration import load_calibration as load_calibration

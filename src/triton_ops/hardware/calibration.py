@@ -1,11 +1,11 @@
-"""What was measured of one device by `triton-ops calibrate`, and where it is kept."""
+"""The rates that `triton-ops calibrate` measures on one device, and the file that keeps them."""
 
 from __future__ import annotations
 
 import json
 import logging
 import re
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import KW_ONLY, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +22,18 @@ class Calibration:
     """Rates and latencies of one device; None where a figure could not be taken.
 
     Attributes:
-        device: The vendor's name.
-        driver: Driver version it was taken with.
+        device: The vendor's name of the device.
+        driver: Version of the driver during the calibration.
         dram_gbps: Bytes read and written by a copy much larger than L2, 10^9 per second.
-        l2_gbps: The same of a copy that stays in L2.
-        launch_us: Device time per launch of an empty kernel in a chain of launches, event to event.
-        sync_us: From the host's launch of an empty kernel until a synchronize returns.
-        mma_tflops: Achieved by the vendor's library, by dtype of the inputs.
+        l2_gbps: Bytes read and written by a copy that stays in L2, 10^9 per second.
+        launch_us: Device time from event to event around one tiny kernel, queued behind a delay.
+        sync_us: Host time from the launch of a tiny kernel until a synchronize returns.
+        mma_tflops: Rate of the vendor's matrix product, by dtype of the inputs, 10^12 operations per second.
     """
 
     device: str
     driver: str | None = None
+    _: KW_ONLY
     dram_gbps: float | None = None
     l2_gbps: float | None = None
     launch_us: float | None = None
@@ -41,13 +42,13 @@ class Calibration:
 
 
 def calibration_path(folder: Path, device: str) -> Path:
-    """Where the calibration of `device` is, beside the records of the cache folder `folder`."""
+    """The file of the calibration of `device`, beside the records in the cache folder `folder`."""
     name = re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")
     return folder / "calibration" / f"{name}.json"
 
 
 def save_calibration(folder: Path, found: Calibration) -> Path:
-    """Keep `found` beside the records; returns the file.
+    """Write `found` beside the records; returns the file.
 
     Raises:
         CacheError: The folder cannot be made or written.
@@ -59,13 +60,13 @@ def save_calibration(folder: Path, found: Calibration) -> Path:
         atomic_write(path, json.dumps(content, indent=2) + "\n")
     except OSError as error:
         raise CacheError(
-            f"{path} cannot be written: {error.strerror}", hint="name a folder that can be, with --cache-dir"
+            f"{path} cannot be written: {error.strerror}", hint="name a folder that can be written, with --cache-dir"
         ) from error
     return path
 
 
 def load_calibration(folder: Path, device: str) -> Calibration | None:
-    """The calibration of `device` in `folder`; None if there is none, or a warning if it cannot be read."""
+    """The calibration of `device` in `folder`; None if there is none, None and a warning if it cannot be read."""
     path = calibration_path(folder, device)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""How many CPUs there are for this process, and with how many threads it computes."""
+"""The number of CPUs that this process may use, and the number of threads with which it computes."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from triton_ops.settings import openmp_threads
 
 
 def usable_cpus() -> int:
-    """CPUs that this process may use: its affinity, and its control group's quota."""
+    """CPUs that this process may use: the CPUs of its affinity, or its control group's quota if that is smaller."""
     cpus = _affinity()
     try:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
         return max(1, min(cpus, -(-int(quota) // int(period))))
-    except (OSError, ValueError):  # no such file, or no quota: the word `max`
+    except (OSError, ValueError):  # there is no such file, or it says `max`, which means no quota
         return cpus
 
 
 def cpu_threads() -> int:
     """Threads that a computation on the CPU may use.
 
-    They are torch's if torch is imported, else those of `OMP_NUM_THREADS`, else one for each CPU of the affinity.
+    The number is torch's if torch is imported, else that of `OMP_NUM_THREADS`, else one for each CPU of the affinity.
     """
     torch = sys.modules.get("torch")
-    asked = getattr(torch, "get_num_threads", None)  # absent while another thread is at the import of torch
+    asked = getattr(torch, "get_num_threads", None)  # absent while another thread is still importing torch
     if asked is not None:
         return int(asked())
     return openmp_threads() or _affinity()

@@ -1,7 +1,7 @@
-"""What the model knows of a device: rates and sizes by datasheet or calibration, and the costs of an architecture.
+"""The model's figures of a device: rates and sizes by datasheet or calibration, and the costs of an architecture.
 
-Every figure names its source; docs/concepts/model.md has them all in a table. An architecture without a row has no
-machine, and the model says nothing about it.
+Every figure names its source; docs/concepts/model.md has all figures in a table. A device of an architecture without a
+row here has no machine, and the model makes no forecast for such a device.
 """
 
 from __future__ import annotations
@@ -11,31 +11,32 @@ from dataclasses import dataclass, field, replace
 from triton_ops.hardware.calibration import Calibration
 from triton_ops.hardware.spec import DeviceSpec
 
-_PLAUSIBLE = (0.5, 1.25)  # a calibrated rate outside this share of the expected one was disturbed, and is not used
+_PLAUSIBLE = (0.5, 1.25)  # a calibrated rate outside these shares of the expected rate was disturbed, and is not used
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Costs:
-    """What no datasheet says: fitted once per architecture on recorded spaces, leaving each space out in turn.
+    """Costs that no datasheet has: fitted once per architecture on recorded spaces, leaving each space out in turn.
 
     Attributes:
-        shared_share: Of shared memory's peak bandwidth that a mix of tile reads and writes reaches.
-        line_cycles: Of the load unit per 128-byte line that an asynchronous copy touches.
-        load_ns: From the issue of a tile's loads to its first bytes.
-        stream_gbps: At which the tile of one block then arrives, by asynchronous copies.
-        step_cycles: Per step of a pipelined loop: barrier, addresses, the loop itself.
-        drain_ns: Of a block after its last step: the accumulator's way through shared memory.
-        store_bytes_per_cycle: Of one multiprocessor, writing results.
-        spill_bytes_per_cycle: Of one multiprocessor, reading and writing spilled registers.
+        shared_share: Share of shared memory's peak bandwidth that a mix of tile reads and writes reaches.
+        line_cycles: Cycles of the load unit per 128-byte line that an asynchronous copy touches.
+        load_ns: Time from the issue of a tile's loads to its first bytes.
+        stream_gbps: Rate at which the tile of one block then arrives, by asynchronous copies.
+        step_cycles: Cycles per step of a pipelined loop, for the barrier, the addresses and the loop itself.
+        drain_ns: Time of a block after its last step, in which the accumulator moves through shared memory.
+        store_bytes_per_cycle: Rate at which one multiprocessor writes results.
+        spill_bytes_per_cycle: Rate at which one multiprocessor reads and writes spilled registers.
         overlap: Exponent p of (Σ tᵖ)^(1/p) for resources that work at the same time; infinity is the maximum.
-        plain_gbps: At which one block's plain loads and stores stream.
-        chunk_ns: Per chunk of a row: the wait for plain loads that depend on the loop.
-        row_ns: Per chunk and further row of a tile.
-        turn_ns: Until the next block has a finished one's place and its first loads; shared by the blocks beside it.
-        element_instructions: Per element and pass of a reduction: convert, mask, arithmetic.
-        wait_overlap: As `overlap`, for a block's own waits against the rate of all.
-        l1_bytes: Of a multiprocessor's first cache that a second pass over a row finds again.
-        idle_stage: Relative, per pipeline stage that has nothing to pipeline: the plainer of equals first.
+        plain_gbps: Rate at which one block's plain loads and stores stream.
+        chunk_ns: Wait per chunk of a row for plain loads that depend on the loop.
+        row_ns: Time per chunk for each further row of a tile.
+        turn_ns: Time from the end of a block until its successor's first loads have arrived; the blocks that run beside
+            them on the multiprocessor share this time.
+        element_instructions: Instructions per element and pass of a reduction, to convert, mask and calculate.
+        wait_overlap: Exponent as `overlap`, between a block's own waits and the rate of all blocks.
+        l1_bytes: Bytes of a multiprocessor's first cache in which a second pass over a row finds its data.
+        idle_stage: Relative cost per pipeline stage without a load to pipeline: of equal configs the simpler is first.
     """
 
     shared_share: float = 0.88
@@ -57,31 +58,31 @@ class Costs:
     idle_stage: float = 0.02
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Machine:
-    """One device as the model sees it.
+    """The figures of one device that the model calculates with.
 
     Attributes:
-        units: Streaming multiprocessors.
+        units: Number of streaming multiprocessors.
         clock_ghz: Highest clock.
         mma_flops_per_cycle: Dense matrix operations of one multiprocessor per cycle, by dtype of the inputs.
-        peak_dram_gbps: By datasheet: what no kernel passes.
-        dram_gbps: What a copy reaches.
-        l2_gbps: What plain loads of all multiprocessors reach out of L2.
+        peak_dram_gbps: Memory bandwidth by datasheet, which no kernel exceeds.
+        dram_gbps: Memory bandwidth that a copy reaches.
+        l2_gbps: Rate of plain loads from L2 by all multiprocessors.
         l2_bytes: Size of L2.
-        launch_us: Of an empty kernel between two events.
-        sustained_tflops: What the vendor's product reaches, by dtype; empty where nothing was calibrated.
+        launch_us: Time of an empty kernel between two events.
+        sustained_tflops: Rate of the vendor's matrix product, by dtype; empty without a calibration.
         wgmma: Whether tiles of 64 rows and more run on warp-group instructions, which read shared memory themselves.
-        mma_sync_share: Of the matrix rate that warp instructions reach.
-        shared_bytes_per_cycle: Of one multiprocessor.
-        port_bytes_per_cycle: From L2 to one multiprocessor.
+        mma_sync_share: Share of the matrix rate that warp instructions reach.
+        shared_bytes_per_cycle: Rate of the shared memory of one multiprocessor.
+        port_bytes_per_cycle: Rate from L2 to one multiprocessor.
         shared_bytes_per_unit: Shared memory of one multiprocessor.
-        shared_bytes_per_block: Most that one block may have.
-        block_shared_bytes: What every block takes for itself.
+        shared_bytes_per_block: Most shared memory that one block may have.
+        block_shared_bytes: Shared memory that the system reserves for every block.
         registers_per_unit: 32-bit registers of one multiprocessor.
-        warps_per_unit: Most warps at a time.
-        blocks_per_unit: Most blocks at a time.
-        costs: What was fitted for the architecture.
+        warps_per_unit: Most warps on one multiprocessor at a time.
+        blocks_per_unit: Most blocks on one multiprocessor at a time.
+        costs: The fitted costs of the architecture.
     """
 
     units: int
@@ -106,16 +107,16 @@ class Machine:
     costs: Costs = Costs()
 
     def mma_tflops(self, dtype: str) -> float:
-        """The whole device's peak at its highest clock; 0 for a dtype without a matrix unit here."""
+        """The device's peak matrix rate at its highest clock, 10^12 per second; 0 for a dtype without a matrix unit."""
         return self.mma_flops_per_cycle.get(dtype, 0.0) * self.units * self.clock_ghz / 1e3
 
     def mma_excess(self, dtype: str) -> float:
-        """The peak over what is sustained when every multiprocessor works, since power limits the clock; at least 1."""
+        """The peak over the sustained matrix rate, which is lower because power limits the clock; at least 1."""
         sustained = self.sustained_tflops.get(dtype, 0.0)
         return max(1.0, self.mma_tflops(dtype) / sustained) if sustained > 0 else 1.0
 
     def blocks_at_once(self, registers: int, shared_bytes: int, warps: int) -> int:
-        """Blocks that fit on one multiprocessor at a time, at least 1.
+        """The number of blocks that fit on one multiprocessor at a time, at least 1.
 
         Registers are handed out per warp in units of 256. Source: CUDA C++ Programming Guide, compute capabilities;
         NVIDIA's occupancy calculator.
@@ -125,7 +126,7 @@ class Machine:
         return max(1, min(by_registers, by_shared, self.warps_per_unit // warps, self.blocks_per_unit))
 
 
-_COPY_SHARE = 0.9  # of the datasheet's bandwidth that a copy reaches: 4.3 of 4.8 TB/s, measured on an H200
+_COPY_SHARE = 0.9  # share of the datasheet's bandwidth that a copy reaches: 4.3 of 4.8 TB/s, measured on an H200
 _L2_BYTES_PER_CYCLE = 18.4  # per multiprocessor, plain loads: 4.8 TB/s at 132 and 1.98 GHz, fitted; literature 5.5
 
 _HOPPER = Machine(
@@ -140,7 +141,7 @@ _HOPPER = Machine(
     l2_gbps=0.0,
     l2_bytes=50 << 20,
     wgmma=True,
-    mma_sync_share=0.62,  # of wgmma's rate: microbenchmarks of the H100, arXiv:2402.13499
+    mma_sync_share=0.62,  # share of wgmma's rate: microbenchmarks of the H100, arXiv:2402.13499
 )  # fmt: skip
 
 _AMPERE = Machine(
@@ -160,11 +161,11 @@ _BY_ARCH = {"sm_90": _HOPPER, "sm_80": _AMPERE}
 
 
 def machine_of(spec: DeviceSpec, calibration: Calibration | None = None) -> Machine | None:
-    """The machine of a device; None if its architecture has no row, or its memory bandwidth is not known.
+    """The machine of a device; None if its architecture has no row here, or its memory bandwidth is not known.
 
     Args:
-        spec: Read from the device, or by name from the table (`spec_named`).
-        calibration: What was measured on it; a figure that is far from the expected one is not used.
+        spec: The device's spec, read from the device or by name from the table (`spec_named`).
+        calibration: Rates measured on the device; a rate that is far from the expected one is not used.
     """
     base = _BY_ARCH.get(spec.arch)
     if base is None or spec.bandwidth_gbps is None:

@@ -1,7 +1,7 @@
-"""NVIDIA's GPUs: what libcuda and NVML are asked, without torch, whose import takes seconds, where that is possible.
+"""NVIDIA's GPUs through libcuda and NVML, without torch where possible, because the import of torch takes seconds.
 
-Facts used: numbers of `CUdevice_attribute` in cuda.h, which never change; a build of torch names the CUDA version that
-it was made for in `torch/version.py`; NVML's bits of `NvmlClocksEventReasons` (NVML API reference).
+Facts used: the numbers of `CUdevice_attribute` in cuda.h, which never change; the CUDA version of a build of torch,
+which stands in `torch/version.py`; NVML's bits of `NvmlClocksEventReasons` (NVML API reference).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LIBCUDA = "libcuda.so.1"
 _UNITS, _L2_BYTES, _MAJOR, _MINOR, _REGISTERS, _SHARED_OPTIN = 16, 38, 75, 76, 82, 97
 _NAME_BYTES = 256
 _CUDA_BUILD = re.compile(r"^cuda\b.*= *['\"](\d+)", re.MULTILINE)
-_MAJOR_VERSION = 1000  # the driver tells CUDA 13.0 as 13000; it serves what was made for this major version or older
+_MAJOR_VERSION = 1000  # the driver reports CUDA 13.0 as 13000, and serves builds for its major version or an older one
 
 
 class Nvidia:
@@ -34,14 +34,14 @@ class Nvidia:
     triton_driver = TritonDriver("triton.backends.nvidia.driver", "CudaUtils", "CudaLauncher")
 
     def describe(self, torch: Any = None) -> tuple[DeviceSpec, ...]:
-        """Without torch this is sure for a build of torch for CUDA, and a driver that answers every question.
+        """Ask torch, or libcuda without torch, which needs an installed torch for CUDA and a driver that answers all.
 
-        Cost: a fifth of a second on an H200, for the driver's initialisation, which torch then has for nothing.
+        Cost: a fifth of a second on an H200, for the driver's initialisation, which torch then need not do again.
         """
         return described_by_torch(torch, "cuda", driver_version()) if torch is not None else gpus_of_libcuda()
 
     def make_ready(self, device_name: str) -> None:
-        """Also retains the context that torch will use."""
+        """Initialise libcuda, and retain the primary context, which torch will use."""
         try:
             libcuda = ctypes.CDLL(_LIBCUDA)
         except OSError:
@@ -52,12 +52,15 @@ class Nvidia:
             libcuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)  # torch will report a failure
 
     def sensors(self, device_name: str) -> Sensors:
-        """Cost: loads NVML the first time, and asks the driver for some ten values."""
+        """Open NVML's handle of the GPU.
+
+        Cost: loads NVML the first time, and asks the driver for some ten values.
+        """
         properties = require("torch", "finding the GPU").cuda.get_device_properties(device_name)
         return open_sensors(require("pynvml", "reading the GPU's clocks"), device_name, properties)
 
     def graph_nodes(self, graph_address: int) -> int | None:
-        """None also where there is no driver."""
+        """Ask libcuda; None also where there is no driver."""
         count = ctypes.c_size_t(0)
         try:
             libcuda = ctypes.CDLL(_LIBCUDA)
@@ -72,7 +75,7 @@ class Nvidia:
 
 @lru_cache(maxsize=1)
 def gpus_of_libcuda() -> tuple[DeviceSpec, ...]:
-    """The GPUs that torch would find, by number; empty where that is not sure."""
+    """The GPUs that torch would find, in torch's order; empty where torch might find others."""
     wanted = _oldest_driver_for_torch()
     if wanted is None:
         return ()
@@ -89,7 +92,7 @@ def gpus_of_libcuda() -> tuple[DeviceSpec, ...]:
 
 
 def _oldest_driver_for_torch() -> int | None:
-    """The oldest driver that serves the installed torch; None if torch is no build for CUDA."""
+    """The oldest CUDA version of a driver that serves the installed torch; None if torch is no build for CUDA."""
     spec = find_spec("torch")
     if spec is None or spec.origin is None:
         return None
@@ -150,14 +153,14 @@ def driver_version() -> str | None:
 
 
 class NvmlSensors:
-    """What one GPU tells through NVML; a value that the GPU does not support is left out from the start.
+    """The sensors of one GPU through NVML; a value that the GPU does not support is never asked for again.
 
-    A slowdown that began and ended between two readings is not seen: the reasons are those of the moment. NVML counts
-    the time spent in each, but under numbers that changed between its versions (251 became 269): asked of a driver of
-    another version, they name another quantity.
+    NVML gives the reasons of the moment, so a slowdown that begins and ends between two readings is missed. NVML also
+    counts the time spent in each reason, but its numbers for those counters changed between versions (251 became 269):
+    a driver of another version would answer with another quantity.
 
     Args:
-        nvml: The `pynvml` module, initialised; shut down once, when the sensors are closed or collected.
+        nvml: The initialised `pynvml` module; it is shut down once, when the sensors are closed or garbage-collected.
         handle: NVML's handle of the GPU.
 
     Raises:
@@ -178,9 +181,12 @@ class NvmlSensors:
         self._shut_down = weakref.finalize(self, _shut_down, nvml)
 
     def read(self) -> Reading:
-        """Cost: about 2 ms on an H200 in a virtual machine, and no work on the GPU."""
+        """Read all supported values.
+
+        Cost: about 2 ms on an H200 in a virtual machine, and no work on the GPU.
+        """
         try:
-            reasons = _words_of(self._reasons())  # first: it changes soonest after the work has ended
+            reasons = _words_of(self._reasons())  # read first, because the reasons change soonest after work ends
             values = {name: source() for name, source in self._sources.items()}
         except self._nvml.NVMLError as error:
             raise DeviceError(f"NVML failed: {error}") from error
@@ -193,24 +199,24 @@ class NvmlSensors:
         )
 
     def close(self) -> None:
-        """Shut NVML down once."""
+        """Shut NVML down, unless that was done before."""
         self._shut_down()
 
 
 def open_sensors(nvml: Any, device_name: str, torch_properties: Any) -> NvmlSensors:
     """The sensors of a CUDA device.
 
-    The device is found by its UUID, or else its place on the PCI bus, never by its number: CUDA_VISIBLE_DEVICES and
-    CUDA_DEVICE_ORDER renumber CUDA's devices and not NVML's. A slice of a GPU (MIG) is found by its place: its sensors
-    are those of the whole GPU.
+    The device is found by its UUID, or else by its place on the PCI bus, never by its number: CUDA_VISIBLE_DEVICES and
+    CUDA_DEVICE_ORDER renumber CUDA's devices and not NVML's. A slice of a GPU (MIG) is found by its place, and has the
+    sensors of the whole GPU.
 
     Args:
         nvml: The `pynvml` module.
-        device_name: The torch name, `cuda` or `cuda:N`.
+        device_name: Torch's name of the device, `cuda` or `cuda:N`.
         torch_properties: Torch's properties of the device.
 
     Raises:
-        DeviceError: NVML cannot be used, does not know the device, or is not told why its clocks are held back.
+        DeviceError: NVML cannot be used, does not know the device, or does not tell why its clocks are held back.
     """
     try:
         nvml.nvmlInit()
@@ -224,10 +230,10 @@ def open_sensors(nvml: Any, device_name: str, torch_properties: Any) -> NvmlSens
 
 
 def find_handle(nvml: Any, device_name: str, torch_properties: Any) -> Any:
-    """NVML's handle of the GPU with these properties; NVML is initialised.
+    """NVML's handle of the GPU with these properties; NVML must be initialised.
 
     Raises:
-        DeviceError: NVML does not know it.
+        DeviceError: NVML does not know the GPU.
     """
     lookups: list[tuple[Callable[[str], Any], str]] = []
     if uuid := str(getattr(torch_properties, "uuid", "")):
@@ -243,7 +249,7 @@ def find_handle(nvml: Any, device_name: str, torch_properties: Any) -> Any:
 
 
 def _failure(nvml: Any, source: Callable[[], int]) -> str:
-    """Why a value cannot be read; empty if it can."""
+    """Why a value cannot be read; empty if the value can be read."""
     try:
         source()
     except nvml.NVMLError as error:
@@ -252,12 +258,12 @@ def _failure(nvml: Any, source: Callable[[], int]) -> str:
 
 
 def _words_of(mask: int) -> tuple[str, ...]:
-    """NVML's bits are in the order of `CLOCK_REASONS`; a bit beyond them is `bit_N`."""
+    """The words of NVML's bits, which are in the order of `CLOCK_REASONS`; a further bit is `bit_N`."""
     bits = [number for number in range(mask.bit_length()) if mask >> number & 1]
     return tuple(CLOCK_REASONS[bit] if bit < len(CLOCK_REASONS) else f"bit_{bit}" for bit in bits)
 
 
 def _shut_down(nvml: Any) -> None:
-    """Give NVML back once."""
-    with contextlib.suppress(nvml.NVMLError):  # it counts who uses it, and is freed with the process at the latest
+    """Shut NVML down; a failure is ignored."""
+    with contextlib.suppress(nvml.NVMLError):  # NVML counts its users, and is freed with the process at the latest
         nvml.nvmlShutdown()

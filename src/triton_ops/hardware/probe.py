@@ -1,7 +1,7 @@
-"""The device that is there: its spec, read through the vendor's driver or torch, and the operating system.
+"""The spec of a device of this machine, read through the vendor's driver, torch or the operating system.
 
-Nothing here changes a setting of the device. torch is imported only when a GPU is asked for, and no vendor's driver can
-answer in torch's place.
+No setting of the device is changed. Torch is imported only if a GPU is asked for and no vendor's driver can answer in
+torch's place.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from triton_ops.hardware.vendors import gpus_of, gpus_without_torch
 
 @lru_cache(maxsize=1)
 def gpu_missing() -> str | None:
-    """Why no GPU can be used here; None if one can, as far as the driver, or torch, knows.
+    """Why no GPU can be used here; None if the driver or torch finds one.
 
-    Cost: imports torch where it is installed, unless a vendor's driver finds a GPU for it.
+    Cost: imports torch if it is installed, unless a vendor's driver finds a GPU that torch can use.
     """
     if not available("torch"):
         return "torch is not installed"
@@ -44,7 +44,7 @@ def probe(device: str | None = None) -> DeviceSpec:
     """The spec of `device`: `cpu`, `cuda`, `cuda:N`, or None for the current GPU, else the CPU.
 
     Raises:
-        DeviceError: A GPU was asked for and there is none, or no such index, or `device` is another word.
+        DeviceError: There is no GPU, or none with this index, or `device` is another word.
     """
     if device is not None and not re.fullmatch(r"cpu|cuda(:\d+)?", device):
         raise DeviceError(f"device {device!r} is not known", "cpu, cuda or cuda:N", device, hint="use cpu or cuda")
@@ -67,12 +67,13 @@ def probe(device: str | None = None) -> DeviceSpec:
 
 
 def _by_driver() -> tuple[DeviceSpec, ...]:
-    """The GPUs as the driver describes them; empty where torch must be asked, or has been at work in this process.
+    """The GPUs as the driver describes them; empty if only torch can tell, or torch already uses a GPU here.
 
-    torch makes a context on the device to describe it, which takes memory there, and a fifth of a second.
+    The driver is asked first because torch describes a device by making a context on it, which takes device memory and
+    a fifth of a second.
     """
     if "torch" in sys.modules:
-        torch = require("torch", "finding the GPU")  # another thread may be at its import
+        torch = require("torch", "finding the GPU")  # waits for another thread that is still importing torch
         used = getattr(getattr(torch, "cuda", None), "is_initialized", None)
         if used is None or used():
             return ()
@@ -86,7 +87,7 @@ def _by_torch(torch: Any) -> tuple[DeviceSpec, ...]:
 
 @lru_cache(maxsize=16)
 def _with_peaks(found: DeviceSpec) -> DeviceSpec:
-    """`found` with the figures of its datasheet."""
+    """The spec `found`, completed by the figures of the device's datasheet."""
     peaks = peaks_of(found.name)
     if peaks is None:
         return found

@@ -1,32 +1,33 @@
-"""What a device can do, as far as tuning needs it."""
+"""The description of a device, as far as tuning needs it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 
 
 @dataclass(frozen=True)
 class DeviceSpec:
-    """One device. Figures that are not known are None, never guessed.
+    """The description of one device. An unknown figure is None, and never guessed.
 
     Attributes:
         kind: `cuda`, `hip` or `cpu`.
-        name: The vendor's name.
+        name: The vendor's name of the device.
         arch: `sm_90`, `gfx942`, or the machine type of a CPU.
-        units: Streaming multiprocessors, compute units, or CPU cores this process may use.
-        memory_bytes: Device memory.
-        l2_bytes: Last cache before memory.
+        units: Number of streaming multiprocessors, compute units, or CPU cores that this process may use.
+        memory_bytes: Size of the device's memory.
+        l2_bytes: Size of the last cache before memory.
         shared_bytes_per_block: Most shared memory one block may have.
         registers_per_unit: 32-bit registers per multiprocessor.
         bandwidth_gbps: Peak memory bandwidth by datasheet, 10^9 bytes per second.
         tflops: Peak dense matrix rate by dtype name, by datasheet, 10^12 operations per second.
-        driver: Driver version.
+        driver: Version of the driver.
     """
 
     kind: str
     name: str
     arch: str
     units: int
+    _: KW_ONLY
     memory_bytes: int | None = None
     l2_bytes: int | None = None
     shared_bytes_per_block: int | None = None

@@ -1,4 +1,7 @@
-"""What a device has left, and whether this process can still use it: asked of the device, never told from messages."""
+"""The present state of a device: its free memory, and whether this process can still use it.
+
+The device itself is asked; no state is guessed from the text of an error.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,13 @@ from triton_ops.hardware.spec import DeviceSpec
 
 
 def device_lost(device: DeviceSpec, device_name: str) -> str | None:
-    """Why a device cannot be used by this process any more; None if it can.
+    """Why this process can no longer use a device; None if it can.
 
-    An illegal access leaves the whole process without its GPU. It is found by using the device.
+    An illegal access leaves the whole process without its GPU. A small computation on the device finds that out.
 
     Args:
-        device: Its description.
-        device_name: Its torch name.
+        device: The spec of the device.
+        device_name: Torch's name of the device.
     """
     if device.kind == "cpu":
         return None
@@ -27,11 +30,11 @@ def device_lost(device: DeviceSpec, device_name: str) -> str | None:
             return None
     except RuntimeError as error:
         return str(error).splitlines()[0]
-    return "it computes 1 + 1 wrongly"
+    return "the device computes 1 + 1 wrongly"
 
 
 def free_bytes(device: DeviceSpec, device_name: str) -> int:
-    """Memory that is free now: the GPU's own, or the host's for a CPU, all of it where the host does not tell."""
+    """The GPU's free memory, or the host's for a CPU; the host's whole memory where the host does not tell."""
     if device.kind != "cpu":
         return int(require("torch", "asking the GPU").cuda.mem_get_info(device_name)[0])
     try:

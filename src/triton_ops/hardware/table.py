@@ -1,7 +1,7 @@
 """Datasheet peaks that no driver reports: memory bandwidth and dense matrix rates.
 
-Matched by the model named in the device's name; the longest match wins, so `H100 PCIe` is not taken for `H100`.
-A device without a row has no peaks, and nothing is assumed for it.
+A row matches a device whose name contains the row's model; the longest match wins, so `H100 PCIe` is not taken for
+`H100`. A device without a row has no peaks, and no figure is assumed for it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ class Peaks:
     """Datasheet figures of one model.
 
     Attributes:
-        bandwidth_gbps: 10^9 bytes per second.
+        bandwidth_gbps: Peak memory bandwidth, 10^9 bytes per second.
         tflops: Dense matrix rate by dtype name, 10^12 operations per second.
-        source: Where the figures come from.
+        source: The document that has the figures.
     """
 
     bandwidth_gbps: float
@@ -59,17 +59,14 @@ PEAKS = {
         5300.0, {"bfloat16": 1307.4, "float16": 1307.4, "float8_e4m3fn": 2614.9}, "AMD Instinct MI300X datasheet"
     ),
 }  # fmt: skip
-_OTHER = (
-    "MIG",
-    "NVL",
-)  # words that make another device of a model: a part of it, and the variant for NVLink bridges
+_OTHER = ("MIG", "NVL")  # words that name another device: a slice of the model, and its variant for NVLink bridges
 
 
 def peaks_of(name: str) -> Peaks | None:
-    """The figures for a device's name; None if the model has no row.
+    """The datasheet figures of a device by its name; None if the table has no row for it.
 
-    A row matches whole words only: `H200` is found in `NVIDIA H200`, not in `NVIDIA GH200`. Nor does it match a part of
-    the device (MIG) or its NVL variant, which have other peaks, unless it names that itself.
+    A row matches whole words only: `H200` is found in `NVIDIA H200`, not in `NVIDIA GH200`. A slice of a device (MIG)
+    and an NVL variant have other peaks, so only a row that names them matches.
     """
     found = [
         model
@@ -83,7 +80,7 @@ def _has_word(text: str, word: str) -> bool:
     return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text) is not None
 
 
-_SIZES = {  # arch, multiprocessors, L2, shared memory per block: what the driver says of the model
+_SIZES = {  # architecture, multiprocessors, bytes of L2, bytes of shared memory per block, as the driver reports them
     "H200": ("sm_90", 132, 60 << 20, 232_448),
     "H100": ("sm_90", 132, 50 << 20, 232_448),
     "H100 PCIe": ("sm_90", 114, 50 << 20, 232_448),
@@ -94,10 +91,10 @@ _SIZES = {  # arch, multiprocessors, L2, shared memory per block: what the drive
 
 
 def spec_named(name: str) -> DeviceSpec | None:
-    """The spec of a model that is not here, for replays and forecasts; None if the table has no such model.
+    """The spec of a device that this machine need not have, for replays and forecasts; None without a row for it.
 
     Args:
-        name: The vendor's name, such as `NVIDIA H200`, as recordings and records keep it.
+        name: The vendor's name, such as `NVIDIA H200`, as it stands in recordings and records.
     """
     peaks = peaks_of(name)
     model = next((model for model in PEAKS if PEAKS[model] is peaks), None)

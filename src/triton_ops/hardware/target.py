@@ -1,4 +1,4 @@
-"""What a kernel can be compiled for, whether or not such a device is here: an architecture and its limits.
+"""Targets of a compilation: architectures with their limits, whether or not this machine has such a device.
 
 Shared memory per block: CUDA C++ Programming Guide, table "Technical Specifications per Compute Capability" (opt-in
 maximum, 1 KiB below what a multiprocessor has); LDS: AMD CDNA 3 and CDNA 4 ISA guides. Registers: the same guides.
@@ -6,7 +6,7 @@ maximum, 1 KiB below what a multiprocessor has); LDS: AMD CDNA 3 and CDNA 4 ISA 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 
 from triton_ops.exceptions import DeviceError
 from triton_ops.hardware.spec import DeviceSpec
@@ -16,21 +16,23 @@ _KIB = 1024
 
 @dataclass(frozen=True)
 class Target:
-    """An architecture, as a compiler needs it.
+    """An architecture with the limits that a compilation must keep.
 
     Attributes:
         kind: `cuda` or `hip`.
         arch: `sm_90` or `gfx942`.
-        warp_size: Threads that run in step: 32 or 64.
+        warp_size: Threads that run in lockstep: 32 or 64.
         shared_bytes_per_block: Most shared memory that one block may have.
         threads_per_block: Most threads that one block may have.
-        registers_per_block: Most 32-bit registers that one block may have; None where that is not a limit of its own.
+        registers_per_block: Most 32-bit registers that one block may have; None where the architecture sets no such
+            limit.
     """
 
     kind: str
     arch: str
     warp_size: int
     shared_bytes_per_block: int
+    _: KW_ONLY
     threads_per_block: int = 1024
     registers_per_block: int | None = 65536
 
@@ -67,7 +69,7 @@ def named_target(name: str) -> Target:
     """The target called `name`, such as `sm_90` or `gfx942`.
 
     Raises:
-        DeviceError: There is none; names those there are.
+        DeviceError: There is no such target; the error lists the known ones.
     """
     found = TARGETS.get(name.strip().lower())
     if found is None:
@@ -81,10 +83,10 @@ def named_target(name: str) -> Target:
 
 
 def target_of(device: DeviceSpec) -> Target:
-    """The target that a device is: the limits it reports, where it reports them.
+    """The target for a device; a limit that the device reports replaces the architecture's.
 
     Raises:
-        DeviceError: The device is no GPU, or of an architecture without a row that does not report its limits.
+        DeviceError: The device is no GPU, or its architecture has no row and it does not report its limits.
     """
     if device.kind not in ("cuda", "hip"):
         raise DeviceError(

@@ -1,7 +1,7 @@
-"""What is asked of a GPU vendor's own software: one role, and what its answers are made of.
+"""The role of a GPU vendor: the questions that only the vendor's own software answers, and the types of the answers.
 
-Whatever calls a vendor's libraries (NVIDIA's libcuda and NVML, AMD's HIP and amdsmi) stands in the one file of that
-vendor, and `vendors.py` lists the vendors. Everything else asks through this role.
+All calls of a vendor's libraries (NVIDIA's libcuda and NVML, AMD's HIP and amdsmi) stand in one file per vendor, and
+`vendors.py` lists the vendors. All other modules ask through this role.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ CLOCK_REASONS = (
     "board_limit",
     "reliability",
 )
-"""Why clocks are held back, in the order in which reasons are listed. A vendor may add words of its own."""
+"""Reasons why clocks are held back, in the order in which they are listed. A vendor may add words of its own."""
 
 SLOWED = frozenset({"hw_slowdown", "sw_thermal", "hw_thermal", "power_brake"})
-"""The reasons that make times measured meanwhile worthless. The power cap is none: matrix products live at it."""
+"""Reasons that make the times measured meanwhile worthless. The power cap is none: matrix products always run at it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """What a GPU said of itself at one moment; None where it does not tell.
+    """The values of a GPU's sensors at one moment; None for a value that the GPU does not tell.
 
     Attributes:
-        reasons: Why the clocks are held back: words of `CLOCK_REASONS`, or the vendor's own. Right after a round the
-            GPU has nothing to do, so `idle` says nothing.
+        reasons: Why the clocks are held back: words of `CLOCK_REASONS`, or the vendor's own. The GPU is idle right
+            after a round, so `idle` carries no information.
         clock_mhz: Clock of the multiprocessors or compute units.
         power_w: Power in watts; most NVIDIA GPUs since Ampere give the average of the last second.
-        temperature_c: Temperature of the chip in degrees Celsius.
+        temperature_c: Temperature of the chip, degrees Celsius.
     """
 
     reasons: tuple[str, ...]
@@ -49,29 +49,29 @@ class Reading:
 
 
 class Sensors(Protocol):
-    """The sensors of one GPU, which are only read. They are closed once, by whoever opened them."""
+    """The sensors of one GPU, which are only read. The opener of the sensors closes them once."""
 
     def read(self) -> Reading:
-        """One reading.
+        """Read all sensors once.
 
-        A vendor whose counters tell how long each reason has held may report the reasons since the reading before.
+        A vendor with counters of how long each reason held may report all reasons since the previous reading.
 
         Raises:
-            DeviceError: The GPU does not answer any more.
+            DeviceError: The GPU no longer answers.
         """
 
     def close(self) -> None:
-        """Give the vendor's library back; never raises."""
+        """Release the vendor's library; never raises."""
 
 
 @dataclass(frozen=True)
 class TritonDriver:
-    """Where Triton keeps what launches kernels on a vendor's GPUs.
+    """The names of Triton's classes that launch kernels on a vendor's GPUs.
 
     Attributes:
-        module: To be imported.
-        utilities: The name in it of what readies the driver in a process when it is made.
-        launcher: The name in it of what builds a kernel's launcher when it is made.
+        module: Name of the module to import.
+        utilities: Name of its class whose construction prepares the driver in a process.
+        launcher: Name of its class whose construction builds a kernel's launcher.
     """
 
     module: str
@@ -83,46 +83,46 @@ class Vendor(Protocol):
     """The GPUs of one vendor.
 
     Attributes:
-        triton_driver: What Triton calls this vendor's driver.
+        triton_driver: Names of Triton's driver for this vendor.
     """
 
     triton_driver: TritonDriver
 
     def describe(self, torch: Any = None) -> tuple[DeviceSpec, ...]:
-        """This vendor's GPUs under the numbers that torch gives them, each with the driver's version.
+        """This vendor's GPUs in the order of torch's numbers, each with the driver's version.
 
         Args:
-            torch: The module, where torch must be asked. None asks the vendor's driver alone, without the seconds
-                that torch takes to import; nothing is returned where it is not sure that torch would find the same.
+            torch: The torch module, to ask torch. None asks the vendor's driver alone, without the seconds of torch's
+                import; the result is then empty wherever torch might find other GPUs.
         """
 
     def make_ready(self, device_name: str) -> None:
-        """Initialise the driver for `cuda` or `cuda:N`, so that torch finds it done; does nothing without a driver."""
+        """Initialise the driver for `cuda` or `cuda:N` in torch's place; does nothing without a driver."""
 
     def sensors(self, device_name: str) -> Sensors:
         """The open sensors of the GPU that torch calls `cuda` or `cuda:N`.
 
         Raises:
-            MissingDependencyError: A package for it is not installed.
-            DeviceError: The GPU is not known to the vendor's library, or does not tell why its clocks are held back.
+            MissingDependencyError: A package that reads the sensors is not installed.
+            DeviceError: The vendor's library does not know the GPU, or does not tell why its clocks are held back.
         """
 
 
 @runtime_checkable
 class CountsGraphNodes(Protocol):
-    """A vendor that can count what was captured in a graph."""
+    """A vendor that can count the nodes of a captured graph."""
 
     def graph_nodes(self, graph_address: int) -> int | None:
         """How many nodes the driver's graph at `graph_address` has; None if the driver does not say."""
 
 
 def described_by_torch(torch: Any, kind: str, driver: str | None) -> tuple[DeviceSpec, ...]:
-    """The GPUs that torch finds, by number; of the vendor that this build of torch is for.
+    """The GPUs that torch finds, in torch's order.
 
     Args:
-        torch: The module.
-        kind: `cuda` or `hip`.
-        driver: Version of the driver, where it is known.
+        torch: The torch module.
+        kind: `cuda` or `hip`, by the vendor that this build of torch is for.
+        driver: Version of the driver; None if it is not known.
     """
     return tuple(
         _described(torch.cuda.get_device_properties(index), kind, driver) for index in range(torch.cuda.device_count())

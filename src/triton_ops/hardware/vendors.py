@@ -1,4 +1,4 @@
-"""The vendors whose software this package can ask. A further vendor is a file like `nvidia.py` and a line here."""
+"""The vendors whose software this package can ask. A new vendor needs a file like `nvidia.py` and a line here."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from triton_ops.hardware.vendor import CountsGraphNodes, Sensors, Vendor, descri
 VENDORS: dict[str, Vendor] = {
     "cuda": Nvidia(),
 }
-"""By `DeviceSpec.kind`."""
+"""The vendors by `DeviceSpec.kind`."""
 
 
 def gpus_without_torch() -> tuple[DeviceSpec, ...]:
-    """The GPUs that torch would find, from the first vendor whose driver is sure of them; else nothing."""
+    """The GPUs that torch would find, by the first vendor whose driver can tell; empty if none can."""
     return next((found for vendor in VENDORS.values() if (found := vendor.describe())), ())
 
 
 def gpus_of(torch: Any) -> tuple[DeviceSpec, ...]:
-    """The GPUs that torch finds, whether or not their vendor is one of `VENDORS`."""
+    """The GPUs that torch finds, even of a vendor that is not in `VENDORS`."""
     kind = _kind_of(torch)
     vendor = VENDORS.get(kind)
     return described_by_torch(torch, kind, None) if vendor is None else vendor.describe(torch)
 
 
 def make_ready(device_name: str) -> None:
-    """Have the vendors' drivers initialise `cuda` or `cuda:N`, for a process that imports torch meanwhile.
+    """Initialise the vendors' drivers for `cuda` or `cuda:N`, while another thread of the process imports torch.
 
-    Cost: a third of a second on an H200, in which other threads run on.
+    Cost: a third of a second on an H200, during which other threads can run.
     """
     for vendor in VENDORS.values():
         vendor.make_ready(device_name)
@@ -40,8 +40,8 @@ def sensors_of(device: DeviceSpec, device_name: str) -> Sensors:
     """The open sensors of a device.
 
     Raises:
-        MissingDependencyError: A package for it is not installed.
-        DeviceError: It has no sensors that can be asked.
+        MissingDependencyError: A package that reads the sensors is not installed.
+        DeviceError: The device has no sensors that this package can read.
     """
     if device.kind not in VENDORS:
         watched = " and ".join(VENDORS)
@@ -52,11 +52,11 @@ def sensors_of(device: DeviceSpec, device_name: str) -> Sensors:
 
 
 def graph_nodes(torch: Any, graph_address: int) -> int | None:
-    """How many nodes a captured graph has; None where the vendor of torch's GPUs cannot tell.
+    """How many nodes a captured graph has; None if the vendor of torch's GPUs cannot tell.
 
     Args:
-        torch: The module that captured the graph.
-        graph_address: Of the driver's graph.
+        torch: The torch module.
+        graph_address: Address of the driver's graph.
     """
     vendor: object = VENDORS.get(_kind_of(torch))
     if not isinstance(vendor, CountsGraphNodes):
