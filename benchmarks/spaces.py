@@ -60,7 +60,14 @@ rmsnorm = Operation(
     },
     work=lambda problem: Work(
         bytes=2.0 * problem["x"].nbytes + problem["weight"].nbytes,
-        tiles=RowTiles(problem["rows"], problem["N"], problem["x"].dtype, problem["x"].dtype, "ROWS", "BLOCK"),
+        tiles=RowTiles(
+            problem["rows"],
+            problem["N"],
+            dtype=problem["x"].dtype,
+            out_dtype=problem["x"].dtype,
+            tile_rows="ROWS",
+            tile_columns="BLOCK",
+        ),
     ),
     dtypes=("bfloat16", "float16", "float32"),
     device="cuda",

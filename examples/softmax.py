@@ -68,7 +68,8 @@ def work(problem):
     rows, columns = problem["x"].shape
     dtype = problem["x"].dtype
     moved = problem["x"].nbytes + problem["out"].nbytes
-    return Work(bytes=moved, tiles=RowTiles(rows, columns, dtype, dtype, 1, "BLOCK"))
+    tiles = RowTiles(rows, columns, dtype=dtype, out_dtype=dtype, tile_rows=1, tile_columns="BLOCK")
+    return Work(bytes=moved, tiles=tiles)
 
 
 softmax = Operation(

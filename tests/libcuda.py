@@ -1,4 +1,4 @@
-"""A CUDA driver of two GPUs that does nothing but answer, built with the C compiler."""
+"""A CUDA driver that describes two GPUs and does nothing else, built with the C compiler."""
 
 from __future__ import annotations
 

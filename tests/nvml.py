@@ -1,4 +1,4 @@
-"""NVML that says what a test tells it to: no machine can be made to overheat for a test."""
+"""A stand-in for NVML whose answers a test sets, because no machine can be made to overheat for a test."""
 
 # ruff: noqa: N802 - the functions have NVML's names
 
@@ -10,7 +10,7 @@ PLACES = ("00000000:3b:00.0", "0000000a:86:01.0")
 
 
 class FakeNvml:
-    """Two GPUs; `says` holds what NVML answers by name, and an exception in it is raised."""
+    """Two GPUs; `says` holds NVML's answers by name, and an answer that is an exception is raised."""
 
     NVML_CLOCK_SM, NVML_TEMPERATURE_GPU = 1, 0
 

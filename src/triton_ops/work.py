@@ -1,10 +1,10 @@
-"""What a problem makes a device do, and how its kernel cuts it into tiles: declared by the author in a few lines.
+"""The work of a problem, and the tiles into which a kernel cuts it, which the kernel's author declares in a few lines.
 
-The least work is enough for throughput and for a lower bound. Tiles add which tunable is which side of a tile, and with
-that the model can rank configs (`ranking/predict.py`); without tiles the model says nothing.
+The least operations and bytes are enough for throughput and for a lower bound. Tiles add which tunable is which side of
+a tile, so that the model can rank configs (`ranking/predict.py`); without tiles the model makes no forecast.
 
-The shipped families of tiles are in `ranking/gemm.py`, `ranking/attention.py` and `ranking/rows.py`; an object of the
-user's own takes part in the same way.
+The shipped families of tiles are in `ranking/gemm.py`, `ranking/attention.py` and `ranking/rows.py`; the user's own
+object is used in the same way.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
     from triton_ops.hardware import Machine
 
 Tile: TypeAlias = "str | int"
-"""One side of a tile: the name of the tunable that holds it, or its fixed length in elements."""
+"""One side of a tile: the name of the tunable that has its length, or its fixed length in elements."""
 
-WARPS, STAGES = 4, 3  # what Triton takes where a config names neither
+WARPS, STAGES = 4, 3  # Triton's defaults for a config that names neither
 
 
 class UnknownTileError(SpaceError):
-    """A config or a device does not say what a plan of the tiles would need: the model is silent about it."""
+    """A config or a device lacks a value that a plan of the tiles needs: the model makes no forecast for the config."""
 
 
 @dataclass(frozen=True)
 class Footprint:
-    """What one block takes of its multiprocessor.
+    """The resources that one block takes of its multiprocessor.
 
     Attributes:
-        registers: Per thread.
-        spill_bytes: Per thread.
-        shared_bytes: Per block.
-        known: Whether the compiler said so.
+        registers: Registers per thread.
+        spill_bytes: Bytes of spilled registers per thread.
+        shared_bytes: Bytes of shared memory per block.
+        known: Whether the compiler gave the figures; otherwise they are guessed.
     """
 
     registers: int
@@ -47,12 +47,12 @@ class Footprint:
 
 @dataclass(frozen=True)
 class Schedule:
-    """All blocks of a launch.
+    """The time of all blocks of a launch.
 
     Attributes:
-        time_ms: Of the whole launch, without what launching costs.
-        waves: How often the device is filled; the last one may be partial.
-        alone_ms: What each resource would take if it were the only one, by name.
+        time_ms: Time of the whole launch, without the launch overhead.
+        waves: How often the device is filled with blocks; the last wave may be partial.
+        alone_ms: Time that each resource would take if it were the only one, by name.
     """
 
     time_ms: float
@@ -62,12 +62,12 @@ class Schedule:
 
 @dataclass(frozen=True)
 class TilePlan:
-    """What one config makes of the tiles on one device, before it is compiled.
+    """The plan of one config's tiles on one device, before the config is compiled.
 
     Attributes:
-        warps: Per block.
-        footprint: What a block will probably take. Once the config was compiled, the compiler's figures replace it.
-        schedule: From what a block takes to the time of all blocks.
+        warps: Warps per block.
+        footprint: A guess of the resources that a block takes; the compiler's figures replace the guess later.
+        schedule: A function from the resources that a block takes to the time of all blocks.
     """
 
     warps: int
@@ -79,20 +79,20 @@ class Tiles(Protocol):
     """How a kernel cuts its work into tiles."""
 
     def plan(self, config: Mapping[str, Any], machine: Machine) -> TilePlan:
-        """What `config` makes of them on `machine`.
+        """The plan of the tiles by `config` on `machine`.
 
-        Cost: asked for every config that the search orders, so some ten microseconds are right.
+        Cost: the search asks for a plan of every config that it orders, so a plan should take some ten microseconds.
 
         Raises:
-            UnknownTileError: The config has no such tunable, or the device no rate for the dtype.
+            UnknownTileError: The config lacks a tunable, or the device has no rate for the dtype.
         """
 
 
 def tile_side(side: Tile | Any, config: Mapping[str, Any]) -> int:
-    """A side's length in this config.
+    """The length of a tile's side in this config.
 
     Raises:
-        UnknownTileError: The config has no such tunable, or its value is no length.
+        UnknownTileError: The config lacks the tunable, or its value is no length.
     """
     value = config.get(side) if isinstance(side, str) else side
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
@@ -101,7 +101,7 @@ def tile_side(side: Tile | Any, config: Mapping[str, Any]) -> int:
 
 
 def warps_and_stages(config: Mapping[str, Any]) -> tuple[int, int]:
-    """How many warps a block has, and stages its pipeline, where Triton's defaults fill in.
+    """The number of warps of a block, and of stages of its pipeline; Triton's defaults if the config names none.
 
     Raises:
         UnknownTileError: One of them is no whole number of 1 or more.
@@ -111,13 +111,13 @@ def warps_and_stages(config: Mapping[str, Any]) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Work:
-    """The least a problem makes the device do, whatever the config; and how the kernel cuts it into tiles.
+    """The least work of a problem, whatever the config, and how the kernel cuts the work into tiles.
 
     Attributes:
-        flops: Floating-point operations; 0 where they are not what limits.
+        flops: Floating-point operations; 0 if they do not limit the time.
         bytes: Bytes through device memory: each input read once, each output written once.
-        tiles: How the kernel cuts the work into tiles: of a shipped family, or an object of your own with the method of
-            `Tiles`. None keeps the model silent.
+        tiles: How the kernel cuts the work into tiles: an object of a shipped family, or the user's own object with the
+            method of `Tiles`. With None the model makes no forecast.
 
     Raises:
         SpaceError: `tiles` has no method `plan`.

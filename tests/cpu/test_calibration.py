@@ -1,4 +1,4 @@
-"""Calibrations: kept beside the records, believed only where they are plausible; and the two commands of the model."""
+"""Calibrations are kept beside the records and used where plausible; the commands `calibrate` and `explain`."""
 
 import json
 from pathlib import Path
@@ -95,12 +95,14 @@ EXPLAIN = ("explain", "rows.py:norm", "--gpu", NAME)
 ROWS_FILE = """
 from triton_ops import ConfigSpace, RowTiles, TensorSpec, Work, operation
 
+TILES = {"dtype": "bfloat16", "out_dtype": "bfloat16", "tile_rows": 1, "tile_columns": "BLOCK"}
+
 @operation(
     space=ConfigSpace({"BLOCK": [256, 1024], "num_warps": [4, 8]}, default={"BLOCK": 1024, "num_warps": 4}),
     arguments=lambda rows=4096, columns=4096, dtype="bfloat16": {"x": TensorSpec((rows, columns), dtype)},
     work=lambda problem: Work(
         bytes=2.0 * problem["x"].nbytes,
-        tiles=RowTiles(*problem["x"].shape, problem["x"].dtype, problem["x"].dtype, 1, "BLOCK"),
+        tiles=RowTiles(*problem["x"].shape, **TILES),
     ),
     dtypes=("bfloat16",),
 )
@@ -138,12 +140,10 @@ class Halves:
         self.rows = rows
 
     def plan(self, config, machine):
-        return RowTiles(self.rows, 4096, "bfloat16", "bfloat16", 1, "BLOCK").plan(config, machine)
+        return RowTiles(self.rows, 4096, **TILES).plan(config, machine)
 """
     text = ROWS_FILE.replace("\n@operation", own + "\n\n@operation")
-    text = text.replace(
-        'RowTiles(*problem["x"].shape, problem["x"].dtype, problem["x"].dtype, 1, "BLOCK")', "Halves(4096)"
-    )
+    text = text.replace('RowTiles(*problem["x"].shape, **TILES)', "Halves(4096)")
     shipped = json.loads(cli(*EXPLAIN, "--json").out)
     (rows_file / "own.py").write_text(text)
     found = json.loads(cli("explain", "own.py:norm", *EXPLAIN[2:], "--json").out)

@@ -1,4 +1,4 @@
-"""Which row of the table a device gets, and what is known of the device that is there."""
+"""The table's rows for devices, and the description of the device of this machine."""
 
 import os
 import subprocess

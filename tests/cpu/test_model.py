@@ -28,10 +28,20 @@ SAMPLE = json.loads((Path(__file__).parents[1] / "data" / "h200_spaces.json").re
 H200 = machine_of(spec_named("NVIDIA H200"))
 A100 = machine_of(spec_named("NVIDIA A100-SXM4-80GB"))
 
-GEMM = GemmTiles(4096, 4096, 4096, "bfloat16", "bfloat16", "BM", "BN", "BK", group=8)
-ROWS = RowTiles(8192, 4096, "bfloat16", "bfloat16", "ROWS", "BLOCK")
-ELEMENTS = ElementTiles(1 << 24, "BLOCK", 8.0, 4.0)
-ATTENTION = AttentionTiles(32, 4096, 4096, 128, "bfloat16", "BM", "BN")
+GEMM = GemmTiles(
+    4096,
+    4096,
+    4096,
+    dtype="bfloat16",
+    out_dtype="bfloat16",
+    tile_rows="BM",
+    tile_columns="BN",
+    tile_inner="BK",
+    group=8,
+)
+ROWS = RowTiles(8192, 4096, dtype="bfloat16", out_dtype="bfloat16", tile_rows="ROWS", tile_columns="BLOCK")
+ELEMENTS = ElementTiles(1 << 24, "BLOCK", read_bytes=8.0, written_bytes=4.0)
+ATTENTION = AttentionTiles(32, 4096, 4096, 128, dtype="bfloat16", tile_queries="BM", tile_keys="BN")
 TILE = {"BM": 128, "BN": 128, "BK": 64, "num_warps": 8, "num_stages": 4}
 CHUNK = {"BLOCK": 1024, "ROWS": 1, "num_warps": 4, "num_stages": 1}
 CASES = [(GEMM, TILE), (ROWS, CHUNK), (ELEMENTS, CHUNK), (ATTENTION, {**TILE, "num_stages": 2})]
@@ -110,28 +120,48 @@ def test_a_block_that_does_not_fit_is_never_ranked_before_one_that_does():
 
 @given(tiles, extents, extents, extents, st.integers(0, 4000), st.integers(1, 4000))
 def test_more_spills_are_never_faster(config, rows, columns, inner, spilled, more):
-    tiling = GemmTiles(rows, columns, inner, "bfloat16", "bfloat16", "BM", "BN", "BK", group=8)
+    tiling = GemmTiles(
+        rows,
+        columns,
+        inner,
+        dtype="bfloat16",
+        out_dtype="bfloat16",
+        tile_rows="BM",
+        tile_columns="BN",
+        tile_inner="BK",
+        group=8,
+    )
     one, other = (expected(tiling, config, Resources(128, each, 50_000)) for each in (spilled, spilled + more))
     assert one <= other
 
 
 @given(chunks, extents, extents, st.integers(0, 4000), st.integers(1, 4000))
 def test_more_spills_are_never_faster_in_rows(config, rows, columns, spilled, more):
-    tiling = RowTiles(rows, columns, "bfloat16", "bfloat16", "ROWS", "BLOCK")
+    tiling = RowTiles(rows, columns, dtype="bfloat16", out_dtype="bfloat16", tile_rows="ROWS", tile_columns="BLOCK")
     one, other = (expected(tiling, config, Resources(64, each, 128)) for each in (spilled, spilled + more))
     assert one <= other
 
 
 @given(tiles, extents, extents, extents, st.integers(1, 5000))
 def test_a_longer_product_is_never_faster(config, rows, columns, inner, more):
-    tiling = GemmTiles(rows, columns, inner, "bfloat16", "bfloat16", "BM", "BN", "BK", group=8)
+    tiling = GemmTiles(
+        rows,
+        columns,
+        inner,
+        dtype="bfloat16",
+        out_dtype="bfloat16",
+        tile_rows="BM",
+        tile_columns="BN",
+        tile_inner="BK",
+        group=8,
+    )
     found = Resources(128, 0, 50_000)
     assert expected(tiling, config, found) <= expected(replace(tiling, inner=inner + more), config, found) * (1 + 1e-9)
 
 
 @given(chunks, extents, extents, st.integers(1, 5000))
 def test_more_bytes_are_never_faster(config, rows, columns, more):
-    tiling = RowTiles(rows, columns, "bfloat16", "bfloat16", "ROWS", "BLOCK")
+    tiling = RowTiles(rows, columns, dtype="bfloat16", out_dtype="bfloat16", tile_rows="ROWS", tile_columns="BLOCK")
     found = Resources(64, 0, 128)
     now = expected(tiling, config, found)
     assert now <= expected(replace(tiling, columns=columns + more), config, found) * (1 + 1e-9)
@@ -140,7 +170,9 @@ def test_more_bytes_are_never_faster(config, rows, columns, more):
 
 @given(tiles, chunks, extents, extents, extents)
 def test_nothing_is_faster_than_the_lower_bound(tile, chunk, rows, columns, inner):
-    gemm = GemmTiles(rows, columns, inner, "bfloat16", "bfloat16", "BM", "BN", "BK")
+    gemm = GemmTiles(
+        rows, columns, inner, dtype="bfloat16", out_dtype="bfloat16", tile_rows="BM", tile_columns="BN", tile_inner="BK"
+    )
     moved = 2.0 * (rows * inner + inner * columns + rows * columns)
     model = Model(Work(2.0 * rows * columns * inner, moved, gemm), H200)
     assert model.expected_ms(tile) >= model.lower_bound_ms > 0
@@ -198,7 +230,7 @@ def test_a_work_survives_json(tiling, config):
 
 @dataclass(frozen=True)
 class ConvolutionTiles:
-    """A convolution as the matrix product that it is, for a user whose kernel walks images; not one of ours."""
+    """A user's own tiles: a convolution over images, planned as a matrix product."""
 
     images: int
     pixels: int
@@ -207,14 +239,21 @@ class ConvolutionTiles:
 
     def plan(self, config, machine):
         product = GemmTiles(
-            self.images * self.pixels, self.filters, 9 * self.channels, "bfloat16", "bfloat16", "BM", "BN", "BK"
+            self.images * self.pixels,
+            self.filters,
+            9 * self.channels,
+            dtype="bfloat16",
+            out_dtype="bfloat16",
+            tile_rows="BM",
+            tile_columns="BN",
+            tile_inner="BK",
         )
         return product.plan(config, machine)
 
 
 @dataclass(frozen=True)
 class BusyTiles:
-    """Blocks of a known time each, planned from nothing that ships."""
+    """A user's own tiles: blocks of a known time each, planned without a shipped family."""
 
     blocks: int
 

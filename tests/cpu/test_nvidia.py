@@ -1,4 +1,4 @@
-"""NVIDIA's GPUs: sensors by an NVML that says what a test tells it to, devices by a driver built for the test."""
+"""NVIDIA's GPUs: sensors by a stand-in for NVML, devices by a CUDA driver that is built for the test."""
 
 import gc
 import inspect
@@ -91,7 +91,7 @@ def test_nvml_is_shut_down_once():
         ({"init": FakeNvml.NVMLError("NVML Shared Library Not Found")}, DeviceError, "Shared Library Not Found"),
         ({"mask": FakeNvml.NotSupportedError("Not Supported")}, DeviceError, "held back: Not Supported"),
         ({"mask": FakeNvml.NotSupportedError()}, DeviceError, "held back: NotSupportedError"),
-        ({"uuids": None}, TypeError, "NoneType"),  # what nobody thought of
+        ({"uuids": None}, TypeError, "NoneType"),  # an unforeseen failure
     ],
 )
 def test_an_unusable_nvml_is_shut_down_and_reported(says, error, words):
@@ -135,7 +135,7 @@ def test_a_gpu_is_never_found_by_its_number_alone(properties):
 
 @pytest.fixture
 def renumbered(monkeypatch):
-    """A process that sees NVML's GPUs under other numbers of CUDA."""
+    """A process in which CUDA numbers NVML's GPUs differently."""
     devices = {"cuda:0": gpu(1), "cuda:1": gpu(0)}
     seen = SimpleNamespace(cuda=SimpleNamespace(get_device_properties=devices.__getitem__))
     nvml = FakeNvml()
@@ -194,7 +194,7 @@ for spec in nvidia.gpus_of_libcuda():
 
 
 def asked(folder, wanted):
-    """What a new process finds with the driver in `folder`, and a torch that wants this version of it."""
+    """The GPUs that a new process finds with the driver in `folder`, and a torch built for this version."""
     done = subprocess.run(
         [sys.executable, "-c", ASKED.format(wanted=wanted)], capture_output=True, text=True, check=False,
         env={**os.environ, "PYTHONPATH": str(SOURCE), "LD_LIBRARY_PATH": str(folder)},

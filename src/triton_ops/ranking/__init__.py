@@ -1,1 +1,1 @@
-"""What to expect of a config before it runs: a model of the device and the work."""
+"""The expected time of a config before it runs: a model of the device and the work."""

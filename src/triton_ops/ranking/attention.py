@@ -1,9 +1,9 @@
-"""Attention: two products and an exponential per step, along the keys. Not checked against recorded spaces yet."""
+"""Attention: two products and an exponential per step along the keys; not checked against recorded spaces yet."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from math import ceil
 from typing import Any
 
@@ -14,42 +14,46 @@ from triton_ops.ranking.pipelined_loop import Loop, loop_schedule
 from triton_ops.tensors import ITEM_BYTES
 from triton_ops.work import Footprint, Schedule, Tile, TilePlan, tile_side, warps_and_stages
 
-_EXPONENTIALS_PER_CYCLE = 16  # of one multiprocessor; CUDA C++ Programming Guide, arithmetic throughput, 8.0 and 9.0
+_EXPONENTIALS_PER_CYCLE = 16  # per multiprocessor; CUDA C++ Programming Guide, arithmetic throughput, 8.0 and 9.0
 _LANES = 128
-_SCORE_INSTRUCTIONS = 8  # per score beside its exponential: scale, mask, maximum, subtract, sum, convert
+_SCORE_INSTRUCTIONS = 8  # per score without its exponential: scale, mask, maximum, subtract, sum, convert
 _LINE_BYTES = 128
 
 
 @dataclass(frozen=True)
 class AttentionTiles:
-    """softmax(Q @ Kᵀ) @ V for `heads` heads in all: a program takes a tile of queries and walks along the keys.
+    """The tiles of softmax(Q @ Kᵀ) @ V: a program takes a tile of one head's queries and walks along the keys.
 
     Attributes:
-        heads: Batch times heads.
+        heads: Number of heads in all: batch size times heads.
         queries: Queries per head.
         keys: Keys per head.
         head_dim: Elements of one query, key or value.
-        dtype: Of Q, K and V.
+        dtype: Dtype of Q, K and V.
         tile_queries: Queries per program.
         tile_keys: Keys per step.
-        causal: Whether a query sees only the keys up to its own position: half of the steps.
+        causal: Whether a query sees only the keys up to its own position, which halves the steps.
     """
 
     heads: int
     queries: int
     keys: int
     head_dim: int
+    _: KW_ONLY
     dtype: str
     tile_queries: Tile
     tile_keys: Tile
     causal: bool = False
 
     def plan(self, config: Mapping[str, Any], machine: Machine) -> TilePlan:
-        """A pipelined loop along the keys for each tile of queries."""
+        """Plan a pipelined loop along the keys for each tile of queries."""
         check_matrix_units(machine, self.dtype)
         warps, stages = warps_and_stages(config)
         queries, keys = tile_side(self.tile_queries, config), tile_side(self.tile_keys, config)
-        scores = Block(queries, keys, self.head_dim, warps, stages, 1, ITEM_BYTES[self.dtype])  # Q @ Kᵀ
+        scores = Block(  # Q @ Kᵀ
+            rows=queries, columns=keys, step=self.head_dim, group=1, warps=warps, stages=stages,
+            item_bytes=ITEM_BYTES[self.dtype],
+        )  # fmt: skip
 
         def schedule(footprint: Footprint) -> Schedule:
             return loop_schedule(attention_loop(self, scores, machine, footprint), footprint, machine)
@@ -61,10 +65,10 @@ def attention_loop(tiles: AttentionTiles, scores: Block, machine: Machine, footp
     """The loop of one tile of queries along its keys, by a block that takes `footprint`.
 
     Args:
-        tiles: The whole work.
-        scores: The block's first product, Q @ Kᵀ.
+        tiles: Extents and tiles of the whole problem.
+        scores: The block of the first product, Q @ Kᵀ.
         machine: The device.
-        footprint: What the block takes.
+        footprint: Resources that the block takes.
     """
     item, dim, queries, keys, warps = scores.item_bytes, scores.step, scores.rows, scores.columns, scores.warps
     values = replace(scores, columns=dim, step=keys)  # P @ V
@@ -73,7 +77,7 @@ def attention_loop(tiles: AttentionTiles, scores: Block, machine: Machine, footp
     per_head = ceil(tiles.queries / queries)
     steps = max(1, round(ceil(tiles.keys / keys) * (0.5 + 0.5 / per_head if tiles.causal else 1.0)))
     heads_at_once = min(tiles.heads, ceil(at_once * machine.units / per_head))
-    # P comes out of registers, so only V's side of the second product is read.
+    # P is in registers, so the second product reads only V from shared memory.
     reads = operand_bytes(machine, queries, keys, dim * item, warps) + keys * dim * item * max(queries // 64, 1)
     return Loop(
         blocks=per_head * tiles.heads,
@@ -92,7 +96,7 @@ def attention_loop(tiles: AttentionTiles, scores: Block, machine: Machine, footp
 
 
 def _step_bytes(scores: Block) -> int:
-    """K's and V's part of one step."""
+    """Bytes of K and V that one step loads."""
     return 2 * scores.columns * scores.step * scores.item_bytes
 
 

@@ -1,7 +1,7 @@
-"""What a compiler will probably make of a config, before it has been asked: good enough to rank, never shown as fact.
+"""A guess of the resources that a compiler will give a config: good enough to rank, never shown as fact.
 
-Fitted on what Triton 3.6.0 made of 1,700 matrix products and 1,500 row kernels for sm_90; a standard deviation of ten
-registers. The shared memory of pipelined tiles is exact for pointer loads whose rows are aligned.
+The guess was fitted on 1,700 matrix products and 1,500 row kernels that Triton 3.6.0 compiled for sm_90; its standard
+deviation is ten registers. The shared memory of pipelined tiles is exact for pointer loads whose rows are aligned.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from triton_ops.trial import Resources
 from triton_ops.work import Footprint
 
-_MOST_REGISTERS = 255  # a thread can name
+_MOST_REGISTERS = 255  # most registers that a thread can address
 _WORD_BYTES = 4
 
 
 def settled(guess: Footprint, found: Resources | None) -> Footprint:
-    """`found` where the compiler has spoken, `guess` for what it left out."""
+    """The compiler's figures in `found`, and those of `guess` for each figure that the compiler does not tell."""
     if found is None or found.registers is None:
         return guess
     return Footprint(
@@ -26,13 +26,13 @@ def settled(guess: Footprint, found: Resources | None) -> Footprint:
 
 
 def tile_footprint(accumulator: float, copies: float, warp_group: bool, shared_bytes: int) -> Footprint:
-    """A pipelined product of tiles.
+    """The guess for a block of a pipelined product.
 
     Args:
         accumulator: Elements of the accumulators per thread.
         copies: 16-byte copies per thread and step; each holds a 64-bit address.
-        warp_group: Whether operands stay in shared memory; else fragments of them are held too.
-        shared_bytes: Of all stages.
+        warp_group: Whether operands stay in shared memory; otherwise registers hold fragments of them too.
+        shared_bytes: Shared memory of all stages.
     """
     needed = 14 + 1.15 * accumulator + 3.1 * copies + (0 if warp_group else 22)
     spilled = max(0.0, 2.25 * (accumulator - 183)) if accumulator >= _MOST_REGISTERS else 0.0
@@ -40,12 +40,12 @@ def tile_footprint(accumulator: float, copies: float, warp_group: bool, shared_b
 
 
 def row_footprint(elements: float, warps: int, rows: int) -> Footprint:
-    """A chunk of a row held in float32.
+    """The guess for a block that holds a chunk of each row in float32.
 
     Args:
-        elements: Of one row per thread.
-        warps: Per block; each leaves its part of the reduction in shared memory.
-        rows: Per block.
+        elements: Elements of one row per thread.
+        warps: Warps per block; each warp leaves its part of the reduction in shared memory.
+        rows: Rows per block.
     """
     needed = 22 + 1.13 * elements
     return Footprint(_bounded(needed), max(0.0, needed - _MOST_REGISTERS) * 2 * _WORD_BYTES, rows * warps * _WORD_BYTES)

@@ -1,4 +1,4 @@
-"""The shipped families of tiles by name, as recordings keep them."""
+"""The shipped families of tiles by the names under which recordings keep them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ FAMILIES: dict[str, type[Any]] = {
 
 
 def work_json(work: Work) -> dict[str, Any]:
-    """A work as plain values, as recordings keep it; `work_of` reads it back.
+    """A work as plain values for a recording; `work_of` reads them back.
 
-    Tiles of the user's own are left out: a recording is read where their class need not be.
+    The user's own tiles are left out, because a recording may be read where their class is unknown.
     """
     plain: dict[str, Any] = {"flops": work.flops, "bytes": work.bytes}
     for family, kind in FAMILIES.items():
@@ -36,7 +36,7 @@ def work_of(plain: Mapping[str, Any]) -> Work:
     """The work that `work_json` wrote.
 
     Raises:
-        SpaceError: A family that this version does not know, or fields that are not its own.
+        SpaceError: This version does not know the family, or the family lacks one of the fields.
     """
     tiles = dict(plain.get("tiles") or {})
     family = tiles.pop("family", None)
@@ -45,7 +45,7 @@ def work_of(plain: Mapping[str, Any]) -> Work:
     if family not in FAMILIES:
         raise SpaceError(
             f"tiles of family {family!r} are not known; known are {', '.join(FAMILIES)}",
-            hint="leave the tiles out, and the model says nothing of them",
+            hint="leave the tiles out; the model then makes no forecast",
         )
     try:
         made = FAMILIES[family](**tiles)

@@ -1,13 +1,13 @@
-"""Matrix products: what a tile costs the matrix units, shared memory, the load unit, L2 and DRAM.
+"""Matrix products: the time of a tile at the matrix units, shared memory, the load unit, L2 and DRAM.
 
-The layouts are Triton's for sm_80 and sm_90: which instruction a tile gets and how warps share it (its `lib/Dialect`,
-AccelerateMatmul; docs/concepts/model.md says how each figure follows).
+The layouts are Triton's for sm_80 and sm_90, which choose a tile's instruction and the share of each warp (Triton's
+`lib/Dialect`, AccelerateMatmul; docs/concepts/model.md derives each figure).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from math import ceil
 from typing import Any
 
@@ -19,32 +19,33 @@ from triton_ops.work import Footprint, Schedule, Tile, TilePlan, UnknownTileErro
 
 _LINE_BYTES = 128
 _COPY_BYTES = 16
-_GROUP_ROWS = 64  # of a warp-group instruction
-_WIDEST = 256  # columns of a warp-group instruction
+_GROUP_ROWS = 64  # rows of a warp-group instruction
+_WIDEST = 256  # most columns of a warp-group instruction
 
 
 @dataclass(frozen=True)
 class GemmTiles:
-    """C[rows, columns] = A[rows, inner] @ B[inner, columns]: a program makes one tile of C, in steps along `inner`.
+    """The tiles of C[rows, columns] = A[rows, inner] @ B[inner, columns]: one of C per program, in steps along `inner`.
 
     Attributes:
         rows: M, in elements.
-        columns: N.
-        inner: K.
-        dtype: Of A and B.
-        out_dtype: Of C.
-        tile_rows: M's side of a tile.
-        tile_columns: N's side.
-        tile_inner: K's step.
-        group: How many tile rows programs walk down before they step to the next tile column.
+        columns: N, in elements.
+        inner: K, in elements.
+        dtype: Dtype of A and B.
+        out_dtype: Dtype of C.
+        tile_rows: Side of a tile along M.
+        tile_columns: Side of a tile along N.
+        tile_inner: Length of a step along K.
+        group: Number of tile rows that programs walk down before they move on to the next tile column.
         a_along_inner: Whether elements of A that follow each other along `inner` are neighbours in memory.
-        b_along_inner: The same of B.
-        batch: How many such products.
+        b_along_inner: Whether elements of B that follow each other along `inner` are neighbours in memory.
+        batch: Number of such products.
     """
 
     rows: int
     columns: int
     inner: int
+    _: KW_ONLY
     dtype: str
     out_dtype: str
     tile_rows: Tile
@@ -56,13 +57,16 @@ class GemmTiles:
     batch: int = 1
 
     def plan(self, config: Mapping[str, Any], machine: Machine) -> TilePlan:
-        """A pipelined loop along `inner` for each tile of C."""
+        """Plan a pipelined loop along `inner` for each tile of C."""
         check_matrix_units(machine, self.dtype)
         warps, stages = warps_and_stages(config)
         rows, columns, step, group = (
             tile_side(side, config) for side in (self.tile_rows, self.tile_columns, self.tile_inner, self.group)
         )
-        block = Block(rows, columns, step, warps, stages, group, ITEM_BYTES[self.dtype])
+        block = Block(
+            rows=rows, columns=columns, step=step, group=group, warps=warps, stages=stages,
+            item_bytes=ITEM_BYTES[self.dtype],
+        )  # fmt: skip
 
         def schedule(footprint: Footprint) -> Schedule:
             return loop_schedule(gemm_loop(self, block, machine, footprint), footprint, machine)
@@ -71,23 +75,23 @@ class GemmTiles:
 
 
 def check_matrix_units(machine: Machine, dtype: str) -> None:
-    """Raise `UnknownTileError` where the device has no known matrix rate for `dtype`."""
+    """Raise `UnknownTileError` if the device has no known matrix rate for `dtype`."""
     if dtype not in machine.mma_flops_per_cycle:
         raise UnknownTileError(f"the device has no known matrix rate for {dtype}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Block:
-    """One program's tile.
+    """The tile of one program, and how the program runs.
 
     Attributes:
-        rows: Of C.
-        columns: Of C.
-        step: Along the inner axis.
-        warps: Per block.
-        stages: Of the pipeline.
-        group: Tile rows that are walked down first.
-        item_bytes: Of an element of A and B.
+        rows: Rows of C in the tile.
+        columns: Columns of C in the tile.
+        step: Length of a step along the inner axis.
+        warps: Warps of the block.
+        stages: Stages of the pipeline.
+        group: Number of tile rows that programs walk down before they move on to the next tile column.
+        item_bytes: Size of an element of A and B.
     """
 
     rows: int
@@ -100,7 +104,7 @@ class Block:
 
     @property
     def load_bytes(self) -> int:
-        """A's and B's part of one step."""
+        """Bytes of A and B that one step loads."""
         return (self.rows + self.columns) * self.step * self.item_bytes
 
 
@@ -110,9 +114,9 @@ def warp_groups(machine: Machine, rows: int, warps: int) -> bool:
 
 
 def operand_bytes(machine: Machine, rows: int, columns: int, step_bytes: int, warps: int) -> float:
-    """Read from shared memory by the matrix units for a tile of `rows` by `columns`, per step of `step_bytes`."""
+    """Bytes that the matrix units read from shared memory for a tile of `rows` by `columns` and a `step_bytes` step."""
     if warp_groups(machine, rows, warps):
-        # Every instruction reads its 64 rows of A and its columns of B once, for the four warps together.
+        # The four warps together read the 64 rows of A and the columns of B of each instruction once.
         beside = max(warps // max(rows // 16, 1), 1)
         width = min(max(columns // beside, 8), _WIDEST)
         return rows / _GROUP_ROWS * (columns / width) * (_GROUP_ROWS + width) * step_bytes
@@ -132,13 +136,13 @@ def warp_grid(rows: int, columns: int, warps: int) -> tuple[int, int]:
 
 
 def mma_cycles(machine: Machine, block: Block, dtype: str) -> float:
-    """Of one multiprocessor's matrix units, per step."""
+    """Cycles of one multiprocessor's matrix units per step."""
     flops = 2.0 * block.rows * block.columns * block.step
     rate = machine.mma_flops_per_cycle[dtype]
     if warp_groups(machine, block.rows, block.warps):
         return flops / rate
     across = warp_grid(block.rows, block.columns, block.warps)[1]
-    repeated = max(1.0, 8 * across / block.columns)  # more warps than columns: some compute the same again
+    repeated = max(1.0, 8 * across / block.columns)  # with more warps than columns, some repeat the work of others
     return flops * repeated / (rate * machine.mma_sync_share)
 
 
@@ -176,31 +180,31 @@ def _guess(block: Block, grouped: bool) -> Footprint:
 
 
 def _serialised(block: Block) -> bool:
-    """Whether ptxas makes warp-group instructions wait for each other.
+    """Whether ptxas makes the warp-group instructions of a block wait for each other.
 
-    ptxas 12.8 does for 8-bit tiles of 256 columns and 8 warps: one WARPGROUP.ARRIVE and DEPBAR per instruction instead
-    of one per step, in the SASS of 4 of 96 compiled tiles, and of no 16-bit one.
+    ptxas 12.8 does so for 8-bit tiles of 256 columns and 8 warps: their SASS has one WARPGROUP.ARRIVE and DEPBAR per
+    instruction instead of one per step. Of 96 compiled tiles 4 had it, and no 16-bit tile.
     """
     return block.item_bytes == 1 and block.columns == _WIDEST and block.warps == 8 and block.step > 32
 
 
 def _lines(extent: int, block: Block, along_inner: bool) -> int:
-    """128-byte lines that an operand's part of a step lies in."""
+    """Number of 128-byte lines that one step loads of an operand."""
     runs, length = (extent, block.step) if along_inner else (block.step, extent)
     return runs * ceil(length * block.item_bytes / _LINE_BYTES)
 
 
 def _dram_bytes(tiles: GemmTiles, block: Block, machine: Machine, at_once: int) -> float:
-    """Of A and B, for the whole loop of one block, in a wave of `at_once` blocks.
+    """Bytes of A and B that DRAM delivers for the whole loop of one block, in a wave of `at_once` blocks.
 
-    What its blocks share is read once. What an earlier wave has read is found in L2, as far as that holds A and B; half
-    of it counts, since each half of the chip keeps its own copy of a line (Hopper and A100 have two).
+    Data that blocks of a wave share is read once. Data of an earlier wave is found in L2 as far as L2 holds A and B;
+    only half of L2 counts, because each of the chip's two halves keeps its own copy of a line (Hopper and A100).
     """
     item = block.item_bytes
     tile_rows, tile_columns = ceil(tiles.rows / block.rows), ceil(tiles.columns / block.columns)
     group = max(min(block.group, tile_rows), 1)
     blocks = tile_rows * tile_columns
-    here = min(at_once, blocks)  # of one product
+    here = min(at_once, blocks)  # blocks of one product in the wave
     across = min(tile_columns, ceil(here / group))
     down = min(tile_rows, group * ceil(here / (group * tile_columns)))
     wave = (down * min(block.rows, tiles.rows) + across * min(block.columns, tiles.columns)) * tiles.inner * item

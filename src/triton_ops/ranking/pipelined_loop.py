@@ -11,22 +11,22 @@ from triton_ops.work import Footprint, Schedule
 
 @dataclass(frozen=True, kw_only=True)
 class Loop:
-    """One block's work, and what it shares with the others. Cycles are those of one multiprocessor.
+    """The work of one block, and the resources that blocks share. Cycles are those of one multiprocessor.
 
     Attributes:
-        blocks: In all.
-        steps: Of the loop, per block.
-        stages: Of the pipeline: loads run `stages` - 1 steps ahead.
-        warps: Per block.
-        mma_cycles: Of the matrix units, per step.
-        shared_bytes: Written by loads and read by the matrix units, per step.
-        lines: 128-byte lines that the loads touch, per step.
-        load_bytes: Through the port from L2, per step.
-        arithmetic_cycles: Of the other units, per step.
-        dram_bytes: Of one block in a full wave, per step: what others have read for it is not counted.
-        store_bytes: Of one block, after its last step.
-        mma_excess: The matrix rate at the highest clock over what the whole device sustains at its power limit.
-        lockstep: Whether the matrix units wait for their operands instead of running while others load.
+        blocks: Number of blocks in all.
+        steps: Steps of the loop, per block.
+        stages: Stages of the pipeline; loads run `stages` - 1 steps ahead.
+        warps: Warps per block.
+        mma_cycles: Cycles of the matrix units per step.
+        shared_bytes: Bytes of shared memory that loads write and matrix units read, per step.
+        lines: Number of 128-byte lines that the loads of a step touch.
+        load_bytes: Bytes through the port from L2, per step.
+        arithmetic_cycles: Cycles of the other units per step.
+        dram_bytes: Bytes from DRAM per step of one block in a full wave, without bytes that another block has read.
+        store_bytes: Bytes that one block stores after its last step.
+        mma_excess: Matrix rate at the highest clock over the rate that the whole device sustains at its power limit.
+        lockstep: Whether the matrix units of a block wait for their operands instead of working during loads.
     """
 
     blocks: int
@@ -45,17 +45,17 @@ class Loop:
 
 
 def loop_schedule(loop: Loop, footprint: Footprint, machine: Machine) -> Schedule:
-    """The loop on a machine: steps whose resources overlap, between a first load and a last store."""
+    """The schedule of the loop on a machine: a first load, steps in which resources overlap, and a last store."""
     at_once = machine.blocks_at_once(footprint.registers, footprint.shared_bytes, loop.warps)
     return schedule(loop.blocks, at_once, machine, lambda depth, count: _wave(loop, footprint, machine, depth, count))
 
 
 def _wave(loop: Loop, footprint: Footprint, machine: Machine, depth: int, blocks: int) -> Wave:
-    """`blocks` of them at a time, `depth` on the fullest multiprocessor."""
+    """The wave of `blocks` blocks, at most `depth` of them on one multiprocessor."""
     costs, clock = machine.costs, machine.clock_ghz
     busy = min(1.0, blocks / machine.units)
     dram_ns = loop.dram_bytes * blocks / machine.dram_gbps
-    # A step's loads must be there when its turn comes: one wait and one tile's transfer in stages - 1 steps.
+    # The loads of a step must arrive before the step: one wait and one tile's transfer in stages - 1 steps.
     wait_ns = costs.load_ns + max(dram_ns, loop.load_bytes / costs.stream_gbps)
     mma_ns = depth * loop.mma_cycles / clock * max(1.0, busy * loop.mma_excess)
     shared_ns = depth * loop.shared_bytes / (machine.shared_bytes_per_cycle * costs.shared_share * clock)

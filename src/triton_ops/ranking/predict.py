@@ -1,9 +1,9 @@
-"""The ranking model: from a device, a declared work and a config to an expected time, a lower bound and their reasons.
+"""The ranking model: the expected time of a config and a lower bound, with reasons, by device and declared work.
 
-Before a config is compiled its registers and shared memory are guessed; afterwards the compiler's own figures are used.
-Where the work has no tiles, the device has no row, or a tunable is missing, the model is silent.
+Before a config is compiled, its registers and shared memory are guessed; later the compiler's own figures are used.
+The model makes no forecast if the work has no tiles, the device has no machine, or the config lacks a tunable.
 
-Source of its form and constants: docs/concepts/model.md.
+Source of the model's form and constants: docs/concepts/model.md.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from triton_ops.work import UnknownTileError, Work
 
 @dataclass(frozen=True)
 class Term:
-    """One resource's part.
+    """The part of one resource in the expected time.
 
     Attributes:
-        name: Such as `shared memory`.
-        alone_ms: What the launch would take if only this counted.
+        name: Name of the resource, such as `shared memory`.
+        alone_ms: Time of the launch if all other resources cost nothing.
     """
 
     name: str
@@ -34,18 +34,18 @@ class Term:
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """What is expected of one config, and why.
+    """The expected time of one config, with the reasons.
 
     Attributes:
-        expected_ms: Per launch, between two events; infinite where the block does not fit on the device.
-        lower_bound_ms: What no kernel can pass: declared work over the datasheet's rates.
-        terms: What each resource would take alone, longest first.
-        blocks_per_unit: At a time on one multiprocessor.
-        waves: How often the device is filled.
-        registers: Per thread.
-        spill_bytes: Per thread.
-        shared_bytes: Per block.
-        compiled: Whether these three are the compiler's; else they are guessed.
+        expected_ms: Time per launch, between two events; infinite if the block does not fit on the device.
+        lower_bound_ms: Declared work over the datasheet's rates: no kernel can be faster.
+        terms: Time that each resource would take alone, longest first.
+        blocks_per_unit: Blocks at a time on one multiprocessor.
+        waves: How often the device is filled with blocks.
+        registers: Registers per thread.
+        spill_bytes: Bytes of spilled registers per thread.
+        shared_bytes: Bytes of shared memory per block.
+        compiled: Whether the compiler gave the last three figures; otherwise they are guessed.
     """
 
     expected_ms: float
@@ -61,31 +61,33 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Model:
-    """What to expect of the configs of one problem on one device.
+    """The expected times of the configs of one problem on one device.
 
     Attributes:
-        work: Declared by the kernel's author.
-        machine: The device; None keeps the model silent.
+        work: The work that the kernel's author declared.
+        machine: The device; with None the model makes no forecast.
     """
 
     work: Work
     machine: Machine | None
 
     def score(self, configs: Sequence[Mapping[str, Any]]) -> list[float]:
-        """Expected milliseconds of each config, not compiled: NaN where silent, infinite where it will not fit.
+        """Expected milliseconds of each config before it is compiled.
+
+        A config without a forecast has NaN, and a config whose block does not fit has infinity.
 
         Cost: about 20 µs per config.
         """
         return [self.expected_ms(config) for config in configs]
 
     def expected_ms(self, config: Mapping[str, Any], resources: Resources | None = None) -> float:
-        """As `score`, for one config, with the compiler's figures where they are known."""
+        """Expected milliseconds of one config as by `score`, with the compiler's figures where `resources` has them."""
         found = self.explain(config, resources)
         return math.nan if found is None else found.expected_ms
 
     @property
     def lower_bound_ms(self) -> float:
-        """Declared work over the datasheet's rates, whatever the config; 0 where nothing is declared or known."""
+        """Declared work over the datasheet's rates, whatever the config; 0 if work or device is not known."""
         if self.machine is None:
             return 0.0
         bytes_ms = self.work.bytes / (self.machine.peak_dram_gbps * 1e6)
@@ -93,7 +95,7 @@ class Model:
         return max(bytes_ms, self.work.flops / (rate * 1e9) if rate > 0 else 0.0)
 
     def explain(self, config: Mapping[str, Any], resources: Resources | None = None) -> Estimate | None:
-        """The expected time with its reasons; None where the model is silent."""
+        """The expected time with its reasons; None if the model makes no forecast."""
         if self.machine is None or self.work.tiles is None:
             return None
         try:

@@ -1,4 +1,4 @@
-"""The ranking model as a search's prior: it knows a config better once it was compiled."""
+"""The ranking model as the prior of a search: the forecast of a config is better once the config was compiled."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from triton_ops.trial import Resources, Trial
 
 
 class ModelPrior:
-    """What the model expects of configs, with the compiler's own figures for those that were tried.
+    """The model's expected times, with the compiler's own figures for the configs that were tried.
 
     Args:
-        model: Of the problem and device that are searched.
+        model: The model of the problem and device that are searched.
     """
 
     def __init__(self, model: Model) -> None:
@@ -21,12 +21,12 @@ class ModelPrior:
         self._resources: dict[Config, Resources] = {}
 
     def score(self, configs: Sequence[Config]) -> list[float]:
-        """Expected milliseconds: NaN where the model is silent, infinite where a block will not fit.
+        """Expected milliseconds: NaN for a config without a forecast, infinite if a block does not fit.
 
         Cost: about 20 µs per config.
         """
         return [self._model.expected_ms(config, self._resources.get(config)) for config in configs]
 
     def tell(self, trials: Sequence[Trial]) -> None:
-        """Take what the compiler made of them."""
+        """Keep the resources that the compiler gave the tried configs."""
         self._resources.update((t.config, t.resources) for t in trials if t.resources is not None)

@@ -1,4 +1,4 @@
-"""The works of spaces that were recorded elsewhere, by the family that the recording names."""
+"""The work and the model of a recording, by its declared work or by the kind of kernel that it names."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from triton_ops.ranking.predict import Model
 from triton_ops.ranking.rows import RowTiles
 from triton_ops.work import Work
 
-_SOFTMAX_WEIGHT = 2.0  # an exponential and a running maximum beside what a norm does
+_SOFTMAX_WEIGHT = 2.0  # arithmetic of a softmax over that of a norm: an exponential and a running maximum more
 
 
 def recorded_work(recording: Mapping[str, Any]) -> Work | None:
-    """What a recording says of its work; None if it says nothing and is of no known kind.
+    """The work of a recording; None if the recording declares none and is of no known kind.
 
     Args:
-        recording: Its head: `work` where its writer declared one, else `family`, `kind`, `shape` and `space`.
+        recording: The recording's head: `work` if its writer declared one, else `family`, `kind`, `shape` and `space`.
 
     Raises:
-        SpaceError: A declared work that cannot be read.
+        SpaceError: The declared work cannot be read.
     """
     if declared := recording.get("work"):
         return work_of(declared)
@@ -34,13 +34,15 @@ def recorded_work(recording: Mapping[str, Any]) -> Work | None:
     if kind in ("rms", "softmax") and len(shape) == 2 and {"BLOCK", "ROWS"} <= set(space):
         rows, columns = shape
         weight = _SOFTMAX_WEIGHT if kind == "softmax" else 1.0
-        tiles = RowTiles(rows, columns, "bfloat16", "bfloat16", "ROWS", "BLOCK", weight=weight)
+        tiles = RowTiles(
+            rows, columns, dtype="bfloat16", out_dtype="bfloat16", tile_rows="ROWS", tile_columns="BLOCK", weight=weight
+        )
         return Work(bytes=4.0 * math.prod(shape), tiles=tiles)
     return None
 
 
 def recorded_model(recording: Mapping[str, Any], calibration: Calibration | None = None) -> Model | None:
-    """The model of a recording's space on the device that it names; None where it would be silent."""
+    """The model of a recording's space on the device that it names; None if the model would make no forecast."""
     work = recorded_work(recording)
     spec = spec_named(str(recording.get("gpu", "")))
     machine = machine_of(spec, calibration) if spec is not None else None
@@ -51,7 +53,8 @@ def _gemm(shape: list[int], dtype: str, group: str) -> Work:
     rows, columns, inner = shape
     eight_bit = dtype == "float8_e4m3fn"
     tiles = GemmTiles(
-        rows, columns, inner, dtype, "bfloat16", "BM", "BN", "BK", group=group, b_along_inner=eight_bit
+        rows, columns, inner, dtype=dtype, out_dtype="bfloat16",
+        tile_rows="BM", tile_columns="BN", tile_inner="BK", group=group, b_along_inner=eight_bit,
     )  # fmt: skip
     item = 1 if eight_bit else 2
     moved = (rows + columns) * inner * item + rows * columns * 2

@@ -1,9 +1,9 @@
-"""Rows that are reduced and written again, and elements that are only mapped: bandwidth, waits, turnover of blocks."""
+"""Rows that are reduced and written, and elements that are mapped: bandwidth, waits and the turnover of blocks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from math import ceil
 from typing import Any
 
@@ -14,27 +14,28 @@ from triton_ops.tensors import ITEM_BYTES
 from triton_ops.work import Footprint, Schedule, Tile, TilePlan, tile_side, warps_and_stages
 
 _LANES = 128  # instructions of one thread that a multiprocessor issues per cycle
-_DEPENDENT_CYCLES = 4  # until an arithmetic result can be used: arXiv:1804.06826 (Volta) and later chips alike
+_DEPENDENT_CYCLES = 4  # until an arithmetic result can be used: arXiv:1804.06826 for Volta; later chips are alike
 
 
 @dataclass(frozen=True)
 class RowTiles:
-    """Rows that are each reduced and written again, such as softmax or a norm; the row is read in chunks.
+    """The tiles of rows that are each reduced and written, as in a softmax or a norm; a row is read in chunks.
 
     Attributes:
-        rows: How many.
+        rows: Number of rows.
         columns: Elements of one row.
-        dtype: Of the input.
-        out_dtype: Of the output.
+        dtype: Dtype of the input.
+        out_dtype: Dtype of the output.
         tile_rows: Rows per program.
         tile_columns: Columns per chunk.
         lanes: Elements of a row per unit of `tile_columns`: 2 where a chunk is counted in pairs.
-        passes: How often a row is walked: once to reduce it and once to write it are 2.
-        weight: How much arithmetic an element costs in one pass, in that of a norm (convert, multiply, add, convert).
+        passes: Number of walks over a row: 2 for one that reduces the row and one that writes it.
+        weight: Arithmetic of an element in one pass over that of a norm (convert, multiply, add, convert).
     """
 
     rows: int
     columns: int
+    _: KW_ONLY
     dtype: str
     out_dtype: str
     tile_rows: Tile
@@ -44,7 +45,7 @@ class RowTiles:
     weight: float = 1.0
 
     def plan(self, config: Mapping[str, Any], machine: Machine) -> TilePlan:
-        """Blocks of rows that are independent of each other."""
+        """Plan blocks of rows that are independent of each other."""
         warps, stages = warps_and_stages(config)
         rows, chunk = tile_side(self.tile_rows, config), tile_side(self.tile_columns, config) * self.lanes
         chunks = Chunks(
@@ -64,24 +65,25 @@ class RowTiles:
 
 @dataclass(frozen=True)
 class ElementTiles:
-    """Elements that do not depend on each other: a program takes one run of them.
+    """The tiles of elements that do not depend on each other: a program takes a run of adjacent elements.
 
     Attributes:
-        elements: How many.
+        elements: Number of elements.
         tile: Elements per program.
-        read_bytes: Per element, over all inputs.
-        written_bytes: Per element, over all outputs.
-        weight: As in `RowTiles`.
+        read_bytes: Bytes read per element, over all inputs.
+        written_bytes: Bytes written per element, over all outputs.
+        weight: Arithmetic of an element over that of a norm, as in `RowTiles`.
     """
 
     elements: int
     tile: Tile
+    _: KW_ONLY
     read_bytes: float
     written_bytes: float
     weight: float = 1.0
 
     def plan(self, config: Mapping[str, Any], machine: Machine) -> TilePlan:
-        """Each run of elements as a row of its own that is walked once."""
+        """Plan each run of elements as a row of its own with one pass."""
         warps, stages = warps_and_stages(config)
         tile = tile_side(self.tile, config)
         chunks = Chunks(
@@ -101,19 +103,19 @@ class ElementTiles:
 
 @dataclass(frozen=True, kw_only=True)
 class Chunks:
-    """One block's walk over its rows.
+    """The walk of one block over its rows.
 
     Attributes:
-        blocks: In all.
-        rows: Per block.
-        columns: Of a row.
-        chunk: Columns per chunk; what is past the row's end is masked, and costs issue but no bytes.
-        passes: Over the row.
-        warps: Per block.
-        stages: Asked of the pipeline; plain loads have none.
-        read_bytes: Per element, each pass.
-        written_bytes: Per element, once.
-        weight: Arithmetic per element and pass, in that of a norm.
+        blocks: Number of blocks in all.
+        rows: Rows per block.
+        columns: Columns of a row.
+        chunk: Columns per chunk; columns past the row's end are masked, which costs issue and no bytes.
+        passes: Number of walks over a row.
+        warps: Warps per block.
+        stages: Stages that the config asks of the pipeline; plain loads are not pipelined.
+        read_bytes: Bytes read per element in each pass.
+        written_bytes: Bytes written per element, once.
+        weight: Arithmetic per element and pass over that of a norm.
     """
 
     blocks: int
@@ -129,12 +131,12 @@ class Chunks:
 
     @property
     def count(self) -> int:
-        """Chunks of one row."""
+        """Number of chunks of one row."""
         return ceil(self.columns / self.chunk)
 
     @property
     def elements(self) -> float:
-        """Of one chunk per thread, at least 1: with more threads than elements some do the same again."""
+        """Elements of a chunk per thread, at least 1: with more threads than elements, some repeat others' work."""
         return max(1.0, self.rows * self.chunk / (32 * self.warps))
 
 
@@ -144,7 +146,7 @@ def _plan(chunks: Chunks, machine: Machine) -> TilePlan:
 
 
 def chunk_schedule(chunks: Chunks, footprint: Footprint, machine: Machine) -> Schedule:
-    """The blocks on a machine: independent of each other, so waits and rates meet once per wave."""
+    """The schedule of the blocks, which are independent: their waits and rates are overlapped once per wave."""
     at_once = machine.blocks_at_once(footprint.registers, footprint.shared_bytes, chunks.warps)
     found = schedule(
         chunks.blocks, at_once, machine, lambda depth, count: _wave(chunks, footprint, machine, depth, count)
@@ -175,9 +177,9 @@ def _wave(chunks: Chunks, footprint: Footprint, machine: Machine, depth: int, bl
 
 
 def _traffic(chunks: Chunks, machine: Machine, depth: int, blocks: int) -> dict[str, float]:
-    """Time at DRAM and at L2: a later pass finds its rows in L1, else in L2, else reads them again."""
+    """Nanoseconds at DRAM and at L2: a later pass finds its rows in L1, else in L2, else reads them again."""
     row_bytes = chunks.rows * chunks.columns * chunks.read_bytes
-    beside = depth * row_bytes  # of one multiprocessor
+    beside = depth * row_bytes  # bytes of the rows of all blocks on one multiprocessor
     again = chunks.passes - 1
     past_l1 = max(0.0, 1 - machine.costs.l1_bytes / beside) if again else 0.0
     past_l2 = max(0.0, 1 - machine.l2_bytes / 2 / (blocks * row_bytes)) if again else 0.0

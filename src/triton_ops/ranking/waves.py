@@ -1,4 +1,4 @@
-"""Blocks on multiprocessors: how many waves there are, what a wave costs, and what each resource contributes."""
+"""Blocks on multiprocessors: the number of waves, the time of a wave, and the part of each resource."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Wave:
     """Blocks that run at the same time.
 
     Attributes:
-        time_ns: From their first step to their last, overlapped.
-        turn_ns: Before and after it, where blocks beside each other hide one another.
-        alone_ns: What each resource would take if it were the only one, by name.
+        time_ns: Time from the first step to the last, with resources overlapped.
+        turn_ns: Time before the first and after the last step, in which neighbouring blocks work on.
+        alone_ns: Time that each resource would take if it were the only one, by name.
     """
 
     time_ns: float
@@ -26,7 +26,7 @@ class Wave:
 
 
 def overlapped(times_ns: Mapping[str, float], exponent: float) -> float:
-    """(Σ tᵖ)^(1/p): the longest of times that pass together, and some more where others are nearly as long."""
+    """(Σ tᵖ)^(1/p), the time of resources that work together: the longest, and more if others are nearly as long."""
     longest = max(times_ns.values())
     if longest <= 0:
         return 0.0
@@ -34,16 +34,16 @@ def overlapped(times_ns: Mapping[str, float], exponent: float) -> float:
 
 
 def schedule(blocks: int, at_once: int, machine: Machine, wave: Callable[[int, int], Wave]) -> Schedule:
-    """Full waves, and a last one that may be partial.
+    """The schedule of full waves and a last wave that may be partial.
 
-    The way in and out of a wave is hidden by the blocks beside it, so each wave pays its share of it, and the last one
-    all of it.
+    Neighbouring blocks work on while a block starts or ends, so a wave costs only its share of that time, and the last
+    wave all of it.
 
     Args:
-        blocks: In all.
-        at_once: That fit on one multiprocessor.
-        machine: How many multiprocessors there are.
-        wave: From blocks per multiprocessor (the most on any of them) and blocks in the wave to its cost.
+        blocks: Number of blocks in all.
+        at_once: Number of blocks that fit on one multiprocessor.
+        machine: The device, with its number of multiprocessors.
+        wave: A function from the most blocks on any multiprocessor, and the blocks in the wave, to the wave's times.
     """
     filled = at_once * machine.units
     full, rest = divmod(blocks, filled)

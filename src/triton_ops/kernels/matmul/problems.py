@@ -62,7 +62,8 @@ def work(problem: Problem) -> Work:
     specs = problem.specs
     a, b = specs["a"], specs["b"]
     tiles = GemmTiles(
-        problem["M"], problem["N"], problem["K"], a.dtype, specs["c"].dtype, "BM", "BN", "BK", group="GROUP_M",
+        problem["M"], problem["N"], problem["K"], dtype=a.dtype, out_dtype=specs["c"].dtype,
+        tile_rows="BM", tile_columns="BN", tile_inner="BK", group="GROUP_M",
         a_along_inner=a.strides[1] == 1, b_along_inner=b.strides[0] == 1,
     )  # fmt: skip
     flops = 2.0 * problem["M"] * problem["N"] * problem["K"]

@@ -76,5 +76,8 @@ def work(problem: Problem) -> Work:
     x, out = specs["x"], specs["out"]
     angles = (specs["cos"].nbytes + specs["sin"].nbytes) / 2
     rows, columns = math.prod(x.shape[:-1]), x.shape[-1]
-    tiles = RowTiles(rows, columns, x.dtype, out.dtype, 1, "BLOCK_SIZE", lanes=2)  # BLOCK_SIZE counts pairs
+    tiles = RowTiles(
+        rows, columns, dtype=x.dtype, out_dtype=out.dtype, tile_rows=1, tile_columns="BLOCK_SIZE",
+        lanes=2,  # BLOCK_SIZE counts pairs
+    )  # fmt: skip
     return Work(bytes=x.nbytes + specs["weight"].nbytes + out.nbytes + angles, tiles=tiles)
