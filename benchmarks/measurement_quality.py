@@ -24,7 +24,7 @@ from pathlib import Path
 import torch
 import triton
 
-from benchmarks.document import headed, save
+from benchmarks.document import commit_here, headed, save
 from benchmarks.spaces import SPACES, compile_all, loaded
 from benchmarks.unverified import GPU, clock_on, searched, unverified
 from triton_ops import ConfigSpace
@@ -167,8 +167,8 @@ def _least(call) -> float:
     return min(take(sampler, timer, min(max(int(25 / statistics.median(estimate)), 1), 100)))
 
 
-def graded(selections: list[dict], oracle: dict, reference: dict) -> dict:
-    """All figures of one space."""
+def graded(selections: list[dict], oracle: dict) -> dict:
+    """All figures of one space but those of other ways to choose."""
     texts = list(oracle)
     verdict = decide([oracle[text] for text in texts], [(text,) for text in texts])
     best = oracle[texts[verdict.fastest]]
@@ -190,11 +190,7 @@ def graded(selections: list[dict], oracle: dict, reference: dict) -> dict:
         "oracle_tie_set": len(ties),
         "aa_false_positive": differ / len(selections),
         "seconds_median": seconds,
-        "do_bench_s": reference["do_bench_s"],
-        "share_of_do_bench": seconds / reference["do_bench_s"],
-        "do_bench_regret": regret.get(reference["do_bench_pick"]),  # None: it is not among the top candidates
-        "least_of_100_s": reference["least_of_100_s"],
-        "least_of_100_regret": regret.get(reference["least_of_100_pick"]),
+        "regret": regret,
         "finalists": statistics.median(s["finalists"] for s in selections),
         "rounds": statistics.median(s["rounds"] for s in selections),
         "mode": selections[0]["mode"],
@@ -258,6 +254,7 @@ def main() -> None:
     parser.add_argument("--stages", default="compile,select,oracle,baseline,power")
     parser.add_argument("--state", type=Path, default=Path("/tmp/measurement_quality.json"))
     parser.add_argument("--configs")
+    parser.add_argument("--theirs", type=Path, help="an earlier result: its figures of do_bench, without `baseline`")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     if options.part:
@@ -296,7 +293,7 @@ def grade(options) -> None:
             state[stage] = child(*common, "--part", stage, "--repeats", "40")
         options.state.write_text(json.dumps(state))
         print(stage, f"{time.monotonic() - begun:.1f} s", flush=True)
-    if {"oracle", "baseline"} <= set(state):
+    if "oracle" in state and ("baseline" in state or options.theirs):
         write(options, state)
 
 
@@ -320,10 +317,39 @@ def process_sigma(parts: list[dict]) -> float:
     return statistics.median(statistics.stdev(found[text] for found in level) for text in texts)
 
 
+_THEIRS = ("do_bench_s", "do_bench_regret", "least_of_100_s", "least_of_100_regret")
+
+
+def beside(options, state: dict, grades: dict) -> tuple[dict, dict]:
+    """Per space the figures of other ways to choose, and when they were measured.
+
+    They are none of this package's: a run without the stage `baseline` takes them from an earlier result.
+    """
+    if "baseline" not in state:
+        earlier = json.loads(options.theirs.read_text())
+        found = {space: {name: earlier["spaces"][space][name] for name in _THEIRS} for space in grades}
+        return found, {name: earlier[name] for name in ("date", "commit")}
+    found = {}
+    for space, grade_of_space in grades.items():
+        reference, regret = state["baseline"][space], grade_of_space["regret"]
+        found[space] = {
+            "do_bench_s": reference["do_bench_s"],
+            "do_bench_regret": regret.get(reference["do_bench_pick"]),  # None: it is not among the top candidates
+            "least_of_100_s": reference["least_of_100_s"],
+            "least_of_100_regret": regret.get(reference["least_of_100_pick"]),
+        }
+    return found, {"date": headed("", options.commit)["date"], "commit": options.commit or commit_here()}
+
+
 def write(options, state: dict) -> None:
     """Grade what the state holds, and write the result."""
     by_space = {s: [x for x in state["selections"] if x["space"] == s] for s in options.spaces}
-    grades = {s: graded(by_space[s], state["oracle"][s], state["baseline"][s]) for s in options.spaces}
+    grades = {s: graded(by_space[s], state["oracle"][s]) for s in options.spaces}
+    theirs, origin = beside(options, state, grades)
+    for space, grade_of_space in grades.items():
+        del grade_of_space["regret"]
+        grade_of_space.update(theirs[space])
+        grade_of_space["share_of_do_bench"] = grade_of_space["seconds_median"] / grade_of_space["do_bench_s"]
     good = sum(g["within_1pct"] for g in grades.values())
     count = sum(g["repeats"] for g in grades.values())
     document = {
@@ -332,6 +358,7 @@ def write(options, state: dict) -> None:
         "device": state["device"],
         "pooled": {"within_1pct": good, "of": count, "wilson_low": wilson(good, count).low},
         "spaces": grades,
+        "do_bench_measured": origin,
         "power": state.get("power"),
         "short_kernel_spread": {s: spread_of_short(state["oracle"][s]) for s in options.spaces if "rms" in s},
         "process_sigma": {s: process_sigma(state["parts"][s]) for s in options.spaces},

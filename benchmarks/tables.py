@@ -117,7 +117,8 @@ def quality_table() -> str:
         f"| {it['seconds_median']:.1f} s, 1/{1 / it['share_of_do_bench']:.0f} |"
         for name, it in document["spaces"].items()
     ]
-    rows += ["", f"{document['device']['name']}, {document['date'][:10]}; `{document['command']}`."]
+    theirs = document["do_bench_measured"]["date"][:10]
+    rows += ["", f"{document['device']['name']}, {document['date'][:10]}, `do_bench` {theirs}; `{document['command']}`."]
     return "\n".join(rows)
 
 
