@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import random
 import signal
@@ -13,21 +12,14 @@ import time
 
 import torch
 
+from benchmarks.process_faults import PROCESS_FAULTS, process_fault
 from triton_ops import ConfigSpace, FunctionKernel, Operation, Status, TensorSpec, TritonKernel, Work
 from triton_ops._optional import available
 
 GOOD = "none"
 
-# Statuses that count for a fault; a crash that comes back is the same as a hang that is killed to nobody.
 ON_CPU = {
-    "abort": Status.CRASH,
-    "segmentation fault": Status.CRASH,
-    "killed": Status.CRASH,
-    "exit without cleaning up": Status.CRASH,
-    "sys.exit": Status.RUNTIME,
-    "raises": Status.RUNTIME,
-    "endless loop": Status.TIMEOUT,
-    "out of memory": Status.RESOURCES,
+    **PROCESS_FAULTS,
     "wrong": Status.WRONG,
     "partly unwritten": Status.WRONG,
     "wrong in some runs": Status.WRONG,
@@ -39,7 +31,7 @@ TIMES_MS = (2.0, 3.0, 4.0, 6.0)
 
 def sums_function(x, out, *, ms, fault):
     """Out = x + 1, in `ms` milliseconds, or the fault."""
-    _process_fault(fault)
+    process_fault(fault)
     time.sleep(ms * 1e-3)
     torch.add(x, 1, out=out)
     if fault == "wrong" or (fault == "wrong in some runs" and random.SystemRandom().random() < 0.25):
@@ -50,25 +42,6 @@ def sums_function(x, out, *, ms, fault):
         x[0] += 1
     elif fault == "writes beside its output":
         out.as_strided((1,), (1,), out.storage_offset() + len(out)).fill_(1)
-
-
-def _process_fault(fault: str) -> None:
-    if fault == "abort":
-        os.abort()
-    elif fault == "segmentation fault":
-        ctypes.string_at(0)
-    elif fault == "killed":
-        os.kill(os.getpid(), signal.SIGKILL)
-    elif fault == "exit without cleaning up":
-        os._exit(3)
-    elif fault == "sys.exit":
-        raise SystemExit(3)
-    elif fault == "raises":
-        raise ValueError("planted")
-    elif fault == "out of memory":
-        raise MemoryError("planted")
-    while fault == "endless loop":
-        pass
 
 
 def sums_space(faults) -> ConfigSpace:

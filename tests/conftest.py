@@ -5,8 +5,11 @@ import os
 import pytest
 from hypothesis import settings
 
+from tests.strategies import EXAMPLES
+
 # No deadline: two busy cores make single examples slow. Repeatable where `CI` is set, searching elsewhere.
-settings.register_profile("house", deadline=None, derandomize="CI" in os.environ)
+settings.register_profile("house", deadline=None, derandomize="CI" in os.environ, max_examples=EXAMPLES)
+settings.register_profile("thorough", deadline=None, max_examples=10 * EXAMPLES)  # --hypothesis-profile=thorough
 settings.load_profile("house")
 
 

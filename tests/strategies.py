@@ -3,6 +3,7 @@
 import inspect
 from dataclasses import dataclass
 
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from triton_ops._hashing import canonical_json, fingerprint
@@ -17,6 +18,14 @@ from triton_ops.space import (
 )
 from triton_ops.tensors import ITEM_BYTES, TensorSpec, contiguous_stride
 from triton_ops.trial import Compiled, Measurement, Problem, Resources, Status, Trial
+
+EXAMPLES = 40  # of each property, unless its test says otherwise or another profile is asked for
+
+
+def examples(count):
+    """Settings for a property whose examples are dear: `count` of them, and as many times more as the profile asks."""
+    return settings(max_examples=max(1, count * settings.default.max_examples // EXAMPLES))
+
 
 names = st.from_regex(r"[A-Z][A-Z0-9_]{0,4}", fullmatch=True)
 _text = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)  # Cs: halves of characters

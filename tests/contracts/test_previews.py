@@ -1,10 +1,10 @@
 """What every searcher that asks to see configs compiled promises, whatever it is shown."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.strategies import compiled, spaces, trials
+from tests.strategies import compiled, examples, spaces, trials
 from triton_ops.search import SEARCHERS, UsesPreviews, make_searcher
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.trial import Compiled, Resources, Status
@@ -37,7 +37,7 @@ def rest_of(searcher):
 
 @every_previewing
 @given(space=spaces(), seed=seeds, steps=steps, data=st.data())
-@settings(max_examples=60)
+@examples(20)
 def test_previews_are_of_new_configs_and_what_cannot_run_or_has_run_is_never_proposed(name, space, seed, steps, data):
     searcher, again = make_searcher(name, space, seed), make_searcher(name, space, seed)
     wanted, asked, told = [], [], []
@@ -73,7 +73,7 @@ def test_previews_are_of_new_configs_and_what_cannot_run_or_has_run_is_never_pro
 
 @every_previewing
 @given(seed=seeds)
-@settings(max_examples=10)
+@examples(4)
 def test_without_answers_proposals_are_as_without_previews(name, seed):
     one, other = make_searcher(name, PLAIN, seed), make_searcher(name, PLAIN, seed)
     for _ in range(4):

@@ -3,10 +3,10 @@
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.strategies import spaces, trials
+from tests.strategies import examples, spaces, trials
 from triton_ops._optional import available
 from triton_ops.exceptions import SettingsError
 from triton_ops.search import SEARCHERS, expected_gain, make_searcher
@@ -36,7 +36,7 @@ def all_of(searcher, count=7):
 
 @every_searcher
 @given(space=spaces(), seed=st.integers(0, 1 << 32), sizes=sizes, data=st.data())
-@settings(max_examples=40)
+@examples(15)
 def test_only_valid_configs_and_none_twice_and_never_more_than_asked_for(name, space, seed, sizes, data):
     searcher = make_searcher(name, space, seed)
     found = []
@@ -53,7 +53,7 @@ def test_only_valid_configs_and_none_twice_and_never_more_than_asked_for(name, s
 
 @every_searcher
 @given(space=spaces(may_be_empty=True), seed=st.integers(0, 1 << 32), count=st.integers(1, 50))
-@settings(max_examples=40)
+@examples(15)
 def test_a_small_space_is_covered_exactly(name, space, seed, count):
     found = all_of(make_searcher(name, space, seed), count)
     assert len(found) == len(set(found))
@@ -62,7 +62,7 @@ def test_a_small_space_is_covered_exactly(name, space, seed, count):
 
 @every_searcher
 @given(space=spaces(), seed=st.integers(0, 1 << 32), sizes=sizes, data=st.data())
-@settings(max_examples=20)
+@examples(8)
 def test_the_same_seed_and_answers_are_the_same_questions(name, space, seed, sizes, data):
     one, other = make_searcher(name, space, seed), make_searcher(name, space, seed)
     for count in sizes:

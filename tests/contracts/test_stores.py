@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.strategies import examples
 from triton_ops.cache import (
     RECORDS,
     DirectoryStore,
@@ -197,7 +198,7 @@ records = st.builds(
 )
 
 
-@settings(max_examples=60)
+@examples(20)
 @given(st.lists(records, max_size=4))
 def test_any_records_come_back_as_they_were_from_every_store(given_records: list[Record]) -> None:
     last = {found.id: found for found in given_records}

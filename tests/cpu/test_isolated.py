@@ -17,9 +17,11 @@ import torch
 from benchmarks.faults import workers_of
 from benchmarks.kills import CONFIGS, WINNER, Tune, gone, killed
 from benchmarks.planted import GOOD, ON_CPU, fault_of, sums, sums_space
+from benchmarks.process_faults import PROCESS_FAULTS, nap
 
+from tests.torchless import CalledWhenUnpacked, aborts, dies_in_the_race, never_ends, raises, says_and_exits
 from triton_ops import FunctionKernel, KernelTypeError, Problem, SettingsError, Status, TargetError, tune
-from triton_ops.backend import Arguments
+from triton_ops.backend import Arguments, pack
 from triton_ops.evaluation.isolated import Isolated
 from triton_ops.evaluation.station import Assignment
 from triton_ops.evaluation.worker import Setup
@@ -30,7 +32,6 @@ from triton_ops.task.effort import Patience, chosen_effort
 from triton_ops.task.task import Copies
 
 PATIENCE = Patience(launch_s=2.0)
-LIMITS = {"trials": 99, "budget_s": 600.0}  # more seconds than the busiest machine needs for all of a few configs
 
 
 @pytest.fixture(autouse=True)
@@ -39,20 +40,22 @@ def _no_worker_is_left():
     assert workers_of(os.getpid()) == []
 
 
-def test_every_fault_ends_one_trial_in_its_status_and_the_winner_stays(tmp_path):
+def test_every_fault_of_a_process_ends_one_trial_and_is_not_run_again(tmp_path):
     def tuned(**more):
-        space = sums_space(list(ON_CPU))
-        return tune(sums, space=space, isolate=True, patience=PATIENCE, cache_dir=tmp_path, **LIMITS, **more)
+        space = sums_space(list(PROCESS_FAULTS))
+        limits = {"trials": 99, "budget_s": 600.0}  # more seconds than the busiest machine needs for a few configs
+        return tune(
+            nap, space=space, device="cpu", isolate=True, patience=PATIENCE, cache_dir=tmp_path, **limits, **more
+        )
 
     result = tuned()
     found = {fault_of(trial.config): trial for trial in result.trials if fault_of(trial.config) != GOOD}
-    assert {fault: trial.status for fault, trial in found.items()} == ON_CPU
+    assert {fault: trial.status for fault, trial in found.items()} == PROCESS_FAULTS
     assert all(trial.ok for trial in result.trials if fault_of(trial.config) == GOOD)
     assert result.best_config == {"ms": 2.0, "fault": GOOD}
     assert result.place.startswith("in a process of its own, ")
     assert "SIGSEGV" in found["segmentation fault"].error
     assert "2 s" in found["endless loop"].error
-    assert result.verified == "the reference"
 
     again = tuned(force=True)
     held = {fault_of(trial.config) for trial in again.trials if trial.error.startswith("quarantined since 20")}
@@ -61,6 +64,16 @@ def test_every_fault_ends_one_trial_in_its_status_and_the_winner_stays(tmp_path)
         fault: ON_CPU[fault] for fault in held
     }
     assert again.place == "in a process of its own"
+
+
+def test_every_wrong_result_in_a_worker_ends_one_trial_and_the_winner_stays():
+    wrong = {fault: status for fault, status in ON_CPU.items() if fault not in PROCESS_FAULTS}
+    result = tune(sums, space=sums_space(list(wrong)), isolate=True, trials=99, budget_s=600.0)
+    found = {fault_of(trial.config): trial.status for trial in result.trials if fault_of(trial.config) != GOOD}
+    assert found == wrong
+    assert all(trial.ok for trial in result.trials if fault_of(trial.config) == GOOD)
+    assert result.best_config == {"ms": 2.0, "fault": GOOD}
+    assert result.verified == "the reference"
 
 
 def test_a_worker_killed_from_outside_costs_no_config(tmp_path):
@@ -78,7 +91,7 @@ def test_a_worker_killed_from_outside_costs_no_config(tmp_path):
     thread = threading.Thread(target=kill)
     thread.start()
     try:
-        result = tune(sums, space=sums_space([]), isolate=True, cache_dir=tmp_path)
+        result = tune(nap, space=sums_space([]), device="cpu", isolate=True, cache_dir=tmp_path)
     finally:
         stop.set()
         thread.join()
@@ -86,17 +99,6 @@ def test_a_worker_killed_from_outside_costs_no_config(tmp_path):
     assert {trial.status for trial in result.trials} == {Status.OK}
     assert result.best_config == {"ms": 2.0, "fault": GOOD}
     assert "1 ended by what ran in them" in result.place
-
-
-FINALS = {"count": 0}
-
-
-def dies_in_the_race(*, ms, deadly):
-    """Lives through its trial, and dies when it is launched more often."""
-    FINALS["count"] += deadly
-    if FINALS["count"] > 8:
-        os.abort()
-    time.sleep(ms * 1e-3)
 
 
 def test_a_finalist_that_dies_in_the_race_is_found_and_the_living_race_again(caplog):
@@ -147,10 +149,10 @@ def test_what_cannot_be_sent_is_refused_or_runs_inline_and_says_so(caplog):
 
 
 def assignment(reference=None, **changes) -> Assignment:
-    kernel = FunctionKernel(torch.add)
-    given = Arguments((torch.ones(2), torch.ones(2)))
+    kernel = FunctionKernel(nap)
+    given = Arguments()
     values = {
-        "kernel": kernel, "problem": Problem("add"), "device": probe("cpu"), "device_name": "cpu",
+        "kernel": kernel, "problem": Problem("nap"), "device": probe("cpu"), "device_name": "cpu",
         "arguments": Copies(given), "reference": reference, "work": None, "shape": None, "dtype": None,
         "effort": chosen_effort(),
     }  # fmt: skip
@@ -159,13 +161,9 @@ def assignment(reference=None, **changes) -> Assignment:
 
 def test_a_reference_that_ends_the_process_is_an_error_of_its_own():
     with pytest.raises(TargetError, match=r"or its reference, ended the process: .* SIGABRT"):
-        Isolated(assignment(lambda *_: os.abort()))
-    with pytest.raises(TargetError, match="the reference of add raised ValueError: no"):
+        Isolated(assignment(aborts))
+    with pytest.raises(TargetError, match="the reference of nap raised ValueError: no"):
         Isolated(assignment(raises))
-
-
-def raises(*_):
-    raise ValueError("no")
 
 
 @pytest.mark.parametrize("name", ["compile_s", "launch_s", "trial_s", "setup_s"])
@@ -177,7 +175,7 @@ def test_patience_is_positive(name):
 def test_a_worker_that_does_not_answer_is_killed_with_what_it_started():
     worker = WorkerProcess()
     try:
-        packed = _packed(_never)
+        packed = _packed(never_ends)
         with pytest.raises(WorkerHungError, match=r"its start did not end within 3 s"):
             worker.ask(Setup(packed, {}), 60.0, {"start": 3.0}, "start")
         assert workers_of(os.getpid()) == []
@@ -198,32 +196,12 @@ def test_a_worker_that_does_not_take_its_task_is_ended():
 def test_a_worker_that_ends_says_how_and_with_which_words():
     worker = WorkerProcess()
     with pytest.raises(WorkerDiedError, match=r"exited with code 7 during its start: these are its last words"):
-        worker.ask(Setup(_packed(_says_and_exits), {}), 60.0, {}, "start")
+        worker.ask(Setup(_packed(says_and_exits), {}), 60.0, {}, "start")
     worker.kill()  # once more does no harm
 
 
-class _Trap:
-    def __init__(self, function):
-        self.function = function
-
-    def __reduce__(self):
-        return self.function, ()
-
-
 def _packed(function) -> bytes:
-    from triton_ops.backend import pack
-
-    return pack(_Trap(function)).content
-
-
-def _never():
-    while True:
-        time.sleep(1)
-
-
-def _says_and_exits():
-    os.write(1, b"these are its last words\n")
-    os._exit(7)
+    return pack(CalledWhenUnpacked(function)).content
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT], ids=lambda n: n.name)
@@ -260,7 +238,7 @@ def test_kill_at_random_moments_loses_at_most_one_trial_and_no_process(tmp_path)
 
 
 def test_a_config_that_is_constrained_is_not_sent():
-    result = tune(sums, space=sums_space([]), isolate=True, trials=2)
+    result = tune(nap, space=sums_space([]), device="cpu", isolate=True, trials=2)
     assert len(result.trials) == 2
     assert result.stopped == "trials"
     assert Config(result.best_config) in [trial.config for trial in result.trials]

@@ -5,10 +5,11 @@ import gc
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.clocks import MS, Clock
+from tests.strategies import examples
 from triton_ops.hardware import DeviceSpec
 from triton_ops.measure import (
     HostTimer,
@@ -125,7 +126,7 @@ def test_screening_takes_as_many_samples_as_fit_into_its_block():
     least=st.integers(1, 5),
     more=st.integers(0, 20),
 )
-@settings(max_examples=50)
+@examples(20)
 def test_screening_stays_within_its_bounds(ns, launches, block_ms, least, more):
     clock = Clock()
     count = len(screen(clock.sampler(ns, launches), HostTimer(clock), ScreenPolicy(block_ms, least, least + more)))

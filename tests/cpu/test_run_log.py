@@ -6,11 +6,11 @@ import json
 import logging
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.runs import ID, a_trial, begun, head
-from tests.strategies import compiled, configs, trials
+from tests.strategies import compiled, configs, examples, trials
 from triton_ops import Config, RunLogError
 from triton_ops.history.run_log import End, Finalist, Origin, RunLog, Twins, has_ended, read_run
 
@@ -28,7 +28,7 @@ ENDS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60)
+@examples(20)
 @given(
     tried=st.lists(st.tuples(trials(), st.sampled_from(Origin)), max_size=5, unique_by=lambda given: given[0].config),
     seen=st.lists(compiled(of=CONFIGS), max_size=2),

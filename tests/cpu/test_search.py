@@ -5,10 +5,10 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.strategies import spaces
+from tests.strategies import examples, spaces
 from triton_ops.search import make_searcher
 from triton_ops.search.auto import SMALL
 from triton_ops.search.encoding import Encoder
@@ -63,7 +63,7 @@ def search(searcher, trials, cost=bowl, batch=1):
 
 class TestEncoding:
     @given(space=spaces(), seed=st.integers(0, 99))
-    @settings(max_examples=60)
+    @examples(20)
     def test_rows_are_numbers_from_0_to_1_and_tell_configs_apart(self, space, seed):
         configs = space.take(30)
         rows = Encoder(space).rows(configs)
@@ -164,7 +164,7 @@ class TestPool:
         assert all(config in space for config in open_configs.configs[before:])
 
     @given(space=spaces())
-    @settings(max_examples=30)
+    @examples(10)
     def test_neighbours_differ_in_one_tunable_and_are_valid(self, space):
         config = space.default_config
         found = list(neighbours(space, config))

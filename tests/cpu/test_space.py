@@ -7,10 +7,10 @@ import random
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.strategies import Arbitrary, configs, names, spaces, tunables, values
+from tests.strategies import Arbitrary, configs, examples, names, spaces, tunables, values
 from triton_ops._hashing import canonical_json
 from triton_ops.exceptions import (
     ConfigValueError,
@@ -475,7 +475,7 @@ def test_size_without_constraints_is_exact_however_large():
 # Fingerprints
 
 
-@settings(max_examples=50)
+@examples(20)
 @given(spaces(), spaces())
 def test_fingerprint_follows_the_content(a, b):
     assert (a.fingerprint == b.fingerprint) == (_content(a) == _content(b))
