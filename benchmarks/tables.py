@@ -118,7 +118,10 @@ def quality_table() -> str:
         for name, it in document["spaces"].items()
     ]
     theirs = document["do_bench_measured"]["date"][:10]
-    rows += ["", f"{document['device']['name']}, {document['date'][:10]}, `do_bench` {theirs}; `{document['command']}`."]
+    rows += [
+        "",
+        f"{document['device']['name']}, {document['date'][:10]}, `do_bench` {theirs}; `{document['command']}`.",
+    ]
     return "\n".join(rows)
 
 

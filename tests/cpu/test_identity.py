@@ -238,6 +238,14 @@ def test_what_gives_no_account_of_itself_is_not_known(value):
     assert "unknown" not in FunctionKernel(holding(1)).identity
 
 
+def test_an_attribute_that_is_called_like_a_global_is_not_that_global(monkeypatch):
+    def kernel(x):
+        return x.secret
+
+    monkeypatch.setitem(globals(), "secret", Secretive())
+    assert "unknown" not in FunctionKernel(kernel).identity
+
+
 # Packages and compilers
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copyreg
+import dis
 import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -40,7 +41,7 @@ def references(function: FunctionType, is_users: Callable[[str], bool]) -> Itera
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
         if _assigned(cell):
             yield from _with_attributes(Reference(name, cell.cell_contents, cell, "cell_contents"), names, is_users)
-    for name in names:
+    for name in sorted(set(_global_names(function.__code__))):
         if name in function.__globals__:
             found = Reference(name, function.__globals__[name], function.__globals__, name)
             yield from _with_attributes(found, names, is_users)
@@ -77,6 +78,16 @@ def _assigned(cell: CellType) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _global_names(code: CodeType) -> Iterator[str]:
+    """Names that the code looks up as globals, and not only as attributes: `time.sleep` is no global `sleep`."""
+    for instruction in dis.get_instructions(code):
+        if "GLOBAL" in instruction.opname or instruction.opname == "LOAD_NAME":
+            yield instruction.argval
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _global_names(constant)
 
 
 def _names(code: CodeType) -> Iterator[str]:
