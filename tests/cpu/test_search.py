@@ -13,9 +13,9 @@ from triton_ops.search import make_searcher
 from triton_ops.search.auto import SMALL
 from triton_ops.search.encoding import Encoder
 from triton_ops.search.evidence import most_telling, noise_of, values_of
-from triton_ops.search.guidance import Guidance
 from triton_ops.search.neighbours import neighbours
 from triton_ops.search.open_configs import OpenConfigs
+from triton_ops.search.priors import Priors
 from triton_ops.search.spread import farthest
 from triton_ops.search.surrogate import Surrogate, expected_improvement
 from triton_ops.search.transfer import Transfer
@@ -185,8 +185,8 @@ class TestPool:
 class TestGuidance:
     def weights(self, *costs):
         configs = SPACE.take(300)[::13]
-        guidance = Guidance([Says(cost) for cost in costs], [], list(SPACE))
-        return guidance.weights(guidance.columns(configs), np.log([bowl(config) for config in configs]))
+        priors = Priors([Says(cost) for cost in costs], [], list(SPACE))
+        return priors.weights(priors.columns(configs), np.log([bowl(config) for config in configs]))
 
     def test_a_right_prior_is_believed_and_a_wrong_one_is_not(self):
         assert self.weights(bowl)[0] == pytest.approx(1, abs=0.1)
@@ -196,17 +196,17 @@ class TestGuidance:
         assert wrong < 0.5
 
     def test_a_silent_prior_says_nothing_and_an_impossible_config_is_last(self):
-        guidance = Guidance(
+        priors = Priors(
             [Says(lambda c: math.nan if c["A"] == 1 else math.inf if c["A"] == 2 else 1.0 + c["B"])], [], list(SPACE)
         )
-        silent, impossible, fast = guidance.columns([Config(A=a, B=1, C=True) for a in (1, 2, 3)])[:, 0]
+        silent, impossible, fast = priors.columns([Config(A=a, B=1, C=True) for a in (1, 2, 3)])[:, 0]
         assert silent == 0
         assert fast < 0 < impossible
 
     def test_no_priors_add_nothing(self):
-        guidance = Guidance([], [], list(SPACE))
-        assert guidance.columns(SPACE.take(5)).shape == (5, 0)
-        assert guidance.weights(np.zeros((5, 0)), np.ones(5)).shape == (0,)
+        priors = Priors([], [], list(SPACE))
+        assert priors.columns(SPACE.take(5)).shape == (5, 0)
+        assert priors.weights(np.zeros((5, 0)), np.ones(5)).shape == (0,)
 
 
 class TestTransfer:

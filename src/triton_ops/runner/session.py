@@ -34,7 +34,7 @@ from triton_ops.runner.logged import log_comparison, log_end, open_log
 from triton_ops.runner.loop import TuningLoop
 from triton_ops.runner.progress import ProgressBar
 from triton_ops.runner.results import failed, record_of, result_from, result_of
-from triton_ops.search import GUIDED, AnySearch, Searcher, make_searcher
+from triton_ops.search import USES_PRIORS, AnySearch, Searcher, make_searcher
 from triton_ops.space import Config
 from triton_ops.task.budget import RunningBudget
 from triton_ops.task.effort import Effort, Patience, chosen_effort
@@ -276,7 +276,7 @@ def _record(run: _Run, result: TuningResult, winner: Trial) -> Record:
 
 
 def _searcher(run: _Run, store: Store[Record]) -> Searcher:
-    if run.effort.search not in GUIDED:
+    if run.effort.search not in USES_PRIORS:
         return make_searcher(run.effort.search, run.task.space, run.seed)
     records = transfers_to(run.task, run.key, store, run.folder) if run.transfer else []
     return make_searcher(run.effort.search, run.task.space, run.seed, model_of(run.task, run.folder), records)

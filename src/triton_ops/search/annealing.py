@@ -1,8 +1,8 @@
-"""Simulated annealing: a walk that takes a slower neighbour the more readily the younger the search is.
+"""Simulated annealing: a walk from neighbour to neighbour that accepts slower configs often at first and seldom later.
 
-Times are compared by ratio. A neighbour twice as slow is taken with 6 % at the start, one 10 % slower with 68 %; after
-a hundred trials only with less than one in a million and 5 %. Where all neighbours are tried, the walk goes on from
-somewhere else.
+Times are compared by ratio. At the start, a neighbour that is twice as slow is accepted with 6 %, a neighbour that is
+10 % slower with 68 %. After a hundred trials the chances are less than one in a million and 5 %. Once all neighbours
+are tried, the walk continues from a random config.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from triton_ops.search.remaining import Remaining, up_to
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.trial import Trial
 
-_HOT = 0.25  # logarithm of the ratio that is taken with probability 1/e at the start
-_COOLING = 0.98  # per trial
-_COLD = 0.005
+_HOT = 0.25  # logarithm of the ratio that is accepted with probability 1/e at the start
+_COOLING = 0.98  # factor per trial on that logarithm
+_COLD = 0.005  # lowest value of that logarithm
 
 
 class AnnealingSearch:
-    """See the module."""
+    """The searcher `annealing`, as the module describes."""
 
     def __init__(self, space: ConfigSpace, seed: int = 0) -> None:
         self._space = space
@@ -37,7 +37,7 @@ class AnnealingSearch:
         return up_to(count, self._next)
 
     def tell(self, trials: Sequence[Trial]) -> None:
-        """Step to each of them, or not; where the walk is may have been measured again, and its latest time counts."""
+        """Accept each trial or not; of a repeated measurement of the current config, the latest time counts."""
         for trial in self._remaining.told(trials):
             if self._here is not None and trial.ok and trial.config == self._here.config:
                 self._here = trial
@@ -51,7 +51,7 @@ class AnnealingSearch:
     def _next(self) -> Config | None:
         found = self._remaining.first(iter(self._around))
         if found is None:
-            self._here = None  # the next one it is told of is where it goes on
+            self._here = None  # the walk continues from the next config that it is told of
             found = self._remaining.any()
         return found
 

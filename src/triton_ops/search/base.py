@@ -1,4 +1,4 @@
-"""The roles around a search: who proposes configs, and who knows something of them beforehand.
+"""The roles around a search: a searcher proposes configs, and a prior knows something of configs beforehand.
 
 A searcher sees configs and trials, and nothing else: no device, no clock, no disk.
 """
@@ -17,80 +17,81 @@ from triton_ops.trial import Compiled, Trial
 class Searcher(Protocol):
     """Proposes configs of one space.
 
-    Deterministic: the same space, seed and answers give the same questions. Never proposes a config twice.
+    A searcher is deterministic: the same space, seed and trials give the same proposals. No config is proposed twice.
     """
 
     def ask(self, count: int) -> list[Config]:
-        """Up to `count` valid configs not proposed before; an empty list when there is nothing left to try."""
+        """Up to `count` valid configs that were not proposed before; an empty list when no config is left."""
 
     def tell(self, trials: Sequence[Trial]) -> None:
-        """Finished trials: its own proposals, and any that were tried beside them."""
+        """Take finished trials of the searcher's own proposals, and of configs that others proposed."""
 
 
 @runtime_checkable
 class EstimatesGain(Protocol):
-    """A searcher that knows when little is left to gain: a run may then end before its budget is spent."""
+    """A searcher that can tell when little is left to gain, so that a run may end before its budget is spent."""
 
     def expected_gain(self) -> float:
-        """How much faster than the best so far, as a share, the most promising config left is expected to be.
+        """The share by which the most promising config left is expected to be faster than the best so far.
 
-        Infinite while the searcher cannot know. A run ends when this is below what its measurement can tell apart.
+        The share is infinite while the searcher cannot know. A run ends once the share is below the smallest difference
+        that its measurement can tell.
         """
 
 
 @runtime_checkable
 class UsesPreviews(Protocol):
-    """A searcher that also learns from previews: configs that are compiled only so that it sees what became of them.
+    """A searcher that also learns from previews: configs that are compiled only for the searcher to see the result.
 
-    A preview costs a compiler's time and none of the device's. Nobody has to answer: a searcher that is shown no
-    preview proposes what it would propose without these methods.
+    A preview costs a compiler's time and none of the device's. Previews need not be made: without them the searcher
+    proposes the same configs as it would without these methods.
     """
 
     def wanted_previews(self, count: int) -> list[Config]:
-        """Up to `count` valid configs that the searcher would like to see compiled, the most useful first.
+        """Up to `count` valid configs that the searcher wants compiled, the most useful first.
 
-        No config that the searcher has proposed, that was tried, or that it has asked for here before.
+        None of them was proposed, tried or asked for here before.
         """
 
     def take_previews(self, found: Sequence[Compiled]) -> None:
-        """What the compiler made of configs: of the previews, and of proposals as soon as they are compiled.
+        """Take the compiler's results for previews, and for proposals as soon as they are compiled.
 
-        Afterwards the searcher never proposes a config that cannot be launched, nor one that is the same program as
-        a config that it has proposed.
+        Afterwards the searcher never proposes a config that cannot be launched, nor a config that is the same program
+        as an earlier proposal.
         """
 
 
 class Prior(Protocol):
     """Knows something of configs before they are measured: a model of the kernel, or records of other problems.
 
-    What it says orders the start and is one more feature of a search; measurements decide how far it is believed.
+    A prior orders the first proposals and is one more feature of a search; measurements decide how much it counts.
     """
 
     def score(self, configs: Sequence[Config]) -> list[float]:
-        """Expected milliseconds, or any cost whose ratios mean ratios of time.
+        """Expected milliseconds of each config, or another cost whose ratios are ratios of time.
 
-        NaN where it has nothing to say, infinite where it expects that the config cannot run.
+        NaN means that the prior does not know, and infinity that it expects the config not to run.
 
-        May change after `tell`, as a model learns what the compiler made of a config.
+        Costs may change after `tell`, because a model learns the compiler's figures of a config.
         """
 
     def tell(self, trials: Sequence[Trial]) -> None:
-        """Finished trials of this space, for a prior that learns from them."""
+        """Take finished trials of this space, for a prior that learns from them."""
 
 
-_REPEATED_ANSWERS = 100  # answers in a row without a new config after which a searcher has nothing new to propose
+_REPEATED_ANSWERS = 100  # after so many answers in a row without a new config, the searcher counts as exhausted
 
 
 def new_configs(searcher: Searcher, count: int, proposed: Collection[Config]) -> list[Config]:
-    """Up to `count` configs from `searcher` that are not in `proposed`; an empty list when it has nothing new.
+    """Up to `count` configs from `searcher` that are not in `proposed`; an empty list when no new config comes.
 
-    A searcher that forgets what it was told of, as one that goes on with an interrupted run may, is asked again.
+    A searcher that repeats configs is asked again: it may continue an interrupted run without a memory of the trials.
 
     Raises:
-        SettingsError: The searcher proposes something that is no config.
+        SettingsError: The searcher proposes an object that is no config.
     """
     for _ in range(_REPEATED_ANSWERS):
-        asked: Sequence[Any] = searcher.ask(count)  # the searcher may be a user's
+        asked: Sequence[Any] = searcher.ask(count)  # the searcher may be a user's, so its answer is checked
         if wrong := [config for config in asked if not isinstance(config, Config)]:
             raise SettingsError(
                 f"{type(searcher).__qualname__}.ask returned {wrong[0]!r}, which is no Config",
@@ -104,5 +105,5 @@ def new_configs(searcher: Searcher, count: int, proposed: Collection[Config]) ->
 
 
 def expected_gain(searcher: Searcher) -> float:
-    """What `searcher` expects to gain; infinite for a searcher that does not estimate it."""
+    """The gain that `searcher` expects; infinite for a searcher that does not estimate a gain."""
     return searcher.expected_gain() if isinstance(searcher, EstimatesGain) else math.inf

@@ -1,12 +1,12 @@
-"""What the compiler made of configs that nobody has measured, as a search sees it.
+"""Columns for the surrogate from the compiler's figures of configs, measured or not.
 
-Four numbers of a compiled config say more of its speed than its tunables do, for they are what these come to: registers
-and spilled bytes per thread, shared memory per block, and how many blocks a multiprocessor then holds at a time. They
-become columns beside the tunables' own. For a config that was not compiled they are expected from those that were, by a
-regression on the tunables: a compiler's figures follow from the tunables, and mostly as products of powers.
+Four figures of a compiled config tell more of its speed than its tunables do: registers and spilled bytes per thread,
+shared memory per block, and the number of blocks that a multiprocessor then holds at a time. The figures become columns
+beside those of the tunables. For a config that is not compiled, the figures are estimated from the compiled configs by
+a regression on the tunables, because the compiler's figures are mostly products of powers of the tunables.
 
-Two configs that are the same program need measuring once. Equal figures alone do not make them so: on recorded spaces
-configs that agree in all four differ by up to 8 %.
+Of two configs that are the same program, one needs to be measured. Equal figures alone do not mean an equal program: on
+recorded spaces the times of configs that agree in all four figures differ by up to 8 %.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from triton_ops.space import Config
 from triton_ops.trial import Compiled
 
 COLUMNS = 4
-_FEWEST = 6  # compiled configs from which the others' figures are expected
-_PENALTY = 0.01  # of the regression's coefficients, where columns go from 0 to 1
-_CROSSED = 12  # columns of which products are taken
+_FEWEST = 6  # compiled configs that the regression needs
+_PENALTY = 0.01  # ridge penalty of the regression's coefficients, for columns from 0 to 1
+_CROSSED = 12  # products of two columns are taken for at most so many columns
 
 
 class CompilerColumns:
-    """Configs that were compiled, each with its columns.
+    """The compiled configs, each with its columns.
 
     Attributes:
-        configs: All of them, in the order seen.
+        configs: All compiled configs, in the order in which they were added.
     """
 
     def __init__(self) -> None:
         self.configs: list[Config] = []
         self._at: dict[Config, int] = {}
-        self._rows: list[Floats] = []  # the tunables' columns
-        self._made: list[Floats] = []  # the compiler's
+        self._rows: list[Floats] = []  # the columns of the tunables
+        self._made: list[Floats] = []  # the columns of the compiler's figures
         self._launch: dict[Config, str] = {}
         self._same: dict[str, list[Config]] = {}
         self._fitted: Floats | None = None
@@ -47,16 +47,16 @@ class CompilerColumns:
         return len(self.configs)
 
     def places(self, configs: Sequence[Config]) -> NDArray[np.intp]:
-        """Where each of these is among `configs`; -1 where it was not seen."""
+        """The position of each config in the attribute `configs`; -1 for a config that was not compiled."""
         return np.array([self._at.get(config, -1) for config in configs], dtype=np.intp)
 
     @property
     def width(self) -> int:
-        """How many there are: none before enough was seen."""
+        """The number of the compiler's columns: 0 until six configs are compiled."""
         return COLUMNS if len(self.configs) >= _FEWEST else 0
 
     def take(self, found: Compiled, row: Floats) -> None:
-        """See `found`, a config that can be launched and whose registers are known, with its tunables' row."""
+        """Add a config that can be launched and whose registers are known, with the row of its tunables."""
         if found.config in self._at:
             return
         self._at[found.config] = len(self.configs)
@@ -69,19 +69,19 @@ class CompilerColumns:
             self._same.setdefault(found.launch, []).append(found.config)
 
     def twins(self, config: Config) -> list[Config]:
-        """Seen configs that are the same program as `config`."""
+        """The other compiled configs that are the same program as `config`."""
         launch = self._launch.get(config)
         return [] if launch is None else [other for other in self._same[launch] if other != config]
 
     def rows(self, rows: Floats, places: NDArray[np.intp]) -> Floats:
-        """`rows` of configs' tunables with the compiler's figures, known or expected, beside them.
+        """The rows of configs' tunables, followed by the compiler's figures, known or estimated.
 
         Args:
-            rows: Shape (n, tunables' columns).
-            places: Shape (n,): from `places`, of the same configs.
+            rows: Rows of the tunables; shape (n, columns of the tunables).
+            places: The result of `places` for the same configs; shape (n,).
 
         Returns:
-            Shape (n, tunables' columns and `width`).
+            Shape (n, columns of the tunables and `width`).
         """
         if not self.width or not len(rows):
             return np.hstack([rows, np.zeros((len(rows), self.width))]) if self.width else rows
@@ -94,19 +94,19 @@ class CompilerColumns:
         if self._fitted is None:
             terms, made = _terms(np.array(self._rows)), np.array(self._made)
             penalty = _PENALTY * np.eye(terms.shape[1])
-            penalty[0, 0] = 1e-9  # the middle is free
+            penalty[0, 0] = 1e-9  # the constant term is not penalised
             found: Floats = np.linalg.solve(terms.T @ terms + penalty, terms.T @ made).astype(np.float64)
             self._fitted = found
         return self._fitted
 
 
 def wasteful(found: Compiled) -> bool:
-    """Whether a config that can be launched comes last: a rule has said so, or it spills."""
+    """Whether a config that can be launched comes last, because a rule defers it or it spills."""
     return found.deferred or (found.resources is not None and found.resources.wasteful)
 
 
 def _columns(found: Compiled) -> Floats:
-    """Logarithms, each about 0 to 1 over what there is on any device."""
+    """The logarithms of the four figures, each scaled to about 0 to 1 over the range of all devices."""
     made = found.resources
     registers, spilled, shared = (
         (0, 0, 0) if made is None else (made.registers or 0, made.spill_bytes or 0, made.shared_bytes or 0)
@@ -122,7 +122,7 @@ def _columns(found: Compiled) -> Floats:
 
 
 def _terms(rows: Floats) -> Floats:
-    """One, each column, its square, and, where there are not too many, the products of two."""
+    """The terms of the regression: 1, each column, its square, and the products of two columns if there are few."""
     count, width = rows.shape
     one, two = np.triu_indices(width) if width <= _CROSSED else (np.arange(width), np.arange(width))
     return np.hstack([np.ones((count, 1)), rows, rows[:, one] * rows[:, two]])

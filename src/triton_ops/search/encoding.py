@@ -1,11 +1,11 @@
-"""Configs as rows of numbers, so that near rows mean like effects; made from the tunables alone.
+"""Configs as rows of numbers, made from the tunables alone, so that near rows mean similar effects.
 
-Numbers keep their order and, where all are positive, their ratios: half of a column is the rank among the values,
-half the logarithm, since sizes of 32, 64, 128 act by ratio while a list such as 1, 2, 3, 250 is mostly its order.
-Whole numbers that are not all powers of two get a second column: how often two divides them, because alignment and
-divisibility matter to hardware beside size (112 and 128 are near in size and far apart in effect). Everything else is
-one column per value; more than sixteen values share sixteen columns, in which any two differ in about half. All columns
-lie in 0 to 1; a tunable with one value has none.
+Numbers keep their order and, if all are positive, their ratios: half of a column is the rank among the values and half
+the logarithm, because sizes of 32, 64, 128 act by ratio while a list such as 1, 2, 3, 250 is mostly an order. Whole
+numbers that are not all powers of two get a second column for how often two divides them, because hardware depends on
+alignment as well as size (112 and 128 are near in size and far apart in effect). Other values get one column per value;
+more than sixteen values share sixteen columns, and any two of them differ in about half of these. All columns lie in 0
+to 1; a tunable with one value has no column.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from triton_ops.space import ConfigSpace, Tunable, Value
 
 Floats: TypeAlias = NDArray[np.float64]
 
-_MOST_LABELS = 16  # columns of one tunable: a surrogate takes its time for each
-_HIGHEST_POWER = 6  # beyond 64 further factors of two change no alignment that hardware knows
+_MOST_LABELS = 16  # most columns of one tunable, because each column makes the surrogate slower
+_HIGHEST_POWER = 6  # factors of two beyond 64 change no alignment that hardware uses
 
 
 class Encoder:
     """The columns of one space.
 
     Attributes:
-        columns: How many there are; 0 for a space in which nothing varies.
+        columns: Number of columns; 0 for a space of one config.
     """
 
     def __init__(self, space: ConfigSpace) -> None:
@@ -37,7 +37,7 @@ class Encoder:
         self.columns = sum(axis.width for axis in self._axes.values())
 
     def rows(self, configs: Sequence[Mapping[str, Any]]) -> Floats:
-        """One row per config; a value that the space does not list lies between its neighbours, or nowhere.
+        """One row per config; an unlisted number lies between its neighbours, another unlisted value at 0.5.
 
         Returns:
             Shape (number of configs, `columns`), each entry in 0 to 1.
@@ -75,7 +75,7 @@ class _Axis:
 
 
 def _labels(count: int) -> Floats:
-    """Rows that tell labels apart, each pair about as far from each other as any; shape (count, 16 at most)."""
+    """One row per label, with about the same distance between any two rows; shape (count, 16 at most)."""
     if count <= _MOST_LABELS:
         return np.eye(count)
     numbers = np.random.default_rng(count).permutation(max(count, 1 << _MOST_LABELS))[:count]
@@ -84,7 +84,7 @@ def _labels(count: int) -> Floats:
 
 
 def _key(value: Value) -> tuple[type, Value]:
-    return type(value), value  # True and 1 are one key to a dict
+    return type(value), value  # the type separates True from 1, which are one key to a dict
 
 
 def _is_number(value: Value) -> bool:
@@ -106,7 +106,7 @@ def _divisibility_matters(values: Sequence[Value]) -> bool:
 
 
 def _twos(value: Value) -> int:
-    """How often two divides `value`, at most six times; 0 for what is no whole number above 0."""
+    """How often two divides `value`, at most six times; 0 unless `value` is a whole number above 0."""
     if not isinstance(value, int) or value <= 0:
         return 0
     return min((value & -value).bit_length() - 1, _HIGHEST_POWER)

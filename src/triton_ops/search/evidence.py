@@ -1,8 +1,8 @@
-"""What trials say of speed, as numbers a surrogate can learn.
+"""Trials as numbers that a surrogate can learn.
 
-Values are logarithms of time, so that differences are ratios. A config that failed counts as one of middling speed:
-as the slowest, it would darken everything around it, and good configs often lie beside the ones that no longer fit.
-Above the middle, differences count for less: how bad the bad ones are says little of where the best one is.
+Values are logarithms of time, so that differences are ratios. A failed config has the median value: with the largest
+value it would make its neighbours look slow, and good configs often are neighbours of configs that no longer fit.
+Differences above the median are shrunk, because they tell little of where the best config is.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import numpy as np
 from triton_ops.search.encoding import Floats
 from triton_ops.trial import Measurement, Trial
 
-_LEARNED = 400  # trials learned at most: more would take seconds
-_SLOW = 0.3  # of a difference that counts above the middle
+_LEARNED = 400  # most trials that are learned: more would take seconds
+_SLOW = 0.3  # factor on differences above the median
 _LEAST_MS = 1e-9
-_FIFTHS = 1.68  # deviations between the first and the last fifth of a normal distribution
+_FIFTHS = 1.68  # standard deviations between the first and the last fifth of a normal distribution
 
 
 def values_of(trials: Sequence[Trial]) -> Floats:
-    """The logarithm of each trial's time, bent as the module says; at least one trial is ok."""
+    """The value of each trial, as the module describes; at least one trial must be ok."""
     times = np.array([math.log(max(trial.rank, _LEAST_MS)) if trial.ok else math.nan for trial in trials])
     middle = float(np.nanmedian(times))
     times = np.where(np.isnan(times), middle, times)
@@ -31,7 +31,7 @@ def values_of(trials: Sequence[Trial]) -> Floats:
 
 
 def noise_of(trials: Sequence[Trial]) -> Floats:
-    """The standard error of each value that its own samples show: screening is noisier evidence than a race."""
+    """The standard error of each value by its own samples: times of a screening are noisier than those of a race."""
     return np.array([_relative_error(trial.best_measurement) if trial.ok else 0.0 for trial in trials])
 
 
@@ -41,7 +41,7 @@ def _relative_error(measurement: Measurement) -> float:
 
 
 def most_telling(trials: Sequence[Trial]) -> list[Trial]:
-    """At most 400 of them: the fastest half of these, and the latest of the others."""
+    """At most 400 of `trials`: 200 of the fastest, and the latest of the others."""
     if len(trials) <= _LEARNED:
         return list(trials)
     fastest = sorted((t for t in trials if t.ok), key=lambda t: (t.rank, t.config.text))[: _LEARNED // 2]

@@ -1,7 +1,7 @@
-"""Evolution: children of two good configs, with a change here and there.
+"""Evolution: every new config mixes two good configs, with a random change.
 
-The parents are the best of small groups drawn from the fastest configs so far. A child takes each value from one of
-them, and about one tunable in each child changes, by a step in ordered tunables and to any value in others.
+The two parents are the best of small groups drawn from the fastest configs so far. A child takes each value from one of
+its parents, and about one tunable of each child changes: by one step if the tunable is ordered, else to any value.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from triton_ops.space import Config, ConfigSpace, Value
 from triton_ops.trial import Trial
 
 _POPULATION = 20
-_GROUP = 3  # of which the best becomes a parent
-_TRIES = 30  # children drawn for one that is valid and new
+_GROUP = 3  # configs in a group whose best becomes a parent
+_TRIES = 30  # most children that are drawn to find one that is valid and new
 
 
 class EvolutionSearch:
-    """See the module."""
+    """The searcher `evolution`, as the module describes."""
 
     def __init__(self, space: ConfigSpace, seed: int = 0) -> None:
         self._space = space
@@ -34,7 +34,7 @@ class EvolutionSearch:
         return up_to(count, self._next)
 
     def tell(self, trials: Sequence[Trial]) -> None:
-        """The fastest of them join the population."""
+        """Add the fastest of the trials to the population."""
         mine = {trial.config: trial for trial in self._remaining.told(trials)}
         kept = [trial for trial in self._population if trial.config not in mine]
         ok = sorted([*kept, *(t for t in mine.values() if t.ok)], key=lambda t: (t.rank, t.config.text))

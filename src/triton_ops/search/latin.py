@@ -1,7 +1,7 @@
-"""Space filling: every value of every tunable as often as every other, as far as the constraints let it.
+"""Space filling: every value of every tunable occurs equally often, as far as the constraints allow.
 
-A Latin hypercube for spaces with holes. Among some random configs the one is next whose values were proposed least
-often so far; among equals, the one farthest from what was proposed.
+The search is a Latin hypercube for spaces with constraints. Of 100 random configs, the next is the one whose values
+were proposed least often so far.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _AMONG = 100  # configs compared for each proposal
 
 
 class LatinSearch:
-    """See the module."""
+    """The searcher `latin`, as the module describes."""
 
     def __init__(self, space: ConfigSpace, seed: int = 0) -> None:
         self._remaining = Remaining(space, random.Random(seed))
@@ -31,7 +31,7 @@ class LatinSearch:
         return up_to(count, self._next)
 
     def tell(self, trials: Sequence[Trial]) -> None:
-        """What others have proposed fills the space as well."""
+        """Count the values of configs that others proposed, too."""
         for trial in self._remaining.told(trials):
             if trial.config in self._drawn:
                 self._drawn.remove(trial.config)

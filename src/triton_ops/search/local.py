@@ -1,7 +1,7 @@
-"""Local search with restarts: from the best of a few random configs to better neighbours, until none is better.
+"""Local search with restarts: a walk from the best of a few random configs to better neighbours, until none is better.
 
-A neighbour differs in one tunable. The walk moves to the first better one it is told of; when all neighbours are
-tried, it starts again at random, so that it ends only with the space.
+A neighbour differs in one tunable. The walk moves to the first better neighbour that it is told of. When all neighbours
+are tried, the walk starts again at random, so that the search ends only when the whole space was tried.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from triton_ops.search.remaining import Remaining, up_to
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.trial import Trial
 
-_STARTS = 8  # random configs of which the best is walked from
+_STARTS = 8  # random configs, from the best of which the walk starts
 
 
 class LocalSearch:
-    """See the module."""
+    """The searcher `local`, as the module describes."""
 
     def __init__(self, space: ConfigSpace, seed: int = 0) -> None:
         self._space = space
@@ -33,9 +33,9 @@ class LocalSearch:
         return up_to(count, self._next)
 
     def tell(self, trials: Sequence[Trial]) -> None:
-        """Move to the best of them if it is better than where the walk is.
+        """Move to the best of the trials if it is better than the current config.
 
-        Where the walk is may have been measured again: its latest time counts.
+        Of a repeated measurement of the current config, the latest time counts.
         """
         for trial in self._remaining.told(trials):
             if self._best is not None and trial.ok and trial.config == self._best.config:
@@ -49,7 +49,7 @@ class LocalSearch:
             self._starts -= 1
             return self._remaining.any()
         found = self._remaining.first(iter(self._around))
-        if found is None:  # where it is, nothing near is better: start again
+        if found is None:  # no neighbour of the current config is better: start again
             self._starts, self._best, self._around = _STARTS - 1, None, []
             return self._remaining.any()
         return found

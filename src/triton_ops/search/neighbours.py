@@ -1,4 +1,4 @@
-"""The neighbours of a config: what differs from it in one tunable, and is valid."""
+"""The neighbours of a config: the valid configs that differ in one tunable."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ def neighbours(space: ConfigSpace, config: Config, *, steps_only: bool = False) 
     """The valid configs that differ from `config` in one tunable, in the order of the tunables and their values.
 
     Args:
-        space: Where to look.
-        config: Need not be in the space itself.
-        steps_only: In ordered tunables, take only the next value up and the next one down.
+        space: The space of the neighbours.
+        config: The config, which need not be in the space itself.
+        steps_only: For ordered tunables, take only the next larger and the next smaller value.
 
-    Cost: one check of the constraints per candidate; nothing is kept.
+    Cost: one check of the constraints for each neighbour, and no memory.
     """
     for name, tunable in space.tunables.items():
         values = _next_to(tunable.values, config[name]) if steps_only and tunable.ordered else tunable.values

@@ -1,7 +1,7 @@
-"""The configs a search may still propose: all of them where they fit in memory, else a fair and growing sample.
+"""The configs that a search may still propose: all of them if they fit in memory, else a fair and growing sample.
 
-A space of up to 30,000 valid configs is held whole. Of a larger one there are random draws, and the neighbours of the
-best configs, added as the search finds out which these are; the space is never walked.
+A space of up to 30,000 valid configs is held whole. A larger space is never enumerated: the sample has random configs
+and the neighbours of the best configs so far.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from triton_ops.search.neighbours import neighbours
 from triton_ops.search.random_search import draws
 from triton_ops.space import Config, ConfigSpace
 
-_WHOLE = 30_000  # valid configs held in memory: about 30 MB and 0.5 s to encode
-_WALKED = 300_000  # combinations walked at most to find them: about 1 s
-_SAMPLE = 2_000  # random draws held of a larger space
-_FEW = 200  # fewer than this many left: draw again
+_WHOLE = 30_000  # most valid configs of a space that is held whole: about 30 MB, and 0.5 s to encode
+_WALKED = 300_000  # most combinations that are enumerated to find them: about 1 s
+_SAMPLE = 2_000  # random configs that are added to the sample at a time
+_FEW = 200  # with fewer open configs, further random configs are added
 
 
 class OpenConfigs:
-    """Configs not yet proposed, each with its row.
+    """The configs that may still be proposed, each with its row.
 
     Attributes:
         whole: Whether `configs` is the whole space.
-        configs: Every config that may be proposed, or was.
-        rows: Their rows, in the same order.
-        open: Which of them may still be proposed.
+        configs: All configs of the sample, proposed or not.
+        rows: The rows of `configs`, in the same order.
+        open: For each of `configs`, whether it may still be proposed.
     """
 
     def __init__(self, space: ConfigSpace, encoder: Encoder, seed: int) -> None:
@@ -50,29 +50,29 @@ class OpenConfigs:
         self._add(found if found is not None else islice(self._draws, _SAMPLE))
 
     def take(self, config: Config) -> None:
-        """`config` is proposed, or was tried by somebody else: it is not open any more."""
+        """Close `config`, because it is proposed or was tried otherwise."""
         self._taken.add(config)
         if (at := self._at.get(config)) is not None:
             self.open[at] = False
 
     def hold(self, config: Config) -> None:
-        """`config` comes only when nothing else is left."""
+        """Propose `config` only when no other config is left."""
         if config not in self._taken:
             self._held[config] = None
             if (at := self._at.get(config)) is not None:
                 self.open[at] = False
 
     def place(self, config: Config) -> int | None:
-        """Where `config` is, among `configs`; None where it is not there."""
+        """The position of `config` in `configs`; None if it is not in the sample."""
         return self._at.get(config)
 
     def position(self, config: Config) -> int | None:
-        """Where `config` is, among `configs`, if it may still be proposed."""
+        """The position of `config` in `configs`; None if it may not be proposed any more."""
         at = self._at.get(config)
         return at if at is not None and self.open[at] else None
 
     def left(self) -> NDArray[np.intp]:
-        """Positions of the configs that may still be proposed; empty only if the space has none."""
+        """Positions of the configs that may still be proposed; empty only if the space has no such config."""
         if not self.whole and int(self.open.sum()) < _FEW:
             self._add(islice(self._draws, _SAMPLE))
         if self._held and not self.open.any():
@@ -80,13 +80,13 @@ class OpenConfigs:
         return np.flatnonzero(self.open)
 
     def widen(self, leaders: Sequence[Config]) -> None:
-        """Take in the neighbours of `leaders`, the best configs so far; nothing to do for a whole space."""
+        """Add the neighbours of `leaders`, the best configs so far, unless the whole space is held."""
         if not self.whole:
             for leader in leaders:
                 self._add(neighbours(self._space, leader))
 
     def nearby(self, leaders: Sequence[Config]) -> NDArray[np.intp]:
-        """Positions of the open configs that differ from one of `leaders` in few columns, nearest first."""
+        """Positions of the open configs, the nearest to any of `leaders` first."""
         left = self.left()
         if not leaders:
             return left[:0]
@@ -95,7 +95,7 @@ class OpenConfigs:
         return left[np.argsort(steps, kind="stable")]
 
     def _bring_back(self) -> None:
-        """Open what was held."""
+        """Open the configs of `hold` that were not proposed since."""
         held, self._held = [config for config in self._held if config not in self._taken], {}
         self._add(held)
         self.open[[self._at[config] for config in held]] = True
@@ -111,7 +111,7 @@ class OpenConfigs:
 
 
 def _all_of(space: ConfigSpace) -> list[Config] | None:
-    """Every valid config of `space`, or None if they are too many."""
+    """Every valid config of `space`; None if there are too many."""
     if space.size.valid > _WHOLE or (space.listed is None and space.size.total > _WALKED):
         return None
     found = space.take(_WHOLE + 1)  # the size may be an estimate

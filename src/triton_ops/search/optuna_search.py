@@ -1,8 +1,8 @@
 """Optuna's samplers as searchers; needs the extra `optuna`.
 
-Ordered tunables are given to Optuna as integers, the positions of their values, so that it knows what lies between;
-the others as choices. A proposal that breaks a constraint is told to Optuna as failed, one that was tried before with
-its time again; after some of these in a row a random config is taken instead.
+Optuna gets ordered tunables as integers, the positions of their values, so that it knows their order, and all other
+tunables as choices. A proposal that breaks a constraint is reported to Optuna as failed, and a repeated proposal with
+its known time; after 20 such proposals in a row a random config is proposed instead.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from triton_ops.search.remaining import Remaining, up_to
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.trial import Trial
 
-_TRIES = 20  # proposals in a row that were invalid or known
+_TRIES = 20  # proposals in a row that may be invalid or known
 _PURPOSE = "the search `optuna`"
 
 
 class OptunaSearch:
-    """A sampler of Optuna: its tree of Parzen estimators, or the one given.
+    """A searcher around a sampler of Optuna: its tree of Parzen estimators, or the given sampler.
 
     Args:
-        space: What may be tried.
-        seed: Of the sampler made here; one that is given has its own.
+        space: The configs that may be tried.
+        seed: Seed of the default sampler; a given sampler has its own seed.
         sampler: Any `optuna.samplers.BaseSampler`.
 
     Raises:
@@ -49,7 +49,7 @@ class OptunaSearch:
         return up_to(count, self._next)
 
     def tell(self, trials: Sequence[Trial]) -> None:
-        """Pass them on: its own proposals, and those tried beside them as trials of the study."""
+        """Report the trials to Optuna; configs that others proposed are added to the study as trials."""
         for trial in trials:
             if trial.config not in self._space:
                 continue

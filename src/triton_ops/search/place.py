@@ -1,9 +1,9 @@
-"""Where trials were made, and how far one such place is from another.
+"""The place of trials, which is a problem on a device, and the distance between two places.
 
-The same rule serves a live tune and a replay. A live tune knows the shapes of all tensors, a recording may know only
-the extents of the problem (M, N and K of a matmul). One extent of a problem usually is an axis of several tensors, so
-the distance counts each distinct pair (extent here, extent there) once, however many axes show that pair. Where every
-extent is an axis of some tensor, and every axis is an extent, both descriptions give the same number.
+The same rule serves a live tune and a replay. A live tune knows the shapes of all tensors, a recording perhaps only the
+extents of the problem (M, N and K of a matmul). One extent of a problem is usually an axis of several tensors, so the
+distance counts each distinct pair (extent here, extent there) once, however many axes show that pair. Both descriptions
+give the same distance if every extent is an axis of some tensor, and every axis is an extent.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
-_OTHER_ARGUMENT = 1.0  # a tensor that only one place has, or a word or flag with another value
+_OTHER_ARGUMENT = 1.0  # for a tensor that only one place has, and for a word or flag with another value
 _OTHER_DTYPE = 1.0
 _OTHER_DEVICE = 1.0
-_OTHER_VENDOR = 3.0  # beside that of another device: what is fast on one vendor's says little of another's
+_OTHER_VENDOR = 3.0  # added to that of another device, because speeds on one vendor's devices tell little of another's
 _VENDORS = {"nvidia": "nvidia", "geforce": "nvidia", "amd": "amd", "radeon": "amd", "instinct": "amd"}
-_WHOLE = ""  # the name under which a place without tensors has the extents and the dtype of its problem
+_WHOLE = ""  # the tensor name for the extents and the dtype of a problem whose tensors are unknown
 
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where trials were made: a problem and a device. Empty where unknown.
+    """The problem and the device of some trials; an unknown attribute is empty.
 
     Attributes:
-        extents: Tensor name to shape; the problem's extents under an empty name where no tensors are known.
+        extents: Tensor name to shape; the problem's extents under an empty name if its tensors are unknown.
         dtypes: Tensor name to dtype.
         choices: Name to value of arguments that are words or flags.
         device: The device's name.
@@ -40,9 +40,10 @@ class Place:
 
     @classmethod
     def of_arguments(cls, arguments: Mapping[str, Any], device: str) -> Place:
-        """The place of a problem whose arguments are described as in a key: tensors by their shape and dtype.
+        """The place of a problem by its arguments as a key describes them, tensors by their shape and dtype.
 
-        Numbers are left out: they are extents and strides of the tensors once more, or do not change what is fast.
+        Numbers are left out, because they repeat extents and strides of the tensors or do not change which config is
+        fast.
         """
         tensors = {name: given for name, given in arguments.items() if isinstance(given, Mapping) and "shape" in given}
         return cls(
@@ -54,14 +55,14 @@ class Place:
 
     @classmethod
     def of_shape(cls, shape: tuple[int, ...], dtype: str, device: str) -> Place:
-        """The place of a problem of which only the extents are known, not the tensors."""
+        """The place of a problem whose extents are known and whose tensors are not."""
         return cls(extents={_WHOLE: shape}, dtypes={_WHOLE: dtype}, device=device)
 
     def distance(self, other: Place) -> float:
-        """0 for the same place; 1 for twice an extent, another dtype, another choice or another device each.
+        """The distance: 0 for the same place; 1 for each doubled extent, other dtype, other choice or other device.
 
-        An axis that only one place has counts as one of extent 1 in the other. A device of another vendor counts 4,
-        as far as names tell.
+        An axis that only one place has counts as an axis of extent 1 in the other. A device of another vendor counts 4,
+        if the devices' names tell the vendors.
         """
         apart = math.fsum(_doublings(here, there) for here, there in set(self._pairs(other)))
         apart += _OTHER_ARGUMENT * len(self.extents.keys() ^ other.extents.keys())
@@ -72,7 +73,7 @@ class Place:
         return apart + _OTHER_VENDOR * (len(vendors) > 1)
 
     def _pairs(self, other: Place) -> Iterator[tuple[int, int]]:
-        """The extents of each two axes that correspond, the last axis of a tensor to the last one there."""
+        """The extents of corresponding axes: the last axis of a tensor here belongs to its last axis there."""
         for name in self.extents.keys() & other.extents.keys():
             yield from zip_longest(reversed(self.extents[name]), reversed(other.extents[name]), fillvalue=1)
 
@@ -83,10 +84,10 @@ def _doublings(here: int, there: int) -> float:
 
 
 def _differing(here: Mapping[str, str | bool], there: Mapping[str, str | bool]) -> int:
-    """How many of the names that both have stand for different values."""
+    """How many of the names that both places have stand for different values."""
     return sum(here[name] != there[name] for name in here.keys() & there.keys())
 
 
 def _vendor(device: str) -> str:
-    """Whose a device is, by a word of its name; empty if none tells."""
+    """The vendor of a device by a word of its name; empty if no word tells."""
     return next((_VENDORS[word] for word in device.lower().split() if word in _VENDORS), "")

@@ -1,4 +1,4 @@
-"""Random configs without repetition: the baseline that every cleverer searcher must beat."""
+"""Random configs without repetition: the searcher that every other searcher must beat."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from triton_ops.search.exhaustive import shuffled
 from triton_ops.search.stream import Stream
 from triton_ops.space import Config, ConfigSpace
 
-_ENUMERABLE = 50_000  # spaces up to this size are shuffled whole: exactly uniform, and ends when all are tried
-_MOST_REPEATS = 20  # draws in a row that gave nothing new: what is left is too rare to be found by chance
+_ENUMERABLE = 50_000  # a space of up to this size is shuffled whole, which is exactly uniform
+_MOST_REPEATS = 20  # after so many draws in a row without a new config, the rest is too rare to be found by chance
 
 
 def random_search(space: ConfigSpace, seed: int = 0) -> Stream:
-    """Uniform draws from the valid configs of a space; once draws only repeat, what is left in shuffled order."""
+    """The searcher `random`: the configs of `draws`."""
     return Stream(draws(space, random.Random(seed)))
 
 
 def draws(space: ConfigSpace, rng: random.Random) -> Iterator[Config]:
-    """Every valid config of `space` once: uniform draws, then what these did not find, in shuffled order."""
+    """Every valid config of `space` once: uniform draws, then the configs that these missed, in shuffled order."""
     seen: set[Config] = set()
     repeats = _MOST_REPEATS if space.size.total <= _ENUMERABLE else 0
     while repeats < _MOST_REPEATS:

@@ -1,4 +1,4 @@
-"""Searchers by name, and searchers of the user's own."""
+"""Searchers by name, and the user's own searchers."""
 
 from __future__ import annotations
 
@@ -21,52 +21,52 @@ SEARCHERS: dict[str, tuple[str, str]] = {
     "evolution": ("evolution", "EvolutionSearch"),
     "annealing": ("annealing", "AnnealingSearch"),
     "optuna": ("optuna_search", "OptunaSearch"),
-}  # name to module and what makes one: imported when one is made, since some need large packages
-GUIDED = ("auto",)  # those that take priors
+}  # name to module and maker; a module is imported when its searcher is made, since some need large packages
+USES_PRIORS = ("auto",)  # the searchers that take priors
 
 SearcherFactory: TypeAlias = "Callable[[ConfigSpace, int], Searcher]"
-"""Makes a searcher of a space and a seed; a class whose constructor takes these is one."""
+"""Makes a searcher from a space and a seed; a class whose constructor takes these two is a factory."""
 AnySearch: TypeAlias = "str | Searcher | SearcherFactory"
-"""A searcher's name, a searcher, or what makes one."""
+"""A searcher's name, a searcher, or a factory of one."""
 _Search = TypeVar("_Search", bound=AnySearch)
 
 
 def make_searcher(
     search: AnySearch, space: ConfigSpace, seed: int = 0, priors: Sequence[Prior] = (), records: Sequence[Prior] = ()
 ) -> Searcher:
-    """The searcher that `search` names, makes or is. Only `auto` heeds priors.
+    """The searcher that `search` names, makes or is; only `auto` uses priors.
 
     Args:
-        search: Of a name in `SEARCHERS`, or of the user's own.
-        space: What may be proposed.
-        seed: Of every random choice.
-        priors: What is known of this problem.
-        records: What is known of other problems.
+        search: A name in `SEARCHERS`, or the user's own searcher or factory.
+        space: The configs that may be proposed.
+        seed: Seed of all random choices.
+        priors: Prior knowledge of this problem.
+        records: Prior knowledge from other problems.
 
     Raises:
-        SettingsError: There is none of that name, or what was made cannot be asked and told.
-        MissingDependencyError: It needs a package that is not installed.
+        SettingsError: There is no searcher of that name, or the factory's result has no `ask` and `tell`.
+        MissingDependencyError: The searcher needs a package that is not installed.
     """
     checked_search(search)
     if not isinstance(search, str):
         return cast("Searcher", search) if _can_search(search) else _made(cast("SearcherFactory", search), space, seed)
     module, maker = SEARCHERS[search]
     made = getattr(importlib.import_module(f"triton_ops.search.{module}"), maker)
-    searcher: Searcher = made(space, seed, priors, records) if search in GUIDED else made(space, seed)
+    searcher: Searcher = made(space, seed, priors, records) if search in USES_PRIORS else made(space, seed)
     return searcher
 
 
 def make_transfer(space: ConfigSpace, trials: Sequence[Trial], distance: float) -> Prior | None:
-    """What `trials` of another place, this far away, say of `space`; None if they have other tunables."""
+    """The trials of another place at this distance as a prior for `space`; None if they have other tunables."""
     made = importlib.import_module("triton_ops.search.transfer").Transfer(space, trials, distance)
     return made if len(made) else None
 
 
 def checked_search(search: _Search) -> _Search:
-    """`search` if it is a searcher's name, a searcher, or can be called to make one.
+    """Return `search` if it is a searcher's name, a searcher, or can be called to make one.
 
     Raises:
-        SettingsError: It is not; names the value and what is allowed.
+        SettingsError: `search` is none of these; the error has the value and the allowed ones.
     """
     if isinstance(search, str) and search not in SEARCHERS:
         raise SettingsError(
@@ -82,7 +82,7 @@ def checked_search(search: _Search) -> _Search:
 
 
 def search_name(search: AnySearch) -> str:
-    """What records call the search: its own name, or the qualified name of the class or function that it is."""
+    """The name of the search in records: its own name, or the qualified name of its class or function."""
     if isinstance(search, str):
         return search
     while isinstance(search, functools.partial):

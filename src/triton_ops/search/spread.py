@@ -1,4 +1,4 @@
-"""Configs far apart: what to try before anything is known."""
+"""The choice of configs that are spread over a space, for the first trials."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import numpy as np
 
 from triton_ops.search.encoding import Floats
 
-_AMONG = 10  # rows looked at, drawn anew each time: the farthest of all would always be the same corners
+_AMONG = 10  # random rows that are compared: the farthest of all rows would always be the same corners
 
 
 def farthest(rows: Floats, known: Floats, random: np.random.Generator) -> int:
-    """The position in `rows`, at least one, that is farthest from all of `known`; any one if none is known.
+    """The position of the row, among some random `rows`, that is farthest from all of `known`; any if none is known.
 
-    Distance is the sum over columns: a row is far when it differs in many.
+    The distance is the sum of differences over all columns. There must be at least one row.
     """
     drawn = random.permutation(len(rows))[:_AMONG]
     if not len(known):
@@ -24,9 +24,11 @@ def farthest(rows: Floats, known: Floats, random: np.random.Generator) -> int:
 
 
 def middle(rows: Floats, known: Floats) -> int:
-    """The position in `rows`, at least one, after which every row has a known one nearest on the whole.
+    """The position of the row that, once known, makes the sum of distances from all rows to the nearest known smallest.
 
-    Where `farthest` goes to the corners, this goes to where most rows are. Cost: all distances, 20 ms for 500 rows.
+    `farthest` prefers corners, and this function prefers places with many rows. There must be at least one row.
+
+    Cost: the distances of all pairs, 20 ms for 500 rows.
     """
     apart = np.abs(rows[:, None] - rows[None]).sum(axis=2)
     if len(known):

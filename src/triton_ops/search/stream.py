@@ -1,4 +1,4 @@
-"""A searcher that proposes what a stream of configs gives, and learns nothing: `exhaustive` and `random`."""
+"""A searcher that proposes the configs of an iterator and learns nothing, for `exhaustive` and `random`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from triton_ops.trial import Trial
 
 
 class Stream:
-    """See the module.
+    """Proposes the configs of an iterator in their order.
 
     Args:
-        configs: Every config at most once.
+        configs: The configs, each at most once.
     """
 
     def __init__(self, configs: Iterator[Config]) -> None:
@@ -25,5 +25,5 @@ class Stream:
         return list(islice(self._pending, count))
 
     def tell(self, trials: Sequence[Trial]) -> None:
-        """Leave out what was tried beside it."""
+        """Leave out configs that others proposed."""
         self._told.update(trial.config for trial in trials)

@@ -1,12 +1,12 @@
-"""The surrogate: from the configs measured so far to an expectation, with a doubt, for those that were not.
+"""The surrogate: it learns the measured configs, and gives an expectation with a doubt for all others.
 
-A Gaussian process of scikit-learn with a Matérn kernel (nu = 5/2) and one length per column, on the logarithm of time:
-on recorded spaces of 4,000 to 18,000 configs it finds more with 25 to 100 evaluations than forests of trees do, which
-see no order between values that they have not met. Lengths, amplitude and noise are the most probable ones under broad
-priors (lengths that grow with the root of the number of columns: Hvarfner, Hellsten and Nardi, 2024); without priors,
-ten points would decide on ten lengths.
+The surrogate is a Gaussian process of scikit-learn with a Matérn kernel (nu = 5/2) and one length per column, on the
+logarithm of time. On recorded spaces of 4,000 to 18,000 configs a search with it finds faster configs in 25 to 100
+evaluations than with forests of trees, which know no order between unmeasured values. Lengths, amplitude and noise have
+broad priors (lengths grow with the root of the number of columns: Hvarfner, Hellsten and Nardi, 2024), and the most
+probable ones are used; without priors, ten points would decide on ten lengths.
 
-scikit-learn is imported when the first surrogate is made: about a second that other searches do not pay.
+scikit-learn is imported when the first surrogate is made: about a second, which other searches do not need.
 """
 
 from __future__ import annotations
@@ -22,19 +22,22 @@ from triton_ops.search.encoding import Floats
 
 Objective: TypeAlias = Callable[[Floats], tuple[float, Floats]]
 
-_GROWTH = 1.15  # lengths are found anew when there are this many times the points of the last time
-_LEAST = 0.1  # deviation of values below which they are not told apart further: few points may agree by chance
-_STEPS = 25  # of L-BFGS: later steps change no proposal
-_LENGTH = 0.3  # times the root of the number of columns: the expected length, where columns go from 0 to 1
-_NOISE = 0.1  # expected deviation of a value from anything smooth, in deviations of the values
+_GROWTH = 1.15  # lengths are found anew once there are so many times the points of the last time
+_LEAST = 0.1  # least standard deviation by which values are scaled, because few points may agree by chance
+_STEPS = 25  # steps of L-BFGS: later steps change no proposal
+_LENGTH = 0.3  # expected length over the root of the number of columns, for columns from 0 to 1
+_NOISE = 0.1  # expected deviation of a value from a smooth function, in standard deviations of the values
 _LIMITS = {"amplitude": (-4.0, 3.0), "length": (-3.0, 4.0), "noise": (2 * math.log(0.01), 2 * math.log(0.7))}  # logs
 _PURPOSE = "the search `auto`"
 SURROGATE_PACKAGES = ("sklearn.gaussian_process", "scipy.optimize", "scipy.special")
-"""What a surrogate imports."""
+"""The packages that a surrogate imports."""
 
 
 class Surrogate:
-    """Learns rows and values, predicts values of other rows.
+    """Learns the values of some rows, and predicts the values of others.
+
+    Args:
+        columns: Number of columns of a row.
 
     Raises:
         MissingDependencyError: scikit-learn is not installed.
@@ -57,12 +60,12 @@ class Surrogate:
         self._mean, self._deviation = 0.0, 1.0
 
     def learn(self, rows: Floats, values: Floats, noise: Floats) -> None:
-        """Take these in place of all that was learned.
+        """Learn these values in place of all values before.
 
         Args:
             rows: Shape (n, columns), n at least 2.
-            values: Shape (n,): what to predict.
-            noise: Shape (n,): the standard deviation of each value, as far as it is known.
+            values: The value of each row; shape (n,).
+            noise: The known part of the standard deviation of each value; shape (n,).
 
         Cost: 2 ms for 50 rows, 15 ms for 200; ten times that when the lengths are found anew.
         """
@@ -73,30 +76,30 @@ class Surrogate:
             alpha=(noise / self._deviation) ** 2 + 1e-8,
             optimizer=self._most_probable if anew else None,
         )
-        with self._threads.limit(limits=1):  # more of them wait for each other, and for the compilers' CPUs
+        with self._threads.limit(limits=1):  # several threads would wait for each other and for the compilers' CPUs
             self._process.fit(rows, (values - self._mean) / self._deviation)
         self._theta = self._process.kernel_.theta
         if anew:
             self._due = len(values) * _GROWTH + 1
 
     def predict(self, rows: Floats) -> tuple[Floats, Floats]:
-        """Expectation of each row's value, and the standard deviation of that expectation.
+        """The expected value of each row, and the standard deviation of the expectation.
 
         Cost: about 5 µs per row for 100 learned rows.
         """
         with self._threads.limit(limits=1):
             mean, deviation = self._process.predict(rows, return_std=True)
-        noise = math.exp(self._theta[-1])  # belongs to a measurement, not to the config
+        noise = math.exp(self._theta[-1])  # noise of a measurement, which is no doubt about the config
         doubt = np.sqrt(np.maximum(deviation**2 - noise, 1e-9))
         return mean * self._deviation + self._mean, doubt * self._deviation
 
-    def alike(self, rows: Floats, row: Floats) -> Floats:
-        """How far the values of `rows` go with that of `row`: 1 for itself, 0 for one that says nothing of it."""
+    def correlation(self, rows: Floats, row: Floats) -> Floats:
+        """The correlation of the value of each of `rows` with that of `row`: 1 for `row` itself, 0 without relation."""
         found: Floats = self._process.kernel_.k1.k2(rows, row[None])[:, 0]
         return found
 
     def _most_probable(self, objective: Objective, _: Floats, bounds: Any) -> tuple[Floats, float]:  # noqa: ARG002
-        """In place of scikit-learn's own search, which knows no priors and starts where it is told."""
+        """The most probable parameters under the priors, which scikit-learn's own optimizer does not know."""
 
         def penalised(theta: Floats) -> tuple[float, Floats]:
             value, slope = objective(theta)
@@ -110,7 +113,7 @@ class Surrogate:
 
 
 def expected_improvement(mean: Floats, doubt: Floats, best: float) -> Floats:
-    """How far below `best` each value is expected to be, where all that end above it count as 0."""
+    """The expected decrease below `best` of each value, where a value above `best` counts as 0."""
     depth = (best - mean) / doubt
     below = require("scipy.special", _PURPOSE).ndtr(depth)
     found: Floats = doubt * (depth * below + np.exp(-0.5 * depth**2) / math.sqrt(2 * math.pi))

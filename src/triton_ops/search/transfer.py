@@ -1,8 +1,8 @@
-"""Transfer: what the same kernel did on another shape, dtype or device, as a prior.
+"""Transfer: the trials of the same kernel on another shape, dtype or device, as a prior.
 
-The other place's trials are looked up where they hold the config, and a surrogate fills in where they do not. What they
-say is tempered by distance: the farther the other place, the closer to 1 its ratios of time. How far it is believed in
-the end is up to the measurements here (`guidance.py`); it is never a measurement itself.
+A config that was tried at the other place has its time there, and a surrogate of the trials there estimates all other
+configs. Distance weakens the ratios of time: the farther the other place, the closer to 1 they are. The measurements
+here decide how much the prior counts (`priors.py`); a time from another place is never a measurement.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from triton_ops.search.surrogate import Surrogate
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.trial import Trial
 
-_FAR = 8.0  # of this distance, ratios count to the power 1/e
-_FEWEST = 3  # ok trials that say more than which config won
-_FAILED = 0.9  # a config that failed there counts as slow as this share of those that ran
+_FAR = 8.0  # at this distance, ratios are taken to the power 1/e
+_FEWEST = 3  # ok trials that the surrogate needs
+_FAILED = 0.9  # a config that failed there has this quantile of the times of configs that ran
 
 
 class Transfer:
     """Trials of one other place as a prior for `space`.
 
     Args:
-        space: Where they shall help.
-        trials: Those with other tunables than the space's are left out.
-        distance: How far the other place is.
+        space: The space of the search.
+        trials: The trials; those with other tunables than the space's are left out.
+        distance: The distance of the other place.
     """
 
     def __init__(self, space: ConfigSpace, trials: Sequence[Trial], distance: float = 0.0) -> None:
@@ -45,7 +45,7 @@ class Transfer:
         return len(self._known)
 
     def score(self, configs: Sequence[Config]) -> list[float]:
-        """Time there over the middle time there, tempered; NaN for configs of which those trials tell nothing."""
+        """Each config's time there over the median time there, weakened by distance; NaN if it cannot be estimated."""
         found = np.array([self._known.get(config, math.nan) for config in configs])
         new = np.flatnonzero(np.isnan(found))
         if len(new) and sum(trial.ok for trial in self._learned) >= _FEWEST and self._encoder.columns:
@@ -53,7 +53,7 @@ class Transfer:
         return [math.exp(level * self._tempered) if math.isfinite(level) else math.nan for level in found]
 
     def tell(self, trials: Sequence[Trial]) -> None:
-        """Trials here do not change what happened there."""
+        """Do nothing: trials here do not change the times of the other place."""
 
     def _filled_in(self, configs: Sequence[Config]) -> Floats:
         if self._surrogate is None:
@@ -65,7 +65,7 @@ class Transfer:
 
 
 def _levels(trials: Sequence[Trial]) -> dict[Config, float]:
-    """Each config's log time less the middle one's."""
+    """The logarithm of each config's time over the median time."""
     ok = [trial for trial in trials if trial.ok]
     if not ok:
         return {}

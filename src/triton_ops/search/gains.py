@@ -1,0 +1,184 @@
+"""The expected gain of each config, from the surrogate, the priors and the compile times together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from triton_ops.search.compiler_columns import CompilerColumns
+from triton_ops.search.encoding import Encoder, Floats
+from triton_ops.search.evidence import most_telling, noise_of, values_of
+from triton_ops.search.open_configs import OpenConfigs
+from triton_ops.search.priors import Priors
+from triton_ops.search.surrogate import Surrogate, expected_improvement
+from triton_ops.space import Config
+from triton_ops.trial import Trial
+
+_PATIENCE = 4.0  # a config that compiles for more than so many times the usual seconds needs a larger gain
+_FAST_S = 1.0  # shorter compile times count as this
+_UNCOMPILED = 2.0  # a config that is not compiled yet needs so many times the gain, because the compiler may refuse it
+_COMPILE_TIMED = 200  # configs whose compile time is estimated: all others have too small a gain to be next
+
+
+class GainEstimator:
+    """Learns trials, and estimates the gains of other configs.
+
+    Args:
+        encoder: The columns of the tunables.
+        priors: The prior knowledge of configs.
+        columns: The compiler's figures of configs.
+    """
+
+    def __init__(self, encoder: Encoder, priors: Priors, columns: CompilerColumns) -> None:
+        self._encoder = encoder
+        self._priors = priors
+        self._columns = columns
+        self._surrogates: dict[int, Surrogate] = {}
+        self._used = slice(None)  # the priors in use
+        self._weights: Floats = np.zeros(len(priors))
+        self._best = 0.0
+        self._trials: list[Trial] = []
+        self._prior_costs: Floats = np.zeros((0, len(priors)))  # of the open configs
+        self._edition = -1
+        self._compiled_at: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
+        self._merged = 0  # number of compiled configs in `_compiled_at`
+
+    def learn(self, trials: Sequence[Trial], with_records: bool = True) -> None:
+        """Learn `trials`, of which at least two are ok, in place of all trials before.
+
+        Args:
+            trials: All finished trials.
+            with_records: Whether to use records of other places.
+        """
+        self._used = slice(None) if with_records else slice(self._priors.own)
+        self._trials = most_telling(trials)
+        configs = [trial.config for trial in self._trials]
+        values, costs = values_of(self._trials), self._priors.columns(configs)
+        self._weights = self._priors.weights(costs[:, self._used], values)
+        rows = self._features(self._encoder.rows(configs), self._columns.places(configs), costs)
+        self._surrogate = self._surrogates.setdefault(rows.shape[1], Surrogate(rows.shape[1]))
+        self._surrogate.learn(rows, values - costs[:, self._used] @ self._weights, noise_of(self._trials))
+        self._best = float(values.min())
+
+    def gains(self, open_configs: OpenConfigs, at: NDArray[np.intp], pending: Iterable[Config]) -> ExpectedGains:
+        """The expected gains of the configs at the positions `at` of `open_configs`, while `pending` are tried."""
+        costs = self.prior_costs(open_configs)[at]
+        compiled_at = self.compiled_at(open_configs)[at]
+        rows = self._features(open_configs.rows[at], compiled_at, costs)
+        mean, doubt = self._surrogate.predict(rows)
+        gains = ExpectedGains(
+            at, rows, mean + costs[:, self._used] @ self._weights, doubt, self._best, self._surrogate.correlation
+        )
+        slowness = self._slowness(open_configs.rows[at], gains)
+        if self._columns.width:
+            gains.discount_uncompiled(compiled_at < 0)
+            slowness = np.where(compiled_at < 0, slowness, 1.0)  # a compiled config is not compiled again
+        gains.divide_by(slowness)
+        waiting = list(pending)
+        costs = self._priors.columns(waiting)
+        for row in self._features(self._encoder.rows(waiting), self._columns.places(waiting), costs):
+            gains.keep_apart(row)
+        return gains
+
+    def prior_costs(self, open_configs: OpenConfigs) -> Floats:
+        """The priors' columns of all configs of `open_configs`; asked for again once the priors have learned."""
+        if self._edition != self._priors.edition:
+            self._prior_costs, self._edition = self._prior_costs[:0], self._priors.edition
+        if len(self._prior_costs) < len(open_configs.configs):
+            self._prior_costs = np.vstack(
+                [self._prior_costs, self._priors.columns(open_configs.configs[len(self._prior_costs) :])]
+            )
+        return self._prior_costs
+
+    def compiled_at(self, open_configs: OpenConfigs) -> NDArray[np.intp]:
+        """The position of each config of `open_configs` among the compiled configs; -1 if it was not compiled."""
+        if len(self._compiled_at) < len(open_configs.configs):
+            self._compiled_at, self._merged = np.full(len(open_configs.configs), -1, dtype=np.intp), 0
+        for number, config in enumerate(self._columns.configs[self._merged :], self._merged):
+            if (at := open_configs.place(config)) is not None:
+                self._compiled_at[at] = number
+        self._merged = len(self._columns)
+        return self._compiled_at
+
+    def _features(self, rows: Floats, compiled_at: NDArray[np.intp], costs: Floats) -> Floats:
+        return np.hstack([self._columns.rows(rows, compiled_at), self._priors.features(costs)[:, self._used]])
+
+    def _slowness(self, rows: Floats, gains: ExpectedGains) -> Floats:
+        """The divisor of each config's gain for a long compile time: 1 or more."""
+        found = np.ones(len(rows))
+        timed = {trial.config: trial.compile_s for trial in self._trials if trial.compile_s is not None}
+        if len(timed) < 4 or max(timed.values()) < _FAST_S * _PATIENCE:
+            return found
+        known, seconds = self._encoder.rows(list(timed)), np.array(list(timed.values()))
+        usual = max(float(np.median(seconds)), _FAST_S) * _PATIENCE
+        for at in gains.order[:_COMPILE_TIMED]:
+            nearest = np.argsort(np.abs(known - rows[at]).sum(axis=1), kind="stable")[:3]
+            found[at] = max(float(seconds[nearest].mean()) / usual, 1.0)
+        return found
+
+
+class ExpectedGains:
+    """The expected gains of some of the open configs.
+
+    Attributes:
+        positions: The positions of the configs among the open configs.
+    """
+
+    def __init__(
+        self,
+        positions: NDArray[np.intp],
+        rows: Floats,
+        mean: Floats,
+        doubt: Floats,
+        best: float,
+        correlation: Callable[[Floats, Floats], Floats],
+    ) -> None:
+        self.positions = positions
+        self._rows, self._mean, self._doubt, self._best, self._correlation = rows, mean, doubt, best, correlation
+        self._slowness: Floats = np.ones(len(mean))
+        self._uncompiled: NDArray[np.bool_] = np.zeros(len(mean), dtype=bool)
+        self._gains = expected_improvement(mean, doubt, best)
+        self._open = np.ones(len(mean), dtype=bool)
+
+    @property
+    def largest(self) -> float:
+        """The largest expected gain: the decrease of the logarithm of time, relative to the best so far."""
+        return float(self._gains[self._open].max(initial=0.0))
+
+    @property
+    def order(self) -> NDArray[np.intp]:
+        """Indices of `positions`, the largest gain first."""
+        found: NDArray[np.intp] = np.lexsort((self._mean, -self._gains / self._slowness))
+        return found
+
+    def divide_by(self, slowness: Floats) -> None:
+        """Divide the gain of each config by its entry in `slowness`."""
+        self._slowness = slowness
+
+    def discount_uncompiled(self, uncompiled: NDArray[np.bool_]) -> None:
+        """Make configs that are not compiled yet come later in `best`; `order` stays the same."""
+        self._uncompiled = uncompiled
+
+    def keep_apart(self, row: Floats) -> None:
+        """Lower the doubt near `row`, whose config will be measured, and with it the gains near `row`."""
+        self._doubt = self._doubt * np.sqrt(np.maximum(1 - self._correlation(self._rows, row) ** 2, 1e-9))
+        self._gains = expected_improvement(self._mean, self._doubt, self._best)
+
+    def best(self, among: NDArray[np.intp] | None = None) -> int | None:
+        """The position of the config with the largest gain, each config once; None after the last.
+
+        Args:
+            among: Positions to which the choice is limited, if any of them is left.
+        """
+        left = np.flatnonzero(self._open)
+        if among is not None and len(near := left[np.isin(self.positions[left], among)]):
+            left = near
+        if not len(left):
+            return None
+        worth = self._gains / self._slowness / np.where(self._uncompiled, _UNCOMPILED, 1.0)
+        first = int(left[np.lexsort((self._mean[left], -worth[left]))[0]])
+        self._open[first] = False
+        self.keep_apart(self._rows[first])
+        return int(self.positions[first])
