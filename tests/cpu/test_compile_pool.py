@@ -16,6 +16,7 @@ torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 
 from tests import libcuda, planted_kernels  # noqa: E402
+from tests.planted_kernels import grid  # noqa: E402
 from triton_ops.backend import Arguments, TritonKernel  # noqa: E402
 from triton_ops.compile_pool import fork_server  # noqa: E402
 from triton_ops.compile_pool import pool as compile_pool  # noqa: E402
@@ -38,10 +39,6 @@ X = Arguments((TensorSpec((1000,), "float32"), 1000))
 def _own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
     monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")
-
-
-def grid(meta):
-    return (triton.cdiv(meta["n"], meta["BLOCK"]),)
 
 
 PLANTED = TritonKernel(planted_kernels.planted, grid, outputs=("x",))
@@ -383,13 +380,21 @@ def test_what_a_script_or_a_cell_makes_is_compiled_under_its_own_key(tmp_path, f
 
 
 PARENT = """
+import signal
 import sys
-from tests.cpu.test_compile_pool import *
+from tests.planted_kernels import grid, planted
+from triton_ops.backend import Arguments, TritonKernel
+from triton_ops.compile_pool.pool import CompilePool
+from triton_ops.hardware import named_target
+from triton_ops.space import Config
+from triton_ops.tensors import TensorSpec
 
+TARGET = named_target("sm_90")
 signal.signal(signal.SIGINT, signal.default_int_handler)  # heard where the tests themselves run in the background too
 
 if sys.argv[1] == "hang":
-    kernel, arguments, configs = PLANTED, X, [config("hang"), config("hang", 256)]
+    kernel, arguments = TritonKernel(planted, grid, outputs=("x",)), Arguments((TensorSpec((1000,), "float32"), 1000))
+    configs = [Config(KIND="hang", BLOCK=block) for block in (128, 256)]
 else:
     from triton_ops.kernels import load
 
