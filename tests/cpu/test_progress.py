@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from triton_ops.runner.events import Plan
+from triton_ops.runner.events import RunPlan
 from triton_ops.runner.progress import ProgressBar
 from triton_ops.space import ConfigSpace
 from triton_ops.task.budget import Budget
@@ -25,7 +25,7 @@ def line(name, columns):
     bar = ProgressBar(Console(file=written, force_terminal=True, width=columns, color_system=None))
     size = ConfigSpace({"a": list(range(20))}).size
     budget, device = Budget(trials=20), f"{name} (cuda:0)"
-    bar.started(Plan(problem=Problem("add"), size=size, search="auto", budget=budget, device=device))
+    bar.started(RunPlan(problem=Problem("add"), size=size, search="auto", budget=budget, device=device))
     bar.ended(None)
     return written.getvalue().split("\n")[0].split("\x1b")[0]
 

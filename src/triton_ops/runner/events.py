@@ -10,8 +10,8 @@ from triton_ops.task.budget import Budget
 from triton_ops.trial import Problem, Trial, TuningResult
 
 
-@dataclass(frozen=True)
-class Plan:
+@dataclass(frozen=True, kw_only=True)
+class RunPlan:
     """What a run is going to do, told before any work.
 
     Attributes:
@@ -60,7 +60,7 @@ class Standing:
 class Listener(Protocol):
     """Hears of a run."""
 
-    def started(self, plan: Plan) -> None:
+    def started(self, plan: RunPlan) -> None:
         """Before any work."""
 
     def tried(self, trial: Trial, standing: Standing) -> None:
@@ -73,11 +73,11 @@ class Listener(Protocol):
 class Silent:
     """A listener that says nothing."""
 
-    def started(self, plan: Plan) -> None:
-        """Nothing."""
+    def started(self, plan: RunPlan) -> None:
+        """The plan is not shown."""
 
     def tried(self, trial: Trial, standing: Standing) -> None:
-        """Nothing."""
+        """The trial is not shown."""
 
     def ended(self, result: TuningResult | None) -> None:
-        """Nothing."""
+        """The result is not shown."""

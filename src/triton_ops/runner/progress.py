@@ -16,7 +16,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from triton_ops.runner.events import Plan, Standing
+from triton_ops.runner.events import RunPlan, Standing
 from triton_ops.trial import Trial, TuningResult
 
 _SHORTEST_DEVICE = 12  # columns: below that a device's name tells nothing, and the line is wrapped instead
@@ -29,9 +29,9 @@ class ProgressBar:
         self._console = console or Console(file=sys.stderr)
         self._progress: Progress | None = None
         self._task = TaskID(0)
-        self._plan: Plan | None = None
+        self._plan: RunPlan | None = None
 
-    def started(self, plan: Plan) -> None:
+    def started(self, plan: RunPlan) -> None:
         """Show what is going to be done, and the empty bar."""
         if not self._console.is_terminal:
             return
@@ -87,7 +87,7 @@ class _Left(TimeRemainingColumn):
         return Text() if task.total is None else super().render(task) + Text(" left")
 
 
-def _announced(plan: Plan, columns: int) -> str:
+def _announced(plan: RunPlan, columns: int) -> str:
     """What is going to be done, in one line of so many columns; a device with a long name loses the name's end."""
     before, after = f"{plan.problem} on ", f": {plan.size}; search {plan.search}"
     room = columns - cell_len(before) - cell_len(after)
@@ -103,11 +103,11 @@ def _shortened(device: str, columns: int) -> str:
     return f"{set_cell_size(name, max(room, 0)).rstrip()}... {where}"
 
 
-def _most(plan: Plan) -> int:
+def _most(plan: RunPlan) -> int:
     return min(limit for limit in (plan.budget.trials, plan.size.valid) if limit is not None)
 
 
-def _over(plan: Plan, standing: Standing) -> bool:
+def _over(plan: RunPlan, standing: Standing) -> bool:
     seconds = plan.budget.seconds
     return standing.trials >= _most(plan) or (seconds is not None and standing.elapsed_s >= seconds)
 

@@ -1,0 +1,271 @@
+"""One run, once it is known that there must be one: the search, the last comparison, and what is kept of both."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from triton_ops.cache import Key, Record, Store
+from triton_ops.evaluation.confirm import confirm_in_fresh_processes
+from triton_ops.evaluation.finals import FinalRequest, Outcome, fastest_screening
+from triton_ops.evaluation.isolated import open_station, process_started_early, wants_isolation
+from triton_ops.evaluation.station import Assignment, Station, StationFacts, assignment_of
+from triton_ops.exceptions import DeviceError
+from triton_ops.history.quarantine import Quarantine
+from triton_ops.history.recall import recalled, reference_fingerprint, unknown_note
+from triton_ops.history.run_log import Run, RunLog
+from triton_ops.history.runs import Runs
+from triton_ops.history.transfer import model_of, transfers_to
+from triton_ops.processes.process import WorkerProcess
+from triton_ops.runner.compiled_feed import open_feed
+from triton_ops.runner.events import Listener, RunPlan
+from triton_ops.runner.feed import Feed
+from triton_ops.runner.logged import log_comparison, log_end, open_log
+from triton_ops.runner.loop import TuningLoop
+from triton_ops.runner.results import failed, record_of, result_of
+from triton_ops.search import USES_PRIORS, Searcher, make_searcher
+from triton_ops.space import Config
+from triton_ops.task.budget import RunningBudget
+from triton_ops.task.effort import Effort
+from triton_ops.task.task import Task
+from triton_ops.trial import Trial, TuningResult
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneRequest:
+    """What one call of `tune` asks for.
+
+    Attributes:
+        task: What is tuned.
+        effort: How much the tune may cost.
+        default: The default config.
+        key: Of the record that the tune will leave.
+        seed: Draws the search's order, the orders of the race and the dummy inputs.
+        cold: Whether L2 holds nothing of the arguments when a launch starts.
+        isolate: Whether candidates run in a process of their own; None leaves that to the kernel.
+        transfer: Whether records of other problems and devices may guide the search.
+        folder: The cache folder.
+    """
+
+    task: Task
+    effort: Effort
+    default: Config
+    key: Key
+    seed: int
+    cold: bool
+    isolate: bool | None
+    transfer: bool
+    folder: Path
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What a search and its last comparison have found."""
+
+    loop: TuningLoop
+    outcome: Outcome
+    facts: StationFacts
+
+    @property
+    def cut_short(self) -> bool:
+        """Whether the run was interrupted, so that the next one goes on with it."""
+        return self.loop.stopped == "interrupted"
+
+
+@dataclass(kw_only=True)
+class Tuning:
+    """One run.
+
+    Attributes:
+        request: What was asked for.
+        store: Takes the record.
+        runs: The run logs of the problem.
+        quarantine: Configs of the problem that ended their process before.
+        listener: Hears of the run.
+        start: When `tune` was called, by `time.monotonic`.
+    """
+
+    request: TuneRequest
+    store: Store[Record]
+    runs: Runs
+    quarantine: Quarantine
+    listener: Listener
+    start: float
+
+    def run(self) -> TuningResult:
+        """Search, compare the finalists, and keep the winner.
+
+        Raises:
+            TuningFailedError, DeviceError, KeyboardInterrupt: As `tune`.
+        """
+        task = self.request.task
+        with process_started_early(task.kernel, task.device, task.device_name, self.request.isolate) as process:
+            unfinished, known = self._interrupted_run()
+            self.listener.started(self._plan(len(known)))
+            request = self.request
+            log = open_log(
+                self.runs, unfinished, request.key, task, request.effort, seed=request.seed, start=self.start
+            )
+            result: TuningResult | None = None
+            try:
+                found = self._found(log, known, process)
+                result = self._result(found, log)
+            finally:
+                self.listener.ended(result)
+            self._keep(found, result, log)
+            return result
+
+    def _interrupted_run(self) -> tuple[Run | None, list[Trial]]:
+        """The run to go on with, and those of its trials that this space still has.
+
+        Kernels that cannot be told apart may share a key: the trials of one say nothing of another.
+        """
+        space = self.request.task.space
+        unfinished = None if self.request.key.unknown else self.runs.unfinished(space.fingerprint)
+        before = [] if unfinished is None else unfinished.trials.values()
+        return unfinished, [trial for trial in before if space.why_not(trial.config) is None]
+
+    def _found(self, log: RunLog, known: Sequence[Trial], process: WorkerProcess | None) -> _Found:
+        """The search and the last comparison; while finalists race, nothing is compiled."""
+        request, incumbents, searcher = self.request, self._incumbents(), self._searcher()
+        assignment = self._assignment(known)
+        with ExitStack() as opened:
+            with open_feed(request.task, request.effort, searcher, log.preview) as feed:
+                loop = self._loop(log, searcher, feed)
+                loop.prepare(incumbents, known)
+                station = opened.enter_context(closing(open_station(assignment, request.isolate, process)))
+                loop.run(station)
+            final = FinalRequest(
+                trials=tuple(loop.trials.values()),
+                default=request.default,
+                incumbents=tuple(incumbents),
+                seed=request.seed,
+            )
+            outcome = _compared(loop, station, final)
+            facts = replace(station.facts, waited_s=feed.waited_s)
+        outcome = _confirmed(loop, outcome, assignment, final, facts.mode)  # the station's memory is free again
+        return _Found(loop, outcome, facts)
+
+    def _loop(self, log: RunLog, searcher: Searcher, feed: Feed) -> TuningLoop:
+        effort = self.request.effort
+        return TuningLoop(
+            space=self.request.task.space,
+            searcher=searcher,
+            budget=RunningBudget(effort.budget),
+            log=log,
+            listener=self.listener,
+            default=self.request.default,
+            feed=feed,
+            quarantine=self.quarantine,
+            thorough=effort.thorough,
+            worthwhile=effort.worthwhile,
+        )
+
+    def _result(self, found: _Found, log: RunLog) -> TuningResult:
+        """What the caller gets.
+
+        Raises:
+            TuningFailedError, DeviceError, KeyboardInterrupt: There is no winner, or no device any more.
+        """
+        request, outcome, stopped = self.request, found.outcome, found.loop.stopped
+        for trial in outcome.trials:
+            self.quarantine.add(trial)  # a finalist may have died in the last comparison
+        if stopped == "device lost":
+            raise _device_error(found.loop.trials)
+        if outcome.winner is None:
+            if found.cut_short:
+                raise KeyboardInterrupt
+            log.ended("failed")
+            raise failed(request.task, outcome.trials)
+        elapsed_s = time.monotonic() - self.start
+        result = result_of(request.task, outcome, request.default, stopped, elapsed_s, found.facts)
+        return replace(result, run=log.id, notes=(*result.notes, *self._why_not_remembered()))
+
+    def _keep(self, found: _Found, result: TuningResult, log: RunLog) -> None:
+        """Store the record and end the log; an interrupted run is left to be gone on with."""
+        winner, request = found.outcome.winner, self.request
+        if found.cut_short or winner is None:
+            return
+        log_comparison(log, found.outcome)
+        space, reference = request.task.space.fingerprint, reference_fingerprint(request.task.reference)
+        record = record_of(request.key, result, winner, request.effort, space=space, reference=reference or None)
+        if not self._why_not_remembered():
+            self.store.put(record)
+        log_end(log, record)
+        self.runs.prune(log.id)
+
+    def _why_not_remembered(self) -> list[str]:
+        """Why the winner cannot be stored; empty if it can."""
+        key = self.request.key
+        if key.unknown is not None:
+            return [unknown_note(key)]
+        if dict(self.request.task.kernel.identity) != dict(key.identity):
+            return [
+                "the winner is not remembered, since something that the kernel refers to changed while it was tuned"
+            ]
+        return []
+
+    def _searcher(self) -> Searcher:
+        request = self.request
+        search, space = request.effort.search, request.task.space
+        if search not in USES_PRIORS:
+            return make_searcher(search, space, request.seed)
+        records = transfers_to(request.task, request.key, self.store, request.folder) if request.transfer else []
+        return make_searcher(search, space, request.seed, model_of(request.task, request.folder), records)
+
+    def _assignment(self, known: Sequence[Trial]) -> Assignment:
+        """What the station works on; its baseline has worked in an interrupted run."""
+        request, worked = self.request, [trial for trial in known if trial.ok]
+        baseline = next((trial for trial in worked if trial.config == request.default), next(iter(worked), None))
+        return assignment_of(request.task, request.effort, request.cold, None if baseline is None else baseline.config)
+
+    def _incumbents(self) -> list[Config]:
+        """The winner stored for this problem, if the space still has it: to be beaten, not assumed."""
+        record = recalled(self.request.key, self.store)
+        held = record is not None and self.request.task.space.why_not(record.config) is None
+        return [record.config] if record is not None and held else []
+
+    def _plan(self, resumed: int) -> RunPlan:
+        task, effort = self.request.task, self.request.effort
+        return RunPlan(
+            problem=task.problem,
+            size=task.space.size,
+            search=effort.search_name,
+            budget=effort.budget,
+            device=f"{task.device.name} ({task.device_name})",
+            resumed=resumed,
+            isolated=wants_isolation(task.kernel, task.device, self.request.isolate),
+        )
+
+
+def _compared(loop: TuningLoop, station: Station, final: FinalRequest) -> Outcome:
+    """The last comparison, or the fastest screening if the run was interrupted."""
+    if loop.stopped not in ("interrupted", "device lost") and any(trial.ok for trial in final.trials):
+        try:
+            return station.finals(final)
+        except KeyboardInterrupt:
+            loop.stopped = "interrupted"
+    return fastest_screening(final.trials)
+
+
+def _confirmed(
+    loop: TuningLoop, outcome: Outcome, assignment: Assignment, final: FinalRequest, mode: str | None
+) -> Outcome:
+    """The outcome after further processes, as many as the effort asks for."""
+    if loop.stopped not in ("interrupted", "device lost"):
+        try:
+            return confirm_in_fresh_processes(outcome, assignment, final, mode)
+        except KeyboardInterrupt:
+            loop.stopped = "interrupted"
+    return outcome
+
+
+def _device_error(trials: Mapping[Config, Trial]) -> DeviceError:
+    last = list(trials.values())[-1]
+    return DeviceError(
+        f"the GPU cannot be used by this process any more, since config ({last.config}): {last.error}",
+        hint="run the same tune again: it goes on after that config",
+    )
