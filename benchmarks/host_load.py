@@ -24,9 +24,10 @@ import torch
 from benchmarks.document import headed, save
 from benchmarks.spaces import operation_of
 from triton_ops import Operation, kernels
+from triton_ops._cpus import usable_cpus
 from triton_ops.backend import Arguments
 from triton_ops.compile_pool.pool import CompilePool
-from triton_ops.hardware import probe, target_of, usable_cpus
+from triton_ops.hardware import probe, target_of
 from triton_ops.measure import EventTimer, GraphTimer, Launch, take
 from triton_ops.measure.stats import bootstrap_median
 

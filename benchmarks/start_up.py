@@ -19,7 +19,8 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.document import headed, save
-from triton_ops.hardware import probe, usable_cpus
+from triton_ops._cpus import usable_cpus
+from triton_ops.hardware import probe
 
 PARENT = """
 import time

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from triton_ops._cpus import cpu_threads
 from triton_ops._hashing import fingerprint
 from triton_ops.trial import Problem, plain
 
@@ -44,8 +45,6 @@ class Key:
     @classmethod
     def of(cls, problem: Problem, identity: Mapping[str, str], device: DeviceSpec, *, cold: bool = True) -> Key:
         """The key of a problem on a device."""
-        from triton_ops.hardware import cpu_threads  # here, since records are read and shown without any device
-
         where = {name: getattr(device, name) for name in ("kind", "name", "arch", "units", "driver")}
         if device.kind == "cpu":
             where["threads"] = cpu_threads()

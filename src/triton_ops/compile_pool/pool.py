@@ -16,6 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import astuple
 from typing import Any
 
+from triton_ops._cpus import usable_cpus
 from triton_ops.analysis import Objection, foresee
 from triton_ops.backend import Arguments, TritonKernel, is_tensor, pack
 from triton_ops.backend.offline import StandIn, may_be_light, uses_torch
@@ -24,7 +25,7 @@ from triton_ops.compile_pool.compiler import Launcher, Start, working
 from triton_ops.compile_pool.fork_server import ForkServer, last_line
 from triton_ops.compile_pool.queue import CompileJob, Queue
 from triton_ops.exceptions import CacheError, KernelTypeError, TargetError, TritonKernelError
-from triton_ops.hardware import Target, usable_cpus
+from triton_ops.hardware import Target
 from triton_ops.processes.child import OUTSIDE
 from triton_ops.processes.locate import Location, locate_in
 from triton_ops.space import Config

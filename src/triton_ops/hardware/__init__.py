@@ -3,8 +3,6 @@
 from triton_ops.hardware.calibration import Calibration as Calibration
 from triton_ops.hardware.calibration import load_calibration as load_calibration
 from triton_ops.hardware.calibration import save_calibration as save_calibration
-from triton_ops.hardware.cpus import cpu_threads as cpu_threads
-from triton_ops.hardware.cpus import usable_cpus as usable_cpus
 from triton_ops.hardware.machine import Costs as Costs
 from triton_ops.hardware.machine import Machine as Machine
 from triton_ops.hardware.machine import machine_of as machine_of

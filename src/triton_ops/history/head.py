@@ -13,10 +13,10 @@ from typing import Any
 
 import msgspec
 
+from triton_ops._cpus import usable_cpus
 from triton_ops.backend.source import source_fingerprint
 from triton_ops.cache import Key
 from triton_ops.hardware import DeviceSpec
-from triton_ops.hardware.cpus import usable_cpus
 from triton_ops.space import Config, ConfigSpace, Constraint
 from triton_ops.task.effort import Effort
 from triton_ops.task.task import Task

@@ -29,9 +29,9 @@ from types import ModuleType
 
 import platformdirs
 
+from triton_ops._cpus import usable_cpus
 from triton_ops._files import writable
 from triton_ops._hashing import fingerprint
-from triton_ops.hardware import usable_cpus
 
 _HEAVY = "torch"  # of what is imported, all that it is worth it for
 _MOST_HELPERS = 8  # which compile torch's modules in a quarter of a second: before a child gets to them
