@@ -86,11 +86,12 @@ def live_table() -> str:
         for case, it in cases.items()
     ]
     first = next(iter(cases.values()))
+    theirs = first.get("triton.autotune_measured", first["date"])[:10]
     rows += [
         "",
         f"{first['device']}, {first['cpus']} CPU cores, Triton {first['versions']['triton']}, torch "
-        f"{first['versions']['torch']}, {first['date'][:10]}; median (most), from the start of the process; "
-        "`python -m benchmarks.live_tune`.",
+        f"{first['versions']['torch']}, {first['date'][:10]}, `triton.autotune` {theirs}; median (most), from the start "
+        "of the process; `python -m benchmarks.live_tune`.",
     ]
     return "\n".join(rows)
 
