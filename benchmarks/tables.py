@@ -90,8 +90,8 @@ def live_table() -> str:
     rows += [
         "",
         f"{first['device']}, {first['cpus']} CPU cores, Triton {first['versions']['triton']}, torch "
-        f"{first['versions']['torch']}, {first['date'][:10]}, `triton.autotune` {theirs}; median (most), from the start "
-        "of the process; `python -m benchmarks.live_tune`.",
+        f"{first['versions']['torch']}, {first['date'][:10]}, `triton.autotune` {theirs}; median (most), from the "
+        "start of the process; `python -m benchmarks.live_tune`.",
     ]
     return "\n".join(rows)
 
