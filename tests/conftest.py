@@ -1,6 +1,7 @@
 """What every test gets: a cache folder of its own, no colours, and a skip with a reason where there is no GPU."""
 
 import os
+import random
 
 import pytest
 from hypothesis import settings
@@ -21,7 +22,13 @@ def _own_environment(tmp_path_factory, monkeypatch):
 
 
 def pytest_addoption(parser):
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="run the tests in a random order")
     parser.addoption("--update-golden", action="store_true", help="write tests/golden anew instead of comparing")
+
+
+def pytest_collection_modifyitems(config, items):
+    if (seed := config.getoption("--shuffle")) is not None:
+        random.Random(seed).shuffle(items)
 
 
 def pytest_runtest_setup(item):
