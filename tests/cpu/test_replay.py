@@ -11,7 +11,7 @@ from triton_ops.history.head import SpaceFacts
 from triton_ops.history.run_log import Origin
 from triton_ops.replay import read_recording, replay, summarise
 from triton_ops.replay.known import priors_for, transfers_for
-from triton_ops.replay.run import PreviewAllowance, Run
+from triton_ops.replay.run import PreviewAllowance, ReplayRun
 from triton_ops.search import make_searcher
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.trial import Measurement, Status, Trial
@@ -168,7 +168,7 @@ class TestRuns:
         assert len(searcher.told) == 6
 
     def test_summary(self):
-        runs = [Run((0.5, 1.0), (0.001, 0.003)), Run((0.5, 0.6), (0.001, 0.002))]
+        runs = [ReplayRun((0.5, 1.0), (0.001, 0.003)), ReplayRun((0.5, 0.6), (0.001, 0.002))]
         found = summarise("f", "s", runs, [1, 2]).as_json()
         assert found["budgets"]["2"] == {"mean": 0.8, "median": 0.8, "p10": pytest.approx(0.64)}
         assert found["to_5pct"] == {"median": 2, "p90": None}

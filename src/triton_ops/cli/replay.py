@@ -81,14 +81,14 @@ def replay_command(
     the best there is. Configs that fail count as evaluations; previews, which are only compiled, do not.
     """
     plan = ReplayPlan(
-        tuple(_files(recordings)),
-        tuple(checked_search(name.strip()) for name in search.split(",")),
-        tuple(sorted({_count(text) for text in trials.split(",")})),
-        seeds,
-        tuple(_files(records or [])),
-        batch,
-        not no_model,
-        _previews(previews),
+        recordings=tuple(_files(recordings)),
+        searches=tuple(checked_search(name.strip()) for name in search.split(",")),
+        budgets=tuple(sorted({_count(text) for text in trials.split(",")})),
+        seeds=seeds,
+        records=tuple(_files(records or [])),
+        batch=batch,
+        model=not no_model,
+        previews=_previews(previews),
     )
     runs = len(plan.recordings) * len(plan.searches) * seeds
     found: list[SpaceSummary] = []

@@ -1,8 +1,8 @@
-"""Searches on recorded spaces: every time is known, so a search can be judged without a GPU."""
+"""Searches on recorded spaces: a recording has the times of all configs, so a search can be judged without a GPU."""
 
 from triton_ops.replay.recording import Recording as Recording
 from triton_ops.replay.recording import read_recording as read_recording
-from triton_ops.replay.run import Run as Run
+from triton_ops.replay.run import ReplayRun as ReplayRun
 from triton_ops.replay.run import replay as replay
 from triton_ops.replay.summary import SpaceSummary as SpaceSummary
 from triton_ops.replay.summary import summarise as summarise

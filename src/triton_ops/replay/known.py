@@ -1,4 +1,4 @@
-"""What a replayed search may know beforehand: the records it is given, and what the kernel's author declared."""
+"""The prior knowledge of a replayed search: the model of the declared work, and records of other places."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from triton_ops.search import Place, Prior, make_transfer
 
 
 def priors_for(target: Recording) -> list[Prior]:
-    """The model of the work that the kernel's author declared, where it is not silent."""
+    """The model of the work that the kernel's author declared; empty if the model makes no forecast."""
     model = recorded_model(target.head)
     return [] if model is None else [ModelPrior(model)]
 
 
 def transfers_for(target: Recording, records: Sequence[Recording]) -> list[Prior]:
-    """Those of `records` of the same kernel with the same tunables, nearest first.
+    """The recordings in `records` of the same kernel with the same tunables as priors, nearest first.
 
-    A record of the very problem and device that is replayed is left out: it is no help, but the answer.
+    A recording of the same problem and device is left out, because it would give the answer away.
     """
     helpful = [other for other in records if _helps(target, other)]
     helpful.sort(key=lambda other: (_distance(target, other), other.file))
@@ -38,7 +38,7 @@ def _distance(target: Recording, other: Recording) -> float:
 
 
 def _place(recording: Recording, by_tensors: bool) -> Place:
-    """Where it was made: by its tensors, as in a live tune, where both recordings know them; else by the extents."""
+    """The place of a recording: by its tensors as in a live tune if both recordings have them, else by its extents."""
     if by_tensors:
         return Place.of_arguments(recording.arguments, recording.device)
     return Place.of_shape(recording.problem, recording.dtype, recording.device)

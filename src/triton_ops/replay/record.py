@@ -1,7 +1,7 @@
-"""Making a recording: every config of a space measured on the device, twice over, each time in another order.
+"""Making a recording: every config of a space is measured on the device twice, each time in another order.
 
-A single pass is not the truth: taking the fastest of one pass can be several percent slower than the best. Finalists of
-each pass are measured side by side as in every tune, and these times count where there are some.
+A single pass is not reliable: the fastest config of one pass can be several percent slower than the best. The finalists
+of each pass are measured side by side as in every tune, and these times replace those of the screening.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ def record(
     """Measure every config of an operation's space; the content of a recording's file.
 
     Args:
-        operation: What is recorded.
-        space: In place of the operation's own.
-        shape: Of the problem; None takes the default.
-        dtype: Of the problem; None takes the default.
+        operation: The operation to record.
+        space: A space in place of the operation's own.
+        shape: Shape of the problem; None takes the default.
+        dtype: Dtype of the problem; None takes the default.
         passes: How often the whole space is measured, each time from scratch and in another order.
-        options: More of `tune`, such as `device` and `listener`.
+        options: Further options of `tune`, such as `device` and `listener`.
 
     Raises:
         TuningFailedError: No config ran.
-        RecordingError: It was interrupted: half a recording would look like a small space.
+        RecordingError: The recording was interrupted; a part of a recording would look like a small space.
     """
     problem = operation.problem(None if shape is None else tuple(shape), dtype)
     results: list[TuningResult] = []
@@ -79,7 +79,7 @@ def record(
 
 
 def write_recording(path: Path, content: Mapping[str, Any]) -> None:
-    """Write gzipped JSON, whole or not at all; the same content gives the same bytes."""
+    """Write a recording as gzipped JSON, whole or not at all; the same content gives the same bytes."""
     packed = io.BytesIO()
     with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as file:
         file.write(json.dumps(content).encode())
@@ -87,7 +87,7 @@ def write_recording(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def _arguments(problem: Problem) -> dict[str, Any]:
-    """What tells how far another problem is from this one (`search/place.py`): shapes, dtypes, words and flags."""
+    """The arguments that decide the distance to other problems (`search/place.py`): shapes, dtypes, words and flags."""
     tensors = {name: {"shape": list(spec.shape), "dtype": spec.dtype} for name, spec in problem.specs.items()}
     choices = {name: given for name, given in problem.arguments if isinstance(given, (str, bool))}
     return {**tensors, **choices}

@@ -1,7 +1,8 @@
-"""Recorded spaces: what every config of a kernel took, read from any of the forms that hold such a thing.
+"""Recordings: the times of all configs of a space, read from any of three forms of files.
 
-1. This project's own (`triton-ops record`): JSON, usually gzipped, with `space` and `rows`; docs/reference/files.md.
-2. Kernel Tuner's cache files: JSON with `tune_params` and `cache`; one that was cut off before its end counts as whole.
+1. Recordings of `triton-ops record`: JSON, usually gzipped, with `space` and `rows`; see docs/reference/files.md.
+2. Kernel Tuner's cache files: JSON with `tune_params` and `cache`. A file that was cut off before its end counts as
+   whole.
 3. This project's run logs: JSON lines. The space is then exactly the configs that were tried.
 """
 
@@ -27,7 +28,7 @@ from triton_ops.tensors import dtype_name
 from triton_ops.trial import Compiled, Measurement, Resources, Status, Trial
 
 MODE = "recorded"
-_RUN_LINE = '{"type":'  # how a run log begins
+_RUN_LINE = '{"type":'  # the beginning of a run log
 
 _FAILURES = {
     "CompilationFailedConfig": Status.COMPILE,
@@ -36,20 +37,20 @@ _FAILURES = {
 }  # Kernel Tuner's words
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Recording:
     """One kernel on one problem and device, with every config of its space measured.
 
     Attributes:
-        file: The name of the file it was read from.
-        kernel: The kernel's name, without shape and dtype; empty where the form does not tell.
-        problem: Shape of the problem; empty where the form does not tell.
-        dtype: Of the problem; empty where the form does not tell.
-        device: Name of the device; empty where the form does not tell.
-        space: What may be tried: exactly the configs recorded.
-        trials: How each of them ended.
-        head: What the file says beside its configs.
-        arguments: The problem's arguments, described as in a key; empty where the form does not tell.
+        file: Name of the file.
+        kernel: Name of the kernel, without shape and dtype; empty if the file does not tell.
+        problem: Shape of the problem; empty if the file does not tell.
+        dtype: Dtype of the problem; empty if the file does not tell.
+        device: Name of the device; empty if the file does not tell.
+        space: A space of exactly the recorded configs.
+        trials: The trial of each config.
+        head: The file's content without its configs.
+        arguments: The problem's arguments as a key describes them; empty if the file does not tell.
     """
 
     file: str
@@ -64,12 +65,12 @@ class Recording:
 
     @cached_property
     def best_ms(self) -> float:
-        """The fastest config's milliseconds."""
+        """Milliseconds of the fastest config."""
         return min(trial.median_ms for trial in self.trials.values() if trial.ok)
 
     @cached_property
     def compiled(self) -> Mapping[Config, Compiled]:
-        """What the compiler alone tells of each config; empty where the form does not hold it."""
+        """The compiler's result for each config; empty if the file has no figures of the compiler."""
         if all(trial.resources is None or trial.resources.registers is None for trial in self.trials.values()):
             return {}
         spec = spec_named(self.device)
@@ -77,7 +78,7 @@ class Recording:
         return {config: with_residents(_compiled(trial), machine) for config, trial in self.trials.items()}
 
     def same_place(self, other: Recording) -> bool:
-        """Whether the other is of the same kernel, problem and device: then it is no news, but the answer."""
+        """Whether the other recording is of the same kernel, problem and device, and so gives the answer away."""
         return (self.kernel, self.problem, self.dtype, self.device, set(self.space.tunables)) == (
             other.kernel, other.problem, other.dtype, other.device, set(other.space.tunables),
         )  # fmt: skip
@@ -87,7 +88,7 @@ def read_recording(path: Path) -> Recording:
     """The recording in a file of any of the three forms.
 
     Raises:
-        RecordingError: It cannot be read, is none of them, or holds no config that ran.
+        RecordingError: The file cannot be read, has none of the forms, or has no config that ran.
     """
     try:
         content = path.read_bytes()
@@ -111,7 +112,7 @@ def _parsed(name: str, text: str) -> Recording:
     try:
         content = json.loads(text)
     except json.JSONDecodeError:
-        content = json.loads(text.rstrip().rstrip(",") + "}}")  # Kernel Tuner appends, and closes at the very end
+        content = json.loads(text.rstrip().rstrip(",") + "}}")  # Kernel Tuner closes the JSON only at the very end
     return _of_cache(name, content) if "cache" in content else _of_rows(name, content)
 
 
@@ -119,15 +120,20 @@ def _of_rows(name: str, content: Mapping[str, Any]) -> Recording:
     trials = [_row_trial(row) for row in content["rows"]]
     kernel, dtype = _family(content["family"])
     return Recording(
-        name, kernel, tuple(content["shape"]), dtype, content["gpu"],
-        _space(content["space"], trials), {trial.config: trial for trial in trials},
-        {name: value for name, value in content.items() if name != "rows"},
-        content.get("arguments", {}),
-    )  # fmt: skip
+        file=name,
+        kernel=kernel,
+        problem=tuple(content["shape"]),
+        dtype=dtype,
+        device=content["gpu"],
+        space=_space(content["space"], trials),
+        trials={trial.config: trial for trial in trials},
+        head={name: value for name, value in content.items() if name != "rows"},
+        arguments=content.get("arguments", {}),
+    )
 
 
 def _family(name: str) -> tuple[str, str]:
-    """`matmul_bf16` is the kernel `matmul` on `bfloat16`; what ends in no dtype is a kernel's name alone."""
+    """The kernel and the dtype in a name such as `matmul_bf16`; a name without a dtype is the kernel's alone."""
     for length in (2, 1):  # float8_e4m3fn is a dtype of two words
         words = name.rsplit("_", length)
         try:
@@ -146,7 +152,7 @@ def _row_trial(row: Mapping[str, Any]) -> Trial:
 
 
 def _compiled(trial: Trial) -> Compiled:
-    """Of a trial only what was known before its launch: one that failed later had compiled."""
+    """The part of a trial that was known before its launch; a config that failed later did compile."""
     if trial.status not in (Status.COMPILE, Status.RESOURCES, Status.CONSTRAINT, Status.DEFERRED):
         return Compiled(trial.config, Status.OK, "", trial.resources, trial.compile_s)
     return Compiled(trial.config, trial.status, trial.error, trial.resources, trial.compile_s)
@@ -172,9 +178,14 @@ def _of_cache(name: str, content: Mapping[str, Any]) -> Recording:
     size = content.get("problem_size", ())
     problem = tuple(size) if isinstance(size, (list, tuple)) else (size,)
     return Recording(
-        name, content.get("kernel_name", ""), problem, "", content.get("device_name", ""),
-        _space({key: content["tune_params"][key] for key in names}, trials), {trial.config: trial for trial in trials},
-    )  # fmt: skip
+        file=name,
+        kernel=content.get("kernel_name", ""),
+        problem=problem,
+        dtype="",
+        device=content.get("device_name", ""),
+        space=_space({key: content["tune_params"][key] for key in names}, trials),
+        trials={trial.config: trial for trial in trials},
+    )
 
 
 def _cache_trial(names: Sequence[str], row: Mapping[str, Any]) -> Trial:
@@ -190,21 +201,26 @@ def _of_run(run: Run) -> Recording:
         name: [Config.from_json({name: value})[name] for value in given] for name, given in head.space.tunables.items()
     }
     return Recording(
-        run.path.name, str(head.key.get("kernel", "")), head.shape or (), _main_dtype(head),
-        str(head.key.get("device", {}).get("name", "")), _space(axes, list(trials.values())), trials,
+        file=run.path.name,
+        kernel=str(head.key.get("kernel", "")),
+        problem=head.shape or (),
+        dtype=_main_dtype(head),
+        device=str(head.key.get("device", {}).get("name", "")),
+        space=_space(axes, list(trials.values())),
+        trials=trials,
         arguments=head.key.get("problem", {}),
-    )  # fmt: skip
+    )
 
 
 def _main_dtype(head: Head) -> str:
-    """The dtype that an operation was asked for, else that of the first tensor."""
+    """The dtype that the operation was asked for, else the dtype of the first tensor."""
     arguments = head.key.get("problem", {}).values()
     tensors = (given for given in arguments if isinstance(given, Mapping) and "dtype" in given)
     return head.dtype or str(next(tensors, {}).get("dtype", ""))
 
 
 def _space(axes: Mapping[str, Sequence[Any]], trials: Sequence[Trial]) -> ConfigSpace:
-    """Exactly the recorded configs, with the tunables' values in the order in which they were written down."""
+    """A space of exactly the recorded configs; the tunables' values keep the order of the file."""
     tunables: dict[str, Tunable] = {name: as_tunable(name, values) for name, values in axes.items()}
     return ConfigSpace(tunables, listed=tuple(trial.config for trial in trials))
 

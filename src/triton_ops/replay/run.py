@@ -1,9 +1,9 @@
-"""One search on one recording, as it would have gone."""
+"""A replay: one search on one recording, which answers with its recorded times."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 from triton_ops.measure import INDIFFERENCE
 from triton_ops.replay.recording import Recording
@@ -13,20 +13,21 @@ from triton_ops.trial import Trial
 
 
 @dataclass(frozen=True)
-class Run:
-    """What one search found.
+class ReplayRun:
+    """The course of one replayed search.
 
     Attributes:
-        fractions: After each evaluation, the best time recorded over the best time found so far: 0 until one ran.
-            An evaluation is a distinct config asked to be measured; those that failed count. Previews do not count:
-            no device was used for them.
-        overhead_s: Seconds that the search itself took for each evaluation: its question and its answer's part.
-        previews: How many configs it has seen compiled only because it asked for a preview.
-        ended: After how many evaluations it expected less than the noise to gain; None if it never did.
+        fractions: The best recorded time over the best time found so far, after each evaluation; 0 until a config ran.
+            An evaluation is a distinct config that the search asked to measure, also one that failed. Previews do not
+            count, because they use no device.
+        overhead_s: Seconds of the search itself for each evaluation, in `ask` and `tell`.
+        ended: Number of evaluations after which the search expected to gain less than the noise; None if never.
+        previews: Number of previews that the search was shown.
     """
 
     fractions: tuple[float, ...]
     overhead_s: tuple[float, ...]
+    _: KW_ONLY
     ended: int | None = None
     previews: int = 0
 
@@ -35,19 +36,19 @@ class Run:
         return self.fractions[min(budget, len(self.fractions)) - 1] if self.fractions else 0.0
 
     def first_within(self, share: float) -> int | None:
-        """How many evaluations until a config at most `share` slower than the best was found; None if never."""
+        """Number of evaluations until a config at most `share` slower than the best was found; None if never."""
         found = (count for count, fraction in enumerate(self.fractions, 1) if fraction * (1 + share) >= 1)
         return next(found, None)
 
 
 @dataclass(frozen=True)
 class PreviewAllowance:
-    """How many previews a search may have, as the compilers of a real tune would get done.
+    """Number of previews that a search may have, about as many as the compilers of a live tune manage.
 
     Attributes:
-        first: Configs before the first evaluation. 128 are what sixteen compilers manage in three seconds, about as
-            long as a process that measures takes to start.
-        each: Configs per evaluation, while one is measured.
+        first: Previews before the first evaluation. Sixteen compilers manage 128 in three seconds, about as long as a
+            process that measures takes to start.
+        each: Previews per evaluation, while a config is measured.
     """
 
     first: int = 128
@@ -62,20 +63,20 @@ def replay(
     batch: int = 1,
     worthwhile: float = INDIFFERENCE,
     previews: PreviewAllowance | None = None,
-) -> Run:
-    """Let `searcher` try up to `budget` configs of `recording`, whose times it learns from the recording.
+) -> ReplayRun:
+    """Let `searcher` try up to `budget` configs of `recording`, and tell it their recorded times.
 
-    The search is shown only what it asked for: times of configs that it asked to measure, and the compiler's figures
-    of these and of its previews.
+    The searcher sees only times of configs that it asked to measure, and the compiler's figures of these and of its
+    previews.
 
     Args:
-        recording: Where the times come from.
-        searcher: A fresh one, of the recording's space.
+        recording: The recording with the times.
+        searcher: A new searcher of the recording's space.
         budget: Most evaluations.
-        batch: How many configs are asked for at a time.
-        worthwhile: Expected gains below this count as nothing to gain.
-        previews: How many previews it may have; None takes the usual numbers. A recording without a compiler's
-            figures has none.
+        batch: Number of configs that are asked for at a time.
+        worthwhile: Smaller expected gains count as no gain.
+        previews: Number of previews that the searcher may have; None takes the defaults. A recording without the
+            compiler's figures has no previews.
     """
     allowed = previews or PreviewAllowance()
     previewing = searcher if isinstance(searcher, UsesPreviews) and recording.compiled else None
@@ -103,11 +104,11 @@ def replay(
             best = max(best, _fraction(recording, trial))
             fractions.append(best)
         overhead += [took / len(configs)] * len(trials)
-    return Run(tuple(fractions), tuple(overhead), ended, shown)
+    return ReplayRun(tuple(fractions), tuple(overhead), ended=ended, previews=shown)
 
 
 def show_previews(recording: Recording, previewing: UsesPreviews, count: int) -> int:
-    """Show a searcher the previews that it wants, `count` at most; returns how many these were."""
+    """Show a searcher up to `count` previews that it wants; returns the number of previews shown."""
     wanted = previewing.wanted_previews(count)
     previewing.take_previews([recording.compiled[config] for config in wanted])
     return len(wanted)

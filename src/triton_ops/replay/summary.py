@@ -1,4 +1,4 @@
-"""What many runs of one search on one recording say together."""
+"""The summary of many runs of one search on one recording."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from triton_ops.replay.run import Run
+from triton_ops.replay.run import ReplayRun
 
 
 @dataclass(frozen=True)
 class Share:
-    """Fractions of the optimum over several runs: their mean, median, and what a tenth of the runs falls short of."""
+    """Fractions of the optimum over several runs: their mean, their median, and their first tenth."""
 
     mean: float
     median: float
@@ -22,25 +22,25 @@ class Share:
 
 @dataclass(frozen=True)
 class Reach:
-    """Evaluations needed over several runs; None where that many runs never got there."""
+    """Evaluations until a goal over several runs: median and ninth tenth; None if too few runs reached the goal."""
 
     median: int | None
     p90: int | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SpaceSummary:
-    """One search on one recording.
+    """The summary of one search on one recording.
 
     Attributes:
-        file: The recording's file.
-        search: The searcher's name.
-        budgets: Per number of evaluations, how near the runs came to the optimum.
+        file: Name of the recording's file.
+        search: Name of the searcher.
+        budgets: Fractions of the optimum after each number of evaluations.
         to_5pct: Evaluations until a config within 5 % of the optimum was found.
-        to_1pct: The same for 1 %.
+        to_1pct: Evaluations until a config within 1 % of the optimum was found.
         overhead_ms: Median milliseconds of the search itself per evaluation.
-        overhead_mean_ms: Their mean: some evaluations pay for others.
-        previews: Previews per run, on average; no preview counts as an evaluation.
+        overhead_mean_ms: Mean milliseconds of the search itself, since a few evaluations take much longer than others.
+        previews: Mean number of previews per run; a preview does not count as an evaluation.
     """
 
     file: str
@@ -53,7 +53,7 @@ class SpaceSummary:
     previews: float = 0.0
 
     def as_json(self) -> dict[str, Any]:
-        """Plain JSON values; fractions to four digits."""
+        """The summary as plain JSON values, with fractions rounded to four digits."""
         return {
             "file": self.file,
             "search": self.search,
@@ -69,18 +69,18 @@ class SpaceSummary:
         }
 
 
-def summarise(file: str, search: str, runs: Sequence[Run], budgets: Sequence[int]) -> SpaceSummary:
-    """The summary of several runs, at least one, that differ in their seed."""
+def summarise(file: str, search: str, runs: Sequence[ReplayRun], budgets: Sequence[int]) -> SpaceSummary:
+    """The summary of runs, at least one, that differ in their seed."""
     overhead = [seconds * 1e3 for run in runs for seconds in run.overhead_s]
     return SpaceSummary(
-        file,
-        search,
-        {budget: _share([run.at(budget) for run in runs]) for budget in budgets},
-        _reach([run.first_within(0.05) for run in runs]),
-        _reach([run.first_within(0.01) for run in runs]),
-        statistics.median(overhead) if overhead else 0.0,
-        statistics.fmean(overhead) if overhead else 0.0,
-        statistics.fmean(run.previews for run in runs),
+        file=file,
+        search=search,
+        budgets={budget: _share([run.at(budget) for run in runs]) for budget in budgets},
+        to_5pct=_reach([run.first_within(0.05) for run in runs]),
+        to_1pct=_reach([run.first_within(0.01) for run in runs]),
+        overhead_ms=statistics.median(overhead) if overhead else 0.0,
+        overhead_mean_ms=statistics.fmean(overhead) if overhead else 0.0,
+        previews=statistics.fmean(run.previews for run in runs),
     )
 
 
@@ -98,12 +98,12 @@ def _whole(number: float) -> int | None:
 
 
 def _nearest(numbers: list[float], share: float) -> float:
-    """The smallest number that at least this share of them does not exceed."""
+    """The smallest of `numbers` that at least this share of them does not exceed."""
     return sorted(numbers)[max(math.ceil(share * len(numbers)), 1) - 1]
 
 
 def _quantile(numbers: list[float], share: float) -> float:
-    """Interpolated linearly between neighbours, as NumPy does."""
+    """The quantile of `numbers`, interpolated linearly between neighbours as by NumPy."""
     at = share * (len(numbers) - 1)
     ordered, low = sorted(numbers), math.floor(at)
     high = min(low + 1, len(numbers) - 1)

@@ -1,4 +1,4 @@
-"""What may be tried: tunables, configs, constraints and spaces. Pure Python, no torch, no Triton."""
+"""Tunables, configs, constraints and config spaces, in pure Python without torch or Triton."""
 
 from triton_ops.space.config import Config as Config
 from triton_ops.space.constraint import Constraint as Constraint

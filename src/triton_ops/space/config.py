@@ -1,4 +1,4 @@
-"""A config: one value for every tunable, frozen and hashable, the same wherever it is written down."""
+"""A config: one value for every tunable, frozen and hashable, with one text form for all files."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from triton_ops.space.tunable import Value, checked_value
 class Config(Mapping[str, Value]):
     """An immutable mapping from tunable name to value.
 
-    Two configs are equal when their canonical JSON is: the order of names does not matter, `True` and `1` differ.
-    Iteration keeps the order in which the names were given. Safe to share among threads and to pickle.
+    Two configs are equal if their canonical JSON is equal: the order of names does not matter, and `True` and `1`
+    differ. Iteration keeps the order in which the names were given. A config is safe to share among threads and to
+    pickle.
     """
 
     __slots__ = ("_text", "_values")
@@ -33,10 +34,10 @@ class Config(Mapping[str, Value]):
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Config:
-        """A config from decoded JSON, where tuples have become lists.
+        """A config from decoded JSON, in which tuples have become lists.
 
         Raises:
-            ConfigValueError: It is no object of values that a config may have.
+            ConfigValueError: `values` is no mapping, or has a value that a config cannot have.
         """
         if not isinstance(values, Mapping):
             raise ConfigValueError(f"{values!r} is no config", hint='write {"BM": 64}')
@@ -44,7 +45,7 @@ class Config(Mapping[str, Value]):
 
     @property
     def text(self) -> str:
-        """Canonical JSON: the config's identity, and the last tie-break between equal configs."""
+        """Canonical JSON: the identity of the config, and the last tie-break between equally fast configs."""
         return self._text
 
     def __getitem__(self, name: str) -> Value:

@@ -1,8 +1,8 @@
-"""A constraint: a named rule that a config must keep, and the reason it exists.
+"""A constraint: a named rule that a config must keep, with the reason for the rule.
 
-Validity is stated here once, and the same object serves the space, the default config, the checks at call time and
-the messages. A predicate names the tunables it looks at as its parameters, so a space can refuse a partial config
-as soon as these are chosen, and never walks through combinations that cannot become valid.
+The same object serves the space, the default config, the checks at call time and the messages. The parameters of a
+predicate are the tunables that it needs, so a space can refuse a partial config once these are chosen, and never
+enumerates combinations that cannot become valid.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ class Constraint:
     """A rule over some tunables.
 
     Attributes:
-        name: Short and stable; appears in trials and tables.
-        predicate: Called with the tunables it names as keywords; true means that the rule is kept.
-        reason: Why a config that breaks it is refused; `{BM}` stands for the config's value of BM.
-        names: The tunables the predicate looks at: its parameters.
+        name: A short and stable name, for trials and tables.
+        predicate: A function of tunables, called with keywords; true means that the config keeps the rule.
+        reason: Why a config that breaks the rule is refused; `{BM}` stands for the config's value of BM.
+        names: The tunables that the predicate needs, which are its parameters.
 
     Raises:
-        KernelTypeError: `predicate` is not callable, or takes `*args` or `**kwargs`, so that its names are unknown.
+        KernelTypeError: `predicate` is not callable, or takes `*args` or `**kwargs`, so that its tunables are unknown.
     """
 
     name: str
@@ -38,10 +38,10 @@ class Constraint:
         object.__setattr__(self, "names", _parameter_names(self.name, self.predicate))
 
     def kept_by(self, values: Mapping[str, Any]) -> bool:
-        """Whether `values`, which must hold all of `names`, keep this rule.
+        """Whether `values`, which must have all of `names`, keep this rule.
 
         Raises:
-            ConstraintError: The predicate raised; names the constraint and the values.
+            ConstraintError: The predicate raised; the error has the constraint and the values.
         """
         chosen = {name: values[name] for name in self.names}
         try:
@@ -53,11 +53,11 @@ class Constraint:
             ) from error
 
     def explain(self, values: Mapping[str, Any]) -> str:
-        """The reason, filled in with the config's values: `name: reason`."""
+        """The text `name: reason`, with the config's values filled in."""
         try:
             reason = self.reason.format(**values)
         except (AttributeError, IndexError, KeyError, TypeError, ValueError):
-            reason = self.reason  # braces that were not meant as names
+            reason = self.reason  # the braces in the reason were not meant as names
         return f"{self.name}: {reason}"
 
 

@@ -1,8 +1,8 @@
 """A config space: tunables, the constraints among them, and the default config.
 
-A space is either a product of tunables or an explicit list of configs; searchers, tuners and messages see no
-difference. Enumeration is lazy and cuts off partial configs that already break a constraint, so a space of 10^9
-points costs nothing until somebody asks for its points.
+A space is either a product of tunables or an explicit list of configs, and all users of a space treat both alike.
+Enumeration is lazy and leaves out partial configs that already break a constraint, so a space of 10^9 configs costs
+nothing until its configs are asked for.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from triton_ops.space.config import Config
 from triton_ops.space.constraint import Constraint
 from triton_ops.space.tunable import Tunable, Value, as_tunable
 
-_COUNT_LIMIT = 50_000  # partial configs walked before a size is estimated instead: about 0.1 s
-_ESTIMATE_SAMPLES = 4_000  # standard error of the valid share below 0.8 %
+_COUNT_LIMIT = 50_000  # configs of a space that is counted, in about 0.1 s; a larger size is estimated
+_ESTIMATE_SAMPLES = 4_000  # gives a standard error of the valid share below 0.8 %
 _REJECTION_TRIES = 100
 
 
 @dataclass(frozen=True)
 class SpaceSize:
-    """How many configs there are, before and after the constraints.
+    """The number of configs, before and after the constraints.
 
     Attributes:
         total: Product of the tunables' sizes, or the length of the list.
-        valid: Those that keep every constraint.
-        exact: False when `valid` was estimated from a random sample, because counting would take too long.
+        valid: Number of configs that keep every constraint.
+        exact: False if `valid` was estimated from a random sample, because counting would take too long.
     """
 
     total: int
@@ -47,19 +47,19 @@ class SpaceSize:
 
 @dataclass(frozen=True)
 class ConfigSpace:
-    """What may be tried.
+    """The configs that may be tried.
 
     Attributes:
-        tunables: Name to tunable, or to a plain list of values; order is the order of enumeration, the last fastest.
-        constraints: Rules every config must keep.
-        default: The config that runs when nothing is tuned; it is always a candidate. None takes the first valid one.
+        tunables: Name to tunable, or to a plain list of values; in the order of enumeration, the last fastest.
+        constraints: Rules that every config must keep.
+        default: The config that runs untuned, which is always a candidate. None takes the first valid config.
         listed: The configs of an explicit list; None for a product. Use `from_configs`.
 
     Raises:
-        EmptySpaceError: No tunables, or a tunable without values.
-        UnknownTunableError: A constraint or the default names a tunable that is not there.
+        EmptySpaceError: There is no tunable, or a tunable has no values.
+        UnknownTunableError: A constraint or the default names a tunable that the space does not have.
         SpaceError: The default breaks a constraint, or lacks a tunable.
-        ConfigValueError: A value that cannot be stored.
+        ConfigValueError: A value cannot be stored.
     """
 
     tunables: Mapping[str, Tunable]
@@ -90,15 +90,15 @@ class ConfigSpace:
         constraints: Iterable[Constraint] = (),
         default: Mapping[str, Any] | None = None,
     ) -> ConfigSpace:
-        """A space of exactly these configs: mappings, or `triton.Config` objects.
+        """A space of exactly these configs, given as mappings or `triton.Config` objects.
 
-        A `triton.Config` becomes one flat config with its meta-parameters, `num_warps`, `num_stages`, and `num_ctas`
-        and `maxnreg` where some config sets them. Repeated configs count once.
+        A `triton.Config` becomes one flat config with its meta-parameters, `num_warps`, `num_stages`, and, if some
+        config sets them, `num_ctas` and `maxnreg`. Repeated configs count once.
 
         Raises:
             EmptySpaceError: The list is empty.
-            SpaceError: Configs with different names, or a `triton.Config` with a `pre_hook` or `ir_override`,
-                which a stored config could not hold.
+            SpaceError: The configs have different names, or a `triton.Config` has a `pre_hook` or `ir_override`, which
+                a stored config cannot have.
         """
         listed = tuple(dict.fromkeys(_flat_configs(list(configs))))
         if not listed:
@@ -115,7 +115,7 @@ class ConfigSpace:
         return cls(tunables, tuple(constraints), None if default is None else Config(default), listed)
 
     def __iter__(self) -> Iterator[Config]:
-        """All valid configs, lazily, in product order (last tunable fastest) or list order."""
+        """Give all valid configs lazily, in product order (last tunable fastest) or list order."""
         if self.listed is not None:
             return (config for config in self.listed if not self.broken(config))
         return (Config(values) for values in self._walk({}, list(self.tunables)))
@@ -125,7 +125,7 @@ class ConfigSpace:
 
     @cached_property
     def size(self) -> SpaceSize:
-        """Size before and after the constraints; walks at most 50,000 configs (about 0.1 s), then estimates."""
+        """The size before and after the constraints; counted up to 50,000 configs (about 0.1 s), else estimated."""
         if self.listed is not None:
             return SpaceSize(len(self.listed), sum(1 for _ in self))
         total = math.prod(len(tunable) for tunable in self.tunables.values())
@@ -135,13 +135,13 @@ class ConfigSpace:
             return SpaceSize(total, sum(1 for _ in self))
         rng = random.Random(0)
         kept = sum(not self.broken(self._draw(rng)) for _ in range(_ESTIMATE_SAMPLES))
-        if kept == 0:  # rarer than a sample can tell: say 1 rather than 0 if there is any
+        if kept == 0:  # valid configs are too rare for the sample: the size is then 1 if there is any, else 0
             return SpaceSize(total, int(next(iter(self), None) is not None), exact=False)
         return SpaceSize(total, round(total * kept / _ESTIMATE_SAMPLES), exact=False)
 
     @cached_property
     def default_config(self) -> Config:
-        """The config that runs when nothing is tuned: the given default, else the first valid config.
+        """The config that runs untuned: the given default, else the first valid config.
 
         Raises:
             EmptySpaceError: The constraints refuse every config.
@@ -157,7 +157,7 @@ class ConfigSpace:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Names the space's content: tunables with their values, constraints by name and reason, default."""
+        """Hexadecimal digits for the content: tunables with their values, constraints by name and reason, default."""
         return fingerprint(
             {
                 "tunables": [[name, list(tunable.values)] for name, tunable in self.tunables.items()],
@@ -168,16 +168,16 @@ class ConfigSpace:
         )
 
     def broken(self, config: Mapping[str, Any]) -> list[Constraint]:
-        """The constraints that `config`, a full config, breaks."""
+        """The constraints that `config`, which has all tunables, breaks."""
         return [constraint for constraint in self.constraints if not constraint.kept_by(config)]
 
     def why_not(self, config: Config) -> str | None:
-        """Why `config` is not in this space; None if it is. The default always is."""
+        """Why `config` is not in this space; None if it is. The default always is in the space."""
         if set(config) != set(self.tunables):
             return f"names {sorted(config)} instead of {sorted(self.tunables)}"
         if config == self.default:
             return None
-        # Values before constraints: a predicate need only answer for values that the space has.
+        # Values are checked before constraints, since a predicate need only work for values of the space.
         for name, texts in self._value_texts.items():
             if canonical_json(config[name]) not in texts:
                 return f"{name}={config[name]!r} is none of {list(self.tunables[name].values)}"
@@ -188,7 +188,7 @@ class ConfigSpace:
         return None
 
     def sample(self, rng: random.Random) -> Config:
-        """One valid config: uniform if rejection sampling finds one soon, else by a random walk down the tunables.
+        """A random valid config: uniform if rejection sampling finds one soon, else by a random walk over the tunables.
 
         Raises:
             EmptySpaceError: The constraints refuse every config.
@@ -204,10 +204,10 @@ class ConfigSpace:
         return Config(found) if found is not None else self.default_config
 
     def with_values(self, values: Mapping[str, Any]) -> ConfigSpace:
-        """This space with the values of some tunables replaced; the default stays a candidate.
+        """A space with other values of some tunables; the default stays a candidate.
 
         Raises:
-            UnknownTunableError: A name that this space does not have.
+            UnknownTunableError: A name is no tunable of this space.
             SpaceError: This space is an explicit list of configs.
         """
         if self.listed is not None:
@@ -217,7 +217,7 @@ class ConfigSpace:
         return ConfigSpace(tunables, self.constraints, self.default)
 
     def take(self, count: int) -> list[Config]:
-        """The first `count` valid configs in order of enumeration."""
+        """The first `count` valid configs in the order of enumeration."""
         return list(islice(iter(self), count))
 
     @cached_property
@@ -226,12 +226,12 @@ class ConfigSpace:
 
     @cached_property
     def _value_texts(self) -> dict[str, frozenset[str]]:
-        """Per tunable, its values as canonical JSON, which tells True from 1 and 64 from 64.0."""
+        """The values of each tunable as canonical JSON, which tells True from 1 and 64 from 64.0."""
         return {name: frozenset(map(canonical_json, tunable)) for name, tunable in self.tunables.items()}
 
     @cached_property
     def _checks_at(self) -> dict[str, list[Constraint]]:
-        """Per tunable, the constraints that can be decided once it is chosen."""
+        """For each tunable, the constraints that can be decided once its value is chosen."""
         order = {name: position for position, name in enumerate(self.tunables)}
         checks: dict[str, list[Constraint]] = {name: [] for name in order}
         for constraint in self.constraints:
@@ -283,7 +283,7 @@ class ConfigSpace:
 
 
 def as_space(given: Any) -> ConfigSpace:
-    """A space from what a user wrote: a space, a mapping from names to values, or a list of configs."""
+    """A space from a user's space, mapping from names to values, or list of configs."""
     if isinstance(given, ConfigSpace):
         return given
     if isinstance(given, Mapping):

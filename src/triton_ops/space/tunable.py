@@ -1,6 +1,6 @@
-"""A tunable: one axis of choice, with the values it may take in their natural order.
+"""A tunable: one axis of choice, with its possible values in their natural order.
 
-Nothing here knows what a value means to a kernel, or which values fit together; constraints say that.
+A tunable does not know the meaning of a value to a kernel, nor which values fit together; constraints tell that.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ Value: TypeAlias = "bool | int | float | str | tuple[Value, ...] | None"
 
 
 def checked_value(name: str, value: Any) -> Value:
-    """`value` if it can be hashed, compared, and stored as JSON without loss.
+    """Return `value` if it can be hashed, compared, and stored as JSON without loss.
 
     Raises:
-        ConfigValueError: It cannot: names the tunable, the value, and what is allowed.
+        ConfigValueError: The value cannot be stored; the error has the tunable, the value, and the allowed types.
     """
     if value is None or (isinstance(value, (bool, str)) and type(value) in (bool, str)):
         return value
     if isinstance(value, int) and type(value) is int:
-        if -(2**63) <= value < 2**64:  # what every JSON reader takes
+        if -(2**63) <= value < 2**64:  # the range of integers that every JSON reader accepts
             return value
     elif isinstance(value, float) and type(value) is float:
         if math.isfinite(value):
@@ -42,13 +42,13 @@ def checked_value(name: str, value: Any) -> Value:
 
 @dataclass(frozen=True)
 class Tunable:
-    """A named axis with its values.
+    """An axis of choice with its values.
 
-    Built by `Choice`, `IntRange`, `PowerOfTwo` or `Flag`, or by a config space from a plain list.
+    A tunable is made by `Choice`, `IntRange`, `PowerOfTwo` or `Flag`, or by a config space from a plain list.
 
     Attributes:
-        values: At least one, all different, in the order of enumeration.
-        ordered: Whether neighbours in `values` are near each other in effect, as sizes are.
+        values: The possible values, all different, in the order of enumeration.
+        ordered: Whether neighbours in `values` have similar effects, as sizes have.
     """
 
     values: tuple[Value, ...]
@@ -61,11 +61,11 @@ class Tunable:
         return iter(self.values)
 
     def check(self, name: str) -> Tunable:
-        """This tunable, known to be sound.
+        """Check the values and return this tunable.
 
         Raises:
-            EmptySpaceError: No values.
-            ConfigValueError: A value cannot be stored, or stands there twice.
+            EmptySpaceError: The tunable has no values.
+            ConfigValueError: A value cannot be stored, or is listed twice.
         """
         if not self.values:
             raise EmptySpaceError(
@@ -74,7 +74,7 @@ class Tunable:
             )
         seen: set[str] = set()
         for value in self.values:
-            text = canonical_json(checked_value(name, value))  # tells True from 1, which are equal to Python
+            text = canonical_json(checked_value(name, value))  # the text tells True from 1, which are equal to Python
             if text in seen:
                 raise ConfigValueError(f"tunable {name!r} lists {value!r} twice", hint="list every value once")
             seen.add(text)
@@ -113,19 +113,19 @@ def PowerOfTwo(low: int, high: int) -> Tunable:  # noqa: N802
 
 
 def Flag() -> Tunable:  # noqa: N802
-    """False or True, in this order."""
+    """A tunable with the values False and True, in this order."""
     return Tunable((False, True))
 
 
 def as_tunable(name: str, given: Any) -> Tunable:
-    """A tunable from what a user wrote: a tunable, or an iterable of values.
+    """A tunable from a user's tunable or iterable of values.
 
-    Numbers given in rising order count as ordered.
+    Values that are numbers in rising order count as ordered.
 
     Raises:
-        ConfigValueError: It is a single value or a string, or holds values that cannot be stored; or the name is
-            no string.
-        EmptySpaceError: It holds no values.
+        ConfigValueError: `given` is a single value, a string or a set, a value cannot be stored, or the name is no
+            string.
+        EmptySpaceError: `given` has no values.
     """
     if not isinstance(name, str):
         raise ConfigValueError(f"a tunable's name must be a string, not {name!r}", hint='write {"BLOCK": [64, 128]}')

@@ -1,4 +1,4 @@
-"""How sure a share of successes is: for tests and benchmarks that count how often a selection was right."""
+"""Shares of successes with an interval, for tests and benchmarks that count how often a selection was right."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def wilson(successes: int, count: int, z: float = Z95) -> Interval:
     """Share of successes with its 95 % Wilson interval.
 
     Raises:
-        ValueError: `count` is not positive, or `successes` is not between 0 and it.
+        ValueError: `count` is not positive, or `successes` is not between 0 and `count`.
     """
     if not 0 <= successes <= count or count < 1:
         raise ValueError(f"{successes} of {count} is no share")

@@ -1,7 +1,7 @@
-"""A simulated device and its clock: timings with the noise and the disturbances of a real GPU, and a known truth.
+"""A simulated device and its clock: timings with the noise and the disturbances of a real GPU, and known true times.
 
-Nothing sleeps: launches move a virtual clock. Everything is drawn from seeds, so a run can be repeated. What is
-graded on it are the real screen, race and decision, which cannot tell the difference.
+Launches advance a virtual clock, and nothing sleeps. All noise is drawn from seeds, so a run can be repeated. The
+screening, the race and the decision that run on the device are the real ones.
 """
 
 from __future__ import annotations
@@ -10,22 +10,22 @@ import math
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from triton_ops.measure.pace import DUTY, Pace
 from triton_ops.measure.timer import Launch, Pending, Sampler
 
-_REPLAY_MS = 0.2  # a sample lasts at least this long, as with replays of a graph
+_REPLAY_MS = 0.2  # the least length of a sample, as with replays of a graph
 _MOST_LAUNCHES = 1024
 _ESTIMATE_CALLS = 5
-_DELAY_MS = 0.1  # of device time that a round starts with, as the real clocks do
-_PREPARE_MS = 5.0  # of host time: binding, checking and capturing a launch
+_DELAY_MS = 0.1  # the delay on the device at the start of a round, as with the real timers
+_PREPARE_MS = 5.0  # host time to bind, check and capture a launch
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Noise:
-    """What timings on an undisturbed device are like; shares are of the launch's true time.
+    """The noise of timings on an undisturbed device; shares are of the launch's true time.
 
     The defaults are those of kernels that stay below the power limit. They were fitted to seven spaces recorded on an
     H200 with unlocked clocks, two passes over 424 to 504 configs each and three more over the 24 fastest, and to
@@ -35,13 +35,13 @@ class Noise:
         sample: Standard deviation of the logarithm of one sample. (p80 − p20) / 1.68 of single launches is 0.7 to
             1.7 % for configs within twice the best, so 0.4 to 0.9 % over replays of 0.2 ms; paired differences of one
             replay spread by 0.6 %. 1 % is above all of them.
-        spikes: Share of samples that something else delays. Quantiles do not show it: a guess.
-        spike: By how much, on average.
-        drift: Standard deviation of the slow drift that is common to all. Between two passes the median of a config
-            moves by 0.4 to 0.7 %, a quarter of its variance shared by neighbours.
-        drift_s: Its correlation time.
-        carry: Standard deviation over arms of what an arm leaves behind for the one after it. A config raced against
-            itself over 60 rounds, an A/A pair, differed by up to 0.15 %.
+        spikes: Share of samples with a delay. The share is a guess, because the recorded quantiles do not show it.
+        spike: Mean delay of such a sample.
+        drift: Standard deviation of the slow drift that all arms share. Between two passes the median of a config moves
+            by 0.4 to 0.7 %, and neighbours share a quarter of the variance.
+        drift_s: Correlation time of the drift.
+        carry: Standard deviation over arms of an arm's effect on the arm after it. A config raced against itself over
+            60 rounds, an A/A pair, differed by up to 0.15 %.
         process: Standard deviation over arms of their bias in one process. Three processes on that H200 differed by
             0.08 to 0.33 %; published figures for other GPUs are 0.4 to 0.6 %, noise included.
         tick_ms: Step of the clock; all recorded times are multiples of it.
@@ -58,30 +58,30 @@ class Noise:
 
 
 POWER_CAPPED = Noise(drift=0.02, drift_s=0.08)
-"""Large matrix products at the power limit: the spread of paired differences, 0.9 % in rounds of 23 ms and 3 % in
-rounds of 230 ms, is that of a drift of 2 % with a correlation time of 80 ms; the level's lag-1 correlation is 0.8 and
-none."""
+"""The noise of large matrix products at the power limit. Paired differences spread by 0.9 % in rounds of 23 ms and by
+3 % in rounds of 230 ms, as with a drift of 2 % and a correlation time of 80 ms. The lag-1 correlation of the level is
+0.8 in the short rounds and 0 in the long ones."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Disturbance:
-    """What goes on besides, as shares of the time; it hits whatever runs at that moment.
+    """Disturbances of the device as shares of the time; a disturbance slows all launches that run at that moment.
 
     Attributes:
-        cold: How much slower everything is at first; falls to nothing over `cold_s` seconds.
-        cold_s: See `cold`.
-        ramp: How much slower it gets every second, until `ramp_most`.
-        ramp_most: See `ramp`.
-        step: Jump of the power state, up and down, on average `step_s` seconds apart.
-        step_s: See `step`.
-        boost: How much faster everything is on a chip at rest than under lasting load. 8192³ fp8 products take 0.82 ms
-            in the first fifty launches and 0.96 ms in the next. True times are those of a chip that works for the
-            share of the time that timers let it, `pace.DUTY`.
-        boost_s: Time constant with which a busy chip loses it, and an idle one gets it back.
+        cold: Slowdown at the start, which falls to 0 over `cold_s` seconds.
+        cold_s: Seconds until the slowdown `cold` has ended.
+        ramp: Slowdown that is added every second, up to `ramp_most`.
+        ramp_most: Largest slowdown by `ramp`.
+        step: Slowdown in the lower of two power states.
+        step_s: Mean seconds between changes of the power state.
+        boost: Speedup of a chip at rest over a chip under lasting load. 8192³ fp8 products take 0.82 ms in the first
+            fifty launches and 0.96 ms in the next. True times are those of a chip that works for the share of the time
+            that timers allow, `pace.DUTY`.
+        boost_s: Time constant with which a busy chip loses the speedup, and an idle chip gets it back.
         uneven: Standard deviation over arms of their share in `boost`, which is 1 on average.
-        load: How much slower everything is while another program uses the device.
-        load_every_s: Mean time between such stretches.
-        load_s: Mean length of such a stretch.
+        load: Slowdown while another program uses the device.
+        load_every_s: Mean seconds between two uses by the other program.
+        load_s: Mean seconds of such a use.
     """
 
     cold: float = 0.0
@@ -107,22 +107,22 @@ DISTURBANCES = {
     "load": Disturbance(load=0.2),
     "short loads": Disturbance(load=0.3, load_every_s=0.2, load_s=0.02),
 }
-"""By name: a start from idle clocks, a chip that heats up, power states, boost clocks that only a chip at rest has, and
-other work on the same device, in long stretches and in many shorter than the screening of eight candidates."""
+"""Disturbances by name: a start from idle clocks, a chip that heats up, power states, boost clocks that only a chip at
+rest has, and other work on the same device, for long times and for times shorter than the screening of 8 candidates."""
 
 
 class SimulatedDevice:
-    """A device on which launches take their true time, but for noise.
+    """A device on which launches take their true time, plus noise and disturbances.
 
     Args:
-        noise: What it is like when quiet.
-        disturbance: What goes on besides.
-        seed: Draws all that changes from sample to sample.
-        process: Draws the biases of the arms; another one is a fresh process on the same device.
+        noise: The noise of the undisturbed device.
+        disturbance: The disturbances of the device.
+        seed: Seed of all that changes from sample to sample.
+        process: Seed of the biases of the arms; another number is a new process on the same device.
 
     Attributes:
         now_s: The virtual clock, in seconds.
-        busy_s: For how much of it the device worked.
+        busy_s: Seconds of the virtual clock in which the device worked.
     """
 
     def __init__(
@@ -147,37 +147,37 @@ class SimulatedDevice:
         self._rest = 1.0  # 1 at rest, 0 under lasting load
 
     def launch(self, true_ms: float, name: str) -> Launch:
-        """A launch that truly takes `true_ms`; those of one name have one bias."""
+        """A launch with the true time `true_ms`; launches of one name have the same bias."""
         return Launch(self.kernel(true_ms, name))
 
     def kernel(self, true_ms: float, name: str) -> SimulatedKernel:
-        """What such a launch calls."""
+        """The kernel of a launch with the true time `true_ms`."""
         own, always = random.Random(f"{self._process} {name}"), random.Random(name)
         return SimulatedKernel(
             self,
             true_ms,
-            own.gauss(0.0, self.noise.process),
-            own.gauss(0.0, self.noise.carry),
-            always.gauss(1.0, self.disturbance.uneven),
+            bias=own.gauss(0.0, self.noise.process),
+            leaves=own.gauss(0.0, self.noise.carry),
+            response=always.gauss(1.0, self.disturbance.uneven),
         )
 
     def clock(self) -> float:
-        """Seconds, monotonic: for what takes a clock."""
+        """Monotonic seconds of the virtual clock, for functions that take a clock."""
         return self.now_s
 
     def work(self, ms: float) -> None:
-        """The device is busy for that long."""
+        """Let `ms` milliseconds pass in which the device works."""
         self.busy_s += ms / 1e3
         self.now_s += ms / 1e3
         self._rest *= math.exp(-ms / 1e3 / self.disturbance.boost_s)
 
     def idle(self, ms: float) -> None:
-        """The host is busy for that long, and the device is not."""
+        """Let `ms` milliseconds pass in which the host works and the device does not."""
         self.now_s += ms / 1e3
         self._rest = 1 - (1 - self._rest) * math.exp(-ms / 1e3 / self.disturbance.boost_s)
 
     def run(self, kernel: SimulatedKernel, launches: int) -> None:
-        """A train of launches of one kernel."""
+        """Run a number of launches of one kernel in a row."""
         if kernel is not self._last:
             self._left_behind = 0.0 if self._last is None else self._last.leaves
             self._last = kernel
@@ -187,7 +187,7 @@ class SimulatedDevice:
         self.work(kernel.true_ms * launches * math.exp(level) * (1 + spike))
 
     def _common(self) -> float:
-        """By which logarithm everything is slower now: the drift by its exact step, and the disturbances."""
+        """The logarithm of the slowdown of all launches now: the drift by its exact step, and the disturbances."""
         drift, now = self.noise.drift, self.now_s
         kept = math.exp((self._drift_at - now) / self.noise.drift_s)
         self._drift = self._drift * kept + self._rng.gauss(0.0, drift * math.sqrt(1 - kept * kept))
@@ -203,36 +203,37 @@ class SimulatedDevice:
 
 @dataclass(frozen=True, eq=False)
 class SimulatedKernel:
-    """Something that takes time on a simulated device.
+    """A kernel that takes a known time on a simulated device.
 
     Attributes:
-        device: Where.
-        true_ms: How long, in milliseconds.
-        bias: By which logarithm it is slower in this process.
-        leaves: By which logarithm whatever runs after it is slower.
-        response: Its share in the boost of a chip at rest.
+        device: The device that runs the kernel.
+        true_ms: The true time of a launch.
+        bias: Logarithm of the kernel's slowdown in this process.
+        leaves: Logarithm of the slowdown of whichever kernel runs next.
+        response: The kernel's share in the speedup of a chip at rest.
     """
 
     device: SimulatedDevice
     true_ms: float
+    _: KW_ONLY
     bias: float = 0.0
     leaves: float = 0.0
     response: float = 1.0
 
     @property
     def own_ms(self) -> float:
-        """What it takes in this process: nothing measured there can tell more."""
+        """The time in this process, bias included, which no measurement in this process can separate."""
         return self.true_ms * math.exp(self.bias)
 
     def __call__(self) -> None:
-        """Run once."""
+        """Run the kernel once."""
         self.device.run(self, 1)
 
 
 class SimulatedTimer:
-    """The clock of a simulated device, with the costs and the rests of the real ones.
+    """The timer of a simulated device, with the costs and the rests of the real timers.
 
-    A sample is a replay of 0.2 ms or more.
+    A sample lasts 0.2 ms or more, like a replay of a graph.
     """
 
     def __init__(self, device: SimulatedDevice) -> None:
@@ -242,11 +243,11 @@ class SimulatedTimer:
 
     @property
     def mode(self) -> str:
-        """`simulated`."""
+        """The mode is `simulated`."""
         return "simulated"
 
     def prepare(self, launch: Launch, launches: int | None = None) -> Sampler:
-        """A sampler of trains of launches; takes 5 ms of the host's time and five launches of the device's."""
+        """A sampler of launches in a row; making it takes 5 ms of the host and five launches on the device."""
         self._device.idle(_PREPARE_MS)
         each = launches or self._calibrated(launch)
 
@@ -260,7 +261,7 @@ class SimulatedTimer:
 
     @contextmanager
     def round(self) -> Iterator[None]:
-        """Samples may be queued inside; starts with the rest that the device is owed, and a short delay on it."""
+        """The context in which samples are queued; it begins with the rest that is due and a delay on the device."""
         with self._pace.stretch():
             self._device.work(_DELAY_MS)
             self._in_round = True
@@ -288,7 +289,7 @@ class SimulatedTimer:
 
 
 class _Switch:
-    """Off and on in turn, for times drawn from exponential distributions."""
+    """A state that is off and on in turn, for times drawn from exponential distributions."""
 
     def __init__(self, mean_off_s: float, mean_on_s: float, rng: random.Random) -> None:
         self._means = (mean_off_s, mean_on_s)
@@ -297,7 +298,7 @@ class _Switch:
         self._until = self._drawn()
 
     def on(self, now_s: float) -> bool:
-        """Whether it is on; asked with times that never fall."""
+        """Whether the state is on; the times of the calls must not fall."""
         while now_s > self._until:
             self._state = not self._state
             self._until += self._drawn()
@@ -308,7 +309,7 @@ class _Switch:
 
 
 def _run(call: Callable[[], Any], launches: int) -> None:
-    """A train of launches; one of simulated kernels takes a single draw, whatever its length."""
+    """Run launches in a row; for a simulated kernel, all of them share one draw of the noise."""
     if isinstance(call, SimulatedKernel):
         call.device.run(call, launches)
         return
