@@ -1,6 +1,6 @@
-"""The documented path to the result types, and the inputs of the documented kernels as specs.
+"""The documented import path of the result types, and the inputs of the documented kernels as specs.
 
-An input spec says what a kernel is called with before any tensor exists; it imports torch only to make the tensors.
+An input spec describes the arguments of a kernel before any tensor exists; torch is imported only to make the tensors.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class RMSNormRoPEInput:
-    """What `fused_rmsnorm_rope` is called with.
+    """The tensor arguments of `fused_rmsnorm_rope`.
 
     Attributes:
         x: [batch_size, seq_len, hidden_dim].
@@ -68,7 +68,7 @@ class RMSNormRoPEInput:
 
 @dataclass(frozen=True)
 class GatedMLPInput:
-    """What `fused_gated_mlp` is called with.
+    """The tensor arguments of `fused_gated_mlp`.
 
     Attributes:
         x: [batch_size, seq_len, hidden_dim].
@@ -101,13 +101,13 @@ class GatedMLPInput:
 
 @dataclass(frozen=True)
 class FP8GEMMInput:
-    """What `fp8_gemm` is called with.
+    """The tensor arguments of `fp8_gemm`.
 
     Attributes:
         a: [M, K].
         b: [K, N].
-        a_scale: float32 scalar; the stored values of `a` are its real ones times this.
-        b_scale: float32 scalar, the same for `b`.
+        a_scale: float32 scalar; a stored value of `a` is its real value times `a_scale`.
+        b_scale: float32 scalar; a stored value of `b` is its real value times `b_scale`.
     """
 
     a: TensorSpec
@@ -128,7 +128,7 @@ class FP8GEMMInput:
         return cls(TensorSpec((M, K), dtype), TensorSpec((K, N), dtype), scale, scale)
 
     def create_tensors(self, device: str = "cuda", seed: int = 0) -> dict[str, Any]:
-        """New torch tensors by name: matrices uniform in [-1, 1], and scales of 1, so that stored values are real."""
+        """New torch tensors by name: matrices uniform in [-1, 1], and scales of 1."""
         scales = {
             name: spec.create_tensor(device, fill_value=1.0)
             for name, spec in (("a_scale", self.a_scale), ("b_scale", self.b_scale))
@@ -143,7 +143,7 @@ def _check_extents(**extents: int) -> None:
 
 
 def _tensors(specs: Any, device: str, seed: int) -> dict[str, Any]:
-    """A tensor for every field, each with a seed of its own: two weights of one shape must not be equal."""
+    """A tensor for every field, each with its own seed, so that two weights of one shape are not equal."""
     return {
         field.name: getattr(specs, field.name).create_tensor(device, seed + position)
         for position, field in enumerate(fields(specs))

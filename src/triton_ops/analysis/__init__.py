@@ -1,4 +1,4 @@
-"""What is known of a config before it is launched and without a GPU: free rules, and what the compiler made of it."""
+"""The analysis of a config before a launch and without a GPU: free rules, and the compiler's results."""
 
 from triton_ops.analysis.residents import with_residents as with_residents
 from triton_ops.analysis.rules import Objection as Objection

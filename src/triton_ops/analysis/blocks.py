@@ -1,7 +1,7 @@
-"""How large a kernel's blocks are, read from its source: what it says for every config, before anything is compiled.
+"""The sizes of a kernel's blocks for a config, read from the kernel's source before anything is compiled.
 
-Only statements that are compiled whatever the config count, since a block inside an `if` may not exist. What cannot
-be evaluated from the arguments and the config is not there: nothing is guessed.
+Only statements that are compiled for every config count, since a block inside an `if` may not exist. A size that cannot
+be evaluated from the arguments and the config is left out, and never guessed.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod, ast.LShift: operator.lshift,
 }  # fmt: skip
-_DEPTH = 16  # of names that stand for names
+_DEPTH = 16  # most names that are followed from name to name
 _FILLED = ("zeros", "full")
 
 
 @dataclass(frozen=True)
 class Walk:
-    """A dimension that the kernel steps through in tiles.
+    """A dimension through which the kernel steps in tiles.
 
     Attributes:
-        extent: What the dimension is called.
-        size: Its extent.
-        tile_name: What the tile's size is called.
+        extent: Name of the dimension in the source.
+        size: Extent of the dimension.
+        tile_name: Name of the tile's size in the source.
         tile: Elements per step.
     """
 
@@ -42,16 +42,16 @@ class Walk:
     tile: int
 
 
-@dataclass(frozen=True)
-class Source:
-    """One kernel's unconditional statements, parsed.
+@dataclass(frozen=True, kw_only=True)
+class BlockSource:
+    """The expressions for block sizes in the unconditional statements of one kernel.
 
     Attributes:
         ranges: The extents of `tl.arange`.
         accumulators: Shapes of the blocks that a `tl.dot` adds to.
         walks: Dimension and tile of every `cdiv` and of every stepped `range`.
-        locals: Names that are assigned exactly once.
-        values: What names stand for outside of the function: parameters' defaults, and globals.
+        locals: Expressions of the names that are assigned exactly once.
+        values: Values of names from outside of the function: defaults of parameters, and globals.
     """
 
     ranges: tuple[ast.expr, ...]
@@ -68,7 +68,7 @@ class Blocks:
     Attributes:
         ranges: Name and extent of every `tl.arange`.
         accumulators: Shapes of the blocks that a `tl.dot` adds to.
-        walks: Dimensions that are walked in tiles.
+        walks: Dimensions through which the kernel steps in tiles.
     """
 
     ranges: tuple[tuple[str, int], ...] = ()
@@ -100,10 +100,10 @@ def blocks_of(function: Any, values: Mapping[str, Any]) -> Blocks:
 
 
 @lru_cache(maxsize=256)
-def _read(function: Any) -> Source | None:
+def _read(function: Any) -> BlockSource | None:
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    except (OSError, TypeError, SyntaxError):  # built at run time: it has no source to read
+    except (OSError, TypeError, SyntaxError):  # a function that was built at run time has no source
         return None
     body = next((node for node in tree.body if isinstance(node, ast.FunctionDef)), None)
     if body is None:
@@ -112,17 +112,17 @@ def _read(function: Any) -> Source | None:
     calls = [node for node in nodes if isinstance(node, ast.Call)]
     assigned = _assigned(body)
     once = {name: value for name, values in assigned.items() if len(values) == 1 for value in values if value}
-    return Source(
-        tuple(node for call in calls if _called(call) == "arange" for node in _extent(call)),
-        tuple(_accumulators(calls, assigned)),
-        tuple(_walks(calls)),
-        once,
-        {name: value for name, value in _outside(function).items() if name not in assigned},
+    return BlockSource(
+        ranges=tuple(node for call in calls if _called(call) == "arange" for node in _extent(call)),
+        accumulators=tuple(_accumulators(calls, assigned)),
+        walks=tuple(_walks(calls)),
+        locals=once,
+        values={name: value for name, value in _outside(function).items() if name not in assigned},
     )
 
 
 def _unconditional(node: ast.AST) -> Iterator[ast.AST]:
-    """Everything below `node` but what stands in an `if`, in a loop that is unrolled, or in another function."""
+    """All nodes below `node`, except those in an `if`, in an unrolled loop or in another function."""
     if isinstance(node, (ast.If, ast.IfExp, ast.FunctionDef, ast.Lambda, ast.BoolOp)):
         return
     if isinstance(node, ast.For) and isinstance(node.iter, ast.Call) and _called(node.iter) == "static_range":
@@ -133,7 +133,7 @@ def _unconditional(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _assigned(body: ast.FunctionDef) -> dict[str, list[ast.expr | None]]:
-    """Every value that a name is given anywhere in the function; None for one that is not a plain assignment."""
+    """The values that the function assigns to each name; None for a value that is not assigned plainly."""
     found: dict[str, list[ast.expr | None]] = {}
     for node in ast.walk(body):
         if isinstance(node, (ast.Assign, ast.AnnAssign)):
@@ -158,7 +158,7 @@ def _called(call: ast.Call) -> str:
 
 
 def _extent(call: ast.Call) -> list[ast.expr]:
-    """The end of an `arange` that begins at 0."""
+    """The end of an `arange` that begins at 0; empty for any other."""
     starts_at_0 = len(call.args) == 2 and isinstance(call.args[0], ast.Constant) and call.args[0].value == 0
     return [call.args[1]] if starts_at_0 else []
 
@@ -174,7 +174,7 @@ def _walks(calls: list[ast.Call]) -> Iterator[tuple[ast.expr, ast.expr]]:
 def _accumulators(
     calls: list[ast.Call], assigned: Mapping[str, list[ast.expr | None]]
 ) -> Iterator[tuple[ast.expr, ...]]:
-    """Shapes of blocks made by `zeros` or `full` under a name that also takes the result of a `dot`."""
+    """Shapes of blocks made by `zeros` or `full` under a name that also gets the result of a `dot`."""
     for values in assigned.values():
         made = [v for v in values if isinstance(v, ast.Call) and _called(v) in _FILLED and v in calls and v.args]
         parts = (node for value in values if value is not None for node in ast.walk(value))
@@ -184,7 +184,7 @@ def _accumulators(
 
 
 def _evaluate(node: ast.expr, known: Mapping[str, Any], local: Mapping[str, ast.expr], depth: int = 0) -> int | None:
-    """The whole number that an expression stands for; None if that cannot be told."""
+    """The whole number that an expression stands for; None if the number cannot be told."""
     if depth > _DEPTH:
         return None
     if isinstance(node, ast.Constant):

@@ -1,4 +1,4 @@
-"""What instructions a kernel uses for matrix products and for loads, read from PTX or amdgcn text."""
+"""The instructions of a kernel for matrix products and for loads, read from PTX or amdgcn text."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _AMD_BYTES = {
 
 @dataclass(frozen=True)
 class Features:
-    """The instructions that decide speed.
+    """The instructions that matter for speed.
 
     Attributes:
-        mma: `tcgen05`, `wgmma`, `mma.sync`, `mfma`, `wmma`, or `none`.
-        loads: Bytes that one thread loads at once from global memory, and how many such instructions there are; the
-            widest first. Copies by the tensor memory accelerator move whole tiles and are not among them.
+        mma: Instruction of the matrix products: `tcgen05`, `wgmma`, `mma.sync`, `mfma`, `wmma`, or `none`.
+        loads: Pairs of the bytes that one thread loads at once from global memory and the number of such instructions,
+            the widest first. Copies by the tensor memory accelerator move whole tiles and are left out.
     """
 
     mma: str
@@ -33,19 +33,19 @@ class Features:
 
     @property
     def load_bytes(self) -> int | None:
-        """The width of the commonest load, of equally common ones the narrower; None without loads."""
+        """The width of the most frequent load, of equally frequent loads the narrower; None without loads."""
         return min(self.loads, key=lambda load: (-load[1], load[0]))[0] if self.loads else None
 
 
 def ptx_features(ptx: str) -> Features:
-    """Of PTX text."""
+    """The features of PTX text."""
     widths = Counter(int(bits) // 8 * int(vector or 1) for vector, bits in _PTX_LOAD.findall(ptx))
     widths.update(int(width, 0) for width in _PTX_COPY.findall(ptx))
     return Features(_kind(ptx, _PTX_MMA), _sorted(widths))
 
 
 def amdgcn_features(assembly: str) -> Features:
-    """Of amdgcn assembly text."""
+    """The features of amdgcn assembly text."""
     widths = Counter(_AMD_BYTES[name] for name in _amd_loads(assembly))
     return Features(_kind(assembly, _AMD_MMA), _sorted(widths))
 

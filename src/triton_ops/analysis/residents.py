@@ -1,4 +1,4 @@
-"""How many blocks of a compiled config one multiprocessor of a device holds at a time."""
+"""The number of blocks of a compiled config that one multiprocessor of a device holds at a time."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import replace
 from triton_ops.hardware import Machine
 from triton_ops.trial import Compiled
 
-_WARPS = 4  # what Triton takes where a config names none
+_WARPS = 4  # Triton's default for a config that names none
 
 
 def with_residents(found: Compiled, machine: Machine | None) -> Compiled:
-    """`found` with how many of its blocks a multiprocessor of `machine` holds at a time, where that can be known."""
+    """`found` with the number of its blocks on a multiprocessor of `machine` at a time, if that is known."""
     made, warps = found.resources, found.config.get("num_warps", _WARPS)
     if machine is None or made is None or made.registers is None or not isinstance(warps, int) or warps < 1:
         return found

@@ -1,7 +1,7 @@
-"""The first tier before a launch: rules that cost nothing, since they read only the config and the kernel's source.
+"""The first tier before a launch: rules that need only the config and the kernel's source, and so cost nothing.
 
-A rule refuses only a config that cannot be launched. It defers a config that can be launched, and is of a kind that has
-always been slow: such a config is run only where nothing else works. Every rule gives its reason with the numbers.
+A rule refuses a config that cannot be launched. A rule defers a config that can be launched but is of a kind that has
+always been slow: such a config is run only if no other config works. Every rule gives its reason with the numbers.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from triton_ops.hardware import Target
 from triton_ops.space import Config
 from triton_ops.trial import Status
 
-_DEFAULT_WARPS = 4  # Triton's
-_LARGEST_BLOCK = 1 << 20  # elements: Triton's front end takes no block of more
+_DEFAULT_WARPS = 4  # Triton's default
+_LARGEST_BLOCK = 1 << 20  # elements: Triton's front end refuses a larger block
 _MOST_ELEMENTS = 256
 """Elements per thread of one range from which rows spill.
 
@@ -30,18 +30,18 @@ _MOST_ACCUMULATORS = 256
 Source: matmul on sm_90, Triton 3.6.0 and 3.9.0: 48 of 48 configs with 256 or more spill, none of 336 with fewer spills
 over 32 bytes; on an H200 the fastest of those with 256 reached 0.30 of the best one's speed.
 """
-_MOST_ACCUMULATORS_ELSEWHERE = 512  # in tensor memory on sm_100, in AMD's 512 registers per lane
-_WIDEST_TILE = 2  # times the padded dimension
+_MOST_ACCUMULATORS_ELSEWHERE = 512  # accumulators are in tensor memory on sm_100, in AMD's 512 registers per lane
+_WIDEST_TILE = 2  # a tile wider than so many times the padded dimension is deferred
 
 
 @dataclass(frozen=True)
 class Objection:
-    """What a rule has against a config.
+    """The objection of a rule to a config.
 
     Attributes:
-        status: How the config's trial ends without being run: `constraint` or `resources`; `deferred` for a config that
-            can be launched, and is only tried where nothing else works.
-        reason: Why, with the numbers.
+        status: The status of the config's trial, which ends without a run: `constraint` or `resources`; `deferred` for
+            a config that can be launched, and is run only if no other config works.
+        reason: Why the rule objects, with the numbers.
     """
 
     status: Status
@@ -55,13 +55,13 @@ class Objection:
 
 @dataclass(frozen=True)
 class RuleInput:
-    """What the rules look at.
+    """The input of the rules.
 
     Attributes:
-        config: What is judged.
-        target: Gives the limits.
-        blocks: The kernel's blocks with this config.
-        warps: Per block.
+        config: The config to judge.
+        target: The target, which has the limits.
+        blocks: The sizes of the kernel's blocks with this config.
+        warps: Warps per block.
     """
 
     config: Config
@@ -71,7 +71,7 @@ class RuleInput:
 
     @property
     def threads(self) -> int:
-        """Per block."""
+        """Threads per block."""
         return self.warps * self.target.warp_size
 
 
@@ -79,13 +79,13 @@ Rule = Callable[[RuleInput], Objection | None]
 
 
 def foresee(kernel: TritonKernel, config: Config, arguments: Arguments, target: Target) -> Objection | None:
-    """What the rules say of a config; None if they have nothing against it.
+    """The first objection of the rules to a config; None if there is none.
 
     Args:
-        kernel: Its source is read.
+        kernel: The kernel, whose source is read.
         config: Tunables and launch options.
-        arguments: Scalars among them are the dimensions; tensors are not looked at.
-        target: Gives the limits.
+        arguments: The arguments, of which only the scalars are used, as dimensions.
+        target: The target, which has the limits.
 
     Cost: some 20 microseconds.
     """

@@ -1,6 +1,6 @@
 """The second and third tier before a launch: exact shared memory from the TTGIR, then the full compile.
 
-The first tier, free rules, is in `rules`. All of it works without a GPU and without a driver.
+The first tier, free rules, is in `rules.py`. All tiers work without a GPU and without a driver.
 """
 
 from __future__ import annotations
@@ -21,27 +21,29 @@ from triton_ops.space import Config
 from triton_ops.trial import Compiled, Resources, Status
 
 HEAVY_SPILL_BYTES = 256
-"""More than this per thread defers a config.
+"""A config that spills more bytes than this per thread is deferred.
 
 Source: seven recorded spaces on an H200 (Triton 3.6.0): no config with more than 64 bytes reached 0.51 of the best
-one's speed, none with more than 256 reached 0.31.
+config's speed, and none with more than 256 bytes reached 0.31.
 """
-_TENSOR_MEMORY_COLUMNS = 512  # of Blackwell's tensor memory; Triton refuses to load what needs more
-_WARP_REGISTERS = 256  # registers are handed out to warps in units of this many
+_TENSOR_MEMORY_COLUMNS = 512  # columns of Blackwell's tensor memory; Triton refuses to load a kernel that needs more
+_WARP_REGISTERS = 256  # a warp gets registers in units of this many
 _PTXAS_TROUBLE = ("error", "fatal", "nsufficient", "nresolved")
 
 
 def examine(kernel: TritonKernel, config: Config, arguments: Arguments, target: Target) -> Compiled:
-    """`config` compiled for `target` into Triton's disk cache, and judged; raises nothing that is the config's fault.
+    """Compile `config` for `target` into Triton's disk cache, and judge the result.
+
+    A failure that is the config's fault becomes the status of the result.
 
     Raises:
         CacheError: The compiler cannot write its files, as on a full disk.
 
     Args:
-        kernel: What is compiled.
+        kernel: The kernel to compile.
         config: Tunables and launch options.
-        arguments: From `backend.offline.described`, or the caller's own.
-        target: Gives the limits; need not be here.
+        arguments: The result of `backend.offline.described`, or the caller's own arguments.
+        target: The target, which has the limits; this machine need not have such a device.
 
     Cost: 45 ms for a config over the limit of shared memory, else 0.1 to some seconds; 1 ms from the disk cache.
     """
@@ -66,7 +68,7 @@ def examine(kernel: TritonKernel, config: Config, arguments: Arguments, target: 
 
 
 def resources_of(built: Built, target: Target) -> Resources:
-    """What the compiler made of a config."""
+    """The resources and the features of a compiled config."""
     cuda = target.kind == "cuda"
     usage = cubin_usage(built.binary) if cuda else amdgcn_usage(built.assembly)
     seen = ptx_features(built.assembly) if cuda else amdgcn_features(built.assembly)
@@ -82,7 +84,7 @@ def resources_of(built: Built, target: Target) -> Resources:
 
 
 class _OverLimitError(Exception):
-    """The target cannot hold it."""
+    """A config needs more than the target has."""
 
     def __init__(self, text: str, shared_bytes: int | None = None) -> None:
         super().__init__(text)
@@ -99,7 +101,7 @@ def _check_shared(shared_bytes: int, target: Target) -> None:
 
 
 def _check(resources: Resources, metadata: Mapping[str, Any], target: Target) -> None:
-    """What is known only of the compiled kernel; shared memory again, for one that came from the disk cache."""
+    """Check the limits of the compiled kernel, shared memory included for a kernel from the disk cache."""
     shared, warps = resources.shared_bytes or 0, metadata["num_warps"]
     _check_shared(shared, target)
     if (threads := warps * target.warp_size) > target.threads_per_block:
@@ -125,7 +127,7 @@ def _spills(resources: Resources) -> str:
 
 
 def _unknown_options(kernel: TritonKernel, config: Config, target: Target) -> str | None:
-    """Why the target's compiler would not take a config's names; Triton itself ignores some in silence."""
+    """Why the target's compiler does not know a config's names; Triton itself ignores some unknown names silently."""
     known = option_names(target)
     strange = [name for name in config if name not in kernel.function.arg_names and name not in known]
     if not strange:
@@ -134,7 +136,7 @@ def _unknown_options(kernel: TritonKernel, config: Config, target: Target) -> st
 
 
 def _sorted(error: Exception) -> CandidateError | CacheError:
-    """A compiler's failure; of ptxas' the line that says what is wrong, not the command that was run."""
+    """The typed failure of a compiler; of ptxas' output, the line with the cause and not the command."""
     if type(error).__name__ != "PTXASError":
         return compile_error(error)
     lines = str(error).strip().splitlines()

@@ -1,9 +1,9 @@
-"""Registers and stack of a compiled kernel, read from its binary; no driver and no tool is asked.
+"""Registers and stack of a compiled kernel, read from its binary without a driver or a tool.
 
-NVIDIA: the ELF section `.nv.info` of a cubin holds records of a format byte, an attribute byte and, for format 4, a
-16-bit size with a payload; `REGCOUNT` and `FRAME_SIZE` hold a symbol and a number, 32 bits each. Equal to what
-`ptxas -v` and `cuobjdump -res-usage` report on sm_80, sm_90 and sm_100. AMD: the metadata at the end of the assembly
-text, LLVM's "User Guide for AMDGPU Backend", code object metadata.
+NVIDIA: the ELF section `.nv.info` of a cubin has records of a format byte, an attribute byte and, for format 4, a
+16-bit size with a payload; `REGCOUNT` and `FRAME_SIZE` have a symbol and a number of 32 bits each. The numbers equal
+those of `ptxas -v` and `cuobjdump -res-usage` on sm_80, sm_90 and sm_100. AMD: the metadata at the end of the assembly
+text; see LLVM's "User Guide for AMDGPU Backend", code object metadata.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _VGPR_BYTES = 4
 
 @dataclass(frozen=True)
 class Usage:
-    """What one thread takes.
+    """The resources of one thread.
 
     Attributes:
-        registers: 32-bit registers.
-        stack_bytes: Its frame in local memory.
-        spill_bytes: What of the frame holds spilled registers. Triton's kernels keep nothing else in an NVIDIA frame.
+        registers: Number of 32-bit registers.
+        stack_bytes: Size of the thread's frame in local memory.
+        spill_bytes: Part of the frame for spilled registers. Triton's kernels have nothing else in an NVIDIA frame.
     """
 
     registers: int
@@ -36,12 +36,12 @@ class Usage:
 
 
 def cubin_usage(cubin: bytes) -> Usage:
-    """Of the kernel in an NVIDIA cubin, its device functions included.
+    """The usage of the kernel in an NVIDIA cubin, device functions included.
 
     Cost: a tenth of a millisecond.
 
     Raises:
-        ValueError: It is no 64-bit little-endian ELF file with a section `.nv.info`.
+        ValueError: `cubin` is no 64-bit little-endian ELF file with a section `.nv.info`.
     """
     found: dict[int, int] = {}
     for attribute, payload in _records(_section(cubin, ".nv.info")):
@@ -53,7 +53,7 @@ def cubin_usage(cubin: bytes) -> Usage:
 
 
 def amdgcn_usage(assembly: str) -> Usage:
-    """Of the kernel in amdgcn assembly text.
+    """The usage of the kernel in amdgcn assembly text.
 
     Raises:
         ValueError: The text has no kernel metadata.
@@ -85,7 +85,7 @@ def _section(elf: bytes, wanted: str) -> bytes:
 
 
 def _records(section: bytes) -> Iterator[tuple[int, bytes]]:
-    """Attribute and payload of every record that has one."""
+    """Attribute and payload of every record that has a payload."""
     at = 0
     while at + 4 <= len(section):
         form, attribute, size = struct.unpack_from("<BBH", section, at)

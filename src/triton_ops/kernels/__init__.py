@@ -1,8 +1,8 @@
-"""The shipped kernels: a folder each, imported when it is asked for.
+"""The shipped kernels: one folder per kernel, imported when it is asked for.
 
-Every folder holds the same files: `kernel` (Triton code and grid), `space` (what may be tuned, and the default),
-`reference` (plain PyTorch), `problems` (arguments, work and named shapes), and in its `__init__` the public function
-and the `operation` for tuners. Importing this package imports neither torch nor Triton.
+Every folder has the same files: `kernel` (Triton code and grid), `space` (tunables, constraints and default config),
+`reference` (plain PyTorch), `problems` (arguments, work and named shapes), and `__init__` with the public function and
+the `operation` for tuners. The import of this package imports neither torch nor Triton.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _FOLDERS = ("matmul", "rmsnorm_rope")
 
 
 def names() -> tuple[str, ...]:
-    """The kernels that `load` knows."""
+    """The names of the kernels that `load` knows."""
     return _FOLDERS
 
 

@@ -1,7 +1,7 @@
-"""What the public kernels do around a launch: checks with typed errors, one function per rule, and the launch itself.
+"""The steps of the public kernels around a launch: checks with typed errors, one function per rule, and the launch.
 
-A kernel checks in the order placement, dtypes, layout, shapes, so that the first error is the one to mend first. The
-checks neither touch a device nor import torch.
+A kernel checks placement, dtypes, layout and shapes in this order, so that the first error is the one to mend first.
+The checks neither use a device nor import torch.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from triton_ops.tensors import contiguous_stride
 
 
 def check_placement(tensors: Mapping[str, Any]) -> None:
-    """All are tensors, on a GPU, on the same one; checked in this order.
+    """Check that all are tensors, that they are on a GPU, and that they are on the same GPU, in this order.
 
     Raises:
-        KernelTypeError: Something is not a tensor.
-        DeviceError: A tensor is not on a CUDA device, or not on the first one's.
+        KernelTypeError: An argument is not a tensor.
+        DeviceError: A tensor is not on a CUDA device, or not on the device of the first tensor.
     """
     for name, tensor in tensors.items():
         if not is_tensor(tensor):
@@ -54,10 +54,10 @@ def check_placement(tensors: Mapping[str, Any]) -> None:
 
 
 def check_dtypes(tensors: Mapping[str, Any], allowed: Collection[str]) -> None:
-    """Every tensor has one of the `allowed` dtypes, given by long name.
+    """Check that every tensor has one of the `allowed` dtypes, which are given by their long names.
 
     Raises:
-        UnsupportedDtypeError: A tensor has another.
+        UnsupportedDtypeError: A tensor has another dtype.
     """
     for name, tensor in tensors.items():
         if str(tensor.dtype).removeprefix("torch.") not in allowed:
@@ -71,10 +71,10 @@ def check_dtypes(tensors: Mapping[str, Any], allowed: Collection[str]) -> None:
 
 
 def check_contiguous(tensors: Mapping[str, Any]) -> None:
-    """Every tensor is stored row-major without gaps.
+    """Check that every tensor is stored row-major without gaps.
 
     Raises:
-        ShapeMismatchError: One is not; `expected` and `actual` are strides.
+        ShapeMismatchError: A tensor is not; `expected` and `actual` of the error are strides.
     """
     for name, tensor in tensors.items():
         if not tensor.is_contiguous():
@@ -88,10 +88,10 @@ def check_contiguous(tensors: Mapping[str, Any]) -> None:
 
 
 def check_shape(name: str, actual: Iterable[int], expected: tuple[int, ...], why: str) -> None:
-    """`actual` is exactly `expected`.
+    """Check that the shape `actual` is `expected`.
 
     Raises:
-        ShapeMismatchError: It is not; the message ends with `why`.
+        ShapeMismatchError: The shapes differ; the message ends with `why`.
     """
     if tuple(actual) != expected:
         raise ShapeMismatchError(
@@ -103,10 +103,10 @@ def check_shape(name: str, actual: Iterable[int], expected: tuple[int, ...], why
 
 
 def check_rank(name: str, actual: Iterable[int], axes: str) -> None:
-    """`actual` has as many axes as `axes` names, such as `[M, K]`.
+    """Check that `actual` has as many axes as `axes` names, such as `[M, K]`.
 
     Raises:
-        ShapeMismatchError: It has more or fewer.
+        ShapeMismatchError: The shape has more or fewer axes.
     """
     shape = tuple(actual)
     if len(shape) != axes.count(",") + 1:
@@ -114,10 +114,10 @@ def check_rank(name: str, actual: Iterable[int], axes: str) -> None:
 
 
 def checked_config(given: Mapping[str, Any], tunables: Collection[str], kernel: str) -> Config:
-    """`given` as a config with exactly the names in `tunables`.
+    """Return `given` as a config with exactly the names in `tunables`.
 
     Raises:
-        UnknownTunableError: A name is missing, or is none of the kernel's.
+        UnknownTunableError: A tunable is missing, or a name is no tunable of the kernel.
         ConfigValueError: A value is of a type that no config can hold.
     """
     unknown = [name for name in given if name not in tunables]
@@ -132,7 +132,7 @@ def checked_config(given: Mapping[str, Any], tunables: Collection[str], kernel: 
 def launch(kernel: CompilesAtLaunch, config: Config, values: Mapping[str, Any], device: Any) -> None:
     """Run `kernel` once with `values` by name, on the current stream of the torch device `device`.
 
-    Cost: asynchronous; compiles where Triton has not met this config with arguments of these types.
+    Cost: asynchronous; the first launch of a config with arguments of these types compiles.
     """
     with require("torch", "launching a kernel").cuda.device(device):
         kernel.executable(config).launch(Arguments(keyword=values))

@@ -42,13 +42,13 @@ def matmul(
 ) -> torch.Tensor:
     """Multiply two matrices on a GPU: out = a @ b.
 
-    Accumulates in float32 and rounds once; Hopper's tensor cores keep fewer bits than that while they sum float8
-    products. No gradient flows through it, and it never tunes.
+    The product is accumulated in float32 and rounded once; Hopper's tensor cores keep fewer bits than that while they
+    sum float8 products. The function has no gradient, and never tunes.
 
     Args:
         a: [M, K], bfloat16 | float16 | float8_e4m3fn, any strides, CUDA.
         b: [K, N], dtype and device of `a`, any strides; float8 is fastest with K as its contiguous axis.
-        out: [M, N], dtype as returned, any strides, sharing no storage with `a` and `b`; None allocates.
+        out: [M, N], dtype as returned, any strides, without storage shared with `a` and `b`; None allocates.
         config: A value for each of BM, BN, BK, GROUP_M, num_warps and num_stages; None takes the default config.
 
     Returns:
@@ -56,8 +56,8 @@ def matmul(
 
     Raises:
         KernelTypeError: An argument is not a tensor.
-        DeviceError: A tensor is not on a CUDA device, or they are on different ones.
-        UnsupportedDtypeError: `a` has another dtype, or `b` or `out` one that does not go with it.
+        DeviceError: A tensor is not on a CUDA device, or the tensors are on different devices.
+        UnsupportedDtypeError: `a` has another dtype, or the dtype of `b` or `out` does not go with that of `a`.
         ShapeMismatchError: A rank is not 2, K differs, `out` is not [M, N], or strides reach 2^23 elements.
         UnknownTunableError: `config` lacks a tunable, or names another.
 

@@ -11,7 +11,7 @@ from triton_ops.trial import Problem
 from triton_ops.work import Work
 
 OUTPUT_DTYPES = {"bfloat16": "bfloat16", "float16": "float16", "float8_e4m3fn": "bfloat16"}
-"""Dtype of the inputs to dtype of the product."""
+"""The dtype of the product by the dtype of the inputs."""
 
 PROBLEMS: dict[str, tuple[tuple[int, ...], str]] = {
     "1024": ((1024, 1024, 1024), "bfloat16"),
@@ -21,15 +21,15 @@ PROBLEMS: dict[str, tuple[tuple[int, ...], str]] = {
     "fp8-wide": ((1024, 8192, 8192), "float8_e4m3fn"),
     "llama-8b-decode": ((16, 14336, 4096), "bfloat16"),  # up projection, 16 sequences of one token
     "llama-8b-prefill": ((512, 4096, 14336), "bfloat16"),  # down projection, 512 tokens
-    "odd": ((1000, 777, 515), "float16"),  # a multiple of no tile, and rows that no 16-byte load fits
+    "odd": ((1000, 777, 515), "float16"),  # no multiple of any tile; its rows do not allow 16-byte loads
 }
 
-_LARGEST_TILE = 256  # of every axis, in the widest config of the space
-_TILE_REACH = 2**31  # the kernel counts elements inside a tile in 32 bits
+_LARGEST_TILE = 256  # largest side of a tile along any axis in the space
+_TILE_REACH = 2**31  # offsets inside a tile have 32 bits in the kernel
 
 
 def arguments(M: int, N: int, K: int, dtype: str = "bfloat16") -> dict[str, TensorSpec | int]:
-    """The kernel's arguments for C[M, N] = A[M, K] @ B[K, N], by name, in its parameter order.
+    """The kernel's arguments for C[M, N] = A[M, K] @ B[K, N], by name, in the order of the kernel's parameters.
 
     A and C are row-major. B is row-major for 16-bit floats, and column-major for float8, as a transposed weight is:
     Hopper's tensor cores read float8 along K only, and another layout costs a transposition in the kernel.
@@ -41,7 +41,7 @@ def arguments(M: int, N: int, K: int, dtype: str = "bfloat16") -> dict[str, Tens
 
 
 def extents(shape: tuple[int, int, int], a: Sequence[int], b: Sequence[int], c: Sequence[int]) -> dict[str, int]:
-    """The kernel's scalar arguments: `shape` as M, N and K, and the three tensors' strides in elements.
+    """The kernel's scalar arguments: M, N and K from `shape`, and the strides of the three tensors in elements.
 
     Raises:
         ShapeMismatchError: Elements of one tile would lie 2^31 or more elements apart.
@@ -58,7 +58,7 @@ def extents(shape: tuple[int, int, int], a: Sequence[int], b: Sequence[int], c: 
 
 
 def work(problem: Problem) -> Work:
-    """2MNK operations; A and B read once, C written once; tiles of BM by BN, in steps of BK."""
+    """The work of a product: 2MNK operations; A and B read once, C written once; tiles of BM by BN in steps of BK."""
     specs = problem.specs
     a, b = specs["a"], specs["b"]
     tiles = GemmTiles(

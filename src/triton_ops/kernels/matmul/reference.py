@@ -1,4 +1,4 @@
-"""What the matmul must compute, in plain PyTorch."""
+"""The reference of the matmul in plain PyTorch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def matmul_reference(a: Any, b: Any, c: Any, **_extents: int) -> Any:
-    """`a @ b` in float32, rounded once to the dtype of `c`; takes the kernel's arguments by name.
+    """Compute `a @ b` in float32, rounded once to the dtype of `c`; the kernel's arguments are taken by name.
 
     Cost: float32 copies of both inputs, and a float32 product.
     """

@@ -1,7 +1,7 @@
-"""What may be tuned in the matmul, and the config that runs when nothing is.
+"""The config space of the matmul, and the config that runs untuned.
 
-Shared memory is no constraint here: how much a config needs depends on the target and the compiler's version, so the
-device itself says which configs fit.
+Shared memory is no constraint here: the need of a config depends on the target and the compiler's version, so the
+compiler and the device tell which configs fit.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _K_STEP_BYTES = 128  # one row of a shared-memory tile in wgmma's widest swizzle
 
 
 def config_space(problem: Problem) -> ConfigSpace:
-    """The 480 configs, less those whose tile is more than twice a small problem.
+    """The space of 480 configs, without those whose tile is over twice as wide as a small problem.
 
     Args:
-        problem: Holds the spec `a` and the extents M, N and K.
+        problem: A problem with the spec `a` and the extents M, N and K.
     """
     M, N, K = problem["M"], problem["N"], problem["K"]
     rows, columns, step = _widest(M, 16), _widest(N, 32), _widest(K, 32)
@@ -42,13 +42,13 @@ def config_space(problem: Problem) -> ConfigSpace:
 
 @lru_cache(maxsize=1024)
 def default_config(M: int, N: int, K: int, dtype: str) -> Config:
-    """The config for a product of these extents, with inputs of `dtype`, when nothing is tuned.
+    """The untuned config for a product of these extents, with inputs of `dtype`.
 
-    128 by 128 tiles, less for a smaller product, and K in steps of 128 bytes. It asks for at most 96 KiB of shared
-    memory on sm_80 to sm_89 and 128 KiB on sm_90, which every such GPU has. Eight warps share a full tile: four are as
-    fast where loads are 16 bytes wide, and spill far more where strides allow only narrow ones.
+    The config has tiles of 128 by 128, smaller for a smaller product, and steps of 128 bytes along K. It needs at most
+    96 KiB of shared memory on sm_80 to sm_89 and 128 KiB on sm_90, which every such GPU has. Eight warps share a full
+    tile: four warps are as fast with loads of 16 bytes, and spill far more where strides allow only narrow loads.
 
-    Source: as share of the optimum of a recorded space with these tunables (H200, Triton 3.6.0): 0.97 at
+    Source: share of the optimum of a recorded space with these tunables (H200, Triton 3.6.0): 0.97 at
     16x14336x4096, 0.92 at 512x4096x14336, 0.90 at 4096x4096x4096 (bfloat16), 0.91 at 1024x8192x8192 (float8).
     """
     rows = min(_padded(M, 16), 128)
@@ -59,10 +59,10 @@ def default_config(M: int, N: int, K: int, dtype: str) -> Config:
 
 
 def _padded(extent: int, smallest: int) -> int:
-    """`extent` rounded up to a power of two, and to `smallest`."""
+    """The next power of two from `extent` upwards, at least `smallest`."""
     return max(smallest, 1 << max(extent - 1, 0).bit_length())
 
 
 def _widest(extent: int, smallest: int) -> int:
-    """The widest tile worth a try over `extent`."""
+    """The widest tile that is tried over `extent`."""
     return max(smallest, 2 * _padded(extent, 1))

@@ -53,28 +53,28 @@ def fused_rmsnorm_rope(
 ) -> torch.Tensor:
     """RMS-normalise `x`, then rotate each head by its position, in one kernel.
 
-    out = rope(x / sqrt(mean(x²) + eps) * weight), the mean over the whole of the last axis. Within a head of size D the
-    elements i and i + D/2 are a pair (y, z) and become (y cos - z sin, z cos + y sin) with cos[position, i] and
-    sin[position, i]: the rotate-half convention, of which only the first D/2 columns of `cos` and `sin` are read. The
-    usual tables repeat them in the other half; `check_halves` says whether yours do. Computes in float32 and rounds
-    once; NaN and infinity propagate. No gradient flows through it, and it never tunes.
+    The result is rope(x / sqrt(mean(x²) + eps) * weight), with the mean over the whole last axis. Within a head of size
+    D the elements i and i + D/2 are a pair (y, z) and become (y cos - z sin, z cos + y sin) with cos[position, i] and
+    sin[position, i]. This is the rotate-half convention, which reads only the first D/2 columns of `cos` and `sin`. The
+    usual tables repeat these columns in the other half; `check_halves` checks that. The result is computed in float32
+    and rounded once; NaN and infinity propagate. The function has no gradient, and never tunes.
 
     Args:
         x: [batch, seq, hidden], bfloat16 | float16 | float32, contiguous, CUDA.
         weight: [hidden], any of these dtypes, contiguous, device of `x`.
         cos: [seq, D] or [1, seq, 1, D] with D even, any of these dtypes, contiguous, device of `x`.
         sin: As `cos`.
-        eps: Added to the mean square; finite, 0 or more, same unit as x².
-        num_heads: How many heads `hidden` holds; None takes hidden / D.
+        eps: A number that is added to the mean square; finite, 0 or more, in the unit of x².
+        num_heads: Number of heads in `hidden`; None takes hidden / D.
         config: A value for each of BLOCK_SIZE, num_warps and num_stages; None takes the default config.
-        check_halves: Compare the two halves of `cos` and of `sin` first; costs a host sync.
+        check_halves: Compare the two halves of `cos` and of `sin` first, which costs a host sync.
 
     Returns:
         [batch, seq, hidden], dtype of `x`, contiguous, new storage.
 
     Raises:
         KernelTypeError: An argument is not a tensor.
-        DeviceError: A tensor is not on a CUDA device, or they are on different ones.
+        DeviceError: A tensor is not on a CUDA device, or the tensors are on different devices.
         UnsupportedDtypeError: A dtype is not in the list above.
         ShapeMismatchError: A tensor is not contiguous, has another shape, D is odd, num_heads * D is not hidden, or
             `check_halves` found halves that differ.
@@ -108,7 +108,7 @@ def _check(
     eps: float,
     num_heads: int | None,
 ) -> int:
-    """The head size of arguments that fit together."""
+    """Check all arguments, and return the head size."""
     tensors = {"x": x, "weight": weight, "cos": cos, "sin": sin}
     call.check_placement(tensors)
     call.check_dtypes(tensors, DTYPES)
@@ -124,7 +124,7 @@ def _check(
 
 
 def _check_angles(cos: torch.Tensor, sin: torch.Tensor, seq_len: int) -> int:
-    """The head size that `cos` and `sin` are for."""
+    """Check `cos` and `sin`, and return their head size."""
     if cos.ndim not in (2, 4):
         axes = "[seq, D] or [1, seq, 1, D]"
         raise ShapeMismatchError(f"cos has shape {tuple(cos.shape)}; it must be {axes}", axes, tuple(cos.shape), "cos")

@@ -18,7 +18,7 @@ PROBLEMS: dict[str, tuple[tuple[int, ...], str]] = {
     "llama-8b-decode": ((64, 1, 4096, 32), "bfloat16"),
     "llama-70b-prefill": ((1, 8192, 8192, 64), "bfloat16"),
     "small-heads": ((8, 2048, 2048, 32), "float16"),  # heads of 64
-    "head-80": ((2, 2048, 2560, 32), "float16"),  # half a head is 40: no power of two
+    "head-80": ((2, 2048, 2560, 32), "float16"),  # half a head is 40, which is no power of two
     "float32": ((2, 2048, 4096, 32), "float32"),
 }
 
@@ -26,7 +26,7 @@ PROBLEMS: dict[str, tuple[tuple[int, ...], str]] = {
 def arguments(
     batch: int = 4, seq: int = 4096, hidden: int = 4096, heads: int = 32, dtype: str = "bfloat16"
 ) -> dict[str, TensorSpec | int | float]:
-    """The kernel's arguments for x[batch, seq, hidden] with `heads` heads, by name, in its parameter order.
+    """The kernel's arguments for x[batch, seq, hidden] with `heads` heads, by name, in the order of its parameters.
 
     Raises:
         ShapeMismatchError: `heads` does not divide `hidden`, or a head is of odd size.
@@ -47,7 +47,7 @@ def arguments(
 
 
 def checked_head_dim(hidden: int, heads: int) -> int:
-    """Elements per head.
+    """The number of elements per head.
 
     Raises:
         ShapeMismatchError: `heads` does not divide `hidden`, or a head is of odd size.
@@ -71,7 +71,7 @@ def checked_head_dim(hidden: int, heads: int) -> int:
 
 
 def work(problem: Problem) -> Work:
-    """Bytes of x, weight and out, and of the half of cos and sin that is read; bandwidth is what limits."""
+    """The work: bytes of x, weight and out, and of the half of cos and sin that is read; bandwidth is the limit."""
     specs = problem.specs
     x, out = specs["x"], specs["out"]
     angles = (specs["cos"].nbytes + specs["sin"].nbytes) / 2

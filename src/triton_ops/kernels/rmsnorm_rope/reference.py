@@ -1,4 +1,4 @@
-"""What the fused RMSNorm and RoPE must compute, in plain PyTorch."""
+"""The reference of the fused RMSNorm and RoPE in plain PyTorch."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from triton_ops._optional import require
 def rmsnorm_rope_reference(
     x: Any, weight: Any, cos: Any, sin: Any, out: Any, *, eps: float, HEAD_DIM: int, **_extents: int
 ) -> Any:
-    """`rope(x / sqrt(mean(x²) + eps) * weight)` in float32, rounded once to the dtype of `out`.
+    """Compute `rope(x / sqrt(mean(x²) + eps) * weight)` in float32, rounded once to the dtype of `out`.
 
-    Takes the kernel's arguments by name, and of the angles only the first HEAD_DIM / 2 columns, as the kernel does.
+    The kernel's arguments are taken by name, and only the first HEAD_DIM / 2 columns of the angles are read, as in the
+    kernel.
 
     Cost: several float32 tensors of the size of `x`.
     """

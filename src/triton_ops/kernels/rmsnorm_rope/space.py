@@ -1,6 +1,6 @@
-"""What may be tuned in the fused RMSNorm and RoPE, and the config that runs when nothing is.
+"""The config space of the fused RMSNorm and RoPE, and the config that runs untuned.
 
-No constraints: a block wider than the row is masked, and every config runs on every row length.
+The space has no constraints: a block wider than the row is masked, and every config runs on every row length.
 """
 
 from __future__ import annotations
@@ -16,23 +16,24 @@ TUNABLES: dict[str, Tunable] = {
     "num_warps": PowerOfTwo(2, 8),
     "num_stages": IntRange(1, 3),
 }
-_WARP_BYTES = 32 * 16  # what a warp loads at once: 16 bytes per lane, the widest there is
+_WARP_BYTES = 32 * 16  # bytes that a warp loads at once: 16 bytes per lane, the widest load
 
 
 def config_space(problem: Problem) -> ConfigSpace:
-    """The 45 configs, with the default for the problem's row length and dtype.
+    """The space of 45 configs, with the default for the problem's row length and dtype.
 
     Args:
-        problem: Holds the spec `x` and the extent HIDDEN.
+        problem: A problem with the spec `x` and the extent HIDDEN.
     """
     return ConfigSpace(TUNABLES, default=default_config(problem["HIDDEN"], problem["x"].dtype))
 
 
 @lru_cache(maxsize=1024)
 def default_config(hidden: int, dtype: str) -> Config:
-    """The config for rows of `hidden` elements of `dtype`, when nothing is tuned.
+    """The untuned config for rows of `hidden` elements of `dtype`.
 
-    As few chunks as there can be, and as many warps as load each half of a chunk with one 16-byte load per thread.
+    The config has as few chunks as possible, and as many warps as load each half of a chunk with one 16-byte load per
+    thread.
     """
     pairs = max(64, 1 << max(hidden // 2 - 1, 0).bit_length())
     block = min(pairs, 1024)
