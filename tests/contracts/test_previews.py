@@ -1,4 +1,4 @@
-"""What every searcher that asks to see configs compiled promises, whatever it is shown."""
+"""The contract of all searchers that use previews, for any results of previews."""
 
 import pytest
 from hypothesis import given
@@ -16,7 +16,7 @@ steps = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 12)), min_size=1, 
 seeds = st.integers(0, 1 << 32)
 
 
-def test_there_is_one():
+def test_at_least_one_searcher_uses_previews():
     assert PREVIEWING == ["auto"]
 
 
@@ -38,7 +38,7 @@ def rest_of(searcher):
 @every_previewing
 @given(space=spaces(), seed=seeds, steps=steps, data=st.data())
 @examples(20)
-def test_previews_are_of_new_configs_and_what_cannot_run_or_has_run_is_never_proposed(name, space, seed, steps, data):
+def test_previews_are_new_configs_and_impossible_or_tried_configs_are_never_proposed(name, space, seed, steps, data):
     searcher, again = make_searcher(name, space, seed), make_searcher(name, space, seed)
     wanted, asked, told = [], [], []
     never, launches = set(), {}
@@ -74,7 +74,7 @@ def test_previews_are_of_new_configs_and_what_cannot_run_or_has_run_is_never_pro
 @every_previewing
 @given(seed=seeds)
 @examples(4)
-def test_without_answers_proposals_are_as_without_previews(name, seed):
+def test_without_answers_proposals_are_the_same_as_without_previews(name, seed):
     one, other = make_searcher(name, PLAIN, seed), make_searcher(name, PLAIN, seed)
     for _ in range(4):
         one.wanted_previews(20)
@@ -82,7 +82,7 @@ def test_without_answers_proposals_are_as_without_previews(name, seed):
 
 
 @every_previewing
-def test_what_spills_or_is_deferred_comes_last(name):
+def test_spilling_and_deferred_configs_come_last(name):
     searcher = make_searcher(name, PLAIN, 0)
     spills = Compiled(Config(A=3, B=4, C=1), Status.OK, "", Resources(255, 400, 4096), 3.0)
     deferred = Compiled(Config(A=4, B=4, C=1), Status.DEFERRED, "a rule")
@@ -114,7 +114,7 @@ def test_a_space_that_is_tried_whole_needs_no_previews(name):
 
 
 @every_previewing
-def test_of_a_huge_space_a_part_is_previewed(name):
+def test_only_a_part_of_a_huge_space_is_previewed(name):
     space = ConfigSpace({f"T{axis}": range(10) for axis in range(9)})
     searcher = make_searcher(name, space)
     wanted = searcher.wanted_previews(50)

@@ -1,4 +1,4 @@
-"""What every searcher promises, whatever the space and whatever it is told."""
+"""The contract of all searchers, for any space and any trials."""
 
 import time
 
@@ -21,13 +21,13 @@ HUGE = {f"T{axis}": IntRange(0, 9) for axis in range(9)}  # 10^9 configs
 
 
 def answers_to(data, asked):
-    """Trials as a loop would tell them: of the configs asked for, some failed, and of configs tried beside them."""
+    """Trials as the tuning loop tells them: of proposals, of which some failed, and of configs that others proposed."""
     told = [data.draw(trials(of=st.just(config))) for config in asked[:3]]
     return told + data.draw(st.lists(trials(), max_size=2))
 
 
 def all_of(searcher, count=7):
-    """Everything it proposes until it has nothing left."""
+    """All proposals of a searcher until it has no config left."""
     found = []
     while batch := searcher.ask(count):
         found += batch
@@ -37,7 +37,7 @@ def all_of(searcher, count=7):
 @every_searcher
 @given(space=spaces(), seed=st.integers(0, 1 << 32), sizes=sizes, data=st.data())
 @examples(15)
-def test_only_valid_configs_and_none_twice_and_never_more_than_asked_for(name, space, seed, sizes, data):
+def test_proposals_are_valid_and_distinct_and_no_more_than_asked_for(name, space, seed, sizes, data):
     searcher = make_searcher(name, space, seed)
     found = []
     for count in sizes:
@@ -63,7 +63,7 @@ def test_a_small_space_is_covered_exactly(name, space, seed, count):
 @every_searcher
 @given(space=spaces(), seed=st.integers(0, 1 << 32), sizes=sizes, data=st.data())
 @examples(8)
-def test_the_same_seed_and_answers_are_the_same_questions(name, space, seed, sizes, data):
+def test_the_same_seed_and_trials_give_the_same_proposals(name, space, seed, sizes, data):
     one, other = make_searcher(name, space, seed), make_searcher(name, space, seed)
     for count in sizes:
         batch = one.ask(count)
@@ -82,7 +82,7 @@ def test_another_seed_is_another_order(name):
 
 
 @every_searcher
-def test_what_is_told_before_any_question_is_taken(name):
+def test_trials_before_the_first_proposal_are_accepted(name):
     space = ConfigSpace({"A": range(3)})
     searcher = make_searcher(name, space)
     searcher.tell([])
@@ -91,7 +91,7 @@ def test_what_is_told_before_any_question_is_taken(name):
 
 
 @every_searcher
-def test_asking_for_none_uses_up_none(name):
+def test_asking_for_0_configs_uses_up_none(name):
     space = ConfigSpace({"A": range(20)})
     searcher, fresh = make_searcher(name, space, 1), make_searcher(name, space, 1)
     assert searcher.ask(0) == []
@@ -137,7 +137,7 @@ def test_rare_configs_of_a_large_space_are_all_found(name):
 
 
 @every_searcher
-def test_a_tunable_that_matters_only_beside_another_value_stays_at_its_first_one(name):
+def test_configs_that_differ_only_in_an_unused_tunable_are_proposed_once(name):
     rule = Constraint("idle", lambda SPLIT, WAY: SPLIT > 1 or WAY == "none", "without a split there is no way")
     space = ConfigSpace({"SPLIT": [1, 2, 4], "WAY": ["none", "atomic", "tree"], "BLOCK": range(8)}, (rule,))
     searcher, found = make_searcher(name, space), []
@@ -159,7 +159,7 @@ def test_failures_alone_do_not_stop_a_search(name):
 
 
 @every_searcher
-def test_what_was_measured_again_may_be_told_again(name):
+def test_a_repeated_measurement_may_be_told(name):
     space = ConfigSpace({"A": range(6), "B": range(6)})
     searcher = make_searcher(name, space, 0)
     found = []
@@ -174,7 +174,7 @@ def test_what_was_measured_again_may_be_told_again(name):
 
 
 @every_searcher
-def test_what_others_tried_is_learned_and_not_proposed_again(name):
+def test_configs_that_others_tried_are_not_proposed_again(name):
     space = ConfigSpace({"A": range(10), "B": range(10)})
     searcher = make_searcher(name, space)
     others = space.take(30)
@@ -185,7 +185,7 @@ def test_what_others_tried_is_learned_and_not_proposed_again(name):
 
 
 @every_searcher
-def test_what_it_expects_to_gain_is_never_negative(name):
+def test_the_expected_gain_is_never_negative(name):
     space = ConfigSpace({"A": range(30), "B": range(30)})
     searcher = make_searcher(name, space)
     for _ in range(6):
@@ -197,6 +197,6 @@ def timed(config, ms):
     return Trial(config, Status.OK, Measurement((ms,), "host"))
 
 
-def test_a_search_that_there_is_not():
+def test_an_unknown_search_is_refused():
     with pytest.raises(SettingsError, match=r"no search 'magic'.*auto, random, exhaustive"):
         make_searcher("magic", ConfigSpace({"A": [1]}))

@@ -158,7 +158,7 @@ class Halves:
         (("--gpu", "Abacus"), 3, "no device 'Abacus' is in the table"),
     ],
 )
-def test_explain_refuses_what_it_cannot_use(cli, rows_file, arguments, code, said):
+def test_explain_refuses_unusable_arguments(cli, rows_file, arguments, code, said):
     ran = cli(*EXPLAIN, *arguments)
     assert ran.code == code
     assert said in ran.err

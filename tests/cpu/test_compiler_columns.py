@@ -1,4 +1,4 @@
-"""The compiler's figures as columns: known where a config was compiled, expected where it was not."""
+"""The compiler's figures as columns: known for compiled configs, estimated for all others."""
 
 import numpy as np
 import pytest
@@ -48,7 +48,7 @@ def test_figures_of_compiled_configs_are_kept_and_those_of_others_are_estimated(
     assert true[:, 2].std() > 0.08, "what was to be expected differs"
 
 
-def test_order_of_registers_and_shared_memory_is_kept():
+def test_estimates_keep_the_order_of_registers_and_shared_memory():
     small, large = Config(ROWS=16, STEP=32, stages=1), Config(ROWS=256, STEP=128, stages=5)
     (few, _, little, many), (most, _, much, one) = figures(columns_of(SPACE), [small, large])
     assert (few < most, little < much, many > one) == (True, True, True)
@@ -66,12 +66,12 @@ def test_twins_are_configs_of_the_same_program():
 @pytest.mark.parametrize(
     ("spilled", "deferred", "last"), [(0, False, False), (64, False, False), (65, False, True), (0, True, True)]
 )
-def test_what_comes_last(spilled, deferred, last):
+def test_deferred_and_spilling_configs_come_last(spilled, deferred, last):
     found = Compiled(Config(A=1), Status.DEFERRED if deferred else Status.OK, "", Resources(255, spilled, 0))
     assert wasteful(found) is last
 
 
-def test_the_middle_goes_to_where_most_are_and_then_to_the_next_crowd():
+def test_the_middle_is_in_the_largest_cluster_and_then_in_the_next():
     rows = np.array([[0.0], [0.1], [0.2], [0.8], [0.9], [1.0], [0.15]])
     first = middle(rows, rows[:0])
     assert rows[first, 0] == 0.2

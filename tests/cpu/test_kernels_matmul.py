@@ -188,7 +188,7 @@ def test_work_counts_products_and_bytes():
     assert work.bytes == 64 * 32 + 32 * 48 + 64 * 48 * 2
 
 
-def test_strides_over_what_a_tile_can_count_are_refused():
+def test_strides_too_large_for_the_offsets_of_a_tile_are_refused():
     extents((1, 8, 2**23), (2**40, 1), (8, 1), (8, 1))  # a single row needs no stride
     with pytest.raises(ShapeMismatchError, match="a tile would span") as raised:
         extents((256, 8, 8), (2**24, 1), (8, 1), (8, 1))
@@ -203,7 +203,7 @@ def test_cpu_tensors_are_a_device_error_before_anything_else():
     assert raised.value.tensor_name == "a"
 
 
-def test_what_is_no_tensor_is_a_type_error():
+def test_an_argument_that_is_no_tensor_is_a_type_error():
     with pytest.raises(KernelTypeError, match=r"b is a list, not a torch\.Tensor"):
         matmul(torch.zeros(2, 2), [[1.0]])
 
@@ -235,7 +235,7 @@ DTYPE_ERRORS = {
 
 
 @pytest.mark.parametrize("name", DTYPE_ERRORS)
-def test_dtypes_that_do_not_go_together(anywhere, name):
+def test_dtypes_that_do_not_go_together_are_refused(anywhere, name):
     (a, b, out), given, allowed = DTYPE_ERRORS[name]
     with pytest.raises(UnsupportedDtypeError, match=f"^{name} is {given}") as raised:
         matmul(a, b, out=out)
@@ -259,7 +259,7 @@ SHAPE_ERRORS = {
 
 
 @pytest.mark.parametrize("what", SHAPE_ERRORS)
-def test_shapes_that_do_not_fit(anywhere, what):
+def test_shapes_that_do_not_fit_are_refused(anywhere, what):
     (a, b, out), name, expected, actual = SHAPE_ERRORS[what]
     with pytest.raises(ShapeMismatchError) as raised:
         matmul(a, b, out=out)

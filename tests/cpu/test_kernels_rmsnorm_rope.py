@@ -171,7 +171,7 @@ def test_arguments_are_the_kernels_parameters_in_order():
 
 
 @pytest.mark.parametrize(("heads", "expected", "actual"), [(5, "a multiple of 5", 96), (32, "an even head size", 3)])
-def test_heads_that_do_not_fit_the_hidden_size(heads, expected, actual):
+def test_heads_that_do_not_fit_the_hidden_size_are_refused(heads, expected, actual):
     with pytest.raises(ShapeMismatchError) as raised:
         operation.problem((1, 2, 96, heads))
     assert (raised.value.expected, raised.value.actual) == (expected, actual)
@@ -228,7 +228,7 @@ def test_tensors_of_two_gpus_are_a_device_error():
     assert raised.value.tensor_name == "sin"
 
 
-def test_what_is_no_tensor_is_a_type_error():
+def test_an_argument_that_is_no_tensor_is_a_type_error():
     with pytest.raises(KernelTypeError, match="weight is a NoneType"):
         fused_rmsnorm_rope(**given(weight=None))
 
@@ -241,7 +241,7 @@ def anywhere(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["x", "weight", "cos", "sin"])
-def test_dtype_that_is_not_supported(anywhere, name):
+def test_an_unsupported_dtype_is_refused(anywhere, name):
     with pytest.raises(UnsupportedDtypeError, match=f"^{name} is torch.float64") as raised:
         fused_rmsnorm_rope(**given(**{name: given()[name].double()}))
     assert raised.value.dtype == torch.float64
@@ -250,7 +250,7 @@ def test_dtype_that_is_not_supported(anywhere, name):
 
 
 @pytest.mark.parametrize("name", ["x", "weight", "cos", "sin"])
-def test_tensor_with_gaps(anywhere, name):
+def test_a_tensor_with_gaps_is_refused(anywhere, name):
     tensor = given()[name]
     apart = torch.zeros(*tensor.shape, 2)[..., 0]
     with pytest.raises(ShapeMismatchError, match=f"{name} is not contiguous") as raised:
@@ -281,7 +281,7 @@ SHAPE_ERRORS = {
 
 
 @pytest.mark.parametrize("what", SHAPE_ERRORS)
-def test_shapes_that_do_not_fit(anywhere, what):
+def test_shapes_that_do_not_fit_are_refused(anywhere, what):
     changes, name, expected, actual = SHAPE_ERRORS[what]
     with pytest.raises(ShapeMismatchError) as raised:
         fused_rmsnorm_rope(**given(**changes))

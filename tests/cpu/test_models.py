@@ -17,7 +17,7 @@ INPUTS = {
 }
 
 
-def test_types_are_those_of_their_modules():
+def test_the_documented_types_are_those_of_their_modules():
     assert models.KernelMetrics is trial.KernelMetrics
     assert models.TuningResult is trial.TuningResult
     assert models.TensorSpec is tensors.TensorSpec
@@ -87,7 +87,7 @@ def test_specs_are_frozen():
         (lambda: FP8GEMMInput.from_shapes(4, 6, 0), "K is 0"),
     ],
 )
-def test_extents_that_fit_no_kernel(make, message):
+def test_extents_that_fit_no_kernel_are_refused(make, message):
     with pytest.raises(ShapeMismatchError, match=message):
         make()
 

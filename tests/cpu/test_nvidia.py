@@ -21,13 +21,13 @@ SOURCE = Path(__file__).parents[2] / "src"
 # Readings
 
 
-def test_a_reading_has_all_that_nvml_tells_in_plain_units():
+def test_a_reading_has_nvmls_values_in_plain_units():
     found = open_sensors(FakeNvml(mask=POWER_CAP | 1), "cuda:0", gpu()).read()
     assert found == Reading(reasons=("idle", "power_cap"), clock_mhz=1980, power_w=350.5, temperature_c=45)
 
 
 @pytest.mark.parametrize(("name", "field"), [("sm", "clock_mhz"), ("mw", "power_w"), ("c", "temperature_c")])
-def test_a_value_that_a_gpu_does_not_tell_is_none_and_the_others_are_read(name, field):
+def test_a_value_that_a_gpu_does_not_tell_is_none(name, field):
     nvml = FakeNvml(**{name: FakeNvml.NotSupportedError("Not Supported")}, mask=HW_THERMAL)
     found = open_sensors(nvml, "cuda:0", gpu()).read()
     assert found.reasons == ("hw_thermal",)

@@ -1,4 +1,4 @@
-"""How far one place is from another: the same number in a live tune and in a replay."""
+"""The distance between two places, which is the same number in a live tune and in a replay."""
 
 import math
 
@@ -84,7 +84,7 @@ def test_an_axis_that_only_one_place_has_counts_as_of_extent_1():
         ({"bias": {"shape": [4096], "dtype": "float32"}}, 1),  # a tensor more
     ],
 )
-def test_other_arguments_that_are_no_extents(changed, far):
+def test_other_dtypes_words_flags_and_tensors_add_1_each(changed, far):
     arguments = {
         "x": {"shape": [8], "dtype": "float32"}, "causal": False, "activation": "relu", "eps": 1e-6, "n": 8
     }  # fmt: skip

@@ -51,7 +51,7 @@ def rows_file(folder, name="own.json.gz", gpu="NVIDIA H200", shape=(64, 64)):
 
 
 def cache_file(folder, cut=False, device="B", name="cache.json"):
-    """The same as a cache file of Kernel Tuner, whole or cut off."""
+    """The same recording as a cache file of Kernel Tuner, whole or cut off."""
     cache = {
         f"{a},{b}": {"A": a, "B": b, "time": time_of(a, b) if a < 12 else "RuntimeFailedConfig"}
         for a in VALUES["A"]
@@ -109,13 +109,13 @@ class TestForms:
         assert found.arguments == {"x": {"shape": [64, 64], "dtype": "float32"}}
 
     @pytest.mark.parametrize("text", ["", "{}", "[]", '{"cache": 1}', '{"type": "run"}\n', "\x1f\x8b"])
-    def test_what_is_none_is_refused(self, tmp_path, text):
+    def test_a_file_that_is_no_recording_is_refused(self, tmp_path, text):
         path = tmp_path / "x.json"
         path.write_text(text)
         with pytest.raises(RecordingError, match=r"x\.json"):
             read_recording(path)
 
-    def test_nothing_that_ran(self, tmp_path):
+    def test_a_recording_without_a_config_that_ran_is_refused(self, tmp_path):
         path = cache_file(tmp_path)
         content = json.loads(path.read_text())
         for row in content["cache"].values():
@@ -126,7 +126,7 @@ class TestForms:
 
 
 class Fixed:
-    """Proposes what it is given; notes what it is told."""
+    """Proposes given configs, and notes the trials that it is told of."""
 
     def __init__(self, configs):
         self.left, self.told, self.gain = list(configs), [], 1.0
@@ -153,14 +153,14 @@ class TestRuns:
         assert (run.at(2), run.at(99)) == pytest.approx((0.5, 1))
         assert (run.first_within(0.05), run.first_within(1.0)) == (4, 2)
 
-    def test_only_what_was_asked_for_is_told(self, tmp_path):
+    def test_a_search_is_told_only_the_configs_that_it_asked_for(self, tmp_path):
         recording = read_recording(rows_file(tmp_path))
         searcher = Fixed(recording.space.take(6))
         replay(recording, searcher, 6, batch=3)
         assert len(searcher.told) == 6
         assert all(trial.resources is not None for trial in searcher.told)
 
-    def test_the_end_is_noted_and_the_run_goes_on(self, tmp_path):
+    def test_the_evaluation_at_which_little_gain_was_left_is_noted_and_the_run_continues(self, tmp_path):
         recording = read_recording(cache_file(tmp_path))
         searcher = Fixed(recording.space.take(6))
         searcher.gain = 0.001
@@ -177,7 +177,7 @@ class TestRuns:
 
 
 class TestKnowledge:
-    def test_records_of_the_same_place_are_the_answer_and_left_out(self, tmp_path):
+    def test_records_of_the_same_place_are_left_out(self, tmp_path):
         target = read_recording(cache_file(tmp_path))
         near, same = (
             read_recording(cache_file(tmp_path, device="A", name="a.json")),
@@ -185,7 +185,7 @@ class TestKnowledge:
         )
         assert len(transfers_for(target, [near, same, target])) == 1
 
-    def test_other_tunables_are_of_no_use(self, tmp_path):
+    def test_records_with_other_tunables_are_left_out(self, tmp_path):
         path = cache_file(tmp_path, device="A", name="a.json")
         path.write_text(path.read_text().replace('"B"', '"Z"'))
         assert transfers_for(read_recording(cache_file(tmp_path)), [read_recording(path)]) == []
@@ -277,7 +277,7 @@ class TestCommands:
 
 
 class Watched:
-    """A search that asks for previews, and what it was shown."""
+    """A search that asks for previews, and notes those that it was shown."""
 
     def __init__(self, inner):
         self.inner, self.wishes, self.shown = inner, [], []
@@ -301,7 +301,7 @@ class TestPreviews:
         monkeypatch.setitem(VALUES, "B", [1, 2, 4, 8, 16, 32, 64])
         return read_recording(rows_file(tmp_path))
 
-    def test_only_what_was_wanted_is_shown_and_what_cannot_run_is_no_evaluation(self, large):
+    def test_only_wanted_previews_are_shown_and_impossible_configs_are_no_evaluations(self, large):
         searcher = Watched(make_searcher("auto", large.space, 0))
         run = replay(large, searcher, 20, previews=PreviewAllowance(50, 3))
         assert [one.config for one in searcher.shown] == searcher.wishes
@@ -319,7 +319,7 @@ class TestPreviews:
         plain = replay(large, make_searcher("random", large.space, 0), 12)
         assert (run.previews, plain.previews, searcher.shown) == (0, 0, [])
 
-    def test_a_recording_without_figures_shows_none(self, tmp_path, monkeypatch):
+    def test_a_recording_without_compilers_figures_has_no_previews(self, tmp_path, monkeypatch):
         monkeypatch.setitem(VALUES, "B", [1, 2, 4, 8, 16, 32, 64])
         recording = read_recording(cache_file(tmp_path))
         searcher = Watched(make_searcher("auto", recording.space, 0))

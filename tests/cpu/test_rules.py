@@ -1,4 +1,4 @@
-"""The free rules: what they refuse cannot be launched, what they defer comes back, and each names its numbers."""
+"""The free rules: a refused config cannot be launched, a deferred config can, and each reason has its numbers."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def verdict(config, arguments=SQUARE, arch="sm_90", kernel=MATMUL.kernel):
         ({"BM": 256}, "deferred", "256 by 128 takes 256 registers of each thread: 256 or more spill"),
     ],
 )
-def test_each_rule_names_its_numbers(change, status, reason):
+def test_the_reason_of_each_rule_has_its_numbers(change, status, reason):
     found = verdict(Config({**TILE, **change}))
     assert (found.status.value, found.deferred) == (status, status == "deferred")
     assert reason in found.reason
@@ -76,7 +76,7 @@ def test_a_good_config_passes_on_every_target():
     assert verdict(Config({**TILE, "BM": 32}), FEW_ROWS) is None
 
 
-def test_limits_are_the_targets():
+def test_the_limits_of_the_rules_are_those_of_the_target():
     warps = Config({**TILE, "num_warps": 32, "BM": 256, "BN": 256})
     assert verdict(warps, arch="sm_90") is None
     assert "32 warps of 64 are 2,048 threads" in verdict(warps, arch="gfx942").reason
@@ -95,7 +95,7 @@ def test_blocks_are_read_from_the_source():
     assert blocks_of(MATMUL.kernel.function, {}) == Blocks(), "nothing is guessed"
 
 
-def test_what_may_not_be_compiled_is_not_judged():
+def test_blocks_in_conditional_code_are_not_judged():
     values = {"n": 100, "BLOCK": 64, "SPLIT": 3}
     blocks = blocks_of(branches, values)
     assert blocks.ranges == (("HALF", 32), ("WIDTH * 2", 64)), "not the branch, not the unrolled loop, not the rebound"
@@ -116,7 +116,7 @@ def test_a_kernel_without_source_is_not_judged():
     st.integers(1, 300),
     st.sampled_from([1, 7, 16, 100, 4096]),
 )
-def test_only_what_cannot_be_launched_is_refused(arch, warps, rows, columns, extent):
+def test_only_configs_that_cannot_be_launched_are_refused(arch, warps, rows, columns, extent):
     target = named_target(arch)
     arguments = Arguments(keyword={**SQUARE.keyword, "M": extent})
     found = verdict(Config({**TILE, "BM": rows, "BN": columns, "num_warps": warps}), arguments, arch)

@@ -1,4 +1,4 @@
-"""The default search's parts: rows, evidence, surrogate, priors, transfer, and what they do together."""
+"""The parts of the default search, rows, evidence, surrogate, priors and transfer, and the search as a whole."""
 
 import math
 import random
@@ -53,7 +53,7 @@ class Says:
 
 
 def search(searcher, trials, cost=bowl, batch=1):
-    """Configs in the order asked for, with their times told."""
+    """Run a searcher on `cost`; the configs in the order in which they were proposed."""
     found = []
     while len(found) < trials and (asked := searcher.ask(batch)):
         searcher.tell([timed(config, cost(config)) for config in asked])
@@ -98,30 +98,30 @@ class TestEncoding:
         assert odd.rows([Config(A=112)])[0, 1] < odd.rows([Config(A=128)])[0, 1]
         assert Encoder(ConfigSpace({"A": [32, 64, 128]})).columns == 1
 
-    def test_what_has_one_value_has_no_column(self):
+    def test_a_tunable_with_one_value_has_no_column(self):
         assert Encoder(ConfigSpace({"A": [1], "B": ["x"]})).columns == 0
 
-    def test_a_value_from_elsewhere_lies_between_its_neighbours(self):
+    def test_an_unlisted_value_lies_between_its_neighbours(self):
         encoder = Encoder(ConfigSpace({"A": [16, 64, 256]}))
         low, between, high = encoder.rows([Config(A=16), Config(A=100), Config(A=9999)])[:, 0]
         assert low < between < high == 1
 
 
 class TestEvidence:
-    def test_a_failure_is_middling_and_slowness_counts_less_above_the_middle(self):
+    def test_a_failure_has_the_median_value_and_differences_above_it_are_shrunk(self):
         trials = [timed(Config(A=n), ms) for n, ms in enumerate((1, 2, 4, 8, 16))]
         values = values_of([*trials, failed(Config(A=9))])
         assert values[:3].tolist() == pytest.approx([0, math.log(2), math.log(4)])
         assert values[4] == pytest.approx(math.log(4) + 0.3 * math.log(4))
         assert values[5] == pytest.approx(math.log(4))
 
-    def test_scattered_samples_are_noisy_evidence(self):
+    def test_scattered_samples_have_a_large_standard_error(self):
         steady, shaky = Measurement((1.0,) * 8, "host"), Measurement((0.8, 0.9, 1.0, 1.1, 1.2), "host")
         noise = noise_of([Trial(Config(A=n), Status.OK, found) for n, found in enumerate((steady, shaky))])
         assert noise[0] == 0
         assert 0.01 < noise[1] < 0.2
 
-    def test_what_is_learned_of_many_has_the_fastest_and_the_latest(self):
+    def test_of_many_trials_the_fastest_and_the_latest_are_learned(self):
         trials = [timed(Config(A=n), 1 + (n * 7919 % 1000)) for n in range(1000)]
         kept = most_telling(trials)
         assert len(kept) == 400
@@ -130,7 +130,7 @@ class TestEvidence:
 
 
 class TestSurrogate:
-    def test_it_predicts_what_is_smooth_and_doubts_what_is_far(self):
+    def test_the_surrogate_predicts_a_smooth_function_and_doubts_far_rows(self):
         rows = np.random.default_rng(0).random((40, 2)) * 0.5
         surrogate = Surrogate(2)
         surrogate.learn(rows, rows.sum(axis=1) * 3, np.zeros(40))
@@ -145,14 +145,14 @@ class TestSurrogate:
         assert mean[0] == pytest.approx(1.0)
         assert doubt[0] > 0.01
 
-    def test_improvement_is_what_lies_below_the_best(self):
+    def test_improvement_counts_only_values_below_the_best(self):
         gains = expected_improvement(np.array([0.0, 1.0, 2.0]), np.array([1e-6, 1e-6, 1.0]), 1.0)
         assert gains[0] == pytest.approx(1.0)
         assert gains[1] < 1e-6
         assert 0 < gains[2] < 0.1
 
 
-class TestPool:
+class TestOpenConfigs:
     def test_a_huge_space_is_sampled_and_grows_around_leaders(self):
         space = ConfigSpace({f"T{n}": IntRange(0, 9) for n in range(9)})
         open_configs = OpenConfigs(space, Encoder(space), 0)
@@ -177,25 +177,25 @@ class TestPool:
         found = list(neighbours(space, Config(A=2, W="x"), steps_only=True))
         assert {(c["A"], c["W"]) for c in found} == {(1, "x"), (4, "x"), (2, "y"), (2, "z")}
 
-    def test_the_farthest_is_far(self):
+    def test_the_chosen_row_is_far_from_the_known_rows(self):
         rows = np.linspace(0, 1, 9)[:, None]
         assert farthest(rows, np.array([[0.0]]), np.random.default_rng(0)) == 8
 
 
-class TestGuidance:
+class TestPriors:
     def weights(self, *costs):
         configs = SPACE.take(300)[::13]
         priors = Priors([Says(cost) for cost in costs], [], list(SPACE))
         return priors.weights(priors.columns(configs), np.log([bowl(config) for config in configs]))
 
-    def test_a_right_prior_is_believed_and_a_wrong_one_is_not(self):
+    def test_a_right_prior_gets_weight_and_a_wrong_prior_none(self):
         assert self.weights(bowl)[0] == pytest.approx(1, abs=0.1)
         assert self.weights(lambda config: 1 / bowl(config))[0] == 0
         right, wrong = self.weights(bowl, lambda config: 1 + config["A"] % 3)
         assert right > 0.8
         assert wrong < 0.5
 
-    def test_a_silent_prior_says_nothing_and_an_impossible_config_is_last(self):
+    def test_an_unknown_config_counts_0_and_an_impossible_config_is_last(self):
         priors = Priors(
             [Says(lambda c: math.nan if c["A"] == 1 else math.inf if c["A"] == 2 else 1.0 + c["B"])], [], list(SPACE)
         )
@@ -203,38 +203,38 @@ class TestGuidance:
         assert silent == 0
         assert fast < 0 < impossible
 
-    def test_no_priors_add_nothing(self):
+    def test_without_priors_there_are_no_columns(self):
         priors = Priors([], [], list(SPACE))
         assert priors.columns(SPACE.take(5)).shape == (5, 0)
         assert priors.weights(np.zeros((5, 0)), np.ones(5)).shape == (0,)
 
 
 class TestTransfer:
-    def test_the_other_places_order_is_kept_and_tempered_by_distance(self):
+    def test_the_other_places_order_is_kept_and_its_ratios_shrink_with_distance(self):
         trials = [timed(config, bowl(config)) for config in SPACE]
         near, far = (Transfer(SPACE, trials, distance).score(SPACE.take(50)) for distance in (0, 16))
         assert np.log(far) == pytest.approx(np.log(near) * math.exp(-2))
         assert np.ptp(near) > 0.5
 
-    def test_what_was_not_tried_there_is_filled_in(self):
+    def test_configs_that_were_not_tried_there_are_estimated(self):
         configs = list(SPACE)
         random.Random(0).shuffle(configs)
         scores = Transfer(SPACE, [timed(config, bowl(config)) for config in configs[:60]]).score(configs[60:])
         true = [bowl(config) for config in configs[60:]]
         assert np.corrcoef(np.argsort(np.argsort(scores)), np.argsort(np.argsort(true)))[0, 1] > 0.8
 
-    def test_failures_there_are_slow_here(self):
+    def test_a_config_that_failed_there_counts_as_slow(self):
         some = [timed(config, bowl(config)) for config in SPACE.take(40)]
         bad = Config(A=30, B=16, C=False)
         scores = Transfer(SPACE, [*some, failed(bad)]).score([bad, *SPACE.take(40)])
         assert scores[0] > np.median(scores)
 
-    def test_other_tunables_say_nothing(self):
+    def test_trials_with_other_tunables_are_left_out(self):
         assert len(Transfer(SPACE, [timed(Config(X=1), 1.0)])) == 0
 
 
 class TestAuto:
-    def test_it_finds_the_best_of_300_within_40(self):
+    def test_auto_finds_the_best_of_300_configs_within_40_trials(self):
         for seed in range(3):
             found = search(make_searcher("auto", SPACE, seed), 40)
             assert min(map(bowl, found)) <= 1.03
@@ -246,22 +246,22 @@ class TestAuto:
         rows = Encoder(SPACE).rows(searcher.ask(8))
         assert len({tuple(row) for row in rows.round(6)}) == 8
 
-    def test_a_good_prior_is_asked_first_and_is_told_everything(self):
+    def test_a_good_priors_first_choice_is_tried_first_and_the_prior_is_told_all_trials(self):
         prior = Says(bowl)
         found = search(make_searcher("auto", SPACE, 0, [prior]), 5)
         assert found[0] == min(SPACE, key=bowl)
         assert [trial.config for trial in prior.told] == found
 
-    def test_a_wrong_prior_delays_and_does_not_prevent(self):
+    def test_a_wrong_prior_delays_the_best_config_only(self):
         found = search(make_searcher("auto", SPACE, 0, [Says(lambda config: 1 / bowl(config))]), 60)
         assert min(map(bowl, found)) <= 1.05
 
-    def test_wrong_records_delay_and_do_not_prevent(self):
+    def test_wrong_records_delay_the_best_config_only(self):
         trials = [timed(config, 1 / bowl(config)) for config in SPACE]
         found = search(make_searcher("auto", SPACE, 0, [], [Transfer(SPACE, trials)]), 60)
         assert min(map(bowl, found)) <= 1.05
 
-    def test_it_expects_little_only_after_it_found_the_best(self):
+    def test_auto_expects_a_small_gain_only_after_it_found_the_best(self):
         searcher = make_searcher("auto", SPACE, 0)
         found = []
         while searcher.expected_gain() >= 0.005 and len(found) < 290:
@@ -277,7 +277,7 @@ class TestAuto:
         assert set(found) == set(space)
         assert math.isinf(searcher.expected_gain())
 
-    def test_a_config_that_compiles_for_long_must_promise_more(self):
+    def test_a_config_that_compiles_for_long_needs_a_larger_gain(self):
         def compiled(config):
             return 30.0 if config["B"] >= 8 else 0.5
 

@@ -1,4 +1,4 @@
-"""The head-to-head of searches: what counts as an evaluation, how tunables are declared to Helion, the table."""
+"""The comparison of searches on recordings: its count of evaluations, its tunables for Helion, its table."""
 
 import gzip
 import json
@@ -62,7 +62,7 @@ class TestCounting:
     def test_a_cache_is_read_as_it_is(self, tmp_path):
         assert recorded.read_cache(written(tmp_path, CACHE)) == CACHE
 
-    def test_failed_ones_count_and_a_second_question_does_not(self):
+    def test_failed_configs_count_as_evaluations_and_repeats_do_not(self):
         asked = Table(CACHE, 2)
         assert [asked.look_up(key) for key in ("1,1,7", "1,1,7", "1,0,7", "1,1,7")] == [
             INFINITE,
@@ -74,7 +74,7 @@ class TestCounting:
             asked.look_up("2,0,7")
         assert asked.asked == {"1,1,7": INFINITE, "1,0,7": 4.0}
 
-    def test_what_the_recording_does_not_have_is_noted_and_no_evaluation(self):
+    def test_a_config_outside_the_recording_is_noted_and_is_no_evaluation(self):
         asked = Table(CACHE, 2)
         assert [asked.has(key) for key in ("2,1,7", "1,0,7", "2,1,7")] == [False, True, False]
         assert (asked.refused, asked.asked) == ({"2,1,7"}, {})
@@ -110,7 +110,7 @@ class TestMapping:
             ("GAP", [16, 64], "choice"),
         ],
     )
-    def test_every_sort_of_tunable(self, name, values, kind):
+    def test_every_kind_of_tunable_is_declared(self, name, values, kind):
         assert kind_of(name, values).name == kind
 
     @given(st.lists(st.integers(0, 300), min_size=1, max_size=8, unique=True))
@@ -148,7 +148,7 @@ class TestTable:
             (tmp_path / f"{name}.json").write_text(json.dumps({"spaces": entries}))
         return tmp_path
 
-    def test_what_a_run_knew_is_in_its_name(self, folder):
+    def test_the_prior_knowledge_of_a_run_is_in_its_name(self, folder):
         entries = read(folder)
         assert groups(entries) == {PUBLIC: ["gemm.json.gz"], OWN: ["matmul.json.gz"]}
         own = means(entries, groups(entries)[OWN])
@@ -157,7 +157,7 @@ class TestTable:
             "random": {"50": 0.7},
         }  # fmt: skip
 
-    def test_rows_beside_each_other_and_what_was_asked(self, folder):
+    def test_tables_have_a_row_per_search_and_show_recordings(self, folder):
         lines = table(read(folder))
         rows = [line for line in lines if line.startswith(("| auto |", "| helion LFBOTreeSearch |"))]
         assert rows == [

@@ -1,4 +1,4 @@
-"""Spaces: what they list, count, draw and refuse, held against the plain product of their values."""
+"""Spaces list, count, draw and refuse the same configs as the filtered product of their values."""
 
 import itertools
 import json
@@ -38,7 +38,7 @@ GEMM = {"BM": [32, 64, 128], "BN": [32, 64, 128], "stages": [2, 3]}
 
 
 def product(space):
-    """Every valid config, found without any cleverness."""
+    """Every valid config, by a filter over the whole product."""
     axes = [list(tunable) for tunable in space.tunables.values()]
     full = [Config(dict(zip(space.tunables, row, strict=True))) for row in itertools.product(*axes)]
     return [config for config in full if all(c.kept_by(config) for c in space.constraints)]
@@ -52,7 +52,7 @@ SUM = Constraint("sum", lambda T0, T8: T0 + T8 > 3, "too small")
 # Tunables
 
 
-def test_kinds_of_tunable():
+def test_each_kind_of_tunable_has_its_values():
     assert Choice(["b", "a", None]).values == ("b", "a", None)
     assert IntRange(2, 9, 3).values == (2, 5, 8)
     assert IntRange(1, 3).values == (1, 2, 3)
@@ -68,7 +68,7 @@ def test_kinds_of_tunable():
 
 
 @given(tunables())
-def test_a_tunable_is_its_values_in_order(tunable):
+def test_a_tunable_keeps_the_order_of_its_values(tunable):
     assert len(tunable) == len(tunable.values) > 0
     assert list(tunable) == list(tunable.values)
     assert tunable.check("T") is tunable
@@ -103,7 +103,7 @@ def test_rising_numbers_count_as_ordered(values, ordered):
         (lambda: Config({7: 1}), "name must be a string, not 7"),
     ],
 )
-def test_tunables_that_are_not_sound(make, text):
+def test_unsound_tunables_are_refused(make, text):
     with pytest.raises(ConfigValueError, match=text):
         make()
 
@@ -200,7 +200,7 @@ def test_parameters_with_defaults_are_no_tunables():
 
 
 @pytest.mark.parametrize("reason", ["{limit}", "{0}", "{", "{BM.x}", "{BM[0]}", "a {} b", "{BM:q}"])
-def test_braces_that_name_nothing_stay_as_they_are(reason):
+def test_braces_that_name_no_tunable_stay_in_the_reason(reason):
     assert Constraint("c", lambda BM: True, reason).explain({"BM": 1}) == f"c: {reason}"
 
 
@@ -214,7 +214,7 @@ def test_braces_that_name_nothing_stay_as_they_are(reason):
         (max, "does not tell its parameters"),
     ],
 )
-def test_predicates_whose_names_are_unknown(predicate, text):
+def test_a_predicate_without_named_parameters_is_refused(predicate, text):
     with pytest.raises(KernelTypeError, match=text) as caught:
         Constraint("odd", predicate, "")
     assert "'odd'" in str(caught.value)
@@ -227,12 +227,12 @@ def test_a_predicate_that_raises_is_named_with_its_values():
     assert isinstance(e.value.__cause__, ZeroDivisionError)
 
 
-def test_a_predicate_sees_only_what_it_names():
+def test_a_predicate_gets_only_the_tunables_that_it_names():
     with pytest.raises(UnknownTunableError, match="constraint 'tile' names 'BN'; the tunables are"):
         ConfigSpace({"BM": [1]}, (SMALL,))
 
 
-def test_a_constraint_over_nothing_can_refuse_everything():
+def test_a_constraint_without_tunables_can_refuse_the_whole_space():
     space = ConfigSpace({"T": [1, 2]}, (Constraint("never", lambda: False, ""),))
     assert list(space) == []
     assert space.size == SpaceSize(2, 0)
@@ -283,7 +283,7 @@ def test_every_config_can_be_drawn():
     assert {space.sample(rng) for _ in range(400)} == set(space)
 
 
-def test_a_rare_config_is_found_by_walking():
+def test_a_config_too_rare_for_draws_is_found():
     # One valid config in 90,000: a hundred draws do not find it.
     rule = Constraint("one", lambda A, B: A == B == 299, "")
     space = ConfigSpace({"A": IntRange(0, 299), "B": IntRange(0, 299)}, (rule,))
@@ -330,7 +330,7 @@ def test_a_predicate_is_not_asked_about_values_that_the_space_lacks():
 # Defaults
 
 
-def test_default_is_the_given_one_else_the_first_valid():
+def test_the_default_is_the_given_config_else_the_first_valid():
     assert ConfigSpace(GEMM, (SMALL,)).default_config == Config(BM=32, BN=32, stages=2)
     given_one = {"BM": 16, "BN": 64, "stages": 3}
     space = ConfigSpace(GEMM, (SMALL,), given_one)
@@ -347,7 +347,7 @@ def test_default_is_the_given_one_else_the_first_valid():
         ({"BM": [1], "BN": 1, "stages": 2}, ConfigValueError, "'BM' has the value"),
     ],
 )
-def test_defaults_that_are_not_sound(default, error, text):
+def test_unsound_defaults_are_refused(default, error, text):
     with pytest.raises(error, match=text):
         ConfigSpace(GEMM, (SMALL,), default)
 
@@ -373,13 +373,13 @@ def test_defaults_that_are_not_sound(default, error, text):
         (lambda: as_space(7), SpaceError, "cannot be made from 7"),
     ],
 )
-def test_spaces_that_are_not_well_defined(make, error, text):
+def test_unsound_spaces_are_refused(make, error, text):
     with pytest.raises(error, match=text):
         make()
 
 
 @pytest.mark.parametrize("listed", [False, True])
-def test_constraints_that_refuse_everything(listed):
+def test_a_space_without_valid_configs_is_empty_and_gives_no_config(listed):
     never = Constraint("never", lambda T: False, "")
     space = ConfigSpace({"T": [1, 2]}, (never,))
     if listed:

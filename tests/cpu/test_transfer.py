@@ -1,4 +1,4 @@
-"""What a tune knows beforehand: records of other problems, their run logs, and how to leave them out."""
+"""The prior knowledge of a tune: records of other problems with their run logs, and how to leave them out."""
 
 import shutil
 
@@ -57,7 +57,7 @@ def test_without_run_logs_winner_and_default_remain(elsewhere):
     assert transfer.score([record.config, Config(record.default)])[0] <= 1.0
 
 
-def test_the_problem_itself_is_no_other_place(elsewhere):
+def test_records_of_the_same_problem_are_no_transfer(elsewhere):
     task, key = task_and_key((16,))
     assert transfers_to(task, key, open_store(elsewhere), elsewhere) == []
 
