@@ -1,5 +1,6 @@
 """Timers for launches, and the rules that say which of several timed configs is the fastest."""
 
+from triton_ops.measure.argument_sets import sets_needed as sets_needed
 from triton_ops.measure.arm import Arm as Arm
 from triton_ops.measure.arm import interleave as interleave
 from triton_ops.measure.choose import choose_timer as choose_timer
@@ -16,7 +17,6 @@ from triton_ops.measure.graph import EmptyCaptureError as EmptyCaptureError
 from triton_ops.measure.graph import GraphTimer as GraphTimer
 from triton_ops.measure.race import RacePolicy as RacePolicy
 from triton_ops.measure.race import race as race
-from triton_ops.measure.rotate import sets_needed as sets_needed
 from triton_ops.measure.screen import ScreenPolicy as ScreenPolicy
 from triton_ops.measure.screen import fitting as fitting
 from triton_ops.measure.screen import screen as screen

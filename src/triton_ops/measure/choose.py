@@ -41,8 +41,8 @@ def choose_timer(device: DeviceSpec, name: str, launch: Launch, *, cold: bool = 
     """
     if device.kind == "cpu":
         return HostTimer()
-    rotated = bool(launch.others)
-    graphs = capture and launch.reset is None and (rotated or not cold)
+    several_sets = bool(launch.others)
+    graphs = capture and launch.reset is None and (several_sets or not cold)
     if graphs and estimate_ms(DelayedQueue(name), launch) < REPLAY_MS:
         timer = GraphTimer(name, cold=cold)
         try:
@@ -51,4 +51,4 @@ def choose_timer(device: DeviceSpec, name: str, launch: Launch, *, cold: bool = 
             _log.warning("%s: timed by event pairs instead", error)
         else:
             return timer
-    return EventTimer(name, cache=("cold" if rotated else "flushed") if cold else "warm")
+    return EventTimer(name, cache=("cold" if several_sets else "flushed") if cold else "warm")

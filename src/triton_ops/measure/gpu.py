@@ -17,7 +17,7 @@ from triton_ops.measure.pace import DUTY, Pace
 from triton_ops.measure.timer import Launch, Pending, Sampler
 
 Cache = Literal["cold", "flushed", "warm"]
-"""State of L2 before a launch: cold by rotating argument sets, flushed by a write, or as the launch before left it."""
+"""State of L2 before a launch: cold by argument sets in turn, flushed by a write, or left as it is."""
 
 _FLUSH_FACTOR = 2  # times the L2: a write of exactly the size of L2 leaves some old lines in place
 _LEAST_FLUSH_BYTES = 32 << 20
