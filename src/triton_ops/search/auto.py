@@ -42,7 +42,7 @@ from triton_ops.trial import Compiled, Trial
 SMALL = 64  # a space of at most this many configs is tried whole: a search would save less than it costs
 _START = 7  # configs spread over the space before the surrogate is used
 _START_COMPILED = 4  # the same with compiled configs, whose figures tell much of the rest
-_FAR_CONFIGS = (6, 12)  # with records, the configs of these numbers are far from all before, whatever the records say
+_FAR_CONFIGS = (6, 12)  # with records, the proposals after so many configs are far from all before
 _FIRST_CHOICES = 8  # after a prior's first choice was tried, the most different of so many of its choices comes next
 _FEWEST_OK = 3  # ok trials that a surrogate needs
 _WITHOUT_RECORDS_FROM = 20  # trials from which on each second config is chosen without the records
