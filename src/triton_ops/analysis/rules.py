@@ -71,7 +71,7 @@ class RuleInput:
 
     @property
     def threads(self) -> int:
-        """Threads per block."""
+        """The number of threads per block."""
         return self.warps * self.target.warp_size
 
 
