@@ -82,7 +82,7 @@ def test_a_duel_ends_as_soon_as_the_answer_is_clear():
     assert len(fought(1.0, 0, checkpoints=checkpoints, sample=0.1)[1][0].blocks) == 96
 
 
-def test_time_ends_a_duel_but_not_before_six_rounds():
+def test_a_duel_ends_in_time_but_not_before_six_rounds():
     device = SimulatedDevice(seed=1)
     timer = SimulatedTimer(device)
     arms = tuple(Arm(timer.prepare(device.launch(50.0, name)), 1) for name in "abc")
@@ -106,7 +106,7 @@ def test_a_discarded_round_counts_for_no_arm():
     assert [len(arm.blocks) for arm in arms] == [8, 8, 8]
 
 
-def test_a_difference_of_one_tick_is_none():
+def test_a_difference_of_one_tick_counts_as_none():
     ticks = 0.001024
     one = judge([19 * ticks] * 12, [18 * ticks] * 12, [19 * ticks] * 12, tick_ms=ticks)
     assert (one.verdict, one.gain.margin) == ("not distinguishable", 0.0)
@@ -119,7 +119,7 @@ def test_the_tick_is_the_smallest_step_seen():
     assert tick_of([0.01], 1) == pytest.approx(0.001024)
 
 
-def test_a_difference_must_exceed_that_of_the_first_from_itself():
+def test_a_difference_must_exceed_that_between_the_twins():
     noise = random.Random(0)
     first = [1.0] * 24
     twin = [1.04 + 0.001 * noise.random() for _ in first]
@@ -130,13 +130,13 @@ def test_a_difference_must_exceed_that_of_the_first_from_itself():
     assert found.disturbed
 
 
-def test_sides_change_places_evenly():
+def test_contestants_use_every_argument_set_equally_often():
     log = []
 
-    def sampler(side, place):
-        return Sampler(lambda count: log.append((side, place)), 7)
+    def sampler(contestant, place):
+        return Sampler(lambda count: log.append((contestant, place)), 7)
 
-    rows = [[sampler(side, place) for place in range(3)] for side in range(3)]
+    rows = [[sampler(contestant, place) for place in range(3)] for contestant in range(3)]
     seated = _taking_turns(rows, random.Random(3))
     rounds = []
     for _ in range(12):
@@ -145,8 +145,8 @@ def test_sides_change_places_evenly():
             one.queue(1)
         rounds.append(dict(log))
     assert all(sorted(found.values()) == [0, 1, 2] for found in rounds)
-    for side in range(3):
-        assert sorted(found[side] for found in rounds) == [0] * 4 + [1] * 4 + [2] * 4
+    for contestant in range(3):
+        assert sorted(found[contestant] for found in rounds) == [0] * 4 + [1] * 4 + [2] * 4
     ways = [(found[0], found[1]) for found in rounds]
     assert all(ways.count((i, j)) == ways.count((j, i)) == 2 for i, j in itertools.combinations(range(3), 2))
     assert {one.launches for one in seated} == {7}
@@ -168,7 +168,7 @@ def test_copies_of_tensors_do_not_make_a_difference():
     assert [c.verdict for c in found].count("not distinguishable") >= 18
 
 
-def test_what_a_comparison_says():
+def test_a_comparison_says_by_how_much_the_first_is_faster():
     found = compare(spin(1000), spin(2000), names=("new", "old"))
     assert found.names == ("new", "old")
     assert found.interval[0] <= found.percent <= found.interval[1]
@@ -180,7 +180,7 @@ def test_what_a_comparison_says():
     assert f"{found.rounds} rounds, host" in str(found)
 
 
-def test_what_it_says_of_no_difference():
+def test_a_comparison_says_that_it_found_no_difference():
     call = spin(100)
     said = str(compare(call, call, rounds=6))
     assert said.startswith("a and b are not distinguishable (")
@@ -193,7 +193,7 @@ def test_rounds_and_seconds_are_kept():
     assert compare(call, call, seconds=1e-9).rounds == 6
 
 
-def test_a_side_is_a_config_of_a_kernel_too():
+def test_a_contestant_may_be_a_config_of_a_kernel():
     def work(x, *, times):
         for _ in range(times):
             x.sin()
@@ -223,10 +223,10 @@ def test_an_operation_runs_on_its_default_problem():
     assert (200,) in seen
 
 
-# What sides do to their arguments
+# What contestants do to their arguments
 
 
-def test_neither_side_sees_what_the_other_wrote_nor_does_the_caller():
+def test_writes_of_a_contestant_reach_neither_the_other_nor_the_caller():
     x, y = torch.rand(64), torch.rand(64)
     before, firsts = x.clone(), set()
 
@@ -241,12 +241,12 @@ def test_neither_side_sees_what_the_other_wrote_nor_does_the_caller():
     compare(doubles, reads, args=(x, y), rounds=6)
     compare(reads, doubles, args=(x, y), rounds=6)
     first = float(before[0])
-    # Twice the value is seen once per side and comparison, while what a call does is found out; never in a sample.
+    # Twice the value is seen once per contestant and comparison, while what a call does is found out; never in a sample.
     assert firsts <= {first, 2 * first}
     assert torch.equal(x, before)
 
 
-def test_every_timed_call_of_an_in_place_side_finds_the_same():
+def test_every_timed_call_of_an_in_place_contestant_finds_the_same_arguments():
     x = torch.rand(64)
     values = []
 
@@ -275,7 +275,7 @@ def put_back(work, *args):
     return time_ms(work, args=args, warmup_ms=0, rep_ms=1).launches_per_sample == 1
 
 
-def test_an_output_is_not_put_back():
+def test_an_output_is_not_restored():
     x, out = torch.rand(64), torch.zeros(64)
     assert not put_back(lambda x: x + 1, x)
     assert not put_back(lambda x, out: torch.add(x, 1, out=out), x, out)
@@ -283,7 +283,7 @@ def test_an_output_is_not_put_back():
     assert float(out[0]) == 0.0
 
 
-def test_what_reads_what_it_writes_is_put_back():
+def test_a_tensor_that_is_read_and_written_is_restored():
     x = torch.rand(64)
     assert put_back(lambda x: x.add_(1), x)
     assert put_back(lambda x: x.copy_(x.sort().values), x)
@@ -292,7 +292,7 @@ def test_what_reads_what_it_writes_is_put_back():
     assert put_back(lambda x, out: out.copy_(10 // x), torch.arange(1, 9), torch.ones(8, dtype=torch.int64)) is False
 
 
-def test_a_call_that_fails_on_other_values_is_put_back():
+def test_arguments_of_a_call_that_fails_on_other_values_are_restored():
     def work(x, seen):
         if bool((x == x[0]).all()):
             raise ValueError("all the same")
@@ -301,7 +301,7 @@ def test_a_call_that_fails_on_other_values_is_put_back():
     assert put_back(work, torch.rand(8), None)
 
 
-def test_views_of_one_storage_and_leaves_with_gradients():
+def test_views_of_one_storage_and_leaves_with_gradients_are_restored():
     base = torch.rand(64)
     assert put_back(lambda x, y: x.add_(y), base[:32], base[32:])
     leaf = torch.rand(16, requires_grad=True)
@@ -309,7 +309,7 @@ def test_views_of_one_storage_and_leaves_with_gradients():
     assert leaf.grad is None
 
 
-def test_what_one_side_needs_the_other_gets_too():
+def test_if_one_contestant_is_restored_the_other_is_too():
     changing, reading = Counted(lambda x: x.add_(1)), Counted(lambda x: x + 1)
     compare(changing, reading, args=(torch.rand(16),), rounds=6)
     assert reading.calls < 200  # one call a sample, not a loop of 2 ms
@@ -331,7 +331,7 @@ def test_containers_and_other_objects_are_passed_on():
 
 
 @pytest.mark.parametrize("wrong", [3, None, "f", (3, {})])
-def test_what_is_not_callable_is_refused(wrong):
+def test_an_object_that_is_not_callable_is_refused(wrong):
     with pytest.raises(KernelTypeError, match="not callable"):
         compare(wrong, len)
 
@@ -348,7 +348,7 @@ def test_a_signature_that_does_not_fit_is_found_before_any_call():
     assert calls == []
 
 
-def test_a_side_that_raises_is_named():
+def test_a_contestant_that_raises_is_named():
     def fails(x):
         raise ValueError("no")
 
@@ -370,18 +370,21 @@ def test_a_callable_may_have_a_method_called_bind():
     assert compare(Model(), Model(), rounds=6).rounds == 6
 
 
-def test_sides_on_two_devices_are_refused():
-    places = [replace(side, device_name=name) for side, name in zip(two_sides(), ("cpu", "cuda"), strict=True)]
+def test_contestants_on_two_devices_are_refused():
+    places = [
+        replace(contestant, device_name=name)
+        for contestant, name in zip(two_contestants(), ("cpu", "cuda"), strict=True)
+    ]
     with pytest.raises(DeviceError, match="a runs on cpu and b runs on cuda"):
         contestant_module.prepare(places)
 
 
-def two_sides():
+def two_contestants():
     return contestant_module.contestants_of({"a": len, "b": len}, ([],), None, None)
 
 
 @pytest.mark.parametrize("after", [3, 40])
-def test_a_side_that_raises_later_is_named(after):
+def test_a_contestant_that_raises_later_is_named(after):
     calls = []
 
     def tires(x):
@@ -394,7 +397,7 @@ def test_a_side_that_raises_later_is_named(after):
         compare(torch.sin, tires, args=(torch.rand(3),), rounds=20)
 
 
-def test_errors_of_this_package_stay_what_they_are():
+def test_errors_of_this_package_are_not_replaced():
     def fails():
         raise ShapeMismatchError("wrong shape")
 
@@ -402,7 +405,7 @@ def test_errors_of_this_package_stay_what_they_are():
         compare(fails, fails)
 
 
-def test_arguments_that_do_not_fit_in_memory(monkeypatch):
+def test_arguments_that_do_not_fit_in_memory_are_refused(monkeypatch):
     def full(arguments):
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
 
@@ -484,7 +487,7 @@ def clocks(monkeypatch):
     return chosen
 
 
-def test_what_cannot_be_captured_changes_the_clock_for_both(clocks, caplog):
+def test_a_contestant_that_cannot_be_captured_changes_the_timer_of_both(clocks, caplog):
     clocks[True, True] = Fixed("graph-cold", 0.1, fail=CaptureError("it waits for the host"))
     clocks[True, False] = Fixed("event-cold", 0.1)
     with caplog.at_level(logging.WARNING, "triton_ops"):
@@ -494,7 +497,7 @@ def test_what_cannot_be_captured_changes_the_clock_for_both(clocks, caplog):
     assert "it waits for the host: timed by event pairs instead" in caplog.text
 
 
-def test_work_that_no_clock_sees_is_an_error(clocks):
+def test_work_outside_the_current_stream_is_an_error(clocks):
     clocks[True, True] = Fixed("graph-cold", 0.1, fail=EmptyCaptureError("8 captured launches are 0 nodes"))
     with pytest.raises(TargetError, match="b cannot be timed: 8 captured launches are 0 nodes"):
         compare(spin(1), spin(2))
@@ -519,7 +522,7 @@ def test_a_call_of_few_ticks_is_of_low_confidence(clocks):
     assert "low confidence: calls this short" in str(found)
 
 
-def test_sides_alike_take_equally_many_launches(monkeypatch):
+def test_contestants_of_similar_speed_take_equally_many_launches(monkeypatch):
     made = []
 
     class Uneven(HostTimer):
@@ -591,13 +594,13 @@ def test_short_calls_are_timed_in_loops_of_the_real_clock():
     assert str(found) == f"{found.median_ms:.4g} ms, {found.launches} launches, host"
 
 
-def test_what_the_times_say():
+def test_times_as_text():
     said = str(time_ms(spin(1000), rep_ms=10))
     assert " ms (p20 " in said
     assert ", p80 " in said
 
 
-def test_putting_back_does_not_take_forever():
+def test_restoring_arguments_takes_ten_times_the_budget_at_most():
     x = torch.rand(1 << 20)
     found = time_ms(lambda x: x[:1].add_(1), args=(x,), warmup_ms=1, rep_ms=5)
     assert found.launches < 5 / found.median_ms + 1
@@ -612,7 +615,7 @@ def test_budgets_and_quantiles_out_of_range_are_refused(wrong):
         time_ms(spin(1), **wrong)
 
 
-def test_a_launch_that_is_put_back_is_prepared_so(monkeypatch):
+def test_a_launch_whose_arguments_are_restored_is_prepared_with_a_reset(monkeypatch):
     launches = []
 
     class Watching(HostTimer):

@@ -15,7 +15,7 @@ from triton_ops.cache import RECORDS, DirectoryStore, Key, Record
 from triton_ops.cli.problem import operation_of, parse_space, tensors_of
 from triton_ops.cli.records import folder_of, matching
 from triton_ops.cli.target import load_target
-from triton_ops.comparison.contestant import Contestant, Maker
+from triton_ops.comparison.contestant import Contestant, MakeArguments
 from triton_ops.exceptions import SettingsError, SpaceError, TargetError, TritonKernelError
 from triton_ops.hardware import probe
 from triton_ops.space import Config, ConfigSpace, as_space
@@ -72,14 +72,14 @@ class _Entry:
     kernel: Kernel
     problem: Problem
     device: str
-    arguments: Maker
+    arguments: MakeArguments
     space: ConfigSpace | None
     record: Record | None
 
     def contender(self, name: str, config: Mapping[str, Any], origin: str) -> Contender:
         chosen = Config(config)
         self.kernel.check(chosen, Arguments(keyword=dict(self.problem.arguments)))
-        contestant = Contestant(name, self.kernel, chosen, self.device, self.arguments)
+        contestant = Contestant(name, self.kernel, chosen, device_name=self.device, arguments=self.arguments)
         return Contender(self.target, origin, self.problem, contestant)
 
 

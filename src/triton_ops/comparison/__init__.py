@@ -1,1 +1,1 @@
-"""Two callables side by side: which is faster, and how long one takes."""
+"""`compare` says which of two callables is faster, and `time_ms` how long one takes."""

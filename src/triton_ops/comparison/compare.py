@@ -1,4 +1,4 @@
-"""`compare`: is this callable faster than that one? Both run side by side, and the answer knows its own error."""
+"""`compare` runs two callables in turn, and says with an error interval which is faster."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from triton_ops.measure.stats import Interval
 from triton_ops.measure.timer import Pending
 from triton_ops.trial import Measurement
 
-_BLOCK_MS = 5.0  # long enough to rise over the clock, short enough for the power state to hold
-_LONGEST_BLOCK = 10
+_BLOCK_MS = 5.0  # far longer than a step of the clock, and short enough for the power state to stay the same
+_LONGEST_BLOCK = 10  # samples
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,15 +30,15 @@ class Comparison:
 
     Attributes:
         verdict: `faster`, `slower` or `not distinguishable`, of a relative to b.
-        percent: How much longer the slower one takes; positive if a is faster, negative if it is slower.
+        percent: How much longer the slower contestant takes; positive if a is faster, negative if a is slower.
         interval: 95 % interval of `percent`, by resampling rounds.
-        needed: A difference up to this many percent counts as none in this comparison.
-        noise: How many percent a differed from itself at most: the far end of the 95 % interval of a against a twin.
+        needed: A difference of up to this many percent counts as none in this comparison.
+        noise: How many percent a differed from its twin at most: the far end of the 95 % interval of that difference.
         confidence: `ok`, or in words why the verdict should not be relied on.
-        names: What a and b are called.
+        names: The names of a and b.
         a: Times of a.
         b: Times of b, taken in the same rounds.
-        guard: What the device said of itself meanwhile.
+        guard: Summary of the device's sensors during the comparison.
     """
 
     verdict: Verdict
@@ -79,7 +79,7 @@ class Comparison:
 
     @property
     def rounds(self) -> int:
-        """In how many rounds both were measured."""
+        """The number of rounds in which both were measured."""
         return self.a.rounds
 
     def __str__(self) -> str:
@@ -112,27 +112,27 @@ def compare(
     """Find out whether `a` is faster than `b`, by running both in turn.
 
     Each contestant is a callable, or a pair of an `Operation`, a kernel or a callable, and its config. Both are called
-    with the same arguments. Tensors among them are copied, so that neither can hurt yours or the other's; a contestant
-    that changes what it reads has all tensors put back before every sample, outside the timed region, and so has the
-    other.
-    NumPy arrays and other objects are passed as they are. A pair with an `Operation` needs no arguments: it then runs
-    on the operation's default problem.
+    with the same arguments. Tensors among them are copied, so that a contestant changes neither the caller's tensors
+    nor those of the other contestant. If a contestant changes tensors that it reads, all tensors are restored before
+    every sample of both contestants, outside the timed region. NumPy arrays and other objects are passed as they are.
+    A pair with an `Operation` needs no arguments: it then runs on the operation's default problem.
 
-    A round visits a, b, and a once more, in an order drawn anew. A difference counts if its interval excludes none and
-    it is larger than 0.5 %, than a differs from itself, and than one tick of the clock. What differs from process to
-    process, as the placement of code does, is the same in all rounds: to be sure of 1 %, compare in several processes.
+    A round visits a, b, and a twin of a, in random order. A difference counts if its interval excludes 0, and if it is
+    larger than 0.5 %, than the difference of a from its twin, and than one tick of the clock. Effects that differ from
+    process to process, such as the placement of code, are the same in all rounds: to be sure of 1 %, compare in several
+    processes.
 
     Args:
         a: The first contestant.
         b: The second contestant.
         args: Positional arguments of every call.
         kwargs: Keyword arguments of every call.
-        names: What to call a and b in the result and in errors.
+        names: Names of a and b in the result and in errors.
         cold: On a GPU, whether L2 holds nothing of the arguments when a call starts, as in a model. Below 0.02 ms this
             needs tensors in the arguments; callables without any are then timed warm.
         rounds: How many rounds, 6 or more; None stops at 12, 24, 48 or 96, as soon as the answer is clear.
-        seconds: No round is started after this time; at least 6 are run.
-        seed: Of the orders, and of an operation's inputs.
+        seconds: No round is started after this time, except for the first 6.
+        seed: Seed of the orders, and of an operation's inputs.
         device: `cpu`, `cuda` or `cuda:N`; None follows the arguments, then an operation. Callables that hold their
             CUDA tensors themselves and take no tensor need `cuda`, or they are timed by the host's clock.
 
@@ -153,7 +153,7 @@ def compare(
 
 
 def duel_policy(rounds: int | None, seconds: float) -> DuelPolicy:
-    """How long a comparison may go on.
+    """The limits of a comparison in rounds and seconds.
 
     Raises:
         SettingsError: A limit is out of range.
@@ -175,9 +175,23 @@ def compare_contestants(
     choose: Choose | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Comparison:
-    """As `compare`, of contestants that fit; timed by what `choose` gives, limited in seconds of `clock`."""
+    """Compare two contestants that take the same arguments.
+
+    Args:
+        a: The first contestant.
+        b: The second contestant.
+        policy: Limits in rounds and seconds.
+        cold: On a GPU, whether L2 holds nothing of the arguments when a call starts.
+        seed: Seed of the orders.
+        choose: Chooses the timer; None is `choose_timer`.
+        clock: Monotonic seconds, by which the policy's seconds are counted.
+
+    Raises:
+        TargetError: A contestant raised.
+        DeviceError, ShapeMismatchError: The contestants are on two devices, or their arguments do not fit in memory.
+    """
     rng = random.Random(seed)
-    prepared = prepare([a, b, a], sets=3, cold=cold, choose=choose)  # the twin of a is a contestant of its own
+    prepared = prepare([a, b, a], sets=3, cold=cold, choose=choose)  # the second a is the twin
     block = _block((a, b), prepared)
     first, second, twin = (Arm(sampler, block) for sampler in _taking_turns(prepared.samplers, rng))
     guard = guard_for(a.device_name)
@@ -191,7 +205,7 @@ def compare_contestants(
 
 
 def _block(contestants: Sequence[Contestant], prepared: Prepared) -> int:
-    """Samples per visit, equally many for both contestants: medians of blocks of one length compare alike."""
+    """Samples per visit, the same number for both contestants, since medians of equally long blocks are comparable."""
     longest_ms = 0.0
     for contestant, (sampler, *_) in zip(contestants, prepared.samplers, strict=False):
         with blaming(contestant):
@@ -200,10 +214,11 @@ def _block(contestants: Sequence[Contestant], prepared: Prepared) -> int:
 
 
 def _taking_turns(rows: Sequence[Sequence[Sampler]], rng: random.Random) -> list[Sampler]:
-    """Per contestant one sampler that changes its argument set from round to round; in a round no two share a set.
+    """One sampler per contestant, which takes another argument set each round; in a round no two share a set.
 
-    Where memory lies makes equal calls differ by some percent on a CPU. Over six rounds every contestant is on every
-    set equally often, and each pair of sets stands both ways round, so that the median does not see it.
+    On a CPU the address of the arguments makes equal calls differ by some percent. Over six rounds every contestant
+    uses every set equally often, and each pair of contestants has each pair of sets both ways round, so that the
+    addresses do not change the median of the differences.
     """
     orders = list(itertools.permutations(range(len(rows[0])))) if len(rows[0]) > 1 else [(0,) * len(rows)]
     rng.shuffle(orders)
@@ -237,7 +252,7 @@ def _confidence(found: DuelOutcome, arms: Sequence[Arm], guard: GuardSummary) ->
     if guard.confidence == "low":
         return guard.confidence_reason
     if found.disturbed:
-        return f"a call differed from itself by {_shown(found.itself)}; something else was running"
+        return f"a call differed from itself by {_centre_text(found.itself)}; something else was running"
     for arm in arms:
         ticks = min(arm.samples_ms) / max(tick_of(arm.samples_ms, arm.sampler.launches), 1e-9)
         if ticks < FEW_TICKS:
@@ -245,7 +260,7 @@ def _confidence(found: DuelOutcome, arms: Sequence[Arm], guard: GuardSummary) ->
     return "ok"
 
 
-def _shown(found: Interval) -> str:
+def _centre_text(found: Interval) -> str:
     return f"{_number(abs(_percent(found.centre)))} %"
 
 

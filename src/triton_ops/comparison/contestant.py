@@ -1,8 +1,8 @@
-"""A contestant: a callable or a config of a kernel that is going to be timed beside others, or alone.
+"""A contestant is a callable, or a kernel with a config, that is timed alone or in turn with other contestants.
 
-What a call does to its arguments is found out by calling, since a plain callable does not tell. A call that writes what
-it reads has its arguments put back before every sample, outside the timed region, and so have those it is compared
-with.
+A plain callable does not say what it does to its arguments, so each contestant is called to find out. If a contestant
+writes tensors that it reads, the arguments of all contestants are restored before every sample, outside the timed
+region.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import logging
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -36,30 +36,31 @@ from triton_ops.measure.duel import COARSEST_TICK_MS, FEW_TICKS
 from triton_ops.space import Config
 from triton_ops.task.task import as_kernel, device_of, make_task
 
-Maker: TypeAlias = Callable[[], Arguments]
-"""Makes private arguments; what it makes is equal every time."""
+MakeArguments: TypeAlias = Callable[[], Arguments]
+"""Makes private arguments, with the same content each time."""
 _log = logging.getLogger("triton_ops")
-_ALIKE = 4  # times: samples of contestants that differ by less take equally many launches
-_SAMPLES = 3  # that tell whether a launch is too short for its timer
+_SIMILAR = 4  # contestants whose launches per sample differ by no more than this factor get the same number
+_SAMPLES = 3  # to find out whether a launch is too short for its timer
 
 
 @dataclass(frozen=True)
 class Contestant:
-    """What is timed.
+    """A callable, or a kernel with a config, and how to make its arguments.
 
     Attributes:
-        name: In messages and results.
-        kernel: How it becomes a call.
-        config: Of the kernel; empty for a plain callable.
-        device_name: Where it runs, as torch names it.
-        arguments: Makes private arguments; contestants that have the same maker can run on each other's.
+        name: The name in messages and results.
+        kernel: The kernel, or the callable as a kernel.
+        config: The kernel's config; empty for a plain callable.
+        device_name: The torch name of the device that it runs on.
+        arguments: Makes private arguments; contestants with the same function can share what it makes.
     """
 
     name: str
     kernel: Kernel
     config: Config
+    _: KW_ONLY
     device_name: str
-    arguments: Maker
+    arguments: MakeArguments
 
 
 def contestants_of(
@@ -75,16 +76,16 @@ def contestants_of(
         given: Name to a callable, or to a pair of an operation, a kernel or a callable and a config.
         args: Positional arguments of every call.
         kwargs: Keyword arguments of every call.
-        device: Where they run; None follows the arguments.
-        seed: Of the inputs of an operation that is given no arguments.
+        device: The device that they run on; None follows the arguments.
+        seed: Seed of the inputs of an operation that is given no arguments.
 
     Raises:
-        KernelTypeError: Not callable, or not with these arguments.
-        DeviceError: The arguments are elsewhere.
+        KernelTypeError: A contestant is not callable, or not with these arguments.
+        DeviceError: The arguments are on another device.
         SpaceError: A config does not fit its kernel.
     """
     arguments = Arguments(tuple(args), dict(kwargs or {}))
-    makers: dict[int, Maker] = {}  # by operation; 0 is the caller's own arguments
+    makers: dict[int, MakeArguments] = {}  # by operation; 0 is the caller's own arguments
     makers[0] = partial(private_copy, arguments)
     return [_contestant(name, what, arguments, makers, device, seed) for name, what in given.items()]
 
@@ -93,7 +94,7 @@ def _contestant(
     name: str,
     what: Any,
     arguments: Arguments,
-    makers: dict[int, Maker],
+    makers: dict[int, MakeArguments],
     device: str | None,
     seed: int,
 ) -> Contestant:
@@ -102,9 +103,8 @@ def _contestant(
     if isinstance(target, Operation) and _is_pair(what):
         if not arguments.positional and not arguments.keyword:
             task = make_task(target, space=[config], device=device, seed=seed)
-            return Contestant(
-                name, task.kernel, config, task.device_name, makers.setdefault(id(target), task.arguments)
-            )
+            make_arguments = makers.setdefault(id(target), task.arguments)
+            return Contestant(name, task.kernel, config, device_name=task.device_name, arguments=make_arguments)
         target = target.kernel
     kernel = None if isinstance(target, Operation) else as_kernel(target)
     if kernel is None or (kernel is target and not _is_pair(what)):
@@ -113,7 +113,7 @@ def _contestant(
     _check_call(name, kernel, arguments, config)
     place = device_of(arguments, device)
     probe(place)
-    return Contestant(name, kernel, config, place, makers[0])
+    return Contestant(name, kernel, config, device_name=place, arguments=makers[0])
 
 
 def _is_pair(what: Any) -> bool:
@@ -121,7 +121,7 @@ def _is_pair(what: Any) -> bool:
 
 
 def _check_call(name: str, kernel: Kernel, arguments: Arguments, config: Config) -> None:
-    """Raise if a Python function cannot be called so; what cannot be told before is found by calling."""
+    """Raise if a Python function's signature does not take these arguments; other callables are not checked here."""
     if not isinstance(kernel, FunctionKernel):
         return
     try:
@@ -138,7 +138,7 @@ def _check_call(name: str, kernel: Kernel, arguments: Arguments, config: Config)
 
 
 def blamed(name: str, error: Exception) -> TritonKernelError:
-    """What a call of a contestant raised, as an error that names it; errors of this package stay as they are."""
+    """An error that names the contestant whose call raised `error`; errors of this package are returned as they are."""
     if isinstance(error, TritonKernelError):
         return error
     if isinstance(error, EmptyCaptureError):
@@ -150,7 +150,7 @@ def blamed(name: str, error: Exception) -> TritonKernelError:
 
 @contextmanager
 def blaming(contestant: Contestant) -> Iterator[None]:
-    """Inside, what a call of `contestant` raises becomes an error that names it; only capture errors pass.
+    """Turn errors of calls of `contestant` into errors that name it; errors of graph capture are passed on.
 
     Raises:
         TargetError: The contestant raised, or does nothing that could be timed.
@@ -165,11 +165,11 @@ def blaming(contestant: Contestant) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Contestants that were run, with one timer for all.
+    """Contestants that have run once and can be sampled by one timer.
 
     Attributes:
-        timer: The timer.
-        samplers: Per contestant one sampler for each of its argument sets; all have the same number of sets.
+        timer: The timer of all contestants.
+        samplers: For each contestant one sampler per argument set; all contestants have the same number of sets.
     """
 
     timer: Timer
@@ -179,22 +179,22 @@ class Prepared:
 def prepare(
     contestants: Sequence[Contestant], *, sets: int = 1, cold: bool = True, choose: Choose | None = None
 ) -> Prepared:
-    """Run every contestant once, as warm-up and check, and prepare what samples it.
+    """Run every contestant once, to warm up and check it, and prepare its samplers.
 
     Args:
-        contestants: What to run.
-        sets: Argument sets per contestant on a CPU; contestants with the same maker share them. On a GPU there is one,
-            with the further sets that keep L2 cold.
+        contestants: The contestants.
+        sets: Argument sets per contestant on a CPU; contestants with the same `arguments` share them. On a GPU each
+            contestant has one, with the further sets that keep L2 cold.
         cold: On a GPU, whether L2 holds nothing of the arguments when a launch starts.
-        choose: Gives the timer; None is `choose_timer`.
+        choose: Chooses the timer; None is `choose_timer`.
 
     Raises:
         TargetError: A contestant raised.
         DeviceError: The contestants are on several devices.
-        ShapeMismatchError: The arguments do not fit in memory as often as needed.
+        ShapeMismatchError: The copies of the arguments do not fit in memory.
 
-    Cost: a copy of the arguments per set, and two more while it is found out what a call writes; up to four calls of
-    each contestant, and what calibrates the timer.
+    Cost: a copy of the arguments per set, and two more while the tensors that a call writes are found; up to four calls
+    of each contestant, and the calls that calibrate the timer.
     """
     choose = choose or choose_timer
     name = _one_device(contestants)
@@ -223,8 +223,13 @@ def _one_device(contestants: Sequence[Contestant]) -> str:
     return places[0]
 
 
-def _subjects(made: Mapping[Maker, Sequence[Arguments]], clock: Clock, restores: bool) -> dict[Maker, list[Subject]]:
-    """Per maker its argument sets; all rotate through further sets, or none: L2 is then flushed before every call."""
+def _subjects(
+    made: Mapping[MakeArguments, Sequence[Arguments]], clock: Clock, restores: bool
+) -> dict[MakeArguments, list[Subject]]:
+    """The subjects of each argument-making function, one per argument set.
+
+    All subjects rotate through further argument sets, or none does, and then L2 is flushed before every call.
+    """
     with _copying(clock.device_name):
         counts = {maker: clock.sets(first) for maker, (first, *_) in made.items()}
         rotates = min(counts.values()) > 1
@@ -260,7 +265,7 @@ def _copying(device_name: str) -> Iterator[None]:
 
 
 def _timer(clock: Clock, choose: Choose, launch: Launch) -> Timer:
-    """The timer, by one launch; one that is too short for event pairs, with nothing to rotate, is timed warm."""
+    """The timer that suits a launch; a launch too short for event pairs, without tensors to rotate, is timed warm."""
     timer = clock.start(launch)
     if timer.mode != "event-flushed" or launch.reset is not None:
         return timer
@@ -277,7 +282,10 @@ def _timer(clock: Clock, choose: Choose, launch: Launch) -> Timer:
 def _samplers(
     contestants: Sequence[Contestant], launches: Sequence[Sequence[Launch]], timer: Timer
 ) -> list[list[Sampler]]:
-    """Samplers with equally many launches per sample where that can be: what a sample costs then weighs alike."""
+    """The samplers; contestants of similar speed get equally many launches per sample.
+
+    The fixed cost of a sample then adds the same to each launch of those contestants.
+    """
     first = []
     for contestant, (launch, *_) in zip(contestants, launches, strict=True):
         with blaming(contestant):
@@ -285,7 +293,7 @@ def _samplers(
     most = max(sampler.launches for sampler in first)
     samplers = []
     for contestant, sampler, (launch, *others) in zip(contestants, first, launches, strict=True):
-        each = most if sampler.launches * _ALIKE >= most else sampler.launches
+        each = most if sampler.launches * _SIMILAR >= most else sampler.launches
         with blaming(contestant):
             own = sampler if sampler.launches == each else timer.prepare(launch, each)
             samplers.append([own, *(timer.prepare(other, each) for other in others)])
@@ -294,18 +302,18 @@ def _samplers(
 
 @dataclass(frozen=True)
 class _Explored:
-    """A contestant compiled and called: whether it must be given the old arguments again, and what it writes."""
+    """What calls of a contestant have shown."""
 
     executable: Executable
-    rewrites: bool
+    rewrites: bool  # whether a call changes tensors that it reads, so that they must be restored
     outputs: tuple[Any, ...]
 
 
 def _explored(contestant: Contestant, arguments: Arguments) -> _Explored:
-    """Compile and run a contestant, at most four times, and put everything back.
+    """Compile a contestant, call it at most three times, and restore the arguments.
 
-    A written tensor is an output if what it held does not matter: neither what the call left there, nor one of its
-    values all over it. Else the call reads what it writes.
+    A written tensor is an output if a call gives the same result whatever the tensor held before: the result of the
+    call before, or one value in all elements. Else the call reads the tensor that it writes.
     """
     with blaming(contestant):
         executable = contestant.kernel.compile(contestant.config, arguments)
@@ -326,7 +334,7 @@ def _explored(contestant: Contestant, arguments: Arguments) -> _Explored:
 
 
 def _reads(call: Callable[[], Any], written: Sequence[Any]) -> bool:
-    """Whether the result of a call in `written`, which holds one, depends on what was there before."""
+    """Whether the result of a call in the tensors `written` depends on their content; they hold a result at first."""
     result = Protection(written)
     call()
     if result.changed():
@@ -336,6 +344,6 @@ def _reads(call: Callable[[], Any], written: Sequence[Any]) -> bool:
         values.copy_(values[(0,) * values.dim()].clone())
     try:
         call()
-    except Exception:  # noqa: BLE001 - such values are no fault of the call, which has worked on the caller's
+    except Exception:  # noqa: BLE001 - the call need not accept these values: it has worked on the caller's
         return True
     return result.changed()

@@ -14,23 +14,23 @@ from triton_ops.exceptions import SettingsError
 from triton_ops.measure import Sampler, ScreenPolicy, Timer, screen, take
 
 _ESTIMATE = ScreenPolicy(block_ms=3.0, least=1, most=5)
-_MOST_QUEUED = 32  # samples in a round: more would fill a GPU's queue, and the host would stand in their times
-_PATIENCE = 10  # wall time over budget: what stands between samples, such as putting arguments back, is not in them
+_MOST_QUEUED = 32  # samples in a round: with more, a GPU's queue is full, and waiting for the host enters the times
+_MOST_TIMES_BUDGET = 10  # wall time over budget: restoring arguments between samples takes time that is in no sample
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Times:
     """How long one call takes.
 
     Attributes:
         quantiles: The shares that were asked for, in the order asked.
-        quantiles_ms: For each of them the time that this share of the samples does not exceed, in milliseconds.
-        samples_ms: Milliseconds per call, in the order taken; each the mean of `launches_per_sample` calls.
+        quantiles_ms: For each share the time that this share of the samples does not exceed, in milliseconds.
+        samples_ms: Milliseconds per call, in the order taken; each is the mean of `launches_per_sample` calls.
         launches: How many calls were timed.
-        warmup_launches: How many calls were run before them to warm up, not counting the first one and those that
-            calibrated the clock.
-        launches_per_sample: 1, or more where one call is too short for the clock: outer quantiles are then those of
-            means, and nearer to the median than single calls are.
+        warmup_launches: How many calls were run before to warm up, besides the first call and those that calibrated
+            the clock.
+        launches_per_sample: 1, or more where one call is too short for the clock: quantiles are then those of means,
+            and nearer to the median than the quantiles of single calls are.
         mode: The clock and the state of the cache, such as `host` or `graph-cold`.
     """
 
@@ -69,19 +69,20 @@ def time_ms(
 ) -> Times:
     """Time one callable, or one config of a kernel.
 
-    Times of two calls of this function were taken at different moments, and differ by what drifted between them: to
-    find out which of two callables is faster, use `compare`.
+    Two calls of this function measure at different moments, between which clocks and temperatures drift: to find out
+    which of two callables is faster, use `compare`.
 
-    Below 0.2 ms a GPU is timed by replays of a graph of many calls, and a CPU by loops of 2 ms, so that the clock's
-    step and what a launch costs the host are not in the result.
+    Below 0.2 ms a GPU is timed by replays of a graph of many calls, and a CPU by loops of 2 ms, so that neither the
+    clock's step nor the host's cost of a launch is in the result.
 
     Args:
         fn: A callable, or a pair of an `Operation`, a kernel or a callable, and its config.
-        args: Positional arguments of every call. Tensors are copied; a call that changes what it reads has them put
-            back before every sample, outside the timed region. NumPy arrays and other objects are passed as they are.
+        args: Positional arguments of every call. Tensors are copied; if a call changes tensors that it reads, they are
+            restored before every sample, outside the timed region. NumPy arrays and other objects are passed as they
+            are.
         kwargs: Keyword arguments of every call.
         warmup_ms: Budget of calls before the timed ones, in milliseconds; 0 for none.
-        rep_ms: Budget of the timed calls, in milliseconds. The number of samples is what fits into it, at least one.
+        rep_ms: Budget of the timed calls, in milliseconds. As many samples are taken as fit into it, at least one.
         quantiles: Shares from 0 to 1, in any order.
         cold: On a GPU, whether L2 holds nothing of the arguments when a call starts. Below 0.02 ms this needs tensors
             in the arguments; a callable without any is then timed warm.
@@ -90,12 +91,12 @@ def time_ms(
 
     Raises:
         KernelTypeError: `fn` is not callable, or not with these arguments.
-        TargetError: It raised.
+        TargetError: `fn` raised.
         SettingsError: A budget or a quantile is out of range.
         DeviceError, SpaceError, ShapeMismatchError: Device, config or arguments do not fit.
 
-    Cost: the two budgets, and what calibrates the clock; ten times as much where putting arguments back takes longer
-    than the calls.
+    Cost: the two budgets, and the calibration of the clock; at most ten times the budgets where restoring arguments
+    takes longer than the calls.
     """
     _check(warmup_ms, rep_ms, quantiles)
     (contestant,) = contestants_of({"fn": fn}, args, kwargs, device)
@@ -107,18 +108,18 @@ def time_ms(
         samples = _taken(sampler, timer, sample_ms, rep_ms)
     ordered = sorted(samples)
     return Times(
-        tuple(quantiles),
-        tuple(quantile(ordered, share) for share in quantiles),
-        tuple(samples),
-        len(samples) * sampler.launches,
-        len(warm) * sampler.launches,
-        sampler.launches,
-        timer.mode,
+        quantiles=tuple(quantiles),
+        quantiles_ms=tuple(quantile(ordered, share) for share in quantiles),
+        samples_ms=tuple(samples),
+        launches=len(samples) * sampler.launches,
+        warmup_launches=len(warm) * sampler.launches,
+        launches_per_sample=sampler.launches,
+        mode=timer.mode,
     )
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
-    """The value that `share` of the ordered values do not exceed, on the line between its neighbours."""
+    """The value that `share` of the ordered values do not exceed, interpolated linearly between neighbours."""
     place = share * (len(ordered) - 1)
     low = math.floor(place)
     high = min(low + 1, len(ordered) - 1)
@@ -134,7 +135,7 @@ def _taken(
 ) -> list[float]:
     """As many samples as fit into the budget, at least one."""
     wanted = max(1, int(budget_ms / max(sample_ms, 1e-6)))
-    end = clock() + _PATIENCE * budget_ms / 1e3
+    end = clock() + _MOST_TIMES_BUDGET * budget_ms / 1e3
     samples = take(sampler, timer, min(wanted, _MOST_QUEUED))
     while len(samples) < wanted and clock() < end:
         samples += take(sampler, timer, min(wanted - len(samples), _MOST_QUEUED))
