@@ -241,7 +241,7 @@ def test_writes_of_a_contestant_reach_neither_the_other_nor_the_caller():
     compare(doubles, reads, args=(x, y), rounds=6)
     compare(reads, doubles, args=(x, y), rounds=6)
     first = float(before[0])
-    # Twice the value is seen once per contestant and comparison, while what a call does is found out; never in a sample.
+    # Twice the value is seen once per contestant, while the tensors that a call writes are found; never in a sample.
     assert firsts <= {first, 2 * first}
     assert torch.equal(x, before)
 

@@ -29,7 +29,7 @@ from triton_ops.hardware import probe
 from triton_ops.processes.process import WorkerDiedError, WorkerHungError, WorkerProcess
 from triton_ops.space import Config
 from triton_ops.task.effort import Patience, chosen_effort
-from triton_ops.task.task import Copies
+from triton_ops.task.task import CopiedArguments
 
 PATIENCE = Patience(launch_s=2.0)
 
@@ -153,7 +153,7 @@ def assignment(reference=None, **changes) -> Assignment:
     given = Arguments()
     values = {
         "kernel": kernel, "problem": Problem("nap"), "device": probe("cpu"), "device_name": "cpu",
-        "arguments": Copies(given), "reference": reference, "work": None, "shape": None, "dtype": None,
+        "arguments": CopiedArguments(given), "reference": reference, "work": None, "shape": None, "dtype": None,
         "effort": chosen_effort(),
     }  # fmt: skip
     return Assignment(**{**values, **changes})

@@ -23,7 +23,7 @@ from triton_ops.hardware.state import device_lost, free_bytes
 from triton_ops.measure.guard import guard_for
 from triton_ops.space import Config
 from triton_ops.task.effort import Effort
-from triton_ops.task.task import Copies, Dummies, Owned, Task
+from triton_ops.task.task import CopiedArguments, GeneratedArguments, OwnedArguments, Task
 from triton_ops.trial import Problem, Status, Trial, Work
 
 RACE = "race"
@@ -57,7 +57,7 @@ class Assignment:
     problem: Problem
     device: DeviceSpec
     device_name: str
-    arguments: Dummies | Copies | Owned
+    arguments: GeneratedArguments | CopiedArguments | OwnedArguments
     reference: Callable[..., Any] | None
     work: Work | None
     shape: tuple[int, ...] | None
@@ -237,7 +237,9 @@ def _other_data(given: Assignment, subject: Subject) -> ArgumentSet | None:
     """
     source = given.arguments
     needed = _COPIES_OF_A_SET * sum(tensor.untyped_storage().nbytes() for tensor in subject.arguments.tensors())
-    if not isinstance(source, Dummies) or needed > _MEMORY_SHARE * free_bytes(given.device, given.device_name):
+    if not isinstance(source, GeneratedArguments) or needed > _MEMORY_SHARE * free_bytes(
+        given.device, given.device_name
+    ):
         return None
     return ArgumentSet(replace(source, seed=source.seed + 1)(), given.kernel.outputs)
 
@@ -248,7 +250,7 @@ def _ragged(given: Assignment) -> Case | None:
     Only problems that an operation makes from a shape have one.
     """
     source = given.arguments
-    if not given.odd or given.shape is None or not isinstance(source, Dummies):
+    if not given.odd or given.shape is None or not isinstance(source, GeneratedArguments):
         return None
     operation: Operation = source.operation
     shape = ragged_shape(operation, given.shape, given.dtype)

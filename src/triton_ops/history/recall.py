@@ -13,7 +13,7 @@ from triton_ops.backend import Kernel, Operation, source_of
 from triton_ops.cache import Key, Record, Store, open_store
 from triton_ops.space import ConfigSpace, as_space
 from triton_ops.task.effort import Effort, covers
-from triton_ops.task.task import make_question
+from triton_ops.task.task import make_request
 
 _log = logging.getLogger("triton_ops")
 
@@ -51,16 +51,16 @@ def recall(
 
     Cost: reads one file.
     """
-    question = make_question(target, args, kwargs, shape=shape, dtype=dtype, device=device, reference=reference)
+    request = make_request(target, args, kwargs, shape=shape, dtype=dtype, device=device, reference=reference)
     folder = Path(settings.cache_dir() if cache_dir is None else cache_dir).expanduser()
     if not folder.is_dir():
         return None
-    key = Key.of(question.problem, question.kernel.identity, question.device, cold=cold)
+    key = Key.of(request.problem, request.kernel.identity, request.device, cold=cold)
     return recalled(
         key,
         store_in(folder.absolute()),
         space=None if space is None else as_space(space),
-        reference=question.reference,
+        reference=request.reference,
     )
 
 

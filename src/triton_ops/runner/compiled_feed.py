@@ -22,7 +22,7 @@ from triton_ops.runner.previews import Previews
 from triton_ops.search import Searcher, UsesPreviews
 from triton_ops.space import Config
 from triton_ops.task.effort import Effort
-from triton_ops.task.task import Copies, Task
+from triton_ops.task.task import CopiedArguments, Task
 from triton_ops.trial import Compiled, Trial
 
 _log = logging.getLogger("triton_ops")
@@ -159,7 +159,7 @@ def _pool_for(task: Task, effort: Effort) -> CompilePool | None:
     kernel = task.kernel.compiled_ahead if isinstance(task.kernel, CompilesAhead) else None
     if task.device.kind == "cpu" or kernel is None:
         return None
-    arguments = task.arguments.given if isinstance(task.arguments, Copies) else Arguments(
+    arguments = task.arguments.given if isinstance(task.arguments, CopiedArguments) else Arguments(
         keyword=dict(task.problem.arguments))  # fmt: skip
     try:
         return CompilePool(

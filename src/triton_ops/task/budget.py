@@ -1,4 +1,4 @@
-"""When a run must end: a number of trials, a number of seconds, or both."""
+"""The limits of a run: a number of trials, a number of seconds, or both."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from triton_ops.exceptions import SettingsError
 
 @dataclass(frozen=True)
 class Budget:
-    """Limits of one run; None is no limit.
+    """The limits of one run; None is no limit.
 
     Attributes:
         trials: Most trials, failures and those taken over from an interrupted run included.
         seconds: Most wall seconds for the search; the last comparison comes on top.
 
     Raises:
-        SettingsError: A limit that is not a positive number.
+        SettingsError: A limit is not a positive number.
     """
 
     trials: int | None = None
@@ -35,7 +35,7 @@ class Budget:
 
 
 class RunningBudget:
-    """A budget with its clock started."""
+    """A budget and the clock that counts its seconds, from the moment this object is made."""
 
     def __init__(self, budget: Budget, clock: Callable[[], float] = time.monotonic) -> None:
         self.budget = budget

@@ -1,4 +1,4 @@
-"""Effort: how much a tune may cost, under one name, and the single place of every default behind the shipped names."""
+"""An effort says how much a tune may cost; the defaults of the shipped efforts stand here and nowhere else."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from triton_ops.task.budget import Budget
 
 @dataclass(frozen=True)
 class Patience:
-    """After how many seconds something has hung. Only a process of its own can be ended, so inline nothing is.
+    """The number of seconds after which a step has hung. Only a worker can be ended: inline there are no such limits.
 
     Attributes:
-        compile_s: One compilation.
-        launch_s: One step of verifying and timing, of which a trial has about ten; most take milliseconds.
-        trial_s: All of one trial.
-        setup_s: Starting a process, making the arguments, and the reference's results.
+        compile_s: For one compilation.
+        launch_s: For one step of verifying and timing; a trial has about ten, and most take milliseconds.
+        trial_s: For all of one trial.
+        setup_s: For the start of a worker, the making of the arguments, and the reference's results.
 
     Raises:
-        SettingsError: One of them is not positive.
+        SettingsError: A limit is not positive.
     """
 
     compile_s: float = 60.0
@@ -40,25 +40,25 @@ class Patience:
 
 @dataclass(frozen=True, kw_only=True)
 class Effort:
-    """How much a tune may cost, and what it does for that. `quick`, `full` and `exhaustive` are shipped.
+    """How much a tune may cost, and how it uses that. `quick`, `full` and `exhaustive` are shipped.
 
     Attributes:
-        name: What records call it. A record answers a later tune if it was found under the same name, or both names
-            are shipped and its own is the greater effort: an effort that does more deserves a name of its own.
+        name: The name in records. A record answers a later tune if both have the same name, or if both names are of
+            shipped efforts and the record's is the greater: an effort that does more needs a name of its own.
         search: A searcher's name, a searcher, or a function from a space and a seed to a searcher.
         budget: When the search must end.
-        race: How long the finalists may race, and when one is out.
+        race: How long the finalists may race, and when an arm is dropped.
         screen: How much the screening of one candidate may cost.
-        near: Every config whose screening was within this share of the best is a finalist.
-        finalists: At least this many are, however far.
-        processes: How many fresh processes measure the finalists again if none leads clearly.
+        near: Every config whose screening was slower than the fastest by no more than this share is a finalist.
+        finalists: The least number of finalists, however much slower they are.
+        processes: How many fresh processes compare the tied configs again.
         patience: When a trial has hung.
-        thorough: Whether configs that spill registers heavily are run as well, at last; else only if nothing else
-            works.
-        previews: How many configs at most are compiled, in spare time, only so that the search sees what the compiler
+        thorough: Whether deferred configs, which spill registers heavily, are tried at the end of the search; if not,
+            they are tried only where nothing else works.
+        previews: How many configs at most are compiled in spare time only so that the searcher sees what the compiler
             makes of them; 0 for none. With one compiling process there are none.
-        worthwhile: The search ends when it expects to gain less than this share. By default it is what a comparison
-            cannot tell apart.
+        worthwhile: The search ends when it expects to gain less than this share; the default is the indifference zone,
+            below which a comparison counts two configs as equal.
 
     Raises:
         SettingsError: A field has a value that it cannot have.
@@ -87,7 +87,7 @@ class Effort:
 
     @property
     def search_name(self) -> str:
-        """What records call its search."""
+        """The name of the search in records."""
         return search_name(self.search)
 
 
@@ -118,10 +118,10 @@ PRESETS = {
 
 
 def effort_of(effort: str | Effort | None = None) -> Effort:
-    """The shipped effort of that name, or `effort` itself; None asks the environment, then takes `quick`.
+    """The shipped effort of that name, or `effort` itself; None takes the environment's, or else `quick`.
 
     Raises:
-        SettingsError: There is none of that name, or it is neither a name nor an effort.
+        SettingsError: There is no effort of that name, or `effort` is neither a name nor an effort.
     """
     if isinstance(effort, Effort):
         return effort
@@ -136,7 +136,13 @@ def chosen_effort(
     trials: int | None = None,
     budget_s: float | None = None,
 ) -> Effort:
-    """The effort that `effort` names or is, with what else is given in place of its own; does no work.
+    """The effort that a call of `tune` asks for; nothing is measured.
+
+    Args:
+        effort: An effort, or the name of a shipped one; None takes the environment's, or else `quick`.
+        search: Replaces the effort's search.
+        trials: Replaces the effort's limit of trials.
+        budget_s: Replaces the effort's limit of seconds.
 
     Raises:
         SettingsError: There is no such effort or search, or a limit is not a positive number.
@@ -150,7 +156,7 @@ def chosen_effort(
 
 
 def covers(record: Record, asked: Effort) -> bool:
-    """Whether a stored winner answers a request: found with at least this effort, and not cut short by less budget."""
+    """Whether a stored winner answers a request: its run had at least this effort, and no smaller budget ended it."""
     if record.effort != asked.name and not _is_greater(record.effort, asked.name):
         return False
     limits = record.budget

@@ -1,4 +1,4 @@
-"""A task: one problem of one kernel on one device, with everything a tune needs, checked before any work."""
+"""A task is one problem of one kernel on one device, with its config space; it is checked before any work."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from triton_ops.trial import Problem, Scalar, Work
 
 
 @dataclass(frozen=True)
-class Named:
-    """A problem that another process can make again.
+class NamedProblem:
+    """A problem of an operation by its shape, which another process can make again.
 
     Attributes:
         operation: The operation.
-        shape: Extents as asked for; None is the default.
-        dtype: Dtype as asked for; None is the default.
+        shape: Extents as asked for; None is the operation's default.
+        dtype: Dtype as asked for; None is the operation's default.
     """
 
     operation: Operation
@@ -42,8 +42,15 @@ class Named:
 
 
 @dataclass(frozen=True, eq=False)
-class Dummies:
-    """Makes an operation's arguments from their specs; the same seed gives the same values."""
+class GeneratedArguments:
+    """Makes an operation's arguments from their specs; the same seed gives the same values.
+
+    Attributes:
+        operation: The operation.
+        problem: The problem with the specs.
+        device: The device's torch name.
+        seed: Seed of the random values.
+    """
 
     operation: Operation
     problem: Problem
@@ -51,38 +58,38 @@ class Dummies:
     seed: int
 
     def __call__(self) -> Arguments:
-        """New arguments."""
+        """New arguments, with the same values on each call."""
         return self.operation.materialise(self.problem, self.device, self.seed)
 
 
 @dataclass(frozen=True, eq=False)
-class Copies:
+class CopiedArguments:
     """Makes copies of the caller's own arguments.
 
-    In another process, where nobody else has the arguments, there is an `Owned` in its place.
+    In another process, where the arguments belong to the worker alone, unpickling gives an `OwnedArguments` instead.
     """
 
     given: Arguments
 
     def __call__(self) -> Arguments:
-        """New copies."""
+        """New copies of the arguments."""
         return private_copy(self.given)
 
-    def __reduce__(self) -> tuple[type[Owned], tuple[Arguments]]:
-        return Owned, (self.given,)
+    def __reduce__(self) -> tuple[type[OwnedArguments], tuple[Arguments]]:
+        return OwnedArguments, (self.given,)
 
 
-class Owned:
-    """Hands over arguments that nobody else has, once: a copy would take the device's memory a second time."""
+class OwnedArguments:
+    """Hands over arguments without copying them, once, since a copy would take the device's memory a second time."""
 
     def __init__(self, given: Arguments) -> None:
         self._given: Arguments | None = given
 
     def __call__(self) -> Arguments:
-        """The arguments.
+        """The arguments themselves.
 
         Raises:
-            RuntimeError: They were handed over before.
+            RuntimeError: The arguments were handed over before.
         """
         given, self._given = self._given, None
         if given is None:
@@ -92,18 +99,18 @@ class Owned:
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What is tuned.
+    """One problem of one kernel on one device, with everything that a tune needs.
 
     Attributes:
-        kernel: How a config becomes a launch.
-        problem: What it is tuned for.
-        space: What may be tried.
-        device: What the device can do.
-        device_name: Its torch name.
-        arguments: Makes the private arguments; called when something is going to run, not before.
-        reference: Gives the right result; None if there is none.
-        work: The least the problem makes the device do; None if not known.
-        named: How to make the problem again elsewhere; None for the caller's own arguments.
+        kernel: The kernel; it turns a config into a launch.
+        problem: The problem that the kernel is tuned for.
+        space: The config space.
+        device: The device's capabilities.
+        device_name: The device's torch name.
+        arguments: Makes the private arguments; called only when a config is about to run.
+        reference: Computes the right result; None if there is none.
+        work: The least operations and bytes of the problem; None if not known.
+        named: The problem by its shape; None for the caller's own arguments.
     """
 
     kernel: Kernel
@@ -111,41 +118,41 @@ class Task:
     space: ConfigSpace
     device: DeviceSpec
     device_name: str
-    arguments: Dummies | Copies | Owned
+    arguments: GeneratedArguments | CopiedArguments | OwnedArguments
     reference: Callable[..., Any] | None = None
     work: Work | None = None
-    named: Named | None = None
+    named: NamedProblem | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
-    """What a call of `tune` or `recall` is about, before a config space is chosen.
+class TuneRequest:
+    """Kernel, problem and device of a call of `tune` or `recall`, before a config space is chosen.
 
     Attributes:
-        kernel: How a config becomes a launch.
-        problem: What it is asked for.
-        device: What the device can do.
-        device_name: Its torch name.
+        kernel: The kernel; it turns a config into a launch.
+        problem: The problem that is asked for.
+        device: The device's capabilities.
+        device_name: The device's torch name.
         arguments: Makes the private arguments.
-        reference: Gives the right result; None if there is none.
-        operation: What was named; None for a kernel or a callable.
-        named: How to make the problem again elsewhere; None for the caller's own arguments.
+        reference: Computes the right result; None if there is none.
+        operation: The operation that the caller gave; None for a kernel or a callable.
+        named: The problem by its shape; None for the caller's own arguments.
     """
 
     kernel: Kernel
     problem: Problem
     device: DeviceSpec
     device_name: str
-    arguments: Dummies | Copies
+    arguments: GeneratedArguments | CopiedArguments
     reference: Callable[..., Any] | None
     operation: Operation | None
-    named: Named | None = None
+    named: NamedProblem | None = None
 
     def space(self, given: Any) -> ConfigSpace:
-        """What may be tried: what is given, else what the operation says.
+        """The config space: the given one, or else the operation's.
 
         Raises:
-            SpaceError: Neither says anything, or what is given is no space.
+            SpaceError: There is neither, or the given object is no config space.
         """
         if given is not None:
             return as_space(given)
@@ -169,34 +176,34 @@ def make_task(
     reference: Callable[..., Any] | None = None,
     seed: int = 0,
 ) -> Task:
-    """The task that a call of `tune` names; see there for the parameters.
+    """The task of a call of `tune`, which describes the parameters.
 
     Raises:
-        KernelTypeError, ShapeMismatchError, UnsupportedDtypeError, DeviceError, SpaceError: Something does not fit;
-            found before any work.
+        KernelTypeError, ShapeMismatchError, UnsupportedDtypeError, DeviceError, SpaceError: A parameter does not fit;
+            raised before any work.
     """
-    question = make_question(
+    request = make_request(
         target, args, kwargs, shape=shape, dtype=dtype, device=device, reference=reference, seed=seed
     )
-    operation, problem = question.operation, question.problem
-    chosen = question.space(space)
-    made = question.arguments
-    given = made.given if isinstance(made, Copies) else Arguments(keyword=dict(problem.arguments))
-    question.kernel.check(chosen.tunables, given)
+    operation, problem = request.operation, request.problem
+    chosen = request.space(space)
+    made = request.arguments
+    given = made.given if isinstance(made, CopiedArguments) else Arguments(keyword=dict(problem.arguments))
+    request.kernel.check(chosen.tunables, given)
     return Task(
-        kernel=question.kernel,
+        kernel=request.kernel,
         problem=problem,
         space=chosen,
-        device=question.device,
-        device_name=question.device_name,
-        arguments=question.arguments,
-        reference=question.reference,
+        device=request.device,
+        device_name=request.device_name,
+        arguments=request.arguments,
+        reference=request.reference,
         work=operation.work(problem) if operation is not None and operation.work else None,
-        named=question.named,
+        named=request.named,
     )
 
 
-def make_question(
+def make_request(
     target: Operation | Kernel | Callable[..., Any],
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
@@ -206,18 +213,18 @@ def make_question(
     device: str | None = None,
     reference: Callable[..., Any] | None = None,
     seed: int = 0,
-) -> Question:
-    """What a call of `tune` or `recall` is about; see there for the parameters.
+) -> TuneRequest:
+    """The request of a call of `tune` or `recall`, which describe the parameters.
 
     Raises:
-        KernelTypeError, ShapeMismatchError, UnsupportedDtypeError, DeviceError: Something does not fit.
+        KernelTypeError, ShapeMismatchError, UnsupportedDtypeError, DeviceError: A parameter does not fit.
     """
     given = Arguments(tuple(args), dict(kwargs or {}))
     if isinstance(target, Operation) and not (given.positional or given.keyword):
         return _by_shape(target, None if shape is None else tuple(shape), dtype, device, reference, seed)
     if shape is not None or dtype is not None:
         raise ShapeMismatchError(
-            "a shape or dtype was given beside, or instead of, the arguments they would describe",
+            "a shape or dtype was given together with arguments, or without an Operation that makes arguments from it",
             hint="give either arguments, or an Operation with a shape",
         )
     return _by_arguments(target, given, device, reference)
@@ -230,18 +237,18 @@ def _by_shape(
     device: str | None,
     reference: Callable[..., Any] | None,
     seed: int,
-) -> Question:
+) -> TuneRequest:
     problem = operation.problem(shape, dtype)
     name = device_for(device, operation.device, operation.name)
-    return Question(
+    return TuneRequest(
         kernel=operation.kernel,
         problem=problem,
         device=probe(name),
         device_name=name,
-        arguments=Dummies(operation, problem, name, seed),
+        arguments=GeneratedArguments(operation, problem, name, seed),
         reference=reference or operation.reference,
         operation=operation,
-        named=Named(operation, shape, dtype),
+        named=NamedProblem(operation, shape, dtype),
     )
 
 
@@ -250,34 +257,36 @@ def _by_arguments(
     given: Arguments,
     device: str | None,
     reference: Callable[..., Any] | None,
-) -> Question:
+) -> TuneRequest:
     operation = target if isinstance(target, Operation) else None
     kernel = operation.kernel if operation is not None else as_kernel(target)
-    given = by_name(kernel, given)  # outputs are found by their names
+    given = by_name(kernel, given)  # an output is named by its argument
     if lost := [name for name in kernel.outputs if name not in given.keyword]:
         raise KernelTypeError(
-            f"{kernel.name} writes {', '.join(lost)}, which is not among the arguments it is called with",
+            f"{kernel.name} writes {', '.join(lost)}, which is not among the given arguments",
             hint="pass it, by its name or in its place",
         )
     name = device_of(given, device)
-    return Question(
+    return TuneRequest(
         kernel=kernel,
         problem=Problem(operation.name if operation is not None else kernel.name, *_described(kernel, given)),
         device=probe(name),
         device_name=name,
-        arguments=Copies(given),
+        arguments=CopiedArguments(given),
         reference=reference or (operation.reference if operation is not None else None),
         operation=operation,
     )
 
 
 def as_kernel(target: Any) -> Kernel:
-    """`target` itself if it is a kernel, else the callable as one.
+    """`target` itself if it is a kernel, else a kernel that calls it.
 
     Raises:
-        KernelTypeError: It is neither, or a Triton kernel without a grid.
+        KernelTypeError: The target is neither a kernel nor callable, or it is a Triton kernel without a grid.
     """
-    if all(hasattr(target, name) for name in ("outputs", "check", "compile")):  # its identity is work to find
+    if all(
+        hasattr(target, name) for name in ("outputs", "check", "compile")
+    ):  # not `identity`: computing it takes time
         kernel: Kernel = target
         return kernel
     if hasattr(target, "arg_names") and hasattr(target, "run"):
@@ -292,7 +301,7 @@ def device_for(asked: str | None, runs_on: str, who: str) -> str:
     """The torch name of the device for an operation that runs on `cuda`, `cpu` or `any`.
 
     Raises:
-        DeviceError: It does not run on what is asked for, or there is no GPU for it.
+        DeviceError: The operation does not run on the device that is asked for, or there is no GPU.
     """
     if asked is not None and runs_on != "any" and asked.partition(":")[0] != runs_on:
         raise DeviceError(
@@ -319,7 +328,7 @@ def device_of(given: Arguments, asked: str | None) -> str:
     """The torch name of the device that the tensors in `given` are on; `asked`, or else `cpu`, if there are none.
 
     Raises:
-        DeviceError: They are on several GPUs, or not on the one that is asked for.
+        DeviceError: The tensors are on several GPUs, or not on the device that is asked for.
     """
     places = sorted({str(tensor.device) for tensor in given.tensors()})
     if len({place for place in places if place != "cpu"}) > 1:
@@ -336,7 +345,7 @@ def device_of(given: Arguments, asked: str | None) -> str:
 
 
 def _described(kernel: Kernel, given: Arguments) -> tuple[tuple[tuple[str, TensorSpec | Scalar], ...], str]:
-    """The arguments as specs and scalars by name, and a label."""
+    """The arguments by name, as specs and scalars, and a label of the problem for people."""
     known = positional_names(kernel, len(given.positional))
     names = [name or f"arg{place}" for place, name in enumerate(known)]
     items = [*zip(names, given.positional, strict=True), *given.keyword.items()]
@@ -359,12 +368,12 @@ def _spec(value: Any) -> TensorSpec | Scalar:
         try:
             return canonical_json(inner)
         except (TypeError, ValueError):
-            pass  # a container of objects, which has no text
+            pass  # a container of objects that JSON cannot hold
     return _object(value)
 
 
 def _object(value: Any) -> str:
-    """An argument that is neither tensor nor scalar, by what it holds; of one that does not tell, why it does not."""
+    """The identity of an argument that is neither tensor nor scalar, as text; if it has none, the reason."""
     source = source_of(value)
     if source.unknown is not None:
         return f"{UNKNOWN}: {source.unknown}"
