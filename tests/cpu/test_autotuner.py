@@ -128,7 +128,7 @@ def test_names_are_where_the_document_has_them(module, names):
         assert getattr(found, name) is same
 
 
-def test_what_a_tuner_was_made_of_is_kept(tmp_path):
+def test_a_tuner_keeps_its_arguments_as_attributes(tmp_path):
     kernel, space = Kernel(), {"BLOCK_SIZE": [64, 128], "num_warps": [4]}
     tuner = TritonAutoTuner(kernel, space, 1, 2, str(tmp_path))
     assert tuner.kernel_fn is kernel
@@ -235,7 +235,7 @@ def test_arguments_are_the_callers_own_objects_and_config_values_are_keywords():
 
 
 @pytest.mark.parametrize("values", [[(1, 2), (3, 4)], ["a", "b"], [True, False], [None, 2], [0.5, 1.5]])
-def test_values_arrive_as_they_were_written(values):
+def test_config_values_reach_the_callable_with_their_types(values):
     seen = []
     result = TritonAutoTuner(lambda knob: seen.append(knob), {"knob": values}, 0, 1).tune()
     assert sorted(map(repr, seen)) == sorted(map(repr, values))
@@ -587,7 +587,7 @@ def test_any_exception_ends_one_config_with_a_status(error, status, call, caplog
     assert "config (BLOCK_SIZE=128) failed" in caplog.text
 
 
-def test_when_nothing_works_every_reason_is_told():
+def test_when_every_config_fails_the_error_holds_every_reason():
     def kernel(BLOCK_SIZE):
         if BLOCK_SIZE == 64:
             raise OutOfResources("too much")
@@ -619,7 +619,7 @@ def test_a_tuner_without_configs_left_says_so():
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 @pytest.mark.parametrize("call", [1, 9], ids=["in the warm-up", "while timed"])
-def test_an_interrupt_ends_the_tune_and_the_tensors_are_as_they_were(error, call):
+def test_an_interrupt_ends_the_tune_and_the_tensors_are_restored(error, call):
     x, calls = torch.zeros(3), []
 
     def kernel(x, BLOCK_SIZE):
@@ -696,7 +696,7 @@ def in_place_at_one_config(x, BLOCK_SIZE):
 
 @pytest.mark.parametrize("warmup_runs", [0, 1, 3])
 @pytest.mark.parametrize("kernel", [in_place, in_place_then_raises, in_place_at_one_config])
-def test_tensors_are_as_they_were(kernel, warmup_runs):
+def test_tensors_are_restored_after_a_tune(kernel, warmup_runs):
     x = torch.arange(6.0)
     before, where = x.clone(), x.data_ptr()
     tuner = TritonAutoTuner(kernel, {"BLOCK_SIZE": [64, 128]}, warmup_runs, 4)
@@ -721,7 +721,7 @@ def test_every_timed_call_finds_the_arguments_as_given(warmup_runs):
     assert not x.any()
 
 
-def test_views_shared_memory_and_nested_tensors_are_as_they_were():
+def test_views_shared_memory_and_nested_tensors_are_restored():
     base = torch.arange(12.0)
     whole = base.clone()
     left, right, transposed = base[:6], base[4:10], base.view(3, 4).t()
@@ -743,7 +743,7 @@ def test_views_shared_memory_and_nested_tensors_are_as_they_were():
     assert not gaps.any()
 
 
-def test_memory_shared_with_numpy_is_as_it_was():
+def test_memory_shared_with_numpy_is_restored():
     numpy = pytest.importorskip("numpy")
     array = numpy.arange(8, dtype=numpy.float32)
     # Two storages that begin at one address: torch knows nothing of the array below them.
@@ -758,7 +758,7 @@ def test_memory_shared_with_numpy_is_as_it_was():
         assert array.tolist() == list(range(8))
 
 
-def test_a_parameter_that_needs_gradients_is_as_it_was():
+def test_a_parameter_that_needs_gradients_is_restored():
     weight = torch.nn.Parameter(torch.ones(3))
 
     def step(weight, BLOCK_SIZE):
@@ -816,7 +816,7 @@ def test_a_tunable_that_the_kernel_does_not_take_is_refused():
     ],
     ids=str,
 )
-def test_a_space_that_is_not_one_is_refused(space, error):
+def test_an_invalid_config_space_is_refused(space, error):
     with pytest.raises(error) as caught:
         TritonAutoTuner(lambda **config: None, space)
     assert isinstance(caught.value, SpaceError)
@@ -824,7 +824,7 @@ def test_a_space_that_is_not_one_is_refused(space, error):
 
 
 @pytest.mark.parametrize("thing", [None, 3, "kernel", [print]])
-def test_what_is_not_callable_is_refused(thing):
+def test_an_object_that_is_not_callable_is_refused(thing):
     with pytest.raises(KernelTypeError, match="not callable"):
         TritonAutoTuner(thing, SPACE)
 

@@ -99,7 +99,7 @@ def test_clear_forgets_everything(cache: ConfigCache) -> None:
 
 
 @pytest.mark.parametrize("key", [None, "text", ("k", 1), ("k", 1, "cpu", 2)])
-def test_other_things_are_not_in_a_cache(cache: ConfigCache, key: Any) -> None:
+def test_only_keys_with_an_entry_are_in_a_cache(cache: ConfigCache, key: Any) -> None:
     assert key not in cache
 
 

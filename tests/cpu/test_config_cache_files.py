@@ -104,7 +104,7 @@ def test_a_bad_file_is_a_miss_and_a_warning_and_stays(
     assert path.read_text() == text
 
 
-def test_clear_removes_other_processes_entries_and_nobody_elses_files(tmp_path: Path) -> None:
+def test_clear_removes_other_processes_entries_and_no_foreign_files(tmp_path: Path) -> None:
     other = ConfigCache(tmp_path)
     other.set("other", 1, "cpu", CONFIG)
     strangers = ["foreign.json", f"{hashlib.md5(b'x').hexdigest()}.json", f"{'a' * 32}.record.json"]
@@ -128,7 +128,7 @@ def test_processes_see_each_others_entries(tmp_path: Path) -> None:
     assert one.get_all_keys() == two.get_all_keys()
 
 
-def test_memory_answers_for_what_the_disk_did_not_take(
+def test_memory_answers_for_entries_that_the_disk_did_not_take(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     cache = ConfigCache(tmp_path)

@@ -108,7 +108,7 @@ def test_a_parameter_without_values_is_refused() -> None:
     [{"BLOCK": "64"}, {"BLOCK": b"64"}, {"BLOCK": 64}, {"BLOCK": None}, {"BLOCK": {64, 128}},
      {"BLOCK": {"a": 1}}, {1: [64]}, [("BLOCK", [64])], "BLOCK", None],
 )  # fmt: skip
-def test_what_is_no_space_is_refused(space: Any) -> None:
+def test_an_object_that_is_no_config_space_is_refused(space: Any) -> None:
     with pytest.raises(ConfigValueError) as caught:
         generate_configs(space)
     assert caught.value.hint
@@ -167,7 +167,7 @@ def test_a_bound_is_a_positive_integer(name: str, bound: Any) -> None:
     assert isinstance(caught.value, ValueError)
 
 
-def test_what_cannot_be_compared_is_refused() -> None:
+def test_a_block_that_is_no_number_is_refused() -> None:
     assert filter_valid_configs([{"BLOCK_M": None}, {"BLOCK_M": "auto"}]) == [{"BLOCK_M": None}, {"BLOCK_M": "auto"}]
     assert filter_valid_configs([{"BLOCK_M": None}], M=1) == [{"BLOCK_M": None}]
     with pytest.raises(ConfigValueError, match="'auto'"):

@@ -101,7 +101,7 @@ def test_a_worker_killed_from_outside_costs_no_config(tmp_path):
     assert "1 ended by what ran in them" in result.place
 
 
-def test_a_finalist_that_dies_in_the_race_is_found_and_the_living_race_again(caplog):
+def test_a_finalist_that_dies_in_the_race_is_found_and_the_others_race_again(caplog):
     space = [{"ms": 3.0, "deadly": False}, {"ms": 2.9, "deadly": True}, {"ms": 1.0, "deadly": False}]
     result = tune(dies_in_the_race, space=space, device="cpu", isolate=True)
     assert result.best_config == {"ms": 1.0, "deadly": False}
@@ -111,7 +111,7 @@ def test_a_finalist_that_dies_in_the_race_is_found_and_the_living_race_again(cap
     assert (dead.config["deadly"], dead.status) == (True, Status.CRASH)
 
 
-def test_what_a_module_does_not_hold_goes_by_value():
+def test_a_function_that_no_module_holds_is_sent_by_value():
     offset = 3
 
     def shifted(x, *, n):
@@ -135,7 +135,7 @@ def test_a_script_is_not_run_again_in_its_worker(tmp_path):
     assert done.stdout == "runs\n{'n': 1} in a process of its own\n", done.stderr
 
 
-def test_what_cannot_be_sent_is_refused_or_runs_inline_and_says_so(caplog):
+def test_a_kernel_that_cannot_be_sent_is_refused_or_runs_inline_and_says_so(caplog):
     held = threading.Lock()
 
     def locked(*, n):
@@ -193,7 +193,7 @@ def test_a_worker_that_does_not_take_its_task_is_ended():
     assert workers_of(os.getpid()) == []
 
 
-def test_a_worker_that_ends_says_how_and_with_which_words():
+def test_an_error_says_how_a_worker_ended_and_its_last_line():
     worker = WorkerProcess()
     with pytest.raises(WorkerDiedError, match=r"exited with code 7 during its start: these are its last words"):
         worker.ask(Setup(_packed(says_and_exits), {}), 60.0, {}, "start")
@@ -237,7 +237,7 @@ def test_kill_at_random_moments_loses_at_most_one_trial_and_no_process(tmp_path)
     assert sorted(tuning.kept()) == list(range(CONFIGS))
 
 
-def test_a_config_that_is_constrained_is_not_sent():
+def test_the_number_of_trials_is_limited_in_a_worker_too():
     result = tune(nap, space=sums_space([]), device="cpu", isolate=True, trials=2)
     assert len(result.trials) == 2
     assert result.stopped == "trials"

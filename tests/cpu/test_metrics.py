@@ -43,7 +43,7 @@ def test_elementwise_figures() -> None:
     assert round(found.bandwidth_utilization, 2) == 32.91
 
 
-def test_extra_arguments_change_what_they_name() -> None:
+def test_element_size_and_peak_bandwidth_change_the_figures() -> None:
     base = compute_gemm_metrics(512, 256, 128, 1.0, 312.0, 2039.0)
     assert compute_gemm_metrics(512, 256, 128, 1.0, 990.0, 2039.0) == base
     assert compute_gemm_metrics(512, 256, 128, 1.0, peak_bandwidth_gbps=4078.0).bandwidth_utilization == pytest.approx(

@@ -35,7 +35,7 @@ def test_one_wrong_element_fails(dtype):
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_not_a_number_fails_where_none_is_expected(bad):
+def test_nan_and_infinity_fail_where_a_number_is_expected(bad):
     found = RIGHT.clone()
     found[3] = bad
     assert difference(found, RIGHT) is not None
@@ -69,7 +69,7 @@ def test_expected_nan_and_infinity_pass():
         (None, None, True),
     ],
 )
-def test_other_results(found, expected, same):
+def test_numbers_containers_and_objects_are_compared(found, expected, same):
     assert (difference(found, expected) is None) == same
 
 
@@ -131,7 +131,7 @@ def checked(found, **config):
     return found.wrong(compiled(found, **config))
 
 
-def test_what_is_not_written_is_wrong():
+def test_an_output_that_is_not_written_is_wrong():
     def half(x, out, *, share):
         out[: int(8 * share)] = x[: int(8 * share)]
 
@@ -166,7 +166,7 @@ def test_results_that_differ_from_run_to_run_are_not_compared_and_this_is_said()
     assert "differ from run to run" in found.against
 
 
-def test_an_undeclared_in_place_kernel_is_noticed_compared_and_put_back():
+def test_an_undeclared_in_place_kernel_is_noticed_compared_and_restored():
     x = torch.arange(4.0)
     found = verifier(lambda x, *, add: (x.add_(add), None)[1], x=x)
     before = x.clone()
@@ -312,7 +312,7 @@ def test_a_reference_that_writes_its_arguments_does_no_harm():
     assert checked(found, n=1) is None
 
 
-def test_what_timed_launches_leave_is_checked():
+def test_the_results_of_timed_launches_are_checked():
     out = torch.zeros(4)
     found = verifier(lambda x, out, *, n: out.copy_(x), ["out"], lambda x, out: x, x=torch.ones(4), out=out)
     assert checked(found, n=1) is None

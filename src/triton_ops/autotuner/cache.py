@@ -1,8 +1,8 @@
 """`ConfigCache`: the documented cache of plain config dicts by kernel type, problem and device.
 
-A thin face over the stores of `triton_ops.cache`. It holds what its caller says is best and knows
-nothing of kernels, versions or measurements; records of tunes, which do, are kept by those stores
-directly.
+The class is a thin layer over the stores of `triton_ops.cache`. It holds the configs that its caller calls best, and
+knows nothing of kernels, versions or measurements. Records of tunes, which hold all of that, are kept by the same
+stores, but not by this class.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from triton_ops.exceptions import CacheError, ConfigValueError
 __all__ = ["ConfigCache"]
 
 _log = logging.getLogger("triton_ops")
-_DEEPEST = 32  # levels of nesting; deeper values are taken for ones that contain themselves
+_DEEPEST = 32  # levels of nesting; a deeper value is taken for one that contains itself
 
 
 @dataclass(frozen=True)
@@ -41,20 +41,20 @@ class _Key:
 
 
 @dataclass(frozen=True)
-class _Entry:
+class _StoredConfig:
     key: _Key
     config: dict[str, Any]
 
 
-def _decoded(content: Mapping[str, Any]) -> _Entry:
+def _decoded(content: Mapping[str, Any]) -> _StoredConfig:
     try:
-        return msgspec.convert(dict(content), _Entry)
+        return msgspec.convert(dict(content), _StoredConfig)
     except msgspec.ValidationError as error:
         raise CacheError(f"it is not well formed: {error}") from error
 
 
 # Schema history: 1  first form
-_ENTRIES: Codec[_Entry] = Codec(
+_ENTRIES: Codec[_StoredConfig] = Codec(
     kind="triton-ops config",
     schema_version=1,
     suffix="config",
@@ -67,17 +67,18 @@ _ENTRIES: Codec[_Entry] = Codec(
 class ConfigCache:
     """Best configs by kernel type, problem size and device, for many threads and processes.
 
-    Without `cache_dir` entries live as long as this object. With it they also are readable JSON
+    Without `cache_dir` entries live as long as this object. With it they are also readable JSON
     files there, `<id>.config.json`, each with its key inside, and all processes that name this
-    folder share them: a `get` sees what another process has set or cleared. While the folder cannot
-    be reached, or for what it did not take (full disk, read-only folder), memory answers.
+    folder share them: `get` sees entries that another process has set, and misses those it has
+    cleared. While the folder cannot be reached, and for entries that it did not take (full disk,
+    read-only folder), memory answers.
 
     A problem size may be an int, a string, or a list or tuple of such; lists and tuples count as
-    equal. Configs are copied in and out, and are what JSON can hold: tuples in them come back as
+    equal. Configs are copied in and out. They hold only values that JSON has: tuples come back as
     lists.
 
-    A file that is damaged or belongs to somebody else is a miss and a warning of the logger
-    `triton_ops`; it is never removed.
+    A file that is damaged, or that is no entry of a ConfigCache, is a miss and a warning of the
+    logger `triton_ops`; it is never removed.
 
     Attributes:
         cache_dir: The folder, with `~` expanded; None for memory only.
@@ -90,17 +91,17 @@ class ConfigCache:
             CacheError: `cache_dir` is a file, or cannot be made.
         """
         self.cache_dir: Path | None = None
-        self._store: MemoryStore[_Entry] | LayeredStore[_Entry] = MemoryStore(_ENTRIES)
+        self._store: MemoryStore[_StoredConfig] | LayeredStore[_StoredConfig] = MemoryStore(_ENTRIES)
         if cache_dir is not None:
             files = DirectoryStore(cache_dir, _ENTRIES)
             self.cache_dir = files.folder
             self._store = LayeredStore(files)
 
     def get(self, kernel_type: str, problem_size: Any, device: Any) -> dict[str, Any] | None:
-        """The config that was set for this key, a copy of the caller's own; None if there is none.
+        """A copy of the config that was set for this key; None if there is none.
 
         Raises:
-            ConfigValueError: The key cannot be one: see `set`.
+            ConfigValueError: The key cannot be stored as JSON: see `set`.
 
         Cost: about 0.05 ms in memory, 0.1 ms with a folder.
         """
@@ -110,7 +111,7 @@ class ConfigCache:
     def set(self, kernel_type: str, problem_size: Any, device: Any, config: Mapping[str, Any]) -> None:
         """Keep a copy of `config`, in place of an earlier one for this key.
 
-        If the folder does not take it, that is a warning, and this process keeps it in memory.
+        If the folder does not take the entry, there is a warning, and this process keeps it in memory.
 
         Args:
             kernel_type: Name of the kernel family.
@@ -128,14 +129,14 @@ class ConfigCache:
         key = _key(kernel_type, problem_size, device)
         if not isinstance(config, Mapping):
             raise ConfigValueError(f"a config is a mapping from names to values, not {config!r}", hint="give a dict")
-        self._store.put(_Entry(key, _plain(config, "config")))
+        self._store.put(_StoredConfig(key, _plain(config, "config")))
 
     def clear(self) -> None:
         """Forget every entry, in memory and in the folder, also those of other processes.
 
-        Other processes miss them from now on; only what the folder never took stays in the memory
-        of the process that set it. Files that are not entries of a ConfigCache stay. What is set
-        after this returns stays.
+        Other processes miss the entries from now on; only entries that the folder never took stay,
+        in the memory of the process that set them. Files that are not entries of a ConfigCache
+        stay, and so do entries that are set after this call.
 
         Raises:
             CacheError: The folder cannot be changed; its entries are still there.
@@ -157,16 +158,16 @@ class ConfigCache:
         return len(self.get_all_keys())
 
     def import_md5(self, kernel_type: str, problem_size: Any, device: Any) -> bool:
-        """Take over the entry an older version kept for this key; whether there was one to take.
+        """Take over the entry that an older version kept for this key; return whether one was taken.
 
         The older layout is a bare config in `<md5 of
         "{kernel_type}_{problem_size}_{device}">.json`, in which a list and a tuple made different
-        names: the size is looked for as given, then as the other one. The old file stays. An entry
-        that is set already is kept, and the answer is False.
+        names: a size that is a list is looked for as a tuple too, and the other way round. The old
+        file stays. If the key has an entry already, it is kept, and the answer is False.
 
         Raises:
             CacheError: This cache has no folder.
-            ConfigValueError: The key cannot be one: see `set`.
+            ConfigValueError: The key cannot be stored as JSON: see `set`.
         """
         if self.cache_dir is None:
             raise CacheError(
@@ -210,7 +211,7 @@ def _spellings(problem_size: Any) -> list[Any]:
 
 
 def _plain(value: Any, where: str, depth: int = 0) -> Any:
-    """A copy of `value` in plain JSON types; ConfigValueError names the place of what has none."""
+    """A copy of `value` in plain JSON types; a ConfigValueError names the place of a part that has no such type."""
     if depth > _DEEPEST:
         raise ConfigValueError(f"{where[:60]}… is nested deeper than {_DEEPEST} levels", hint="does it contain itself?")
     if value is None or isinstance(value, (bool, str)):

@@ -1,7 +1,7 @@
 """The three documented config spaces, and helpers that turn a space into a list of configs.
 
-The spaces are plain dicts from parameter name to candidate values. Nothing here knows a device:
-which configs fit one is found out by trying them.
+The spaces are plain dicts from parameter name to candidate values. Nothing here depends on a device: whether a config
+fits one is found out by trying it.
 """
 
 from __future__ import annotations
@@ -56,19 +56,17 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 
 
 def generate_configs(config_space: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:
-    """Every combination of the values, as dicts of their own.
+    """Every combination of the values, each as a new dict.
 
     Names keep their order; the last name's value changes fastest. An empty space has one
     combination: `[{}]`.
 
     Args:
-        config_space: Parameter name to its candidate values, in the order in which they should be
-            tried.
+        config_space: Parameter name to its candidate values, in the order in which they are tried.
 
     Raises:
         EmptySpaceError: A parameter has no values.
-        ConfigValueError: The space is no mapping from strings, or a parameter's values are not in a
-            list.
+        ConfigValueError: The space is no mapping from strings, or a parameter's values are no list.
     """
     if not isinstance(config_space, Mapping):
         raise ConfigValueError(
@@ -90,13 +88,13 @@ def filter_valid_configs(
 ) -> list[dict[str, Any]]:
     """The configs whose blocks are not wastefully larger than the problem, in their order.
 
-    May be empty. A bound of None tests nothing, and neither does a config without the name that is
-    tested.
+    The list may be empty. A bound of None drops no config, and a config without the name that a
+    bound concerns is kept.
 
     Args:
-        configs: As from `generate_configs`; they are not changed, and the result holds copies.
+        configs: Configs, such as those of `generate_configs`; the result holds copies of them.
         hidden_dim: Drops `BLOCK_SIZE` > hidden_dim.
-        intermediate_dim: Columns of a gated MLP's output, so it acts as N does: drops `BLOCK_N` >
+        intermediate_dim: Columns of a gated MLP's output, which acts as N does: drops `BLOCK_N` >
             2 · intermediate_dim.
         M: Drops `BLOCK_M` > 2 · M; up to half of a block may be masked.
         N: Drops `BLOCK_N` > 2 · N.
@@ -118,9 +116,9 @@ def filter_valid_configs(
 
 
 def get_default_config(kernel_type: str) -> dict[str, Any]:
-    """The config that a kernel family runs with untuned; `{}` for a family that is not known.
+    """The config with which a kernel family runs untuned, as a new dict; `{}` for a family that is not known.
 
-    Known are `rmsnorm_rope`, `gated_mlp` and `fp8_gemm`. The dict is the caller's own.
+    The known families are `rmsnorm_rope`, `gated_mlp` and `fp8_gemm`.
     """
     return dict(_DEFAULTS.get(kernel_type, {}))
 
@@ -146,7 +144,7 @@ def _limit(name: str, bound: Any, factor: int) -> int | None:
     if isinstance(bound, bool) or not isinstance(bound, int) or bound < 1:
         raise SettingsError(
             f"{name} is {bound!r}; it must be a positive integer",
-            hint="leave it out to test nothing",
+            hint="leave it out to drop no config by it",
         )
     return bound * factor
 

@@ -1,7 +1,6 @@
-"""From a latency to throughput and bandwidth, for the shapes of work that kernels here do.
+"""Throughput and bandwidth from a latency, for elementwise operations, matrix products and gated MLPs.
 
-The figures are derived from what the work must move and compute at least; they say nothing about
-what a kernel moved.
+The figures are derived from the least bytes and operations of the work; the traffic of a real kernel may be larger.
 """
 
 from __future__ import annotations
@@ -17,17 +16,17 @@ from triton_ops.trial import KernelMetrics, Work
 
 __all__ = ["PerformanceProfile", "compute_elementwise_metrics", "compute_gemm_metrics"]
 
-SHORTEST_MS = 1e-9  # stands for a latency of 0, which only a clock too coarse for the kernel can report
+SHORTEST_MS = 1e-9  # used for a latency of 0, which only a clock too coarse for the kernel can report
 _UNKNOWN = Work()
 
 
 @dataclass(frozen=True)
 class PerformanceProfile:
-    """What one call computes and moves, so that a latency becomes metrics.
+    """The work of one call, which turns a latency into metrics.
 
     Attributes:
         work: Operations and bytes per call; zeros where they are not known.
-        name: What it is the work of.
+        name: The kind of work, such as `gemm`.
     """
 
     work: Work = _UNKNOWN
@@ -35,7 +34,7 @@ class PerformanceProfile:
 
     @classmethod
     def latency_only(cls) -> PerformanceProfile:
-        """Nothing is known about the work: throughput and bandwidth are 0."""
+        """A profile without known work, which gives throughput and bandwidth of 0."""
         return cls()
 
     @classmethod
@@ -76,8 +75,8 @@ class PerformanceProfile:
         Args:
             latency_ms: Milliseconds per call; 0 counts as 1e-9.
             peak_bandwidth_gbps: 10^9 bytes per second that count as 100 %. None takes the datasheet
-                figure of the GPU that is there; without a GPU, or with one that has no known
-                figure, 2039 GB/s of an A100 80 GB.
+                figure of the present GPU; without a GPU, or with one whose figure is not known, it
+                is 2039 GB/s, that of an A100 80 GB.
 
         Raises:
             SettingsError: A number is negative, NaN, infinite, or no number; it is a ValueError as
@@ -90,7 +89,7 @@ class PerformanceProfile:
         peak = _peak("peak_bandwidth_gbps", peak_bandwidth_gbps)
         gbps = self.work.gbps(latency)
         percent = gbps / (peak or _live_bandwidth_gbps()) * 100 if gbps else 0.0
-        return KernelMetrics(latency, self.work.tflops(latency), gbps, percent)
+        return KernelMetrics(latency, self.work.tflops(latency), gbps, bandwidth_utilization=percent)
 
 
 def compute_gemm_metrics(
@@ -113,10 +112,10 @@ def compute_gemm_metrics(
         K: Length of the inner products.
         latency_ms: Milliseconds per call; 0 counts as 1e-9.
         peak_tflops: Checked, and without effect: no field of the result is relative to it.
-        peak_bandwidth_gbps: As in `PerformanceProfile.metrics`: None is the peak of the GPU that is
-            there, else 2039 GB/s. That figure, like 312 TFLOP/s, is an A100's; on an H200 it would
+        peak_bandwidth_gbps: As in `PerformanceProfile.metrics`: None is the peak of the present
+            GPU, else 2039 GB/s. That figure, like 312 TFLOP/s, is an A100's; on an H200 it would
             overstate the utilisation by 2.4.
-        bytes_per_element: Of all three matrices.
+        bytes_per_element: Bytes of an element of any of the three matrices.
 
     Raises:
         SettingsError: A size is not a positive integer, or another number is negative, NaN or
@@ -134,12 +133,12 @@ def compute_elementwise_metrics(
 ) -> KernelMetrics:
     """Metrics of an operation that reads one tensor and writes one of the same size.
 
-    GB/s = 2 · numel · bytes_per_element / (ms · 10^6); TFLOP/s is 0: bandwidth is what limits.
+    GB/s = 2 · numel · bytes_per_element / (ms · 10^6); TFLOP/s is 0, since bandwidth is the limit.
 
     Args:
         numel: Elements of the tensor.
         latency_ms: Milliseconds per call; 0 counts as 1e-9.
-        bytes_per_element: Of input and output.
+        bytes_per_element: Bytes of an element of input and output.
         peak_bandwidth_gbps: As in `PerformanceProfile.metrics`.
 
     Raises:
@@ -182,6 +181,6 @@ def _finite(name: str, value: Any, allowed: str, least: float) -> float:
     if not number or not math.isfinite(value) or value < least:
         raise SettingsError(
             f"{name} is {value!r}; it must be a finite number, {allowed}",
-            hint="check where it comes from",
+            hint=f"check where {name} comes from",
         )
     return float(value)

@@ -1,7 +1,7 @@
 """`TritonAutoTuner`: the documented tuner for any callable, with an exact number of calls per configuration.
 
-Every config is warmed up, then all are timed side by side in rounds of random order, so that a clock that drifts
-favours none of them. For search, verification, run logs and records beyond a plain config cache, use `triton_ops.tune`.
+Every config is warmed up; then all are timed in rounds of random order, so that a device whose clock drifts favours no
+config. For search, verification, run logs and records beyond a plain config cache, use `triton_ops.tune`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from triton_ops.trial import TuningResult as TuningResult
 
 _log = logging.getLogger("triton_ops")
 
-_ROUNDS = 10  # the timed calls of a config are spread over this many rounds where there are enough of them
+_ROUNDS = 10  # the timed calls of a config are spread over this many rounds, if there are at least as many calls
 
 
 class TritonAutoTuner:
@@ -88,17 +88,17 @@ class TritonAutoTuner:
         performance: PerformanceProfile | None = None,
         **kwargs: Any,
     ) -> TuningResult:
-        """Measure every config on these arguments, or the cached winner only.
+        """Measure every config on these arguments, or only the cached winner.
 
-        Tensors among the arguments are put back as they were, also those that a config writes.
+        Tensors among the arguments are restored at the end, also those that a config writes.
 
         Args:
-            *args: Passed on as they are.
-            problem_size: With `device`, names the cache entry; nothing is cached without both.
-            device: A label that separates cache entries: `cuda:0`, `cuda:1` and a device's name are three.
+            *args: Passed to `kernel_fn`.
+            problem_size: Names the cache entry, together with `device`; nothing is cached without both.
+            device: A label that separates cache entries: `cuda:0`, `cuda:1` and a device's name make three.
             kernel_type: Third part of the cache entry's name.
-            performance: The work of one call, to fill in throughput and bandwidth.
-            **kwargs: Passed on as they are.
+            performance: The work of one call, from which throughput and bandwidth are computed.
+            **kwargs: Passed to `kernel_fn`.
 
         Returns:
             The winner with its median latency and spread. On a hit `from_cache` is true, the config was measured
@@ -106,9 +106,9 @@ class TritonAutoTuner:
 
         Raises:
             ConfigCollisionError: A tunable has the name of an argument passed here.
-            UnknownTunableError: `kernel_fn` takes no such keyword.
+            UnknownTunableError: `kernel_fn` takes no keyword of a tunable's name.
             ConfigValueError: The cache cannot hold `problem_size`; see `ConfigCache.set`.
-            TuningFailedError: Every config failed; carries every config's reason.
+            TuningFailedError: Every config failed; the error holds the reason of each.
 
         Cost: exactly `warmup_runs + benchmark_runs` calls per config; one copy of the arguments' tensors.
         """
@@ -133,7 +133,7 @@ class TritonAutoTuner:
         return _result(trials, winner, performance, problem_size, device, start)
 
     def get_cached_config(self, problem_size: Any, device: str, kernel_type: str = "unknown") -> dict[str, Any] | None:
-        """The cached winner; None if there is none. Measures nothing."""
+        """The cached winner; None if there is none. Nothing is measured."""
         return self.cache.get(kernel_type, problem_size, device)
 
     def clear_cache(self) -> None:
@@ -147,7 +147,7 @@ class TritonAutoTuner:
         try:
             config = Config.from_json(found)
             reason = self._space.why_not(config)
-        except ConfigValueError as error:  # set by somebody else, with a value that no space can hold
+        except ConfigValueError as error:  # set by other code, with a value that no space can hold
             reason = error.message
         if reason is not None:
             _log.warning("cached config %s is not in this space (%s), searching again", found, reason)
@@ -155,17 +155,20 @@ class TritonAutoTuner:
         return config
 
     def _measure(self, configs: Sequence[Config], subject: Subject, timer: Timer) -> list[Trial]:
-        """One trial per config, in the order given; calls each exactly as often as was asked for."""
+        """One trial per config, in the order given; every config is called exactly as often as was asked for."""
         executables = [self._kernel.compile(config, subject.arguments) for config in configs]
         with without_ptxas_dumps():
             arms = self._run(executables, subject, timer)
         return [_trial(config, arm, timer) for config, arm in zip(configs, arms, strict=True)]
 
     def _run(self, executables: Sequence[Executable], subject: Subject, timer: Timer) -> list[Arm]:
-        """Warm up one after the other, then time side by side; every timed call finds the arguments as given."""
-        subject.restores = self.warmup_runs == 0  # then nobody has seen whether a config writes them
+        """Warm up the configs one after the other, then time them in rounds; each timed call finds the same arguments.
+
+        Without warm-up runs it is not known whether a config writes its arguments, so they are always restored.
+        """
+        subject.restores = self.warmup_runs == 0
         if executables:
-            timer.prepare(Launch(executables[0].bind(subject.arguments)), 1)  # may need memory: taken before theirs
+            timer.prepare(Launch(executables[0].bind(subject.arguments)), 1)  # takes its memory before the configs do
         errors: dict[int, Exception] = {}
         for place, executable in enumerate(executables):
             if (error := self._warm_up(executable.bind(subject.arguments))) is not None:
@@ -195,7 +198,7 @@ class TritonAutoTuner:
             for _ in range(self.warmup_runs):
                 call()
         except Exception as error:  # noqa: BLE001 - user code may raise anything; it ends this config only
-            return candidate_error(error, Status.RUNTIME)  # its text only: its frames hold what the call allocated
+            return candidate_error(error, Status.RUNTIME)  # without the frames, which hold the call's allocations
         return None
 
 
@@ -206,7 +209,7 @@ def _runs(name: str, value: int, least: int) -> int:
 
 
 def _timer(given: Arguments, device: str | None) -> Timer:
-    """Device events where the tensors are; by the label only if there are no tensors to ask."""
+    """Device events for CUDA tensors, else the host's clock; without tensors the label `device` decides."""
     places = [str(tensor.device) for tensor in given.tensors()]
     on_gpu = next((place for place in places if place != "cpu"), None)
     if on_gpu is not None:
