@@ -115,7 +115,7 @@ def tensor_specs(draw, dtypes=tuple(ITEM_BYTES)):
     elif layout == "broadcast" and shape:
         stride[draw(st.integers(0, len(shape) - 1))] = 0
     fill = draw(st.sampled_from(["uniform", "zeros", "empty", "arange"]))
-    return TensorSpec(shape, draw(st.sampled_from(dtypes)), tuple(stride), fill, draw(st.booleans()))
+    return TensorSpec(shape, draw(st.sampled_from(dtypes)), tuple(stride), fill, aligned=draw(st.booleans()))
 
 
 @st.composite
@@ -146,7 +146,7 @@ def compiled(draw, of):
         status,
         "spills" if status is Status.DEFERRED else "",
         made,
-        0.1,
+        compile_s=0.1,
         launch=launch,
         resident=draw(st.none() | st.integers(1, 32)),
     )
@@ -157,8 +157,8 @@ def trials(draw, of=None):
     """A finished trial of any status; `of` is a strategy for its config."""
     config = draw(configs() if of is None else of)
     status = draw(st.sampled_from(Status))
-    resources = draw(st.none() | st.just(Resources(128, 0, 49152, "ab" * 16)))
+    resources = draw(st.none() | st.just(Resources(128, 0, 49152, binary="ab" * 16)))
     if status is Status.OK:
         final = draw(st.none() | measurements())
-        return Trial(config, status, draw(measurements()), "", resources, 0.5, final)
-    return Trial(config, status, None, draw(_text), resources)
+        return Trial(config, status, draw(measurements()), error="", resources=resources, compile_s=0.5, final=final)
+    return Trial(config, status, error=draw(_text), resources=resources)

@@ -1,6 +1,6 @@
-"""What a tensor argument looks like, without the tensor: shape, dtype, stride and fill.
+"""`TensorSpec` describes a tensor argument without the tensor: shape, dtype, stride, fill and alignment.
 
-Specs are pure Python, so records, keys and processes without torch can hold them; torch is imported only when a spec
+Specs are pure Python, so records, keys and processes without torch can hold them. Torch is imported only when a spec
 makes or checks a real tensor.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal
 
 from triton_ops._optional import require
@@ -23,7 +23,7 @@ ITEM_BYTES = {
     "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint64": 8, "uint32": 4, "uint16": 2, "uint8": 1, "bool": 1,
     "complex128": 16, "complex64": 8,
 }  # fmt: skip
-ALIGNMENT_BYTES = 16  # what Triton specialises pointers on
+ALIGNMENT_BYTES = 16  # Triton specialises pointers on being a multiple of this
 _SHORT = {
     "fp64": "float64", "f64": "float64", "double": "float64", "fp32": "float32", "f32": "float32", "float": "float32",
     "fp16": "float16", "f16": "float16", "half": "float16", "bf16": "bfloat16",
@@ -36,7 +36,7 @@ def dtype_name(dtype: Any) -> str:
     """The long name of a dtype: of a `torch.dtype`, a long name, or a short one such as `bf16` or `fp8`.
 
     Raises:
-        UnsupportedDtypeError: It is none of these.
+        UnsupportedDtypeError: The dtype is not known.
     """
     name = str(dtype).removeprefix("torch.").lower()
     name = _SHORT.get(name, name)
@@ -61,14 +61,15 @@ def contiguous_stride(shape: Iterable[int]) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """A tensor argument as a value.
+    """The description of a tensor argument.
 
     Attributes:
         shape: Extents, each 0 or more.
         dtype: Long name, such as `bfloat16`; a `torch.dtype` or a short name is accepted and normalised.
-        stride: In elements, one per axis, none negative; None is row-major.
-        fill: How a dummy is filled: `uniform` in [-1, 1] (integers: 0 to 127; complex numbers: both parts), `zeros`,
-            `empty`, `arange`. Zeros draw less power and can run faster than real data, so they are never the default.
+        stride: Strides in elements, one per axis, none negative; None is row-major.
+        fill: The values of a tensor made from this spec: `uniform` in [-1, 1] (integers: 0 to 127; complex numbers:
+            both parts), `zeros`, `empty`, `arange`. Zeros draw less power and can run faster than real data, so they
+            are never the default.
         aligned: Whether the data starts at a multiple of 16 bytes, as elements of 16 bytes always do; if not, compilers
             emit narrower loads.
 
@@ -81,6 +82,7 @@ class TensorSpec:
     dtype: str
     stride: tuple[int, ...] | None = None
     fill: Fill = field(default="uniform", compare=False)
+    _: KW_ONLY
     aligned: bool = True
 
     def __post_init__(self) -> None:
@@ -102,7 +104,7 @@ class TensorSpec:
         """The spec of a torch tensor.
 
         Raises:
-            KernelTypeError: It has no strides, as a sparse one.
+            KernelTypeError: The tensor has no strides, such as a sparse one.
         """
         if str(tensor.layout) != "torch.strided":
             raise KernelTypeError(
@@ -118,17 +120,17 @@ class TensorSpec:
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Strides in elements, row-major ones spelled out."""
+        """Strides in elements, also where `stride` is None."""
         return contiguous_stride(self.shape) if self.stride is None else self.stride
 
     @property
     def numel(self) -> int:
-        """Number of elements."""
+        """The number of elements."""
         return math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the elements, gaps between strides not counted."""
+        """The bytes of the elements; gaps between strides are not counted."""
         return self.numel * ITEM_BYTES[self.dtype]
 
     def __str__(self) -> str:
@@ -145,7 +147,7 @@ class TensorSpec:
         """Raise unless a torch tensor has this shape, dtype and stride, and is on `device` ("cuda" is any GPU).
 
         Raises:
-            DeviceError, UnsupportedDtypeError, ShapeMismatchError: In this order of checking.
+            DeviceError, UnsupportedDtypeError, ShapeMismatchError: The tensor differs; checked in this order.
         """
         if device is not None and device not in (str(tensor.device), tensor.device.type):
             raise DeviceError(f"{name} is on {tensor.device}, not on {device}", device, str(tensor.device), name)
@@ -161,14 +163,14 @@ class TensorSpec:
         Args:
             device: A torch device string.
             seed: Seed of the `uniform` fill; the same seed gives the same values on the same device type.
-            fill_value: Fill with this number instead.
+            fill_value: A number to fill with, in place of the spec's `fill`.
 
         Cost: one allocation of the spanned bytes; a `uniform` fill of a 1-byte or 2-byte float draws in float32.
         """
         torch = require("torch", "making tensors")
         dtype = getattr(torch, self.dtype)
         room, tensor = self._empty(torch, dtype, device)
-        # Elements that share memory, as after `expand`, cannot be written one by one: fill what they share.
+        # Elements that share memory, as after `expand`, cannot be written one by one: the memory is filled instead.
         target = room if self._overlaps() else tensor
         if fill_value is not None:
             target.copy_(torch.full((), fill_value, dtype=torch.float64, device=device))
@@ -181,7 +183,7 @@ class TensorSpec:
         return tensor
 
     def _empty(self, torch: Any, dtype: Any, device: str) -> tuple[Any, Any]:
-        """The memory in one row, and the tensor over it."""
+        """The memory as a tensor of one axis, and the tensor with this spec's shape and strides over it."""
         offset = 0 if self.aligned else 1
         reach = sum((extent - 1) * step for extent, step in zip(self.shape, self.strides, strict=True))
         span = 0 if self.numel == 0 else reach + 1
@@ -189,7 +191,7 @@ class TensorSpec:
         return room, room.as_strided(self.shape, self.strides, storage_offset=offset)
 
     def _overlaps(self) -> bool:
-        """Whether two elements may share memory; never false when they do."""
+        """Whether two elements may share memory; True may be wrong, False never is."""
         reach = 0
         for step, extent in sorted(zip(self.strides, self.shape, strict=True)):
             if extent > 1:

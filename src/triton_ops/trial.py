@@ -1,6 +1,6 @@
-"""The nouns of tuning, all frozen: problem, status, measurement, trial, metrics, result.
+"""The values of tuning, all frozen: problem, status, resources, measurement, trial, metrics, result.
 
-A trial ends in exactly one status; a failure is never an infinite time, a None or a print.
+A trial ends in exactly one status; a failed trial has no time at all, instead of an infinite one.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
 from typing import Any, TypeAlias
 
@@ -22,7 +22,7 @@ Scalar: TypeAlias = bool | int | float | str | None
 
 @dataclass(frozen=True)
 class Problem:
-    """What is tuned for: a kernel's name and the arguments that decide which config is best.
+    """A kernel's name, and the arguments that decide which config is best.
 
     Attributes:
         kernel: The kernel family, such as `matmul` or `package.module:function`.
@@ -44,7 +44,7 @@ class Problem:
 
     @property
     def fingerprint(self) -> str:
-        """Names the problem's content."""
+        """Hexadecimal digits that are equal for problems of equal content."""
         return fingerprint([self.kernel, [[name, plain(given)] for name, given in self.arguments]])
 
     def __str__(self) -> str:
@@ -52,7 +52,7 @@ class Problem:
 
 
 def plain(given: TensorSpec | Scalar) -> Any:
-    """An argument of a problem as a value that JSON has."""
+    """An argument of a problem as a value that JSON can hold."""
     if isinstance(given, TensorSpec):
         return {
             "shape": list(given.shape), "dtype": given.dtype, "stride": list(given.strides), "aligned": given.aligned,
@@ -70,7 +70,7 @@ class Status(str, Enum):
     COMPILE = "compile"  # the compiler refused it
     RESOURCES = "resources"  # more shared memory, registers or memory than the device has
     RUNTIME = "runtime"  # it raised, or the device reported an error
-    DEFERRED = "deferred"  # it can be launched, but others worked that promise more
+    DEFERRED = "deferred"  # it can be launched, but is of a slow kind, and others worked
     TIMEOUT = "timeout"  # it did not end in time
     CRASH = "crash"  # its process died
     WRONG = "wrong"  # its result differs from the reference
@@ -82,20 +82,20 @@ class Status(str, Enum):
 WASTEFUL_SPILL_BYTES = 64
 """A config that spills more than this per thread is tried last.
 
-Source: of 486 configs of a matrix product, the compiler's answers split at 64 bytes; all of 54 published winners for an
-H200 stay below, and on seven recorded spaces none above reached 0.51 of the best one's speed.
+Source: among 486 configs of a matrix product the spilled bytes fall into two groups, below and above 64; all of 54
+published winners for an H200 are below, and on seven recorded spaces no config above reached 0.51 of the best speed.
 """
 
 
 @dataclass(frozen=True)
 class Resources:
-    """What the compiler made of a config. None where the backend cannot know.
+    """The resources of a compiled config; a field is None where the backend cannot know it.
 
     Attributes:
-        registers: Per thread.
-        spill_bytes: Local memory per thread that registers did not hold.
+        registers: Registers per thread.
+        spill_bytes: Bytes per thread that registers did not hold, and that lie in local memory.
         shared_bytes: Shared memory per block.
-        binary: Fingerprint of the machine code: equal binaries need measuring once.
+        binary: Fingerprint of the machine code; of configs with equal binaries only one is measured.
         stack_bytes: Stack frame per thread.
         mma: Matrix instructions used: `wgmma`, `tcgen05`, `mma.sync`, `mfma`, `wmma`, or `none`.
         load_bytes: Bytes that one thread loads at once, in the commonest load from global memory.
@@ -104,6 +104,7 @@ class Resources:
     registers: int | None = None
     spill_bytes: int | None = None
     shared_bytes: int | None = None
+    _: KW_ONLY
     binary: str | None = None
     stack_bytes: int | None = None
     mma: str | None = None
@@ -111,7 +112,7 @@ class Resources:
 
     @property
     def wasteful(self) -> bool:
-        """Whether the config spills so much that it is tried last, and loses against its equals."""
+        """Whether the config spills so much that it is tried last, and loses ties."""
         return (self.spill_bytes or 0) > WASTEFUL_SPILL_BYTES
 
 
@@ -120,15 +121,16 @@ class Compiled:
     """A config that was compiled, or refused before, and was not launched yet.
 
     Attributes:
-        config: What was compiled.
-        status: `ok` or `deferred` if it can be launched, as far as can be known without doing it; else how its trial
-            ends: `constraint`, `compile`, `resources`, `timeout` or `crash`. A deferred config is tried only where
-            nothing else works; a rule may have deferred it before it was compiled: `resources` is None then.
-        reason: Why it is not ok, with the numbers; empty otherwise.
-        resources: What the compiler made of it; of a config over a limit, as much as was found out.
-        compile_s: Seconds it took; None if nothing was compiled.
-        launch: Names all that a launch is, machine code, memory, grid and plain arguments: two configs with the same
-            are the same program, and one measurement serves both. None where that is not known.
+        config: The config.
+        status: `ok` or `deferred` if the config can be launched, as far as can be known without a launch; else the
+            status in which its trial ends: `constraint`, `compile`, `resources`, `timeout` or `crash`. A deferred
+            config is tried only where nothing else works.
+        reason: Why the status is not ok, with the numbers; empty if it is.
+        resources: Resources of the compiled config. They are None for a config that a rule deferred before it was
+            compiled, and may be known in part for one over a limit.
+        compile_s: Seconds of the compilation; None if nothing was compiled.
+        launch: Fingerprint of machine code, memory, grid and plain arguments: configs with equal ones are the same
+            program, and one measurement serves all. None where it is not known.
         resident: Blocks that one multiprocessor holds at a time; None where registers or device are not known.
     """
 
@@ -136,18 +138,19 @@ class Compiled:
     status: Status
     reason: str = ""
     resources: Resources | None = None
+    _: KW_ONLY
     compile_s: float | None = None
     launch: str | None = None
     resident: int | None = None
 
     @property
     def launchable(self) -> bool:
-        """Whether it can be launched, deferred or not."""
+        """Whether the config can be launched, deferred or not."""
         return self.status in (Status.OK, Status.DEFERRED)
 
     @property
     def deferred(self) -> bool:
-        """Whether it can be launched, and is only tried where nothing else works."""
+        """Whether the config can be launched, but is tried only where nothing else works."""
         return self.status is Status.DEFERRED
 
 
@@ -156,9 +159,9 @@ class Measurement:
     """Timed samples of one config, in milliseconds per launch, in the order taken.
 
     Attributes:
-        samples_ms: At least one; none is negative.
+        samples_ms: The samples: at least one, and none negative.
         mode: Clock and cache state, such as `event-cold` or `host`; only equal modes may be compared.
-        rounds: How many blocks of equal length the samples were taken in, side by side with other configs.
+        rounds: In how many rounds, with equally many samples each, the config was measured.
     """
 
     samples_ms: tuple[float, ...]
@@ -177,17 +180,17 @@ class Measurement:
 
     @property
     def median_ms(self) -> float:
-        """The statistic that ranks: half of the samples are faster."""
+        """The median, by which configs are ranked: half of the samples are faster."""
         return statistics.median(self.samples_ms)
 
     @property
     def p20_ms(self) -> float:
-        """A fifth of the samples are faster."""
+        """The 20 % quantile: a fifth of the samples are faster."""
         return self._fifth(1)
 
     @property
     def p80_ms(self) -> float:
-        """A fifth of the samples are slower."""
+        """The 80 % quantile: a fifth of the samples are slower."""
         return self._fifth(4)
 
     @property
@@ -203,24 +206,26 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Trial:
-    """One config on one problem, finished.
+    """The finished trial of one config on one problem.
 
     Attributes:
-        config: What was tried.
-        status: How it ended.
-        measurement: Its times; only with status ok.
-        error: Why it is not ok: one line; empty with status ok.
-        resources: What the compiler made of it, where known.
-        compile_s: Seconds spent on compiling it; None if it was not compiled.
-        final: Its times in the last comparison, side by side with the other finalists; None if it was none.
-        relative: Its median over that of the reference config measured just before or after: times of different
-            minutes are compared by it, never directly. None if nothing served as reference.
-        same_code_as: A config with the same machine code, whose measurement this is; None if it was run itself.
+        config: The config.
+        status: How the trial ended.
+        measurement: The times of the screening; None unless the status is ok.
+        error: Why the status is not ok, in one line; empty if it is.
+        resources: Resources of the compiled config, where known.
+        compile_s: Seconds of its compilation; None if it was not compiled.
+        final: The times of the last comparison; None if the config was no finalist.
+        relative: The median divided by that of the baseline config, measured in turn with it. Trials of different
+            minutes are compared by this number, never by their times. None if there was no baseline.
+        same_code_as: A config with the same machine code, to which the measurement belongs; None if this config was run
+            itself.
     """
 
     config: Config
     status: Status
     measurement: Measurement | None = None
+    _: KW_ONLY
     error: str = ""
     resources: Resources | None = None
     compile_s: float | None = None
@@ -234,12 +239,12 @@ class Trial:
 
     @property
     def ok(self) -> bool:
-        """Whether it ran, was right, and was timed."""
+        """Whether the config ran, was right, and was timed."""
         return self.status is Status.OK
 
     @property
     def best_measurement(self) -> Measurement:
-        """The times to report: those of the last comparison where there are some.
+        """The times to report: those of the last comparison, or else those of the screening.
 
         Raises:
             ValueError: The trial is not ok.
@@ -251,7 +256,7 @@ class Trial:
 
     @property
     def rank(self) -> float:
-        """What screenings are ranked by: smaller is faster.
+        """The number by which screenings are ranked; smaller is faster.
 
         Raises:
             ValueError: The trial is not ok.
@@ -269,14 +274,14 @@ class Trial:
 
 
 def totals(trials: list[Trial] | tuple[Trial, ...]) -> dict[str, int]:
-    """How many trials ended in each status that occurred; adds up to the number of trials."""
+    """How many trials ended in each status that occurred; the values add up to the number of trials."""
     counts = Counter(trial.status for trial in trials)
     return {status.value: counts[status] for status in Status if counts[status]}
 
 
 @dataclass(frozen=True)
 class KernelMetrics:
-    """How fast one config runs.
+    """Latency, throughput and bandwidth of one config.
 
     Attributes:
         latency_ms: Median milliseconds per call.
@@ -291,6 +296,7 @@ class KernelMetrics:
     throughput_tflops: float = 0.0
     bandwidth_gbps: float = 0.0
     bandwidth_utilization: float = 0.0
+    _: KW_ONLY
     p20_ms: float | None = None
     p80_ms: float | None = None
 
@@ -303,31 +309,31 @@ class KernelMetrics:
 
 @dataclass(frozen=True)
 class TuningResult:
-    """What a tune found.
+    """The result of a tune.
 
     Attributes:
         best_config: Name to value of the winner.
         metrics: The winner's speed.
         all_results: Every config that ran, with its speed, in the order tried; empty on a cache hit.
-        problem_size: As given by the caller, else the problem's label.
-        device: As given by the caller, else the device's name.
-        from_cache: Whether the config was known, and nothing was searched.
+        problem_size: The problem size that the caller gave, else the problem's label.
+        device: The device that the caller gave, else the device's name.
+        from_cache: Whether the winner was known, and nothing was searched.
         trials: Every trial, failures included; empty on a cache hit.
         default: The default config's trial; None if it was not tried or failed.
         ties: Configs that could not be told from the winner, itself included.
         noise: Relative difference below which two configs count as equal here.
-        speedup: The default's time over the winner's, compared round by round; None if they did not race.
+        speedup: The default's time divided by the winner's, compared round by round; None if they did not race.
         gain_interval: 95 % interval of `speedup`.
         confidence: `ok`, or in words why the comparison should not be relied on.
-        guard: What the device said of itself meanwhile: throttling, clocks, power.
+        guard: Summary of the device's sensors during the comparison: throttling, clocks, power.
         stopped: Why the search ended: `complete`, `settled` (too little left to gain), `trials`, `seconds` or
-            `interrupted`; `cached` where that was not remembered.
+            `interrupted`; `cached` where the reason was not kept.
         elapsed_s: Wall seconds of this call.
         place: Where the candidates ran: in a process of its own, or inline and why.
         verified: What every result was compared with before it was timed.
-        notes: What else to know of how it was done.
+        notes: Remarks on how the tune was done, such as that inputs were restored before every launch.
         waited_s: Seconds in which nothing could be measured because nothing was compiled yet.
-        mode: Clock and state of the caches that measuring ended in, such as `graph-cold` or `host`.
+        mode: The mode of the last measurements, clock and cache state, such as `graph-cold` or `host`.
         totals: How many trials ended in each status; on a cache hit those of the tune that found the winner.
         run: Id of the run log of the tune that found the winner; empty if none was kept.
         winner: The winner's trial, with the times that `metrics` shows.
@@ -337,6 +343,7 @@ class TuningResult:
     metrics: KernelMetrics
     all_results: list[tuple[dict[str, Any], KernelMetrics]] = field(default_factory=list)
     problem_size: Any = None
+    _: KW_ONLY
     device: str | None = None
     from_cache: bool = False
     trials: tuple[Trial, ...] = ()
@@ -360,14 +367,14 @@ class TuningResult:
 
     @property
     def failures(self) -> list[Trial]:
-        """The trials that did not end ok, with status and reason; deferred configs were not run and have not failed."""
+        """The failed trials, with status and reason; deferred configs were not run, so their trials have not failed."""
         return [trial for trial in self.trials if trial.status not in (Status.OK, Status.DEFERRED)]
 
     @property
     def gain(self) -> float | None:
-        """Default's time over the winner's: 1.25 is a quarter faster; None if the default was not measured.
+        """The default's time divided by the winner's: 1.25 is a quarter faster; None if the default was not measured.
 
-        Compared round by round where they raced, else of their medians.
+        The times are compared round by round if the two raced; else their medians are.
         """
         if self.speedup is not None:
             return self.speedup

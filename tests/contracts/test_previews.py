@@ -25,7 +25,7 @@ def refused(config):
 
 
 def fits(config, **more):
-    return Compiled(config, Status.OK, "", Resources(64, 0, 4096), 0.1, **more)
+    return Compiled(config, Status.OK, "", Resources(64, 0, 4096), compile_s=0.1, **more)
 
 
 def rest_of(searcher):
@@ -84,7 +84,7 @@ def test_without_answers_proposals_are_the_same_as_without_previews(name, seed):
 @every_previewing
 def test_spilling_and_deferred_configs_come_last(name):
     searcher = make_searcher(name, PLAIN, 0)
-    spills = Compiled(Config(A=3, B=4, C=1), Status.OK, "", Resources(255, 400, 4096), 3.0)
+    spills = Compiled(Config(A=3, B=4, C=1), Status.OK, "", Resources(255, 400, 4096), compile_s=3.0)
     deferred = Compiled(Config(A=4, B=4, C=1), Status.DEFERRED, "a rule")
     searcher.take_previews([spills, deferred])
     assert set(rest_of(searcher)[-2:]) == {spills.config, deferred.config}

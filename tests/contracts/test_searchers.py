@@ -153,7 +153,7 @@ def test_failures_alone_do_not_stop_a_search(name):
     space = ConfigSpace({"A": range(10), "B": range(10)})
     searcher, found = make_searcher(name, space), []
     while batch := searcher.ask(6):
-        searcher.tell([Trial(config, Status.RUNTIME, None, "no") for config in batch])
+        searcher.tell([Trial(config, Status.RUNTIME, error="no") for config in batch])
         found += batch
     assert set(found) == set(space)
 

@@ -55,7 +55,7 @@ MATMUL = Record(
     ties=(WINNER, {**WINNER, "num_stages": 4}),
     noise=0.0021,
     gain_interval=(1.2375, 1.2441),
-    resources=Resources(168, 0, 147456, "ab" * 16),
+    resources=Resources(168, 0, 147456, binary="ab" * 16),
     space="f" * 32,
     search="random",
     stopped="trials",

@@ -45,7 +45,7 @@ def test_what_is_added_is_held_by_the_next_one(tmp_path):
 def test_only_what_ends_a_process_is_held(tmp_path, status):
     found = Quarantine(tmp_path / "some.jsonl")
     measured = Measurement((1.0,), "host") if status is Status.OK else None
-    found.add(Trial(Config(n=1), status, measured, "" if status is Status.OK else "no"))
+    found.add(Trial(Config(n=1), status, measured, error="" if status is Status.OK else "no"))
     assert len(found) == 0
     assert not (tmp_path / "some.jsonl").exists()
 

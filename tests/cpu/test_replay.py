@@ -73,7 +73,7 @@ def run_log_file(folder, shape=(64, 64), dtype="bfloat16", tensor="float32", nam
     log = begun(folder, id=name, key=key, space=space, shape=shape, dtype=dtype)
     for a in VALUES["A"]:
         log.trial(Trial(Config(A=a, B=1), Status.OK, Measurement((time_of(a, 1),), "host")), Origin.SEARCHER)
-    log.trial(Trial(Config(A=1, B=2), Status.COMPILE, None, "no"), Origin.SEARCHER)
+    log.trial(Trial(Config(A=1, B=2), Status.COMPILE, error="no"), Origin.SEARCHER)
     log.ended("complete")
     return folder / f"{name}.jsonl"
 

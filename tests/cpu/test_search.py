@@ -30,7 +30,7 @@ def timed(config, ms, samples=1):
 
 
 def failed(config):
-    return Trial(config, Status.RESOURCES, None, "too much")
+    return Trial(config, Status.RESOURCES, error="too much")
 
 
 def bowl(config):

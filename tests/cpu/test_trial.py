@@ -172,7 +172,7 @@ def test_metrics_read_as_documented():
 
 def test_gain_is_the_defaults_time_over_the_winners():
     default = Trial(CONFIG, Status.OK, timed(2.0), final=timed(3.0))
-    failed = Trial(CONFIG, Status.COMPILE, None, "no")
+    failed = Trial(CONFIG, Status.COMPILE, error="no")
     metrics = KernelMetrics(2.0)
     assert TuningResult({}, metrics, default=default).gain == 1.5
     assert TuningResult({}, metrics, default=failed).gain is None
@@ -181,5 +181,5 @@ def test_gain_is_the_defaults_time_over_the_winners():
 
 
 def test_failures_are_the_trials_that_are_not_ok():
-    ok, failed = Trial(CONFIG, Status.OK, timed(1.0)), Trial(CONFIG, Status.WRONG, None, "off by 1")
+    ok, failed = Trial(CONFIG, Status.OK, timed(1.0)), Trial(CONFIG, Status.WRONG, error="off by 1")
     assert TuningResult({}, KernelMetrics(1.0), trials=(ok, failed)).failures == [failed]

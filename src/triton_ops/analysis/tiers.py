@@ -56,15 +56,15 @@ def examine(kernel: TritonKernel, config: Config, arguments: Arguments, target: 
         _check(resources, built.metadata, target)
     except _OverLimitError as error:
         seen = Resources(shared_bytes=error.shared_bytes)
-        return Compiled(config, Status.RESOURCES, str(error), seen, time.perf_counter() - start)
+        return Compiled(config, Status.RESOURCES, str(error), seen, compile_s=time.perf_counter() - start)
     except Exception as error:
         failure = _sorted(error)
         if isinstance(failure, CacheError):
             raise failure from error
-        return Compiled(config, failure.status, str(failure), None, time.perf_counter() - start)
+        return Compiled(config, failure.status, str(failure), compile_s=time.perf_counter() - start)
     reason = _spills(resources)
     status = Status.DEFERRED if reason else Status.OK
-    return Compiled(config, status, reason, resources, time.perf_counter() - start)
+    return Compiled(config, status, reason, resources, compile_s=time.perf_counter() - start)
 
 
 def resources_of(built: Built, target: Target) -> Resources:

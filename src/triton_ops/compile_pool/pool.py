@@ -190,7 +190,7 @@ class CompilePool:
             if not (late or last or self._closed) and process.ended_from_outside:
                 return None
             status = Status.TIMEOUT if late else Status.CRASH
-            return Compiled(config, status, said, None, time.perf_counter() - begun)
+            return Compiled(config, status, said, compile_s=time.perf_counter() - begun)
         if isinstance(found, CacheError):
             raise found
         return found

@@ -147,15 +147,17 @@ def _row_trial(row: Mapping[str, Any]) -> Trial:
     config, status = Config.from_json(row["config"]), row["status"]
     made = Resources(row.get("regs"), row.get("spills"), row.get("shared"))
     if status == "ok":
-        return Trial(config, Status.OK, _measured(_row_ms(row)), "", made, row.get("compile_s"))
-    return Trial(config, _row_failure(status), None, status, made, row.get("compile_s"))
+        return Trial(
+            config, Status.OK, _measured(_row_ms(row)), error="", resources=made, compile_s=row.get("compile_s")
+        )
+    return Trial(config, _row_failure(status), error=status, resources=made, compile_s=row.get("compile_s"))
 
 
 def _compiled(trial: Trial) -> Compiled:
     """The part of a trial that was known before its launch; a config that failed later did compile."""
     if trial.status not in (Status.COMPILE, Status.RESOURCES, Status.CONSTRAINT, Status.DEFERRED):
-        return Compiled(trial.config, Status.OK, "", trial.resources, trial.compile_s)
-    return Compiled(trial.config, trial.status, trial.error, trial.resources, trial.compile_s)
+        return Compiled(trial.config, Status.OK, "", trial.resources, compile_s=trial.compile_s)
+    return Compiled(trial.config, trial.status, trial.error, trial.resources, compile_s=trial.compile_s)
 
 
 def _row_ms(row: Mapping[str, Any]) -> float:
@@ -191,7 +193,7 @@ def _of_cache(name: str, content: Mapping[str, Any]) -> Recording:
 def _cache_trial(names: Sequence[str], row: Mapping[str, Any]) -> Trial:
     config, time = Config.from_json({name: row[name] for name in names}), row["time"]
     if isinstance(time, str):
-        return Trial(config, _FAILURES.get(time, Status.RUNTIME), None, time)
+        return Trial(config, _FAILURES.get(time, Status.RUNTIME), error=time)
     return Trial(config, Status.OK, _measured(time))
 
 

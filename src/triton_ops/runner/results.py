@@ -35,7 +35,7 @@ def metrics_of(found: Measurement | Timing, work: Work | None, device: DeviceSpe
         return KernelMetrics(latency_ms, p20_ms=found.p20_ms, p80_ms=found.p80_ms)
     gbps = work.gbps(latency_ms)
     share = 100 * gbps / device.bandwidth_gbps if device.bandwidth_gbps else 0.0
-    return KernelMetrics(latency_ms, work.tflops(latency_ms), gbps, share, found.p20_ms, found.p80_ms)
+    return KernelMetrics(latency_ms, work.tflops(latency_ms), gbps, share, p20_ms=found.p20_ms, p80_ms=found.p80_ms)
 
 
 def result_of(
