@@ -14,6 +14,7 @@ from triton_ops import Config, FunctionKernel, operation, tune
 from triton_ops.evaluation.confirm import confirm_in_fresh_processes
 from triton_ops.evaluation.finals import FinalRequest
 from triton_ops.evaluation.station import Inline, assignment_of
+from triton_ops.measure import RacePolicy
 from triton_ops.task.effort import chosen_effort
 from triton_ops.task.task import make_task
 from triton_ops.trial import Status
@@ -31,7 +32,8 @@ def compared(target, args=(), processes=1, **kwargs):
     assignment = assignment_of(task, effort, True, None)
     station = Inline(assignment)
     trials = tuple(station.attempt(config, None) for config in task.space)
-    final = FinalRequest(trials=trials, default=task.space.default_config)
+    race = RacePolicy(checkpoints=(8,), seconds=20.0)  # no arm is dropped early, so any two configs may be called tied
+    final = FinalRequest(trials=trials, default=task.space.default_config, race=race)
     return station.finals(final), assignment, final, station.facts.mode
 
 
