@@ -39,7 +39,7 @@ def heavy(tmp_path, monkeypatch):
     return found
 
 
-def test_it_is_kept_where_python_keeps_none_for_this_user_alone(heavy, tmp_path):
+def test_bytecode_is_kept_where_python_keeps_none_in_a_folder_of_this_user_alone(heavy, tmp_path):
     kept = bytecode.folder()
     assert kept.parent == tmp_path / "home" / "triton-ops" / "bytecode"
     assert stat.S_IMODE(kept.stat().st_mode) == 0o700
@@ -105,7 +105,7 @@ def test_there_is_no_folder_without_the_package_or_with_a_broken_one(monkeypatch
             pass
 
 
-def test_not_where_its_folder_cannot_be_made_or_there_is_no_home(heavy, tmp_path, monkeypatch):
+def test_there_is_no_folder_where_none_can_be_made_or_there_is_no_home(heavy, tmp_path, monkeypatch):
     (tmp_path / "home").write_text("a file")
     assert bytecode.folder() is None
 
@@ -116,7 +116,7 @@ def test_not_where_its_folder_cannot_be_made_or_there_is_no_home(heavy, tmp_path
     assert bytecode.folder() is None
 
 
-def test_not_from_a_folder_that_others_can_write_or_put_in_its_place(heavy, tmp_path, monkeypatch):
+def test_a_folder_that_other_users_can_write_or_replace_is_not_used(heavy, tmp_path, monkeypatch):
     kept = bytecode.folder()
     for place in (kept, kept.parent, tmp_path / "home"):
         before = stat.S_IMODE(place.stat().st_mode)
@@ -131,7 +131,7 @@ def test_not_from_a_folder_that_others_can_write_or_put_in_its_place(heavy, tmp_
     assert bytecode.folder() is None
 
 
-def test_not_through_a_link_to_where_others_can_write(heavy, tmp_path):
+def test_a_link_to_a_folder_that_other_users_can_write_is_not_used(heavy, tmp_path):
     kept = bytecode.folder()
     (tmp_path / "open" / kept.name).mkdir(parents=True)
     (tmp_path / "open").chmod(0o777)
@@ -149,7 +149,7 @@ class Lazy(ModuleType):
         raise RuntimeError(f"{name} loads it")
 
 
-def test_what_stands_in_the_way_of_filling_is_passed_over(heavy, monkeypatch):
+def test_a_failure_to_fill_the_folder_is_no_error(heavy, monkeypatch):
     strange = ModuleType("strange")
     strange.__spec__ = ModuleSpec("strange", None, origin=f"{Path(heavy.origin).parents[1]}/\udcff.py")
     odd = SimpleNamespace(__spec__=SimpleNamespace(origin=3))
@@ -170,7 +170,7 @@ def _no_file(*_, **__):
 
 
 @pytest.mark.parametrize("end", [ValueError, KeyboardInterrupt])
-def test_helpers_are_gone_afterwards_however_that_is(heavy, monkeypatch, tmp_path, end):
+def test_helpers_have_ended_when_the_context_is_left(heavy, monkeypatch, tmp_path, end):
     (tmp_path / "slow.py").write_text("import time; time.sleep(100)")
     started = []
     whole = subprocess.Popen

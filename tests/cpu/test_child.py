@@ -89,7 +89,7 @@ def test_surroundings_are_taken_over(monkeypatch):
     assert (sys.pycache_prefix, sys.dont_write_bytecode) == ("/c", True)
 
 
-def test_no_python_to_start(monkeypatch):
+def test_a_process_without_an_executable_python_cannot_start_a_child(monkeypatch):
     monkeypatch.setattr(sys, "executable", "")
     with pytest.raises(DeviceError, match="no further Python process"):
         command("triton_ops.evaluation.worker")
@@ -112,7 +112,7 @@ else:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a thread watches")
 @pytest.mark.parametrize("who", ["parent", "child"])
-def test_what_a_process_has_started_ends_with_it_and_with_its_parent(tmp_path, who):
+def test_children_of_a_process_end_with_it_and_with_its_parent(tmp_path, who):
     script = tmp_path / "family.py"
     script.write_text(FAMILY)
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}

@@ -80,7 +80,7 @@ def test_a_module_that_can_be_imported_is():
 
 
 @pytest.mark.parametrize("text", ["", "def other(): pass", "def kernel(:", "kernel = 1 / 0"])
-def test_what_cannot_be_loaded_says_why(tmp_path, text, monkeypatch):
+def test_an_object_that_cannot_be_loaded_is_an_error_with_the_reason(tmp_path, text, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
     file = tmp_path / "broken_one.py"
     file.write_text(text)

@@ -1,12 +1,13 @@
-"""Bytecode for child processes, where Python keeps none of what they import.
+"""Bytecode for child processes, on machines where Python keeps no bytecode of installed modules.
 
-Containers are often built without it (PYTHONDONTWRITEBYTECODE, pip's --no-compile, uv's default), and then every
-process compiles the thousand modules of torch again: a worker takes 3.4 s to its first answer instead of 1.3 s, on two
-cores (benchmarks/start_up.py). The children of a tune share a folder of this user's instead, and take 1.6 s. It is
-filled by what they import, and, so that the first one gains by it too, in parallel with what this process has imported.
+Containers are often built without bytecode (PYTHONDONTWRITEBYTECODE, pip's --no-compile, uv's default). Every process
+then compiles the thousand modules of torch again: a worker takes 3.4 s to its first answer instead of 1.3 s, on two
+cores (benchmarks/start_up.py). With a folder of bytecode that the children of a tune share, a worker takes 1.6 s. The
+children write into the folder what they import; helpers also compile the modules that this process has imported, so
+that the first child is faster too.
 
-The folder is not the one of the records, which may be shared: bytecode is code, and is taken from nobody else. All of
-this saves time and nothing else, so whatever stands in its way is passed over in silence.
+The folder belongs to this user alone, unlike the folder of records, which may be shared: bytecode is code, and code of
+other users must not be run. The folder only saves time, so a failure to use it is no error and gives no warning.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ from triton_ops._cpus import usable_cpus
 from triton_ops._files import writable
 from triton_ops._hashing import fingerprint
 
-_HEAVY = "torch"  # of what is imported, all that it is worth it for
-_MOST_HELPERS = 8  # which compile torch's modules in a quarter of a second: before a child gets to them
+_HEAVY = "torch"  # the only dependency so large that a folder of bytecode saves time
+_MOST_HELPERS = 8  # so many compile torch's modules in a quarter of a second, before a child imports them
 _PRIVATE = 0o700
 _OF_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _HEADER = struct.Struct("<4sIII")  # magic number, flags, then time and size of the source or a hash of it
@@ -43,7 +44,7 @@ _HELPER = Path(__file__).with_name("bytecode_helper.py")
 
 
 def folder() -> Path | None:
-    """Where child processes keep bytecode; None where Python keeps it, or there is nowhere else."""
+    """The folder in which child processes keep bytecode; None where Python keeps it, or no folder can be made."""
     if os.name != "posix":
         return None
     try:
@@ -52,16 +53,16 @@ def folder() -> Path | None:
         if origin is None or _kept_by_python(origin):
             return None
         home = Path(platformdirs.user_cache_dir("triton-ops")).absolute() / "bytecode"
-        path = home / fingerprint([origin, version(_HEAVY)])  # so that another torch does not meet what this one left
+        path = home / fingerprint([origin, version(_HEAVY)])  # each installed torch has its own
         path.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
         return path if _of_this_user_alone(path) and writable(path) else None
-    except (ImportError, OSError, RuntimeError, ValueError):  # no home, no folder there, a package that is none
+    except (ImportError, OSError, RuntimeError, ValueError):  # no home folder, or torch without an installed version
         return None
 
 
 @contextlib.contextmanager
 def being_filled() -> Iterator[None]:
-    """Inside, the folder, if there is one, is filled with the bytecode of what this process has imported.
+    """While the context is open, helpers fill the folder with bytecode of the modules that this process has imported.
 
     Cost: none where there is no folder; a fourth of a second of at most 8 CPUs for torch the first time.
     """
@@ -73,18 +74,19 @@ def being_filled() -> Iterator[None]:
 
 
 def _kept_by_python(origin: str) -> bool:
-    """Whether Python has bytecode that it will take for a module, or its first import will keep some."""
+    """Whether Python has valid bytecode of a module, or will write it on the first import."""
     if sys.flags.optimize:
-        return True  # it has files of its own for each level, which are not worth it
+        return True  # each level of optimisation has files of its own, which are not kept here
     cached = Path(cache_from_source(origin))
     nearest = next(path for path in cached.parents if path.is_dir())
     return _fresh(cached, Path(origin)) or (not sys.dont_write_bytecode and writable(nearest))
 
 
 def _fresh(cached: Path, source: Path) -> bool:
-    """Whether Python takes the bytecode at `cached` for that of `source`, as PEP 552 has the header of 16 bytes.
+    """Whether Python accepts the bytecode at `cached` as that of `source`, by its header of 16 bytes (PEP 552).
 
-    An environment that was copied without the times of its files has bytecode everywhere, and none that is taken.
+    An environment that was copied without the times of its files has bytecode everywhere, and Python accepts none of
+    it.
     """
     if not cached.exists():
         return False
@@ -100,7 +102,7 @@ def _fresh(cached: Path, source: Path) -> bool:
 
 
 def _of_this_user_alone(path: Path) -> bool:
-    """Whether nobody else can put files there, or another folder in its place."""
+    """Whether no other user can put files there, or replace the folder by another."""
     me, real = os.getuid(), path.resolve()
     for place in {path, *path.parents, real, *real.parents}:
         found = place.lstat()
@@ -111,7 +113,7 @@ def _of_this_user_alone(path: Path) -> bool:
 
 
 def _start(to: Path, helpers: contextlib.ExitStack) -> None:
-    """Start processes that each compile a part, the last imported first: a child begins at the other end."""
+    """Start helpers that each compile a part of the modules, the last imported first, unlike a child's imports."""
     installed = (f"{sysconfig.get_path('stdlib')}{os.sep}", f"{_site()}{os.sep}")
     sources = filter(None, map(_source, reversed(list(sys.modules.values()))))
     files = [os.fsencode(source) for source in sources if source.startswith(installed)]
@@ -129,17 +131,17 @@ def _start(to: Path, helpers: contextlib.ExitStack) -> None:
             )
         helpers.callback(helper.wait)
         helpers.callback(helper.kill)
-        threading.Thread(target=helper.wait, daemon=True).start()  # when it is done, nothing is left of it
+        threading.Thread(target=helper.wait, daemon=True).start()  # reaps the helper when it is done
 
 
 def _site() -> Path:
-    """The folder that the heavy package is installed in."""
+    """The folder in which torch is installed."""
     spec = find_spec(_HEAVY)
     return Path(spec.origin).parents[1] if spec is not None and spec.origin is not None else Path(os.devnull)
 
 
 def _source(module: object) -> str | None:
-    """A module's file; a module that is not loaded yet is not asked, since that would load it."""
+    """A module's source file; read without attribute access, which would import a lazily loaded module."""
     if not isinstance(module, ModuleType):
         return None
     spec = object.__getattribute__(module, "__dict__").get("__spec__")

@@ -1,8 +1,9 @@
-"""A program of its own, with the standard library alone: compiles the files named on stdin into a folder of bytecode.
+"""A program, using only the standard library, that compiles the files named on stdin into a folder of bytecode.
 
     python bytecode_helper.py FOLDER PARENT < FILES
 
-It ends when the process PARENT is gone. What helpers that were killed have left half-written is removed after an hour.
+The program ends when the process PARENT is gone. Half-written files of helpers that were killed are removed after an
+hour.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _OLD_S = 3600.0
 
 
 def main(folder: str, parent: int) -> None:
-    """Compile all that is not there yet."""
+    """Compile the files that have no bytecode in the folder yet."""
     sys.pycache_prefix = folder
     for name in sys.stdin.buffer.read().splitlines():
         if os.getppid() != parent:

@@ -1,8 +1,8 @@
-"""A new interpreter that runs a part of this package, and then finds modules where this process finds them.
+"""Starting child processes: a new interpreter that runs a part of this package, with this process' search path.
 
-It imports the package and its heavy dependencies with the standard library before everything else, and only then
-takes over this process' surroundings: a file of the user's called `json.py`, beside the one that holds a kernel, must
-not take the place of what Python itself imports.
+The child imports this package and its heavy dependencies with the standard library first on the search path, and only
+then takes over the surroundings of its parent: a file `json.py` of the user's, next to the one that holds a kernel,
+must not be imported in place of the standard library's.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from triton_ops.exceptions import DeviceError
 from triton_ops.processes.bytecode import folder
 
 OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
-"""Signals that people and systems send: whoever dies of one has not crashed."""
+"""Signals that people and systems send: a process that dies of one has not crashed."""
 
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG, prctl(2)
-# `-c` puts the working folder first, unless Python is told not to; it goes before anything is imported.
+# `-c` puts the working folder first on the search path; the program removes it before it imports anything.
 _PROGRAM = (
     "import sys; sys.path[:] = filter(None, sys.path); import json; sys.path[:] = json.loads(sys.argv[1])['path']; "
     "from {} import main; main()"
@@ -38,12 +38,17 @@ _PROGRAM = (
 
 
 def command(module: str, *words: object) -> list[str]:
-    """The command line of an interpreter that runs `main` of `module`; it finds `words` from `sys.argv[2]` on.
+    """The command line of an interpreter that runs the function `main` of a module.
 
-    `main` takes over the `Surroundings` of this process, sent as it likes, before it loads anything of the user's.
+    `main` must take over the `Surroundings` of this process, which are sent to it by other means, before it loads the
+    user's code.
+
+    Args:
+        module: Full name of the module.
+        *words: Arguments that `main` finds from `sys.argv[2]` on.
 
     Raises:
-        DeviceError: No process can be started here, as where Python is a part of another program.
+        DeviceError: No process can be started here, such as where Python is embedded in another program.
     """
     if not sys.executable or os.name != "posix":
         raise DeviceError("no further Python process can be started here", hint="run it inline")
@@ -53,28 +58,32 @@ def command(module: str, *words: object) -> list[str]:
 
 
 def import_heavy(packages: Iterable[str], purpose: str) -> None:
-    """In a child, import what takes its time, with the bytecode that is kept for it.
+    """In a child, import large packages, with the shared folder of bytecode if there is one.
+
+    Args:
+        packages: Names of the packages.
+        purpose: What the packages are needed for, for the error's text.
 
     Raises:
-        MissingDependencyError: A package is not installed; says what it is needed for (`purpose`).
+        MissingDependencyError: A package is not installed.
     """
     if kept := json.loads(sys.argv[1])["bytecode"]:
         sys.pycache_prefix, sys.dont_write_bytecode = kept, False
-    gc.disable()  # looking for garbage in what is being imported takes a seventh of the time
+    gc.disable()  # garbage collection takes a seventh of the time of the imports
     for name in packages:
         require(name, purpose)
-    gc.freeze()  # what is forked from this process does not copy it
+    gc.freeze()  # forked processes then do not copy the imported objects
     gc.enable()
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What the user's code sees of a process beside its own text; a child must see the same.
+    """Settings of a process that the user's code depends on, and that a child must take over.
 
     Attributes:
-        path: Where modules are found.
+        path: The search path of modules.
         words: `sys.argv`: a script may take constants of its kernels from there.
-        bytecode: Where Python keeps bytecode, `sys.pycache_prefix`, and whether it does not.
+        bytecode: `sys.pycache_prefix` and `sys.dont_write_bytecode`.
     """
 
     path: tuple[str, ...]
@@ -83,37 +92,39 @@ class Surroundings:
 
     @classmethod
     def here(cls) -> Surroundings:
-        """This process'."""
+        """The surroundings of this process."""
         return cls(tuple(search_path()), tuple(sys.argv), (sys.pycache_prefix, sys.dont_write_bytecode))
 
     def take(self) -> None:
-        """Make them this process'."""
+        """Make these the settings of this process."""
         sys.path[:], sys.argv[:] = self.path, self.words
         sys.pycache_prefix, sys.dont_write_bytecode = self.bytecode
 
 
 def search_path() -> list[str]:
-    """Where this process looks for modules, from any working folder; what is no text Python passes over, too."""
+    """The search path of this process with absolute folders; entries that are no text are left out, as Python does."""
     path: list[Any] = list(sys.path)
     return [entry or str(Path.cwd()) for entry in path if isinstance(entry, str)]
 
 
 def _of_python(entry: str) -> bool:
-    """Whether the standard library is there: its folder, what it has compiled, or its archive."""
+    """Whether an entry of the search path is the standard library's folder, its extension modules, or its archive."""
     home = Path(sysconfig.get_path("stdlib"))
     archive = f"python{sys.version_info.major}{sys.version_info.minor}.zip"
     return Path(entry) in (home, home / "lib-dynload", Path(sysconfig.get_path("platstdlib")), home.parent / archive)
 
 
 def die_with(parent: int) -> None:
-    """End with the parent, however that ends, whatever this process is doing then, with all that it has started.
+    """Arrange that this process and its children end when the parent ends, however it ends.
 
-    Linux kills a process when its parent dies, if asked; what that leaves behind, such as an assembler that does not
-    end, is killed by a guard. Elsewhere a thread watches, which user code that holds the interpreter can keep from
-    running. To be called first of all, in a process that leads a group of its own.
+    On Linux the kernel kills this process when its parent dies, and a guard process kills the rest of the process
+    group, such as an assembler that does not end. On other systems a thread watches the parent; user code that holds
+    the interpreter can keep that thread from running. To be called first, in a process that leads a process group.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # they take seconds
+    resource.setrlimit(
+        resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1])
+    )  # core dumps take seconds
     if sys.platform == "linux":
         _guarded()
         _signalled_at_death_of_parent(signal.SIGKILL)
@@ -124,12 +135,12 @@ def die_with(parent: int) -> None:
 
 
 def _guarded() -> None:
-    """Fork the guard: it sleeps until this process is gone, and then ends everything in its group."""
+    """Fork the guard, a process that sleeps until this process is gone, and then kills everything in its group."""
     me = os.getpid()
     if os.getpgrp() != me or os.fork():
         return
     try:
-        for descriptor in list(Path("/proc/self/fd").iterdir()):  # the ends of pipes are for their owner alone to hold
+        for descriptor in list(Path("/proc/self/fd").iterdir()):  # an open end in the guard would keep pipes open
             with contextlib.suppress(OSError):
                 os.close(int(descriptor.name))
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})

@@ -1,4 +1,4 @@
-"""Where an operation can be found by another process: an import path, or a file and a name in it."""
+"""The location of an operation or function for another process: a module's name, or a file, and a name in it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from triton_ops.exceptions import TargetError
 
 @dataclass(frozen=True)
 class Location:
-    """How to import one object.
+    """Where to import one object from.
 
     Attributes:
         module: The module's name.
-        file: Its file, for a module that the other process cannot import by name, such as a script.
-        name: The object's name in it.
-        script: Whether the module is the program itself, which another process must not run again.
+        file: The module's file, for a module that the other process cannot import by name, such as a script.
+        name: The object's name in the module.
+        script: Whether the module is the main program, which another process must not run again.
     """
 
     module: str
@@ -32,7 +32,7 @@ class Location:
 
 
 def locate(operation: Operation) -> Location | None:
-    """Where `operation` stands as a module's variable; None if it stands nowhere, as one made inside a function."""
+    """The location of an operation that is a variable of a module; None for others, such as one made in a function."""
     for module in _modules_of(operation):
         name = next((name for name, value in vars(module).items() if value is operation), None)
         if name is not None:
@@ -41,16 +41,16 @@ def locate(operation: Operation) -> Location | None:
 
 
 def locate_in(module: str, value: object, name: str) -> Location | None:
-    """Where `value` stands as a variable of the module of that name; None if it does not, or the module has no file."""
+    """The location of `value` as the variable `name` of a module; None if it is not, or the module has no file."""
     found = sys.modules.get(module)
     return _location(found, name) if found is not None and vars(found).get(name) is value else None
 
 
 def load(location: Location) -> Operation:
-    """The operation at a location, imported if it is not yet.
+    """The operation at a location; its module is imported if it is not yet.
 
     Raises:
-        TargetError: There is no operation.
+        TargetError: There is no operation at the location.
     """
     module = sys.modules.get(location.module) or _imported(location)
     found = getattr(module, location.name, None)
@@ -60,7 +60,7 @@ def load(location: Location) -> Operation:
 
 
 def _modules_of(operation: Operation) -> list[ModuleType]:
-    """The module of the kernel's function first, then that of the arguments' builder and its package."""
+    """The loaded modules of the kernel's function and of the arguments' function, then the packages of both."""
     functions = [unwrap(getattr(operation.kernel, "function", None)), unwrap(operation.arguments)]
     names = [getattr(function, "__module__", "") or "" for function in functions]
     packages = [name.rpartition(".")[0] for name in names]
@@ -80,7 +80,7 @@ def _location(module: ModuleType, name: str) -> Location | None:
 
 
 def _imported(location: Location) -> ModuleType:
-    """By its name where that leads to the same file, as in a package; else from the file."""
+    """The module, imported by its name if the name leads to the same file, else from the file."""
     try:
         found = importlib.util.find_spec(location.module)
     except (ImportError, ValueError):

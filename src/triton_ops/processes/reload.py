@@ -1,7 +1,8 @@
-"""A kernel's function, loaded again in another process: by import, or from the part of a file that defines it.
+"""Loading a kernel's function in another process: by import, or from the part of a file that defines it.
 
-A script is not run again: of its top level only the statements are executed that the function needs, so neither its
-tune nor its tensors are made a second time. They keep their lines, which are part of what Triton names a binary by.
+A script is not run again: only those statements of its top level are executed that the function needs, so neither a
+tune nor tensors of the script come a second time. The statements keep their line numbers, because Triton's name of a
+binary depends on them.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def reloaded(location: Location) -> Any:
     """The object at a location.
 
     Raises:
-        TargetError: It cannot be loaded; says why.
+        TargetError: The object cannot be loaded; the message says why.
     """
     try:
         module = _imported(location) or _defining_part(location)
@@ -40,7 +41,7 @@ def reloaded(location: Location) -> Any:
 
 
 def _imported(location: Location) -> ModuleType | None:
-    """The module, if it is no script, its name leads to its file, and it can be imported without a GPU."""
+    """The module, imported by name; None for a script, a name that leads to another file, or a failing import."""
     if location.script:
         return None
     try:
@@ -48,7 +49,7 @@ def _imported(location: Location) -> ModuleType | None:
         if spec is None or spec.origin != location.file:
             return None
         return importlib.import_module(location.module)
-    except (Exception, SystemExit):  # noqa: BLE001 - such as a tensor made on the GPU: the kernel's own part may do
+    except (Exception, SystemExit):  # noqa: BLE001 - other parts may need a GPU; the kernel's part is loaded alone
         return None
 
 
@@ -66,7 +67,7 @@ def _defining_part(location: Location) -> ModuleType:
 
 
 def needed(statements: list[ast.stmt], name: str) -> list[ast.stmt]:
-    """Of a module's statements those that define `name` and whatever it refers to, in their order."""
+    """Those statements of a module that define `name`, and the names that it refers to, in their order."""
     reads_and_writes = [_names(statement) for statement in statements]
     wanted, kept = {name}, set[int]()
     while True:
@@ -82,7 +83,7 @@ def needed(statements: list[ast.stmt], name: str) -> list[ast.stmt]:
 
 
 def _names(statement: ast.stmt) -> tuple[set[str], set[str]]:
-    """The global names that a statement reads, in functions too, and those that it writes."""
+    """The global names that a statement reads, also inside functions, and those that it writes."""
     if isinstance(statement, ast.ImportFrom) and (statement.module == "__future__" or statement.names[0].name == "*"):
         return set(), {"*"}
     code = compile(ast.Module([statement], []), "<statement>", "exec", dont_inherit=True)

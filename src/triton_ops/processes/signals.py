@@ -1,4 +1,4 @@
-"""SIGTERM ends a tune as Ctrl-C does, with everything cleaned up, and then the process as it would have."""
+"""SIGTERM ends a tune as Ctrl-C does, with everything cleaned up, and then ends the process as usual."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from types import FrameType
 
 
 class TerminatedError(BaseException):
-    """SIGTERM has come; not an `Exception`, so that no handler of candidates' failures takes it."""
+    """SIGTERM has arrived. The class is not an `Exception`, so that no handler of candidates' failures catches it."""
 
 
 @contextmanager
 def cleaned_up_on_sigterm() -> Iterator[None]:
-    """Inside, SIGTERM unwinds the stack before it ends the process, so that workers end and locks are freed.
+    """While the context is open, SIGTERM unwinds the stack before it ends the process: workers end, locks are freed.
 
-    Only where it would end the process at once: a handler of the caller's own is left in place, and so is everything
-    outside of the main thread, which alone may handle signals.
+    Nothing is changed where the caller has a handler for SIGTERM, or outside of the main thread, which alone may set
+    handlers.
     """
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
         yield
@@ -35,6 +35,6 @@ def cleaned_up_on_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _unwind(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - what a handler is called with
+def _unwind(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not cut the cleaning short
     raise TerminatedError
