@@ -186,12 +186,12 @@ class Measurement:
     @property
     def p20_ms(self) -> float:
         """The 20 % quantile: a fifth of the samples are faster."""
-        return self._fifth(1)
+        return min(self._fifth(1), self.median_ms)  # quantiles of equal samples differ by a rounding error
 
     @property
     def p80_ms(self) -> float:
         """The 80 % quantile: a fifth of the samples are slower."""
-        return self._fifth(4)
+        return max(self._fifth(4), self.median_ms)
 
     @property
     def spread(self) -> float:

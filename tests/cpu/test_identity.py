@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import subprocess
 import sys
@@ -287,6 +288,20 @@ def test_two_kernels_that_differ_in_their_grid_alone_differ(scaled):
 
 
 @pytest.mark.triton
+def test_options_that_are_given_by_a_call_of_jit_count(load):  # noqa: F811
+    text = """
+        import triton
+
+        def body(x_ptr, n):
+            return n
+
+        plain, general = triton.jit(body), triton.jit(body, do_not_specialize=["n"])
+    """
+    module = load(text)
+    assert source_fingerprint(module.plain) != source_fingerprint(module.general)
+
+
+@pytest.mark.triton
 def test_the_compiler_counts_and_what_steers_it(scaled, monkeypatch, tmp_path):
     kernel = TritonKernel(scaled, lambda meta: (1,))
     plain = dict(kernel.identity)
@@ -310,6 +325,70 @@ def test_a_function_that_launches_a_triton_kernel_counts_its_compiler(scaled):
         scaled[(1,)](x, 1)
 
     assert {"triton", "ptxas"} <= set(FunctionKernel(launch).identity)
+
+
+# What torch compiles
+
+
+def passed_on(graph, inputs):
+    return graph
+
+
+def halved(x):
+    return x / 2
+
+
+ASKED = {
+    "nothing": {},
+    "a backend": {"backend": "eager"},
+    "a backend of the user's": {"backend": passed_on},
+    "a backend that is an object": {"backend": functools.partial(passed_on)},
+    "a mode": {"mode": "max-autotune"},
+    "options": {"options": {"epilogue_fusion": False}},
+    "static shapes": {"dynamic": False},
+    "dynamic shapes": {"dynamic": True},
+    "a single graph": {"fullgraph": True},
+}
+
+
+imports_inductor = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # of torch's own modules
+
+
+@imports_inductor
+@pytest.mark.parametrize(
+    "target", [double, torch.nn.Linear(2, 2), Scale(2).apply], ids=["function", "module", "method"]
+)
+def test_how_torch_was_asked_to_compile_counts(target):
+    found = {name: source_of(torch.compile(target, **asked)) for name, asked in ASKED.items()}
+    again = {name: source_of(torch.compile(target, **asked)) for name, asked in ASKED.items()}
+    assert found == again
+    assert all(source.unknown is None for source in found.values())
+    assert len({source_fingerprint(target), *(source.fingerprint for source in found.values())}) == len(ASKED) + 1
+
+
+@imports_inductor
+def test_what_torch_compiles_counts_also_below_a_wrapper_and_from_another_module():
+    assert source_fingerprint(torch.compile(double)) != source_fingerprint(torch.compile(halved))
+    compiled = [torch.compile(holding(n), backend="eager") for n in (1, 2)]
+    assert len({source_fingerprint(each) for each in compiled}) == 2
+    modes = [Scale(torch.compile(json.dumps, dynamic=dynamic)).apply for dynamic in (False, True)]
+    assert len({source_fingerprint(each) for each in modes}) == 2
+
+
+def test_a_compiled_function_is_the_same_before_and_after_its_first_call():
+    compiled, module = torch.compile(double, backend="eager"), torch.compile(torch.nn.Linear(2, 2), backend="eager")
+    before = source_fingerprint(compiled), source_fingerprint(module)
+    compiled(torch.ones(2))
+    module(torch.ones(2))
+    assert (source_fingerprint(compiled), source_fingerprint(module)) == before
+
+
+@imports_inductor
+def test_a_compiled_function_whose_settings_torch_hides_is_not_known():
+    compiled = torch.compile(double)
+    cells = dict(zip(compiled.__code__.co_freevars, compiled.__closure__, strict=True))
+    cells["self"].cell_contents = object()
+    assert "torch.compile" in source_of(compiled).unknown
 
 
 # Elsewhere

@@ -1,6 +1,7 @@
 """The prior knowledge of a tune: records of other problems with their run logs, and how to leave them out."""
 
 import shutil
+from dataclasses import replace
 
 import pytest
 
@@ -60,6 +61,16 @@ def test_without_run_logs_winner_and_default_remain(elsewhere):
 def test_records_of_the_same_problem_are_no_transfer(elsewhere):
     task, key = task_and_key((16,))
     assert transfers_to(task, key, open_store(elsewhere), elsewhere) == []
+
+
+def test_kernels_that_cannot_be_told_apart_do_not_learn_from_each_other(elsewhere):
+    task, key = task_and_key((8,))
+    (record,) = open_store(elsewhere)
+    unknown = {**key.identity, "unknown": "source: an open file"}
+    assert transfers_to(task, replace(key, identity=unknown), [record], elsewhere) == []
+    other = replace(record, key=replace(record.key, identity=unknown))
+    assert transfers_to(task, key, [other], elsewhere) == []
+    assert len(transfers_to(task, key, [other, record], elsewhere)) == 1
 
 
 @pytest.mark.parametrize("transfer", [True, False])

@@ -50,7 +50,9 @@ def by_name(kernel: Kernel, arguments: Arguments) -> Arguments:
 
 def positional_names(kernel: Kernel, count: int) -> list[str | None]:
     """Names of the first `count` positional parameters of a kernel; None where one cannot be passed by name."""
-    names = list(kernel.parameter_names) if isinstance(kernel, NamesParameters) else []
+    if count == 0:
+        return []
+    names = list(getattr(kernel, "parameter_names", ()))  # `isinstance` of a protocol takes a quarter of a known tune
     return [*names[:count], *[None] * (count - len(names))]
 
 

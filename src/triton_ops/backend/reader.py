@@ -17,7 +17,8 @@ from triton_ops._hashing import fingerprint
 from triton_ops.backend.members import attributes, found_by_name, members, references, state_of
 from triton_ops.backend.origin import is_users, label, version_of
 from triton_ops.backend.syntax import text_of
-from triton_ops.backend.unwrap import is_triton, layers
+from triton_ops.backend.torch_compile import compilation_of
+from triton_ops.backend.unwrap import is_triton, jit_options, layers
 
 MOST_VALUES = 20_000
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), type(...), range)
@@ -100,15 +101,30 @@ class Reader:
     def _add_function(self, name: str, function: Any) -> None:
         told: list[str] = []
         for layer in layers(function):
+            if self._read_compilation(name, layer):
+                continue
             if isinstance(layer, MethodType) or isinstance(owner := getattr(layer, "__self__", None), _CHANGEABLE):
                 owner = layer.__self__
                 self._add(f"{name}.self", owner)
             if is_triton(layer) and isinstance(values := getattr(layer, "values", None), dict):  # of heuristics
                 self._add_items(f"{name}.heuristics", values)
+            if is_triton(layer):  # options may be given by a call of `triton.jit`, which its source does not show
+                self.parts.update((f"{name}.{option}", text) for option, text in jit_options(layer))
             if isinstance(layer, FunctionType) and self._counts(layer):
                 told.append(self._read_later(layer))
         self.parts[name] = ", ".join(told) or label(layer)
         self._used(getattr(layer, "__module__", None))
+
+    def _read_compilation(self, name: str, value: Any) -> bool:
+        """Read what torch's compiler was given, and how it was asked to compile it; whether it made `value`."""
+        try:
+            found = compilation_of(value)
+        except LookupError as error:
+            self._give_up(name, str(error))
+            return True
+        if found is not None:
+            self._add_items(f"{name}.compiled", found)
+        return found is not None
 
     def _read_later(self, code: Any) -> str:
         """The label under which a function or class is, or will be, among the parts."""
@@ -205,6 +221,8 @@ class Reader:
         cls = type(value)
         self.parts[name] = f"{label(cls)} object"
         self._used(cls.__module__)
+        if self._read_compilation(name, value):
+            return
         if (
             cls.__module__.partition(".")[0] in _STATELESS
             or cls.__module__ in _STATELESS

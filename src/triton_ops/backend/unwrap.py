@@ -7,6 +7,7 @@ from types import FunctionType
 from typing import Any
 
 _MOST_LAYERS = 16
+_JIT_OPTIONS = ("do_not_specialize", "do_not_specialize_on_alignment", "debug", "noinline")
 
 
 def unwrap(function: Any) -> Any:
@@ -34,3 +35,10 @@ def layers(function: Any) -> Iterator[Any]:
 def is_triton(value: Any) -> bool:
     """Whether a value is a Triton kernel, or a decorator of Triton's around one."""
     return not isinstance(value, type) and all(hasattr(value, name) for name in ("fn", "run", "arg_names"))
+
+
+def jit_options(kernel: Any) -> Iterator[tuple[str, str]]:
+    """The options of `triton.jit` that change what is compiled, as text; those that were left out do not appear."""
+    for name in _JIT_OPTIONS:
+        if value := getattr(kernel, name, None):
+            yield name, repr(value)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -121,7 +122,7 @@ class Record:
         """The key's id."""
         return self.key.id
 
-    @property
+    @cached_property
     def config(self) -> Config:
         """The winner as a config."""
         return Config.from_json(self.winner)

@@ -114,7 +114,8 @@ def _check(dtype: str | None, device: str | None, cache_dir: str | None) -> None
 def _story(name: str, result: TuningResult, columns: int | None) -> list[str]:
     lines = [f"{name} {result.problem_size}".rstrip() + f" on {result.device}"]
     if result.trials:
-        lines += [*_ranking(result, columns), _account(result), *paragraph("", _manner(result), columns)]
+        lines += [*_ranking(result, columns), _account(result)]
+    lines += paragraph("", _manner(result), columns)
     config, label = str(Config(result.best_config)), "winner  "
     first, *rest = paragraph(label, config, columns)
     return [*lines, bold(label) + first[len(label) :], *rest, *paragraph(" " * len(label), _speed(result), columns)]
@@ -180,8 +181,10 @@ def _account(result: TuningResult) -> str:
 
 def _manner(result: TuningResult) -> str:
     """How it was done: where the candidates ran, what they were compared with, and what else there is to know."""
+    ran = [f"run {result.place}"] if result.place else []
     waited = [f"{result.waited_s:.1f} s waited for the compiler"] if result.waited_s >= _WORTH_TELLING_S else []
-    return "; ".join([f"run {result.place}", *waited, f"results compared with {result.verified}", *result.notes])
+    checked = [f"results compared with {result.verified}"] if result.verified else []
+    return "; ".join([*ran, *waited, *checked, *result.notes])
 
 
 def _speed(result: TuningResult) -> str:

@@ -32,12 +32,16 @@ def transfers_to(task: Task, key: Key, records: Iterable[Record], folder: Path) 
 
     Args:
         task: What is going to be tuned.
-        key: Its key; records of it are left out.
-        records: Those of the cache.
+        key: Its key; records of it are left out. One with an unknown part learns from no record: kernels that cannot be
+            told apart share a name.
+        records: Those of the cache; those with an unknown part are left out.
         folder: The cache folder: a record whose run logs are still there brings every trial, others winner and default.
     """
     here = place_of(key)
+    if key.unknown is not None:
+        return []
     others = [record for record in records if record.key.kernel == key.kernel and not _same_problem(record.key, key)]
+    others = [record for record in others if record.key.unknown is None]
     others.sort(key=lambda record: (place_of(record.key).distance(here), record.id))
     found: list[Prior] = []
     for record in others:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import platform
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime, timezone
 from functools import lru_cache
 from typing import Any
@@ -22,7 +21,7 @@ from triton_ops.measure.guard import GuardSummary
 from triton_ops.space import Config
 from triton_ops.task.effort import Effort
 from triton_ops.task.task import Task
-from triton_ops.trial import KernelMetrics, Measurement, Status, Trial, TuningResult, Work, totals
+from triton_ops.trial import KernelMetrics, Measurement, Resources, Status, Trial, TuningResult, Work, totals
 
 _LISTED_FAILURES = 3
 _COMPARED_PACKAGES = ("torch", "triton")
@@ -129,7 +128,7 @@ def result_from(record: Record, task: Task, elapsed_s: float) -> TuningResult:
     """What `tune` returns when the winner is known: all that the tune that found it said, less its trials."""
     default = None
     if record.default is not None and record.default_timing is not None:
-        default = _recalled(record.default, record.default_timing, record.mode)
+        default = _recalled(Config.from_json(record.default), record.default_timing, record.mode)
     return TuningResult(
         best_config=dict(record.config),
         metrics=metrics_of(record.timing, task.work, task.device),
@@ -152,14 +151,14 @@ def result_from(record: Record, task: Task, elapsed_s: float) -> TuningResult:
         mode=record.mode,
         totals=record.totals,
         run=record.run,
-        winner=replace(_recalled(record.winner, record.timing, record.mode), resources=record.resources),
+        winner=_recalled(record.config, record.timing, record.mode, record.resources),
     )
 
 
-def _recalled(config: Mapping[str, Any], found: Timing, mode: str) -> Trial:
-    """A trial of which only the times that a record keeps are known."""
+def _recalled(config: Config, found: Timing, mode: str, resources: Resources | None = None) -> Trial:
+    """A trial of which only the times that a record keeps, and the winner's resources, are known."""
     times = Measurement((found.p20_ms, found.median_ms, found.p80_ms), mode)
-    return Trial(Config.from_json(config), Status.OK, times)
+    return Trial(config, Status.OK, times, resources=resources)
 
 
 def timing(found: Measurement) -> Timing:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 from triton_ops._hashing import canonical_json
 from triton_ops.exceptions import ConfigValueError
@@ -21,7 +21,7 @@ class Config(Mapping[str, Value]):
     __slots__ = ("_text", "_values")
 
     _values: dict[str, Value]
-    _text: str
+    _text: str | None
 
     def __init__(self, values: Mapping[str, Any] | None = None, /, **more: Any) -> None:
         checked: dict[str, Value] = {}
@@ -30,7 +30,7 @@ class Config(Mapping[str, Value]):
                 raise ConfigValueError(f"a tunable's name must be a string, not {name!r}")
             checked[name] = checked_value(name, value)
         object.__setattr__(self, "_values", checked)
-        object.__setattr__(self, "_text", canonical_json(checked))
+        object.__setattr__(self, "_text", None)
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Config:
@@ -46,7 +46,9 @@ class Config(Mapping[str, Value]):
     @property
     def text(self) -> str:
         """Canonical JSON: the identity of the config, and the last tie-break between equally fast configs."""
-        return self._text
+        if self._text is None:  # made when it is first asked for: many configs are only read
+            object.__setattr__(self, "_text", canonical_json(self._values))
+        return cast("str", self._text)
 
     def __getitem__(self, name: str) -> Value:
         return self._values[name]
@@ -58,11 +60,11 @@ class Config(Mapping[str, Value]):
         return len(self._values)
 
     def __hash__(self) -> int:
-        return hash(self._text)
+        return hash(self.text)
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Config):
-            return self._text == other._text
+            return self.text == other.text
         return NotImplemented
 
     def __setattr__(self, name: str, value: object) -> None:

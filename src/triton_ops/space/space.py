@@ -283,17 +283,46 @@ class ConfigSpace:
 
 
 def as_space(given: Any) -> ConfigSpace:
-    """A space from a user's space, mapping from names to values, or list of configs."""
+    """A space from a user's space, mapping from names to values, or list of configs.
+
+    Equal mappings of plain values give one and the same space, so that its default and its fingerprint are found once.
+    """
     if isinstance(given, ConfigSpace):
         return given
     if isinstance(given, Mapping):
-        return ConfigSpace(given)
+        return _space_of(given)
     if isinstance(given, Iterable) and not isinstance(given, (str, bytes)):
         return ConfigSpace.from_configs(given)
     raise SpaceError(
         f"a config space cannot be made from {given!r}",
         hint='give a mapping like {"BLOCK": [64, 128]}, a list of configs, or a ConfigSpace',
     )
+
+
+_MOST_SPACES = 64
+_PLAIN = {bool, int, float, str, type(None)}  # types whose text says all
+_spaces: dict[str, ConfigSpace] = {}  # by the text of the mapping that a space was made from
+
+
+def _space_of(given: Mapping[str, Any]) -> ConfigSpace:
+    text = _plain_text(given)
+    found = None if text is None else _spaces.get(text)
+    if found is None:
+        found = ConfigSpace(given)
+        if text is not None:
+            if len(_spaces) >= _MOST_SPACES:
+                _spaces.clear()
+            _spaces[text] = found
+    return found
+
+
+def _plain_text(given: Mapping[str, Any]) -> str | None:
+    """A mapping from names to lists of plain values as text; None for what else a space may be made of."""
+    if type(given) is not dict or any(type(name) is not str for name in given):
+        return None
+    if all(type(values) in (list, tuple) and _PLAIN.issuperset(map(type, values)) for values in given.values()):
+        return repr(given)
+    return None
 
 
 _TRITON_OPTIONS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None}

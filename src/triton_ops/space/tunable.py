@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from triton_ops._hashing import canonical_json
 from triton_ops.exceptions import ConfigValueError, EmptySpaceError
@@ -23,14 +23,15 @@ def checked_value(name: str, value: Any) -> Value:
     Raises:
         ConfigValueError: The value cannot be stored; the error has the tunable, the value, and the allowed types.
     """
-    if value is None or (isinstance(value, (bool, str)) and type(value) in (bool, str)):
-        return value
-    if isinstance(value, int) and type(value) is int:
+    kind = type(value)
+    if value is None or kind is bool or kind is str:
+        return cast("Value", value)
+    if kind is int:
         if -(2**63) <= value < 2**64:  # the range of integers that every JSON reader accepts
-            return value
-    elif isinstance(value, float) and type(value) is float:
+            return cast("Value", value)
+    elif kind is float:
         if math.isfinite(value):
-            return value
+            return cast("Value", value)
     elif isinstance(value, tuple):
         return tuple(checked_value(name, item) for item in value)
     raise ConfigValueError(

@@ -148,6 +148,9 @@ def chosen_effort(
         SettingsError: There is no such effort or search, or a limit is not a positive number.
     """
     chosen = effort_of(effort)
+    if search is None and trials is None and budget_s is None:
+        checked_search(chosen.search)
+        return chosen
     limits = Budget(
         chosen.budget.trials if trials is None else trials,
         chosen.budget.seconds if budget_s is None else budget_s,

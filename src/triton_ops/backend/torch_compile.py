@@ -1,0 +1,57 @@
+"""How `torch.compile` was asked to compile a callable: backend, mode, options, dynamic shapes.
+
+The wrapper that torch puts around a function looks like the function itself (`functools.wraps`), and runs other code.
+Facts used, of torch 2.13; what another version does not tell makes a callable unknown. The wrapper is a function of the
+module `torch._dynamo.eval_frame`, and its variable `self` is the context of the compilation. A compiled module is an
+`OptimizedModule` with the context in `dynamo_ctx`. The context's `callback` leads to the backend through
+`_torchdynamo_orig_backend`, earlier `_torchdynamo_orig_callable`. The backend that `torch.compile` makes has `config`
+(Inductor), or `compiler_fn` and `kwargs` (others).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import FunctionType
+from typing import Any
+
+_MODULE = "torch._dynamo.eval_frame"
+_ORIGINAL = "_torchdynamo_orig_callable"
+_ASKED = ("fullgraph", "_dynamic", "_shapes_spec", "_hooks")  # attributes of a context that change what is compiled
+
+
+def compilation_of(value: Any) -> Mapping[str, Any] | None:
+    """What `value` compiles, and how it was asked to; None if torch's compiler did not make `value`.
+
+    Raises:
+        LookupError: The compiler made it, and this version of torch does not tell how it was asked to.
+    """
+    if isinstance(value, FunctionType):
+        if value.__globals__.get("__name__") != _MODULE or _ORIGINAL not in vars(value):
+            return None
+        cells = dict(zip(value.__code__.co_freevars, value.__closure__ or (), strict=False))
+        return {"of": vars(value)[_ORIGINAL], **_asked(cells["self"].cell_contents if "self" in cells else None)}
+    if type(value).__module__ == _MODULE and "_orig_mod" in getattr(value, "_modules", ()):
+        return {"of": value._modules["_orig_mod"], **_asked(vars(value).get("dynamo_ctx"))}
+    return None
+
+
+def _asked(context: Any) -> dict[str, Any]:
+    if not hasattr(context, "callback"):
+        raise LookupError("this version of torch does not tell how `torch.compile` was asked to compile it")
+    found = {name.strip("_"): getattr(context, name, None) for name in _ASKED}
+    return {"context": type(context).__name__, **found, **_backend(context.callback)}
+
+
+def _backend(callback: Any) -> dict[str, Any]:
+    """The innermost backend; not its name, which of an object may be its address."""
+    while (inner := _inner(callback)) is not None:
+        callback = inner
+    if hasattr(callback, "config"):
+        return {"backend": type(callback).__name__, "options": callback.config}
+    if hasattr(callback, "compiler_fn"):
+        return {"backend": callback.compiler_fn, "options": getattr(callback, "kwargs", None)}
+    return {"backend": callback}
+
+
+def _inner(callback: Any) -> Any:
+    return getattr(callback, "_torchdynamo_orig_backend", None) or getattr(callback, _ORIGINAL, None)
