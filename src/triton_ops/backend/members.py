@@ -12,6 +12,10 @@ from types import CellType, CodeType, FunctionType, GetSetDescriptorType, Member
 from typing import Any, NamedTuple
 
 _BY_ANY_NAME = {"getattr", "vars", "__dict__"}  # beside these, it cannot be seen which names of a module are used
+_MARKS = (
+    "_dynamo_",
+    "_torchdynamo",
+)  # torch's compiler leaves them on what it has met
 _DESCRIPTORS = (MemberDescriptorType, GetSetDescriptorType)
 
 
@@ -49,7 +53,7 @@ def references(function: FunctionType, is_users: Callable[[str], bool]) -> Itera
 
 def _is_told(name: str) -> bool:
     """Whether an attribute of a function is the user's, not one of `functools.wraps` or of torch's compiler."""
-    return name != "__wrapped__" and not name.startswith("_torchdynamo")
+    return name != "__wrapped__" and not name.startswith(_MARKS)
 
 
 def _with_attributes(found: Reference, names: list[str], is_users: Callable[[str], bool]) -> Iterator[Reference]:
@@ -121,9 +125,9 @@ def _is_of_enum(cls: type, name: str) -> bool:
 
 
 def attributes(found: Mapping[str, Any], cls: type) -> Iterator[tuple[str, Any]]:
-    """An object's attributes by name, without those that were computed from others and kept."""
+    """An object's attributes by name, without those that were computed from others, or marks of torch's compiler."""
     for name in sorted(found):
-        if not isinstance(getattr(cls, name, None), functools.cached_property):
+        if not name.startswith(_MARKS) and not isinstance(getattr(cls, name, None), functools.cached_property):
             yield name, found[name]
 
 

@@ -6,6 +6,7 @@ The fingerprint changes when the code's meaning can change. What counts:
 - the values of globals, closures, defaults, partials and bound objects: plain values by value, containers and objects
   by what they hold, to any depth; functions in them are read like any other;
 - tensors and arrays by shape, dtype, strides and kind of device, as arguments are. What they contain does not count;
+- what `torch.compile` was asked for: backend, mode, options, dynamic shapes;
 - other packages by the names that are used of them, and by their versions.
 
 What does not count: comments, docstrings, formatting, the line it stands on, the version of Python, the space that a
