@@ -16,7 +16,7 @@ import importlib
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from types import ModuleType
 from typing import Any
 
@@ -52,6 +52,7 @@ class StandIn:
     dtype: str
     shape: tuple[int, ...]
     strides: tuple[int, ...]
+    _: KW_ONLY
     offset_bytes: int
     storage_bytes: int
 
@@ -61,12 +62,12 @@ class StandIn:
         if isinstance(given, TensorSpec):
             item = ITEM_BYTES[given.dtype]
             offset = 0 if given.aligned else item
-            return cls(
-                given.dtype, given.shape, given.strides, offset, offset + item * _span(given.shape, given.strides)
-            )
+            size = offset + item * _span(given.shape, given.strides)
+            return cls(given.dtype, given.shape, given.strides, offset_bytes=offset, storage_bytes=size)
         dtype = str(given.dtype).removeprefix("torch.")
         offset = given.data_ptr() % ALIGNMENT_BYTES
-        return cls(dtype, tuple(given.shape), tuple(given.stride()), offset, given.untyped_storage().nbytes())
+        size = given.untyped_storage().nbytes()
+        return cls(dtype, tuple(given.shape), tuple(given.stride()), offset_bytes=offset, storage_bytes=size)
 
     def data_ptr(self) -> int:
         """An address that is aligned as the data are."""
@@ -141,7 +142,9 @@ def rehearse(target: Target) -> None:
         sys.modules["torch"] = None  # type: ignore[assignment]  # Python's way to say that there is none
     try:
         nothing = TritonKernel(triton.jit(_nothing), lambda _: (1,))
-        lowered(nothing, Config(), Arguments((StandIn("float32", (16,), (1,), 0, 64),)), target)
+        lowered(
+            nothing, Config(), Arguments((StandIn("float32", (16,), (1,), offset_bytes=0, storage_bytes=64),)), target
+        )
     finally:
         if absent:
             del sys.modules["torch"]

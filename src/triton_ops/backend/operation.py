@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal
 
 from triton_ops.backend.base import Arguments, Kernel
@@ -45,6 +45,7 @@ class Operation:
     kernel: Kernel
     space: ConfigSpace | Callable[[Problem], ConfigSpace]
     arguments: Callable[..., ArgumentSpecs]
+    _: KW_ONLY
     reference: Callable[..., Any] | None = None
     work: Callable[[Problem], Work] | None = None
     dtypes: tuple[str, ...] = ()
@@ -173,6 +174,9 @@ def operation(
 
     def make(function: Callable[..., Any]) -> Operation:
         kernel = FunctionKernel(function, outputs=outputs)
-        return Operation(name or kernel.name, kernel, space, arguments, reference, work, dtypes, {}, device)
+        return Operation(
+            name or kernel.name, kernel, space, arguments,
+            reference=reference, work=work, dtypes=dtypes, problems={}, device=device,
+        )  # fmt: skip
 
     return make

@@ -19,7 +19,7 @@ import linecache
 import pickle
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import cloudpickle
@@ -119,6 +119,7 @@ class _Storage:
     size: int
     dtype: str
     content: bytes | None
+    _: KW_ONLY
     made: dict[str, Any] = field(default_factory=dict, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -102,7 +102,7 @@ class Canaries:
     zones: tuple[tuple[str, Any, Any], ...] = ()
 
     def stray_writes(self) -> str | None:
-        """Which output was missed by how many bytes, and the pattern put back; None if all zones are whole."""
+        """How many bytes were written outside which output, or None; the pattern of the canaries is restored."""
         said = None
         for name, zone, outside in self.zones:
             hit = zone != _PATTERN
