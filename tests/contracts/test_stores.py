@@ -190,7 +190,8 @@ records = st.builds(
     default_timing=st.none() | timings,
     ties=st.lists(configs, max_size=3).map(tuple),
     noise=st.floats(0, 1),
-    resources=st.none() | st.builds(Resources, counts, counts, counts, st.none() | names),
+    resources=st.none()
+    | st.builds(Resources, registers=counts, spill_bytes=counts, shared_bytes=counts, binary=st.none() | names),
     space=names,
     totals=st.dictionaries(names, st.integers(0, 10**9), max_size=3),
     elapsed_s=times,
