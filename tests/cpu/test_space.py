@@ -498,3 +498,14 @@ def test_fingerprint_changes_with_every_part():
         ConfigSpace.from_configs(ConfigSpace(GEMM)),
     ]
     assert len({space.fingerprint for space in spaces}) == len(spaces)
+
+
+def test_equal_mappings_give_one_space_and_others_do_not():
+    given = {"n": [1, 2]}
+    space = as_space(given)
+    assert as_space({"n": [1, 2]}) is space
+    others = [{"n": [True, 2]}, {"n": [1.0, 2]}, {"n": ["1", 2]}, {"n": [2, 1]}, {"m": [1, 2]}, {"n": [1, 2], "m": [1]}]
+    assert len({as_space(other).fingerprint for other in others} | {space.fingerprint}) == len(others) + 1
+    given["n"].append(3)
+    assert len(as_space(given).tunables["n"]) == 3
+    assert len(space.tunables["n"]) == 2
