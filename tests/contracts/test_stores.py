@@ -1,4 +1,4 @@
-"""What every store promises, asked of each kind of store."""
+"""Properties that every kind of store must have."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ def record(kernel: str = "matmul", **changes: Any) -> Record:
     return replace(Record(key=key, winner={"BLOCK": 64}, timing=Timing(1.0, 0.9, 1.1, 50)), **changes)
 
 
-def test_what_was_not_put_is_a_miss(store: Store[Record]) -> None:
+def test_an_id_that_was_not_put_is_a_miss(store: Store[Record]) -> None:
     assert store.get(record().id) is None
     assert store.get("no id at all") is None
     assert list(store) == []
 
 
-def test_what_was_put_comes_back(store: Store[Record]) -> None:
+def test_a_value_that_was_put_can_be_read(store: Store[Record]) -> None:
     store.put(record())
     store.put(record("softmax"))
     assert store.get(record().id) == record()
@@ -108,7 +108,7 @@ def test_a_change_after_putting_is_not_stored(store: Store[Record]) -> None:
     assert found.winner == {"BLOCK": 64, "order": [1, 2]}
 
 
-def test_a_change_of_what_came_back_is_not_stored(store: Store[Record]) -> None:
+def test_a_change_of_a_value_that_was_read_is_not_stored(store: Store[Record]) -> None:
     store.put(record())
     for found in (store.get(record().id), next(iter(store))):
         assert found is not None
@@ -117,7 +117,7 @@ def test_a_change_of_what_came_back_is_not_stored(store: Store[Record]) -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), object(), "\ud800"], ids=["nan", "object", "surrogate"])
-def test_what_json_cannot_hold_is_refused_and_changes_nothing(store: Store[Record], value: Any) -> None:
+def test_a_value_without_json_form_is_refused_and_changes_nothing(store: Store[Record], value: Any) -> None:
     store.put(record())
     with pytest.raises(CacheError, match="cannot be stored as JSON") as caught:
         store.put(record(winner={"BLOCK": value}))
@@ -148,7 +148,7 @@ def test_threads_share_a_store(store: Store[Record]) -> None:
 
 
 @pytest.mark.parametrize("make", [directory, layered, layered_over_shared])
-def test_a_new_object_on_the_same_folder_finds_it(make: Callable[[Path], Store[Record]], tmp_path: Path) -> None:
+def test_a_new_store_on_the_same_folder_finds_the_value(make: Callable[[Path], Store[Record]], tmp_path: Path) -> None:
     before, after = make(tmp_path), make(tmp_path)
     before.put(record())
     assert after.get(record().id) == record()
@@ -201,7 +201,7 @@ records = st.builds(
 
 @examples(20)
 @given(st.lists(records, max_size=4))
-def test_any_records_come_back_as_they_were_from_every_store(given_records: list[Record]) -> None:
+def test_every_store_gives_records_as_they_were_put(given_records: list[Record]) -> None:
     last = {found.id: found for found in given_records}
     with tempfile.TemporaryDirectory() as folder:
         for make in STORES:

@@ -23,7 +23,7 @@ from triton_ops.cache import (
 from triton_ops.exceptions import CacheError
 
 
-def test_an_export_comes_back_whole(tmp_path: Path) -> None:
+def test_exported_records_can_be_imported_unchanged(tmp_path: Path) -> None:
     store = MemoryStore(RECORDS)
     for name in ("one", "two", "three"):
         store.put(record(name))
@@ -42,7 +42,7 @@ def test_an_export_comes_back_whole(tmp_path: Path) -> None:
     assert again.read_bytes() == path.read_bytes()
 
 
-def test_an_import_keeps_what_is_there_unless_told_otherwise(tmp_path: Path) -> None:
+def test_an_import_keeps_records_of_the_store_unless_told_to_replace_them(tmp_path: Path) -> None:
     path = tmp_path / "winners.json"
     export_records([record(winner={"BLOCK": 1}), record("same"), record("new")], path)
     store = DirectoryStore(tmp_path / "cache", RECORDS)
@@ -78,7 +78,7 @@ def change(path: Path, edit: Callable[[dict[str, Any]], None]) -> None:
         (lambda content: content.pop("digest"), "digest"),
     ],
 )
-def test_a_changed_export_is_refused_whole(
+def test_no_record_of_a_changed_export_is_imported(
     tmp_path: Path, edit: Callable[[dict[str, Any]], None], message: str
 ) -> None:
     path = tmp_path / "winners.json"
@@ -104,7 +104,7 @@ def test_a_record_of_a_newer_version_is_skipped_with_its_reason(
     assert "schema version 99" in done.skipped[record().id]
 
 
-def test_an_import_says_what_the_store_did_not_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_import_names_records_that_the_store_did_not_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "winners.json"
     export_records([record()], path)
     store = DirectoryStore(tmp_path / "cache", RECORDS)

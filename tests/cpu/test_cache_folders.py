@@ -100,7 +100,7 @@ print(json.dumps({
 """
 
 
-def test_a_read_only_folder_is_read_and_memory_keeps_the_rest() -> None:
+def test_a_read_only_folder_is_read_and_memory_keeps_new_values() -> None:
     folder = Path(tempfile.mkdtemp())  # not tmp_path, which other users cannot enter
     try:
         store = DirectoryStore(folder, RECORDS)
@@ -232,7 +232,7 @@ def test_further_stores_are_asked_last_and_never_changed(tmp_path: Path) -> None
     assert list(shared) == [record(winner={"BLOCK": 1})]
 
 
-def test_memory_store_forgets() -> None:
+def test_a_memory_store_removes_values() -> None:
     store = MemoryStore(RECORDS)
     store.put(record())
     store.put(record("softmax"))

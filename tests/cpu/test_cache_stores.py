@@ -1,4 +1,4 @@
-"""Files of records: what they look like, damaged ones, strangers', and killed writers."""
+"""Files of records: their form, damaged files, foreign files, and killed writers."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_bad_file_is_a_miss_and_one_warning_and_stays(
     assert str(path) in warning.getMessage()
 
 
-def test_records_of_an_earlier_version_are_kept_and_told_once_together(
+def test_records_of_an_earlier_version_are_kept_and_cause_one_warning_together(
     store: DirectoryStore[Record], caplog: pytest.LogCaptureFixture
 ) -> None:
     older = {store.path_of(f"{number:032x}"): content_with(schema_version=1, mode="graph-cold") for number in range(3)}
@@ -118,7 +118,7 @@ def test_a_folder_under_an_entrys_name_is_a_miss_and_put_survives_it(
 
 
 @pytest.mark.parametrize("kind", ["another kind", "newer"])
-def test_put_leaves_what_belongs_to_others(
+def test_put_does_not_replace_files_of_another_kind_or_a_newer_version(
     store: DirectoryStore[Record], kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = store.path_of(record().id)
@@ -147,7 +147,7 @@ def test_damage_is_reported_again_once_it_was_repaired(
 
 
 @pytest.mark.parametrize("entry_id", ["", "../secret", "x" * 32, "0" * 31, f"{'0' * 32}\n"])
-def test_only_ids_are_looked_for(store: DirectoryStore[Record], entry_id: str) -> None:
+def test_a_text_that_is_no_id_is_a_miss(store: DirectoryStore[Record], entry_id: str) -> None:
     (store.folder.parent / "secret.record.json").write_text(RECORDS.dumps(record()))
     assert store.get(entry_id) is None
     assert not store.remove(entry_id)
@@ -170,7 +170,7 @@ def test_clear_and_remove_touch_only_entries(store: DirectoryStore[Record], capl
     assert caplog.records == []
 
 
-def test_clear_removes_what_a_killed_writer_left(store: DirectoryStore[Record]) -> None:
+def test_clear_removes_temporary_files_of_killed_writers(store: DirectoryStore[Record]) -> None:
     store.put(record())
     orphan = store.folder / f".{record().id}.record.json-abc.tmp"
     other = store.folder / f".{record().id}.config.json-abc.tmp"

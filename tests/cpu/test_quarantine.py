@@ -1,4 +1,4 @@
-"""Configs that ended their process are held, by environment and problem, whatever the file looks like."""
+"""The quarantine holds configs that ended their process, by environment and problem, whatever the file contains."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def some_key(**changes):
 CRASH = Trial(Config(n=1, mode=("a", 2)), Status.CRASH, error="its process was killed by SIGSEGV during its launch")
 
 
-def test_what_is_added_is_held_by_the_next_one(tmp_path):
+def test_an_added_config_is_held_by_the_next_quarantine(tmp_path):
     path = tmp_path / "deep" / "some.jsonl"
     first = Quarantine(path)
     assert first.held(CRASH.config) is None
@@ -42,7 +42,7 @@ def test_what_is_added_is_held_by_the_next_one(tmp_path):
 
 
 @pytest.mark.parametrize("status", [status for status in Status if status not in (Status.CRASH, Status.TIMEOUT)])
-def test_only_what_ends_a_process_is_held(tmp_path, status):
+def test_only_configs_that_end_a_process_are_held(tmp_path, status):
     found = Quarantine(tmp_path / "some.jsonl")
     measured = Measurement((1.0,), "host") if status is Status.OK else None
     found.add(Trial(Config(n=1), status, measured, error="" if status is Status.OK else "no"))
@@ -64,7 +64,7 @@ def test_another_driver_source_or_problem_is_another_file(tmp_path):
 
 
 @given(st.lists(st.one_of(st.text(), st.binary().map(str), st.just('{"config": {"n": 2}, "status": "ok"}'))))
-def test_a_file_of_anything_harms_nothing(tmp_path_factory, lines):
+def test_a_file_with_any_lines_does_no_harm(tmp_path_factory, lines):
     path = tmp_path_factory.mktemp("quarantine") / "some.jsonl"
     Quarantine(path).add(CRASH)
     with path.open("a", encoding="utf-8", errors="replace") as file:
@@ -75,7 +75,7 @@ def test_a_file_of_anything_harms_nothing(tmp_path_factory, lines):
 
 
 @pytest.mark.parametrize("config", ['{"n": 9e999}', "[1]", "7", "[" * 100_000, '{"n": {}}'], ids=lambda text: text[:10])
-def test_a_config_that_is_none_harms_nothing(tmp_path, config):
+def test_a_line_without_a_valid_config_does_no_harm(tmp_path, config):
     path = tmp_path / "some.jsonl"
     path.write_text(f'{{"status": "crash", "error": "", "at": "now", "config": {config}}}\n')
     Quarantine(path).add(CRASH)

@@ -1,4 +1,4 @@
-"""What was tuned is found again: by `tune`, by `recall`, in another process; and never where something differs."""
+"""Stored winners are found by `tune`, by `recall` and by other processes, and never where a part of the key differs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def doubles(x, *, n):
 
 @pytest.fixture
 def tuned(tmp_path):
-    """Tunes a callable in a folder of its own, and tells whether it was known."""
+    """A function that tunes a callable in its own folder, and says whether the winner was known."""
 
     def known(target, *args, space=SPACE, **options):
         return tune(target, args, space=space, cache_dir=tmp_path, **options).from_cache
@@ -104,7 +104,7 @@ def test_a_hit_reads_one_file(tmp_path, monkeypatch, look):
     assert len(loaded) == 1
 
 
-def test_another_process_recalls_it(tmp_path):
+def test_another_process_recalls_the_record(tmp_path):
     (tmp_path / "mine.py").write_text(
         textwrap.dedent("""
             import sys
@@ -218,7 +218,7 @@ def test_a_kept_kernel_whose_global_is_bound_anew_is_another_kernel(tuned, monke
 # What cannot be told apart
 
 
-def test_what_cannot_be_told_apart_is_tuned_and_never_recalled(tmp_path, caplog):
+def test_a_kernel_that_cannot_be_told_from_others_is_tuned_and_never_recalled(tmp_path, caplog):
     with (tmp_path / "log").open("w") as file:
 
         def kernel(x, *, n):
@@ -235,7 +235,7 @@ def test_what_cannot_be_told_apart_is_tuned_and_never_recalled(tmp_path, caplog)
     assert sum("not remembered" in record.getMessage() for record in caplog.records) == 1
 
 
-def test_what_changes_while_it_is_tuned_is_not_remembered(tmp_path):
+def test_a_kernel_that_changes_while_it_is_tuned_is_not_remembered(tmp_path):
     class Counting:
         def __init__(self):
             self.calls = 0

@@ -1,4 +1,4 @@
-"""The run log: what is written comes back, and nothing that is damaged does harm."""
+"""The run log: events that are written can be read, and damaged lines do no harm."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ENDS = st.fixed_dictionaries(
     seen=st.lists(compiled(of=CONFIGS), max_size=2),
     found=ENDS,
 )
-def test_what_is_written_comes_back(tmp_path_factory, tried, seen, found):
+def test_events_that_are_written_can_be_read(tmp_path_factory, tried, seen, found):
     folder = tmp_path_factory.mktemp("runs")
     log = begun(folder)
     for one in seen:
@@ -56,7 +56,7 @@ def test_what_is_written_comes_back(tmp_path_factory, tried, seen, found):
     assert has_ended(run.path)
 
 
-def test_the_times_go_on_where_an_interrupted_run_stopped(tmp_path):
+def test_the_times_of_a_resumed_run_continue_from_its_interruption(tmp_path):
     now = [100.0]
     path = tmp_path / f"{ID}.jsonl"
     log = RunLog(path, 95.0, clock=lambda: now[0])
@@ -64,7 +64,7 @@ def test_the_times_go_on_where_an_interrupted_run_stopped(tmp_path):
     log.trial(a_trial(1), Origin.DEFAULT)
     now[0] = 5000.0
     again = RunLog(path, 4999.0, read_run(path).at_s, clock=lambda: now[0])
-    again.go_on(effort="quick", searcher="random", seed=1)
+    again.resume(effort="quick", searcher="random", seed=1)
     again.trial(a_trial(2), Origin.SEARCHER)
     assert [event.at_s for event in read_run(path).events] == [5.0, 6.0, 6.0]
     assert read_run(path).end is None
@@ -143,7 +143,7 @@ def test_a_folder_in_place_of_a_run_log_is_refused(tmp_path):
         read_run(tmp_path)
 
 
-def test_a_log_that_cannot_be_written_is_told_once(tmp_path, caplog):
+def test_a_log_that_cannot_be_written_causes_one_warning(tmp_path, caplog):
     (tmp_path / "file").write_text("")
     broken = RunLog(tmp_path / "file" / f"{ID}.jsonl")
     with caplog.at_level(logging.WARNING, "triton_ops"):

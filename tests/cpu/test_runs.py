@@ -1,4 +1,4 @@
-"""The runs of a key: which one goes on, what they tell together, and which are removed."""
+"""The runs of a key: which run is resumed, which trials they hold together, and which are removed."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def names(folder):
 
 
 class TestGoingOn:
-    def test_a_run_that_ended_is_not_gone_on_with(self, tmp_path):
+    def test_a_run_that_ended_is_not_resumed(self, tmp_path):
         a_run(tmp_path, run_id(1), 1)
         assert Runs(tmp_path, KEY_ID).unfinished(SPACE) is None
 
-    def test_the_newest_run_without_an_end_is_gone_on_with(self, tmp_path):
+    def test_the_newest_run_without_an_end_is_resumed(self, tmp_path):
         a_run(tmp_path, run_id(1), 1, ended=False)
         newest = a_run(tmp_path, run_id(2), 2, ended=False)
         a_run(tmp_path, run_id(3), 3)
@@ -55,11 +55,11 @@ class TestGoingOn:
         assert found.path == newest
         assert list(found.trials) == [Config(n=2)]
 
-    def test_a_run_in_another_space_is_not_gone_on_with(self, tmp_path):
+    def test_a_run_in_another_space_is_not_resumed(self, tmp_path):
         a_run(tmp_path, run_id(1), 1, ended=False, space=SpaceFacts(fingerprint="0" * 32, tunables={"n": [1]}))
         assert Runs(tmp_path, KEY_ID).unfinished(SPACE) is None
 
-    def test_a_run_of_another_key_is_not_gone_on_with(self, tmp_path):
+    def test_a_run_of_another_key_is_not_resumed(self, tmp_path):
         a_run(tmp_path, run_id(1), 1, ended=False, key_id="0" * 32)
         assert Runs(tmp_path, KEY_ID).unfinished(SPACE) is None
 
@@ -82,7 +82,7 @@ class TestGoingOn:
 
 
 class TestTrials:
-    def test_those_of_the_named_run_come_first_and_others_add_what_it_lacks(self, tmp_path):
+    def test_trials_of_the_named_run_come_first_and_other_runs_add_missing_configs(self, tmp_path):
         a_run(tmp_path, run_id(1), 1, 2)
         a_run(tmp_path, run_id(2), 2, 3, ended=False)
         assert [trial.config["n"] for trial in Runs(tmp_path, KEY_ID).trials(run_id(1))] == [2, 3, 1]
@@ -135,7 +135,7 @@ def test_ids_sort_by_time_and_differ():
     assert new_run_id(now.astimezone(timezone(timedelta(hours=14)))) < new_run_id(now + timedelta(seconds=1))
 
 
-def test_run_logs_of_the_first_form_are_told_of_once_and_kept(tmp_path, caplog):
+def test_run_logs_of_the_first_form_cause_one_warning_and_are_kept(tmp_path, caplog):
     (tmp_path / "journals").mkdir()
     journal = tmp_path / "journals" / f"{KEY_ID}.jsonl"
     journal.write_text('{"type": "run", "schema_version": 1}\n')
@@ -183,7 +183,7 @@ def test_an_interrupted_force_keeps_all_earlier_trials_and_transfers_still_see_t
     assert record.run == second.stem
 
 
-def test_a_log_says_what_was_asked_for_and_what_came_of_it(tmp_path):
+def test_a_log_describes_the_run_and_its_result(tmp_path):
     def waits(*, n):
         time.sleep(1e-4 * n)
 
@@ -206,7 +206,7 @@ def test_a_log_says_what_was_asked_for_and_what_came_of_it(tmp_path):
     assert all(trial.status is Status.OK for trial in run.trials.values())
 
 
-def test_the_incumbent_and_what_is_searched_are_told_apart(tmp_path):
+def test_the_log_distinguishes_the_incumbent_from_configs_of_the_searcher(tmp_path):
     def waits(*, n):
         time.sleep(1e-4 * n)
 

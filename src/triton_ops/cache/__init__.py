@@ -1,4 +1,4 @@
-"""What is already known: records of finished tunes, and the stores that keep them. No torch."""
+"""Records of finished tunes, and the stores that keep them. Nothing here imports torch."""
 
 from triton_ops.cache.bundle import Imported as Imported
 from triton_ops.cache.bundle import export_records as export_records

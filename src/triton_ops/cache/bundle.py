@@ -1,7 +1,7 @@
-"""Records in one file, to carry winners from the machine that tuned to those that serve.
+"""Export and import of records as one file, for example from the machine that tuned to those that serve.
 
-The file is readable, the same records give the same bytes, and a digest shows damage and edits by
-hand. It is no store: it is written and read as a whole.
+The file is readable text. Equal records give equal bytes, and a digest shows damage and edits by hand. The file is no
+store: it is written and read as a whole.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True)
 class Imported:
-    """What an import did, record by record.
+    """The result of an import, record by record.
 
     Attributes:
         added: Ids that the store did not have.
-        replaced: Ids whose record was replaced by the file's.
-        skipped: Id, or position in the file where there is none, to the reason.
+        replaced: Ids whose record in the store was replaced by the one in the file.
+        skipped: The reason for each record that was not taken, by id, or by position in the file if it has no id.
     """
 
     added: tuple[str, ...] = ()
@@ -44,9 +44,9 @@ class Imported:
 
 
 def export_records(records: Iterable[Record], path: str | os.PathLike[str]) -> int:
-    """Write `records`, such as a store, to one file, ordered by id; how many there are.
+    """Write `records`, for example a whole store, to one file in the order of their ids, and return their number.
 
-    Of several records with one id the first is taken. An existing file is replaced.
+    Of several records with one id the first is written. An existing file is replaced.
 
     Raises:
         CacheError: The file cannot be written, or a record has no JSON form.
@@ -54,7 +54,7 @@ def export_records(records: Iterable[Record], path: str | os.PathLike[str]) -> i
     by_id: dict[str, Record] = {}
     for record in records:
         by_id.setdefault(record.id, record)
-    # Through the text and back: the digest must be that of what a reader will see.
+    # The records are turned into text and back, since the digest must be that of what a reader will see.
     contents = [json.loads(RECORDS.dumps(by_id[record_id])) for record_id in sorted(by_id)]
     bundle = {
         "kind": KIND,
@@ -79,10 +79,9 @@ def import_records(path: str | os.PathLike[str], store: Store[Record], *, replac
     A record that this version cannot read is skipped, with the reason; the others are taken.
 
     Args:
-        path: A file of `export_records`.
-        store: Where they go.
-        replace: Whether the file's record takes the place of another one for the same key, which is
-            kept otherwise.
+        path: A file that `export_records` wrote.
+        store: The store that takes the records.
+        replace: Whether a record of the file replaces another one for the same key; otherwise the store's is kept.
 
     Raises:
         CacheError: The file cannot be read, is no export, or was changed after it was written.
@@ -102,14 +101,14 @@ def import_records(path: str | os.PathLike[str], store: Store[Record], *, replac
             continue
         store.put(record)
         if store.get(record.id) != record:
-            skipped[record.id] = "the store did not take it: see its warning"
+            skipped[record.id] = "the store did not take the record: see its warning"
         else:
             (added if known is None else replaced).append(record.id)
     return Imported(tuple(added), tuple(replaced), skipped)
 
 
 def _contents(path: Path) -> list[dict[str, Any]]:
-    """The records of an exported file, undecoded, once the file is known to be whole."""
+    """The records of an exported file as JSON objects, after the file was checked for damage."""
     try:
         bundle = parse_object(path.read_bytes())
     except OSError as error:

@@ -1,8 +1,8 @@
 """A folder with one readable JSON file per value, shared by any number of threads and processes.
 
-A file's name is made from the id, so that a lookup opens one file; what the file is about stands
-inside it, and is believed only if the id names it. Files of other names are never opened or
-changed, and no file is removed that cannot be read as an entry.
+A file's name is made from the id, so that a look-up opens one file. The file also holds the full content of its key,
+and counts as an entry only if the id is the fingerprint of that key. Files with other names are never opened or
+changed, and a file that cannot be read as an entry is never removed.
 """
 
 from __future__ import annotations
@@ -31,18 +31,17 @@ _POLL_S = 0.005  # a waiting process looks again after a few writes' time
 class DirectoryStore(Generic[T]):
     """Values in `<id>.<suffix>.json` files. Safe to share among threads and processes.
 
-    A file that cannot be read as an entry (damaged, of another kind, ill-typed, newer, edited, not
-    permitted) counts as missing, and is reported once per store object as a warning of the logger
-    `triton_ops`. It stays where it is; only a `put` of the same id replaces it, unless it belongs
-    to another kind or to a newer version.
+    A file that cannot be read as an entry (damaged, of another kind, ill-typed, newer, edited, not permitted) counts as
+    missing, and is reported once per store object as a warning of the logger `triton_ops`. The file is kept: only a
+    `put` of the same id replaces it, and not even that if the file is of another kind or of a newer version.
 
-    A write that fails (full disk, read-only folder) is a warning, given once until a write succeeds
-    again; no exception. Readers see the old file or the new one. Writers and removers take turns
-    through the folder's lock.
+    A write that fails (full disk, read-only folder) causes a warning and no exception; there is no further warning
+    until a write succeeds again. Readers see the old file or the new one. Writers and removers take turns with the
+    folder's lock.
 
     Attributes:
-        folder: Where the files are.
-        codec: Which kind of value they hold.
+        folder: The folder that holds the files.
+        codec: The kind of value that the files hold.
         read_only: Whether this object refuses to change the folder.
     """
 
@@ -50,16 +49,15 @@ class DirectoryStore(Generic[T]):
         """Open a folder.
 
         Args:
-            folder: `~` is expanded. Made if it is missing, unless `read_only`: then a missing
-                folder is empty.
-            codec: The kind of value.
-            read_only: Never change or make anything there, whatever the permissions allow.
+            folder: The folder; `~` is expanded. A missing folder is made, or counts as empty if `read_only` is set.
+            codec: The kind of value that the files hold.
+            read_only: Whether nothing in the folder is made or changed, whatever the permissions allow.
 
         Raises:
             CacheError: The path is a file, or the folder cannot be made.
         """
         found = _existing(folder) if read_only else _files.ensure_folder(folder)
-        self.folder = found.absolute()  # the same one after a change of the working directory
+        self.folder = found.absolute()  # absolute, so that the folder stays the same when the working directory changes
         self.codec = codec
         self.read_only = read_only
         self._turn = threading.Lock()
@@ -69,7 +67,7 @@ class DirectoryStore(Generic[T]):
 
     @property
     def writable(self) -> bool:
-        """Whether entries can be written now; tried by making a file."""
+        """Whether entries can be written now; this is tried by making a file."""
         return not self.read_only and _files.writable(self.folder)
 
     @property
@@ -78,26 +76,26 @@ class DirectoryStore(Generic[T]):
         return os.path.isdir(self.folder) and os.access(self.folder, os.R_OK | os.X_OK)  # noqa: PTH112 - four times as quick
 
     def path_of(self, entry_id: str) -> Path:
-        """Where the entry of that id is, or would be."""
+        """The path of an entry, whether the file exists or not."""
         return self.folder / f"{entry_id}.{self.codec.suffix}.json"
 
     def get(self, entry_id: str, /) -> T | None:
-        """The value of that id as it is on disk now; None if there is none that can be read.
+        """The value of that id as the disk has it now; None if there is none that can be read.
 
-        Cost: opens one file, about 0.1 ms; half of it where this object has read the same text before.
+        Cost: opens one file, about 0.1 ms; half as much if this object has read the same text before.
         """
         return self._load(self.path_of(entry_id), self._checked.get(entry_id)) if _ID.fullmatch(entry_id) else None
 
     def text_of(self, entry_id: str) -> bytes | None:
-        """The text from which `get` made a value last; None if it has given none of that id."""
+        """The text from which `get` last made the value of that id; None if it has made none."""
         return self._checked.get(entry_id)
 
     def put(self, value: T, /) -> None:
-        """As `try_put`, for those who do not ask."""
+        """Write `value`; a failure is a warning, as with `try_put`."""
         self.try_put(value)
 
     def try_put(self, value: T) -> bool:
-        """Write `value`; whether it is on disk now.
+        """Write `value`, and return whether it is on disk.
 
         Cost: one fsync, 0.5 ms on an idle disk, and the wait for the folder's lock, at most 30 s.
 
@@ -120,7 +118,7 @@ class DirectoryStore(Generic[T]):
         return True
 
     def remove(self, entry_id: str) -> bool:
-        """Remove one entry; whether there was one that could be read.
+        """Remove one entry, and return whether there was one that could be read.
 
         Raises:
             CacheError: The folder cannot be changed.
@@ -131,10 +129,9 @@ class DirectoryStore(Generic[T]):
         return self._remove(lambda: [path] if path.exists() else []) == 1
 
     def clear(self) -> int:
-        """Remove every entry this version can read, whoever wrote it; how many there were.
+        """Remove every entry that this version can read, whoever wrote it, and return their number.
 
-        All other files stay. What killed writers left of unfinished entries goes as well. An entry
-        put after this returns stays.
+        Temporary files that killed writers left are removed as well. All other files stay.
 
         Raises:
             CacheError: The folder cannot be changed; some entries may be gone already.
@@ -142,7 +139,7 @@ class DirectoryStore(Generic[T]):
         return self._remove(self._paths)
 
     def __iter__(self) -> Iterator[T]:
-        """Every entry that can be read, ordered by id; those written meanwhile may be missing."""
+        """Every entry that can be read, ordered by id; entries that are written meanwhile may be missing."""
         for path in self._paths():
             value = self._load(path)
             if value is not None:
@@ -160,7 +157,7 @@ class DirectoryStore(Generic[T]):
         return [self.folder / name for name in names if name.endswith(ending) and _ID.fullmatch(name[: -len(ending)])]
 
     def _load(self, path: Path, checked: bytes | None = None) -> T | None:
-        """The value in a file; `checked` is a text of it that was found to be whole before."""
+        """The value in a file; a text equal to `checked`, which was checked before, is not checked again."""
         text = b""
         try:
             text = path.read_bytes()
@@ -185,7 +182,7 @@ class DirectoryStore(Generic[T]):
         try:
             return self.codec.protects(path.read_bytes())
         except OSError:
-            return None  # missing, or not to be read: under this name it can only be an entry of ours
+            return None  # the file is missing or cannot be read: only this package uses such names
 
     def _remove(self, paths: Callable[[], list[Path]]) -> int:
         if not paths():
@@ -206,7 +203,7 @@ class DirectoryStore(Generic[T]):
         return count
 
     def _sweep(self) -> None:
-        """Remove temporary files of killed writers; with the lock held no living writer has one."""
+        """Remove temporary files of killed writers; while this holds the lock, no living writer has such a file."""
         for path in self.folder.glob(f".*.{self.codec.suffix}.json-*.tmp"):
             path.unlink(missing_ok=True)
 
@@ -225,7 +222,7 @@ class DirectoryStore(Generic[T]):
             self._turn.release()
 
     def _report_unread(self, path: Path, text: bytes, error: Exception) -> None:
-        """Say why a file counts as missing; of all those that an earlier version wrote, once."""
+        """Warn that a file counts as missing; there is one warning for all files that an earlier version wrote."""
         if self.codec.is_older(text):
             what = f"{path}, like every {self.codec.kind} that an earlier version wrote, is left aside"
             self._report("(older)", f"{what}: {_reason(error)}")

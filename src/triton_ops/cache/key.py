@@ -1,7 +1,7 @@
-"""The whole identity of a stored winner, in clear: what must be equal for the winner to hold.
+"""The key of a record, in clear: everything that must be equal for a stored winner to hold.
 
-The config space is not in it: a winner stays the winner of what was tried, and the record says which space that was.
-The clock that measuring ended in is not in it either: it is a result, and stands in the record.
+Two things are no part of the key, and stand in the record: the config space, since a winner remains the fastest of the
+configs that were tried, and the clock with which measuring ended, since that is a result.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ UNKNOWN = "unknown"
 
 @dataclass(frozen=True, kw_only=True)
 class Key:
-    """What a record is about.
+    """Kernel, problem, device and cache state for which a winner holds.
 
     Attributes:
-        kernel: The kernel family's name.
+        kernel: The kernel's name.
         problem: Argument name to scalar, or to `{shape, dtype, stride, aligned}`.
-        identity: Fingerprint of the kernel's source and versions of what compiles it. Under `unknown` stands what of
-            the kernel could not be told apart, if there is such a thing.
-        device: Name, architecture, units and driver of the device; `threads` that a CPU computes with.
-        cache_state: `cold` or `warm`: what the caches were asked to hold when a launch starts.
+        identity: The fingerprint of the kernel's source, and the versions of what compiles it. `unknown` names a part
+            of the kernel that cannot be told from others, if there is one.
+        device: Kind, name, architecture, units and driver of the device; for a CPU the number of `threads` as well.
+        cache_state: `cold` or `warm`: the state of the caches that was asked for when a launch starts.
         label: The problem in short, for people; not part of the identity.
     """
 
@@ -59,12 +59,12 @@ class Key:
 
     @cached_property
     def id(self) -> str:
-        """32 hexadecimal digits that name this key's content."""
+        """32 hexadecimal digits: the fingerprint of this key's content."""
         return fingerprint(self._content())
 
     @property
     def unknown(self) -> str | None:
-        """What of the kernel or its arguments cannot be told apart, and why; None if all can.
+        """The part of the kernel or its arguments that cannot be told from others, and why; None if there is none.
 
         A key with such a part is never looked up.
         """

@@ -1,8 +1,8 @@
-"""Memory over a folder over further stores: the first that knows an id answers.
+"""Memory, a folder and further stores as one store: the first that has an id answers.
 
-The folder is the truth for as long as it can be read: another process's writes and removals are
-seen at the next `get`. Memory answers for what the folder could not take, and for everything this
-process has seen if the folder goes away.
+As long as the folder can be read, the folder decides: writes and removals of other processes are seen at the next
+`get`. Memory answers for values that the folder could not take, and, once the folder cannot be read any more, for
+every value that this process has seen.
 """
 
 from __future__ import annotations
@@ -24,9 +24,8 @@ class LayeredStore(Generic[T]):
 
     Attributes:
         directory: The folder that `put`, `remove` and `clear` change.
-        memory: What this process has put or got through this object.
-        further: Asked last, in this order, and never changed: a shared folder, entries shipped with
-            a package.
+        memory: The values that this process has put or got with this object.
+        further: Stores that are asked last, in this order, and never changed, such as a shared folder.
     """
 
     def __init__(self, directory: DirectoryStore[T], *further: Store[T]) -> None:
@@ -38,7 +37,7 @@ class LayeredStore(Generic[T]):
 
     @property
     def writable(self) -> bool:
-        """Whether what is put outlives this process."""
+        """Whether values that are put now outlive this process."""
         return self.directory.writable
 
     def get(self, entry_id: str, /) -> T | None:
@@ -53,10 +52,10 @@ class LayeredStore(Generic[T]):
         return next((value for value in found if value is not None), None)
 
     def put(self, value: T, /) -> None:
-        """Keep `value` in the folder; in memory, with a warning, if the folder does not take it.
+        """Keep `value` in the folder, or in memory with a warning if the folder does not take it.
 
         Raises:
-            CacheError: It has no JSON form; no layer is changed.
+            CacheError: The value has no JSON form; no layer is changed.
         """
         written = self.directory.try_put(value)
         with self._guard:
@@ -65,9 +64,7 @@ class LayeredStore(Generic[T]):
             change(self.directory.codec.id_of(value))
 
     def remove(self, entry_id: str) -> bool:
-        """Forget one value here and in the folder; whether there was one.
-
-        The further stores keep theirs.
+        """Remove one value from memory and the folder, and return whether there was one; further stores keep theirs.
 
         Raises:
             CacheError: The folder cannot be changed.
@@ -79,10 +76,10 @@ class LayeredStore(Generic[T]):
         return self.directory.remove(entry_id) or unwritten
 
     def clear(self) -> int:
-        """Forget every value here and in the folder, whoever put it there; how many there were.
+        """Remove every value from memory and the folder, whoever put it there, and return their number.
 
-        Other processes see it at their next `get`, save for values that only their own memory
-        holds. The further stores keep theirs.
+        Other processes see this at their next `get`, save for values that only their own memory holds. Further stores
+        are not changed.
 
         Raises:
             CacheError: The folder cannot be changed; memory is empty nevertheless.
@@ -94,7 +91,7 @@ class LayeredStore(Generic[T]):
         return self.directory.clear() + len(unwritten)
 
     def __iter__(self) -> Iterator[T]:
-        """Every value once: the one that `get` gives for its id."""
+        """Every value once, as `get` gives it for its id."""
         seen: set[str] = set()
         for value in chain(self._remembered(), self.directory, *self.further):
             entry_id = self.directory.codec.id_of(value)
@@ -107,7 +104,7 @@ class LayeredStore(Generic[T]):
             return self.memory.get(entry_id)
         value = self.directory.get(entry_id)
         with self._guard:
-            if entry_id in self._unwritten:  # put meanwhile, and only memory could take it
+            if entry_id in self._unwritten:  # another thread has put the value meanwhile, and only memory could take it
                 return self.memory.get(entry_id)
             text = self.directory.text_of(entry_id)
             if value is None or text is None:
@@ -117,7 +114,7 @@ class LayeredStore(Generic[T]):
         return value
 
     def _answers(self, entry_id: str) -> bool:
-        """Whether memory speaks for this id."""
+        """Whether memory answers for this id instead of the folder."""
         with self._guard:
             unwritten = entry_id in self._unwritten
         return unwritten or not self.directory.reachable

@@ -1,7 +1,6 @@
 """A store that lives as long as its process.
 
-It keeps texts, not objects, so every `get` gives a copy of its own, and the same values come back
-as from a file.
+The store keeps texts instead of objects, so that every `get` gives a new copy, equal to what a file would give.
 """
 
 from __future__ import annotations
@@ -31,34 +30,34 @@ class MemoryStore(Generic[T]):
         return None if text is None else self.codec.loads(text)
 
     def put(self, value: T, /) -> None:
-        """Keep `value`, in place of an earlier one of the same id.
+        """Keep `value` in place of an earlier one of the same id.
 
         Raises:
-            CacheError: It has no JSON form; the store is unchanged.
+            CacheError: The value has no JSON form; the store is unchanged.
         """
         text = self.codec.dumps(value)
         with self._guard:
             self._texts[self.codec.id_of(value)] = text
 
     def keep(self, entry_id: str, text: bytes) -> None:
-        """Keep the value of that id, which a text holds."""
+        """Keep the text of a value without parsing it."""
         with self._guard:
             self._texts[entry_id] = text
 
     def remove(self, entry_id: str) -> bool:
-        """Forget one value; whether there was one."""
+        """Remove one value, and return whether there was one."""
         with self._guard:
             return self._texts.pop(entry_id, None) is not None
 
     def clear(self) -> int:
-        """Forget every value; how many there were."""
+        """Remove every value, and return their number."""
         with self._guard:
             count = len(self._texts)
             self._texts.clear()
         return count
 
     def __iter__(self) -> Iterator[T]:
-        """Every value that is there now, ordered by id."""
+        """Every value that the store has now, ordered by id."""
         with self._guard:
             texts = sorted(self._texts.items())
         return (self.codec.loads(text) for _, text in texts)

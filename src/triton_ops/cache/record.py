@@ -1,9 +1,9 @@
-"""A record: what a finished tune leaves behind, readable by people and by every later version.
+"""A record: the result of a finished tune, readable by people and by every later version.
 
 Schema history:
     1  first form
-    2  one id for each problem: the key holds the asked cache state, and the record the mode that measuring ended in;
-       with what was checked, where, and the run log it came from
+    2  one id for each problem: the key holds the cache state that was asked for, and the record the mode in which
+       measuring ended; further fields for the check of results, the place and the run log
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a tune was allowed; None is no limit."""
+    """The limits of a tune; None is no limit."""
 
     trials: int | None = None
     seconds: float | None = None
@@ -44,11 +44,11 @@ class Limits:
 
 @dataclass(frozen=True)
 class Verified:
-    """What the results of every candidate were compared with before it was timed.
+    """The source of the expected results, with which every candidate's results were compared before it was timed.
 
     Attributes:
-        against: In words; empty if nothing was compared.
-        reference: Fingerprint of the reference function; None if there was none, and the default config was the judge.
+        against: The source in words; empty if nothing was compared.
+        reference: Fingerprint of the reference function; None if results were compared with the default config's.
     """
 
     against: str = ""
@@ -57,35 +57,35 @@ class Verified:
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """The winner of one tune, with what is needed to trust it, to question it, and to repeat it.
+    """The winner of one tune, with what is needed to judge and to repeat the tune.
 
     Attributes:
-        key: What the winner holds for.
+        key: Kernel, problem, device and cache state for which the winner holds.
         winner: The config.
         timing: The winner's times.
-        mode: Clock and state of the caches that measuring ended in, such as `graph-cold`, `event-warm` or `host`.
+        mode: Clock and state of the caches with which measuring ended, such as `graph-cold`, `event-warm` or `host`.
         default: The default config; None if the space had none that ran.
         default_timing: The default's times, taken side by side with the winner's.
         ties: Configs that could not be told from the winner.
         noise: Relative difference below which two configs count as equal here.
         speedup: The default's time over the winner's, compared round by round.
-        gain_interval: Its 95 % interval.
+        gain_interval: The 95 % interval of `speedup`.
         confidence: `ok`, or in words why the comparison should not be relied on.
-        guard: What the device said of itself meanwhile.
-        resources: What the compiler made of the winner, where known.
+        guard: Readings of the device's sensors during the last comparison.
+        resources: Registers, shared memory and more of the winner, where they are known.
         space: Fingerprint of the config space that was searched.
         effort: `quick`, `full` or `exhaustive`.
         search: The searcher's name.
-        budget: Its limits.
+        budget: The limits of the search.
         stopped: Why the search ended: `complete`, `settled`, `trials` or `seconds`.
         totals: How many trials ended in each status.
         elapsed_s: Wall seconds of the tune.
         created: UTC time, ISO 8601.
-        versions: Of Python, this package, and what it ran on.
+        versions: The versions of Python, this package, torch and Triton.
         run: Id of the run log of the tune; empty if it was not kept.
-        verified: What the results were compared with.
-        place: Where the candidates ran: in a process of their own, or inline and why.
-        notes: What else to know of how it was done.
+        verified: The source of the expected results.
+        place: Where the candidates ran: in a separate process, or inline and why.
+        notes: Further remarks on how the tune went.
         waited_s: Seconds in which nothing could be measured because nothing was compiled yet.
     """
 
@@ -124,12 +124,12 @@ class Record:
 
     @cached_property
     def config(self) -> Config:
-        """The winner as a config."""
+        """The winner as a `Config`."""
         return Config.from_json(self.winner)
 
     @property
     def gain(self) -> float | None:
-        """Default's time over the winner's; None if the default was not measured."""
+        """The default's time over the winner's; None if the default was not measured."""
         if self.speedup is not None:
             return self.speedup
         if self.default_timing is None or self.timing.median_ms <= 0:
@@ -154,5 +154,5 @@ def decode(content: Mapping[str, Any]) -> Record:
         for config in (record.winner, record.default or {}, *record.ties):
             Config.from_json(config)
     except (msgspec.ValidationError, SpaceError) as error:
-        raise CacheError(f"it is not well formed: {error}", hint="tune again") from error
+        raise CacheError(f"the record is not well formed: {error}", hint="tune again") from error
     return record

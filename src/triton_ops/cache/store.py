@@ -1,8 +1,7 @@
-"""What a store is, and how one kind of value becomes JSON text and back.
+"""The role of a store, and the codec that turns one kind of value into JSON text and back.
 
-A codec holds the checks that every stored value passes when it is read: kind, schema version, and
-an id that names the content. Where texts are kept is the business of the stores; nothing here
-touches a file.
+A codec holds the checks that every stored value passes when it is read: kind, schema version, and an id that is the
+fingerprint of the content. Stores decide where texts are kept; this module reads and writes no file.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ class Store(Protocol[T]):
     """Values by their id. Every store is safe to share among threads."""
 
     def get(self, entry_id: str, /) -> T | None:
-        """The value of that id, a copy of its own; None if there is none that can be read."""
+        """A new copy of the value of that id; None if there is none that can be read."""
         ...
 
     def put(self, value: T, /) -> None:
-        """Keep `value`, in place of an earlier one of the same id."""
+        """Keep `value` in place of an earlier one of the same id."""
         ...
 
     def __iter__(self) -> Iterator[T]:
@@ -37,19 +36,19 @@ class Store(Protocol[T]):
         ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Codec(Generic[T]):
-    """One kind of stored value.
+    """The texts of one kind of stored value.
 
     Attributes:
-        kind: Names the kind inside the text.
-        schema_version: What this version writes, and the only one it reads.
-        suffix: Names the kind in file names: `<id>.<suffix>.json`.
+        kind: The kind's name inside the text.
+        schema_version: The form that this version writes, and the only one that it reads.
+        suffix: The kind's name in file names: `<id>.<suffix>.json`.
         encode: The value as plain JSON values.
-        decode: The value in decoded JSON of the right kind and version; raises CacheError if a
-            field is missing or has another type.
-        id_of: The value's id: 32 hexadecimal digits that depend on what the value is about only.
-        reload: The value in a text that `loads` has taken before, without its checks; None has no quicker way.
+        decode: The value in decoded JSON of the right kind and version; raises CacheError if a field is missing or has
+            another type.
+        id_of: The value's id: 32 hexadecimal digits, the fingerprint of the value's key.
+        reload: The value in a text that passed the checks of `loads` before, read without checks; None always checks.
     """
 
     kind: str
@@ -69,7 +68,7 @@ class Codec(Generic[T]):
         """The value as readable JSON text, indented by two.
 
         Raises:
-            CacheError: Something in it has no JSON form, such as NaN.
+            CacheError: A part of the value has no JSON form, such as NaN.
         """
         try:
             text = json.dumps(self.contents(value), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
@@ -85,7 +84,7 @@ class Codec(Generic[T]):
         """The value in a text.
 
         Raises:
-            CacheError: As `parse_object` and `convert`.
+            CacheError: The text is no JSON object, or is refused by `convert`.
         """
         return self.convert(parse_object(text))
 
@@ -93,8 +92,8 @@ class Codec(Generic[T]):
         """The value in decoded JSON.
 
         Raises:
-            CacheError: Another kind, another schema version, an ill-typed field, or an id that does
-                not name the content, as after an edit by hand.
+            CacheError: The text is of another kind or schema version, has an ill-typed field, or an id that is not the
+                fingerprint of its key, as after an edit by hand.
         """
         if content.get("kind") != self.kind:
             raise CacheError(f"its kind is {content.get('kind')!r}, not {self.kind!r}")
@@ -117,7 +116,7 @@ class Codec(Generic[T]):
         return value
 
     def is_older(self, text: str | bytes) -> bool:
-        """Whether a text is an entry of this kind that an earlier version wrote, and this one does not read."""
+        """Whether a text is an entry of this kind in an older form, which this version does not read."""
         try:
             content = parse_object(text)
         except CacheError:
@@ -126,10 +125,10 @@ class Codec(Generic[T]):
         return content.get("kind") == self.kind and isinstance(version, int) and version < self.schema_version
 
     def protects(self, text: str | bytes) -> str | None:
-        """Why a file of this kind's name must not be overwritten; None if it may be.
+        """Why a file with the name of an entry of this kind must not be overwritten; None if it may be.
 
-        A file that says it is of another kind, or of a newer version of this one, belongs to
-        somebody else. Anything else under such a name is a damaged or older entry.
+        A file of another kind, or of a newer version of this kind, is kept. Any other file with such a name is a
+        damaged or older entry.
         """
         try:
             content = parse_object(text)
@@ -158,7 +157,7 @@ def parse_object(text: str | bytes) -> dict[str, Any]:
     """The JSON object in `text`.
 
     Raises:
-        CacheError: The text is no JSON of finite numbers, or another value than an object.
+        CacheError: The text is no JSON, holds NaN or an infinite number, or holds another value than an object.
     """
     try:
         content = json.loads(text, parse_constant=_refuse)

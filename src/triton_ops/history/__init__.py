@@ -1,1 +1,1 @@
-"""What runs leave behind, and what later runs learn from it."""
+"""Run logs, quarantines and records of earlier runs, and how a later run uses them."""

@@ -1,6 +1,6 @@
-"""The first line of a run log: what was asked for, of what, where, and how, all of it in clear.
+"""The first line of a run log: the problem, the config space, the effort, the device and the versions, all in clear.
 
-A report is made from a run log alone, and a replay takes space and problem from here.
+A report is made from a run log alone, and a replay takes the config space and the problem from this line.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SCHEMA_VERSION = 2  # 1: one file for all runs of a problem; 2: one file for eac
 
 
 class ConstraintFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """A constraint for people: a predicate cannot be stored, so its source stands for it by a fingerprint."""
+    """A constraint in words. Its predicate cannot be stored; `source` is a fingerprint of the predicate's source."""
 
     name: str
     reason: str
@@ -37,11 +37,11 @@ class SpaceFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The config space that was searched.
 
     Attributes:
-        fingerprint: As in records.
+        fingerprint: The fingerprint that records hold of the same config space.
         tunables: Name to values, in order.
-        constraints: The rules among them.
+        constraints: The rules that its configs keep.
         default: The default config as declared; None if the first valid config was the default.
-        listed: The configs of an explicit list; None where the tunables' product is meant.
+        listed: The configs of an explicit list; None if the config space is the product of its tunables.
     """
 
     fingerprint: str
@@ -52,7 +52,7 @@ class SpaceFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the run took place: versions of packages, facts of the host, and all that is known of the device."""
+    """The versions of packages, the host and the device of a run."""
 
     versions: dict[str, str]
     host: dict[str, Any]
@@ -60,21 +60,21 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="run"):
-    """The first line.
+    """The first line of a run log.
 
     Attributes:
-        schema_version: Of the whole file.
-        id: The run's; the file's name without its ending.
-        key_id: Which key the trials belong to.
+        schema_version: The form of the whole file.
+        id: The run's id, which is the file's name without its ending.
+        key_id: The id of the key to which the trials belong.
         key: That key in clear: kernel, problem with its label, identity, device.
         shape: Extents of an operation's problem; None where the caller's own arguments were given.
         dtype: Dtype of an operation's problem, as asked for.
-        started: UTC, ISO 8601 with microseconds; the times in all further lines count from here.
-        environment: Where it ran.
-        space: What could be tried.
+        started: When the run started, by UTC, ISO 8601 with microseconds; the times in further lines count from then.
+        environment: Where the run took place.
+        space: The config space that was searched.
         effort: The effort with all its numbers.
         searcher: The searcher's name.
-        seed: Of all that is drawn.
+        seed: The seed of everything random in the run.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -94,7 +94,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="run
 def head_of(
     run_id: str, key: Key, task: Task, effort: Effort, *, seed: int, versions: Mapping[str, str], started: datetime
 ) -> Head:
-    """The first line of a run that starts."""
+    """The first line of the run log of a run that starts now."""
     named = task.named
     return Head(
         id=run_id,

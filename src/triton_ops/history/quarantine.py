@@ -1,7 +1,8 @@
-"""Configs that ended their process, remembered: no later tune of the same problem runs them again.
+"""The quarantine: configs that crashed or hung are remembered, and no later tune of the same problem runs them again.
 
-A file per environment and problem in the cache folder: kernel source, compiler, device and driver are in its name, so
-that a new driver or a mended kernel gets its configs a new chance. To give it by hand, delete the file.
+The cache folder holds one file for each problem and environment. The kernel's source, the compiler, the device and the
+driver determine the file's name, so that configs are tried again after a new driver or a mended kernel. Whoever wants
+them tried again sooner deletes the file.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Quarantine:
     """The configs of one problem in one environment that crashed or hung.
 
     Args:
-        path: The file; None remembers nothing.
+        path: The file; None makes a quarantine that stays empty.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -38,14 +39,14 @@ class Quarantine:
         self._held = {trial.config: trial for trial in self._read()}
 
     def held(self, config: Config) -> Trial | None:
-        """How a config ended before, as its trial now; None if it is not held."""
+        """A trial that says how the config ended before; None if the config is not in quarantine."""
         return self._held.get(config)
 
     def __len__(self) -> int:
         return len(self._held)
 
     def add(self, trial: Trial) -> None:
-        """Hold a config if its trial is of the kind that ends processes; on disk when this returns."""
+        """Put the config of a trial in quarantine if the trial crashed or hung; it is on disk when this returns."""
         if self._path is None or trial.status not in DANGEROUS or trial.config in self._held:
             return
         self._held[trial.config] = trial
@@ -68,7 +69,7 @@ class Quarantine:
 
 
 def quarantine_of(folder: Path | None, key: Key) -> Quarantine:
-    """The quarantine for a key in a cache folder; None remembers nothing."""
+    """The quarantine for a key in a cache folder; without a folder nothing is remembered."""
     if folder is None:
         return Quarantine(None)
     parts = [key.kernel, dict(key.problem), dict(key.identity), dict(key.device)]
@@ -82,4 +83,4 @@ def _trial(line: str) -> Trial | None:
         text = f"quarantined since {entry['at']}: {entry['error']}"
         return Trial(Config.from_json(entry["config"]), status, error=text) if status in DANGEROUS else None
     except (ValueError, KeyError, TypeError, RecursionError, SpaceError):
-        return None  # not a line of ours: the config is tried
+        return None  # this package did not write the line: the config is tried

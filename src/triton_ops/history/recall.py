@@ -1,4 +1,4 @@
-"""Whether a problem was tuned already, and what is known of it: one key, one file, one rule for when a record holds."""
+"""The look-up of a stored winner: one key names one file, and one function says whether its record holds."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ def recall(
 
     Args:
         target: As for `tune`.
-        args: Positional arguments of every call.
-        kwargs: Keyword arguments of every call.
+        args: Positional arguments of every call of the kernel.
+        kwargs: Keyword arguments of every call of the kernel.
         space: The space in which the winner must have been found; None takes the winner of any space.
         shape: Extents of an operation's problem; None takes its defaults.
         dtype: Dtype of an operation's problem; None takes its default.
         device: `cpu`, `cuda` or `cuda:N`; None as for `tune`.
         reference: What the record must have been checked against; None takes the operation's, if it has one.
         cold: Whether the winner was measured with cold caches.
-        cache_dir: Folder of records; None takes `TRITON_OPS_CACHE_DIR`, else the user's cache folder. Never made.
+        cache_dir: Folder of records; None takes `TRITON_OPS_CACHE_DIR`, else the user's cache folder. A missing folder
+            is not made.
 
     Raises:
-        KernelTypeError, ShapeMismatchError, UnsupportedDtypeError, DeviceError, SpaceError, CacheError: Something does
-            not fit.
+        KernelTypeError, ShapeMismatchError, UnsupportedDtypeError, DeviceError, SpaceError, CacheError: As for `tune`.
 
     Cost: reads one file.
     """
@@ -72,14 +72,14 @@ def recalled(
     effort: Effort | None = None,
     reference: Callable[..., Any] | None = None,
 ) -> Record | None:
-    """The stored record of a key, if it holds for what is asked.
+    """The stored record of a key; None if there is none that holds for this space, effort and reference.
 
     Args:
-        key: What is asked for. One with an unknown part is never answered.
-        store: Where to look.
-        space: What the winner must have been found in and must be allowed in still; None takes any.
-        effort: What the winner must have been found with, at least; None takes any.
-        reference: What the winner must have been checked against; None takes any.
+        key: The key of the record. A key with an unknown part has no record.
+        store: The store in which the record is looked up.
+        space: The config space in which the winner was found, and which still allows it; None takes any.
+        effort: The least effort with which the winner was found; None takes any.
+        reference: The reference against which the winner was checked; None takes any.
     """
     if key.unknown is not None:
         tell_unknown(key)
@@ -95,7 +95,7 @@ def recalled(
 
 
 def reference_fingerprint(reference: Callable[..., Any] | None) -> str | None:
-    """Names a reference by its content; an empty text, which no record has, if it cannot be told from others."""
+    """The fingerprint of a reference's source; an empty text, which no record has, if it cannot be told from others."""
     if reference is None:
         return None
     source = source_of(reference)
@@ -104,12 +104,12 @@ def reference_fingerprint(reference: Callable[..., Any] | None) -> str | None:
 
 @lru_cache(maxsize=32)
 def store_in(folder: Path) -> Store[Record]:
-    """One store per folder and process: what a read-only folder does not take is remembered in memory."""
+    """The store of a folder, one for each process: records that a read-only folder does not take stay in its memory."""
     return open_store(folder)
 
 
 def tell_unknown(key: Key) -> None:
-    """Say once in a process why winners of a kernel are not remembered."""
+    """Warn once in a process that winners of a kernel are not remembered, and why."""
     _tell_once(key.kernel, unknown_note(key))
 
 

@@ -1,9 +1,9 @@
 """The log of one run: a file of JSON lines that is only appended to, and kept when the run has ended.
 
-The first line says what was asked for (`head.py`). Every finished trial is on disk before the next one starts, so that
-a killed run loses at most the trial in flight; a torn last line is ignored. The last line says what was found. A run
-without that line is gone on with in the same file. Resume, transfer, replay and reports all read this file, and all
-through `read_run`.
+The first line describes the run (`head.py`). Every finished trial is on disk before the next one starts, so that a
+killed run loses at most the trial that was under way; a torn last line is ignored. The last line says how the run
+ended. A run without that line is continued in the same file. Resume, transfer, replay and reports all read this file
+with `read_run`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Origin(str, Enum):
     DEFAULT = "default"
     INCUMBENT = "incumbent"  # the stored winner of an earlier run
     SEARCHER = "searcher"
-    DEFERRED = "deferred"  # proposed by the searcher, and put off until nothing else was left
+    DEFERRED = "deferred"  # proposed by the searcher, and postponed until nothing else was left
     REPEATED = "repeated"  # measured again, since an earlier measurement was of another mode
 
     def __str__(self) -> str:
@@ -44,7 +44,7 @@ class Origin(str, Enum):
 
 
 class Resumed(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="resume"):
-    """An interrupted run goes on: when, by UTC, and with which search."""
+    """An interrupted run was continued: `at` by UTC, with this effort, searcher and seed."""
 
     at_s: float
     at: str
@@ -54,14 +54,14 @@ class Resumed(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="
 
 
 class Preview(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="preview"):
-    """A config was compiled only so that the searcher sees what the compiler makes of it."""
+    """A config was compiled only so that the searcher sees what the compiler makes of the config."""
 
     at_s: float
     compiled: Compiled
 
 
 class Tried(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="trial"):
-    """A trial has finished."""
+    """A trial has finished, after `at_s` seconds of the run."""
 
     at_s: float
     origin: Origin
@@ -69,9 +69,10 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="tr
 
 
 class Finalist(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="final"):
-    """A finalist as the last comparison left it: its samples in rounds, and after how many rounds it was dropped.
+    """The trial of a finalist after the last comparison, with its samples in rounds.
 
-    `dropped_at` is None for a finalist that stayed to the end. A finalist can also have been found wrong.
+    `dropped_at` is the number of rounds after which the race dropped the finalist; None for one that stayed to the end.
+    A finalist's status can be `wrong`, since the last comparison checks results again.
     """
 
     at_s: float
@@ -80,7 +81,7 @@ class Finalist(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=
 
 
 class Twins(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="twins"):
-    """The medians of each round of one finalist that took part twice more: what the two differ by is noise."""
+    """The medians per round of two further arms of one finalist: the difference between these two arms is noise."""
 
     at_s: float
     config: Config
@@ -88,7 +89,7 @@ class Twins(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="tw
 
 
 class End(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="end"):
-    """The run has ended: why, by which decision, and what is to be known of it. The fields are those of a record."""
+    """The run has ended. `stopped` says why; the other fields are those of a record."""
 
     at_s: float
     at: str
@@ -114,11 +115,11 @@ _EVENT = Resumed | Preview | Tried | Finalist | Twins | End
 
 @dataclass(frozen=True)
 class Run:
-    """What a run log holds.
+    """The content of a run log.
 
     Attributes:
         path: The file.
-        head: Its first line.
+        head: The first line.
         events: All further lines that could be read, in order.
     """
 
@@ -128,24 +129,24 @@ class Run:
 
     @property
     def end(self) -> End | None:
-        """How the run ended; None if it did not end, and is to be gone on with."""
+        """How the run ended; None if the run did not end, so that it can be continued."""
         return next((event for event in reversed(self.events) if isinstance(event, End)), None)
 
     @property
     def at_s(self) -> float:
-        """Seconds of tuning until the last line; the time between an interruption and going on does not count."""
+        """Seconds of tuning until the last line; the time between an interruption and its resumption does not count."""
         return max((event.at_s for event in self.events), default=0.0)
 
     @cached_property
     def trials(self) -> dict[Config, Trial]:
-        """How each config ended; of one with several lines the last line counts."""
+        """The trial of each config; if a config has several lines, the last one counts."""
         return {event.trial.config: event.trial for event in self.events if isinstance(event, (Tried, Finalist))}
 
     @property
     def best_so_far(self) -> list[tuple[float, Trial]]:
         """Each trial that was the fastest by its screening when it ended, with its seconds since the start.
 
-        Screenings of different modes are never compared: what was measured again counts by its last measurement.
+        Screenings of different modes are never compared: of a config that was measured again, the last trial counts.
         """
         last = {event.trial.config: event for event in self.events if isinstance(event, Tried)}
         best: list[tuple[float, Trial]] = []
@@ -156,13 +157,13 @@ class Run:
 
 
 class RunLog:
-    """Writes the log of one run. One writer at a time: the caller holds the key's lock.
+    """Writes the log of one run. There is one writer at a time, since the caller holds the key's lock.
 
     Args:
-        path: The file; made with its first line. None keeps no log.
-        start: When the run started, or goes on, by `clock`.
+        path: The file; it is made with its first line. None keeps no log.
+        start: When the run started or was resumed, by `clock`; None means now.
         before_s: Seconds of tuning that the file already holds.
-        clock: Seconds, monotonic.
+        clock: A monotonic clock in seconds.
     """
 
     def __init__(
@@ -187,23 +188,23 @@ class RunLog:
         return round(self._clock() - self._zero, 6)
 
     def begin(self, head: Head) -> None:
-        """Write the first line."""
+        """Write the head of a new run."""
         self._write(head)
 
-    def go_on(self, *, effort: str, searcher: str, seed: int) -> None:
-        """Write that the run goes on."""
+    def resume(self, *, effort: str, searcher: str, seed: int) -> None:
+        """Write that an interrupted run is continued."""
         self._write(Resumed(at_s=self.at_s, at=_now(), effort=effort, searcher=searcher, seed=seed))
 
     def preview(self, compiled: Compiled) -> None:
-        """Write what the compiler made of a config that was not proposed; nothing waits until it is on disk."""
+        """Write what the compiler made of a preview; the line may reach the disk after this returns."""
         self._write(Preview(at_s=self.at_s, compiled=compiled), durable=False)
 
     def trial(self, trial: Trial, origin: Origin) -> None:
-        """Write a finished trial; on disk when this returns."""
+        """Write a finished trial; it is on disk when this returns."""
         self._write(Tried(at_s=self.at_s, origin=origin, trial=trial))
 
     def write(self, event: Event) -> None:
-        """Write a line of the last comparison, or the end; on disk when this returns."""
+        """Write an event, such as a finalist or the twins; it is on disk when this returns."""
         self._write(event)
 
     def ended(self, stopped: str, **found: Any) -> None:
@@ -215,7 +216,7 @@ class RunLog:
 
 
 def read_run(path: Path) -> Run:
-    """The run in a file. A line after the first that cannot be read is left out with a warning.
+    """The run in a file. A further line that cannot be read is left out with a warning.
 
     Raises:
         RunLogError: The file cannot be read, or its first line is not that of a run log of this version.
@@ -225,7 +226,7 @@ def read_run(path: Path) -> Run:
 
 
 def read_head(path: Path) -> Head:
-    """The first line of a run log; further lines are not looked at.
+    """The first line of a run log; further lines are not read.
 
     Raises:
         RunLogError: As `read_run`.
@@ -234,7 +235,7 @@ def read_head(path: Path) -> Head:
 
 
 def has_begun(path: Path) -> bool:
-    """Whether a file holds a whole line; a process that was killed at once may have left a file that does not.
+    """Whether a file holds a whole line; a process that was killed early may have left a file without one.
 
     Raises:
         RunLogError: The file cannot be read.

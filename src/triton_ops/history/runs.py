@@ -1,11 +1,11 @@
 """The runs of one key in a cache folder: `runs/<key id>/<run id>.jsonl`, one file for each run.
 
-A new run is a new file, so that no run destroys what an older one has learned. A run's id starts with its start by UTC
-and ends in random digits: ids sort by time, and two machines that share a folder never choose the same.
+Each run has its own file, so that no run overwrites what an older one has learned. A run's id begins with the time of
+its start by UTC and ends in random digits: ids sort by time, and machines that share a folder never choose the same.
 
-Kept for each key are the newest eight runs that ended, the run that the key's record names, and runs without an end
-that are less than 30 days old. The others are removed when a further run of that key has ended. A file that is not
-recognised as a run log of this version and this key is never removed.
+Three kinds of runs are kept for each key: the newest eight that ended, the one that the key's record names, and those
+without an end that are less than 30 days old. The others are removed when a further run of that key has ended. A file
+that is not recognised as a run log of this version and this key is never removed.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ class Runs:
         self._folder = None if folder is None else folder / FOLDER / key_id
         self._key_id = key_id
         if folder is not None:
-            _tell_of_journals(folder)
+            _warn_of_older_logs(folder)
 
     def path(self, run_id: str) -> Path | None:
-        """Where the log of a run is, or would be; None if no runs are kept."""
+        """The path of a run's log, whether the file exists or not; None if no runs are kept."""
         return None if self._folder is None else self._folder / f"{run_id}.jsonl"
 
     def unfinished(self, space: str) -> Run | None:
-        """The newest run in the space of that fingerprint that did not end; None if all have ended.
+        """The newest run without an end in the space with that fingerprint; None if all have ended.
 
         A file that cannot be read as a run log is left out with a warning.
         """
@@ -67,7 +67,7 @@ class Runs:
                     None)  # fmt: skip
 
     def trials(self, first: str = "") -> list[Trial]:
-        """Every config's trial, of the run `first`, and of the others in the same space from the newest on."""
+        """One trial for each config: that of the run `first`, else that of the newest other run in the same space."""
         paths = sorted(self._paths(), key=lambda path: path.stem != first)  # stable: the others stay newest first
         runs = [run for path in paths if (run := _readable(path)) is not None and run.trials]
         found: dict[Config, Trial] = {}
@@ -77,7 +77,7 @@ class Runs:
         return list(found.values())
 
     def prune(self, kept: str, now_s: float | None = None) -> None:
-        """Remove the runs that the rule above does not keep.
+        """Remove the runs that are not kept by the rule in the description of this module.
 
         Args:
             kept: The run that the key's record names.
@@ -86,7 +86,7 @@ class Runs:
         oldest_s = (time.time() if now_s is None else now_s) - KEPT_UNFINISHED_DAYS * _DAY_S
         ended = 0
         for path in self._paths():
-            with contextlib.suppress(RunLogError, OSError):  # not ours, or not ours to remove: it stays
+            with contextlib.suppress(RunLogError, OSError):  # a file that is foreign or cannot be removed stays
                 if has_ended(path):
                     ended += 1
                     goes = ended > KEPT_ENDED
@@ -114,19 +114,19 @@ class Runs:
 
 
 def _readable(path: Path, unfinished: bool = False) -> Run | None:
-    """The run in a file; None with a warning if it is none, and None if it has ended and only others are asked for."""
+    """The run in a file; None with a warning if the file is no run log, and None if only unfinished runs are wanted."""
     try:
         left_out = not has_begun(path) or (unfinished and has_ended(path))
         return None if left_out else read_run(path)
     except RunLogError as error:
-        _log.warning("a run is left aside: %s", error.message)
+        _log.warning("a run log is left aside: %s", error.message)
         return None
 
 
 @lru_cache(maxsize=32)
-def _tell_of_journals(folder: Path) -> None:
-    """Say once that a folder holds run logs of the first form, which are not read."""
+def _warn_of_older_logs(folder: Path) -> None:
+    """Warn once that a folder holds run logs of the first form, which are not read."""
     old = folder / "journals"
-    with contextlib.suppress(OSError):  # what cannot be listed is not read either
+    with contextlib.suppress(OSError):  # nothing can be read in a folder that cannot be listed
         if any(old.glob("*.jsonl")):
             _log.warning("%s holds run logs of an older version: they are not read, and are kept", old)

@@ -1,4 +1,4 @@
-"""What is known of a problem before anything is tried: a model of its work, and the kernel's trials elsewhere."""
+"""Priors for a search: the model of the kernel's work, and the kernel's trials on other problems and devices."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from triton_ops.space import Config
 from triton_ops.task.task import Task
 from triton_ops.trial import Measurement, Status, Trial
 
-_MOST = 4  # other places that a search listens to, the nearest ones
+_MOST = 4  # places whose trials guide a search, the nearest ones
 
 
 def model_of(task: Task, folder: Path) -> list[Prior]:
-    """The model of the work that the kernel's author declared; none where it would be silent."""
+    """The model of the work that the kernel's author declared; an empty list where the model can say nothing."""
     machine = machine_of(task.device, load_calibration(folder, task.device.name))
     if machine is None or task.work is None or task.work.tiles is None:
         return []
@@ -28,14 +28,15 @@ def model_of(task: Task, folder: Path) -> list[Prior]:
 
 
 def transfers_to(task: Task, key: Key, records: Iterable[Record], folder: Path) -> list[Prior]:
-    """What `records` of the same kernel on other problems and devices say, nearest first, four at most.
+    """Priors from the records of the same kernel on other problems and devices, the nearest first, four at most.
 
     Args:
-        task: What is going to be tuned.
-        key: Its key; records of it are left out. One with an unknown part learns from no record: kernels that cannot be
-            told apart share a name.
-        records: Those of the cache; those with an unknown part are left out.
-        folder: The cache folder: a record whose run logs are still there brings every trial, others winner and default.
+        task: The task that is going to be tuned.
+        key: The task's key; records of the same problem and device are left out. A key with an unknown part gets no
+            prior, since kernels that cannot be told from each other share a name.
+        records: The records of the cache; those with an unknown part are left out.
+        folder: The cache folder. A record whose run logs are still there contributes every trial, any other only
+            winner, ties and default.
     """
     here = place_of(key)
     if key.unknown is not None:
@@ -60,9 +61,9 @@ def trials_of(record: Record, folder: Path) -> list[Trial]:
 
 
 def _same_problem(one: Key, other: Key) -> bool:
-    """Whether two keys differ in the kernel's source, the versions or the cache state at most.
+    """Whether two keys have the same problem and device, and differ at most in source, versions or cache state.
 
-    The winner of such a record is a candidate here, not a hint.
+    The winner of such a record is tried as it stands, and is no prior.
     """
     return dict(one.problem) == dict(other.problem) and one.device.get("name") == other.device.get("name")
 
@@ -73,7 +74,7 @@ def place_of(key: Key) -> Place:
 
 
 def _summary(record: Record) -> list[Trial]:
-    """The winner, what tied with it, and the default, as trials."""
+    """The winner, the configs that tied with the winner, and the default, as trials."""
     times: dict[Config, float] = {}
     if record.default is not None and record.default_timing is not None:
         times[Config.from_json(record.default)] = record.default_timing.median_ms

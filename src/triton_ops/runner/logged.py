@@ -32,7 +32,7 @@ def open_log(
     """
     if unfinished is not None:
         log = RunLog(unfinished.path, start, unfinished.at_s)
-        log.go_on(effort=effort.name, searcher=effort.search_name, seed=seed)
+        log.resume(effort=effort.name, searcher=effort.search_name, seed=seed)
         return log
     started = datetime.now(timezone.utc) - timedelta(seconds=time.monotonic() - start)
     run_id = new_run_id(started)
