@@ -1,7 +1,8 @@
 """The feed that compiles ahead: while one config is measured, the next ones are compiled by processes without a GPU.
 
-Proposals that are compiled come out in the searcher's order; one that compiles slowly does not hold up those after it.
-What cannot be launched comes out as dropped, with its numbers. What can be launched but spills is deferred.
+Compiled proposals are given in the searcher's order, but a proposal that compiles slowly does not delay those after it.
+A proposal that cannot be launched is given as dropped, with its numbers. One that can be launched but spills is
+deferred.
 """
 
 from __future__ import annotations
@@ -27,39 +28,39 @@ from triton_ops.trial import Compiled, Trial
 
 _log = logging.getLogger("triton_ops")
 
-_AHEAD = 1.5  # proposals per compiling process: none is idle, and few are asked for before others are measured
+_AHEAD = 1.5  # proposals per compiling process: no process is idle, and few proposals precede measurements
 _LEAST_AHEAD = 8
-_AHEAD_WITH_PREVIEWS = 8  # previews keep the compilers busy: what is proposed late is proposed with more knowledge
-_PARTS = 2  # of what is held that are asked for at a time: what is learned meanwhile is used, and not asked one by one
+_AHEAD_WITH_PREVIEWS = 8  # previews keep the compilers busy, and the searcher knows more when it proposes later
+_PARTS = 2  # half of the places must be free before the searcher is asked: each question takes time
 
 
 class CompiledFeed:
-    """Proposals that come out compiled.
+    """A feed whose proposals are compiled when they are given.
 
     Args:
-        pool: Compiles them.
-        ahead: How many proposals to hold.
-        previews: Of the searcher; None if it uses none.
+        pool: The processes that compile.
+        ahead: The number of proposals to hold.
+        previews: The searcher's previews; None if it uses none.
     """
 
     def __init__(self, pool: CompilePool, ahead: int, previews: Previews | None = None) -> None:
         self.waited_s = 0.0
         self._pool, self._ahead, self._previews = pool, ahead, previews
         self._waiting: deque[tuple[Config, Future[Compiled]]] = deque()
-        self._to_run: set[Config] = set()  # even if they are of a kind that is deferred
+        self._to_run: set[Config] = set()  # configs that are not deferred, whatever their kind
         self._deferred: list[Compiled] = []
-        self._last: deque[Ready] = deque()  # deferred proposals that come out now
+        self._last: deque[Ready] = deque()  # deferred proposals that are given now
         self._warned = False
 
     @property
     def held(self) -> int:
-        """How many proposals wait; deferred ones are not counted."""
+        """The number of proposals that wait, without deferred ones."""
         return len(self._waiting) + len(self._last)
 
     def room(self) -> int:
-        """As many as the compilers could begin soon; none as long as these are few, since a question has its price.
+        """The number of proposals that the compilers could begin soon; 0 for a few, since each question takes time.
 
-        None either before the searcher was told of its first preview: what it proposes then, it proposes knowing more.
+        It is also 0 until the searcher was told of its first preview, since the searcher then knows more.
         """
         if self._previews is not None:
             self._previews.update()
@@ -69,14 +70,14 @@ class CompiledFeed:
         return free if free >= self._ahead // _PARTS else 0
 
     def add(self, configs: Iterable[Config], anyway: bool = False) -> None:
-        """Have them compiled, after those before them."""
+        """Have proposals compiled, after those that were added earlier."""
         for config in configs:
             if anyway:
                 self._to_run.add(config)
             self._waiting.append((config, self._pool.submit(config, anyway=anyway)))
 
     def next(self, run_deferred: bool) -> Ready | None:
-        """The first that is compiled; once there is none, what was deferred, in the order proposed."""
+        """The first proposal that is compiled; when none is left, the deferred proposals in the order of proposal."""
         while self._waiting or self._last or self._deferred:
             if self._waiting:
                 ready = self._taken(*self._first_done())
@@ -101,7 +102,7 @@ class CompiledFeed:
         return found
 
     def _taken(self, config: Config, future: Future[Compiled]) -> Ready | None:
-        """A proposal that is compiled; None if it is deferred."""
+        """A compiled proposal as the feed gives it; None if it is deferred."""
         try:
             found = future.result()
         except TargetError as error:
@@ -118,7 +119,7 @@ class CompiledFeed:
 
     def _run_deferred(self) -> None:
         for found in self._deferred:
-            if found.resources is None:  # a rule has deferred it before it was compiled
+            if found.resources is None:  # a rule deferred the config before it was compiled
                 self.add([found.config], anyway=True)
             else:
                 self._last.append(Ready(found.config, found))
@@ -126,7 +127,7 @@ class CompiledFeed:
 
 
 def _dropped(found: Compiled, reason: str) -> Ready:
-    """A proposal that is not run."""
+    """A proposal that is not run, with its finished trial."""
     trial = Trial(found.config, found.status, error=reason, resources=found.resources, compile_s=found.compile_s)
     return Ready(found.config, found, dropped=trial)
 
@@ -135,9 +136,9 @@ def _dropped(found: Compiled, reason: str) -> Ready:
 def open_feed(
     task: Task, effort: Effort, searcher: Searcher, log: Callable[[Compiled], None] = lambda _: None
 ) -> Iterator[Feed]:
-    """The feed for a task: compiled ahead for a kernel that can be, on a GPU; direct for anything else.
+    """The feed for a task: `CompiledFeed` for a kernel that can be compiled ahead on a GPU, else `DirectFeed`.
 
-    When the block ends, the processes behind it have ended. `log` takes every preview.
+    When the block ends, the compiling processes have ended. `log` takes every preview.
     """
     pool = _pool_for(task, effort)
     if pool is None:
@@ -155,7 +156,7 @@ def open_feed(
 
 
 def _pool_for(task: Task, effort: Effort) -> CompilePool | None:
-    """What compiles ahead for a task; None if nothing can, with a warning where that is a surprise."""
+    """The compile pool for a task; None if there can be none, with a warning if its start failed."""
     kernel = task.kernel.compiled_ahead if isinstance(task.kernel, CompilesAhead) else None
     if task.device.kind == "cpu" or kernel is None:
         return None

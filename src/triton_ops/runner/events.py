@@ -1,4 +1,4 @@
-"""What a run tells while it goes on. Listeners watch; nothing they do changes the run."""
+"""The events of a run, and the role of a listener. A listener does not change the run."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from triton_ops.trial import Problem, Trial, TuningResult
 
 @dataclass(frozen=True, kw_only=True)
 class RunPlan:
-    """What a run is going to do, told before any work.
+    """The plan of a run, which a listener gets before any work.
 
     Attributes:
-        problem: What is tuned for.
+        problem: The problem that is tuned.
         size: Configs before and after the constraints.
         search: The searcher's name.
-        budget: Its limits.
-        device: Where it runs.
-        resumed: Trials taken over from an interrupted run.
+        budget: The limits of the search.
+        device: The device on which the run takes place.
+        resumed: The number of trials that were taken over from an interrupted run.
         isolated: Whether candidates are meant to run in a process of their own.
     """
 
@@ -35,13 +35,13 @@ class RunPlan:
 
 @dataclass(frozen=True)
 class Standing:
-    """Where a run is after a trial.
+    """The progress of a run after a trial.
 
     Attributes:
-        trials: Finished, failures included.
-        best: The fastest so far; None while nothing ran.
-        default: The default config's trial; None if it failed or is still to come.
-        elapsed_s: Since the start.
+        trials: The number of finished trials, failures included.
+        best: The fastest trial so far; None until a config ran.
+        default: The default config's trial; None if it failed or has not finished.
+        elapsed_s: Seconds since the start.
     """
 
     trials: int
@@ -58,20 +58,20 @@ class Standing:
 
 
 class Listener(Protocol):
-    """Hears of a run."""
+    """The role of whoever follows a run, such as a progress bar."""
 
     def started(self, plan: RunPlan) -> None:
-        """Before any work."""
+        """The run starts; called before any work."""
 
     def tried(self, trial: Trial, standing: Standing) -> None:
-        """After each trial."""
+        """A trial has finished."""
 
     def ended(self, result: TuningResult | None) -> None:
-        """At the end, on every path; None if there is no result."""
+        """The run has ended, even by an exception; `result` is None if there is none."""
 
 
 class Silent:
-    """A listener that says nothing."""
+    """A listener that shows nothing."""
 
     def started(self, plan: RunPlan) -> None:
         """The plan is not shown."""

@@ -1,4 +1,4 @@
-"""The role between a searcher, which proposes configs, and a station, which tries them; and its simplest player."""
+"""The role of a feed, which holds proposals between the searcher and the station, and the simplest feed."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Ready:
     """A proposal whose turn has come.
 
     Attributes:
-        config: What was proposed.
-        compiled: What the compiler made of it; None if that is left to the process that runs it.
-        dropped: Its trial, if it is not to be run; else None.
+        config: The config that was proposed.
+        compiled: The compiler's result; None if the process that runs the config compiles it.
+        dropped: The finished trial of a proposal that is not to be run; None if it is to be run.
     """
 
     config: Config
@@ -29,30 +29,30 @@ class Ready:
 
 
 class Feed(Protocol):
-    """Holds proposals until they are tried. Each one that was added comes out once, to be run or as dropped."""
+    """Holds proposals until they are tried, and gives each one once, to be run or as dropped."""
 
     @property
     def held(self) -> int:
-        """How many proposals wait; deferred ones are not counted."""
+        """The number of proposals that wait, without deferred ones."""
 
     @property
     def waited_s(self) -> float:
         """Seconds in which nothing could be tried because nothing was ready."""
 
     def room(self) -> int:
-        """How many further proposals the feed could use now.
+        """The number of further proposals that the feed could use now.
 
-        To be called before a searcher is asked: by then it knows of every preview that was compiled.
+        The loop calls this before it asks the searcher, so that the searcher is told of compiled previews first.
         """
 
     def add(self, configs: Iterable[Config], anyway: bool = False) -> None:
-        """Take proposals; with `anyway`, such as are to be run even if they are of a kind that is deferred."""
+        """Take proposals. With `anyway` they are run even if they are of a kind that is deferred."""
 
     def next(self, run_deferred: bool) -> Ready | None:
-        """What to try now; waits if nothing is ready yet; None if nothing is held and nothing was deferred.
+        """The proposal to try next, waiting until one is ready; None if no proposal is left.
 
         Args:
-            run_deferred: What to do with deferred proposals once nothing else is left: run them, or drop them.
+            run_deferred: Whether deferred proposals are run when nothing else is left; otherwise they are dropped.
         """
 
 
@@ -66,17 +66,17 @@ class DirectFeed:
 
     @property
     def held(self) -> int:
-        """How many proposals wait."""
+        """The number of proposals that wait; none is ever deferred."""
         return len(self._waiting)
 
     def room(self) -> int:
-        """A batch when nothing is left."""
+        """A whole batch once no proposal waits, else 0."""
         return 0 if self._waiting else _BATCH
 
     def add(self, configs: Iterable[Config], anyway: bool = False) -> None:  # noqa: ARG002 - nothing is deferred
-        """Take proposals."""
+        """Take proposals; all of them are run."""
         self._waiting.extend(configs)
 
     def next(self, run_deferred: bool) -> Ready | None:  # noqa: ARG002 - nothing is deferred
-        """The first that waits."""
+        """The proposal that has waited longest."""
         return Ready(self._waiting.popleft()) if self._waiting else None

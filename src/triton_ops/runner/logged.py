@@ -1,4 +1,4 @@
-"""What a tune writes into its run log beside the trials: what was asked for, the last comparison, and the outcome."""
+"""The lines of a run log beside the trials: the head, the last comparison, and the end."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from triton_ops.task.task import Task
 def open_log(
     runs: Runs, unfinished: Run | None, key: Key, task: Task, effort: Effort, *, seed: int, start: float
 ) -> RunLog:
-    """The log to write: that of an interrupted run, which goes on, else that of a new run.
+    """The log of an interrupted run, which is continued, or else that of a new run.
 
     Args:
         runs: The runs of the key.
         unfinished: The interrupted run; None if there is none.
-        key: What is tuned, with the cache state that was asked for.
-        task: What is tuned.
-        effort: How.
-        seed: Of all that is drawn.
+        key: The key of the task and of the cache state that was asked for.
+        task: The task that is tuned.
+        effort: The effort of this call.
+        seed: The seed of everything random in the run.
         start: When the tune was called, by `time.monotonic`.
     """
     if unfinished is not None:
@@ -42,7 +42,7 @@ def open_log(
 
 
 def log_comparison(log: RunLog, outcome: Outcome) -> None:
-    """Write how the last comparison went: every finalist with its rounds, and the twins."""
+    """Write the last comparison: every finalist with its rounds, and the twins."""
     trials = {trial.config: trial for trial in outcome.trials}
     for config, dropped_at in outcome.raced.dropped_at:
         log.write(Finalist(at_s=log.at_s, trial=trials[config], dropped_at=dropped_at))
@@ -51,7 +51,7 @@ def log_comparison(log: RunLog, outcome: Outcome) -> None:
 
 
 def log_end(log: RunLog, record: Record) -> None:
-    """Write the outcome, once its record is stored: a run that is killed in between is found by its record."""
+    """Write how the run ended. The record is stored before, so that a tune finds it even if this line is missing."""
     log.ended(
         record.stopped,
         winner=record.config,

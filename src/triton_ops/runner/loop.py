@@ -18,21 +18,21 @@ from triton_ops.trial import Status, Trial
 
 @dataclass(kw_only=True)
 class TuningLoop:
-    """One search, running.
+    """The loop of one search.
 
     Attributes:
-        space: Says which configs are valid.
-        searcher: Proposes them.
-        budget: Ends the search.
-        log: Holds every finished trial.
-        listener: Hears of every finished trial.
-        default: The default config, tried first.
+        space: The config space; it refuses configs that break a constraint.
+        searcher: Proposes configs.
+        budget: The limits of the search.
+        log: Takes every finished trial.
+        listener: Is told of every finished trial.
+        default: The default config, which is tried first.
         feed: Holds proposals until they are tried.
-        quarantine: Configs that ended their process before; they are not run.
-        thorough: Whether to run deferred configs at the end even if something else has worked.
+        quarantine: Configs that ended their process before and are not run.
+        thorough: Whether deferred configs are run at the end even if another config has worked.
         worthwhile: The search ends when the searcher expects to gain less than this share of the best's time.
-        trials: What was tried so far, in order.
-        stopped: Why it ended.
+        trials: All trials so far, in order.
+        stopped: Why the search ended.
     """
 
     space: ConfigSpace
@@ -52,27 +52,27 @@ class TuningLoop:
     _best: Trial | None = None
 
     def prepare(self, incumbents: Sequence[Config], known: Iterable[Trial] = ()) -> None:
-        """Take over what is known and propose: what is compiled ahead begins now.
+        """Take over earlier trials and add the first proposals, so that the feed begins to compile them.
 
         Args:
-            incumbents: Winners of earlier runs; tried after the default, before the searcher is asked.
-            known: Finished trials of an interrupted run; they are taken over, not repeated.
+            incumbents: Winners of earlier runs; they are tried after the default, before the searcher is asked.
+            known: Finished trials of an interrupted run; they are not repeated.
         """
         self.trials.update((trial.config, trial) for trial in known)
         self._best = self._fastest()
         self._proposed.update(dict.fromkeys(self.trials, Origin.SEARCHER))
         if self.trials:
             self.searcher.tell(list(self.trials.values()))
-        # What the winner is compared with runs even if it spills.
+        # The winner is compared with these configs, so they are run even if they spill.
         self._propose([self.default], Origin.DEFAULT, anyway=True)
         self._propose(incumbents, Origin.INCUMBENT, anyway=True)
         self._fill()
 
     def run(self, station: Station) -> None:
-        """Search until nothing is left or the budget is spent; Ctrl-C ends it and keeps everything.
+        """Search until nothing is left or the budget is spent; Ctrl-C ends the search and keeps all trials.
 
         Args:
-            station: Tries configs.
+            station: The station that tries configs.
         """
         try:
             while self.stopped == "complete" and (ready := self._next()) is not None:
@@ -82,17 +82,17 @@ class TuningLoop:
 
     @property
     def best(self) -> Trial | None:
-        """The fastest so far by screening."""
+        """The fastest trial so far by its screening; None until a config ran."""
         return self._best
 
     def standing(self) -> Standing:
-        """Where the search is."""
+        """The progress of the search."""
         default = self.trials.get(self.default)
         measured = default if default is not None and default.ok else None
         return Standing(len(self.trials), self.best, measured, self.budget.elapsed_s)
 
     def _next(self) -> Ready | None:
-        """What to try now, with the searcher asked for as much as the feed can use; None if the search must end."""
+        """Fill the feed and take its next proposal; None if the search must end."""
         reason = self.budget.spent(len(self.trials))
         self._fill(least=0 if reason is None else 1)
         if reason is not None and self.feed.held:
@@ -107,7 +107,7 @@ class TuningLoop:
         return ready
 
     def _fill(self, least: int = 0) -> None:
-        """Ask the searcher for as much as the feed can use and the budget allows, and for `least` if nothing waits."""
+        """Add as many proposals as the feed can use and the budget allows, and `least` of them if none waits."""
         limit = self.budget.budget.trials
         while True:
             room = self.feed.room()
@@ -119,7 +119,7 @@ class TuningLoop:
             if not (asked := new_configs(self.searcher, room, self._proposed)):
                 return
             if gain < self.worthwhile:
-                self._settled = True  # what waits is tried, and nothing further
+                self._settled = True  # the proposals that wait are still tried
                 return
             self._propose(asked, Origin.SEARCHER)
 
@@ -145,14 +145,14 @@ class TuningLoop:
             self.stopped = "device lost"
 
     def _end(self, trial: Trial, origin: Origin) -> None:
-        """Keep a finished trial, and tell everybody of it."""
+        """Keep a finished trial, and tell the searcher and the listener."""
         self.quarantine.add(trial)
         self._keep(trial, origin)
         self.searcher.tell([trial])
         self.listener.tried(trial, self.standing())
 
     def _refused(self, config: Config) -> Trial | None:
-        """The trial of what is not run at all."""
+        """The finished trial of a config that is not run; None if it may be run."""
         if (reason := self.space.why_not(config)) is not None:
             return Trial(config, Status.CONSTRAINT, error=reason)
         return self.quarantine.held(config)
@@ -167,7 +167,7 @@ class TuningLoop:
         self.log.trial(trial, origin)
         again = trial.config in self.trials
         self.trials[trial.config] = trial
-        if again:  # what was the best may have changed
+        if again:  # a repeated measurement may have changed the best trial
             self._best = self._fastest()
         elif trial.ok and (self._best is None or trial.rank < self._best.rank):
             self._best = trial
@@ -176,7 +176,7 @@ class TuningLoop:
         return min((t for t in self.trials.values() if t.ok), key=lambda t: t.rank, default=None)
 
     def _repeat_others(self, mode: str, station: Station) -> None:
-        """Measure again what was measured in another mode: times of different modes are never compared."""
+        """Measure configs of another mode again, since times of different modes are never compared."""
         others = [t.config for t in self.trials.values() if t.measurement is not None and t.measurement.mode != mode]
         for config in others:
             trial = station.attempt(config, None)

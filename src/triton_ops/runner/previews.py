@@ -1,8 +1,8 @@
-"""Previews: the compilers' spare time goes into configs that a searcher would like to see before it proposes any.
+"""Previews: in the compilers' spare time, configs are compiled only for the searcher to see the compiler's results.
 
-The searcher says which (`search/base.py`, `UsesPreviews`), and is told what became of each as soon as it is known. A
+The searcher names these configs (`search/base.py`, `UsesPreviews`), and gets each result as soon as it is known. A
 config that is proposed after its preview is not compiled again. Proposals come first: a preview begins only when no
-proposal waits to be compiled, and half of the processes are kept free of previews.
+proposal waits to be compiled, and previews take at most half of the processes.
 """
 
 from __future__ import annotations
@@ -17,21 +17,22 @@ from triton_ops.search import UsesPreviews
 from triton_ops.space import Config
 from triton_ops.trial import Compiled
 
-_AHEAD = 8  # previews per compiling process that wait or run: as long as a trial takes, no process is idle
+_AHEAD = 8  # previews per compiling process that wait or run: enough that no process is idle during a trial
 
 
 class Previews:
-    """Has configs compiled that a searcher wants to see. Never waits.
+    """Submits a searcher's previews to the compile pool, and tells the searcher the results. No method waits.
 
     Args:
-        searcher: Says what it wants to see, and is told.
-        pool: Compiles.
-        most: Previews in all.
-        machine: The device; None leaves untold how many blocks of a config it holds at a time.
+        searcher: The searcher that wants previews.
+        pool: The processes that compile.
+        most: The limit of previews in one run.
+        machine: The device's limits, from which the number of resident blocks of a config follows; None leaves that
+            number out.
         log: Takes every preview, for the run log.
 
     Attributes:
-        told: How many configs the searcher was told of, proposals included.
+        told: The number of configs of which the searcher was told, proposals included.
     """
 
     def __init__(
@@ -49,11 +50,11 @@ class Previews:
 
     @property
     def under_way(self) -> bool:
-        """Whether the searcher was not yet told of some of its previews."""
+        """Whether some previews are not compiled yet, or the searcher was not told of them."""
         return bool(self._waiting)
 
     def update(self) -> None:
-        """Tell the searcher what was compiled since the last time, and have compiled what it wants to see next."""
+        """Tell the searcher of newly compiled previews, and submit those that it wants next."""
         self._tell([self._waiting.pop(config) for config in [c for c, f in self._waiting.items() if f.done()]])
         room = min(self._ahead - len(self._waiting), self._left)
         if room > 0:
@@ -62,12 +63,12 @@ class Previews:
             self._waiting.update((config, self._pool.submit(config, spare=True)) for config in wanted)
 
     def tell(self, found: Compiled) -> None:
-        """Tell the searcher what became of a proposal."""
+        """Tell the searcher the compiler's result for a proposal."""
         self._waiting.pop(found.config, None)
         self._take([found])
 
     def _tell(self, done: list[Future[Compiled]]) -> None:
-        if any(future.exception() is not None for future in done):  # no process can load the kernel: the feed says so
+        if any(future.exception() is not None for future in done):  # no process can load the kernel: the feed warns
             self._left = 0
         found = [future.result() for future in done if future.exception() is None]
         for one in found:

@@ -1,4 +1,4 @@
-"""A progress bar on stderr: trials done, the best so far and its gain over the default, time left."""
+"""A progress bar on stderr: finished trials, the best time so far with its gain over the default, time left."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from rich.text import Text
 from triton_ops.runner.events import RunPlan, Standing
 from triton_ops.trial import Trial, TuningResult
 
-_SHORTEST_DEVICE = 12  # columns: below that a device's name tells nothing, and the line is wrapped instead
+_SHORTEST_DEVICE = 12  # columns: a shorter name would say nothing, so the line is wrapped instead
 
 
 class ProgressBar:
-    """A listener that draws; silent when stderr is no terminal."""
+    """A listener that draws a progress bar; it draws nothing if stderr is no terminal."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(file=sys.stderr)
@@ -32,7 +32,7 @@ class ProgressBar:
         self._plan: RunPlan | None = None
 
     def started(self, plan: RunPlan) -> None:
-        """Show what is going to be done, and the empty bar."""
+        """Show the plan and the empty bar."""
         if not self._console.is_terminal:
             return
         self._plan = plan
@@ -51,7 +51,7 @@ class ProgressBar:
         self._progress.start()
 
     def tried(self, trial: Trial, standing: Standing) -> None:  # noqa: ARG002 - the role's signature
-        """Move the bar; at the end of the search, say that the finalists come next."""
+        """Move the bar; after the last trial of the search, say that the finalists are compared."""
         if self._progress is None or self._plan is None:
             return
         best = _best(standing)
@@ -63,7 +63,7 @@ class ProgressBar:
             self._progress.update(self._task, completed=standing.trials, done=done, best=best)
 
     def ended(self, result: TuningResult | None) -> None:  # noqa: ARG002 - the role's signature
-        """Take the bar away."""
+        """Remove the bar from the terminal."""
         if self._progress is not None:
             self._progress.stop()
             self._progress = None
@@ -72,7 +72,7 @@ class ProgressBar:
         self._console.print(text, markup=False, highlight=False, soft_wrap=False)
 
     def _compare(self, trials: int, best: str) -> None:
-        """Show that the finalists are compared: seconds without news, so the bar has no end and moves by itself."""
+        """Show that the finalists are compared; since that takes seconds without news, the bar moves by itself."""
         self._task = self._added(f"{trials} trials, comparing the best", best, None)
 
     def _added(self, done: str, best: str, total: int | None, completed: int = 0) -> TaskID:
@@ -81,21 +81,21 @@ class ProgressBar:
 
 
 class _Left(TimeRemainingColumn):
-    """Time left, where that can be known."""
+    """The column of the time left; empty while there is no total."""
 
     def render(self, task: Task) -> Text:
         return Text() if task.total is None else super().render(task) + Text(" left")
 
 
 def _announced(plan: RunPlan, columns: int) -> str:
-    """What is going to be done, in one line of so many columns; a device with a long name loses the name's end."""
+    """The plan in one line of so many columns; the end of a device's long name is left out."""
     before, after = f"{plan.problem} on ", f": {plan.size}; search {plan.search}"
     room = columns - cell_len(before) - cell_len(after)
     return f"{before}{_shortened(plan.device, max(room, _SHORTEST_DEVICE))}{after}"
 
 
 def _shortened(device: str, columns: int) -> str:
-    """`NAME (cuda:0)` in so many columns; which device it is stays whole."""
+    """`NAME (cuda:0)` in so many columns; only NAME is shortened."""
     if cell_len(device) <= columns:
         return device
     name, _, where = device.rpartition(" ")

@@ -1,4 +1,4 @@
-"""From trials to what the caller gets, and to what is remembered."""
+"""The result for the caller and the record for the store, made from trials."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _COMPARED_PACKAGES = ("torch", "triton")
 
 
 def metrics_of(found: Measurement | Timing, work: Work | None, device: DeviceSpec) -> KernelMetrics:
-    """Speed of a config; 0 where the work or the device's peak is not known."""
+    """The speed of a config; rates are 0 if the work or the device's peak is not known."""
     latency_ms = found.median_ms
     if work is None or latency_ms <= 0:
         return KernelMetrics(latency_ms, p20_ms=found.p20_ms, p80_ms=found.p80_ms)
@@ -40,7 +40,7 @@ def metrics_of(found: Measurement | Timing, work: Work | None, device: DeviceSpe
 def result_of(
     task: Task, outcome: Outcome, default: Config, stopped: str, elapsed_s: float, facts: StationFacts
 ) -> TuningResult:
-    """What `tune` returns after a search.
+    """The result that `tune` returns after a search.
 
     Raises:
         TuningFailedError: The outcome has no winner.
@@ -82,15 +82,15 @@ def _ok(outcome: Outcome) -> list[Trial]:
 def record_of(
     key: Key, result: TuningResult, winner: Trial, effort: Effort, *, space: str, reference: str | None = None
 ) -> Record:
-    """What a finished tune leaves behind.
+    """The record of a finished tune.
 
     Args:
-        key: What the winner holds for.
-        result: What the tune told its caller.
+        key: Kernel, problem, device and cache state for which the winner holds.
+        result: The result that the caller gets.
         winner: The winner's trial.
-        effort: How it was searched.
+        effort: The effort of the search.
         space: Fingerprint of the config space.
-        reference: Fingerprint of the reference that results were compared with; None if there was none.
+        reference: Fingerprint of the reference with which results were compared; None if there was none.
     """
     default = result.default if result.default is not None and result.default.ok else None
     return Record(
@@ -125,7 +125,7 @@ def record_of(
 
 
 def result_from(record: Record, task: Task, elapsed_s: float) -> TuningResult:
-    """What `tune` returns when the winner is known: all that the tune that found it said, less its trials."""
+    """The result that `tune` returns when the winner is known: that of the tune that found it, without its trials."""
     default = None
     if record.default is not None and record.default_timing is not None:
         default = _recalled(Config.from_json(record.default), record.default_timing, record.mode)
@@ -156,18 +156,18 @@ def result_from(record: Record, task: Task, elapsed_s: float) -> TuningResult:
 
 
 def _recalled(config: Config, found: Timing, mode: str, resources: Resources | None = None) -> Trial:
-    """A trial of which only the times that a record keeps, and the winner's resources, are known."""
+    """A trial with the three times that a record keeps, and the winner's resources."""
     times = Measurement((found.p20_ms, found.median_ms, found.p80_ms), mode)
     return Trial(config, Status.OK, times, resources=resources)
 
 
 def timing(found: Measurement) -> Timing:
-    """The figures of a measurement that a record keeps."""
+    """The part of a measurement that a record keeps."""
     return Timing(found.median_ms, found.p20_ms, found.p80_ms, len(found.samples_ms))
 
 
 def failed(task: Task, trials: Sequence[Trial]) -> TuningFailedError:
-    """The error for a tune in which nothing ran: every config with its reason."""
+    """The error for a tune in which no config ran, with the reason for every config."""
     failures = [(dict(trial.config), f"{trial.status}: {trial.error}") for trial in trials]
     shown = "; ".join(f"({Config(config)}) {reason}" for config, reason in failures[:_LISTED_FAILURES])
     more = f"; and {len(failures) - _LISTED_FAILURES} more" if len(failures) > _LISTED_FAILURES else ""
@@ -188,13 +188,13 @@ def _versions() -> Mapping[str, str]:
         if name == "triton-ops" or available(name):
             try:
                 found[name] = importlib.metadata.version(name)
-            except importlib.metadata.PackageNotFoundError:  # run from a source tree that is not installed
+            except importlib.metadata.PackageNotFoundError:  # the package runs from a source tree and is not installed
                 continue
     return found
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python, this package, and the packages that decide how fast a kernel is."""
+    """Versions of Python, this package, torch and Triton."""
     return dict(_versions())
 
 
@@ -217,7 +217,7 @@ def trials_json(trials: Iterable[Trial]) -> list[dict[str, Any]]:
 
 
 def result_json(result: TuningResult) -> dict[str, Any]:
-    """A result as plain JSON values."""
+    """A result as plain JSON values, without its trials."""
     return {
         "best_config": result.best_config,
         "metrics": msgspec.to_builtins(result.metrics),

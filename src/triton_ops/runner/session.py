@@ -1,4 +1,4 @@
-"""`tune`: from a kernel, a space and a problem to a winner that is measured, remembered and explained."""
+"""`tune`: look up the winner of a kernel, a config space and a problem, or start a run that finds it."""
 
 from __future__ import annotations
 
@@ -57,48 +57,48 @@ def tune(
 ) -> TuningResult:
     """Find the fastest config of `target` for one problem, or recall it.
 
-    The arguments are either yours (`args`, `kwargs`), copied so that no candidate can damage them, or dummies made
-    from an operation's `shape` and `dtype`, uniform in [-1, 1].
+    The arguments are either the caller's (`args`, `kwargs`), copied so that no candidate can damage them, or dummy
+    tensors made from an operation's `shape` and `dtype`, uniform in [-1, 1].
 
     Args:
-        target: An `Operation`, a `FunctionKernel`, a `TritonKernel`, or a callable; config values are its keywords.
-        args: Positional arguments of every call.
-        kwargs: Keyword arguments of every call.
+        target: An `Operation`, a `FunctionKernel`, a `TritonKernel`, or a callable that takes config values as
+            keywords.
+        args: Positional arguments of every call of the kernel.
+        kwargs: Keyword arguments of every call of the kernel.
         space: Name to values, a list of configs or `triton.Config`, or a `ConfigSpace`; None takes the operation's.
         shape: Extents of an operation's problem; None takes its defaults.
         dtype: Dtype of an operation's problem; None takes its default.
         device: `cpu`, `cuda` or `cuda:N`; None follows the arguments, then the operation, then takes a GPU if any.
-        reference: Called with the same arguments; every candidate's result must agree with it before it is timed.
-            None compares with the default config.
-        effort: `quick`, `full`, `exhaustive`, or an `Effort` of your own; None asks `TRITON_OPS_EFFORT`, then takes
-            `quick`.
-        search: A searcher's name, such as `auto`, `random` or `exhaustive`; a searcher of your own, or a function from
-            the space and the seed to one; None takes the effort's.
-        trials: Most trials; None takes the effort's.
-        budget_s: Most seconds of search; None takes the effort's.
-        seed: Of the search's order and the dummy inputs.
+        reference: A function that is called with the same arguments; a candidate is timed only if its result agrees
+            with that of the function. None compares with the default config's result.
+        effort: `quick`, `full`, `exhaustive`, or an own `Effort`; None takes `TRITON_OPS_EFFORT`, else `quick`.
+        search: A searcher's name, such as `auto`, `random` or `exhaustive`; an own searcher, or a function that makes
+            one from the config space and the seed; None takes the effort's.
+        trials: The limit of trials; None takes the effort's.
+        budget_s: The limit of seconds for the search; None takes the effort's.
+        seed: The seed of the search's order and of the dummy tensors.
         cache_dir: Folder of records and run logs; None takes `TRITON_OPS_CACHE_DIR`, else the user's cache folder.
-        force: Search again even if the winner is known; the known one takes part.
-        cold: On a GPU, whether L2 holds nothing of the kernel's data when it starts, as in a model.
-        isolate: Whether candidates run in a process of their own, where a crash or a hang ends one trial; None isolates
-            Triton kernels on a GPU. What cannot be made in another process runs inline, with a warning.
-        patience: After how many seconds a trial has hung; None takes the effort's. Inline nothing is ended.
+        force: Whether to search even if the winner is known; the known winner is tried again.
+        cold: On a GPU, whether L2 holds none of the kernel's data when a launch starts, as in a real model.
+        isolate: Whether candidates run in a separate process, where a crash or a hang ends one trial; None isolates
+            Triton kernels on a GPU. A kernel that cannot be sent to another process runs inline, with a warning.
+        patience: The seconds after which a trial counts as hung; None takes the effort's. Inline no trial is ended.
         transfer: Whether records of the same kernel on other problems and devices may guide the search `auto`.
-        listener: Hears of the run; None draws a progress bar when stderr is a terminal.
+        listener: Is told of the run's events; None draws a progress bar if stderr is a terminal.
 
     Returns:
-        The winner with its times beside the default's. `from_cache` tells whether it was known.
+        The winner with its times and the default's. `from_cache` says whether the winner was known.
 
     Raises:
         KernelTypeError, SpaceError, ShapeMismatchError, UnsupportedDtypeError, DeviceError, SettingsError, CacheError:
-            Something does not fit; raised before anything runs.
-        TuningFailedError: No config ran; carries every config's reason.
-        DeviceError: Inline, a candidate left the process without its GPU; what was tried is kept, and the next call
-            goes on.
-        KeyboardInterrupt: Ctrl-C before any config ran. Later it ends the search early and returns the best so far;
-            the next call goes on where this one stopped.
+            An argument does not fit; raised before anything runs.
+        TuningFailedError: No config ran; the error holds the reason for every config.
+        DeviceError: Inline, a candidate made the GPU unusable for this process; finished trials are kept, and the next
+            call resumes the run.
+        KeyboardInterrupt: Ctrl-C before any config ran. Later Ctrl-C ends the search early and returns the best so far;
+            the next call resumes the run.
 
-    Cost: a hit reads one file; a search is bounded by the effort's budget.
+    Cost: one file is read if the winner is known; otherwise the effort's budget limits the search.
     """
     start = time.monotonic()
     plan = chosen_effort(effort, search, trials, budget_s)
@@ -143,14 +143,14 @@ def tune(
 
 
 def _known(request: TuneRequest, store: Store[Record]) -> Record | None:
-    """The stored winner, if it holds for what is asked."""
+    """The stored winner; None if there is none that holds for this request."""
     task = request.task
     return recalled(request.key, store, space=task.space, effort=request.effort, reference=task.reference)
 
 
 @contextmanager
 def _only_one(folder: Path, key: Key) -> Iterator[tuple[Runs, Quarantine]]:
-    """One tune of a problem at a time, with its run logs and its quarantine.
+    """The run logs and the quarantine of a problem, for one tune at a time.
 
     A second tune of the problem waits for the first, and finds its winner.
     """
@@ -166,7 +166,7 @@ def _only_one(folder: Path, key: Key) -> Iterator[tuple[Runs, Quarantine]]:
 
 
 def _lock(folder: Path, key: Key) -> BaseFileLock | None:
-    """The problem's lock, taken; None where the folder, or the lock in it, is not this user's to write."""
+    """The problem's lock after it was taken; None if this user may not write the folder or the lock."""
     if not writable(folder):
         return None
     lock = folder_lock(ensure_folder(folder / FOLDER), f"{key.id}.lock")

@@ -1,4 +1,4 @@
-"""One run, once it is known that there must be one: the search, the last comparison, and what is kept of both."""
+"""One run of `tune`, when no winner is known: the search, the last comparison, the record and the run log."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ from triton_ops.trial import Trial, TuningResult
 
 @dataclass(frozen=True, kw_only=True)
 class TuneRequest:
-    """What one call of `tune` asks for.
+    """The request of one call of `tune`.
 
     Attributes:
-        task: What is tuned.
+        task: The task that is tuned.
         effort: How much the tune may cost.
         default: The default config.
-        key: Of the record that the tune will leave.
-        seed: Draws the search's order, the orders of the race and the dummy inputs.
-        cold: Whether L2 holds nothing of the arguments when a launch starts.
-        isolate: Whether candidates run in a process of their own; None leaves that to the kernel.
+        key: The key of the record that the tune will store.
+        seed: The seed of the search's order, the orders of the race and the dummy tensors.
+        cold: Whether L2 holds none of the arguments when a launch starts.
+        isolate: Whether candidates run in a separate process; None lets the kernel decide.
         transfer: Whether records of other problems and devices may guide the search.
         folder: The cache folder.
     """
@@ -62,8 +62,8 @@ class TuneRequest:
 
 
 @dataclass(frozen=True)
-class _Found:
-    """What a search and its last comparison have found."""
+class _Findings:
+    """The results of a search and its last comparison."""
 
     loop: TuningLoop
     outcome: Outcome
@@ -71,20 +71,20 @@ class _Found:
 
     @property
     def cut_short(self) -> bool:
-        """Whether the run was interrupted, so that the next one goes on with it."""
+        """Whether the run was interrupted, so that the next call resumes it."""
         return self.loop.stopped == "interrupted"
 
 
 @dataclass(kw_only=True)
 class Tuning:
-    """One run.
+    """One run of a search, with its last comparison and its record.
 
     Attributes:
-        request: What was asked for.
-        store: Takes the record.
+        request: The request of the caller.
+        store: The store that takes the record.
         runs: The run logs of the problem.
         quarantine: Configs of the problem that ended their process before.
-        listener: Hears of the run.
+        listener: Is told of the run's events.
         start: When `tune` was called, by `time.monotonic`.
     """
 
@@ -111,7 +111,7 @@ class Tuning:
             )
             result: TuningResult | None = None
             try:
-                found = self._found(log, known, process)
+                found = self._searched(log, known, process)
                 result = self._result(found, log)
             finally:
                 self.listener.ended(result)
@@ -119,17 +119,17 @@ class Tuning:
             return result
 
     def _interrupted_run(self) -> tuple[Run | None, list[Trial]]:
-        """The run to go on with, and those of its trials that this space still has.
+        """The interrupted run to resume, and those of its trials that the config space still allows.
 
-        Kernels that cannot be told apart may share a key: the trials of one say nothing of another.
+        A key with an unknown part may belong to several kernels, so that its runs are not resumed.
         """
         space = self.request.task.space
         unfinished = None if self.request.key.unknown else self.runs.unfinished(space.fingerprint)
         before = [] if unfinished is None else unfinished.trials.values()
         return unfinished, [trial for trial in before if space.why_not(trial.config) is None]
 
-    def _found(self, log: RunLog, known: Sequence[Trial], process: WorkerProcess | None) -> _Found:
-        """The search and the last comparison; while finalists race, nothing is compiled."""
+    def _searched(self, log: RunLog, known: Sequence[Trial], process: WorkerProcess | None) -> _Findings:
+        """Run the search and the last comparison; nothing is compiled while the finalists race."""
         request, incumbents, searcher = self.request, self._incumbents(), self._searcher()
         assignment = self._assignment(known)
         with ExitStack() as opened:
@@ -146,8 +146,8 @@ class Tuning:
             )
             outcome = _compared(loop, station, final)
             facts = replace(station.facts, waited_s=feed.waited_s)
-        outcome = _confirmed(loop, outcome, assignment, final, facts.mode)  # the station's memory is free again
-        return _Found(loop, outcome, facts)
+        outcome = _confirmed(loop, outcome, assignment, final, facts.mode)  # after the station has freed its memory
+        return _Findings(loop, outcome, facts)
 
     def _loop(self, log: RunLog, searcher: Searcher, feed: Feed) -> TuningLoop:
         effort = self.request.effort
@@ -164,15 +164,15 @@ class Tuning:
             worthwhile=effort.worthwhile,
         )
 
-    def _result(self, found: _Found, log: RunLog) -> TuningResult:
-        """What the caller gets.
+    def _result(self, found: _Findings, log: RunLog) -> TuningResult:
+        """The result for the caller.
 
         Raises:
-            TuningFailedError, DeviceError, KeyboardInterrupt: There is no winner, or no device any more.
+            TuningFailedError, DeviceError, KeyboardInterrupt: There is no winner, or the device was lost.
         """
         request, outcome, stopped = self.request, found.outcome, found.loop.stopped
         for trial in outcome.trials:
-            self.quarantine.add(trial)  # a finalist may have died in the last comparison
+            self.quarantine.add(trial)  # a finalist may have crashed in the last comparison
         if stopped == "device lost":
             raise _device_error(found.loop.trials)
         if outcome.winner is None:
@@ -184,8 +184,8 @@ class Tuning:
         result = result_of(request.task, outcome, request.default, stopped, elapsed_s, found.facts)
         return replace(result, run=log.id, notes=(*result.notes, *self._why_not_remembered()))
 
-    def _keep(self, found: _Found, result: TuningResult, log: RunLog) -> None:
-        """Store the record and end the log; an interrupted run is left to be gone on with."""
+    def _keep(self, found: _Findings, result: TuningResult, log: RunLog) -> None:
+        """Store the record and end the log; an interrupted run gets neither, so that it can be resumed."""
         winner, request = found.outcome.winner, self.request
         if found.cut_short or winner is None:
             return
@@ -217,13 +217,13 @@ class Tuning:
         return make_searcher(search, space, request.seed, model_of(request.task, request.folder), records)
 
     def _assignment(self, known: Sequence[Trial]) -> Assignment:
-        """What the station works on; its baseline has worked in an interrupted run."""
+        """The assignment of the station; its baseline is a config that worked in the interrupted run."""
         request, worked = self.request, [trial for trial in known if trial.ok]
         baseline = next((trial for trial in worked if trial.config == request.default), next(iter(worked), None))
         return assignment_of(request.task, request.effort, request.cold, None if baseline is None else baseline.config)
 
     def _incumbents(self) -> list[Config]:
-        """The winner stored for this problem, if the space still has it: to be beaten, not assumed."""
+        """The stored winner of this problem if the config space still allows it; it is tried like any other config."""
         record = recalled(self.request.key, self.store)
         held = record is not None and self.request.task.space.why_not(record.config) is None
         return [record.config] if record is not None and held else []
@@ -254,7 +254,7 @@ def _compared(loop: TuningLoop, station: Station, final: FinalRequest) -> Outcom
 def _confirmed(
     loop: TuningLoop, outcome: Outcome, assignment: Assignment, final: FinalRequest, mode: str | None
 ) -> Outcome:
-    """The outcome after further processes, as many as the effort asks for."""
+    """The outcome after ties were confirmed in fresh processes, as many as the effort asks for."""
     if loop.stopped not in ("interrupted", "device lost"):
         try:
             return confirm_in_fresh_processes(outcome, assignment, final, mode)
