@@ -111,7 +111,7 @@ def test_an_import_names_records_that_the_store_did_not_take(tmp_path: Path, mon
     monkeypatch.setattr(_files, "atomic_write", full_disk)
     done = import_records(path, store)
     assert not done.added
-    assert "did not take it" in done.skipped[record().id]
+    assert "did not take the record" in done.skipped[record().id]
 
 
 def test_exports_that_cannot_be_read_or_written_say_so(tmp_path: Path) -> None:
