@@ -1,1 +1,1 @@
-"""The command line."""
+"""The command line `triton-ops`: one module for each command."""

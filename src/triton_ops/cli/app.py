@@ -1,4 +1,4 @@
-"""The command `triton-ops`."""
+"""The program `triton-ops`: its commands, its help and its exit codes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _COMMANDS = {
     "calibrate": "Measure this GPU for the model.",
     "doctor": "Say what works here, what does not, and why.",
     "cache": "List, remove, locate, export and import records.",
-}  # each in the module of its name; the order of `--help`
+}  # each command is in the module of its name; `--help` lists them in this order
 
 
 def _show_version(wanted: bool) -> None:
@@ -58,7 +58,7 @@ def _options(
         bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_show_version)
     ] = False,
 ) -> None:
-    """What every command takes; the text of the help stands above."""
+    """The options of the program itself; the help text is given to `app`."""
 
 
 def program() -> TyperGroup:
@@ -71,7 +71,7 @@ def program() -> TyperGroup:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code, and ends the process with it when it is the program."""
+    """Run the command line and return the exit code; without `arguments` end the process with that code."""
     with messages():
         code = _run(list(sys.argv[1:] if arguments is None else arguments))
     if arguments is None:

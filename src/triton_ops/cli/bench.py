@@ -22,7 +22,7 @@ from triton_ops.cli.console import (
     tell,
     width,
 )
-from triton_ops.cli.contender import Contender, Wish, contenders, parse_config
+from triton_ops.cli.contender import BenchRequest, Contender, contenders, parse_config
 from triton_ops.cli.layout import paragraph, table
 from triton_ops.cli.problem import parse_shapes
 from triton_ops.cli.records import folder_of
@@ -68,30 +68,32 @@ def bench_command(
 
     With one TARGET, its recorded winner or --config is compared with its default config.
     """
-    policy = duel_policy(None, seconds)  # whatever can be refused is, before the target's code runs
+    policy = duel_policy(None, seconds)  # bad options are refused before the target's code runs
     configs = parse_config(config, "--config"), parse_config(config_b, "--config-b")
-    wish = Wish(parse_shapes(shape), dtype, device, not warm, seed, cache_dir)
-    _check(wish)
+    asked = BenchRequest(
+        shapes=parse_shapes(shape), dtype=dtype, device=device, cold=not warm, seed=seed, cache_dir=cache_dir
+    )
+    _check(asked)
     with only_data_on_stdout():
-        a, b = contenders((target, other), configs, wish)
+        a, b = contenders((target, other), configs, asked)
         if a.contestant.kernel == b.contestant.kernel and a.contestant.config == b.contestant.config:
             tell(f"a and b are the same: {a.target} with {_config(a.contestant.config)}")
-        found = compare_contestants(a.contestant, b.contestant, policy, cold=wish.cold, seed=seed)
+        found = compare_contestants(a.contestant, b.contestant, policy, cold=asked.cold, seed=seed)
     if as_json:
         say_json(_as_json(a, b, found))
     else:
-        say(*_story(a, b, found, width()))
+        say(*_report(a, b, found, width()))
 
 
-def _check(wish: Wish) -> None:
-    if wish.dtype is not None:
-        dtype_name(wish.dtype)
-    if wish.device is not None:
-        probe(wish.device)
-    folder_of(wish.cache_dir)
+def _check(asked: BenchRequest) -> None:
+    if asked.dtype is not None:
+        dtype_name(asked.dtype)
+    if asked.device is not None:
+        probe(asked.device)
+    folder_of(asked.cache_dir)
 
 
-def _story(a: Contender, b: Contender, found: Comparison, columns: int | None) -> list[str]:
+def _report(a: Contender, b: Contender, found: Comparison, columns: int | None) -> list[str]:
     rows = [_row(a, found.a), _row(b, found.b)]
     header, *lines = table(_HEADER, rows, columns, _NUMBERS)
     head = f"{a.problem} on {probe(a.contestant.device_name).name}"
@@ -106,7 +108,7 @@ def _row(contender: Contender, times: Measurement) -> list[str]:
 
 
 def label(config: Config) -> str:
-    """A config by its values alone, such as `128/4`; the row says elsewhere what they are of."""
+    """The values of a config without their names, such as `128/4`; another column holds the names."""
     return "/".join(str(value) for value in config.values()) or "-"
 
 
@@ -126,13 +128,13 @@ def _as_json(a: Contender, b: Contender, found: Comparison) -> dict[str, Any]:
         "mode": found.mode,
         "problem": a.problem.label,
         "device": probe(a.contestant.device_name).name,
-        "a": _side_json(a, found.a),
-        "b": _side_json(b, found.b),
+        "a": _contender_json(a, found.a),
+        "b": _contender_json(b, found.b),
         "guard": msgspec.to_builtins(found.guard),
     }
 
 
-def _side_json(contender: Contender, times: Measurement) -> dict[str, Any]:
+def _contender_json(contender: Contender, times: Measurement) -> dict[str, Any]:
     blocks: Sequence[Sequence[float]] = times.blocks
     return {
         "target": contender.target,

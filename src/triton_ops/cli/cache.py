@@ -61,7 +61,7 @@ def export(
 ) -> None:
     """Write records to one file with a digest."""
     records = matching(which, cache_dir)
-    if not records:  # an export of nothing would replace a good file
+    if not records:  # an export without records would replace a good file
         raise CacheError(nothing_found(which, cache_dir), hint="`triton-ops show` lists what there is")
     count = export_records(records, file)
     if as_json:
@@ -92,7 +92,7 @@ def import_(
 
 
 def _chosen(which: str | None, everything: bool, cache_dir: str | None) -> list[Record]:
-    """What `rm` is to remove; refuses what could mean more than was meant."""
+    """The records that `rm` removes; an ambiguous request is refused."""
     if (which is None) != everything:
         raise SettingsError("cache rm takes either KERNEL|ID or --all", hint="`triton-ops show` lists the records")
     chosen = matching(which, cache_dir)

@@ -1,4 +1,4 @@
-"""`triton-ops compile`: what the compiler makes of every config of a space, for a GPU that need not be here."""
+"""`triton-ops compile`: compile every config of a space for a GPU that need not be present, and show the results."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def compile_command(
     if as_json:
         say_json([_as_json(result) for result in results])
     else:
-        say(*_story(problem, goal, results, elapsed_s, width()))
+        say(*_report(problem, goal, results, elapsed_s, width()))
     return 0 if any(result.launchable for result in results) else _NONE_COMPILED
 
 
@@ -109,12 +109,12 @@ def _operation(text: str) -> Operation:
 
 
 def _ahead(operation: Operation) -> Any:
-    """What can be compiled without a GPU; None if there is nothing."""
+    """The kernel of an operation in the form that is compiled without a GPU; None if there is none."""
     return operation.kernel.compiled_ahead if isinstance(operation.kernel, CompilesAhead) else None
 
 
 def _first_problem(operation: Operation, dtype: str | None) -> tuple[list[tuple[int, ...]], str | None]:
-    """The operation's first named problem, of this dtype if it has one; none for an operation that names none."""
+    """Shape and dtype of the operation's first named problem, preferably of this dtype; no shape if none is named."""
     wanted = None if dtype is None else dtype_name(dtype)
     named = sorted(operation.problems.values(), key=lambda problem: wanted not in (None, problem[1]))
     if not named:
@@ -134,7 +134,7 @@ def _compiled(
 
 
 def _watched(futures: list[Future[Compiled]]) -> Iterator[Future[Compiled]]:
-    """The futures one after another, with a progress bar on a terminal."""
+    """The futures in their order, with a progress bar if stderr is a terminal."""
     console = stderr()
     yield from track(
         futures, f"{len(futures)} configs", console=console, transient=True, disable=not console.is_terminal
@@ -155,13 +155,13 @@ def _as_json(result: Compiled) -> dict[str, Any]:
     }
 
 
-def _story(
+def _report(
     problem: Problem, target: Target, results: list[Compiled], elapsed_s: float, columns: int | None
 ) -> list[str]:
     ranked = sorted(results, key=lambda result: _ORDER.index(result.status))
     header, *lines = table(_HEADER, [_row(result) for result in ranked], columns, _NUMBERS)
     head = f"{problem} for {target.arch}: {target.shared_bytes_per_block:,} bytes of shared memory per block"
-    return [head, bold(header), *lines, *paragraph("", _account(results, elapsed_s), columns)]
+    return [head, bold(header), *lines, *paragraph("", _summary(results, elapsed_s), columns)]
 
 
 def _row(result: Compiled) -> list[str]:
@@ -176,7 +176,7 @@ def _figure(number: int | None) -> str:
     return "-" if number is None else f"{number:,}"
 
 
-def _account(results: list[Compiled], elapsed_s: float) -> str:
+def _summary(results: list[Compiled], elapsed_s: float) -> str:
     counts = Counter(result.status for result in results)
     said = ", ".join(f"{counts[status]} {status}" for status in _ORDER if counts[status])
     binaries = {result.resources.binary for result in results if result.launchable and result.resources}

@@ -1,4 +1,4 @@
-"""Where the command line writes: data to stdout, everything else to stderr; and how errors end.
+"""The output of the command line: data goes to stdout, messages go to stderr, and errors become exit codes.
 
 Exit codes:
     0    done
@@ -45,40 +45,40 @@ class _State:
 
 
 def say(*lines: str) -> None:
-    """Data: lines to stdout. A reader that went away, as `head` does, ends the command without an error."""
+    """Write data lines to stdout. If the reader has gone away, as `head` does, the command ends without an error."""
     try:
         sys.stdout.write("".join(f"{line}\n" for line in lines))
         sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python writes while it ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes stdout when it exits
         raise typer.Exit from None
 
 
 def say_json(content: Any) -> None:
-    """Data: one JSON document to stdout, readable and parseable."""
+    """Write one indented JSON document to stdout."""
     say(json.dumps(content, indent=2))
 
 
 def bold(text: str) -> str:
-    """`text` for stdout: bold on a terminal, plain in files and pipes and where `NO_COLOR` is set."""
+    """`text` for stdout: bold on a terminal, plain in files and pipes and if `NO_COLOR` is set."""
     return typer.style(text, bold=True) if sys.stdout.isatty() and settings.colours() else text
 
 
 def width() -> int | None:
-    """Columns of stdout; None for a file or a pipe, where every line is as long as it needs to be."""
+    """The columns of stdout; None for a file or a pipe, in which lines are not wrapped."""
     if sys.stdout.isatty() or settings.columns() is not None:
         return settings.columns() or shutil.get_terminal_size().columns
     return None
 
 
 def tell(message: str, head: str = "", colour: str = "") -> None:
-    """A message: one line on stderr, after a coloured `head`; above the progress bar while there is one."""
+    """Write a message as one line on stderr after a coloured `head`; a progress bar stays below the line."""
     text = " ".join(message.split())
     _write(f"{_coloured(f'{head}: ', colour)}{text}\n" if head else f"{text}\n")
 
 
 def _write(text: str) -> None:
-    """To stderr, asked for anew each time: a progress bar puts itself there and prints what comes above itself."""
+    """Write to the current `sys.stderr`: a progress bar replaces it, and prints messages above the bar."""
     sys.stderr.write(text)
     sys.stderr.flush()
 
@@ -89,7 +89,7 @@ def _coloured(text: str, colour: str) -> str:
 
 @contextlib.contextmanager
 def messages() -> Iterator[None]:
-    """Inside, warnings of this package are lines on stderr, and one run's `-v` is not the next one's."""
+    """Inside the block, warnings of this package are lines on stderr; `-v` is reset when the block begins."""
     _State.verbose = False
     log, handler = logging.getLogger("triton_ops"), _ToStderr()
     before = log.propagate
@@ -104,10 +104,10 @@ def messages() -> Iterator[None]:
 
 @contextlib.contextmanager
 def only_data_on_stdout() -> Iterator[None]:
-    """Inside, what a target, a compiler or their processes print goes to stderr."""
+    """Inside the block, the output of a target, a compiler or their processes goes to stderr."""
     sys.stdout.flush()
     with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):  # where one of the two is closed there is nothing to keep apart
+        with contextlib.suppress(OSError):  # if one of the two is closed, nothing needs to be redirected
             kept = os.dup(1)
             stack.callback(os.close, kept)
             os.dup2(2, 1)
@@ -128,7 +128,7 @@ def exit_code(error: BaseException) -> int:
 
 
 def report(error: Exception) -> int:
-    """Say what happened in one line on stderr, with all that is known of it after `-v`; returns the exit code."""
+    """Write an error as one line on stderr, after `-v` with its trace, and return the exit code."""
     code = exit_code(error)
     if isinstance(error, TuningFailedError):
         tell_failures((str(Config(config)), reason) for config, reason in error.failures)
@@ -139,7 +139,7 @@ def report(error: Exception) -> int:
 
 
 def tell_failures(failures: Iterator[tuple[str, str]]) -> None:
-    """After `-v`: every failed config with its reason."""
+    """Write every failed config with its reason if `-v` is given."""
     if _State.verbose:
         for config, reason in failures:
             tell(f"({config}) {reason}")
@@ -156,10 +156,10 @@ def _text(error: Exception, code: int) -> str:
 
 
 class _ToStderr(logging.Handler):
-    """One line per message: `warning: …`."""
+    """A log handler that writes each message as one line, `warning: …`."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write it."""
+        """Write the message of a log record."""
         tell(record.getMessage(), record.levelname.lower(), "yellow")
 
 

@@ -1,4 +1,4 @@
-"""What `bench` compares: from TARGETs and configs on the command line to two contestants that can be run."""
+"""The two contestants of `bench`, made from TARGETs and configs on the command line."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import inspect
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -26,17 +26,17 @@ _CONFIG_HINT = "for example --config BM=64,num_warps=4"
 _WINNER, _DEFAULT = "recorded winner", "default config"
 
 
-@dataclass(frozen=True)
-class Wish:
-    """What is asked for, for both contestants alike.
+@dataclass(frozen=True, kw_only=True)
+class BenchRequest:
+    """The options that hold for both contestants.
 
     Attributes:
-        shapes: As parsed from `--shape`.
-        dtype: As given.
-        device: As given.
-        cold: Whether L2 is to be cold; records of the other kind are not looked at.
-        seed: Of the inputs.
-        cache_dir: Where records are looked up; None is the default folder.
+        shapes: The shapes of `--shape`.
+        dtype: The text of `--dtype`; None if it is not given.
+        device: The text of `--device`; None if it is not given.
+        cold: Whether L2 is cold when a launch starts; only records of the same cache state are looked up.
+        seed: The seed of the inputs.
+        cache_dir: The folder in which records are looked up; None is the default folder.
     """
 
     shapes: list[tuple[int, ...]]
@@ -49,13 +49,13 @@ class Wish:
 
 @dataclass(frozen=True)
 class Contender:
-    """One contestant, and how it came about.
+    """One contestant with the words that the report needs.
 
     Attributes:
-        target: As given on the command line.
-        origin: Where the config is from, in words.
-        problem: What it is run on.
-        contestant: What is timed.
+        target: TARGET as given on the command line.
+        origin: The origin of the config in words.
+        problem: The problem on which the contestant is run.
+        contestant: The kernel, config and arguments that are timed.
     """
 
     target: str
@@ -65,13 +65,14 @@ class Contender:
 
 
 @dataclass(frozen=True)
-class _Entry:
-    """A target with a problem: what a config is still missing to."""
+class _BoundTarget:
+    """A target with its problem and device, but without a config."""
 
     target: str
     kernel: Kernel
     problem: Problem
     device: str
+    _: KW_ONLY
     arguments: MakeArguments
     space: ConfigSpace | None
     record: Record | None
@@ -84,10 +85,10 @@ class _Entry:
 
 
 def parse_config(text: str | None, option: str) -> dict[str, Any] | None:
-    """`NAME=V,NAME=V` or a JSON object; None if not given.
+    """The config in `NAME=V,NAME=V` or a JSON object; None if the option is not given.
 
     Raises:
-        SpaceError: It is neither, or names a tunable twice.
+        SpaceError: The text is neither form, or names a tunable twice.
     """
     if text is None:
         return None
@@ -103,9 +104,9 @@ def parse_config(text: str | None, option: str) -> dict[str, Any] | None:
 
 
 def contenders(
-    texts: tuple[str, str | None], configs: tuple[dict[str, Any] | None, dict[str, Any] | None], wish: Wish
+    texts: tuple[str, str | None], configs: tuple[dict[str, Any] | None, dict[str, Any] | None], asked: BenchRequest
 ) -> tuple[Contender, Contender]:
-    """Both contestants. A single TARGET's winner, or the config given, stands against its default config.
+    """Both contestants. With a single TARGET, its winner or the given config is compared with its default config.
 
     Raises:
         TargetError, SpaceError, ShapeMismatchError, UnsupportedDtypeError, DeviceError: As for `tune`.
@@ -113,17 +114,17 @@ def contenders(
     """
     found = load_target(texts[0])
     if texts[1] is None:
-        entry = _entry(texts[0], found, _names(*configs), wish)
+        bound = _bound(texts[0], found, _names(*configs), asked)
         return (
-            entry.contender("a", *_config(entry, configs[0], (_WINNER,))),
-            entry.contender("b", *_config(entry, configs[1], (_DEFAULT,))),
+            bound.contender("a", *_config(bound, configs[0], (_WINNER,))),
+            bound.contender("b", *_config(bound, configs[1], (_DEFAULT,))),
         )
     other = load_target(texts[1])
-    first = _entry(texts[0], found, _names(configs[0]), wish, beside=other)
-    second = _entry(texts[1], other, _names(configs[1]), wish, beside=found)
+    first = _bound(texts[0], found, _names(configs[0]), asked, beside=other)
+    second = _bound(texts[1], other, _names(configs[1]), asked, beside=found)
     same_making = found is other or (not isinstance(found, Operation) and not isinstance(other, Operation))
     if same_making and first.problem.arguments == second.problem.arguments:
-        second = replace(second, arguments=first.arguments)  # so that each can run on the other's
+        second = replace(second, arguments=first.arguments)  # so that both contestants run on equal arguments
     return (
         first.contender("a", *_config(first, configs[0], (_WINNER, _DEFAULT))),
         second.contender("b", *_config(second, configs[1], (_WINNER, _DEFAULT))),
@@ -131,20 +132,22 @@ def contenders(
 
 
 def _names(*configs: dict[str, Any] | None) -> list[str]:
-    """The tunables that are given values."""
+    """The names of tunables in the given configs."""
     return list(dict.fromkeys(name for config in configs for name in config or {}))
 
 
-def _config(entry: _Entry, given: dict[str, Any] | None, wanted: tuple[str, ...]) -> tuple[Mapping[str, Any], str]:
-    """The config of a contestant and where it is from: as given, else the first of `wanted` that there is."""
-    default = entry.space.default_config if entry.space else None
-    if default is None and entry.record is not None and entry.record.default is not None:
-        default = Config.from_json(entry.record.default)
+def _config(
+    bound: _BoundTarget, given: dict[str, Any] | None, wanted: tuple[str, ...]
+) -> tuple[Mapping[str, Any], str]:
+    """The config of a contestant and its origin: the given config, else the first of `wanted` that exists."""
+    default = bound.space.default_config if bound.space else None
+    if default is None and bound.record is not None and bound.record.default is not None:
+        default = Config.from_json(bound.record.default)
     if given is not None:
         rest = {} if default is None else default
         partly = bool(set(rest) - set(given))
         return {**rest, **given}, "as given, the rest from the default" if partly else "as given"
-    known = {_WINNER: entry.record.config if entry.record else None, _DEFAULT: default}
+    known = {_WINNER: bound.record.config if bound.record else None, _DEFAULT: default}
     for origin in wanted:
         if (config := known[origin]) is not None:
             return config, origin
@@ -152,67 +155,66 @@ def _config(entry: _Entry, given: dict[str, Any] | None, wanted: tuple[str, ...]
         return {}, "no config"
     if wanted == (_WINNER,):
         raise SettingsError(
-            f"there is no record of {entry.problem} to compare with the default config",
+            f"there is no record of {bound.problem} to compare with the default config",
             hint="tune it first, or give --config, or a second TARGET",
         )
-    raise SettingsError(f"{entry.target} has no default config", hint="give --config-b")
+    raise SettingsError(f"{bound.target} has no default config", hint="give --config-b")
 
 
-def _entry(
+def _bound(
     text: str,
     found: Operation | Callable[..., Any],
     tunables: list[str],
-    wish: Wish,
+    asked: BenchRequest,
     beside: Operation | Callable[..., Any] | None = None,
-) -> _Entry:
+) -> _BoundTarget:
     if isinstance(found, Operation):
-        return _of_operation(text, found, wish)
+        return _of_operation(text, found, asked)
     if isinstance(beside, Operation):
-        return _beside_operation(text, found, tunables, beside, wish)
-    return _of_function(text, found, tunables, wish)
+        return _beside_operation(text, found, tunables, beside, asked)
+    return _of_function(text, found, tunables, asked)
 
 
-def _of_operation(text: str, found: Operation, wish: Wish) -> _Entry:
-    operation, _, shape, dtype = operation_of(found, None, wish.shapes, wish.dtype)
+def _of_operation(text: str, found: Operation, asked: BenchRequest) -> _BoundTarget:
+    operation, _, shape, dtype = operation_of(found, None, asked.shapes, asked.dtype)
     problem = operation.problem(shape, dtype)
-    device = device_for(wish.device, operation.device, operation.name)
+    device = device_for(asked.device, operation.device, operation.name)
     space = operation.space_for(problem)
-    record = _record(operation.kernel, problem, device, wish)
+    record = _record(operation.kernel, problem, device, asked)
     if record is not None and space.why_not(record.config) is not None:
         record = None
-    maker = partial(operation.materialise, problem, device, wish.seed)
-    return _Entry(text, operation.kernel, problem, device, maker, space, record)
+    maker = partial(operation.materialise, problem, device, asked.seed)
+    return _BoundTarget(text, operation.kernel, problem, device, arguments=maker, space=space, record=record)
 
 
-def _of_function(text: str, function: Callable[..., Any], tunables: list[str], wish: Wish) -> _Entry:
-    """A function: which of its parameters are tunables is told by the config given, or else by a record of it."""
+def _of_function(text: str, function: Callable[..., Any], tunables: list[str], asked: BenchRequest) -> _BoundTarget:
+    """A function. Its tunables are the names in the given config, or else those in a record of the function."""
     kernel = FunctionKernel(function)
-    device = device_for(wish.device, "any", kernel.name)
+    device = device_for(asked.device, "any", kernel.name)
     record: Record | None = None
-    for known in _of_kernel(kernel.name, wish) if not tunables else ():
+    for known in _of_kernel(kernel.name, asked) if not tunables else ():
         with contextlib.suppress(TritonKernelError):  # a record of the same name with other parameters
-            operation = _as_operation(kernel, list(known.config), wish)
-            record = record or _record(kernel, operation.problem(), device, wish)
-    operation = _as_operation(kernel, list(record.config) if record else tunables, wish)
+            operation = _as_operation(kernel, list(known.config), asked)
+            record = record or _record(kernel, operation.problem(), device, asked)
+    operation = _as_operation(kernel, list(record.config) if record else tunables, asked)
     problem = operation.problem()
     if tunables:
-        record = _record(kernel, problem, device, wish)
-    return _Entry(
-        text, kernel, problem, device, partial(operation.materialise, problem, device, wish.seed), None, record
-    )
+        record = _record(kernel, problem, device, asked)
+    maker = partial(operation.materialise, problem, device, asked.seed)
+    return _BoundTarget(text, kernel, problem, device, arguments=maker, space=None, record=record)
 
 
-def _as_operation(kernel: FunctionKernel, tunables: list[str], wish: Wish) -> Operation:
-    """For its problem and its inputs; the space that every operation has is never asked here."""
-    specs = tensors_of(kernel, tunables, wish.shapes, wish.dtype)
+def _as_operation(kernel: FunctionKernel, tunables: list[str], asked: BenchRequest) -> Operation:
+    """An operation that gives the problem and the inputs; its config space is a placeholder that nobody reads."""
+    specs = tensors_of(kernel, tunables, asked.shapes, asked.dtype)
     return Operation(kernel.name, kernel, as_space({"-": [0]}), lambda: specs)
 
 
 def _beside_operation(
-    text: str, function: Callable[..., Any], tunables: list[str], operation: Operation, wish: Wish
-) -> _Entry:
-    """A function next to an operation: called with those of the operation's arguments that it names."""
-    other = _of_operation(text, operation, wish)
+    text: str, function: Callable[..., Any], tunables: list[str], operation: Operation, asked: BenchRequest
+) -> _BoundTarget:
+    """A function that is compared with an operation, and is called with the arguments of the same names."""
+    other = _of_operation(text, operation, asked)
     kernel = FunctionKernel(function)
     names = _taken(kernel, tunables, other.problem)
     problem = Problem(kernel.name, tuple((n, v) for n, v in other.problem.arguments if n in names), other.problem.label)
@@ -221,7 +223,7 @@ def _beside_operation(
         values = other.arguments().keyword
         return Arguments(keyword={name: values[name] for name in names})
 
-    return _Entry(text, kernel, problem, other.device, chosen, None, None)
+    return _BoundTarget(text, kernel, problem, other.device, arguments=chosen, space=None, record=None)
 
 
 def _taken(kernel: FunctionKernel, tunables: list[str], problem: Problem) -> list[str]:
@@ -247,11 +249,11 @@ def _taken(kernel: FunctionKernel, tunables: list[str], problem: Problem) -> lis
     return [p.name for p in parameters if p.name in there]
 
 
-def _record(kernel: Kernel, problem: Problem, device: str, wish: Wish) -> Record | None:
+def _record(kernel: Kernel, problem: Problem, device: str, asked: BenchRequest) -> Record | None:
     """The winner stored for this problem of this kernel on this device; None if there is none."""
-    key = Key.of(problem, kernel.identity, probe(device), cold=wish.cold)
-    return None if key.unknown else DirectoryStore(folder_of(wish.cache_dir), RECORDS, read_only=True).get(key.id)
+    key = Key.of(problem, kernel.identity, probe(device), cold=asked.cold)
+    return None if key.unknown else DirectoryStore(folder_of(asked.cache_dir), RECORDS, read_only=True).get(key.id)
 
 
-def _of_kernel(name: str, wish: Wish) -> list[Record]:
-    return [record for record in matching(name, wish.cache_dir) if record.key.kernel == name]
+def _of_kernel(name: str, asked: BenchRequest) -> list[Record]:
+    return [record for record in matching(name, asked.cache_dir) if record.key.kernel == name]

@@ -1,4 +1,4 @@
-"""`triton-ops explain`: what the model expects of one config of TARGET, and which resource it takes that from."""
+"""`triton-ops explain`: the time that the model expects of one config of TARGET, with the share of each resource."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _device(gpu: str | None) -> DeviceSpec:
 
 
 def _config(operation: Operation, problem: Problem, values: dict[str, Any]) -> Config:
-    """The default config with the given values."""
+    """The default config, in which the given values replace its own."""
     space = operation.space_for(problem)
     if many := [name for name, given in values.items() if len(given) != 1]:
         raise ConfigValueError(f"--config names more than one value of {', '.join(many)}", hint="write NAME=value")

@@ -14,20 +14,20 @@ from typer.core import TyperCommand
 
 
 class ImportedLater(TyperCommand):
-    """A command known by its name and short help; the module of that name in this package has the rest.
+    """A command with its name and short help; the module of the same name in this package holds the rest.
 
-    The module has either `app`, a group of commands, or a function `NAME_command`, and for that function a class
-    `Command` if it is not Typer's own.
+    The module has either `app`, a group of commands, or a function `NAME_command`. It may also have a class `Command`,
+    which replaces Typer's class for that function.
     """
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        """The context of the real command, which is what runs from here on."""
+        """The context of the imported command, which takes the place of this one."""
         assert self.name is not None
         return imported(self.name).make_context(info_name, args, parent, **extra)
 
 
 def imported(name: str) -> Any:
-    """The command itself, or the group of commands, as the parser below Typer takes it."""
+    """The imported command or group of commands, in the form of the parser on which Typer is built."""
     module = import_module(f"triton_ops.cli.{name}")
     if hasattr(module, "app"):
         return unconverted(typer.main.get_command(module.app))
@@ -36,24 +36,24 @@ def imported(name: str) -> Any:
     return unconverted(typer.main.get_command(single))
 
 
-class _AsItIs:
-    """The conversion of a value that the parser has already given the right type."""
+class _Unchanged:
+    """The conversion for values to which the parser has already given the right type: it changes nothing."""
 
     @staticmethod
     def coerce(value: Any, **_context: Any) -> Any:
-        """The value itself: a text, a flag's true or false, or None."""
+        """Return the value itself: a text, the boolean of a flag, or None."""
         return value
 
 
 def unconverted(command: Any) -> Any:
-    """The same command, whose texts and flags are taken without pydantic.
+    """The same command, changed so that pydantic does not convert its texts and flags.
 
-    Typer 0.29 converts every value with an adapter of pydantic's, a text into a text, too; importing pydantic for that
-    would be half of the time that `triton-ops show` takes. Versions without pydantic never ask for what is set here.
+    Typer 0.29 converts every value with an adapter of pydantic, even a text into a text. The import of pydantic would
+    take half of the time of `triton-ops show`. Versions of Typer without pydantic ignore the attribute set here.
     """
     for inner in getattr(command, "commands", {}).values():
         unconverted(inner)
     for parameter in command.get_params(typer.Context(command)):  # with `--help`
         if getattr(getattr(parameter, "type_descriptor", None), "annotation", None) in (str, bool):
-            parameter.get_runtime_param = _AsItIs
+            parameter.get_runtime_param = _Unchanged
     return command

@@ -1,4 +1,4 @@
-"""Tables and paragraphs of plain text. Nothing is ever cut; what does not fit goes on below, between words."""
+"""Tables and paragraphs of plain text. Text that does not fit is wrapped between words and never cut."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import textwrap
 from collections.abc import Collection, Mapping, Sequence
 
 GAP = "  "
-_LEAST = 24  # columns for text, however narrow the window: a wrapped word or two per line cannot be read
+_LEAST = 24  # columns for text in a narrow window, since one or two words per line cannot be read
 
 
 def paragraph(head: str, text: str, width: int | None) -> list[str]:
-    """`head` and `text` in one line, or with `text` going on below itself.
+    """`head` and `text` in one line, or in several lines with `text` wrapped below its first line.
 
     Args:
-        head: Stands before the first line, and is never wrapped.
-        text: Wrapped between words only.
-        width: Columns there are; None is no limit.
+        head: The beginning of the first line, which is never wrapped.
+        text: The text, which is wrapped between words only.
+        width: The columns of a line; None is no limit.
     """
     if width is None:
         return [(head + text).rstrip()]
@@ -28,12 +28,12 @@ def paragraph(head: str, text: str, width: int | None) -> list[str]:
 def table(
     header: Sequence[str], rows: Sequence[Sequence[str]], width: int | None, right: Collection[str] = ()
 ) -> list[str]:
-    """A table's lines, the header first; only the last column is wrapped.
+    """The lines of a table, with the header first; only the last column is wrapped.
 
     Args:
-        header: Names of the columns; empty strings for a table without.
-        rows: One text per column.
-        width: Columns there are; None is no limit.
+        header: Names of the columns; empty strings make a table without header.
+        rows: The rows, each with one text per column.
+        width: The columns of a line; None is no limit.
         right: Names of the columns that are aligned to the right, as numbers are.
     """
     sizes = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
@@ -53,5 +53,5 @@ def fits(lines: Sequence[str], width: int | None) -> bool:
 
 
 def listing(facts: Mapping[str, str], width: int | None) -> list[str]:
-    """Names on the left, what is to be said of them on the right."""
+    """A table of two columns without header: names on the left, facts on the right."""
     return table(["", ""], list(facts.items()), width)

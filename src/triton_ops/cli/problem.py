@@ -1,4 +1,4 @@
-"""What shall be tried and on what: from `--space`, `--shape` and `--dtype` to what `tune` takes."""
+"""The config space and the problem on the command line: `--space`, `--shape` and `--dtype` as arguments of `tune`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def parse_space(given: list[str]) -> dict[str, Any] | None:
     """The space on the command line: `NAME=v1,v2` for every tunable, a JSON object, or a JSON file; None if not given.
 
     Raises:
-        SpaceError: Not readable as any of these, or a tunable given twice.
+        SpaceError: The text is none of these, or names a tunable twice.
     """
     if not given:
         return None
@@ -50,10 +50,10 @@ def parse_space(given: list[str]) -> dict[str, Any] | None:
 
 
 def parse_shapes(text: str | None) -> list[tuple[int, ...]]:
-    """`4096x4096` or, one per argument, `64x128,128`: extents; empty if not given.
+    """The shapes in `4096x4096` or, with one shape per argument, in `64x128,128`; empty if not given.
 
     Raises:
-        ShapeMismatchError: Something that is not a whole number of 1 or more.
+        ShapeMismatchError: An extent is not a whole number of 1 or more.
     """
     if text is None:
         return []
@@ -77,11 +77,11 @@ def operation_of(
     shapes: list[tuple[int, ...]],
     dtype: str | None,
 ) -> tuple[Operation, Any, tuple[int, ...] | None, str | None]:
-    """What `tune` needs: the operation, the space to use instead of its own, its shape and its dtype.
+    """The arguments of `tune`: the operation, the space that replaces its own if any, the shape and the dtype.
 
     Raises:
-        TargetError: The operation's own functions raise; or a function does not tell its parameters.
-        SpaceError: A callable without a space; or a tunable that the operation does not have.
+        TargetError: A function of the operation raised, or the parameters of a callable cannot be found out.
+        SpaceError: A callable has no space, or the operation lacks a tunable of the space.
         ShapeMismatchError: The shapes do not fit.
         UnsupportedDtypeError: The dtype does not fit.
     """
@@ -101,7 +101,7 @@ def operation_of(
 
 
 def _asked(name: str, what: str, ask: Callable[[], T]) -> T:
-    """What one of an operation's own functions answers; what it raises is the operation's error, not ours."""
+    """The result of one of an operation's own functions; its exception is reported as an error of the target."""
     try:
         return ask()
     except TritonKernelError:
@@ -144,9 +144,9 @@ def tensors_of(
     """A function's tensor arguments by name: its parameters without a default that are no tunables, in their order.
 
     Raises:
-        TargetError: It does not tell its parameters, or takes some by position only.
-        ShapeMismatchError: Not one shape for each.
-        UnsupportedDtypeError: A dtype for no tensor, or none that is known.
+        TargetError: The function's parameters cannot be found out, or some are taken by position only.
+        ShapeMismatchError: The number of shapes is not that of the tensor arguments.
+        UnsupportedDtypeError: The dtype is not known, or the function takes no tensor.
     """
     needed = [name for name in _needed(kernel) if name not in tunables]
     if len(needed) != len(shapes):
@@ -160,7 +160,7 @@ def tensors_of(
 
 
 def _needed(kernel: FunctionKernel) -> list[str]:
-    """The parameters that a call by keywords must name."""
+    """The names of the parameters without a default, which every call must give."""
     try:
         parameters = inspect.signature(kernel.function).parameters.values()
     except (TypeError, ValueError) as error:
@@ -227,5 +227,5 @@ def _value(text: str) -> Any:
 
 
 def _tuples(value: Any) -> Any:
-    """JSON has lists where a config has tuples."""
+    """The value with tuples in place of lists, since JSON has no tuples."""
     return tuple(map(_tuples, value)) if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-"""The records that a command works on, found by a kernel's name or the start of an id."""
+"""Find the records of a command by a kernel's name or the start of an id."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Which = Annotated[
 
 
 def folder_of(cache_dir: str | None) -> Path:
-    """The folder that a command works on; it need not exist.
+    """The folder of records of a command; it need not exist.
 
     Raises:
-        CacheError: It is a file, or would be in one.
+        CacheError: The path, or one of its parents, is a file.
     """
     folder = (settings.cache_dir() if cache_dir is None else Path(cache_dir).expanduser()).absolute()
     for path in (folder, *folder.parents):
@@ -34,13 +34,13 @@ def folder_of(cache_dir: str | None) -> Path:
 
 
 def matching(which: str | None, cache_dir: str | None) -> list[Record]:
-    """The records of a kernel; if there is none, those whose id starts so; all for None. The newest first.
+    """The records whose kernel is `which`, else those whose id starts with `which`; all for None; newest first.
 
     Nothing is made or changed in the folder.
 
     Raises:
         SettingsError: `which` is empty, as after an unset shell variable.
-        CacheError: The folder cannot be one.
+        CacheError: The folder cannot be a cache folder, or cannot be read.
     """
     if which is not None and not which.strip():
         raise SettingsError("KERNEL|ID is empty", hint="leave it out for every record")
@@ -56,23 +56,23 @@ def _all(folder: Path) -> list[Record]:
         store = DirectoryStore(folder, RECORDS, read_only=True)
         if store.reachable or not folder.exists():
             return list(store)
-    except PermissionError:  # of a folder on the way
+    except PermissionError:  # a parent folder may not be entered
         pass
     raise CacheError(f"{folder} cannot be read: Permission denied", hint="name a folder that you may read")
 
 
 def nothing_found(which: str | None, cache_dir: str | None) -> str:
-    """What to say when `matching` finds none."""
+    """The message for a `which` without records."""
     return f"there are no records{f' of {which}' if which else ''} in {folder_of(cache_dir)}"
 
 
 def tell_nothing(which: str | None, cache_dir: str | None) -> None:
-    """Say that there are none, and what makes them."""
+    """Write that there are no records, and which command makes them."""
     tell(f"{nothing_found(which, cache_dir)}; `triton-ops tune` makes them")
 
 
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
-    except PermissionError:  # a folder on the way cannot be looked into: whoever opens it says so
+    except PermissionError:  # a parent folder may not be entered: opening the folder reports that
         return False

@@ -1,4 +1,4 @@
-"""`triton-ops replay`: how good a search is, on spaces whose every time is recorded."""
+"""`triton-ops replay`: judge searches on recorded spaces, in which every config's time is known."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ _MANY = "--records"
 
 
 class Command(TyperCommand):
-    """A command whose `--records` takes every file up to the next option, as `--records one two` is written.
+    """A command whose `--records` takes all files up to the next option, as in `--records one two`.
 
-    Only where files for RECORDING stand before it: otherwise nobody could tell which is which, and it takes one.
+    This holds only if RECORDING precedes the option; otherwise the option takes one file, since the rest may be
+    RECORDING.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Repeat the option before each of its files, as the parser below wants it."""
+        """Repeat the option before each of its files, which is the form that the parser knows."""
         found: list[str] = []
         many = False
         for at, word in enumerate(args):
@@ -107,10 +108,10 @@ def replay_command(
 
 
 def _files(given: list[Path]) -> list[Path]:
-    """Files as they are, and what folders hold, in order of name.
+    """The given files, and the files of given folders in order of name.
 
     Raises:
-        SettingsError: A path that is not there, or a folder without recordings.
+        SettingsError: A path does not exist, or a folder holds no recordings.
     """
     found: list[Path] = []
     for path in given:

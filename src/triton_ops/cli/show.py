@@ -1,4 +1,4 @@
-"""`triton-ops show`: the records: what won, by how much, how sure that is, when, and on what."""
+"""`triton-ops show`: show the records, with winner, gain, confidence, date and device."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def show_command(
 
 
 def _overview(records: list[Record], columns: int | None) -> list[str]:
-    """A line per record where that fits, else a few lines for each."""
+    """One line for each record if the lines fit, else several lines for each."""
     rows = [_row(record) for record in records]
     lines = table(_HEADER, rows, None, _NUMBERS)
     if fits(lines, columns):

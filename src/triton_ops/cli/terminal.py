@@ -1,4 +1,4 @@
-"""The terminal that progress bars are drawn on, apart from what every command imports: rich takes its time."""
+"""The terminal on which progress bars are drawn, in its own module since the import of rich is slow."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from triton_ops import settings
 
 
 def stderr() -> Console:
-    """Standard error for a progress bar; a message that is written meanwhile stands above the bar."""
+    """The console of stderr for a progress bar; messages are printed above the bar."""
     return Console(
         stderr=True,
         highlight=False,
         emoji=False,
         soft_wrap=True,
-        force_terminal=sys.stderr.isatty(),  # in a log file a progress bar is noise, whatever FORCE_COLOR says
+        force_terminal=sys.stderr.isatty(),  # no progress bar in a log file, even if FORCE_COLOR is set
         color_system="auto" if settings.colours() else None,
     )

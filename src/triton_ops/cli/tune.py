@@ -77,7 +77,7 @@ def tune_command(
     verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
 ) -> None:
     """Find the fastest configuration of TARGET for one problem, or recall it."""
-    chosen_effort(effort, search, trials, budget_s)  # whatever can be refused is, before the target's code runs
+    chosen_effort(effort, search, trials, budget_s)  # bad options are refused before the target's code runs
     shapes, values = parse_shapes(shape), parse_space(space or [])
     _check(dtype, device, cache_dir)
     try:
@@ -92,12 +92,12 @@ def tune_command(
         tell("interrupted before any config ran; the same command goes on where it stopped")
         raise typer.Exit(INTERRUPTED) from None
     tell_failures((str(trial.config), f"{trial.status}: {trial.error}") for trial in result.failures)
-    if result.confidence != "ok" and result.noise > 0:  # without noise nothing was compared, and the story says so
+    if result.confidence != "ok" and result.noise > 0:  # without noise nothing was compared, and the report says so
         tell(f"low confidence: {result.confidence}", "warning", "yellow")
     if as_json:
         say_json({**result_json(result), "trials": trials_json(result.trials)})
     else:
-        say(*_story(operation.name, result, width()))
+        say(*_report(operation.name, result, width()))
     if result.stopped == "interrupted":
         tell("interrupted: this is the best so far; the same command goes on where it stopped")
         raise typer.Exit(INTERRUPTED)
@@ -111,10 +111,10 @@ def _check(dtype: str | None, device: str | None, cache_dir: str | None) -> None
     folder_of(cache_dir)
 
 
-def _story(name: str, result: TuningResult, columns: int | None) -> list[str]:
+def _report(name: str, result: TuningResult, columns: int | None) -> list[str]:
     lines = [f"{name} {result.problem_size}".rstrip() + f" on {result.device}"]
     if result.trials:
-        lines += [*_ranking(result, columns), _account(result)]
+        lines += [*_ranking(result, columns), _summary(result)]
     lines += paragraph("", _manner(result), columns)
     config, label = str(Config(result.best_config)), "winner  "
     first, *rest = paragraph(label, config, columns)
@@ -136,7 +136,7 @@ def _ranking(result: TuningResult, columns: int | None) -> list[str]:
 
 
 def _common(configs: list[Config]) -> Config:
-    """What is the same in all of several configs; empty for a single one."""
+    """The values that several configs have in common; empty for a single config."""
     if len(configs) < 2:
         return Config()
     return Config(
@@ -173,14 +173,14 @@ def _mark(trial: Trial, result: TuningResult) -> str:
     return " default" if result.default is not None and trial.config == result.default.config else ""
 
 
-def _account(result: TuningResult) -> str:
+def _summary(result: TuningResult) -> str:
     counts = ", ".join(f"{count} {status}" for status, count in result.totals.items())
     end = ENDS.get(result.stopped, result.stopped)
     return f"{len(result.trials)} trials: {counts}; {end}, {result.elapsed_s:.1f} s"
 
 
 def _manner(result: TuningResult) -> str:
-    """How it was done: where the candidates ran, what they were compared with, and what else there is to know."""
+    """The manner of the tune: place of the candidates, wait for the compiler, expected results, and notes."""
     ran = [f"run {result.place}"] if result.place else []
     waited = [f"{result.waited_s:.1f} s waited for the compiler"] if result.waited_s >= _WORTH_TELLING_S else []
     checked = [f"results compared with {result.verified}"] if result.verified else []
