@@ -1,6 +1,6 @@
-"""Files that are never half-written: atomic replacement, durable appending, one lock per folder.
+"""Atomic replacement of files, durable appending of lines, and locks of folders.
 
-All functions work on folders shared by many processes. None of them ever deletes a file that it did not write.
+All functions work on folders that many processes share. None of them ever deletes a file that it did not write.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _log = logging.getLogger("triton_ops")
 
 
 def ensure_folder(folder: str | os.PathLike[str]) -> Path:
-    """The folder with `~` expanded, made if it is not there.
+    """The folder with `~` expanded; it is made if it is missing.
 
     Raises:
         CacheError: The path is a file, or the folder cannot be made.
@@ -48,7 +48,7 @@ def ensure_folder(folder: str | os.PathLike[str]) -> Path:
 
 
 def writable(folder: Path) -> bool:
-    """Whether files can be made in `folder` now; tried by making one, since permission bits can lie."""
+    """Whether files can be made in `folder` now; a file is made to find out, since permission bits can mislead."""
     try:
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".probe-"):
             return True
@@ -57,14 +57,14 @@ def writable(folder: Path) -> bool:
 
 
 def atomic_write(path: Path, content: str | bytes) -> None:
-    """Replace what is in `path` by `content`, text as UTF-8: a reader sees the old file or the new one, never a part.
+    """Replace the content of `path`, text as UTF-8. A reader sees the old file or the new one, never a part.
 
     It is on disk before the name points to it. A failure leaves the old file, and no other.
 
     Raises:
         OSError: The folder cannot be written, or the disk is full.
     """
-    # Not from `tempfile`, whose files only their owner may read: a cache made by root serves other users.
+    # Files of `tempfile` can be read by their owner only, but a cache that root has made serves other users too.
     fresh = path.with_name(f".{path.name}-{secrets.token_hex(8)}.tmp")
     try:
         with fresh.open("xb") as file:
@@ -79,13 +79,13 @@ def atomic_write(path: Path, content: str | bytes) -> None:
 
 
 def append_line(path: Path, line: str, durable: bool = True) -> None:
-    """Append one line to `path`, and have it on disk before returning if it is to be durable.
+    """Append one line to `path`; with `durable` the line is on disk when this returns.
 
-    If the file ends in a torn line, left by a killed writer, the new line starts on a line of its own.
+    If the file ends in a torn line of a killed writer, a line break is written before the new line.
 
     Raises:
         ValueError: `line` contains a line break.
-        OSError: The file cannot be written, or the disk is full; what could be written is a torn last line.
+        OSError: The file cannot be written, or the disk is full; the part that was written is a torn last line.
     """
     if "\n" in line:
         raise ValueError("a line cannot contain a line break")
@@ -101,14 +101,13 @@ def append_line(path: Path, line: str, durable: bool = True) -> None:
 
 
 class AppendedFile:
-    """A file of JSON lines that is only appended to; nobody has to care whether it can be written.
+    """A file of JSON lines to which entries are appended; a failed write is a warning and no exception.
 
-    The first write that fails is told by a warning, and nothing further is written: a file with a gap would be worse
-    than one that ends.
+    After the first write that fails nothing further is written: a file with a gap would be worse than one that ends.
 
     Args:
-        path: The file; its folder is made with the first line. None keeps nothing.
-        loss: What it means that the file cannot be written, for the warning.
+        path: The file; its folder is made with the first line. None writes nothing.
+        loss: The consequence of a file that cannot be written, for the warning.
     """
 
     def __init__(self, path: Path | None, loss: str) -> None:
@@ -117,7 +116,7 @@ class AppendedFile:
         self._broken = False
 
     def append(self, entry: Mapping[str, Any], durable: bool = True) -> None:
-        """Append an entry as one line; on disk when this returns if it is to be durable."""
+        """Append an entry as one line; with `durable` it is on disk when this returns."""
         if self._broken or self.path is None:
             return
         try:
@@ -130,9 +129,9 @@ class AppendedFile:
 
 
 def whole_lines(path: Path) -> Iterator[str]:
-    """The lines of `path` that end in a line break; none if there is no such file.
+    """The lines of `path` that end in a line break; none if the file is missing.
 
-    A last line without its break was torn by a killed writer and is left out.
+    A last line without a line break was torn by a killed writer, and is left out.
     """
     try:
         text = path.read_bytes().decode("utf-8", errors="replace")
@@ -143,16 +142,16 @@ def whole_lines(path: Path) -> Iterator[str]:
 
 
 def folder_lock(folder: Path, name: str = "lock", timeout_s: float = -1) -> FileLock:
-    """A lock among all threads and processes that use `folder`; not yet taken.
+    """A lock among all threads and processes that use `folder`; the caller takes it.
 
-    The operating system frees it when its holder dies, so a killed process leaves nothing to clean up.
+    The operating system frees the lock when its holder dies, so that a killed process leaves no lock behind.
 
     Args:
         folder: An existing folder that can be written.
         name: Locks of different names are independent.
-        timeout_s: How long taking it may wait; -1 waits for ever, 0 does not wait.
+        timeout_s: The seconds to wait for the lock when it is taken; -1 waits for ever, 0 does not wait.
     """
-    from filelock import FileLock  # with asyncio, which a command that only reads need not wait for
+    from filelock import FileLock  # imports asyncio, which commands that only read do not need
 
-    # 0666 less the umask: whoever may write the folder may take its lock.
+    # The mode is 0666 less the umask, so that every user who may write the folder may take its lock.
     return FileLock(folder / f".{name}", timeout=timeout_s, mode=0o666, is_singleton=False, thread_local=False)

@@ -1,4 +1,4 @@
-"""Canonical JSON and its fingerprint: the one way this package names a value by its content."""
+"""Canonical JSON and its fingerprint, with which this package names a value by its content."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import hashlib
 import json
 from typing import Any
 
-_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)  # `dumps` makes one at each call
+_ENCODER = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), allow_nan=False
+)  # made once, since `json.dumps` would make an encoder at each call
 
 
 def canonical_json(value: Any) -> str:
@@ -15,12 +17,12 @@ def canonical_json(value: Any) -> str:
     Tuples and lists give the same text.
 
     Raises:
-        TypeError: Something in `value` has no JSON form.
+        TypeError: A part of `value` has no JSON form.
         ValueError: A float is NaN or infinite.
     """
     return _ENCODER.encode(value)
 
 
 def fingerprint(value: Any, length: int = 32) -> str:
-    """First `length` hexadecimal digits of the SHA-256 of `canonical_json(value)`."""
+    """The first `length` hexadecimal digits of the SHA-256 of `canonical_json(value)`."""
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:length]

@@ -1,4 +1,4 @@
-"""Packages that only some paths need, imported where they are used and nowhere else."""
+"""Import of optional packages, which only some functions need, at the moment of their use."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ def require(name: str, purpose: str) -> ModuleType:
     """Import the optional package `name`.
 
     Raises:
-        MissingDependencyError: It is not installed; says what it is needed for (`purpose`) and how to get it.
+        MissingDependencyError: It is not installed; the message holds `purpose` and how to install the package.
     """
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != name.partition(".")[0]:
-            raise  # the package is there but lacks something of its own: that is its error to tell
+            raise  # the package is installed, and lacks a module that it needs itself
         raise MissingDependencyError(
             f"{name} is needed for {purpose}, and is not installed", hint=_INSTALL.get(name, f"pip install {name}")
         ) from error
 
 
 def preload(*names: str) -> None:
-    """Begin to import packages in the background: who requires one later waits only for what is left of it.
+    """Begin to import packages in a thread, so that a later `require` waits only for the rest of the import.
 
-    What fails is left to `require`, which says what is missing.
+    A failure is ignored here, since `require` reports it.
     """
 
     def load() -> None:
@@ -51,5 +51,5 @@ def preload(*names: str) -> None:
 
 
 def available(name: str) -> bool:
-    """Whether `name` can be imported, without importing it."""
+    """Whether the package `name` is installed; it is not imported."""
     return importlib.util.find_spec(name) is not None

@@ -1,26 +1,26 @@
-"""Every error this package raises, in one tree.
+"""The errors that this package raises, in one tree.
 
-Errors carry their facts as attributes, survive pickling between processes, and end with a hint: the next step.
+An error has its facts as attributes, can be pickled between processes, and may end with a hint, which is the next step.
 
     TritonKernelError
     ├── ShapeMismatchError        a tensor or --shape does not fit the kernel
     ├── UnsupportedDtypeError     a dtype the kernel or the device cannot take
-    ├── NumericalOverflowError    a scale that no attempt could make fit
+    ├── NumericalOverflowError    values that no tried scale brings into range
     ├── DeviceError               a tensor or a run on the wrong device, or no usable device
-    ├── SpaceError                what may be tried is not well defined
+    ├── SpaceError                a config space that is not well defined
     │   ├── EmptySpaceError       no configuration is left to try
     │   ├── ConfigValueError      a value that cannot be stored, hashed or compared
     │   ├── UnknownTunableError   a name that the space or the kernel does not have
     │   ├── ConfigCollisionError  a tunable named like an argument that the caller passes
-    │   └── ConstraintError       a constraint that raised instead of answering
-    ├── KernelTypeError           what should be tuned is not callable, or not a kernel
+    │   └── ConstraintError       a constraint whose predicate raised
+    ├── KernelTypeError           an object to be tuned that is not callable, or no kernel
     ├── TargetError               the command line's TARGET cannot be found or used
     ├── SettingsError             an environment variable or option out of range
-    ├── MissingDependencyError    an optional package that this path needs
+    ├── MissingDependencyError    an optional package that is needed and missing
     ├── CacheError                a cache folder that cannot be used
     ├── RecordingError            a file of recorded times that cannot be read as one
     ├── RunLogError               a file that is no run log of this version
-    └── TuningFailedError         no configuration worked; carries every configuration's reason
+    └── TuningFailedError         no configuration worked; holds the reason for each
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ __all__ = [
 
 def _rebuild(cls: type[TritonKernelError], message: str, state: dict[str, Any]) -> TritonKernelError:
     error = cls.__new__(cls)
-    super(TritonKernelError, error).__init__(message)  # what TypeError, ImportError and so on set up
+    super(TritonKernelError, error).__init__(message)  # runs the constructor of TypeError, ImportError and so on
     error.__dict__.update(state)
     return error
 
@@ -61,7 +61,7 @@ class TritonKernelError(Exception):
     """Base of every error of this package.
 
     Attributes:
-        hint: The next step for the reader; empty if the message already says it.
+        hint: The next step for the reader; empty if the message already names it.
     """
 
     hint: str
@@ -86,9 +86,9 @@ class ShapeMismatchError(TritonKernelError, ValueError):
     """A shape or layout that does not fit.
 
     Attributes:
-        expected: The shape, or its description, that was needed.
+        expected: The shape that was needed, or its description.
         actual: The shape that was given.
-        tensor_name: Which tensor; None when it is not about one tensor.
+        tensor_name: The tensor's name; None if the error is not about one tensor.
     """
 
     def __init__(
@@ -111,8 +111,8 @@ class UnsupportedDtypeError(TritonKernelError):
 
     Attributes:
         dtype: The dtype that was given.
-        supported_dtypes: Those that are allowed.
-        tensor_name: Which tensor; None when it is not about one tensor.
+        supported_dtypes: The dtypes that are allowed.
+        tensor_name: The tensor's name; None if the error is not about one tensor.
     """
 
     def __init__(
@@ -131,12 +131,12 @@ class UnsupportedDtypeError(TritonKernelError):
 
 
 class NumericalOverflowError(TritonKernelError):
-    """Values that leave the range of the target format whatever scale was tried.
+    """Values that leave the range of the target format with every scale that was tried.
 
     Attributes:
         max_value: Largest magnitude in the input.
         scale: The last scale that was tried.
-        attempts: How many scales were tried.
+        attempts: The number of scales that were tried.
     """
 
     def __init__(
@@ -158,9 +158,9 @@ class DeviceError(TritonKernelError):
     """A tensor on the wrong device, or a device that cannot be used.
 
     Attributes:
-        expected_device: Where it should be.
-        actual_device: Where it is.
-        tensor_name: Which tensor; None when it is not about one tensor.
+        expected_device: The device that is needed.
+        actual_device: The device of the tensor or the run.
+        tensor_name: The tensor's name; None if the error is not about one tensor.
     """
 
     def __init__(
@@ -191,11 +191,11 @@ class ConfigValueError(SpaceError):
 
 
 class UnknownTunableError(SpaceError):
-    """A name that the space, or the kernel that should receive it, does not have."""
+    """A name that is no tunable of the space, or no parameter of the kernel."""
 
 
 class ConfigCollisionError(SpaceError):
-    """A tunable with the name of an argument that the caller passes as well."""
+    """A tunable with the name of an argument that the caller passes too."""
 
 
 class ConstraintError(SpaceError):
@@ -203,7 +203,7 @@ class ConstraintError(SpaceError):
 
 
 class KernelTypeError(TritonKernelError, TypeError):
-    """What should be tuned is not a callable, or not the kind of kernel that is needed."""
+    """An object to be tuned that is not callable, or not the kind of kernel that is needed."""
 
 
 class TargetError(TritonKernelError):
@@ -215,7 +215,7 @@ class SettingsError(TritonKernelError, ValueError):
 
 
 class MissingDependencyError(TritonKernelError, ImportError):
-    """An optional package that the chosen path needs is not installed."""
+    """An optional package that is needed is not installed."""
 
 
 class CacheError(TritonKernelError):
@@ -235,10 +235,10 @@ class TuningFailedError(TritonKernelError):
 
     Attributes:
         problem_size: The problem that was tuned; None if it was not named.
-        configs_tried: How many configurations were tried.
+        configs_tried: The number of configurations that were tried.
         last_error: The last failure, an exception or its text.
-        failures: Every failed configuration with its reason, in the order tried:
-            a list of `(config, "status: reason")`.
+        failures: Every failed configuration with its reason in the order of trials, as a list of
+            `(config, "status: reason")`.
     """
 
     def __init__(

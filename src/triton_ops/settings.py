@@ -1,4 +1,4 @@
-"""Every environment variable this package reads, in one place; read when asked for, never at import.
+"""Every environment variable that this package reads. Each is read when it is needed, never at import.
 
 | variable               | meaning                                             | default                           |
 |------------------------|-----------------------------------------------------|-----------------------------------|
@@ -37,29 +37,31 @@ def colours() -> bool:
 
 
 def columns() -> int | None:
-    """The width that is asked for; None where there is none that is a number of 1 or more."""
+    """The number of columns in `COLUMNS`; None if it is not set or is no whole number of 1 or more."""
     named = os.environ.get("COLUMNS", "").strip()
     return int(named) if named.isdecimal() and int(named) > 0 else None
 
 
 def openmp_threads() -> int | None:
-    """The number of threads that `OMP_NUM_THREADS` asks for; None where it names none."""
-    named = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()  # one number for each level of nesting
+    """The number of threads in `OMP_NUM_THREADS`; None if it is not set or is no whole number of 1 or more."""
+    named = (
+        os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    )  # the variable has one number for each level of nesting
     return int(named) if named.isdecimal() and int(named) > 0 else None
 
 
 def triton_program(name: str) -> str | None:
-    """The file that Triton is told to use as `ptxas` or `ptxas-blackwell`; None where it uses its own."""
+    """The file that the environment names as Triton's `ptxas` or `ptxas-blackwell`; None if Triton uses its own."""
     return os.environ.get(f"TRITON_{name.upper().replace('-', '_')}_PATH") or None
 
 
 def for_child(changes: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a process that is to be started: this one's, with `changes`."""
+    """The environment for a new process: that of this process, with `changes`."""
     return {**os.environ, **changes}
 
 
 def effort() -> str:
-    """The effort of a tune that names none.
+    """The effort of a tune for which the caller names none.
 
     Raises:
         SettingsError: `TRITON_OPS_EFFORT` holds another word.
@@ -68,10 +70,10 @@ def effort() -> str:
 
 
 def checked_effort(name: str, source: str = "effort") -> str:
-    """`name` if it is an effort.
+    """`name`, if it is the name of an effort.
 
     Raises:
-        SettingsError: It is not; names `source`, the value and the allowed ones.
+        SettingsError: It is not; the message holds `source`, the value and the allowed values.
     """
     if name not in EFFORTS:
         raise SettingsError(f"{source} is {name!r}; allowed are {', '.join(EFFORTS)}", hint="choose one of these")
