@@ -1,4 +1,4 @@
-"""What a pool of compilers does next: what is asked for in its order, and in spare time what may be asked for later."""
+"""The queue of a compile pool: proposals in their order, and previews, which are compiled in spare time."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class CompileJob:
     """One config to be compiled.
 
     Attributes:
-        config: What is compiled.
-        spare: Whether nobody has asked for it but in spare time.
-        future: Holds what became of it.
+        config: The config.
+        spare: Whether the config is compiled only in spare time, as a preview.
+        future: The compiler's result.
     """
 
     config: Config
@@ -27,10 +27,10 @@ class CompileJob:
 
 
 class Queue:
-    """Jobs in two lanes. Safe to share among threads.
+    """Jobs for now and jobs for spare time. Safe to share among threads.
 
     Args:
-        spares: How many jobs of the second lane may run at a time.
+        spares: The number of spare jobs that may run at a time.
     """
 
     def __init__(self, spares: int) -> None:
@@ -63,7 +63,7 @@ class Queue:
             return job.future
 
     def take(self) -> CompileJob | None:
-        """What to do now, to be handed to `done`; None if there is nothing, or nothing that may be begun."""
+        """The next job, which the caller later gives to `done`; None if there is none that may begin now."""
         with self._lock:
             while not self._closed:
                 job = self._first()
@@ -73,12 +73,12 @@ class Queue:
         return None
 
     def done(self, job: CompileJob) -> None:
-        """`job` does not run any more."""
+        """Note that `job` does not run any more."""
         with self._lock:
             self._running -= job.spare
 
     def close(self) -> None:
-        """Cancel what was not begun."""
+        """Cancel every job that has not begun."""
         with self._lock:
             self._closed = True
             for job in (*self._now, *self._later.values()):
