@@ -13,17 +13,16 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import math
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import KW_ONLY, dataclass
-from types import ModuleType
+from dataclasses import dataclass
 from typing import Any
 
 from triton_ops._optional import require
-from triton_ops.backend.base import Arguments, is_tensor
+from triton_ops.backend.base import Arguments
 from triton_ops.backend.triton import TritonKernel
-from triton_ops.backend.unwrap import unwrap
 from triton_ops.hardware import VENDORS, Target
 from triton_ops.space import Config
 from triton_ops.tensors import ALIGNMENT_BYTES, ITEM_BYTES, TensorSpec
@@ -73,6 +72,18 @@ class StandIn:
         """An address that is aligned as the data are."""
         return self.offset_bytes
 
+    def numel(self) -> int:
+        """Elements; grid functions ask for it."""
+        return math.prod(self.shape)
+
+    def size(self, axis: int | None = None) -> int | tuple[int, ...]:
+        """The extents, or one of them."""
+        return self.shape if axis is None else self.shape[axis]
+
+    def stride(self, axis: int | None = None) -> int | tuple[int, ...]:
+        """The strides, or one of them."""
+        return self.strides if axis is None else self.strides[axis]
+
     def tensor(self) -> Any:
         """A torch tensor on the `meta` device: no memory at all, whatever its shape."""
         torch = require("torch", "describing tensors to the compiler")
@@ -93,7 +104,7 @@ def described(arguments: Arguments, light: bool = False) -> Arguments:
 
     Args:
         arguments: Of a launch.
-        light: By its `StandIn` instead, which needs no torch; see `may_be_light`.
+        light: By its `StandIn` instead, which needs no torch; NVIDIA's backend takes these.
     """
 
     def one(value: Any) -> Any:
@@ -104,26 +115,6 @@ def described(arguments: Arguments, light: bool = False) -> Arguments:
 
     keyword = {name: one(value) for name, value in arguments.keyword.items()}
     return Arguments(tuple(map(one, arguments.positional)), keyword)
-
-
-def may_be_light(kernel: TritonKernel, arguments: Arguments, target: Target) -> bool:
-    """Whether `kernel` can be compiled for `target` without torch, as far as can be seen.
-
-    AMD's backend asks torch for the size of a tensor, heuristics may ask a tensor anything, other arguments may hold
-    what is torch's, and a module that uses torch imports it.
-    """
-    if any(not (is_tensor(it) or it is None or isinstance(it, (TensorSpec, StandIn, int, float, str)))
-           for it in (*arguments.positional, *arguments.keyword.values())):  # fmt: skip
-        return False
-    plain = target.kind == "cuda" and type(kernel.function).__name__ == "JITFunction"
-    return plain and not uses_torch(unwrap(kernel.function))
-
-
-def uses_torch(function: Any) -> bool:
-    """Whether torch, or a thing of torch's, is a global of a function's module."""
-    found = getattr(function, "__globals__", {}).values()
-    names = (getattr(it, "__name__" if isinstance(it, ModuleType) else "__module__", "") for it in found)
-    return any(str(name).partition(".")[0] == "torch" for name in names)
 
 
 def _nothing(x):  # type: ignore[no-untyped-def]

@@ -169,20 +169,27 @@ def is_jit_function(value: Any) -> bool:
 def _jit_parts(kernel: Any) -> tuple[Any, ...]:
     module, name = kernel.fn.__module__, kernel.fn.__name__
     if module != "__main__" and getattr(sys.modules.get(module), name, None) is kernel:
-        return _named, (module, name)
-    kind = type(kernel)
-    parameters = [p for p in inspect.signature(kind.__init__).parameters if p not in ("self", "fn")]
+        return named, (module, name)
+    kind, file = type(kernel), kernel.fn.__code__.co_filename
+    lines = linecache.getlines(file)
+    return made_jit_function, (kind.__module__, kind.__name__, kernel.fn, jit_options(kernel), file, lines)
+
+
+def jit_options(kernel: Any) -> dict[str, Any]:
+    """What a JIT function was made with, beside its Python function."""
+    parameters = [p for p in inspect.signature(type(kernel).__init__).parameters if p not in ("self", "fn")]
     values = {p: getattr(kernel, "_repr" if p == "repr" else p, None) for p in parameters}
-    options = {name: value for name, value in values.items() if value is not None}
-    file = kernel.fn.__code__.co_filename
-    return _jit, (kind.__module__, kind.__name__, kernel.fn, options, file, linecache.getlines(file))
+    return {name: value for name, value in values.items() if value is not None}
 
 
-def _named(module: str, name: str) -> Any:
+def named(module: str, name: str) -> Any:
+    """What a module holds under a name; the module is imported if it is not yet."""
     return getattr(importlib.import_module(module), name)
 
 
-def _jit(module: str, kind: str, function: Any, options: dict[str, Any], file: str, lines: list[str]) -> Any:
+def made_jit_function(
+    module: str, kind: str, function: Any, options: dict[str, Any], file: str, lines: list[str]
+) -> Any:
     """A JIT function made again; its source need not be a file that can be read here."""
     linecache.cache[file] = (sum(map(len, lines)), None, lines, file)
     return getattr(importlib.import_module(module), kind)(function, **options)

@@ -97,16 +97,9 @@ class TritonKernel:
         return triton_identity(self.function, self.grid, interpreted=self.interpreted)
 
     @property
-    def text(self) -> str:
-        """Names what the compiler reads: the source, its line, and the plain constants that it and its helpers use.
-
-        Equal in every process that has loaded the same kernel, whatever its module is called there.
-        """
-        inner = _layers(self.function)[-1]
-        _ = inner.cache_key  # which looks for the constants
-        used = [(name, getattr(found, "value", found)) for (name, _), (found, _) in inner.used_global_vals.items()]
-        constants = sorted(f"{name} {value!r}" for name, value in used if isinstance(value, _PLAIN))
-        return fingerprint([inner.src, inner.starting_line_number, constants])
+    def cache_key(self) -> str:
+        """What Triton calls the source with all that it calls; the names of compiled binaries are made from it."""
+        return str(_layers(self.function)[-1].cache_key)
 
     def check(self, tunables: Iterable[str], arguments: Arguments) -> None:
         """Raise unless tunables and arguments together are what the kernel takes.

@@ -10,24 +10,22 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-import pickle
 import select
 import socket
 import sys
 import traceback
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
 from triton_ops.analysis import examine
-from triton_ops.backend import Arguments, TritonKernel, unpack, warm_up
-from triton_ops.backend.offline import build_launcher, described, rehearse
+from triton_ops.backend import Arguments, TritonKernel, warm_up
+from triton_ops.backend.offline import build_launcher, rehearse
 from triton_ops.compile_pool.fork_server import ANSWER, FORK, QUESTION, RUNNING
+from triton_ops.compile_pool.packed import PackedKernel
 from triton_ops.exceptions import CacheError, TargetError, TritonKernelError
 from triton_ops.hardware import Target, named_target
 from triton_ops.processes.child import Surroundings, die_with, import_heavy
-from triton_ops.processes.locate import Location
-from triton_ops.processes.reload import reloaded
 from triton_ops.space import Config
 
 working: list[int] = []
@@ -42,22 +40,12 @@ class Start:
     """What a compiling process needs to know, sent once.
 
     Attributes:
-        kernel: Where the JIT function stands, or itself as bytes.
-        text: What it must be there: `TritonKernel.text`.
-        grid: Packed, to know which configs are launched alike; None if that is left open.
-        arguments: Pickled `Arguments`, tensors as stand-ins; read after the kernel's modules are loaded.
-        target: What to compile for.
-        light: Whether stand-ins are compiled for as they are, without torch.
+        packed: The kernel, its arguments and its target.
         surroundings: What its code sees; this process' own modules are imported before.
     """
 
-    kernel: Location | bytes
-    text: str
-    grid: bytes | None
-    arguments: bytes
-    target: Target
-    light: bool = False
-    surroundings: Surroundings = field(default_factory=Surroundings.here)
+    packed: PackedKernel
+    surroundings: Surroundings
 
 
 @dataclass(frozen=True)
@@ -128,7 +116,7 @@ def serve(connection: Connection[Any, Any]) -> None:
     start: Start = connection.recv()
     start.surroundings.take()
     try:
-        kernel, arguments = _loaded(start)
+        kernel, arguments = start.packed.load()
     except TritonKernelError as error:
         connection.send(error if isinstance(error, TargetError) else TargetError(error.message, hint=error.hint))
         return
@@ -138,7 +126,7 @@ def serve(connection: Connection[Any, Any]) -> None:
             question = connection.recv()
         except EOFError:
             return
-        connection.send(_answer(question, kernel, arguments, start.target))
+        connection.send(_answer(question, kernel, arguments, start.packed.target))
 
 
 def _answer(question: Config | Launcher, kernel: TritonKernel, arguments: Arguments, target: Target) -> Any:
@@ -153,23 +141,3 @@ def _answer(question: Config | Launcher, kernel: TritonKernel, arguments: Argume
         )
     except CacheError as error:
         return error
-
-
-def _loaded(start: Start) -> tuple[TritonKernel, Arguments]:
-    found = unpack(start.kernel) if isinstance(start.kernel, bytes) else reloaded(start.kernel)
-    kernel = TritonKernel(found, _no_grid if start.grid is None else unpack(start.grid))
-    if kernel.text != start.text:
-        raise TargetError(
-            f"{kernel.name} is another kernel in another process, or has other constants",
-            hint="let its module define the same whenever it is imported",
-        )
-    try:
-        return kernel, described(pickle.loads(start.arguments), start.light)
-    except Exception as error:
-        raise TargetError(
-            f"the arguments of {kernel.name} cannot be made in another process: {type(error).__name__}: {error}"
-        ) from error
-
-
-def _no_grid(_meta: Any) -> tuple[int, ...]:
-    raise LookupError("the grid is not known here")

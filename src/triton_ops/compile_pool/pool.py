@@ -7,27 +7,22 @@ Ctrl-C in the terminal reaches only the process that tunes. They are forked from
 
 from __future__ import annotations
 
-import io
-import pickle
 import signal
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import astuple
 from typing import Any
 
 from triton_ops._cpus import usable_cpus
 from triton_ops.analysis import Objection, foresee
-from triton_ops.backend import Arguments, TritonKernel, is_tensor, pack
-from triton_ops.backend.offline import StandIn, may_be_light, uses_torch
-from triton_ops.backend.unwrap import unwrap
+from triton_ops.backend import Arguments, TritonKernel
 from triton_ops.compile_pool.compiler import Launcher, Start, working
 from triton_ops.compile_pool.fork_server import ForkServer, last_line
+from triton_ops.compile_pool.packed import PackedKernel
 from triton_ops.compile_pool.queue import CompileJob, Queue
-from triton_ops.exceptions import CacheError, KernelTypeError, TargetError, TritonKernelError
+from triton_ops.exceptions import CacheError, TargetError
 from triton_ops.hardware import Target
-from triton_ops.processes.child import OUTSIDE
-from triton_ops.processes.locate import Location, locate_in
+from triton_ops.processes.child import OUTSIDE, Surroundings
 from triton_ops.space import Config
 from triton_ops.trial import Compiled, Status
 
@@ -42,8 +37,7 @@ class CompilePool:
     """Compiles configs of one kernel for one target into Triton's disk cache. Use it in a `with` statement.
 
     Args:
-        kernel: Other processes load its JIT function from its module or script, or get it with its source, as one that
-            is made in a function or a notebook.
+        kernel: Other processes get its code, so that they import no module of the user's and run no script again.
         arguments: The caller's own, or specs in place of tensors; only dtypes, strides, alignments and scalars are
             sent, so a process needs no memory for them.
         target: What to compile for; need not be here.
@@ -72,11 +66,7 @@ class CompilePool:
             raise TargetError("a module that is imported to compile its kernel compiles kernels while it is imported")
         self._kernel, self._arguments, self._target = kernel, arguments, target
         self._timeout_s = timeout_s
-        self._light = may_be_light(kernel, arguments, target)
-        self._start = Start(
-            _loadable(kernel), kernel.text, _grid_of(kernel, self._light), _pickled(arguments, self._light), target,
-            self._light,
-        )  # fmt: skip
+        self._start = Start(PackedKernel.of(kernel, arguments, target), Surroundings.here())
         self.workers = workers or usable_cpus()
         self._threads = ThreadPoolExecutor(self.workers, thread_name_prefix="triton-ops compile")
         self._queue = Queue(max(1, self.workers // _SPARE_PART))
@@ -227,7 +217,9 @@ class CompilePool:
         with self._lock:
             if self._closed:
                 raise TargetError(_CLOSED)
-            self._fork_server = self._fork_server or ForkServer("" if self._light else "torch", self._target)
+            self._fork_server = self._fork_server or ForkServer(
+                "torch" if self._start.packed.needs_torch else "", self._target
+            )
             return self._fork_server
 
     def _admitted(self, process: _Process) -> bool:
@@ -306,60 +298,3 @@ class _Process:
         self.kill()
         self._child.connection.close()
         self._child.errors.close()
-
-
-def _loadable(kernel: TritonKernel) -> Location | bytes:
-    """Where other processes load a kernel's function from; itself if that is a script, or no module's variable."""
-    if kernel.interpreted:
-        raise KernelTypeError(
-            f"{kernel.name} is interpreted, so there is nothing to compile", hint="unset TRITON_INTERPRET"
-        )
-    plain = unwrap(kernel.function)
-    found = locate_in(plain.__module__, kernel.function, plain.__name__)
-    if found is not None and not found.script:
-        return found
-    try:
-        return pack(kernel.function).content
-    except KernelTypeError as error:
-        if found is not None:
-            return found
-        raise TargetError(
-            f"{kernel.name} is no variable of a module or script, and {error.message}",
-            hint="define it at the top level of a file",
-        ) from error
-
-
-def _grid_of(kernel: TritonKernel, light: bool) -> bytes | None:
-    """The grid, to be asked in other processes: it is the user's code. None if it cannot go there, or needs torch."""
-    if light and uses_torch(kernel.grid):
-        return None
-    try:
-        return pack(kernel.grid).content
-    except KernelTypeError:
-        return None
-
-
-class _Pickler(pickle.Pickler):
-    """Sends of a tensor, wherever it is, only what specialisation sees of it."""
-
-    light = False
-
-    def reducer_override(self, obj: Any) -> Any:
-        """Of a tensor its stand-in, or the call that makes a tensor of that; else what pickle would do."""
-        if not is_tensor(obj):
-            return NotImplemented
-        found = StandIn.of(obj)
-        return (StandIn, astuple(found)) if self.light else (StandIn.tensor, (found,))
-
-
-def _pickled(arguments: Arguments, light: bool) -> bytes:
-    buffer = io.BytesIO()
-    pickler = _Pickler(buffer)
-    pickler.light = light
-    try:
-        pickler.dump(arguments)
-    except TritonKernelError:
-        raise
-    except Exception as error:
-        raise TargetError(f"the arguments cannot be sent to another process: {error}") from error
-    return buffer.getvalue()
