@@ -23,10 +23,10 @@ from triton_ops.backend.offline import (  # noqa: E402
     build,
     described,
     lowered,
-    may_be_light,
     option_names,
     pretending,
 )
+from triton_ops.compile_pool.packed import PackedKernel  # noqa: E402
 from triton_ops.hardware import named_target  # noqa: E402
 from triton_ops.kernels import load  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
@@ -241,17 +241,21 @@ def _taking(x, number):
     pass
 
 
-def test_what_may_be_compiled_without_torch():
+def test_what_is_compiled_without_torch():
     kernel, sm_90 = load("matmul").kernel, named_target("sm_90")
     specs = Arguments(keyword=dict(load("matmul").problem((64, 64, 64), "float16").arguments))
-    assert may_be_light(kernel, specs, sm_90)
-    assert not may_be_light(kernel, specs, named_target("gfx942")), "its backend imports torch"
-    assert not may_be_light(kernel, Arguments((torch.float16,)), sm_90), "an argument of torch's"
-    assert not may_be_light(TritonKernel(here, lambda _: (1,)), specs, sm_90), "this module imports torch"
+    assert not PackedKernel.of(kernel, specs, sm_90).needs_torch
+    assert PackedKernel.of(kernel, specs, named_target("gfx942")).needs_torch, "its backend imports torch"
+    assert PackedKernel.of(kernel, Arguments((torch.float16,)), sm_90).needs_torch, "an argument of torch's"
+    assert not PackedKernel.of(TritonKernel(here, lambda _: (1,)), specs, sm_90).needs_torch, (
+        "only this module needs it"
+    )
+    heuristic = triton.heuristics({"n": lambda given: 1})(here)
+    assert PackedKernel.of(TritonKernel(heuristic, lambda _: (1,)), specs, sm_90).needs_torch
 
 
 @triton.jit
-def here(x):
+def here(x, n=1):
     pass
 
 
