@@ -123,7 +123,7 @@ def test_the_launching_process_compiles_nothing():
     x = torch.zeros(1000)
     with CompilePool(PLANTED, Arguments((x, 1000)), TARGET, workers=1) as pool:
         assert pool.submit(config("good", 4096)).result().launchable
-    from triton_ops.backend.offline import build, described
+    from triton_ops.backend.offline import build
 
     hits = []
     triton.knobs.compilation.listener = lambda **event: hits.append(event["cache_hit"])
