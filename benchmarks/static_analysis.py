@@ -27,7 +27,8 @@ from triton_ops.analysis import foresee
 from triton_ops.analysis.tiers import HEAVY_SPILL_BYTES, resources_of
 from triton_ops.analysis.usage import cubin_usage
 from triton_ops.backend import Arguments
-from triton_ops.backend.offline import build, described, lowered
+from triton_ops.backend.offline import build, lowered
+from triton_ops.backend.stand_in import described
 from triton_ops.hardware import Target, named_target
 from triton_ops.kernels import load, names
 from triton_ops.space import Config

@@ -259,7 +259,8 @@ def test_a_module_with_a_side_effect_is_not_imported_again_and_its_binary_is_fou
 
 def hits_of(kernel, given):
     """Whether this process finds a config in the disk cache."""
-    from triton_ops.backend.offline import build, described
+    from triton_ops.backend.offline import build
+    from triton_ops.backend.stand_in import described
 
     hits = []
     triton.knobs.compilation.listener = lambda **event: hits.append(event["cache_hit"])

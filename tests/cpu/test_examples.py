@@ -13,7 +13,7 @@ pytest.importorskip("triton")
 
 from triton_ops.analysis import examine
 from triton_ops.backend import Arguments
-from triton_ops.backend.offline import described
+from triton_ops.backend.stand_in import described
 from triton_ops.cli.target import load_target
 from triton_ops.hardware import named_target
 from triton_ops.trial import Status

@@ -19,13 +19,12 @@ from triton_ops.analysis.tiers import examine, resources_of  # noqa: E402
 from triton_ops.analysis.usage import Usage, amdgcn_usage, cubin_usage  # noqa: E402
 from triton_ops.backend import Arguments, TritonKernel  # noqa: E402
 from triton_ops.backend.offline import (  # noqa: E402
-    StandIn,
     build,
-    described,
     lowered,
     option_names,
     pretending,
 )
+from triton_ops.backend.stand_in import StandIn, described  # noqa: E402
 from triton_ops.compile_pool.packed import PackedKernel  # noqa: E402
 from triton_ops.hardware import named_target  # noqa: E402
 from triton_ops.kernels import load  # noqa: E402

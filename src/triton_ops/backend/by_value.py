@@ -17,7 +17,7 @@ import linecache
 import sys
 import sysconfig
 from collections.abc import Iterator
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from pathlib import PurePath
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -25,45 +25,12 @@ from typing import Any
 import cloudpickle
 
 from triton_ops.backend.base import is_tensor
-from triton_ops.backend.errors import one_line
-from triton_ops.backend.offline import StandIn
-from triton_ops.backend.portable import is_jit_function, jit_options, made_jit_function, named
-from triton_ops.exceptions import KernelTypeError
+from triton_ops.backend.jit_function import is_jit_or_constexpr_function, jit_options, made_jit_function, named
+from triton_ops.backend.stand_in import StandIn
 
 _NEVER = {"triton", "torch", "triton_ops"}  # packages that go by their names wherever they stand
 _STDLIB = tuple(f"{sysconfig.get_paths()[name]}/" for name in ("stdlib", "platstdlib"))
 _SITE_FOLDERS = {"site-packages", "dist-packages"}
-
-
-@dataclass(frozen=True)
-class ByValue:
-    """An object as bytes.
-
-    Attributes:
-        content: The bytes, for `portable.unpack`.
-        imports: Top-level packages that are imported when the object is made again.
-    """
-
-    content: bytes
-    imports: frozenset[str]
-
-
-def pack_by_value(value: Any) -> ByValue:
-    """`value` as bytes that hold the user's code in it.
-
-    Raises:
-        KernelTypeError: Something in it exists in this process only, such as an open file or a lock.
-    """
-    target = io.BytesIO()
-    pickler = _Pickler(target)
-    try:
-        pickler.dump(value)
-    except (Exception, RecursionError) as error:  # whatever an object's own reduction raises
-        raise KernelTypeError(
-            f"it cannot be sent to another process: {one_line(error)}",
-            hint="let the kernel use no object that only exists in this process",
-        ) from error
-    return ByValue(target.getvalue(), frozenset(pickler.imports))
 
 
 def is_installed(module: str) -> bool:
@@ -79,16 +46,20 @@ def is_installed(module: str) -> bool:
     return not _SITE_FOLDERS.isdisjoint(PurePath(file).parts) or file.startswith(_STDLIB)
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Writes an object for a process that compiles it."""
+
     def __init__(self, target: io.BytesIO) -> None:
         super().__init__(target, protocol=5)
-        self.imports: set[str] = set()
+        self.drawn: list[str] = []  # of tensors no values are sent
+        self.imports: set[str] = set()  # top-level packages that the other process imports
         self._kernels: dict[int, Any] = {}  # JIT functions by the identity of their Python functions
         self._modules: dict[str, _EmptyModule] = {}
 
     def reducer_override(self, obj: Any) -> Any:
+        """JIT functions, tensors, and what belongs to modules of the user's differ from what cloudpickle does."""
         module = _module_of(obj)
-        if is_jit_function(obj) or (type(obj).__name__ == "ConstexprFunction" and hasattr(obj, "fn")):
+        if is_jit_or_constexpr_function(obj):
             home, name = obj.fn.__module__, obj.fn.__name__
             if not (is_installed(home) and getattr(sys.modules.get(home), name, None) is obj):
                 return self._jit_function(obj)
@@ -117,7 +88,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         known = dict(slots["__globals__"])
         names = set(_names(func.__code__))
         if (kernel := self._kernels.get(id(func))) is not None:
-            names |= _names_of_body(kernel.src)
+            names |= _names_for_triton(kernel.src)
             known |= {name: func.__globals__[name] for name in names if name in func.__globals__}
         slots["__globals__"] = {
             name: self._part(value, names) if isinstance(value, ModuleType) else value for name, value in known.items()
@@ -186,7 +157,11 @@ def _names(code: CodeType) -> Iterator[str]:
             yield from _names(constant)
 
 
-def _names_of_body(text: str) -> set[str]:
-    """Names in a function's body, those in annotations included, which Python itself never looks up."""
-    statements = ast.parse(text).body[0].body  # type: ignore[attr-defined]
-    return {node.id for part in statements for node in ast.walk(part) if isinstance(node, ast.Name)}
+def _names_for_triton(text: str) -> set[str]:
+    """Names in the text of a JIT function, and attributes of these.
+
+    Triton looks up annotations and defaults too, which Python's code of the function does not name.
+    """
+    nodes = list(ast.walk(ast.parse(text)))
+    attributes = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    return attributes | {node.id for node in nodes if isinstance(node, ast.Name)}

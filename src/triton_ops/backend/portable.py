@@ -1,31 +1,19 @@
-"""Kernels, their helpers and their arguments as bytes that another process makes them from again.
+"""Objects as bytes that another process makes them from again: kernels, functions, arguments and what holds them.
 
-What a module holds under its own name goes by that name and is imported there. What cannot be imported, such as a
-lambda, a function made inside a function, or anything of a script or a notebook, goes by value: a Python function as
-its code with the globals that it uses, a Triton kernel as its Python function with its source. Tensors keep their
-strides, their offsets, their alignment and the storages they share.
-
-Facts used, from Triton 3.6 to 3.9: a `JITFunction` and a `ConstexprFunction` keep their function in `fn`, and their
-other parameters of creation under their own names, `repr` under `_repr`; they read their source with `inspect`, which
-asks `linecache`.
+There are two readers. A process that launches may import the user's modules, and needs the values of the tensors
+(`by_reference`). A process that compiles gets the user's code itself and imports no module of the user's, so that an
+import has no effect there and costs no time; of a tensor it needs what a compiler sees (`by_value`).
 """
 
 from __future__ import annotations
 
-import importlib
-import inspect
 import io
-import linecache
 import pickle
-import sys
-from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-import cloudpickle
-
-from triton_ops._optional import require
-from triton_ops.backend.base import is_tensor
+from triton_ops.backend.by_reference import ReferencePickler
+from triton_ops.backend.by_value import ValuePickler
 from triton_ops.backend.errors import one_line
 from triton_ops.exceptions import KernelTypeError
 
@@ -39,34 +27,39 @@ class Packed:
     Attributes:
         content: The bytes.
         drawn: Tensors that hold other values on the other side, described; empty if everything is as here.
+        imports: Top-level packages that are imported when the object is made again; known of objects that go by value.
     """
 
     content: bytes
     drawn: tuple[str, ...] = ()
+    imports: frozenset[str] = frozenset()
 
 
-def pack(value: Any, most_bytes: int = MOST_TENSOR_BYTES) -> Packed:
+def pack(value: Any, most_bytes: int = MOST_TENSOR_BYTES, *, by_value: bool = False) -> Packed:
     """`value` as bytes.
 
     Args:
         value: What to send; functions, kernels, tensors and what holds them.
         most_bytes: So many bytes of floating-point tensors are copied; those beyond it become uniform in [-1, 1].
+        by_value: For a process that compiles and does not launch. Code of the user's is sent whole, so that no module
+            of the user's is imported there; what belongs to Python, Triton, this package and installed packages goes
+            by name. A tensor becomes a `StandIn`. Without this the process that launches imports what a module holds,
+            and gets the tensors' values.
 
     Raises:
         KernelTypeError: Something in it exists in this process only, such as an open file or a lock.
 
-    Cost: a copy of the tensors through the host's memory.
+    Cost: a copy of the tensors through the host's memory; by value none.
     """
     target = io.BytesIO()
-    pickler = _Pickler(target, most_bytes)
+    pickler = ValuePickler(target) if by_value else ReferencePickler(target, most_bytes)
     try:
         pickler.dump(value)
     except (Exception, RecursionError) as error:  # whatever an object's own reduction raises
-        raise KernelTypeError(
-            f"it cannot be sent to another process: {one_line(error)}",
-            hint="define it in a module, or run it inline",
-        ) from error
-    return Packed(target.getvalue(), tuple(pickler.drawn))
+        hint = "let the kernel use no object that only exists in this process" if by_value else (
+            "define it in a module, or run it inline")  # fmt: skip
+        raise KernelTypeError(f"it cannot be sent to another process: {one_line(error)}", hint=hint) from error
+    return Packed(target.getvalue(), tuple(pickler.drawn), frozenset(pickler.imports))
 
 
 def unpack(content: bytes) -> Any:
@@ -79,117 +72,3 @@ def unpack(content: bytes) -> Any:
         return pickle.loads(content)
     except Exception as error:
         raise KernelTypeError(f"it cannot be loaded in another process: {one_line(error)}") from error
-
-
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    def __init__(self, target: io.BytesIO, most_bytes: int) -> None:
-        super().__init__(target, protocol=5)
-        self.drawn: list[str] = []
-        self._left = most_bytes
-        self._storages: dict[tuple[str, int, int], _Storage] = {}
-
-    def reducer_override(self, obj: Any) -> Any:
-        if is_jit_function(obj) or (type(obj).__name__ == "ConstexprFunction" and hasattr(obj, "fn")):
-            return _jit_parts(obj)
-        if is_tensor(obj) and type(obj).__name__ == "Tensor" and str(obj.layout) == "torch.strided":
-            layout = (str(obj.dtype).removeprefix("torch."), obj.storage_offset(), tuple(obj.shape), obj.stride())
-            return _tensor, (self._storage(obj), *layout, obj.requires_grad)
-        return super().reducer_override(obj)
-
-    def _storage(self, tensor: Any) -> _Storage:
-        """The storage behind a tensor: one object per storage, so that it is sent once and stays shared."""
-        storage = tensor.untyped_storage()
-        place = (str(tensor.device), storage.data_ptr(), storage.nbytes())
-        if place not in self._storages:
-            drawable = tensor.dtype.is_floating_point  # an index must stay in range
-            fits = not drawable or storage.nbytes() <= self._left
-            self._left -= storage.nbytes() if fits and drawable else 0
-            if not fits:
-                self.drawn.append(f"{tuple(tensor.shape)} {tensor.dtype} of {storage.nbytes() / 1e9:.1f} GB")
-            dtype = str(tensor.dtype).removeprefix("torch.")
-            self._storages[place] = _Storage(place[0], place[2], dtype, _bytes_of(storage) if fits else None)
-        return self._storages[place]
-
-
-@dataclass(frozen=True)
-class _Storage:
-    """The memory behind tensors; its bytes, or None to draw values."""
-
-    device: str
-    size: int
-    dtype: str
-    content: bytes | None
-    _: KW_ONLY
-    made: dict[str, Any] = field(default_factory=dict, compare=False)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _Storage, (self.device, self.size, self.dtype, self.content)
-
-    def get(self) -> Any:
-        """The storage, made once in this process."""
-        if "storage" not in self.made:
-            self.made["storage"] = self._make()
-        return self.made["storage"]
-
-    def _make(self) -> Any:
-        torch = require("torch", "making tensors")
-        if self.size == 0:
-            return torch.empty(0, dtype=torch.uint8, device=self.device).untyped_storage()
-        if self.content is not None:
-            found = torch.frombuffer(bytearray(self.content), dtype=torch.uint8)
-            return found.to(self.device).clone().untyped_storage()
-        room = torch.empty(self.size, dtype=torch.uint8, device=self.device)
-        values = room[: self.size // 8 * 8].view(getattr(torch, self.dtype))
-        generator = torch.Generator(device=self.device).manual_seed(0)
-        for part in values.split(1 << 24):  # float8 has no random numbers of its own: drawn wider, in pieces
-            part.copy_(torch.rand(part.shape, generator=generator, device=self.device).mul_(2).sub_(1))
-        return room.untyped_storage()
-
-
-def _bytes_of(storage: Any) -> bytes:
-    torch = require("torch", "sending tensors")
-    view = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
-    return bytes(view.cpu().numpy().tobytes())
-
-
-def _tensor(
-    storage: _Storage, dtype: str, offset: int, shape: Sequence[int], stride: Sequence[int], requires_grad: bool
-) -> Any:
-    torch = require("torch", "making tensors")
-    made = torch.empty(0, dtype=getattr(torch, dtype), device=storage.device)
-    made.set_(storage.get(), offset, tuple(shape), tuple(stride))
-    return made.requires_grad_(requires_grad)
-
-
-def is_jit_function(value: Any) -> bool:
-    """Whether `value` is a Triton JIT function, told without importing Triton."""
-    return type(value).__name__ in ("JITFunction", "InterpretedFunction") and hasattr(value, "fn")
-
-
-def _jit_parts(kernel: Any) -> tuple[Any, ...]:
-    module, name = kernel.fn.__module__, kernel.fn.__name__
-    if module != "__main__" and getattr(sys.modules.get(module), name, None) is kernel:
-        return named, (module, name)
-    kind, file = type(kernel), kernel.fn.__code__.co_filename
-    lines = linecache.getlines(file)
-    return made_jit_function, (kind.__module__, kind.__name__, kernel.fn, jit_options(kernel), file, lines)
-
-
-def jit_options(kernel: Any) -> dict[str, Any]:
-    """What a JIT function was made with, beside its Python function."""
-    parameters = [p for p in inspect.signature(type(kernel).__init__).parameters if p not in ("self", "fn")]
-    values = {p: getattr(kernel, "_repr" if p == "repr" else p, None) for p in parameters}
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def named(module: str, name: str) -> Any:
-    """What a module holds under a name; the module is imported if it is not yet."""
-    return getattr(importlib.import_module(module), name)
-
-
-def made_jit_function(
-    module: str, kind: str, function: Any, options: dict[str, Any], file: str, lines: list[str]
-) -> Any:
-    """A JIT function made again; its source need not be a file that can be read here."""
-    linecache.cache[file] = (sum(map(len, lines)), None, lines, file)
-    return getattr(importlib.import_module(module), kind)(function, **options)

@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from triton_ops.backend import Arguments, TritonKernel, unpack
-from triton_ops.backend.by_value import pack_by_value
-from triton_ops.backend.offline import described
+from triton_ops.backend import Arguments, TritonKernel, pack, unpack
+from triton_ops.backend.stand_in import described
 from triton_ops.exceptions import KernelTypeError, TargetError
 from triton_ops.hardware import Target
 
@@ -55,11 +54,11 @@ class PackedKernel:
                 f"{kernel.name} is interpreted, so there is nothing to compile", hint="unset TRITON_INTERPRET"
             )
         try:
-            function = pack_by_value(kernel.function)
+            function = pack(kernel.function, by_value=True)
         except KernelTypeError as error:
             raise TargetError(f"{kernel.name}: {error.message}", hint=error.hint) from error
         try:
-            given = pack_by_value(arguments)
+            given = pack(arguments, by_value=True)
         except KernelTypeError as error:
             raise TargetError(f"the arguments of {kernel.name}: {error.message}", hint=error.hint) from error
         plain = target.kind == "cuda" and type(kernel.function).__name__ == "JITFunction"
@@ -93,7 +92,7 @@ class PackedKernel:
 def _packed_grid(grid: Any, with_torch: bool) -> bytes | None:
     """The grid, to be asked in another process, since it is the user's code; None if it cannot go there."""
     try:
-        found = pack_by_value(grid)
+        found = pack(grid, by_value=True)
     except KernelTypeError:
         return None
     return found.content if with_torch or _TORCH not in found.imports else None
