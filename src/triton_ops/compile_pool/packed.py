@@ -1,8 +1,8 @@
 """What a compiling process is sent: one kernel, its arguments and its target, and whether it takes torch to use them.
 
 A process without torch has compiled its first config half a second earlier. It takes torch where Triton's backend asks
-torch for a tensor's size, as AMD's does; where heuristics may ask a tensor anything; and where the kernel or an
-argument refers to something of torch's. Otherwise stand-ins without torch are passed in place of tensors.
+torch for a tensor's size, as AMD's does; where heuristics may ask a tensor anything; and where the kernel, its grid
+or an argument refers to something of torch's. Otherwise stand-ins without torch are passed in place of tensors.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from triton_ops.backend import Arguments, TritonKernel, pack, unpack
+from triton_ops.backend import Arguments, Packed, TritonKernel, pack, unpack
 from triton_ops.backend.stand_in import described
 from triton_ops.exceptions import KernelTypeError, TargetError
 from triton_ops.hardware import Target
@@ -62,15 +62,16 @@ class PackedKernel:
         except KernelTypeError as error:
             raise TargetError(f"the arguments of {kernel.name}: {error.message}", hint=error.hint) from error
         plain = target.kind == "cuda" and type(kernel.function).__name__ == "JITFunction"
-        needs_torch = not plain or _TORCH in function.imports | given.imports
+        grid = _packed_grid(kernel.grid)
+        imports = function.imports | given.imports | (grid.imports if grid is not None else frozenset())
         return cls(
             name=kernel.name,
             function=function.content,
             cache_key=kernel.cache_key,
-            grid=_packed_grid(kernel.grid, needs_torch),
+            grid=grid.content if grid is not None else None,
             arguments=given.content,
             target=target,
-            needs_torch=needs_torch,
+            needs_torch=not plain or _TORCH in imports,
         )
 
     def load(self) -> tuple[TritonKernel, Arguments]:
@@ -89,13 +90,12 @@ class PackedKernel:
         return kernel, described(arguments, light=not self.needs_torch)
 
 
-def _packed_grid(grid: Any, with_torch: bool) -> bytes | None:
+def _packed_grid(grid: Any) -> Packed | None:
     """The grid, to be asked in another process, since it is the user's code; None if it cannot go there."""
     try:
-        found = pack(grid, by_value=True)
+        return pack(grid, by_value=True)
     except KernelTypeError:
         return None
-    return found.content if with_torch or _TORCH not in found.imports else None
 
 
 def _no_grid(_meta: Mapping[str, Any]) -> tuple[int, ...]:
