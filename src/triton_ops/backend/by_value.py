@@ -17,7 +17,7 @@ import linecache
 import sys
 import sysconfig
 from collections.abc import Iterator
-from dataclasses import astuple
+from dataclasses import asdict
 from pathlib import PurePath
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -66,7 +66,7 @@ class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
             self.imports.add(home.partition(".")[0])
             return named, (home, name)
         if is_tensor(obj):
-            return StandIn, astuple(StandIn.of(obj))
+            return _stand_in, (asdict(StandIn.of(obj)),)
         if isinstance(obj, FunctionType) and not is_installed(module):
             return self._dynamic_function_reduce(obj)
         if isinstance(obj, type) and not is_installed(module):
@@ -126,6 +126,10 @@ class _Part:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _with_attributes, (self._module, self._attributes)
+
+
+def _stand_in(fields: dict[str, Any]) -> StandIn:
+    return StandIn(**fields)
 
 
 def _with_attributes(module: ModuleType, attributes: dict[str, Any]) -> ModuleType:
