@@ -26,6 +26,7 @@ from benchmarks.spaces import operation_of
 from triton_ops import Operation, kernels
 from triton_ops._cpus import usable_cpus
 from triton_ops.backend import Arguments
+from triton_ops.backend.offline import AheadOfTime
 from triton_ops.compile_pool.pool import CompilePool
 from triton_ops.hardware import probe, target_of
 from triton_ops.measure import EventTimer, GraphTimer, Launch, take
@@ -48,7 +49,7 @@ def compiling() -> Iterator[None]:
         before = os.environ.get("TRITON_CACHE_DIR", "")
         os.environ["TRITON_CACHE_DIR"] = fresh
         stack.callback(os.environ.__setitem__, "TRITON_CACHE_DIR", before)
-        pool = stack.enter_context(CompilePool(kernel, arguments, target_of(probe("cuda"))))
+        pool = stack.enter_context(CompilePool(AheadOfTime(kernel, arguments, target_of(probe("cuda")))))
         futures = [pool.submit(config, anyway=True) for config in operation.space_for(problem)]
         while not any(future.done() for future in futures):
             time.sleep(0.01)

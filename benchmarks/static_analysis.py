@@ -27,8 +27,7 @@ from triton_ops.analysis import foresee
 from triton_ops.analysis.tiers import HEAVY_SPILL_BYTES, resources_of
 from triton_ops.analysis.usage import cubin_usage
 from triton_ops.backend import Arguments
-from triton_ops.backend.offline import build, lowered
-from triton_ops.backend.stand_in import described
+from triton_ops.backend.offline import AheadOfTime, described
 from triton_ops.hardware import Target, named_target
 from triton_ops.kernels import load, names
 from triton_ops.space import Config
@@ -77,12 +76,13 @@ def tool_says(cubin: bytes) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-def check(tally: Tally, config: Config, kernel: Any, arguments: Arguments, target: Target) -> None:
+def check(tally: Tally, config: Config, ahead: AheadOfTime) -> None:
     """Count one config."""
+    target = ahead.target
     begun = time.perf_counter()
-    early, _ = lowered(kernel, config, arguments, target)
+    early, _ = ahead.lowered(config)
     between = time.perf_counter()
-    built = build(kernel, config, arguments, target)
+    built = ahead.build(config)
     tally.early_s.append(between - begun)
     tally.full_s.append(time.perf_counter() - between)
     found = resources_of(built, target)
@@ -90,7 +90,7 @@ def check(tally: Tally, config: Config, kernel: Any, arguments: Arguments, targe
     tally.shared_equal += early == found.shared_bytes
     tally.over_shared_limit += early > target.shared_bytes_per_block
     spills = (found.spill_bytes or 0) > HEAVY_SPILL_BYTES
-    objection = foresee(kernel, config, arguments, target)
+    objection = foresee(ahead, config)
     tally.heavy_spills += spills
     tally.deferred_by_rule += objection is not None
     tally.deferred_without_heavy_spills += objection is not None and not spills
@@ -107,9 +107,11 @@ def tallied(name: str, target: Target, every: int) -> Tally:
     operation = load(name)
     problem = operation.problem(*(operation.problems[PROBLEMS[name]] if name in PROBLEMS else ()))
     arguments = described(Arguments(keyword=dict(problem.arguments)))
+    kernel: Any = operation.kernel
+    ahead = AheadOfTime(kernel, arguments, target)
     tally = Tally(name, problem.label, target.arch, triton.__version__)
     for config in list(operation.space_for(problem))[:: every if name == "matmul" else 1]:
-        check(tally, config, operation.kernel, arguments, target)
+        check(tally, config, ahead)
     return tally
 
 

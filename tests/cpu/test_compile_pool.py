@@ -18,6 +18,7 @@ triton = pytest.importorskip("triton")
 from tests import libcuda, planted_kernels  # noqa: E402
 from tests.planted_kernels import grid  # noqa: E402
 from triton_ops.backend import Arguments, TritonKernel  # noqa: E402
+from triton_ops.backend.offline import AheadOfTime, described  # noqa: E402
 from triton_ops.compile_pool import fork_server  # noqa: E402
 from triton_ops.compile_pool import pool as compile_pool  # noqa: E402
 from triton_ops.compile_pool.pool import CompilePool, usable_cpus  # noqa: E402
@@ -76,7 +77,7 @@ def eventually(condition, seconds=20.0):
 
 def test_every_fault_ends_one_config_and_the_pool_goes_on(capfd):
     kinds = ["good", "abort", "print", "exit", "hang", "good"]
-    with CompilePool(PLANTED, X, TARGET, workers=1, timeout_s=3.0) as pool:
+    with CompilePool(AheadOfTime(PLANTED, X, TARGET), workers=1, timeout_s=3.0) as pool:
         futures = [pool.submit(config(kind, 128 << number)) for number, kind in enumerate(kinds)]
         found = [future.result() for future in futures]
         left = children(os.getpid())
@@ -97,7 +98,7 @@ def test_every_fault_ends_one_config_and_the_pool_goes_on(capfd):
 @pytest.mark.parametrize("launches", [True, False])
 def test_the_launcher_is_built_where_something_will_be_launched(launches, tmp_path, monkeypatch):
     monkeypatch.setenv("TRITON_LIBCUDA_PATH", str(libcuda.build(tmp_path)))
-    with CompilePool(PLANTED, X, TARGET, workers=1, launches=launches) as pool:
+    with CompilePool(AheadOfTime(PLANTED, X, TARGET), workers=1, launches=launches) as pool:
         assert pool.submit(config("good", 128)).result().launchable
         assert pool.submit(config("good", 256)).result().launchable  # its turn comes after the launcher's
     built = [path.name for path in (tmp_path / "triton").rglob("*.so") if "launcher" in path.name]
@@ -111,7 +112,7 @@ def test_no_config_is_blamed_for_a_launcher_that_cannot_be_built(tmp_path, monke
     slow.write_text("#!/bin/sh\ntouch $(dirname $0)/asked\nexec sleep 100\n")
     slow.chmod(0o755)
     monkeypatch.setenv("CC", str(slow))
-    with CompilePool(PLANTED, X, TARGET, workers=1, timeout_s=3.0, launches=True) as pool:
+    with CompilePool(AheadOfTime(PLANTED, X, TARGET), workers=1, timeout_s=3.0, launches=True) as pool:
         found = [pool.submit(config("good", block)).result() for block in (128, 256, 512)]
         left = children(os.getpid())
     assert (tmp_path / "asked").exists()
@@ -121,14 +122,12 @@ def test_no_config_is_blamed_for_a_launcher_that_cannot_be_built(tmp_path, monke
 
 def test_the_launching_process_compiles_nothing():
     x = torch.zeros(1000)
-    with CompilePool(PLANTED, Arguments((x, 1000)), TARGET, workers=1) as pool:
+    with CompilePool(AheadOfTime(PLANTED, Arguments((x, 1000)), TARGET), workers=1) as pool:
         assert pool.submit(config("good", 4096)).result().launchable
-    from triton_ops.backend.offline import build
-
     hits = []
     triton.knobs.compilation.listener = lambda **event: hits.append(event["cache_hit"])
     try:
-        build(PLANTED, config("good", 4096), Arguments((x, 1000)), TARGET)
+        AheadOfTime(PLANTED, Arguments((x, 1000)), TARGET).build(config("good", 4096))
     finally:
         triton.knobs.compilation.listener = None
     assert hits == [True]
@@ -138,7 +137,7 @@ def test_compilers_of_a_kernel_that_needs_no_torch_have_none():
     operation = load("matmul")
     arguments = Arguments(keyword=dict(operation.problem((64, 64, 64), "float16").arguments))
     space = list(operation.space_for(operation.problem((64, 64, 64), "float16")))
-    with CompilePool(operation.kernel, arguments, TARGET, workers=2) as pool:
+    with CompilePool(AheadOfTime(operation.kernel, arguments, TARGET), workers=2) as pool:
         assert [pool.submit(config).result().launchable for config in space[:2]] == [True, True]
         mapped = [Path(f"/proc/{pid}/maps").read_text() for pid in children(os.getpid())]
     assert any("libtriton" in text for text in mapped)
@@ -147,7 +146,7 @@ def test_compilers_of_a_kernel_that_needs_no_torch_have_none():
 
 def test_a_grid_is_asked_where_it_can_do_no_harm():
     kernel = TritonKernel(planted_kernels.planted, planted_kernels.deadly_grid, outputs=("x",))
-    with CompilePool(kernel, X, TARGET, workers=1) as pool:
+    with CompilePool(AheadOfTime(kernel, X, TARGET), workers=1) as pool:
         found = [pool.submit(config(kind, 2048)).result() for kind in ("good", "deadly")]
         other = pool.submit(config("good", 1024)).result()
     assert found[0].launch
@@ -157,7 +156,7 @@ def test_a_grid_is_asked_where_it_can_do_no_harm():
 
 def test_rules_answer_at_once_and_deferred_configs_are_compiled_on_demand():
     deferred = config("good", 65536, num_warps=4)
-    with CompilePool(PLANTED, X, TARGET, workers=1) as pool:
+    with CompilePool(AheadOfTime(PLANTED, X, TARGET), workers=1) as pool:
         refused = pool.submit(config("good", 100))
         assert refused.done()
         assert refused.result().status is Status.CONSTRAINT
@@ -174,11 +173,11 @@ def test_rules_answer_at_once_and_deferred_configs_are_compiled_on_demand():
 def test_a_tensor_of_the_caller_is_described_not_sent():
     room = torch.zeros(1025)
     for tensor, width in ((room[:1024], 16), (room[1:], 4)):
-        with CompilePool(PLANTED, Arguments((tensor, 1024)), TARGET, workers=1) as pool:
+        with CompilePool(AheadOfTime(PLANTED, Arguments((tensor, 1024)), TARGET), workers=1) as pool:
             found = pool.submit(config("good", 512, num_warps=4)).result()
         assert found.resources.load_bytes == width, "aligned data is loaded 16 bytes at once, other data is not"
     with pytest.raises(TargetError, match=r"the arguments of .*planted: it cannot be sent"):
-        CompilePool(PLANTED, Arguments((threading.Lock(), 1024)), TARGET)
+        CompilePool(AheadOfTime(PLANTED, Arguments((threading.Lock(), 1024)), TARGET))
 
 
 def module_from(tmp_path, monkeypatch, name, text):
@@ -247,7 +246,7 @@ def test_a_module_with_a_side_effect_is_not_imported_again_and_its_binary_is_fou
     module = uses_helpers(tmp_path, monkeypatch)
     kernel = TritonKernel(module.kernel, module.grid)
     given = Config(BLOCK=64, num_warps=1)
-    with CompilePool(kernel, X, TARGET, workers=1) as pool:
+    with CompilePool(AheadOfTime(kernel, X, TARGET), workers=1) as pool:
         found = pool.submit(given).result()
         mapped = [Path(f"/proc/{pid}/maps").read_text() for pid in children(os.getpid())]
     assert (found.status, found.reason) == (Status.OK, "")
@@ -259,13 +258,10 @@ def test_a_module_with_a_side_effect_is_not_imported_again_and_its_binary_is_fou
 
 def hits_of(kernel, given):
     """Whether this process finds a config in the disk cache."""
-    from triton_ops.backend.offline import build
-    from triton_ops.backend.stand_in import described
-
     hits = []
     triton.knobs.compilation.listener = lambda **event: hits.append(event["cache_hit"])
     try:
-        build(kernel, given, described(X), TARGET)
+        AheadOfTime(kernel, described(X), TARGET).build(given)
     finally:
         triton.knobs.compilation.listener = None
     return hits
@@ -277,7 +273,7 @@ def test_a_module_that_was_edited_or_broken_since_its_import_matters_to_nobody(m
     kernel = TritonKernel(module.planted, grid)
     for block, text in ((256, "raise ValueError('broken since')"), (512, "\n\n" + source.replace("+ 1", "+ 2"))):
         (tmp_path / "changing.py").write_text(text)
-        with CompilePool(kernel, X, TARGET, workers=1) as pool:
+        with CompilePool(AheadOfTime(kernel, X, TARGET), workers=1) as pool:
             assert pool.submit(config("good", block)).result().launchable
         assert hits_of(kernel, config("good", block)) == [True]
 
@@ -287,10 +283,10 @@ def test_a_kernel_that_no_module_holds_is_compiled_and_one_tied_to_this_process_
     module = module_from(tmp_path, monkeypatch, "forgetful", source)
     kernel = TritonKernel(module.planted, grid)
     del module.planted
-    with CompilePool(kernel, X, TARGET, workers=1) as pool:
+    with CompilePool(AheadOfTime(kernel, X, TARGET), workers=1) as pool:
         assert pool.submit(config("good")).result().launchable
     with pytest.raises(TargetError, match=r"tied: it cannot be sent to another process"):
-        CompilePool(TritonKernel(tied_to_this_process(), grid), X, TARGET)
+        CompilePool(AheadOfTime(TritonKernel(tied_to_this_process(), grid), X, TARGET))
 
 
 def tied_to_this_process():
@@ -308,7 +304,7 @@ def tied_to_this_process():
 
 
 def test_interpreted_kernels_are_refused():
-    code = "from tests.cpu.test_compile_pool import *\nCompilePool(PLANTED, X, TARGET)"
+    code = "from tests.cpu.test_compile_pool import *\nCompilePool(AheadOfTime(PLANTED, X, TARGET))"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=PROJECT, check=False,
         env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": f"{PROJECT / 'src'}{os.pathsep}{PROJECT}"},
@@ -318,7 +314,7 @@ def test_interpreted_kernels_are_refused():
 
 
 def test_closing_ends_what_hangs_and_cancels_the_rest():
-    pool = CompilePool(PLANTED, X, TARGET, workers=1)
+    pool = CompilePool(AheadOfTime(PLANTED, X, TARGET), workers=1)
     hanging = pool.submit(config("hang"))
     waiting = pool.submit(config("good", 256))
     eventually(lambda: children(os.getpid()))
@@ -348,7 +344,7 @@ import triton
 import triton.language as tl
 
 from triton_ops.backend import Arguments, TritonKernel
-from triton_ops.backend.offline import build
+from triton_ops.backend.offline import AheadOfTime
 from triton_ops.hardware import named_target
 from triton_ops.compile_pool.pool import CompilePool
 from triton_ops.space import Config
@@ -372,9 +368,9 @@ triton.knobs.compilation.listener = lambda **event: hits.append(event["cache_hit
 x = torch.zeros(64)
 kernel = TritonKernel(script_kernel, lambda meta: (1,), outputs=("x",))
 target, config = named_target("sm_90"), Config(BLOCK=64, num_warps=1)
-with CompilePool(kernel, Arguments((x, 64)), target, workers=1) as pool:
+with CompilePool(AheadOfTime(kernel, Arguments((x, 64)), target), workers=1) as pool:
     print(pool.submit(config).result().status)
-build(kernel, config, Arguments((x, 64)), target)
+AheadOfTime(kernel, Arguments((x, 64)), target).build(config)
 print(hits)
 """
 
@@ -395,7 +391,7 @@ import sys
 import torch, triton
 import triton.language as tl
 from triton_ops.backend import Arguments, TritonKernel
-from triton_ops.backend.offline import build
+from triton_ops.backend.offline import AheadOfTime
 from triton_ops.hardware import named_target
 from triton_ops.compile_pool.pool import CompilePool
 from triton_ops.space import Config
@@ -424,10 +420,10 @@ x = torch.zeros(64)
 target, config = named_target("sm_90"), Config(BLOCK=64, num_warps=1)
 for function in (stepped, made(2), made(3)):
     kernel = TritonKernel(function, lambda meta: (1,), outputs=("x",))
-    with CompilePool(kernel, Arguments((x, 64)), target, workers=1) as pool:
+    with CompilePool(AheadOfTime(kernel, Arguments((x, 64)), target), workers=1) as pool:
         assert pool.submit(config).result().launchable
     triton.knobs.compilation.listener = lambda **event: hits.append(event["cache_hit"])
-    build(kernel, config, Arguments((x, 64)), target)
+    AheadOfTime(kernel, Arguments((x, 64)), target).build(config)
     triton.knobs.compilation.listener = None
 print(hits)
 """
@@ -460,6 +456,7 @@ import signal
 import sys
 from tests.planted_kernels import grid, planted
 from triton_ops.backend import Arguments, TritonKernel
+from triton_ops.backend.offline import AheadOfTime
 from triton_ops.compile_pool.pool import CompilePool
 from triton_ops.hardware import named_target
 from triton_ops.space import Config
@@ -477,7 +474,7 @@ else:
     operation = load("matmul")
     kernel, arguments = operation.kernel, Arguments(keyword=dict(operation.problem((4096,) * 3, "bf16").arguments))
     configs = [Config(BM=256, BN=256, BK=bk, GROUP_M=8, num_warps=4, num_stages=2) for bk in (64, 32)]
-with CompilePool(kernel, arguments, TARGET, workers=2) as pool:
+with CompilePool(AheadOfTime(kernel, arguments, TARGET), workers=2) as pool:
     futures = [pool.submit(given, anyway=True) for given in configs]
     print("begun", flush=True)
     futures[0].result()
@@ -528,7 +525,7 @@ def test_a_process_killed_from_outside_costs_no_config_but_one_that_is_killed_ag
         return ask(process, question, timeout_s)
 
     monkeypatch.setattr(compile_pool._Process, "ask", killed_first)
-    with CompilePool(PLANTED, X, TARGET, workers=1) as pool:
+    with CompilePool(AheadOfTime(PLANTED, X, TARGET), workers=1) as pool:
         wanted = 1
         assert pool.submit(config("good")).result().launchable
         wanted = 3
@@ -540,7 +537,7 @@ def test_a_process_killed_from_outside_costs_no_config_but_one_that_is_killed_ag
 def test_a_cache_that_cannot_be_written_is_no_fault_of_a_config(monkeypatch, tmp_path):
     (tmp_path / "file").touch()
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "file"))
-    with CompilePool(PLANTED, X, TARGET, workers=1) as pool:
+    with CompilePool(AheadOfTime(PLANTED, X, TARGET), workers=1) as pool:
         future = pool.submit(config("good"))
         with pytest.raises(CacheError, match=r"the compiler cannot write its files: .*Not a directory"):
             future.result()
@@ -551,7 +548,7 @@ def test_a_process_that_cannot_be_started_is_said(monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(fork_server.tempfile, "TemporaryFile", full)
-    with CompilePool(PLANTED, X, TARGET, workers=1) as pool:
+    with CompilePool(AheadOfTime(PLANTED, X, TARGET), workers=1) as pool:
         future = pool.submit(config("good"))
         with pytest.raises(TargetError, match=r"no compiling process can be started: .*No space left on device"):
             future.result()

@@ -13,7 +13,7 @@ pytest.importorskip("triton")
 
 from triton_ops.analysis import examine
 from triton_ops.backend import Arguments
-from triton_ops.backend.stand_in import described
+from triton_ops.backend.offline import AheadOfTime, described
 from triton_ops.cli.target import load_target
 from triton_ops.hardware import named_target
 from triton_ops.trial import Status
@@ -52,7 +52,8 @@ def test_the_default_config_of_softmax_compiles_without_spills(dtype, tmp_path, 
     softmax = load_target(f"{PROJECT}/examples/softmax.py:softmax")
     problem = softmax.problem((8192, 4096), dtype)
     arguments = described(Arguments(keyword=dict(problem.arguments)))
-    found = examine(softmax.kernel, softmax.space_for(problem).default_config, arguments, named_target("sm_90"))
+    ahead = AheadOfTime(softmax.kernel, arguments, named_target("sm_90"))
+    found = examine(ahead, softmax.space_for(problem).default_config)
     assert found.status is Status.OK, found.reason
     assert found.resources.spill_bytes == 0
     assert softmax.work(problem).bytes == problem["x"].nbytes * 2

@@ -18,13 +18,13 @@ from triton_ops.analysis.features import amdgcn_features, ptx_features  # noqa: 
 from triton_ops.analysis.tiers import examine, resources_of  # noqa: E402
 from triton_ops.analysis.usage import Usage, amdgcn_usage, cubin_usage  # noqa: E402
 from triton_ops.backend import Arguments, TritonKernel  # noqa: E402
-from triton_ops.backend.offline import (  # noqa: E402
-    build,
-    lowered,
+from triton_ops.backend.offline import (  # noqa: E402  # noqa: E402
+    AheadOfTime,
+    StandIn,
+    described,
     option_names,
     pretending,
 )
-from triton_ops.backend.stand_in import StandIn, described  # noqa: E402
 from triton_ops.compile_pool.packed import PackedKernel  # noqa: E402
 from triton_ops.hardware import named_target  # noqa: E402
 from triton_ops.kernels import load  # noqa: E402
@@ -83,22 +83,22 @@ def test_shared_memory_before_llvm_is_that_of_the_full_compile(arch, case):
     kernel, arguments = make()
     for stages in (2, 4):
         varied = Config({**config, "num_stages": stages})
-        early, _ = lowered(kernel, varied, arguments, named_target(arch))
-        assert early == build(kernel, varied, arguments, named_target(arch)).metadata["shared"]
+        early, _ = AheadOfTime(kernel, arguments, named_target(arch)).lowered(varied)
+        assert early == AheadOfTime(kernel, arguments, named_target(arch)).build(varied).metadata["shared"]
 
 
 @pytest.mark.parametrize(("arch", "case"), cases(NVIDIA))
 def test_registers_and_stack_are_those_that_nvidias_own_tool_reads(arch, case, tmp_path):
     make, config = CASES[case]
     kernel, arguments = make()
-    check_usage(build(kernel, config, arguments, named_target(arch)).binary, tmp_path)
+    check_usage(AheadOfTime(kernel, arguments, named_target(arch)).build(config).binary, tmp_path)
 
 
 @pytest.mark.parametrize("arch", ["sm_90", "sm_100"])
 def test_a_huge_tile_spills_and_is_deferred(arch, tmp_path):
     kernel, arguments = matmul()
-    found = examine(kernel, HUGE, arguments, named_target(arch))
-    built = build(kernel, HUGE, arguments, named_target(arch))
+    found = examine(AheadOfTime(kernel, arguments, named_target(arch)), HUGE)
+    built = AheadOfTime(kernel, arguments, named_target(arch)).build(HUGE)
     usage = check_usage(built.binary, tmp_path)
     assert found.launchable
     assert found.resources == resources_of(built, named_target(arch))
@@ -134,12 +134,13 @@ def test_instructions(arch, mma, wide):
     target = named_target(arch)
     kernel, arguments = matmul()
     config = Config({**TILE, "BM": 128})
-    found = examine(kernel, config, arguments, target).resources
+    found = examine(AheadOfTime(kernel, arguments, target), config).resources
     assert (found.mma, found.load_bytes) == (mma, wide)
     kernel, narrow = matmul((500, 259, 77), "float16")
-    assert examine(kernel, config, narrow, target).resources.load_bytes == 2, "rows of 77 elements are not aligned"
+    found = examine(AheadOfTime(kernel, narrow, target), config).resources
+    assert found.load_bytes == 2, "rows of 77 elements are not aligned"
     kernel, rows = rmsnorm()
-    assert examine(kernel, ROWS, rows, target).resources.mma == "none"
+    assert examine(AheadOfTime(kernel, rows, target), ROWS).resources.mma == "none"
 
 
 def test_loads_are_counted_by_width():
@@ -166,7 +167,7 @@ OTHER_PROCESS = """
 import sys
 import torch, triton
 from triton_ops.backend import Arguments
-from triton_ops.backend.offline import build, pretending
+from triton_ops.backend.offline import AheadOfTime, pretending
 from triton_ops.hardware import named_target
 from triton_ops.kernels import load
 from triton_ops.space import Config
@@ -183,7 +184,7 @@ for arch, depth, place in zip(*[iter(sys.argv[1:])] * 3):
         room = torch.empty(a.numel() + 1, dtype=a.dtype)
         arguments = Arguments((), {**arguments.keyword, "a": room[1:].view(a.shape)})
     hits.clear()
-    print(build(operation.kernel, config, arguments, named_target(arch)).key, *hits)
+    print(AheadOfTime(operation.kernel, arguments, named_target(arch)).build(config).key, *hits)
 """
 LAUNCHED = (("sm_90", 512, "there"), ("sm_90", 511, "moved"), ("gfx942", 512, "there"))
 
@@ -194,7 +195,7 @@ def test_the_launching_process_finds_what_was_compiled_without_memory():
         specs = dict(operation.problem((512, 512, depth), "bfloat16").arguments)
         if place == "moved":
             specs["a"] = TensorSpec(specs["a"].shape, specs["a"].dtype, aligned=False)
-        built = build(operation.kernel, TILE, described(Arguments(keyword=specs)), named_target(arch))
+        built = AheadOfTime(operation.kernel, described(Arguments(keyword=specs)), named_target(arch)).build(TILE)
         expected.append(f"{built.key} True")
     words = [str(word) for case in LAUNCHED for word in case]
     command = [sys.executable, "-W", "ignore", "-c", OTHER_PROCESS, *words]
@@ -243,14 +244,15 @@ def _taking(x, number):
 def test_what_is_compiled_without_torch():
     kernel, sm_90 = load("matmul").kernel, named_target("sm_90")
     specs = Arguments(keyword=dict(load("matmul").problem((64, 64, 64), "float16").arguments))
-    assert not PackedKernel.of(kernel, specs, sm_90).needs_torch
-    assert PackedKernel.of(kernel, specs, named_target("gfx942")).needs_torch, "its backend imports torch"
-    assert PackedKernel.of(kernel, Arguments((torch.float16,)), sm_90).needs_torch, "an argument of torch's"
-    assert not PackedKernel.of(TritonKernel(here, lambda _: (1,)), specs, sm_90).needs_torch, (
+    assert not PackedKernel.of(AheadOfTime(kernel, specs, sm_90)).needs_torch
+    assert PackedKernel.of(AheadOfTime(kernel, specs, named_target("gfx942"))).needs_torch, "its backend imports torch"
+    dtype = Arguments((torch.float16,))
+    assert PackedKernel.of(AheadOfTime(kernel, dtype, sm_90)).needs_torch, "an argument of torch's"
+    assert not PackedKernel.of(AheadOfTime(TritonKernel(here, lambda _: (1,)), specs, sm_90)).needs_torch, (
         "only this module needs it"
     )
     heuristic = triton.heuristics({"n": lambda given: 1})(here)
-    assert PackedKernel.of(TritonKernel(heuristic, lambda _: (1,)), specs, sm_90).needs_torch
+    assert PackedKernel.of(AheadOfTime(TritonKernel(heuristic, lambda _: (1,)), specs, sm_90)).needs_torch
 
 
 @triton.jit
@@ -288,7 +290,7 @@ def test_options_of_the_targets_differ():
 )
 def test_what_cannot_be_launched_is_told_with_its_numbers(change, arch, status, reason, capsys):
     kernel, arguments = matmul()
-    found = examine(kernel, Config({**TILE, "BN": 256, **change}), arguments, named_target(arch))
+    found = examine(AheadOfTime(kernel, arguments, named_target(arch)), Config({**TILE, "BN": 256, **change}))
     assert found.status.value == status
     assert re.search(reason, found.reason), found.reason
     assert not found.deferred
@@ -299,15 +301,16 @@ def test_a_binary_from_the_disk_cache_is_judged_as_a_new_one():
     kernel, arguments = matmul()
     config = Config({**TILE, "BM": 256, "BN": 256, "BK": 128, "num_stages": 2, "num_warps": 8})
     roomy = named_target("sm_90")
-    assert build(kernel, config, arguments, roomy).metadata["shared"] > 65536
+    assert AheadOfTime(kernel, arguments, roomy).build(config).metadata["shared"] > 65536
     small = type(roomy)("cuda", "sm_90", 32, 65536)
-    found = examine(kernel, config, arguments, small)
+    found = examine(AheadOfTime(kernel, arguments, small), config)
     assert found.status is Status.RESOURCES
     assert "sm_90 has 65,536" in found.reason
 
 
 def test_equal_binaries_have_equal_names():
     kernel, arguments = rmsnorm()
-    found = [examine(kernel, Config({**ROWS, "num_warps": w}), arguments, named_target("sm_90")) for w in (2, 4, 4)]
+    ahead = AheadOfTime(kernel, arguments, named_target("sm_90"))
+    found = [examine(ahead, Config({**ROWS, "num_warps": warps})) for warps in (2, 4, 4)]
     binaries = [result.resources.binary for result in found]
     assert binaries[0] != binaries[1] == binaries[2]

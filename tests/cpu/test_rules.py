@@ -16,6 +16,7 @@ import triton.language as tl
 from triton_ops.analysis import foresee
 from triton_ops.analysis.blocks import Blocks, Walk, blocks_of
 from triton_ops.backend import Arguments
+from triton_ops.backend.offline import AheadOfTime
 from triton_ops.hardware import TARGETS, named_target
 from triton_ops.kernels import load
 from triton_ops.space import Config
@@ -48,7 +49,7 @@ def branches(x, n, BLOCK: tl.constexpr, SPLIT: tl.constexpr, TWICE: tl.constexpr
 
 
 def verdict(config, arguments=SQUARE, arch="sm_90", kernel=MATMUL.kernel):
-    return foresee(kernel, config, arguments, named_target(arch))
+    return foresee(AheadOfTime(kernel, arguments, named_target(arch)), config)
 
 
 @pytest.mark.parametrize(
@@ -134,5 +135,6 @@ def test_no_default_of_a_shipped_kernel_is_refused_or_deferred(operation):
     for shape, dtype in operation.problems.values():
         problem = operation.problem(shape, dtype)
         default = operation.space_for(problem).default
-        for arch in TARGETS:
-            assert foresee(operation.kernel, default, Arguments(keyword=dict(problem.arguments)), TARGETS[arch]) is None
+        for target in TARGETS.values():
+            ahead = AheadOfTime(operation.kernel, Arguments(keyword=dict(problem.arguments)), target)
+            assert foresee(ahead, default) is None

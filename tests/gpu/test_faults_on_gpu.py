@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from triton_ops.backend import Arguments
+from triton_ops.backend.offline import AheadOfTime
 from triton_ops.compile_pool.pool import CompilePool
 from triton_ops.hardware import gpu_missing, probe, target_of
 from triton_ops.space import Config
@@ -84,7 +85,8 @@ def test_what_launches_kernels_is_built_by_a_compiling_process(tmp_path, monkeyp
         folder = tmp_path / str(launches)
         monkeypatch.setenv("TRITON_CACHE_DIR", str(folder))
         arguments = Arguments(keyword=dict(problem.arguments))
-        with CompilePool(operation.kernel, arguments, target_of(probe("cuda")), workers=1, launches=launches) as pool:
+        ahead = AheadOfTime(operation.kernel, arguments, target_of(probe("cuda")))
+        with CompilePool(ahead, workers=1, launches=launches) as pool:
             assert pool.submit(config).result(60).launchable
             assert pool.submit(Config({**config, "num_stages": 1})).result(60).launchable  # after the launcher, if any
         built = any("launcher" in path.name for path in folder.rglob("*.so"))

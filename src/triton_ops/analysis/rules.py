@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from triton_ops.analysis.blocks import Blocks, blocks_of
-from triton_ops.backend import Arguments, TritonKernel
+from triton_ops.backend.offline import AheadOfTime
 from triton_ops.hardware import Target
 from triton_ops.space import Config
 from triton_ops.trial import Status
@@ -78,25 +78,24 @@ class RuleInput:
 Rule = Callable[[RuleInput], Objection | None]
 
 
-def foresee(kernel: TritonKernel, config: Config, arguments: Arguments, target: Target) -> Objection | None:
+def foresee(ahead: AheadOfTime, config: Config) -> Objection | None:
     """The first objection of the rules to a config; None if there is none.
 
     Args:
-        kernel: The kernel, whose source is read.
+        ahead: What would be compiled: the kernel's source is read, scalars among the arguments are used as dimensions,
+            and the target has the limits.
         config: Tunables and launch options.
-        arguments: The arguments, of which only the scalars are used, as dimensions.
-        target: The target, which has the limits.
 
     Cost: some 20 microseconds.
     """
-    names = kernel.function.arg_names
-    values = {**dict(zip(names, arguments.positional, strict=False)), **arguments.keyword, **config}
+    names, given = ahead.kernel.parameter_names, ahead.arguments
+    values = {**dict(zip(names, given.positional, strict=False)), **given.keyword, **config}
     warps = config.get("num_warps", values.get("num_warps", _DEFAULT_WARPS))
     for name, number in (("num_warps", warps), ("num_ctas", config.get("num_ctas", 1))):
         if not isinstance(number, int) or not _power_of_two(number):
             return Objection(Status.CONSTRAINT, f"{name} is {number}; it must be a power of two")
-    given = RuleInput(config, target, blocks_of(kernel.function, values), warps)
-    found = (rule(given) for rule in RULES)
+    seen = RuleInput(config, ahead.target, blocks_of(ahead.kernel.function, values), warps)
+    found = (rule(seen) for rule in RULES)
     return next((objection for objection in found if objection is not None), None)
 
 

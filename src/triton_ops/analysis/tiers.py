@@ -12,8 +12,8 @@ from typing import Any
 
 from triton_ops.analysis.features import amdgcn_features, ptx_features
 from triton_ops.analysis.usage import amdgcn_usage, cubin_usage
-from triton_ops.backend import Arguments, CandidateError, TritonKernel
-from triton_ops.backend.offline import Built, build, option_names
+from triton_ops.backend import CandidateError
+from triton_ops.backend.offline import AheadOfTime, Built, option_names
 from triton_ops.backend.triton import compile_error
 from triton_ops.exceptions import CacheError
 from triton_ops.hardware import Target
@@ -31,27 +31,26 @@ _WARP_REGISTERS = 256  # a warp gets registers in units of this many
 _PTXAS_TROUBLE = ("error", "fatal", "nsufficient", "nresolved")
 
 
-def examine(kernel: TritonKernel, config: Config, arguments: Arguments, target: Target) -> Compiled:
-    """Compile `config` for `target` into Triton's disk cache, and judge the result.
+def examine(ahead: AheadOfTime, config: Config) -> Compiled:
+    """Compile `config` into Triton's disk cache, and judge the result.
 
     A failure that is the config's fault becomes the status of the result.
 
-    Raises:
-        CacheError: The compiler cannot write its files, as on a full disk.
-
     Args:
-        kernel: The kernel to compile.
+        ahead: What to compile; its target has the limits.
         config: Tunables and launch options.
-        arguments: The result of `backend.offline.described`, or the caller's own arguments.
-        target: The target, which has the limits; this machine need not have such a device.
 
     Cost: 45 ms for a config over the limit of shared memory, else 0.1 to some seconds; 1 ms from the disk cache.
+
+    Raises:
+        CacheError: The compiler cannot write its files, as on a full disk.
     """
-    if (refused := _unknown_options(kernel, config, target)) is not None:
+    target = ahead.target
+    if (refused := _unknown_options(ahead, config)) is not None:
         return Compiled(config, Status.CONSTRAINT, refused)
     start = time.perf_counter()
     try:
-        built = build(kernel, config, arguments, target, lambda shared, _: _check_shared(shared, target))
+        built = ahead.build(config, lambda shared, _: _check_shared(shared, target))
         resources = resources_of(built, target)
         _check(resources, built.metadata, target)
     except _OverLimitError as error:
@@ -126,13 +125,13 @@ def _spills(resources: Resources) -> str:
     return f"spills {spilled:,} bytes per thread; over {HEAVY_SPILL_BYTES} has always been slow"
 
 
-def _unknown_options(kernel: TritonKernel, config: Config, target: Target) -> str | None:
+def _unknown_options(ahead: AheadOfTime, config: Config) -> str | None:
     """Why the target's compiler does not know a config's names; Triton itself ignores some unknown names silently."""
-    known = option_names(target)
-    strange = [name for name in config if name not in kernel.function.arg_names and name not in known]
+    known = option_names(ahead.target).union(ahead.kernel.parameter_names)
+    strange = [name for name in config if name not in known]
     if not strange:
         return None
-    return f"{', '.join(strange)} is no parameter of {kernel.name} and no launch option for {target.arch}"
+    return f"{', '.join(strange)} is no parameter of {ahead.kernel.name} and no launch option for {ahead.target.arch}"
 
 
 def _sorted(error: Exception) -> CandidateError | CacheError:

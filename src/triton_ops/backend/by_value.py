@@ -26,7 +26,7 @@ import cloudpickle
 
 from triton_ops.backend.base import is_tensor
 from triton_ops.backend.jit_function import is_jit_or_constexpr_function, jit_options, made_jit_function, named
-from triton_ops.backend.stand_in import StandIn
+from triton_ops.backend.offline import StandIn
 
 _NEVER = {"triton", "torch", "triton_ops"}  # packages that go by their names wherever they stand
 _STDLIB = tuple(f"{sysconfig.get_paths()[name]}/" for name in ("stdlib", "platstdlib"))

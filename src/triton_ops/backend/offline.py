@@ -13,24 +13,109 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import math
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from triton_ops._optional import require
 from triton_ops.backend.base import Arguments
-from triton_ops.backend.stand_in import StandIn
 from triton_ops.backend.triton import TritonKernel
 from triton_ops.hardware import VENDORS, Target
 from triton_ops.space import Config
+from triton_ops.tensors import ALIGNMENT_BYTES, ITEM_BYTES, TensorSpec
+from triton_ops.trial import Resources
 
 _BACKENDS = {
     "cuda": ("triton.backends.nvidia.compiler", "CUDABackend", "CUDAOptions", "nvidia"),
     "hip": ("triton.backends.amd.compiler", "HIPBackend", "HIPOptions", "amd"),
 }
 Judge = Callable[[int, str], None]
+
+
+@dataclass(frozen=True)
+class StandIn:
+    """What specialisation sees of a tensor; pickles without the tensor's memory.
+
+    For NVIDIA's backend it can stand in for the tensor itself, which needs no torch (`rehearse`).
+
+    Attributes:
+        dtype: Long name.
+        shape: Extents.
+        strides: In elements.
+        offset_bytes: Where the data starts, from a multiple of 16 bytes.
+        storage_bytes: Size of the storage that it is a view of.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    _: KW_ONLY
+    offset_bytes: int
+    storage_bytes: int
+
+    @classmethod
+    def of(cls, given: Any) -> StandIn:
+        """Of a tensor, or of a `TensorSpec`, as a tensor made from it would be."""
+        if isinstance(given, TensorSpec):
+            item = ITEM_BYTES[given.dtype]
+            offset = 0 if given.aligned else item
+            size = offset + item * _span(given.shape, given.strides)
+            return cls(given.dtype, given.shape, given.strides, offset_bytes=offset, storage_bytes=size)
+        dtype = str(given.dtype).removeprefix("torch.")
+        offset = given.data_ptr() % ALIGNMENT_BYTES
+        size = given.untyped_storage().nbytes()
+        return cls(dtype, tuple(given.shape), tuple(given.stride()), offset_bytes=offset, storage_bytes=size)
+
+    def data_ptr(self) -> int:
+        """An address that is aligned as the data are."""
+        return self.offset_bytes
+
+    def numel(self) -> int:
+        """Elements; grid functions ask for it."""
+        return math.prod(self.shape)
+
+    def size(self, axis: int | None = None) -> int | tuple[int, ...]:
+        """The extents, or one of them."""
+        return self.shape if axis is None else self.shape[axis]
+
+    def stride(self, axis: int | None = None) -> int | tuple[int, ...]:
+        """The strides, or one of them."""
+        return self.strides if axis is None else self.strides[axis]
+
+    def tensor(self) -> Any:
+        """A torch tensor on the `meta` device: no memory at all, whatever its shape."""
+        torch = require("torch", "describing tensors to the compiler")
+        dtype = getattr(torch, self.dtype)
+        offset = self.offset_bytes // dtype.itemsize
+        span = offset + _span(self.shape, self.strides)
+        room = torch.empty(max(span, self.storage_bytes // dtype.itemsize), dtype=dtype, device="meta")
+        return room.as_strided(self.shape, self.strides, offset)
+
+
+def _span(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
+    """Elements from the first to the last of a tensor, both counted."""
+    return 0 if 0 in shape else 1 + sum((extent - 1) * step for extent, step in zip(shape, strides, strict=True))
+
+
+def described(arguments: Arguments, light: bool = False) -> Arguments:
+    """`arguments` with every tensor or tensor spec replaced by a tensor without memory.
+
+    Args:
+        arguments: Of a launch.
+        light: By its `StandIn` instead, which needs no torch; NVIDIA's backend takes these.
+    """
+
+    def one(value: Any) -> Any:
+        if isinstance(value, (TensorSpec, StandIn)):
+            found = value if isinstance(value, StandIn) else StandIn.of(value)
+            return found if light else found.tensor()
+        return Arguments((value,)).map(lambda tensor: one(StandIn.of(tensor))).positional[0]
+
+    keyword = {name: one(value) for name, value in arguments.keyword.items()}
+    return Arguments(tuple(map(one, arguments.positional)), keyword)
 
 
 def _nothing(x):  # type: ignore[no-untyped-def]
@@ -49,7 +134,8 @@ def rehearse(target: Target) -> None:
         sys.modules["torch"] = None  # type: ignore[assignment]  # Python's way to say that there is none
     try:
         nothing = TritonKernel(triton.jit(_nothing), lambda _: (1,))
-        lowered(nothing, Config(), Arguments((StandIn("float32", (16,), (1,), 0, 64),)), target)
+        given = Arguments((StandIn("float32", (16,), (1,), offset_bytes=0, storage_bytes=64),))
+        AheadOfTime(nothing, given, target).lowered(Config())
     finally:
         if absent:
             del sys.modules["torch"]
@@ -73,15 +159,15 @@ class TargetDriver:
         return self._name
 
     def get_current_stream(self, _device: Any) -> int:
-        """None is used."""
+        """Nothing is launched, so that any number serves."""
         return 0
 
     def get_active_torch_device(self) -> Any:
-        """Where tensors are."""
+        """Triton allocates no memory on the device `meta`."""
         return require("torch", "naming a device").device("meta")
 
     def map_python_to_cpp_type(self, ty: str) -> str:
-        """As it is."""
+        """Triton's launcher asks for C's name of a type; no launcher is used."""
         return ty
 
 
@@ -123,78 +209,91 @@ class Built:
     key: str
 
 
-def build(
-    kernel: TritonKernel, config: Config, arguments: Arguments, target: Target, judge: Judge | None = None
-) -> Built:
-    """Compile for `target` into Triton's disk cache, or find it there.
-
-    Args:
-        kernel: What is compiled.
-        config: Tunables and launch options.
-        arguments: From `described`, or the caller's own.
-        target: Need not be here.
-        judge: Called with the exact shared memory in bytes and the TTGIR's text before LLVM and the assembler run;
-            what it raises ends the compilation. Not called where the disk cache has the kernel.
-
-    Cost: 0.1 to some seconds; 1 ms from the disk cache.
-
-    Raises:
-        Exception: Whatever Triton raises, and what `judge` raises.
-    """
-    with pretending(target), _judged(target, judge):
-        compiled = _compiled(kernel, config, arguments)
-    binary, assembly = ("cubin", "ptx") if target.kind == "cuda" else ("hsaco", "amdgcn")
-    return Built(compiled.asm[binary], compiled.asm[assembly], compiled.metadata._asdict(), compiled.hash)
-
-
-def build_launcher(kernel: TritonKernel, config: Config, arguments: Arguments, target: Target) -> None:
-    """Have the C compiler build what launches kernels of this signature, for all configs, into Triton's disk cache.
-
-    Without it the first launch in a process waits a third of a second for it, with Triton 3.6.
-
-    Raises:
-        Exception: Whatever Triton raises, as where there is no driver.
-    """
-    vendor = VENDORS.get(target.kind)
-    if vendor is None:
-        return
-    with pretending(target):
-        compiled = _compiled(kernel, config, arguments)
-    driver = vendor.triton_driver
-    getattr(importlib.import_module(driver.module), driver.launcher)(compiled.src, compiled.metadata)
-
-
-def _compiled(kernel: TritonKernel, config: Config, arguments: Arguments) -> Any:
-    compiled = kernel.function.warmup(*arguments.positional, grid=(1,), **arguments.keyword, **config)
-    return compiled.result() if hasattr(compiled, "result") else compiled
-
-
 class _EnoughError(Exception):
-    """The question is answered."""
+    """Ends a compilation once shared memory is known."""
 
     def __init__(self, shared_bytes: int, text: str) -> None:
         super().__init__("lowered far enough")
         self.answer = shared_bytes, text
 
 
-def lowered(kernel: TritonKernel, config: Config, arguments: Arguments, target: Target) -> tuple[int, str]:
-    """Exact shared memory per block in bytes, and the TTGIR's text, without LLVM and the assembler.
+@dataclass(frozen=True)
+class AheadOfTime:
+    """A kernel that is compiled without being launched, for a target that need not be here.
 
-    Cost: 45 ms for a matmul; nothing is written to the cache but the kernel's first two stages.
-
-    Raises:
-        Exception: Whatever Triton's front end and passes raise.
+    Attributes:
+        kernel: What is compiled.
+        arguments: Of its launches: from `described`, or the caller's own. To compile in another process, specs in place
+            of tensors are enough.
+        target: What to compile for.
     """
 
-    def stop(shared_bytes: int, text: str) -> None:
-        raise _EnoughError(shared_bytes, text)
+    kernel: TritonKernel
+    arguments: Arguments
+    target: Target
 
-    with pretending(target, f"{target.arch}, lowered"), _judged(target, stop), _never_cached():
-        try:
-            _compiled(kernel, config, arguments)
-        except _EnoughError as enough:
-            return enough.answer
-    raise RuntimeError(f"Triton's backend for {target.arch} has no stage between TTGIR and LLVM")
+    def build(self, config: Config, judge: Judge | None = None) -> Built:
+        """Compile into Triton's disk cache, or find the config there.
+
+        Args:
+            config: Tunables and launch options.
+            judge: Called with the exact shared memory in bytes and the TTGIR's text before LLVM and the assembler run;
+                what it raises ends the compilation. Not called where the disk cache has the kernel.
+
+        Cost: 0.1 to some seconds; 1 ms from the disk cache.
+
+        Raises:
+            Exception: Whatever Triton raises, and what `judge` raises.
+        """
+        with pretending(self.target), _judged(self.target, judge):
+            compiled = self._compiled(config)
+        binary, assembly = ("cubin", "ptx") if self.target.kind == "cuda" else ("hsaco", "amdgcn")
+        return Built(compiled.asm[binary], compiled.asm[assembly], compiled.metadata._asdict(), compiled.hash)
+
+    def lowered(self, config: Config) -> tuple[int, str]:
+        """Exact shared memory per block in bytes, and the TTGIR's text, without LLVM and the assembler.
+
+        Cost: 45 ms for a matmul; nothing is written to the cache but the kernel's first two stages.
+
+        Raises:
+            Exception: Whatever Triton's front end and passes raise.
+        """
+
+        def stop(shared_bytes: int, text: str) -> None:
+            raise _EnoughError(shared_bytes, text)
+
+        apart = f"{self.target.arch}, lowered"
+        with pretending(self.target, apart), _judged(self.target, stop), _never_cached():
+            try:
+                self._compiled(config)
+            except _EnoughError as enough:
+                return enough.answer
+        raise RuntimeError(f"Triton's backend for {self.target.arch} has no stage between TTGIR and LLVM")
+
+    def build_launcher(self, config: Config) -> None:
+        """Have the C compiler build what launches kernels of this signature, for all configs, into the disk cache.
+
+        Without it the first launch in a process waits a third of a second for it, with Triton 3.6.
+
+        Raises:
+            Exception: Whatever Triton raises, as where there is no driver.
+        """
+        vendor = VENDORS.get(self.target.kind)
+        if vendor is None:
+            return
+        with pretending(self.target):
+            compiled = self._compiled(config)
+        driver = vendor.triton_driver
+        getattr(importlib.import_module(driver.module), driver.launcher)(compiled.src, compiled.metadata)
+
+    def program_key(self, config: Config, made: Resources | None) -> str | None:
+        """What `TritonKernel.program_key` says of a compiled config and these arguments."""
+        return self.kernel.program_key(config, self.arguments, made)
+
+    def _compiled(self, config: Config) -> Any:
+        given = self.arguments
+        compiled = self.kernel.function.warmup(*given.positional, grid=(1,), **given.keyword, **config)
+        return compiled.result() if hasattr(compiled, "result") else compiled
 
 
 @contextlib.contextmanager

@@ -1,20 +1,30 @@
 """Objects as bytes that another process makes them from again: kernels, functions, arguments and what holds them.
 
-There are two readers. A process that launches may import the user's modules, and needs the values of the tensors
-(`by_reference`). A process that compiles gets the user's code itself and imports no module of the user's, so that an
-import has no effect there and costs no time; of a tensor it needs what a compiler sees (`by_value`).
+There are two readers. For a process that launches, what a module holds goes by its name, and is imported there. What
+cannot be imported, such as a lambda, a function made inside a function, or anything of a script or a notebook, goes as
+its code with the globals that it uses. Tensors keep their values, strides, offsets, alignment and shared storages.
+
+A process that compiles gets the code of everything that is the user's, and imports no module of the user's, so that an
+import has no effect there and costs no time; of a tensor it gets what a compiler sees (`by_value.py`).
 """
 
 from __future__ import annotations
 
 import io
+import linecache
 import pickle
-from dataclasses import dataclass
+import sys
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
-from triton_ops.backend.by_reference import ReferencePickler
+import cloudpickle
+
+from triton_ops._optional import require
+from triton_ops.backend.base import is_tensor
 from triton_ops.backend.by_value import ValuePickler
 from triton_ops.backend.errors import one_line
+from triton_ops.backend.jit_function import is_jit_or_constexpr_function, jit_options, made_jit_function, named
 from triton_ops.exceptions import KernelTypeError
 
 MOST_TENSOR_BYTES = 1 << 30  # that are sent; past it, floating-point tensors are drawn anew on the other side
@@ -52,7 +62,7 @@ def pack(value: Any, most_bytes: int = MOST_TENSOR_BYTES, *, by_value: bool = Fa
     Cost: a copy of the tensors through the host's memory; by value none.
     """
     target = io.BytesIO()
-    pickler = ValuePickler(target) if by_value else ReferencePickler(target, most_bytes)
+    pickler = ValuePickler(target) if by_value else _ReferencePickler(target, most_bytes)
     try:
         pickler.dump(value)
     except (Exception, RecursionError) as error:  # whatever an object's own reduction raises
@@ -72,3 +82,96 @@ def unpack(content: bytes) -> Any:
         return pickle.loads(content)
     except Exception as error:
         raise KernelTypeError(f"it cannot be loaded in another process: {one_line(error)}") from error
+
+
+class _ReferencePickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Writes an object for a process that is going to launch it."""
+
+    def __init__(self, target: io.BytesIO, most_bytes: int) -> None:
+        super().__init__(target, protocol=5)
+        self.drawn: list[str] = []  # tensors whose values are not sent, described
+        self.imports: frozenset[str] = frozenset()  # not looked at
+        self._left = most_bytes
+        self._storages: dict[tuple[str, int, int], _Storage] = {}
+
+    def reducer_override(self, obj: Any) -> Any:
+        """JIT functions and tensors differ from what cloudpickle does."""
+        if is_jit_or_constexpr_function(obj):
+            return _jit_parts(obj)
+        if is_tensor(obj) and type(obj).__name__ == "Tensor" and str(obj.layout) == "torch.strided":
+            layout = (str(obj.dtype).removeprefix("torch."), obj.storage_offset(), tuple(obj.shape), obj.stride())
+            return _tensor, (self._storage(obj), *layout, obj.requires_grad)
+        return super().reducer_override(obj)
+
+    def _storage(self, tensor: Any) -> _Storage:
+        """The storage behind a tensor: one object per storage, so that it is sent once and stays shared."""
+        storage = tensor.untyped_storage()
+        place = (str(tensor.device), storage.data_ptr(), storage.nbytes())
+        if place not in self._storages:
+            drawable = tensor.dtype.is_floating_point  # an index must stay in range
+            fits = not drawable or storage.nbytes() <= self._left
+            self._left -= storage.nbytes() if fits and drawable else 0
+            if not fits:
+                self.drawn.append(f"{tuple(tensor.shape)} {tensor.dtype} of {storage.nbytes() / 1e9:.1f} GB")
+            dtype = str(tensor.dtype).removeprefix("torch.")
+            self._storages[place] = _Storage(place[0], place[2], dtype, _bytes_of(storage) if fits else None)
+        return self._storages[place]
+
+
+@dataclass(frozen=True)
+class _Storage:
+    """The memory behind tensors; its bytes, or None to draw values."""
+
+    device: str
+    size: int
+    dtype: str
+    content: bytes | None
+    _: KW_ONLY
+    made: dict[str, Any] = field(default_factory=dict, compare=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Storage, (self.device, self.size, self.dtype, self.content)
+
+    def get(self) -> Any:
+        """The storage, made once in this process."""
+        if "storage" not in self.made:
+            self.made["storage"] = self._make()
+        return self.made["storage"]
+
+    def _make(self) -> Any:
+        torch = require("torch", "making tensors")
+        if self.size == 0:
+            return torch.empty(0, dtype=torch.uint8, device=self.device).untyped_storage()
+        if self.content is not None:
+            found = torch.frombuffer(bytearray(self.content), dtype=torch.uint8)
+            return found.to(self.device).clone().untyped_storage()
+        room = torch.empty(self.size, dtype=torch.uint8, device=self.device)
+        values = room[: self.size // 8 * 8].view(getattr(torch, self.dtype))
+        generator = torch.Generator(device=self.device).manual_seed(0)
+        for part in values.split(1 << 24):  # float8 has no random numbers of its own: drawn wider, in pieces
+            part.copy_(torch.rand(part.shape, generator=generator, device=self.device).mul_(2).sub_(1))
+        return room.untyped_storage()
+
+
+def _bytes_of(storage: Any) -> bytes:
+    torch = require("torch", "sending tensors")
+    view = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
+    return bytes(view.cpu().numpy().tobytes())
+
+
+def _tensor(
+    storage: _Storage, dtype: str, offset: int, shape: Sequence[int], stride: Sequence[int], requires_grad: bool
+) -> Any:
+    torch = require("torch", "making tensors")
+    made = torch.empty(0, dtype=getattr(torch, dtype), device=storage.device)
+    made.set_(storage.get(), offset, tuple(shape), tuple(stride))
+    return made.requires_grad_(requires_grad)
+
+
+def _jit_parts(kernel: Any) -> tuple[Any, ...]:
+    module, name = kernel.fn.__module__, kernel.fn.__name__
+    if module != "__main__" and getattr(sys.modules.get(module), name, None) is kernel:
+        return named, (module, name)
+    kind, file = type(kernel), kernel.fn.__code__.co_filename
+    lines = linecache.getlines(file)
+    return made_jit_function, (kind.__module__, kind.__name__, kernel.fn, jit_options(kernel), file, lines)

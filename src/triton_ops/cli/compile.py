@@ -12,6 +12,7 @@ import typer
 from rich.progress import track
 
 from triton_ops.backend import Arguments, CompilesAhead, Operation
+from triton_ops.backend.offline import AheadOfTime
 from triton_ops.cli.console import (
     Dtype,
     Json,
@@ -128,7 +129,8 @@ def _compiled(
 ) -> list[Compiled]:
     arguments = Arguments(keyword=dict(problem.arguments))
     operation.kernel.check(space.tunables, arguments)
-    with CompilePool(_ahead(operation), arguments, target, workers=jobs, timeout_s=timeout_s) as pool:
+    ahead = AheadOfTime(_ahead(operation), arguments, target)
+    with CompilePool(ahead, workers=jobs, timeout_s=timeout_s) as pool:
         futures = [pool.submit(config, anyway=True) for config in space]
         return [future.result() for future in _watched(futures)]
 

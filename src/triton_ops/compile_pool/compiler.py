@@ -19,12 +19,12 @@ from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
 from triton_ops.analysis import examine
-from triton_ops.backend import Arguments, TritonKernel, warm_up
-from triton_ops.backend.offline import build_launcher, rehearse
+from triton_ops.backend import warm_up
+from triton_ops.backend.offline import AheadOfTime, rehearse
 from triton_ops.compile_pool.fork_server import ANSWER, FORK, QUESTION, RUNNING
 from triton_ops.compile_pool.packed import PackedKernel
 from triton_ops.exceptions import CacheError, TargetError, TritonKernelError
-from triton_ops.hardware import Target, named_target
+from triton_ops.hardware import named_target
 from triton_ops.processes.child import Surroundings, die_with, import_heavy
 from triton_ops.space import Config
 
@@ -116,7 +116,7 @@ def serve(connection: Connection[Any, Any]) -> None:
     start: Start = connection.recv()
     start.surroundings.take()
     try:
-        kernel, arguments = start.packed.load()
+        ahead = start.packed.load()
     except TritonKernelError as error:
         connection.send(error if isinstance(error, TargetError) else TargetError(error.message, hint=error.hint))
         return
@@ -126,18 +126,16 @@ def serve(connection: Connection[Any, Any]) -> None:
             question = connection.recv()
         except EOFError:
             return
-        connection.send(_answer(question, kernel, arguments, start.packed.target))
+        connection.send(_answer(question, ahead))
 
 
-def _answer(question: Config | Launcher, kernel: TritonKernel, arguments: Arguments, target: Target) -> Any:
+def _answer(question: Config | Launcher, ahead: AheadOfTime) -> Any:
     if isinstance(question, Launcher):
         with contextlib.suppress(Exception):  # what fails is met again, and told, by whoever launches
-            build_launcher(kernel, question.config, arguments, target)
+            ahead.build_launcher(question.config)
         return None
     try:
-        seen = examine(kernel, question, arguments, target)
-        return replace(
-            seen, launch=kernel.program_key(seen.config, arguments, seen.resources if seen.launchable else None)
-        )
+        seen = examine(ahead, question)
+        return replace(seen, launch=ahead.program_key(seen.config, seen.resources if seen.launchable else None))
     except CacheError as error:
         return error

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from triton_ops.backend import Arguments, Packed, TritonKernel, pack, unpack
-from triton_ops.backend.stand_in import described
+from triton_ops.backend import Packed, TritonKernel, pack, unpack
+from triton_ops.backend.offline import AheadOfTime, described
 from triton_ops.exceptions import KernelTypeError, TargetError
 from triton_ops.hardware import Target
 
@@ -42,13 +42,14 @@ class PackedKernel:
     needs_torch: bool
 
     @classmethod
-    def of(cls, kernel: TritonKernel, arguments: Arguments, target: Target) -> PackedKernel:
-        """A kernel with the arguments of its launches.
+    def of(cls, ahead: AheadOfTime) -> PackedKernel:
+        """A kernel with the arguments of its launches, which may be specs in place of tensors.
 
         Raises:
             KernelTypeError: There is nothing to compile, as under `TRITON_INTERPRET`.
             TargetError: The function or an argument exists in this process only.
         """
+        kernel, target = ahead.kernel, ahead.target
         if kernel.interpreted:
             raise KernelTypeError(
                 f"{kernel.name} is interpreted, so there is nothing to compile", hint="unset TRITON_INTERPRET"
@@ -58,7 +59,7 @@ class PackedKernel:
         except KernelTypeError as error:
             raise TargetError(f"{kernel.name}: {error.message}", hint=error.hint) from error
         try:
-            given = pack(arguments, by_value=True)
+            given = pack(ahead.arguments, by_value=True)
         except KernelTypeError as error:
             raise TargetError(f"the arguments of {kernel.name}: {error.message}", hint=error.hint) from error
         plain = target.kind == "cuda" and type(kernel.function).__name__ == "JITFunction"
@@ -74,7 +75,7 @@ class PackedKernel:
             needs_torch=not plain or _TORCH in imports,
         )
 
-    def load(self) -> tuple[TritonKernel, Arguments]:
+    def load(self) -> AheadOfTime:
         """The kernel and its arguments, made again in this process.
 
         Raises:
@@ -87,7 +88,7 @@ class PackedKernel:
             raise TargetError(f"{self.name}: {error.message}", hint=error.hint) from error
         if kernel.cache_key != self.cache_key:
             raise TargetError(f"{self.name} is not the same kernel in another process", hint="report the kernel")
-        return kernel, described(arguments, light=not self.needs_torch)
+        return AheadOfTime(kernel, described(arguments, light=not self.needs_torch), self.target)
 
 
 def _packed_grid(grid: Any) -> Packed | None:

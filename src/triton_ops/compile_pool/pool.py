@@ -15,13 +15,12 @@ from typing import Any
 
 from triton_ops._cpus import usable_cpus
 from triton_ops.analysis import Objection, foresee
-from triton_ops.backend import Arguments, TritonKernel
+from triton_ops.backend.offline import AheadOfTime
 from triton_ops.compile_pool.compiler import Launcher, Start, working
 from triton_ops.compile_pool.fork_server import ForkServer, last_line
 from triton_ops.compile_pool.packed import PackedKernel
 from triton_ops.compile_pool.queue import CompileJob, Queue
 from triton_ops.exceptions import CacheError, TargetError
-from triton_ops.hardware import Target
 from triton_ops.processes.child import OUTSIDE, Surroundings
 from triton_ops.space import Config
 from triton_ops.trial import Compiled, Status
@@ -37,10 +36,9 @@ class CompilePool:
     """Compiles configs of one kernel for one target into Triton's disk cache. Use it in a `with` statement.
 
     Args:
-        kernel: Other processes get its code, so that they import no module of the user's and run no script again.
-        arguments: The caller's own, or specs in place of tensors; only dtypes, strides, alignments and scalars are
-            sent, so a process needs no memory for them.
-        target: What to compile for; need not be here.
+        ahead: What is compiled. Other processes get the kernel's code, so that they import no module of the user's and
+            run no script again. Of the arguments only dtypes, strides, alignments and scalars are sent, so a process
+            needs no memory for them.
         workers: Processes; None takes one for each CPU that this process may use.
         timeout_s: Most seconds for one config; a compiler that takes longer is killed.
         launches: Whether a process here is going to launch what is compiled.
@@ -54,9 +52,7 @@ class CompilePool:
 
     def __init__(
         self,
-        kernel: TritonKernel,
-        arguments: Arguments,
-        target: Target,
+        ahead: AheadOfTime,
         *,
         workers: int | None = None,
         timeout_s: float = TIMEOUT_S,
@@ -64,9 +60,9 @@ class CompilePool:
     ) -> None:
         if working:
             raise TargetError("a module that is imported to compile its kernel compiles kernels while it is imported")
-        self._kernel, self._arguments, self._target = kernel, arguments, target
+        self._ahead = ahead
         self._timeout_s = timeout_s
-        self._start = Start(PackedKernel.of(kernel, arguments, target), Surroundings.here())
+        self._start = Start(PackedKernel.of(ahead), Surroundings.here())
         self.workers = workers or usable_cpus()
         self._threads = ThreadPoolExecutor(self.workers, thread_name_prefix="triton-ops compile")
         self._queue = Queue(max(1, self.workers // _SPARE_PART))
@@ -79,7 +75,7 @@ class CompilePool:
 
     def foresee(self, config: Config) -> Objection | None:
         """What the free rules say of a config; None if nothing. Costs some microseconds."""
-        return foresee(self._kernel, config, self._arguments, self._target)
+        return foresee(self._ahead, config)
 
     def submit(self, config: Config, *, anyway: bool = False, spare: bool = False) -> Future[Compiled]:
         """Compile a config, after those submitted before it; a config that a rule refuses or defers is not compiled.
@@ -218,7 +214,7 @@ class CompilePool:
             if self._closed:
                 raise TargetError(_CLOSED)
             self._fork_server = self._fork_server or ForkServer(
-                "torch" if self._start.packed.needs_torch else "", self._target
+                "torch" if self._start.packed.needs_torch else "", self._ahead.target
             )
             return self._fork_server
 

@@ -14,16 +14,15 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
 
-from triton_ops.backend import Arguments, CompilesAhead
 from triton_ops.compile_pool.pool import CompilePool
 from triton_ops.exceptions import KernelTypeError, TargetError
-from triton_ops.hardware import machine_of, target_of
+from triton_ops.hardware import machine_of
 from triton_ops.runner.feed import DirectFeed, Feed, Ready
 from triton_ops.runner.previews import Previews
 from triton_ops.search import Searcher, UsesPreviews
 from triton_ops.space import Config
 from triton_ops.task.effort import Effort
-from triton_ops.task.task import CopiedArguments, Task
+from triton_ops.task.task import Task
 from triton_ops.trial import Compiled, Trial
 
 _log = logging.getLogger("triton_ops")
@@ -157,15 +156,9 @@ def open_feed(
 
 def _pool_for(task: Task, effort: Effort) -> CompilePool | None:
     """The compile pool for a task; None if there can be none, with a warning if its start failed."""
-    kernel = task.kernel.compiled_ahead if isinstance(task.kernel, CompilesAhead) else None
-    if task.device.kind == "cpu" or kernel is None:
-        return None
-    arguments = task.arguments.given if isinstance(task.arguments, CopiedArguments) else Arguments(
-        keyword=dict(task.problem.arguments))  # fmt: skip
     try:
-        return CompilePool(
-            kernel, arguments, target_of(task.device), timeout_s=effort.patience.compile_s, launches=True
-        )
+        ahead = task.ahead_of_time()
+        return CompilePool(ahead, timeout_s=effort.patience.compile_s, launches=True) if ahead is not None else None
     except (TargetError, KernelTypeError) as error:
         _log.warning("nothing is compiled ahead: %s", error.message)
         return None

@@ -9,6 +9,7 @@ from typing import Any
 from triton_ops._hashing import canonical_json
 from triton_ops.backend import (
     Arguments,
+    CompilesAhead,
     FunctionKernel,
     Kernel,
     Operation,
@@ -18,9 +19,10 @@ from triton_ops.backend import (
     private_copy,
     source_of,
 )
+from triton_ops.backend.offline import AheadOfTime
 from triton_ops.cache.key import UNKNOWN
 from triton_ops.exceptions import DeviceError, KernelTypeError, ShapeMismatchError, SpaceError
-from triton_ops.hardware import DeviceSpec, gpu_missing, probe
+from triton_ops.hardware import DeviceSpec, gpu_missing, probe, target_of
 from triton_ops.space import ConfigSpace, as_space
 from triton_ops.tensors import TensorSpec
 from triton_ops.trial import Problem, Scalar, Work
@@ -122,6 +124,19 @@ class Task:
     reference: Callable[..., Any] | None = None
     work: Work | None = None
     named: NamedProblem | None = None
+
+    def ahead_of_time(self) -> AheadOfTime | None:
+        """What processes without a GPU can compile; None if the kernel is not compiled, or the device is no GPU.
+
+        Raises:
+            TargetError: Triton's compiler for the device is not known.
+        """
+        kernel = self.kernel.compiled_ahead if isinstance(self.kernel, CompilesAhead) else None
+        if self.device.kind == "cpu" or kernel is None:
+            return None
+        specs = Arguments(keyword=dict(self.problem.arguments))
+        given = self.arguments.given if isinstance(self.arguments, CopiedArguments) else specs
+        return AheadOfTime(kernel, given, target_of(self.device))
 
 
 @dataclass(frozen=True, kw_only=True)
