@@ -23,7 +23,7 @@ from triton_ops.processes.signals import cleaned_up_on_sigterm
 from triton_ops.runner.events import Listener
 from triton_ops.runner.progress import ProgressBar
 from triton_ops.runner.results import result_from
-from triton_ops.runner.tuning import TuneRequest, Tuning
+from triton_ops.runner.tuning import RunRequest, Tuning
 from triton_ops.search import AnySearch
 from triton_ops.task.effort import Effort, Patience, chosen_effort
 from triton_ops.task.task import make_task
@@ -115,7 +115,7 @@ def tune(
         seed=seed,
     )
     folder = ensure_folder(settings.cache_dir() if cache_dir is None else cache_dir)
-    request = TuneRequest(
+    request = RunRequest(
         task=task,
         effort=plan,
         default=task.space.default_config,
@@ -142,7 +142,7 @@ def tune(
         ).run()
 
 
-def _known(request: TuneRequest, store: Store[Record]) -> Record | None:
+def _known(request: RunRequest, store: Store[Record]) -> Record | None:
     """The stored winner; None if there is none that holds for this request."""
     task = request.task
     return recalled(request.key, store, space=task.space, effort=request.effort, reference=task.reference)

@@ -35,7 +35,7 @@ from triton_ops.trial import Trial, TuningResult
 
 
 @dataclass(frozen=True, kw_only=True)
-class TuneRequest:
+class RunRequest:
     """The request of one call of `tune`.
 
     Attributes:
@@ -88,7 +88,7 @@ class Tuning:
         start: When `tune` was called, by `time.monotonic`.
     """
 
-    request: TuneRequest
+    request: RunRequest
     store: Store[Record]
     runs: Runs
     quarantine: Quarantine
