@@ -149,20 +149,25 @@ class Lazy(ModuleType):
         raise RuntimeError(f"{name} loads it")
 
 
-def test_a_failure_to_fill_the_folder_is_no_error(heavy, monkeypatch):
+def test_a_tune_goes_on_where_the_folder_cannot_be_filled(heavy, monkeypatch):
     strange = ModuleType("strange")
     strange.__spec__ = ModuleSpec("strange", None, origin=f"{Path(heavy.origin).parents[1]}/\udcff.py")
     odd = SimpleNamespace(__spec__=SimpleNamespace(origin=3))
     monkeypatch.setattr(sys, "modules", {"lazy": Lazy("lazy"), "strange": strange, "odd": odd, "none": None})
+    went_on = []
     with bytecode.being_filled():
-        pass
-    for name, value in (("TemporaryFile", _no_file), ("Popen", _no_file)):
-        monkeypatch.setattr(bytecode.tempfile if name == "TemporaryFile" else bytecode.subprocess, name, value)
-        with bytecode.being_filled():
-            pass
+        went_on.append("with modules that have no file to compile")
+    monkeypatch.setattr(bytecode.tempfile, "TemporaryFile", _no_file)
+    with bytecode.being_filled():
+        went_on.append("without a temporary file")
+    monkeypatch.setattr(bytecode.subprocess, "Popen", _no_file)
+    with bytecode.being_filled():
+        went_on.append("without a further process")
     monkeypatch.setattr(sys, "executable", None)
     with bytecode.being_filled():
-        pass
+        went_on.append("without an interpreter")
+    assert len(went_on) == 4
+    assert not list(bytecode.folder().rglob("*.pyc"))
 
 
 def _no_file(*_, **__):

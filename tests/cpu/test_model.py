@@ -118,9 +118,8 @@ def test_a_block_that_does_not_fit_is_never_ranked_before_one_that_does():
     assert expected(GEMM, TILE, Resources(128, 0, 300_000)) == math.inf
 
 
-@given(tiles, extents, extents, extents, st.integers(0, 4000), st.integers(1, 4000))
-def test_more_spills_are_never_faster(config, rows, columns, inner, spilled, more):
-    tiling = GemmTiles(
+def product_tiles(rows, columns, inner):
+    return GemmTiles(
         rows,
         columns,
         inner,
@@ -131,6 +130,11 @@ def test_more_spills_are_never_faster(config, rows, columns, inner, spilled, mor
         tile_inner="BK",
         group=8,
     )
+
+
+@given(tiles, extents, extents, extents, st.integers(0, 4000), st.integers(1, 4000))
+def test_more_spills_are_never_faster(config, rows, columns, inner, spilled, more):
+    tiling = product_tiles(rows, columns, inner)
     one, other = (expected(tiling, config, Resources(128, each, 50_000)) for each in (spilled, spilled + more))
     assert one <= other
 
@@ -144,17 +148,7 @@ def test_more_spills_are_never_faster_in_rows(config, rows, columns, spilled, mo
 
 @given(tiles, extents, extents, extents, st.integers(1, 5000))
 def test_a_longer_product_is_never_faster(config, rows, columns, inner, more):
-    tiling = GemmTiles(
-        rows,
-        columns,
-        inner,
-        dtype="bfloat16",
-        out_dtype="bfloat16",
-        tile_rows="BM",
-        tile_columns="BN",
-        tile_inner="BK",
-        group=8,
-    )
+    tiling = product_tiles(rows, columns, inner)
     found = Resources(128, 0, 50_000)
     assert expected(tiling, config, found) <= expected(replace(tiling, inner=inner + more), config, found) * (1 + 1e-9)
 
