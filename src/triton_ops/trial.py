@@ -169,7 +169,7 @@ class Measurement:
     rounds: int = 1
 
     def __post_init__(self) -> None:
-        if not self.samples_ms or not all(math.isfinite(s) and s >= 0 for s in self.samples_ms):
+        if not self.samples_ms or not math.isfinite(sum(self.samples_ms)) or min(self.samples_ms) < 0:
             raise ValueError(f"a measurement needs finite samples of 0 ms or more, not {self.samples_ms[:5]}")
 
     @property

@@ -13,7 +13,7 @@ from triton_ops.evaluation.isolated import Isolated
 from triton_ops.evaluation.station import Inline, assignment_of
 from triton_ops.space import Config
 from triton_ops.task.effort import chosen_effort
-from triton_ops.task.task import make_task
+from triton_ops.task.request import make_task
 from triton_ops.trial import Status
 
 

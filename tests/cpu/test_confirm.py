@@ -16,7 +16,7 @@ from triton_ops.evaluation.finals import FinalRequest
 from triton_ops.evaluation.station import Inline, assignment_of
 from triton_ops.measure import RacePolicy
 from triton_ops.task.effort import chosen_effort
-from triton_ops.task.task import make_task
+from triton_ops.task.request import make_task
 from triton_ops.trial import Status
 
 

@@ -13,7 +13,7 @@ from triton_ops.cache import RECORDS, Key
 from triton_ops.runner.results import metrics_of, record_of, result_from, result_json
 from triton_ops.space import Config
 from triton_ops.task.effort import PRESETS
-from triton_ops.task.task import make_task
+from triton_ops.task.request import make_request
 from triton_ops.trial import Measurement, Resources, Status, Trial, TuningResult, Work, totals
 
 # Not in a record: every trial, with what is told of it. What was asked: whether it was recalled, and how long it took.
@@ -31,8 +31,8 @@ def copies(x, *, BLOCK):
     return x.clone()
 
 
-TASK = make_task(copies)
-KEY = Key.of(TASK.problem, {"source": "ab"}, TASK.device)
+REQUEST = make_request(copies)
+KEY = Key.of(REQUEST.problem, {"source": "ab"}, REQUEST.device)
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 times_ms = st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=9).map(tuple)
 
@@ -47,9 +47,9 @@ def results(draw):
     winner, default = draw(st.sampled_from(trials)), draw(st.none() | st.sampled_from(trials))
     return TuningResult(
         best_config=dict(winner.config),
-        metrics=metrics_of(winner.best_measurement, TASK.work, TASK.device),
-        problem_size=TASK.problem.label,
-        device=TASK.device.name,
+        metrics=metrics_of(winner.best_measurement, REQUEST.work, REQUEST.device),
+        problem_size=REQUEST.problem.label,
+        device=REQUEST.device.name,
         trials=trials,
         default=default,
         ties=tuple(trial.config for trial in trials),
@@ -75,7 +75,7 @@ def results(draw):
 def test_a_recalled_result_says_all_that_the_first_one_said(first, reference):
     record = record_of(KEY, first, first.winner, PRESETS["quick"], space="", reference=reference)
     record = RECORDS.loads(RECORDS.dumps(record))
-    again = result_from(record, TASK, 0.5)
+    again = result_from(record, REQUEST, 0.5)
     for field in fields(TuningResult):
         if field.name not in NOT_KEPT:
             assert getattr(again, field.name) == getattr(first, field.name), field.name
@@ -93,7 +93,7 @@ def test_a_recalled_result_says_all_that_the_first_one_said(first, reference):
 @given(results())
 def test_the_json_of_a_recalled_result_is_that_of_the_first_one(first):
     record = record_of(KEY, first, first.winner, PRESETS["quick"], space="")
-    again = result_json(replace(result_from(record, TASK, first.elapsed_s), from_cache=False))
+    again = result_json(replace(result_from(record, REQUEST, first.elapsed_s), from_cache=False))
     assert again == result_json(first)
 
 
@@ -101,7 +101,7 @@ def test_a_default_that_failed_is_not_recalled():
     winner = Trial(Config(BLOCK=1), Status.OK, Measurement((1.0,), "host"))
     failed = Trial(Config(BLOCK=2), Status.RUNTIME, error="ValueError: no")
     first = TuningResult(
-        {"BLOCK": 1}, metrics_of(winner.best_measurement, None, TASK.device), default=failed, mode="host"
+        {"BLOCK": 1}, metrics_of(winner.best_measurement, None, REQUEST.device), default=failed, mode="host"
     )
     record = record_of(KEY, first, winner, PRESETS["quick"], space="")
-    assert result_from(record, TASK, 0.0).default is None
+    assert result_from(record, REQUEST, 0.0).default is None

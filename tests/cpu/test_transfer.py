@@ -10,7 +10,7 @@ from triton_ops.backend import operation
 from triton_ops.cache import Key, open_store
 from triton_ops.history.transfer import model_of, transfers_to, trials_of
 from triton_ops.space import Config
-from triton_ops.task.task import make_task
+from triton_ops.task.request import make_task
 from triton_ops.tensors import TensorSpec
 
 TIMES = {block: 0.2 + 0.4 * abs(block - 40) / 40 for block in range(1, 81)}

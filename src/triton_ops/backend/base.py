@@ -58,7 +58,7 @@ def positional_names(kernel: Kernel, count: int) -> list[str | None]:
 
 def is_tensor(value: Any) -> bool:
     """Whether `value` is a torch tensor, told without importing torch."""
-    return all(hasattr(value, name) for name in ("data_ptr", "untyped_storage", "stride"))
+    return hasattr(value, "untyped_storage") and hasattr(value, "data_ptr") and hasattr(value, "stride")
 
 
 def _tensors(values: Iterable[Any]) -> Iterator[Any]:

@@ -9,7 +9,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 _Parameters = Mapping[str, inspect.Parameter]
-_kept: WeakKeyDictionary[FunctionType, tuple[tuple[Any, ...], _Parameters]] = WeakKeyDictionary()
+_kept: WeakKeyDictionary[FunctionType, tuple[Any, Any, Any, _Parameters]] = WeakKeyDictionary()
 
 
 def parameters_of(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
@@ -20,8 +20,10 @@ def parameters_of(function: Callable[..., Any]) -> Mapping[str, inspect.Paramete
     """
     if not isinstance(function, FunctionType) or vars(function):  # a wrapper's attributes say what it wraps
         return inspect.signature(function).parameters
-    now = (function.__code__, function.__defaults__, function.__kwdefaults__)
-    found = _kept.get(function)
-    if found is None or any(one is not other for one, other in zip(found[0], now, strict=True)):
-        found = _kept[function] = (now, inspect.signature(function).parameters)
-    return found[1]
+    code, defaults, keyword_defaults = function.__code__, function.__defaults__, function.__kwdefaults__
+    kept = _kept.get(function)
+    if kept is not None and kept[0] is code and kept[1] is defaults and kept[2] is keyword_defaults:
+        return kept[3]
+    parameters = inspect.signature(function).parameters
+    _kept[function] = (code, defaults, keyword_defaults, parameters)
+    return parameters

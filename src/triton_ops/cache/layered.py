@@ -100,11 +100,9 @@ class LayeredStore(Generic[T]):
                 yield value
 
     def _own(self, entry_id: str) -> T | None:
-        if self._answers(entry_id):
-            return self.memory.get(entry_id)
-        value = self.directory.get(entry_id)
+        value = None if entry_id in self._unwritten else self.directory.get(entry_id)
         with self._guard:
-            if entry_id in self._unwritten:  # another thread has put the value meanwhile, and only memory could take it
+            if entry_id in self._unwritten or (value is None and not self.directory.reachable):
                 return self.memory.get(entry_id)
             text = self.directory.text_of(entry_id)
             if value is None or text is None:
@@ -112,12 +110,6 @@ class LayeredStore(Generic[T]):
             else:
                 self.memory.keep(entry_id, text)
         return value
-
-    def _answers(self, entry_id: str) -> bool:
-        """Whether memory answers for this id instead of the folder."""
-        with self._guard:
-            unwritten = entry_id in self._unwritten
-        return unwritten or not self.directory.reachable
 
     def _remembered(self) -> list[T]:
         everything = not self.directory.reachable

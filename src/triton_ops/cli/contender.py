@@ -19,7 +19,7 @@ from triton_ops.comparison.contestant import Contestant, MakeArguments
 from triton_ops.exceptions import SettingsError, SpaceError, TargetError, TritonKernelError
 from triton_ops.hardware import probe
 from triton_ops.space import Config, ConfigSpace, as_space
-from triton_ops.task.task import device_for
+from triton_ops.task.request import device_for
 from triton_ops.trial import Problem
 
 _CONFIG_HINT = "for example --config BM=64,num_warps=4"

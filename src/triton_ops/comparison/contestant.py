@@ -34,7 +34,7 @@ from triton_ops.hardware import probe
 from triton_ops.measure import CaptureError, EmptyCaptureError, Launch, Sampler, Timer, choose_timer, take
 from triton_ops.measure.duel import COARSEST_TICK_MS, FEW_TICKS
 from triton_ops.space import Config
-from triton_ops.task.task import as_kernel, device_of, make_task
+from triton_ops.task.request import as_kernel, device_of, make_task
 
 MakeArguments: TypeAlias = Callable[[], Arguments]
 """Makes private arguments, with the same content each time."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -13,7 +14,7 @@ from triton_ops.backend import Kernel, Operation, source_of
 from triton_ops.cache import Key, Record, Store, open_store
 from triton_ops.space import ConfigSpace, as_space
 from triton_ops.task.effort import Effort, covers
-from triton_ops.task.task import make_request
+from triton_ops.task.request import make_request
 
 _log = logging.getLogger("triton_ops")
 
@@ -52,13 +53,13 @@ def recall(
     Cost: reads one file.
     """
     request = make_request(target, args, kwargs, shape=shape, dtype=dtype, device=device, reference=reference)
-    folder = Path(settings.cache_dir() if cache_dir is None else cache_dir).expanduser()
-    if not folder.is_dir():
+    folder = cache_folder(cache_dir)
+    if not os.path.isdir(folder):  # noqa: PTH112 - as text, since a path object takes a tenth of the whole look-up
         return None
     key = Key.of(request.problem, request.kernel.identity, request.device, cold=cold)
     return recalled(
         key,
-        store_in(folder.absolute()),
+        store_in(folder),
         space=None if space is None else as_space(space),
         reference=request.reference,
     )
@@ -102,8 +103,13 @@ def reference_fingerprint(reference: Callable[..., Any] | None) -> str | None:
     return source.fingerprint if source.unknown is None else ""
 
 
+def cache_folder(cache_dir: str | Path | None) -> str:
+    """The absolute path of the folder of records; None takes `TRITON_OPS_CACHE_DIR`, else the user's cache folder."""
+    return os.path.abspath(os.path.expanduser(settings.cache_dir() if cache_dir is None else cache_dir))  # noqa: PTH100, PTH111 - as above
+
+
 @lru_cache(maxsize=32)
-def store_in(folder: Path) -> Store[Record]:
+def store_in(folder: str) -> Store[Record]:
     """The store of a folder, one for each process: records that a read-only folder does not take stay in its memory."""
     return open_store(folder)
 

@@ -20,6 +20,7 @@ from triton_ops.hardware import DeviceSpec
 from triton_ops.measure.guard import GuardSummary
 from triton_ops.space import Config
 from triton_ops.task.effort import Effort
+from triton_ops.task.request import TuneRequest
 from triton_ops.task.task import Task
 from triton_ops.trial import KernelMetrics, Measurement, Resources, Status, Trial, TuningResult, Work, totals
 
@@ -124,16 +125,16 @@ def record_of(
     )
 
 
-def result_from(record: Record, task: Task, elapsed_s: float) -> TuningResult:
+def result_from(record: Record, request: TuneRequest, elapsed_s: float) -> TuningResult:
     """The result that `tune` returns when the winner is known: that of the tune that found it, without its trials."""
     default = None
     if record.default is not None and record.default_timing is not None:
         default = _recalled(Config.from_json(record.default), record.default_timing, record.mode)
     return TuningResult(
         best_config=dict(record.config),
-        metrics=metrics_of(record.timing, task.work, task.device),
-        problem_size=task.problem.label,
-        device=task.device.name,
+        metrics=metrics_of(record.timing, request.work, request.device),
+        problem_size=request.problem.label,
+        device=request.device.name,
         from_cache=True,
         default=default,
         ties=tuple(Config.from_json(config) for config in record.ties),

@@ -12,12 +12,11 @@ from typing import Any
 
 from filelock import BaseFileLock, Timeout
 
-from triton_ops import settings
 from triton_ops._files import ensure_folder, folder_lock, writable
 from triton_ops.backend import Kernel, Operation
-from triton_ops.cache import Key, Record, Store
+from triton_ops.cache import Key
 from triton_ops.history.quarantine import Quarantine, quarantine_of
-from triton_ops.history.recall import recalled, store_in
+from triton_ops.history.recall import cache_folder, recalled, store_in
 from triton_ops.history.runs import FOLDER, Runs
 from triton_ops.processes.signals import cleaned_up_on_sigterm
 from triton_ops.runner.events import Listener
@@ -26,7 +25,7 @@ from triton_ops.runner.results import result_from
 from triton_ops.runner.tuning import RunRequest, Tuning
 from triton_ops.search import AnySearch
 from triton_ops.task.effort import Effort, Patience, chosen_effort
-from triton_ops.task.task import make_task
+from triton_ops.task.request import make_request
 from triton_ops.trial import TuningResult
 
 _log = logging.getLogger("triton_ops")
@@ -103,49 +102,44 @@ def tune(
     start = time.monotonic()
     plan = chosen_effort(effort, search, trials, budget_s)
     plan = plan if patience is None else replace(plan, patience=patience)
-    task = make_task(
-        target,
-        args,
-        kwargs,
-        space=space,
-        shape=shape,
-        dtype=dtype,
-        device=device,
-        reference=reference,
-        seed=seed,
+    request = make_request(
+        target, args, kwargs, shape=shape, dtype=dtype, device=device, reference=reference, seed=seed
     )
-    folder = ensure_folder(settings.cache_dir() if cache_dir is None else cache_dir)
-    request = RunRequest(
-        task=task,
+    searched = request.space(space)
+    key = Key.of(request.problem, request.kernel.identity, request.device, cold=cold)
+    folder = cache_folder(cache_dir)
+    store = store_in(folder)
+
+    def known() -> TuningResult | None:
+        if force:
+            return None
+        record = recalled(key, store, space=searched, effort=plan, reference=request.reference)
+        return None if record is None else result_from(record, request, time.monotonic() - start)
+
+    if (found := known()) is not None:
+        return found
+    run = RunRequest(
+        task=request.task(searched),
         effort=plan,
-        default=task.space.default_config,
-        key=Key.of(task.problem, task.kernel.identity, task.device, cold=cold),
+        default=searched.default_config,
+        key=key,
         seed=seed,
         cold=cold,
         isolate=isolate,
         transfer=transfer,
-        folder=folder,
+        folder=ensure_folder(folder),
     )
-    store = store_in(folder.absolute())
-    if not force and (known := _known(request, store)) is not None:
-        return result_from(known, task, time.monotonic() - start)
-    with cleaned_up_on_sigterm(), _only_one(folder, request.key) as (runs, quarantine):
-        if not force and (known := _known(request, store)) is not None:
-            return result_from(known, task, time.monotonic() - start)
+    with cleaned_up_on_sigterm(), _only_one(run.folder, key) as (runs, quarantine):
+        if (found := known()) is not None:
+            return found
         return Tuning(
-            request=request,
+            request=run,
             store=store,
             runs=runs,
             quarantine=quarantine,
             listener=listener or ProgressBar(),
             start=start,
         ).run()
-
-
-def _known(request: RunRequest, store: Store[Record]) -> Record | None:
-    """The stored winner; None if there is none that holds for this request."""
-    task = request.task
-    return recalled(request.key, store, space=task.space, effort=request.effort, reference=task.reference)
 
 
 @contextmanager

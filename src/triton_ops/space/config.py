@@ -24,12 +24,11 @@ class Config(Mapping[str, Value]):
     _text: str | None
 
     def __init__(self, values: Mapping[str, Any] | None = None, /, **more: Any) -> None:
-        checked: dict[str, Value] = {}
-        for name, value in {**(values or {}), **more}.items():
+        given = {**(values or {}), **more}
+        for name in given:
             if not isinstance(name, str):
                 raise ConfigValueError(f"a tunable's name must be a string, not {name!r}")
-            checked[name] = checked_value(name, value)
-        object.__setattr__(self, "_values", checked)
+        object.__setattr__(self, "_values", {name: checked_value(name, value) for name, value in given.items()})
         object.__setattr__(self, "_text", None)
 
     @classmethod
@@ -39,9 +38,9 @@ class Config(Mapping[str, Value]):
         Raises:
             ConfigValueError: `values` is no mapping, or has a value that a config cannot have.
         """
-        if not isinstance(values, Mapping):
+        if type(values) is not dict and not isinstance(values, Mapping):  # asking for an abstract class is slow
             raise ConfigValueError(f"{values!r} is no config", hint='write {"BM": 64}')
-        return cls({name: _as_tuples(value) for name, value in values.items()})
+        return cls({name: _as_tuples(value) if type(value) is list else value for name, value in values.items()})
 
     @property
     def text(self) -> str:
@@ -81,4 +80,4 @@ class Config(Mapping[str, Value]):
 
 
 def _as_tuples(value: Any) -> Any:
-    return tuple(_as_tuples(item) for item in value) if isinstance(value, list) else value
+    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value

@@ -175,17 +175,18 @@ class ConfigSpace:
         """Why `config` is not in this space; None if it is. The default always is in the space."""
         if set(config) != set(self.tunables):
             return f"names {sorted(config)} instead of {sorted(self.tunables)}"
-        if config == self.default:
-            return None
+        why = self._why_refused(config)
+        return None if why is None or config == self.default else why
+
+    def _why_refused(self, config: Config) -> str | None:
         # Values are checked before constraints, since a predicate need only work for values of the space.
         for name, texts in self._value_texts.items():
-            if canonical_json(config[name]) not in texts:
+            if repr(config[name]) not in texts:
                 return f"{name}={config[name]!r} is none of {list(self.tunables[name].values)}"
         if self.listed is not None and config not in self._listed_set:
             return "not in the list of configs"
-        if broken := self.broken(config):
-            return broken[0].explain(config)
-        return None
+        broken = self.broken(config)
+        return broken[0].explain(config) if broken else None
 
     def sample(self, rng: random.Random) -> Config:
         """A random valid config: uniform if rejection sampling finds one soon, else by a random walk over the tunables.
@@ -226,8 +227,8 @@ class ConfigSpace:
 
     @cached_property
     def _value_texts(self) -> dict[str, frozenset[str]]:
-        """The values of each tunable as canonical JSON, which tells True from 1 and 64 from 64.0."""
-        return {name: frozenset(map(canonical_json, tunable)) for name, tunable in self.tunables.items()}
+        """The values of each tunable as text, which tells True from 1 and 64 from 64.0."""
+        return {name: frozenset(map(repr, tunable)) for name, tunable in self.tunables.items()}
 
     @cached_property
     def _checks_at(self) -> dict[str, list[Constraint]]:
