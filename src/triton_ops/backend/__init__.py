@@ -1,4 +1,4 @@
-"""How a config becomes a callable."""
+"""Kernels, and what makes a config of a kernel launchable."""
 
 from triton_ops.backend.base import Arguments as Arguments
 from triton_ops.backend.base import CompilesAhead as CompilesAhead

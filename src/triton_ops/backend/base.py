@@ -1,4 +1,4 @@
-"""How a config becomes a callable: the kernel role, its capabilities, executables and their arguments.
+"""The kernel role and its capabilities, executables, and the arguments of kernels.
 
 A kernel knows nothing of search, timing or caches. Adding a backend is one class with `check` and `compile`; what else
 a kernel can do is a capability, a small protocol of its own, which those who need it ask for.
@@ -16,11 +16,11 @@ from triton_ops.trial import Resources
 
 @dataclass(frozen=True)
 class Arguments:
-    """What a kernel is called with, config values aside.
+    """The arguments of a kernel, without the values of its config.
 
     Attributes:
-        positional: In calling order.
-        keyword: By name.
+        positional: The arguments that are given by position, in calling order.
+        keyword: The arguments that are given by name.
     """
 
     positional: tuple[Any, ...] = ()
@@ -115,15 +115,15 @@ class Executable:
 
 
 class Kernel(Protocol):
-    """A family of configs of one computation."""
+    """A computation that can be launched in several configs."""
 
     @property
     def name(self) -> str:
-        """Stable across processes."""
+        """The kernel's name, which is the same in every process."""
 
     @property
     def identity(self) -> Mapping[str, str]:
-        """What else must be equal for a stored winner to hold: source fingerprint, compiler version."""
+        """Facts that must be equal for a stored winner to hold: fingerprint of the source, version of the compiler."""
 
     @property
     def outputs(self) -> tuple[str, ...]:

@@ -1,36 +1,32 @@
 """A kernel as bytes that hold its code, so that another process makes it again without importing the user's modules.
 
 JIT functions, their helpers, other functions and classes of the user's go by value: code, source, and the globals that
-they use. Of a module of the user's the attributes that the code names go. What belongs to Python, Triton, this package
-or an installed package goes by its name. Of a tensor only what a compiler sees of it goes.
+they use. A module of the user's goes as the attributes that the code names. Whatever belongs to Python, Triton, this
+package or an installed package goes by its name. A tensor goes as what a compiler sees of it.
 
 Facts used, from Triton 3.6 to 3.9: the key of a compiled kernel is made of the sources of the JIT function and of those
-it calls, of their starting lines, and of the constants among their globals; a JIT function has the source that it read
-in `raw_src`, from `starting_line_number` on, and its text from `def` on in `src`.
+it calls, of their starting lines, and of the constants among their globals; a JIT function has its text from `def` on
+in `src`.
 """
 
 from __future__ import annotations
 
 import ast
 import io
-import linecache
 import sys
-import sysconfig
-from collections.abc import Iterator
 from dataclasses import asdict
-from pathlib import PurePath
-from types import CodeType, FunctionType, ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import cloudpickle
 
 from triton_ops.backend.base import is_tensor
-from triton_ops.backend.jit_function import is_jit_or_constexpr_function, jit_options, made_jit_function, named
+from triton_ops.backend.jit_function import is_jit_or_constexpr_function, reduced_by_name, reduced_by_value
+from triton_ops.backend.members import names_in
 from triton_ops.backend.offline import StandIn
+from triton_ops.backend.origin import is_users_path
 
-_NEVER = {"triton", "torch", "triton_ops"}  # packages that go by their names wherever they stand
-_STDLIB = tuple(f"{sysconfig.get_paths()[name]}/" for name in ("stdlib", "platstdlib"))
-_SITE_FOLDERS = {"site-packages", "dist-packages"}
+_NEVER = {"triton", "torch", "triton_ops"}  # packages that go by their names wherever they are installed
 
 
 def is_installed(module: str) -> bool:
@@ -43,7 +39,7 @@ def is_installed(module: str) -> bool:
     file = getattr(found, "__file__", None)
     if file is None:
         return getattr(getattr(found, "__spec__", None), "origin", None) in ("built-in", "frozen")
-    return not _SITE_FOLDERS.isdisjoint(PurePath(file).parts) or file.startswith(_STDLIB)
+    return not is_users_path(file)
 
 
 class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
@@ -51,7 +47,7 @@ class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     def __init__(self, target: io.BytesIO) -> None:
         super().__init__(target, protocol=5)
-        self.drawn: list[str] = []  # of tensors no values are sent
+        self.drawn: list[str] = []  # stays empty: no tensor's values are sent
         self.imports: set[str] = set()  # top-level packages that the other process imports
         self._kernels: dict[int, Any] = {}  # JIT functions by the identity of their Python functions
         self._modules: dict[str, _EmptyModule] = {}
@@ -60,11 +56,12 @@ class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
         """JIT functions, tensors, and what belongs to modules of the user's differ from what cloudpickle does."""
         module = _module_of(obj)
         if is_jit_or_constexpr_function(obj):
-            home, name = obj.fn.__module__, obj.fn.__name__
-            if not (is_installed(home) and getattr(sys.modules.get(home), name, None) is obj):
-                return self._jit_function(obj)
+            home, named = obj.fn.__module__, reduced_by_name(obj)
+            if named is None or not is_installed(home):
+                self._kernels[id(obj.fn)] = obj
+                return reduced_by_value(obj)
             self.imports.add(home.partition(".")[0])
-            return named, (home, name)
+            return named
         if is_tensor(obj):
             return _stand_in, (asdict(StandIn.of(obj)),)
         if isinstance(obj, FunctionType) and not is_installed(module):
@@ -74,19 +71,11 @@ class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
         self.imports.add(module.partition(".")[0])
         return super().reducer_override(obj)
 
-    def _jit_function(self, kernel: Any) -> tuple[Any, ...]:
-        self._kernels[id(kernel.fn)] = kernel
-        file = kernel.fn.__code__.co_filename
-        kind = type(kernel)
-        return made_jit_function, (
-            kind.__module__, kind.__name__, kernel.fn, jit_options(kernel), file, _lines(file, kernel),
-        )  # fmt: skip
-
     def _dynamic_function_reduce(self, func: FunctionType) -> Any:
-        """As cloudpickle's, with parts of the user's modules, and names that only a compiler of Triton's looks up."""
+        """Cloudpickle's reduction, with parts of the user's modules and the names that Triton's compiler looks up."""
         made, arguments, (plain, slots), *others = super()._dynamic_function_reduce(func)
         known = dict(slots["__globals__"])
-        names = set(_names(func.__code__))
+        names = set(names_in(func.__code__))
         if (kernel := self._kernels.get(id(func))) is not None:
             names |= _names_for_triton(kernel.src)
             known |= {name: func.__globals__[name] for name in names if name in func.__globals__}
@@ -97,7 +86,7 @@ class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
         return (made, arguments, (plain, slots), *others)
 
     def _part(self, module: ModuleType, names: set[str]) -> Any:
-        """A module; of one of the user's the attributes that have one of these names."""
+        """A module; if it is the user's, those of its attributes that have one of these names."""
         if is_installed(module.__name__):
             return module
         empty = self._modules.setdefault(module.__name__, _EmptyModule(module.__name__))
@@ -119,7 +108,7 @@ class _EmptyModule:
 
 
 class _Part:
-    """Attributes of a module, to be set on the other side."""
+    """Attributes of a module, which are set in the other process."""
 
     def __init__(self, module: _EmptyModule, attributes: dict[str, Any]) -> None:
         self._module, self._attributes = module, attributes
@@ -144,27 +133,10 @@ def _module_of(value: Any) -> str:
     return str(getattr(value, "__module__", None) or named.__module__)
 
 
-def _lines(file: str, kernel: Any) -> list[str]:
-    """The file's lines, as they were when the kernel was made: the file may have changed since."""
-    lines = linecache.getlines(file)
-    first, own = max(kernel.starting_line_number - 1, 0), list(kernel.raw_src)
-    if lines[first : first + len(own)] == own:
-        return lines
-    padded = [*lines, *["\n"] * (first + len(own) - len(lines))]
-    return [*padded[:first], *own, *padded[first + len(own) :]]
-
-
-def _names(code: CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _names(constant)
-
-
 def _names_for_triton(text: str) -> set[str]:
-    """Names in the text of a JIT function, and attributes of these.
+    """The names in the text of a JIT function, and the names of attributes.
 
-    Triton looks up annotations and defaults too, which Python's code of the function does not name.
+    Triton also looks up annotations and defaults, which Python's code of the function does not name.
     """
     nodes = list(ast.walk(ast.parse(text)))
     attributes = {node.attr for node in nodes if isinstance(node, ast.Attribute)}

@@ -1,4 +1,4 @@
-"""A candidate's failure, sorted into the status it ends in."""
+"""The failures of candidates, each with the status that the trial ends in."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class CandidateError(Exception):
     """One config failed while it was compiled or loaded; the tune goes on.
 
     Attributes:
-        status: How its trial ends.
+        status: The status in which the config's trial ends.
     """
 
     def __init__(self, status: Status, text: str) -> None:

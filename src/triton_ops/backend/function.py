@@ -1,4 +1,4 @@
-"""Any Python callable as a kernel: config values go in as keywords, next to the caller's own arguments."""
+"""Python callables as kernels: the values of a config are passed as keywords beside the caller's own arguments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from triton_ops.space import Config
 
 @dataclass(frozen=True)
 class FunctionKernel:
-    """A callable whose config values are keywords.
+    """A callable that takes the values of a config as keywords.
 
     Attributes:
         function: Called as `function(*args, **kwargs, **config)`.

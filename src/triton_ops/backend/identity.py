@@ -1,4 +1,7 @@
-"""What must be equal for a stored winner of a kernel to hold: its source with all it refers to, and its compiler."""
+"""The identity of a kernel: its source with everything that it refers to, and the versions of what compiles it.
+
+A stored winner holds as long as the identity is equal.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from triton_ops.backend.toolchain import toolchain
 
 
 def function_identity(function: Callable[..., Any]) -> dict[str, str]:
-    """Of a Python callable: its source, Python, torch, the packages it uses; the compiler too if it uses Triton."""
+    """The identity of a Python callable: source, Python, torch, packages, and the compiler if it uses Triton."""
     source = source_of(function)
     found = {"source": source.fingerprint, "python": platform.python_version(), **source.packages, **_torch()}
     compiler = toolchain() if "triton" in source.packages else {}
@@ -21,7 +24,7 @@ def function_identity(function: Callable[..., Any]) -> dict[str, str]:
 
 
 def triton_identity(function: Any, grid: Callable[..., Any], *, interpreted: bool) -> dict[str, str]:
-    """Of a Triton kernel: its source, that of its grid, and what compiles it."""
+    """The identity of a Triton kernel: its source, the source of its grid, and the versions of what compiles it."""
     source, launch = source_of(function), source_of(grid)
     packages = {name: version for name, version in source.packages.items() if name != "triton"}
     return {

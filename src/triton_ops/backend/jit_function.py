@@ -1,8 +1,9 @@
 """A Triton JIT function taken apart, and made again in another process.
 
 Facts used, from Triton 3.6 to 3.9: a `JITFunction` and a `ConstexprFunction` keep their function in `fn`, and their
-other parameters of creation under their own names, `repr` under `_repr`; they read their source with `inspect`, which
-asks `linecache`.
+other parameters of creation under their own names, `repr` under `_repr`; Gluon's class is a subclass of `JITFunction`.
+They read their source with `inspect`, which asks `linecache`. A JIT function has the source that it read in `raw_src`,
+from `starting_line_number` on.
 """
 
 from __future__ import annotations
@@ -10,12 +11,15 @@ from __future__ import annotations
 import importlib
 import inspect
 import linecache
+import sys
 from typing import Any
+
+_KINDS = {"JITFunction", "InterpretedFunction"}
 
 
 def is_jit_function(value: Any) -> bool:
-    """Whether `value` is a Triton JIT function, told without importing Triton."""
-    return type(value).__name__ in ("JITFunction", "InterpretedFunction") and hasattr(value, "fn")
+    """Whether `value` is a JIT function of Triton or Gluon, told without importing Triton."""
+    return hasattr(value, "fn") and not _KINDS.isdisjoint(cls.__name__ for cls in type(value).__mro__)
 
 
 def is_jit_or_constexpr_function(value: Any) -> bool:
@@ -23,21 +27,43 @@ def is_jit_or_constexpr_function(value: Any) -> bool:
     return is_jit_function(value) or (type(value).__name__ == "ConstexprFunction" and hasattr(value, "fn"))
 
 
-def jit_options(kernel: Any) -> dict[str, Any]:
-    """What a JIT function was made with, beside its Python function."""
+def reduced_by_name(kernel: Any) -> tuple[Any, ...] | None:
+    """How `pickle` finds a JIT function again under its name; None if its module has something else under the name."""
+    module, name = kernel.fn.__module__, kernel.fn.__name__
+    if module == "__main__" or getattr(sys.modules.get(module), name, None) is not kernel:
+        return None
+    return _named, (module, name)
+
+
+def reduced_by_value(kernel: Any) -> tuple[Any, ...]:
+    """How `pickle` makes a JIT function again of its Python function, its options and its source."""
+    kind, file = type(kernel), kernel.fn.__code__.co_filename
+    return _made, (kind.__module__, kind.__name__, kernel.fn, _options(kernel), file, _lines(file, kernel))
+
+
+def _options(kernel: Any) -> dict[str, Any]:
+    """The arguments that a JIT function was made with, without its Python function."""
     parameters = [p for p in inspect.signature(type(kernel).__init__).parameters if p not in ("self", "fn")]
     values = {p: getattr(kernel, "_repr" if p == "repr" else p, None) for p in parameters}
     return {name: value for name, value in values.items() if value is not None}
 
 
-def named(module: str, name: str) -> Any:
-    """What a module holds under a name; the module is imported if it is not yet."""
+def _lines(file: str, kernel: Any) -> list[str]:
+    """The lines of the kernel's file as they were when the kernel was made; the file may have changed since."""
+    lines = linecache.getlines(file)
+    if not hasattr(kernel, "raw_src"):  # an interpreted function does not keep its source
+        return lines
+    first, own = max(kernel.starting_line_number - 1, 0), list(kernel.raw_src)
+    if lines[first : first + len(own)] == own:
+        return lines
+    padded = [*lines, *["\n"] * (first + len(own) - len(lines))]
+    return [*padded[:first], *own, *padded[first + len(own) :]]
+
+
+def _named(module: str, name: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def made_jit_function(
-    module: str, kind: str, function: Any, options: dict[str, Any], file: str, lines: list[str]
-) -> Any:
-    """A JIT function made again; its source need not be a file that can be read here."""
-    linecache.cache[file] = (sum(map(len, lines)), None, lines, file)
+def _made(module: str, kind: str, function: Any, options: dict[str, Any], file: str, lines: list[str]) -> Any:
+    linecache.cache[file] = (sum(map(len, lines)), None, lines, file)  # the source need not be a file that exists here
     return getattr(importlib.import_module(module), kind)(function, **options)

@@ -1,4 +1,4 @@
-"""What functions, classes and objects hold, by name and in an order that every process gives."""
+"""The values that functions, classes and objects hold, by name, in an order that is the same in every process."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Reference(NamedTuple):
 
 def references(function: FunctionType, is_users: Callable[[str], bool]) -> Iterator[Reference]:
     """Defaults, attributes, closure variables, and the globals that the code, or code nested in it, names."""
-    names = sorted(set(_names(function.__code__)))
+    names = sorted(set(names_in(function.__code__)))
     for number, value in enumerate(function.__defaults__ or ()):
         yield Reference(f"default[{number}]", value)
     for holder in (function.__kwdefaults__ or {}, vars(function)):
@@ -66,7 +66,7 @@ def _with_attributes(found: Reference, names: list[str], is_users: Callable[[str
 
 
 def _in_module(path: str, module: ModuleType, names: list[str], seen: set[str]) -> Iterator[Reference]:
-    """What the code may mean by `module.name`, and by names in modules below it."""
+    """The values that the code may mean by `module.name`, also in modules below `module`."""
     for name in names:
         value = vars(module).get(name)
         if isinstance(value, ModuleType):
@@ -94,15 +94,16 @@ def _global_names(code: CodeType) -> Iterator[str]:
             yield from _global_names(constant)
 
 
-def _names(code: CodeType) -> Iterator[str]:
+def names_in(code: CodeType) -> Iterator[str]:
+    """The names that the code, or code nested in it, looks up as globals or attributes."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _names(constant)
+            yield from names_in(constant)
 
 
 def members(cls: type) -> Iterator[tuple[str, Any]]:
-    """What stands in the body of a class: functions that were written, not generated, and other values."""
+    """The values in the body of a class; functions that a decorator generated are left out."""
     if issubclass(cls, Enum):
         yield from ((f"member {found.name}", found.value) for found in cls)
     for name, member in vars(cls).items():

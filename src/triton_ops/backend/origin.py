@@ -1,4 +1,4 @@
-"""Where a function or class comes from: the user, or an installed package whose version says enough."""
+"""The origin of functions and classes: the user's own code, or an installed package that is told by its version."""
 
 from __future__ import annotations
 
@@ -32,15 +32,16 @@ def is_users(module: str, path: str | None, home: str) -> bool:
     top = module.partition(".")[0]
     if home not in _VERSIONED and top == home and top != "builtins":
         return True
-    if path is None or path.startswith("<"):  # made by `exec`: it belongs where its module does
+    if path is None or path.startswith("<"):  # code that `exec` made belongs where its module does
         path = getattr(sys.modules.get(module), "__file__", None) or path
-    if path is None:  # a module without a file: `__main__` of a prompt, or one of the interpreter's
+    if path is None:  # the module has no file: it is `__main__` of a prompt, or one of the interpreter's
         return top not in sys.stdlib_module_names or top == "__main__"
-    return _is_users_path(path)
+    return is_users_path(path)
 
 
 @lru_cache(maxsize=4096)
-def _is_users_path(path: str) -> bool:
+def is_users_path(path: str) -> bool:
+    """Whether a file belongs neither to Python nor to an installed package."""
     return not path.startswith((*_STDLIB, "<frozen")) and _SITE_FOLDERS.isdisjoint(PurePath(path).parts)
 
 

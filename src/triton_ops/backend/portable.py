@@ -1,6 +1,6 @@
 """Objects as bytes that another process makes them from again: kernels, functions, arguments and what holds them.
 
-There are two readers. For a process that launches, what a module holds goes by its name, and is imported there. What
+Two kinds of processes read them. A process that launches imports what a module holds by its name. An object that
 cannot be imported, such as a lambda, a function made inside a function, or anything of a script or a notebook, goes as
 its code with the globals that it uses. Tensors keep their values, strides, offsets, alignment and shared storages.
 
@@ -11,9 +11,7 @@ import has no effect there and costs no time; of a tensor it gets what a compile
 from __future__ import annotations
 
 import io
-import linecache
 import pickle
-import sys
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
@@ -24,7 +22,7 @@ from triton_ops._optional import require
 from triton_ops.backend.base import is_tensor
 from triton_ops.backend.by_value import ValuePickler
 from triton_ops.backend.errors import one_line
-from triton_ops.backend.jit_function import is_jit_or_constexpr_function, jit_options, made_jit_function, named
+from triton_ops.backend.jit_function import is_jit_or_constexpr_function, reduced_by_name, reduced_by_value
 from triton_ops.exceptions import KernelTypeError
 
 MOST_TENSOR_BYTES = 1 << 30  # that are sent; past it, floating-point tensors are drawn anew on the other side
@@ -90,21 +88,21 @@ class _ReferencePickler(cloudpickle.Pickler):  # type: ignore[misc]
     def __init__(self, target: io.BytesIO, most_bytes: int) -> None:
         super().__init__(target, protocol=5)
         self.drawn: list[str] = []  # tensors whose values are not sent, described
-        self.imports: frozenset[str] = frozenset()  # not looked at
+        self.imports: frozenset[str] = frozenset()  # not known: objects that go by name import their modules
         self._left = most_bytes
         self._storages: dict[tuple[str, int, int], _Storage] = {}
 
     def reducer_override(self, obj: Any) -> Any:
         """JIT functions and tensors differ from what cloudpickle does."""
         if is_jit_or_constexpr_function(obj):
-            return _jit_parts(obj)
+            return reduced_by_name(obj) or reduced_by_value(obj)
         if is_tensor(obj) and type(obj).__name__ == "Tensor" and str(obj.layout) == "torch.strided":
             layout = (str(obj.dtype).removeprefix("torch."), obj.storage_offset(), tuple(obj.shape), obj.stride())
             return _tensor, (self._storage(obj), *layout, obj.requires_grad)
         return super().reducer_override(obj)
 
     def _storage(self, tensor: Any) -> _Storage:
-        """The storage behind a tensor: one object per storage, so that it is sent once and stays shared."""
+        """The storage behind a tensor; there is one object per storage, so that it is sent once and stays shared."""
         storage = tensor.untyped_storage()
         place = (str(tensor.device), storage.data_ptr(), storage.nbytes())
         if place not in self._storages:
@@ -120,7 +118,7 @@ class _ReferencePickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class _Storage:
-    """The memory behind tensors; its bytes, or None to draw values."""
+    """The memory behind tensors: its bytes, or None if the other process draws values."""
 
     device: str
     size: int
@@ -133,7 +131,7 @@ class _Storage:
         return _Storage, (self.device, self.size, self.dtype, self.content)
 
     def get(self) -> Any:
-        """The storage, made once in this process."""
+        """The storage; it is made once in this process."""
         if "storage" not in self.made:
             self.made["storage"] = self._make()
         return self.made["storage"]
@@ -166,12 +164,3 @@ def _tensor(
     made = torch.empty(0, dtype=getattr(torch, dtype), device=storage.device)
     made.set_(storage.get(), offset, tuple(shape), tuple(stride))
     return made.requires_grad_(requires_grad)
-
-
-def _jit_parts(kernel: Any) -> tuple[Any, ...]:
-    module, name = kernel.fn.__module__, kernel.fn.__name__
-    if module != "__main__" and getattr(sys.modules.get(module), name, None) is kernel:
-        return named, (module, name)
-    kind, file = type(kernel), kernel.fn.__code__.co_filename
-    lines = linecache.getlines(file)
-    return made_jit_function, (kind.__module__, kind.__name__, kernel.fn, jit_options(kernel), file, lines)

@@ -18,7 +18,7 @@ from triton_ops.backend.members import attributes, found_by_name, members, refer
 from triton_ops.backend.origin import is_users, label, version_of
 from triton_ops.backend.syntax import text_of
 from triton_ops.backend.torch_compile import compilation_of
-from triton_ops.backend.unwrap import is_triton, jit_options, layers
+from triton_ops.backend.unwrap import compile_options, is_triton, layers
 
 MOST_VALUES = 20_000
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), type(...), range)
@@ -109,7 +109,7 @@ class Reader:
             if is_triton(layer) and isinstance(values := getattr(layer, "values", None), dict):  # of heuristics
                 self._add_items(f"{name}.heuristics", values)
             if is_triton(layer):  # options may be given by a call of `triton.jit`, which its source does not show
-                self.parts.update((f"{name}.{option}", text) for option, text in jit_options(layer))
+                self.parts.update((f"{name}.{option}", text) for option, text in compile_options(layer))
             if isinstance(layer, FunctionType) and self._counts(layer):
                 told.append(self._read_later(layer))
         self.parts[name] = ", ".join(told) or label(layer)

@@ -1,4 +1,4 @@
-"""The parameters of functions, asked once: `inspect.signature` takes as long as reading a record."""
+"""The parameters of functions, which are kept: `inspect.signature` takes as long as reading a record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a kernel is, told from its source and from what it holds: everything of the user's that it calls or reads.
+"""The meaning of a kernel as a fingerprint of its source and of everything of the user's that it calls or reads.
 
 The fingerprint changes when the code's meaning can change. What counts:
 

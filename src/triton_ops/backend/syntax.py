@@ -1,4 +1,4 @@
-"""The text of a function by which it counts: its syntax, without what does not change what it computes.
+"""The text of a function that counts for its fingerprint: its syntax, without parts that do not change the result.
 
 Comments, docstrings, formatting, the line it stands on and the version of Python do not count, and neither does the
 space that a tuning decorator names.

@@ -1,4 +1,4 @@
-"""What turns a Triton kernel into machine code: the versions of Triton and ptxas, and the environment that steers them.
+"""The versions of Triton and ptxas, which turn a kernel into machine code, and the environment that steers them.
 
 Triton calls the ptxas that `TRITON_PTXAS_PATH` names, else its own, and another one for Blackwell.
 """

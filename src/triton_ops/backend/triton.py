@@ -1,4 +1,4 @@
-"""Triton JIT kernels; the only file that knows Triton's internals.
+"""Kernels written in Triton: how a config of a JIT function is compiled and launched.
 
 Facts used, from Triton 3.6 to 3.9: `triton.runtime.cache.triton_key` and `triton.backends.nvidia.driver.CudaUtils` are
 made once per process; `JITFunction.arg_names` and `.params`; `.warmup(…, grid=…)` compiles with the real specialisation

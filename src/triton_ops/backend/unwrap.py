@@ -37,7 +37,7 @@ def is_triton(value: Any) -> bool:
     return not isinstance(value, type) and all(hasattr(value, name) for name in ("fn", "run", "arg_names"))
 
 
-def jit_options(kernel: Any) -> Iterator[tuple[str, str]]:
+def compile_options(kernel: Any) -> Iterator[tuple[str, str]]:
     """The options of `triton.jit` that change what is compiled, as text; those that were left out do not appear."""
     for name in _JIT_OPTIONS:
         if value := getattr(kernel, name, None):
