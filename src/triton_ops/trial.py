@@ -1,4 +1,4 @@
-"""The values of tuning, all frozen: problem, status, resources, measurement, trial, metrics, result.
+"""The values of tuning, all frozen: status, measurement, trial, metrics, result.
 
 A trial ends in exactly one status; a failed trial has no time at all, instead of an infinite one.
 """
@@ -10,56 +10,15 @@ import statistics
 from collections import Counter
 from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import Any
 
-from triton_ops._hashing import fingerprint
+from triton_ops.problem import Problem as Problem
+from triton_ops.problem import Scalar as Scalar
+from triton_ops.problem import plain as plain
+from triton_ops.resources import WASTEFUL_SPILL_BYTES as WASTEFUL_SPILL_BYTES
+from triton_ops.resources import Resources as Resources
 from triton_ops.space import Config
-from triton_ops.tensors import TensorSpec
 from triton_ops.work import Work as Work
-
-Scalar: TypeAlias = bool | int | float | str | None
-
-
-@dataclass(frozen=True)
-class Problem:
-    """A kernel's name, and the arguments that decide which config is best.
-
-    Attributes:
-        kernel: The kernel family, such as `matmul` or `package.module:function`.
-        arguments: Name to tensor spec or scalar, in calling order.
-        label: Short text for people, such as `4096x4096x4096 bfloat16`; not part of the identity.
-    """
-
-    kernel: str
-    arguments: tuple[tuple[str, TensorSpec | Scalar], ...] = ()
-    label: str = field(default="", compare=False)
-
-    def __getitem__(self, name: str) -> Any:
-        return dict(self.arguments)[name]
-
-    @property
-    def specs(self) -> dict[str, TensorSpec]:
-        """The tensor arguments."""
-        return {name: given for name, given in self.arguments if isinstance(given, TensorSpec)}
-
-    @property
-    def fingerprint(self) -> str:
-        """Hexadecimal digits that are equal for problems of equal content."""
-        return fingerprint([self.kernel, [[name, plain(given)] for name, given in self.arguments]])
-
-    def __str__(self) -> str:
-        return f"{self.kernel} {self.label}".rstrip()
-
-
-def plain(given: TensorSpec | Scalar) -> Any:
-    """An argument of a problem as a value that JSON can hold."""
-    if isinstance(given, TensorSpec):
-        return {
-            "shape": list(given.shape), "dtype": given.dtype, "stride": list(given.strides), "aligned": given.aligned,
-        }  # fmt: skip
-    if isinstance(given, float) and not math.isfinite(given):
-        return {"float": repr(given)}  # JSON has no infinity, but a mask value is often one
-    return given
 
 
 class Status(str, Enum):
@@ -77,43 +36,6 @@ class Status(str, Enum):
 
     def __str__(self) -> str:
         return self.value
-
-
-WASTEFUL_SPILL_BYTES = 64
-"""A config that spills more than this per thread is tried last.
-
-Source: among 486 configs of a matrix product the spilled bytes fall into two groups, below and above 64; all of 54
-published winners for an H200 are below, and on seven recorded spaces no config above reached 0.51 of the best speed.
-"""
-
-
-@dataclass(frozen=True)
-class Resources:
-    """The resources of a compiled config; a field is None where the backend cannot know it.
-
-    Attributes:
-        registers: Registers per thread.
-        spill_bytes: Bytes per thread that registers did not hold, and that lie in local memory.
-        shared_bytes: Shared memory per block.
-        binary: Fingerprint of the machine code; of configs with equal binaries only one is measured.
-        stack_bytes: Stack frame per thread.
-        mma: Matrix instructions used: `wgmma`, `tcgen05`, `mma.sync`, `mfma`, `wmma`, or `none`.
-        load_bytes: Bytes that one thread loads at once, in the commonest load from global memory.
-    """
-
-    registers: int | None = None
-    spill_bytes: int | None = None
-    shared_bytes: int | None = None
-    _: KW_ONLY
-    binary: str | None = None
-    stack_bytes: int | None = None
-    mma: str | None = None
-    load_bytes: int | None = None
-
-    @property
-    def wasteful(self) -> bool:
-        """Whether the config spills so much that it is tried last, and loses ties."""
-        return (self.spill_bytes or 0) > WASTEFUL_SPILL_BYTES
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from triton_ops._cpus import cpu_threads
 from triton_ops._hashing import fingerprint
-from triton_ops.trial import Problem, plain
+from triton_ops.problem import Problem, plain
 
 if TYPE_CHECKING:
     from triton_ops.hardware import DeviceSpec

@@ -17,8 +17,8 @@ import msgspec
 
 from triton_ops.cache.key import Key
 from triton_ops.exceptions import CacheError, SpaceError
+from triton_ops.resources import Resources
 from triton_ops.space import Config
-from triton_ops.trial import Resources
 
 KIND = "triton-ops record"
 SCHEMA_VERSION = 2
