@@ -1,10 +1,12 @@
 """Spaces list, count, draw and refuse the same configs as the filtered product of their values."""
 
+import inspect
 import itertools
 import json
 import pickle
 import random
 import time
+from enum import Enum, IntEnum
 
 import pytest
 from hypothesis import given
@@ -31,7 +33,9 @@ from triton_ops.space import (
     SpaceSize,
     Tunable,
     as_space,
+    groups,
 )
+from triton_ops.space import space as space_module
 
 SMALL = Constraint("tile", lambda BM, BN: BM * BN <= 8192, "a tile of {BM}x{BN} does not fit")
 GEMM = {"BM": [32, 64, 128], "BN": [32, 64, 128], "stages": [2, 3]}
@@ -47,6 +51,7 @@ def product(space):
 # 10^9 points, where anything that walks all of them would be noticed
 BILLION = {f"T{n}": IntRange(1, 10) for n in range(9)}
 SUM = Constraint("sum", lambda T0, T8: T0 + T8 > 3, "too small")
+EVEN = Constraint("even", eval(f"lambda {', '.join(BILLION)}: True"), "joins all tunables")
 
 
 # Tunables
@@ -71,7 +76,7 @@ def test_each_kind_of_tunable_has_its_values():
 def test_a_tunable_keeps_the_order_of_its_values(tunable):
     assert len(tunable) == len(tunable.values) > 0
     assert list(tunable) == list(tunable.values)
-    assert tunable.check("T") is tunable
+    assert tunable.check("T") == tunable
 
 
 @pytest.mark.parametrize(
@@ -119,15 +124,65 @@ def test_values_that_cannot_be_stored_are_named(value):
             make()
 
 
-def test_values_of_other_types_than_they_look_are_refused():
-    np = pytest.importorskip("numpy")
+class Number(IntEnum):
+    TWO = 2
 
-    class Word(str):
-        __slots__ = ()
 
-    for value in (np.int64(1), np.float64(1), np.str_("a"), np.bool_(1), Word("a")):
-        with pytest.raises(ConfigValueError, match="NumPy"):
+class Name(str):
+    __slots__ = ()
+
+
+class Mode(Enum):
+    FAST = "fast"
+
+
+def test_values_that_are_numbers_or_strings_by_their_class_count_as_these():
+    np, torch = pytest.importorskip("numpy"), pytest.importorskip("torch")
+    for value, plain in [
+        (np.int64(1), 1),
+        (np.uint8(7), 7),
+        (np.float64(0.5), 0.5),
+        (np.float32(0.5), 0.5),
+        (np.str_("a"), "a"),
+        (np.bool_(1), True),
+        (Name("a"), "a"),
+        (Number.TWO, 2),
+        (torch.device("cuda", 1), "cuda:1"),
+        ((np.int64(1), (Number.TWO,)), (1, (2,))),
+    ]:
+        taken = Config(T=value)["T"]
+        assert (taken, type(taken)) == (plain, type(plain))
+        assert Config(T=value).text == Config(T=plain).text
+        assert ConfigSpace({"T": [value]}).tunables["T"].values == (plain,)
+    space = ConfigSpace({"BM": np.array([16, 32])}, default={"BM": np.int64(16)})
+    assert space.tunables["BM"] == Tunable((16, 32), ordered=True)
+    assert {"BM": np.int32(32)} in space
+
+
+def test_other_objects_are_refused_with_a_way_to_list_them():
+    np, torch = pytest.importorskip("numpy"), pytest.importorskip("torch")
+    for value, way in [
+        (Mode.FAST, r"\[m.value for m in Mode\], and write Mode\(value\)"),
+        (float("nan"), "finite numbers"),
+        ([1], "a tuple instead of a list"),
+        (torch.float16, "a dtype's name"),
+        (np.zeros(2), "names or numbers"),
+        (np.complex64(1), "names or numbers"),
+    ]:
+        with pytest.raises(ConfigValueError, match=way):
             Config(T=value)
+    with pytest.raises(ConfigValueError, match="lists 1 twice"):
+        ConfigSpace({"T": [1, np.int64(1)]})
+
+
+def test_a_tunable_with_more_values_than_can_be_listed_is_refused_before_they_are_made():
+    for make in (
+        lambda: IntRange(0, 10**9),
+        lambda: ConfigSpace({"T": range(10**12)}),
+        lambda: Choice(itertools.count()),
+    ):
+        with pytest.raises(ConfigValueError, match=r"a tunable has [\d,]+ values; at most 1,000,000"):
+            make()
 
 
 @pytest.mark.parametrize("pair", [[True, 1], [1, 1.0], [0.0, -0.0], [(1,), (True,)], ["1", 1]])
@@ -453,18 +508,99 @@ def test_a_space_of_a_billion_points_starts_at_once():
     assert time.perf_counter() - start < 0.5  # measured: 2 ms
 
 
-def test_size_of_a_large_space_is_an_estimate_and_says_so():
+def test_size_of_a_large_space_is_exact_where_few_combinations_are_joined():
     size = ConfigSpace(BILLION, (SUM,)).size
+    assert size == SpaceSize(10**9, 97 * 10**7)
+    assert str(size) == "1,000,000,000 configs, 970,000,000 valid"
+
+
+def test_size_of_a_large_space_whose_tunables_are_all_joined_is_an_estimate_and_says_so():
+    size = ConfigSpace(BILLION, (SUM, EVEN)).size
     assert (size.total, size.exact) == (10**9, False)
     assert abs(size.valid / 10**9 - 0.97) < 0.03  # 97 of 100 pairs, known to 0.3 %
     assert str(size).startswith("1,000,000,000 configs, about 9")
 
 
-def test_a_size_too_small_to_estimate_is_not_zero():
-    rule = Constraint("one", lambda A, B: A == B == 299, "")
-    assert ConfigSpace({"A": IntRange(0, 299), "B": IntRange(0, 299)}, (rule,)).size.valid == 1
-    never = Constraint("none", lambda A, B: False, "")
-    assert ConfigSpace({"A": IntRange(0, 299), "B": IntRange(0, 299)}, (never,)).size.valid == 0
+@pytest.mark.parametrize(("rule", "valid"), [(lambda A, B: A == B == 299, 1), (lambda A, B: False, 0)])
+def test_few_configs_of_a_large_group_are_counted(rule, valid):
+    space = ConfigSpace({"A": IntRange(0, 299), "B": IntRange(0, 299)}, (Constraint("c", rule, ""),))
+    assert space.size.valid == valid
+
+
+# Spaces with few valid configs or none
+
+FOUR = {name: range(50) for name in "abcd"}  # 6,250,000 combinations that the rules below do not look at
+
+
+class Counted:
+    """A rule that counts how often it is asked."""
+
+    def __init__(self, rule):
+        self.asked, self.rule = 0, rule
+        self.__signature__ = inspect.signature(rule)
+
+    def __call__(self, **chosen):
+        self.asked += 1
+        return self.rule(**chosen)
+
+
+@pytest.mark.parametrize(
+    ("rules", "refusing"),
+    [
+        ([lambda BM: BM <= 32], "r0"),
+        ([lambda BM, BN: BM * BN <= 32], "r0"),
+        ([lambda a, BM: True, lambda BM, BN: BM < BN], "r0, r1"),  # an earlier tunable is joined to the empty pair
+    ],
+)
+def test_a_rule_that_nothing_satisfies_is_found_in_its_own_combinations(rules, refusing):
+    counted = [Counted(rule) for rule in rules]
+    rules = [Constraint(f"r{number}", rule, "") for number, rule in enumerate(counted)]
+    space = ConfigSpace({**FOUR, "BM": [64, 128], "BN": [1, 2]}, rules)
+    with pytest.raises(EmptySpaceError, match=rf"none of the 25,000,000 configs keeps .*\({refusing}\)"):
+        space.default_config  # noqa: B018
+    assert list(space) == []
+    assert space.size == SpaceSize(25_000_000, 0)
+    with pytest.raises(EmptySpaceError):
+        space.sample(random.Random(0))
+    assert sum(rule.asked for rule in counted) < 2000
+
+
+def test_a_search_for_a_config_that_may_not_exist_ends_and_says_how_far_it_came(caplog, monkeypatch):
+    for name in ("_FIRST_ASKS", "_LONGER_ASKS"):
+        monkeypatch.setattr(groups, name, 100)
+    monkeypatch.setattr(space_module, "_PATIENCE_ASKS", 500)
+    rule = Counted(lambda a, b, c, d: False)
+    space = ConfigSpace(FOUR, (Constraint("sum", rule, ""),))
+    for ask in (lambda: space.default_config, lambda: space.sample(random.Random(0))):
+        with pytest.raises(EmptySpaceError, match=r"no valid config was found among 6,250,000: .* \(sum\) were asked"):
+            ask()
+    assert str(space.size) == "6,250,000 configs, about 0 valid"
+    assert list(space) == []
+    assert "asked 500 times in a row without one" in caplog.text
+    assert rule.asked < 10_000
+
+
+def test_a_config_that_a_walk_in_order_would_not_reach_is_found():
+    tunables = {f"T{number}": IntRange(1, 10) for number in range(12)}
+    names = ", ".join(tunables)
+    high = Constraint("high", eval(f"lambda {names}: {' + '.join(tunables)} >= 90"), "")
+    config = ConfigSpace(tunables, (high,)).default_config
+    assert sum(config.values()) >= 90
+
+
+def test_a_chain_of_rules_over_a_trillion_points_is_enumerated_at_once():
+    tunables = {f"T{number}": IntRange(1, 10) for number in range(12)}
+    chain = [eval(f"lambda T{number}, T{number + 1}: T{number} == T{number + 1}") for number in range(11)]
+    space = ConfigSpace(tunables, [Constraint("equal", rule, "") for rule in chain])
+    assert [config["T11"] for config in space] == list(range(1, 11))
+    assert space.size == SpaceSize(10**12, 10)
+
+
+def test_values_that_cannot_be_completed_are_left_before_the_tunables_between_are_chosen():
+    # `a` and the pair at the end are one group, and three tunables stand between them.
+    rules = [Constraint("far", lambda a, y, z: a == 49 and y == z, "")]
+    space = ConfigSpace({**FOUR, "y": [1, 2], "z": [2, 3]}, rules)
+    assert space.take(2) == [Config(a=49, b=0, c=0, d=d, y=2, z=2) for d in (0, 1)]
 
 
 def test_size_without_constraints_is_exact_however_large():

@@ -92,7 +92,10 @@ def foresee(ahead: AheadOfTime, config: Config) -> Objection | None:
     values = {**dict(zip(names, given.positional, strict=False)), **given.keyword, **config}
     warps = config.get("num_warps", values.get("num_warps", _DEFAULT_WARPS))
     for name, number in (("num_warps", warps), ("num_ctas", config.get("num_ctas", 1))):
-        if not isinstance(number, int) or not _power_of_two(number):
+        if not isinstance(number, int):
+            said = f"{name} is {number!r} of type {type(number).__name__}; it must be an int, such as 4"
+            return Objection(Status.CONSTRAINT, said)
+        if not _power_of_two(number):
             return Objection(Status.CONSTRAINT, f"{name} is {number}; it must be a power of two")
     seen = RuleInput(config, ahead.target, blocks_of(ahead.kernel.function, values), warps)
     found = (rule(seen) for rule in RULES)

@@ -1,15 +1,17 @@
 """A config space: tunables, the constraints among them, and the default config.
 
 A space is either a product of tunables or an explicit list of configs, and all users of a space treat both alike.
-Enumeration is lazy and leaves out partial configs that already break a constraint, so a space of 10^9 configs costs
-nothing until its configs are asked for.
+Enumeration is lazy and leaves out partial configs that cannot become valid (`space/walk.py`), and every question is
+asked of tunables that constraints join, not of the whole product (`space/groups.py`): a space of 10^12 configs costs
+nothing until its configs are asked for, and that no config is valid is found out or said in seconds.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
@@ -19,11 +21,15 @@ from triton_ops._hashing import canonical_json, fingerprint
 from triton_ops.exceptions import EmptySpaceError, SpaceError, UnknownTunableError
 from triton_ops.space.config import Config
 from triton_ops.space.constraint import Constraint
-from triton_ops.space.tunable import Tunable, Value, as_tunable
+from triton_ops.space.groups import Completions, Found, Group, groups_of
+from triton_ops.space.tunable import Tunable, as_tunable
+from triton_ops.space.walk import Asks, TooManyAsks, Walk
 
-_COUNT_LIMIT = 50_000  # configs of a space that is counted, in about 0.1 s; a larger size is estimated
 _ESTIMATE_SAMPLES = 4_000  # gives a standard error of the valid share below 0.8 %
 _REJECTION_TRIES = 100
+_PATIENCE_ASKS = 2_000_000  # asks for the next valid config of an enumeration, which then ends: about three seconds
+
+_log = logging.getLogger("triton_ops")
 
 
 @dataclass(frozen=True)
@@ -115,44 +121,48 @@ class ConfigSpace:
         return cls(tunables, tuple(constraints), None if default is None else Config(default), listed)
 
     def __iter__(self) -> Iterator[Config]:
-        """Give all valid configs lazily, in product order (last tunable fastest) or list order."""
+        """Give all valid configs lazily, in product order (last tunable fastest) or list order.
+
+        Where valid configs are too rare, the enumeration ends with a warning after two million asks for the next one.
+        """
         if self.listed is not None:
             return (config for config in self.listed if not self.broken(config))
-        return (Config(values) for values in self._walk({}, list(self.tunables)))
+        return self._enumerated()
 
     def __contains__(self, config: object) -> bool:
         return isinstance(config, Mapping) and self.why_not(Config(config)) is None
 
     @cached_property
     def size(self) -> SpaceSize:
-        """The size before and after the constraints; counted up to 50,000 configs (about 0.1 s), else estimated."""
+        """The size before and after the constraints.
+
+        It is exact if constraints join at most 50,000 combinations, or few asks find out the rest; this takes about
+        0.1 s. Else it is estimated.
+        """
         if self.listed is not None:
             return SpaceSize(len(self.listed), sum(1 for _ in self))
         total = math.prod(len(tunable) for tunable in self.tunables.values())
-        if not self.constraints:
-            return SpaceSize(total, total)
-        if total <= _COUNT_LIMIT:
-            return SpaceSize(total, sum(1 for _ in self))
+        if (lacking := self._without_rows) is not None:
+            return SpaceSize(total, 0, exact=lacking.sure)
+        counts = [group.count for group in self._groups]
+        if None not in counts:
+            return SpaceSize(total, math.prod(count for count in counts if count is not None))
         rng = random.Random(0)
         kept = sum(not self.broken(self._draw(rng)) for _ in range(_ESTIMATE_SAMPLES))
-        if kept == 0:  # valid configs are too rare for the sample: the size is then 1 if there is any, else 0
-            return SpaceSize(total, int(next(iter(self), None) is not None), exact=False)
-        return SpaceSize(total, round(total * kept / _ESTIMATE_SAMPLES), exact=False)
+        # Valid configs may be too rare for the sample; there is one.
+        return SpaceSize(total, max(1, round(total * kept / _ESTIMATE_SAMPLES)), exact=False)
 
     @cached_property
     def default_config(self) -> Config:
         """The config that runs untuned: the given default, else the first valid config.
 
         Raises:
-            EmptySpaceError: The constraints refuse every config.
+            EmptySpaceError: The constraints refuse every config, or no valid config was found by about a million asks
+                of each group of tunables.
         """
-        config = self.default or next(iter(self), None)
+        config = self.default or self._first()
         if config is None:
-            reasons = ", ".join(constraint.name for constraint in self.constraints)
-            raise EmptySpaceError(
-                f"none of the {self.size.total:,} configs keeps every constraint ({reasons})",
-                hint="widen a tunable or loosen a constraint",
-            )
+            raise self._empty()
         return config
 
     @cached_property
@@ -201,8 +211,9 @@ class ConfigSpace:
         if self.listed is not None:
             valid = list(self)
             return rng.choice(valid) if valid else self.default_config
-        found = next(self._walk({}, list(self.tunables), rng), None)
-        return Config(found) if found is not None else self.default_config
+        rows = [group.draw(rng) for group in self._groups] if self._never is None else [None]
+        found = [row for row in rows if row is not None]
+        return self._joined(found) if len(found) == len(rows) else self.default_config
 
     def with_values(self, values: Mapping[str, Any]) -> ConfigSpace:
         """A space with other values of some tunables; the default stays a candidate.
@@ -231,30 +242,67 @@ class ConfigSpace:
         return {name: frozenset(map(repr, tunable)) for name, tunable in self.tunables.items()}
 
     @cached_property
-    def _checks_at(self) -> dict[str, list[Constraint]]:
-        """For each tunable, the constraints that can be decided once its value is chosen."""
-        order = {name: position for position, name in enumerate(self.tunables)}
-        checks: dict[str, list[Constraint]] = {name: [] for name in order}
-        for constraint in self.constraints:
-            last = max(constraint.names, key=order.__getitem__, default=next(iter(order)))
-            checks[last].append(constraint)
-        return checks
+    def _groups(self) -> tuple[Group, ...]:
+        return groups_of(self.tunables, self.constraints)
 
-    def _walk(
-        self, chosen: dict[str, Value], names: Sequence[str], rng: random.Random | None = None
-    ) -> Iterator[dict[str, Value]]:
-        if not names:
-            yield dict(chosen)
+    @cached_property
+    def _never(self) -> Found | None:
+        """What a constraint over no tunable makes of every config, if it refuses them."""
+        refusing = [
+            constraint for constraint in self.constraints if not constraint.names and not constraint.kept_by({})
+        ]
+        return Found(None, refusing=tuple(refusing)) if refusing else None
+
+    @property
+    def _without_rows(self) -> Found | None:
+        """Why there are no valid configs, or why none was found; None if there are some. Sure answers come first."""
+        found = [found for group in self._groups if (found := group.first).row is None]
+        return self._never or min(found, key=lambda lacking: not lacking.sure, default=None)
+
+    def _first(self) -> Config | None:
+        """The first valid config, each group's first row; None if there is none, or none was found."""
+        if self.listed is not None:
+            return next(iter(self), None)
+        if self._without_rows is not None:
+            return None
+        return self._joined(row for group in self._groups if (row := group.first.row) is not None)
+
+    def _joined(self, rows: Iterable[Mapping[str, Any]]) -> Config:
+        together = {name: value for row in rows for name, value in row.items()}
+        return Config({name: together[name] for name in self.tunables})
+
+    def _enumerated(self) -> Iterator[Config]:
+        if (lacking := self._without_rows) is not None and lacking.sure:
             return
-        name, rest = names[0], names[1:]
-        values = list(self.tunables[name])
-        if rng is not None:
-            rng.shuffle(values)
-        for value in values:
-            chosen[name] = value
-            if all(constraint.kept_by(chosen) for constraint in self._checks_at[name]):
-                yield from self._walk(chosen, rest, rng)
-        chosen.pop(name, None)
+        names, asks = list(self.tunables), Asks(_PATIENCE_ASKS)
+        domains = {name: values for group in self._groups for name, values in group.domains.items()}
+        joining = [constraint for constraint in self.constraints if len(constraint.names) > 1]
+        walk = Walk(names, joining, domains, asks=asks, promising=Completions(names, self._groups))
+        try:
+            for row in walk.rows():
+                asks.restart()
+                yield Config(row)
+        except TooManyAsks:
+            _log.warning(
+                "the search for further valid configs ended after the constraints were asked %s times in a row "
+                "without one; constraints over fewer tunables are found out sooner",
+                f"{_PATIENCE_ASKS:,}",
+            )
+
+    def _empty(self) -> EmptySpaceError:
+        total = len(self.listed) if self.listed is not None else self.size.total
+        lacking = None if self.listed is not None else self._without_rows
+        names = ", ".join(c.name for c in (lacking.refusing if lacking is not None else self.constraints))
+        if lacking is None or lacking.sure:
+            return EmptySpaceError(
+                f"none of the {total:,} configs keeps every constraint ({names})",
+                hint="widen a tunable or loosen a constraint",
+            )
+        return EmptySpaceError(
+            f"no valid config was found among {total:,}: the search ended after the constraints ({names}) were asked "
+            "about a million times",
+            hint="give a default config that keeps them, or write the rule as constraints over fewer tunables",
+        )
 
     def _draw(self, rng: random.Random) -> Config:
         if self.listed is not None:

@@ -6,9 +6,10 @@ A tunable does not know the meaning of a value to a kernel, nor which values fit
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from itertools import islice, pairwise
 from typing import Any, TypeAlias, cast
 
 from triton_ops._hashing import canonical_json
@@ -17,8 +18,14 @@ from triton_ops.exceptions import ConfigValueError, EmptySpaceError
 Value: TypeAlias = "bool | int | float | str | tuple[Value, ...] | None"
 
 
+_MOST_VALUES = 1_000_000  # of one tunable: its values are listed in every run log
+
+
 def checked_value(name: str, value: Any) -> Value:
-    """Return `value` if it can be hashed, compared, and stored as JSON without loss.
+    """Return `value` if it can be hashed, compared, and stored as JSON without loss, or the plain value that it is.
+
+    A NumPy scalar, a member of `IntEnum` or `StrEnum`, and whatever else is a number or a string by its class becomes
+    that number or string; a `torch.device` becomes its name.
 
     Raises:
         ConfigValueError: The value cannot be stored; the error has the tunable, the value, and the allowed types.
@@ -34,11 +41,39 @@ def checked_value(name: str, value: Any) -> Value:
             return cast("Value", value)
     elif isinstance(value, tuple):
         return tuple(checked_value(name, item) for item in value)
+    plain = _plain(value)
+    if plain is not value:
+        return checked_value(name, plain)
     raise ConfigValueError(
         f"tunable {name!r} has the value {value!r} of type {type(value).__name__}; "
         "allowed are None, bool, int of 64 bits, finite float, str, and tuples of these",
-        hint="use a tuple instead of a list, int(x) for a NumPy number, and a dtype's name instead of the dtype",
+        hint=_way_out(value),
     )
+
+
+def _plain(value: Any) -> Any:
+    """The plain number or string that `value` is by its class; `value` itself if it is none, or is plain already."""
+    kind = type(value)
+    for base, plain in ((int, int), (float, float), (str, str.__str__)):
+        if isinstance(value, base) and kind is not base and kind is not bool:
+            return plain(value)
+    if kind.__module__ == "numpy" and hasattr(value, "item") and value.shape == () and value.size == 1:
+        item = value.item()
+        return value if type(item) is kind else item  # some of NumPy's types have no plain counterpart
+    if (kind.__module__, kind.__name__) == ("torch", "device"):
+        return str(value)
+    return value
+
+
+def _way_out(value: Any) -> str:
+    if isinstance(value, Enum):
+        kind = type(value).__name__
+        return f"list the values, [m.value for m in {kind}], and write {kind}(value) where it is used"
+    if isinstance(value, float):
+        return "list finite numbers; None can stand for a limit that is not set"
+    if isinstance(value, list):
+        return "use a tuple instead of a list"
+    return "list names or numbers, such as a dtype's name, and look up the object where it is used"
 
 
 @dataclass(frozen=True)
@@ -50,10 +85,16 @@ class Tunable:
     Attributes:
         values: The possible values, all different, in the order of enumeration.
         ordered: Whether neighbours in `values` have similar effects, as sizes have.
+
+    Raises:
+        ConfigValueError: There are more than a million values.
     """
 
     values: tuple[Value, ...]
     ordered: bool = False
+
+    def __post_init__(self) -> None:
+        _check_number(self.values)
 
     def __len__(self) -> int:
         return len(self.values)
@@ -62,7 +103,7 @@ class Tunable:
         return iter(self.values)
 
     def check(self, name: str) -> Tunable:
-        """Check the values and return this tunable.
+        """Check the values and return this tunable, or one with the plain values that they are.
 
         Raises:
             EmptySpaceError: The tunable has no values.
@@ -74,28 +115,30 @@ class Tunable:
                 hint="give it at least one value, or leave it out",
             )
         seen: set[str] = set()
-        for value in self.values:
-            text = canonical_json(checked_value(name, value))  # the text tells True from 1, which are equal to Python
+        plain = tuple(checked_value(name, value) for value in self.values)
+        for value in plain:
+            text = canonical_json(value)  # the text tells True from 1, which are equal to Python
             if text in seen:
                 raise ConfigValueError(f"tunable {name!r} lists {value!r} twice", hint="list every value once")
             seen.add(text)
-        return self
+        same = all(value is given for value, given in zip(plain, self.values, strict=True))
+        return self if same else replace(self, values=plain)
 
 
 def Choice(values: Iterable[Value]) -> Tunable:  # noqa: N802 - reads as a type where spaces are written
     """An unordered choice among `values`; their order is only the order of enumeration."""
-    return Tunable(tuple(values))
+    return Tunable(_listed(values))
 
 
 def IntRange(low: int, high: int, step: int = 1) -> Tunable:  # noqa: N802
     """The integers `low, low + step, …` up to and including `high`.
 
     Raises:
-        ConfigValueError: `step` is not positive.
+        ConfigValueError: `step` is not positive, or these are more than a million integers.
     """
     if step < 1:
         raise ConfigValueError(f"IntRange step is {step}; it must be 1 or more")
-    return Tunable(tuple(range(low, high + 1, step)), ordered=True)
+    return Tunable(_listed(range(low, high + 1, step)), ordered=True)
 
 
 def PowerOfTwo(low: int, high: int) -> Tunable:  # noqa: N802
@@ -141,7 +184,22 @@ def as_tunable(name: str, given: Any) -> Tunable:
         raise ConfigValueError(
             f"tunable {name!r} is a set, whose order differs from run to run", hint="write a list, in the order to try"
         )
-    values = tuple(given)
-    numbers = [value for value in values if isinstance(value, (int, float)) and not isinstance(value, bool)]
-    rising = len(numbers) == len(values) and all(a < b for a, b in pairwise(numbers))
-    return Tunable(values, ordered=rising).check(name)
+    tunable = Tunable(_listed(given)).check(name)
+    numbers = [value for value in tunable if isinstance(value, (int, float)) and not isinstance(value, bool)]
+    rising = len(numbers) == len(tunable) and all(a < b for a, b in pairwise(numbers))
+    return replace(tunable, ordered=rising)
+
+
+def _listed(values: Iterable[Any]) -> tuple[Any, ...]:
+    """`values` as a tuple, or as many of them as `Tunable` refuses, since all of them might exhaust memory."""
+    if isinstance(values, range):
+        _check_number(values)
+    return tuple(islice(values, _MOST_VALUES + 1))
+
+
+def _check_number(values: Sequence[Any]) -> None:
+    if len(values) > _MOST_VALUES:
+        raise ConfigValueError(
+            f"a tunable has {len(values):,} values; at most {_MOST_VALUES:,} can be listed",
+            hint="take larger steps, or powers of two: IntRange(0, 4096, 64), PowerOfTwo(1, 4096)",
+        )
