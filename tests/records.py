@@ -12,6 +12,7 @@ from typing import Any
 
 import triton_ops
 from triton_ops.cache import Key, Record, Timing
+from triton_ops.space import Config
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(triton_ops.__file__).parents[1])}
 
@@ -25,7 +26,7 @@ def record(kernel: str = "matmul", **changes: Any) -> Record:
         cache_state="cold",
         label="4096 × 64",
     )
-    made = Record(key=key, winner={"BLOCK": 64}, timing=Timing(1.0, 0.9, 1.1, 50), mode="event-cold")
+    made = Record(key=key, winner=Config(BLOCK=64), timing=Timing(1.0, 0.9, 1.1, 50), mode="event-cold")
     return replace(made, **changes)
 
 

@@ -27,6 +27,7 @@ from triton_ops.cache import (
     open_store,
 )
 from triton_ops.exceptions import CacheError
+from triton_ops.space import Config
 from triton_ops.trial import Resources
 
 
@@ -66,7 +67,7 @@ def record(kernel: str = "matmul", **changes: Any) -> Record:
         device={"name": "H"},
         cache_state="cold",
     )
-    return replace(Record(key=key, winner={"BLOCK": 64}, timing=Timing(1.0, 0.9, 1.1, 50)), **changes)
+    return replace(Record(key=key, winner=Config(BLOCK=64), timing=Timing(1.0, 0.9, 1.1, 50)), **changes)
 
 
 def test_an_id_that_was_not_put_is_a_miss(store: Store[Record]) -> None:
@@ -84,10 +85,10 @@ def test_a_value_that_was_put_can_be_read(store: Store[Record]) -> None:
 
 def test_the_last_put_of_an_id_holds(store: Store[Record]) -> None:
     for block in (64, 128, 256):
-        store.put(record(winner={"BLOCK": block}))
+        store.put(record(winner=Config(BLOCK=block)))
     found = store.get(record().id)
     assert found is not None
-    assert found.winner == {"BLOCK": 256}
+    assert found.winner == Config(BLOCK=256)
     assert len(list(store)) == 1
 
 
@@ -100,19 +101,19 @@ def test_iteration_gives_every_value_once(store: Store[Record]) -> None:
 
 
 def test_a_change_after_putting_is_not_stored(store: Store[Record]) -> None:
-    order = [1, 2]
-    store.put(record(winner={"BLOCK": 64, "order": order}))
-    order.append(3)
+    regimes = [1, 2]
+    store.put(record(guard={"regimes": regimes}))
+    regimes.append(3)
     found = store.get(record().id)
     assert found is not None
-    assert found.winner == {"BLOCK": 64, "order": [1, 2]}
+    assert found.guard == {"regimes": [1, 2]}
 
 
 def test_a_change_of_a_value_that_was_read_is_not_stored(store: Store[Record]) -> None:
     store.put(record())
     for found in (store.get(record().id), next(iter(store))):
         assert found is not None
-        found.winner["BLOCK"] = 1
+        found.guard["guarded"] = True
     assert store.get(record().id) == record()
 
 
@@ -120,7 +121,7 @@ def test_a_change_of_a_value_that_was_read_is_not_stored(store: Store[Record]) -
 def test_a_value_without_json_form_is_refused_and_changes_nothing(store: Store[Record], value: Any) -> None:
     store.put(record())
     with pytest.raises(CacheError, match="cannot be stored as JSON") as caught:
-        store.put(record(winner={"BLOCK": value}))
+        store.put(record(guard={"reason": value}))
     assert caught.value.hint
     assert store.get(record().id) == record()
 
@@ -131,7 +132,7 @@ def test_threads_share_a_store(store: Store[Record]) -> None:
     def work(number: int) -> None:
         try:
             for block in range(20):
-                mine = record(f"kernel{number}", winner={"BLOCK": block})
+                mine = record(f"kernel{number}", winner=Config(BLOCK=block))
                 store.put(mine)
                 assert store.get(mine.id) == mine
                 list(store)
@@ -160,8 +161,13 @@ scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False,
 values = st.recursive(scalars | names, lambda inner: st.lists(inner, max_size=3), max_leaves=5)
 objects = st.dictionaries(names, values, max_size=4)
 fixed = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False)
-configs = st.dictionaries(
-    names, st.recursive(fixed | names, lambda inner: st.lists(inner, max_size=3), max_leaves=5), max_size=4
+configs = st.builds(
+    Config,
+    st.dictionaries(
+        names,
+        st.recursive(fixed | names, lambda inner: st.lists(inner, max_size=3).map(tuple), max_leaves=5),
+        max_size=4,
+    ),
 )
 times = st.floats(min_value=1e-9, max_value=1e9)
 timings = st.builds(Timing, times, times, times, st.integers(1, 10**6))

@@ -21,6 +21,7 @@ from triton_ops.cache import (
     open_store,
 )
 from triton_ops.exceptions import CacheError
+from triton_ops.space import Config
 
 
 def test_exported_records_can_be_imported_unchanged(tmp_path: Path) -> None:
@@ -44,9 +45,9 @@ def test_exported_records_can_be_imported_unchanged(tmp_path: Path) -> None:
 
 def test_an_import_keeps_records_of_the_store_unless_told_to_replace_them(tmp_path: Path) -> None:
     path = tmp_path / "winners.json"
-    export_records([record(winner={"BLOCK": 1}), record("same"), record("new")], path)
+    export_records([record(winner=Config(BLOCK=1)), record("same"), record("new")], path)
     store = DirectoryStore(tmp_path / "cache", RECORDS)
-    store.put(record(winner={"BLOCK": 2}))
+    store.put(record(winner=Config(BLOCK=2)))
     store.put(record("same"))
     done = import_records(path, store)
     assert done.added == (record("new").id,)
@@ -54,11 +55,11 @@ def test_an_import_keeps_records_of_the_store_unless_told_to_replace_them(tmp_pa
         record().id: "the store has another record for this key",
         record("same").id: "already there",
     }
-    assert store.get(record().id) == record(winner={"BLOCK": 2})
+    assert store.get(record().id) == record(winner=Config(BLOCK=2))
     done = import_records(path, store, replace=True)
     assert done.replaced == (record().id,)
     assert not done.added
-    assert store.get(record().id) == record(winner={"BLOCK": 1})
+    assert store.get(record().id) == record(winner=Config(BLOCK=1))
 
 
 def change(path: Path, edit: Callable[[dict[str, Any]], None]) -> None:

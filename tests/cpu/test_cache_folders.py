@@ -15,6 +15,7 @@ from tests.records import full_disk, record, run_python
 from triton_ops import _files
 from triton_ops.cache import RECORDS, DirectoryStore, MemoryStore, Record, directory, open_store
 from triton_ops.exceptions import CacheError
+from triton_ops.space import Config
 
 
 @pytest.fixture
@@ -72,6 +73,7 @@ import filelock  # now, since the other user may not be allowed to read where Py
 from triton_ops.cache import RECORDS, DirectoryStore, open_store
 from triton_ops.cache.record import Record
 from triton_ops.exceptions import CacheError
+from triton_ops.space import Config
 
 logging.basicConfig(stream=sys.stderr, format="WARNED %(message)s")
 folder, unreadable = sys.argv[1:]
@@ -132,21 +134,21 @@ def test_a_full_disk_is_a_warning_and_memory_keeps_the_value(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     store, other = open_store(tmp_path), open_store(tmp_path)
-    store.put(record(winner={"BLOCK": 1}))
+    store.put(record(winner=Config(BLOCK=1)))
     monkeypatch.setattr(_files, "atomic_write", full_disk)
     for block in (2, 3):
-        store.put(record(winner={"BLOCK": block}))
+        store.put(record(winner=Config(BLOCK=block)))
     store.put(record("softmax"))
     [warning] = caplog.records
     assert "No space left on device" in warning.getMessage()
-    assert store.get(record().id) == record(winner={"BLOCK": 3})
-    assert other.get(record().id) == record(winner={"BLOCK": 1})
+    assert store.get(record().id) == record(winner=Config(BLOCK=3))
+    assert other.get(record().id) == record(winner=Config(BLOCK=1))
     assert len(list(store)) == 2
     monkeypatch.undo()
-    store.put(record(winner={"BLOCK": 4}))
-    assert other.get(record().id) == store.get(record().id) == record(winner={"BLOCK": 4})
-    other.put(record(winner={"BLOCK": 5}))
-    assert store.get(record().id) == record(winner={"BLOCK": 5})
+    store.put(record(winner=Config(BLOCK=4)))
+    assert other.get(record().id) == store.get(record().id) == record(winner=Config(BLOCK=4))
+    other.put(record(winner=Config(BLOCK=5)))
+    assert store.get(record().id) == record(winner=Config(BLOCK=5))
     assert store.get(record("softmax").id) == record("softmax")
     assert store.remove(record("softmax").id)
     assert store.get(record("softmax").id) is None
@@ -208,8 +210,8 @@ def test_processes_see_each_others_puts_and_removals(tmp_path: Path) -> None:
     one, two = open_store(tmp_path), open_store(tmp_path)
     one.put(record())
     assert two.get(record().id) == record()
-    two.put(record(winner={"BLOCK": 128}))
-    assert one.get(record().id) == record(winner={"BLOCK": 128})
+    two.put(record(winner=Config(BLOCK=128)))
+    assert one.get(record().id) == record(winner=Config(BLOCK=128))
     assert one.remove(record().id)
     assert two.get(record().id) is None
     two.put(record())
@@ -220,16 +222,16 @@ def test_processes_see_each_others_puts_and_removals(tmp_path: Path) -> None:
 
 def test_further_stores_are_asked_last_and_never_changed(tmp_path: Path) -> None:
     shared = DirectoryStore(tmp_path / "shared", RECORDS)
-    shared.put(record(winner={"BLOCK": 1}))
+    shared.put(record(winner=Config(BLOCK=1)))
     store = open_store(tmp_path / "own", tmp_path / "shared")
-    assert store.get(record().id) == record(winner={"BLOCK": 1})
-    store.put(record(winner={"BLOCK": 2}))
-    assert store.get(record().id) == record(winner={"BLOCK": 2})
-    assert list(store) == [record(winner={"BLOCK": 2})]
+    assert store.get(record().id) == record(winner=Config(BLOCK=1))
+    store.put(record(winner=Config(BLOCK=2)))
+    assert store.get(record().id) == record(winner=Config(BLOCK=2))
+    assert list(store) == [record(winner=Config(BLOCK=2))]
     assert store.clear() == 1
-    assert store.get(record().id) == record(winner={"BLOCK": 1})
+    assert store.get(record().id) == record(winner=Config(BLOCK=1))
     assert not store.remove(record().id)
-    assert list(shared) == [record(winner={"BLOCK": 1})]
+    assert list(shared) == [record(winner=Config(BLOCK=1))]
 
 
 def test_a_memory_store_removes_values() -> None:

@@ -187,11 +187,12 @@ WRITER = """
 import itertools, sys
 from dataclasses import replace
 from triton_ops.cache import RECORDS, DirectoryStore
+from triton_ops.space import Config
 store = DirectoryStore(sys.argv[1], RECORDS)
 given = RECORDS.loads(sys.stdin.read())
 print("ready", flush=True)
 for n in itertools.count():
-    store.put(replace(given, winner={"n": n, "copies": [n] * 2000}))
+    store.put(replace(given, winner=Config(n=n, copies=(n,) * 2000)))
 """
 
 
@@ -218,7 +219,7 @@ def test_a_killed_writer_leaves_no_torn_entry_and_no_lock(
             writer.send_signal(signal.SIGKILL)
         found = store.get(record().id)
         assert found is not None
-        assert found.winner["copies"] == [found.winner["n"]] * 2000
+        assert found.winner["copies"] == (found.winner["n"],) * 2000
     assert store.try_put(record())
     store.clear()
     assert [path.name for path in store.folder.iterdir()] == [".lock"]

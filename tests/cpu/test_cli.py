@@ -17,6 +17,7 @@ from triton_ops.cache import Key, Record, Timing, Verified, open_store
 from triton_ops.cli.app import program
 from triton_ops.cli.later import imported
 from triton_ops.hardware import probe
+from triton_ops.space import Config
 from triton_ops.task.effort import PRESETS
 from triton_ops.trial import Resources
 
@@ -30,12 +31,12 @@ COMMANDS = [
 
 H200 = {"kind": "cuda", "name": "NVIDIA H200", "arch": "sm_90", "units": 132, "driver": "580.95.05"}
 CPU = {"kind": "cpu", "name": "AMD EPYC", "arch": "x86_64", "units": 2, "driver": None}
-WINNER = {"BM": 128, "BN": 256, "BK": 64, "GROUP_M": 8, "num_warps": 8, "num_stages": 3}
-DEFAULT = {**WINNER, "BN": 128, "num_warps": 4, "num_stages": 4}
-MANY = {
+WINNER = Config(BM=128, BN=256, BK=64, GROUP_M=8, num_warps=8, num_stages=3)
+DEFAULT = Config(WINNER, BN=128, num_warps=4, num_stages=4)
+MANY = Config({
     "BLOCK_SIZE_M": 128, "BLOCK_SIZE_N": 256, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 8, "SPLIT_K": 1, "num_warps": 8,
     "num_stages": 3, "matrix_instr_nonkdim": 16, "waves_per_eu": 2, "PERSISTENT": True, "EPILOGUE": "gelu_tanh",
-}  # fmt: skip
+})  # fmt: skip
 MATMUL = Record(
     key=Key(
         kernel="matmul",
@@ -52,7 +53,7 @@ MATMUL = Record(
     timing=Timing(0.2131, 0.2119, 0.2142, 160),
     default=DEFAULT,
     default_timing=Timing(0.2644, 0.2630, 0.2660, 160),
-    ties=(WINNER, {**WINNER, "num_stages": 4}),
+    ties=(WINNER, Config(WINNER, num_stages=4)),
     noise=0.0021,
     gain_interval=(1.2375, 1.2441),
     resources=Resources(168, 0, 147456, binary="ab" * 16),
@@ -77,9 +78,9 @@ FUNCTION = replace(
     mode="host",
     verified=Verified("the default config"),
     place="inline: it is no Triton kernel",
-    winner={"chunk": 128, "threads": 2},
+    winner=Config(chunk=128, threads=2),
     timing=Timing(12.5, 12.25, 12.75, 32),
-    default={"chunk": 128, "threads": 2},
+    default=Config(chunk=128, threads=2),
     default_timing=Timing(12.5, 12.25, 12.75, 32),
     ties=(),
     noise=0.0,

@@ -53,7 +53,7 @@ def test_recall_gives_the_record_that_tune_left(tmp_path):
     assert recall(doubled, (x,), cache_dir=tmp_path) is None
     result = tune(doubled, (x,), space=SPACE, cache_dir=tmp_path)
     record = recall(doubled, (x,), cache_dir=tmp_path)
-    assert dict(record.config) == result.best_config
+    assert dict(record.winner) == result.best_config
     assert (record.mode, record.place, record.verified.against) == (result.mode, result.place, result.verified)
     assert recall(doubled, (torch.ones(5),), cache_dir=tmp_path) is None
     assert recall(doubled, (x,), cache_dir=tmp_path, cold=False) is None
@@ -118,7 +118,7 @@ def test_another_process_recalls_the_record(tmp_path):
                 tune(mine, cache_dir=sys.argv[2])
             else:
                 found = recall(mine, cache_dir=sys.argv[2])
-                print(None if found is None else dict(found.config))
+                print(None if found is None else dict(found.winner))
         """)
     )
 

@@ -10,11 +10,16 @@ from hypothesis import strategies as st
 from tests.strategies import configs
 from triton_ops import TensorSpec, operation
 from triton_ops.cache import RECORDS, Key
-from triton_ops.runner.results import metrics_of, record_of, result_from, result_json
+from triton_ops.evaluation.finals import Outcome, fastest_screening
+from triton_ops.evaluation.station import StationFacts
+from triton_ops.history.recall import reference_fingerprint
+from triton_ops.measure.guard import GuardSummary
+from triton_ops.measure.stats import Interval
+from triton_ops.runner.results import record_of, result_json, result_of
 from triton_ops.space import Config
 from triton_ops.task.effort import PRESETS
-from triton_ops.task.request import make_request
-from triton_ops.trial import Measurement, Resources, Status, Trial, TuningResult, Work, totals
+from triton_ops.task.request import make_task
+from triton_ops.trial import Measurement, Resources, Status, Trial, TuningResult, Work
 
 # Not in a record: every trial, with what is told of it. What was asked: whether it was recalled, and how long it took.
 NOT_KEPT = {"trials", "all_results", "from_cache", "elapsed_s", "winner", "default"}
@@ -31,77 +36,94 @@ def copies(x, *, BLOCK):
     return x.clone()
 
 
-REQUEST = make_request(copies)
-KEY = Key.of(REQUEST.problem, {"source": "ab"}, REQUEST.device)
+def expected_copy(x):
+    return x.clone()
+
+
+TASK = make_task(copies)
+KEY = Key.of(TASK.problem, {"source": "ab"}, TASK.device)
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 times_ms = st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=9).map(tuple)
 
 
 @st.composite
-def results(draw):
-    """A result as a search gives it."""
+def outcomes(draw):
+    """The outcome of a search with one to three trials; the default's trial, if there is one, has not failed."""
     trials = tuple(
         Trial(config, Status.OK, Measurement(draw(times_ms), "host"), resources=draw(st.none() | st.just(Resources(8))))
         for config in draw(st.lists(configs(), min_size=1, max_size=3, unique=True))
     )
-    winner, default = draw(st.sampled_from(trials)), draw(st.none() | st.sampled_from(trials))
-    return TuningResult(
-        best_config=dict(winner.config),
-        metrics=metrics_of(winner.best_measurement, REQUEST.work, REQUEST.device),
-        problem_size=REQUEST.problem.label,
-        device=REQUEST.device.name,
-        trials=trials,
-        default=default,
+    return Outcome(
+        winner=draw(st.sampled_from(trials)),
         ties=tuple(trial.config for trial in trials),
         noise=draw(st.floats(0, 1)),
-        speedup=draw(st.none() | st.floats(0.1, 10)),
-        gain_interval=draw(st.none() | st.tuples(st.floats(0.1, 1), st.floats(1, 10))),
+        gain=draw(st.none() | st.builds(Interval, st.floats(0.1, 10), st.floats(0.1, 1), st.floats(1, 10))),
         confidence=draw(words),
-        guard={"guarded": draw(st.booleans())},
-        stopped=draw(st.sampled_from(["complete", "settled", "trials", "seconds"])),
-        elapsed_s=draw(st.floats(0, 1e4)),
-        place=draw(words),
-        verified=draw(words),
-        notes=tuple(draw(st.lists(words, max_size=2))),
-        waited_s=draw(st.floats(0, 1e3)),
-        mode="host",
-        totals=totals(trials),
-        run=draw(words),
-        winner=winner,
+        trials=trials,
+        guard=draw(st.none() | st.builds(GuardSummary, guarded=st.booleans(), reason=words)),
     )
 
 
-@given(results(), st.none() | words)
-def test_a_recalled_result_says_all_that_the_first_one_said(first, reference):
-    record = record_of(KEY, first, first.winner, PRESETS["quick"], space="", reference=reference)
-    record = RECORDS.loads(RECORDS.dumps(record))
-    again = result_from(record, REQUEST, 0.5)
+FACTS = st.builds(
+    StationFacts,
+    against=words,
+    place=words,
+    notes=st.lists(words, max_size=2).map(tuple),
+    waited_s=st.floats(0, 1e3),
+)
+
+
+def recorded(outcome, facts=None, task=TASK, default=None):
+    """The record of a tune that ended with `outcome`."""
+    default = outcome.trials[0].config if default is None else default
+    return record_of(
+        KEY,
+        task,
+        PRESETS["quick"],
+        outcome,
+        facts or StationFacts(),
+        default=default,
+        stopped="settled",
+        elapsed_s=0.5,
+        run="abc",
+    )
+
+
+@given(outcomes(), FACTS)
+def test_a_recalled_result_says_all_that_the_first_one_said(outcome, facts):
+    record = recorded(outcome, facts)
+    first = result_of(record, TASK, 9.0, outcome.trials)
+    again = result_of(RECORDS.loads(RECORDS.dumps(record)), TASK, 0.5)
     for field in fields(TuningResult):
         if field.name not in NOT_KEPT:
             assert getattr(again, field.name) == getattr(first, field.name), field.name
+    assert (first.from_cache, first.trials, len(first.all_results)) == (False, outcome.trials, len(outcome.trials))
     assert (again.from_cache, again.elapsed_s, again.trials, again.all_results) == (True, 0.5, (), [])
+    assert (first.winner, first.default) == (outcome.winner, outcome.trials[0])
     for before, after in ((first.winner, again.winner), (first.default, again.default)):
-        assert (before is None) == (after is None)
-        if before is not None:
-            assert (after.config, after.median_ms) == (before.config, before.median_ms)
-            found, kept = after.best_measurement, before.best_measurement
-            assert (found.mode, found.samples_ms) == (kept.mode, (kept.p20_ms, kept.median_ms, kept.p80_ms))
+        assert (after.config, after.median_ms) == (before.config, before.median_ms)
+        found, kept = after.best_measurement, before.best_measurement
+        assert (found.mode, found.samples_ms) == (kept.mode, (kept.p20_ms, kept.median_ms, kept.p80_ms))
     assert again.winner.resources == first.winner.resources
-    assert record.verified.reference == reference
 
 
-@given(results())
-def test_the_json_of_a_recalled_result_is_that_of_the_first_one(first):
-    record = record_of(KEY, first, first.winner, PRESETS["quick"], space="")
-    again = result_json(replace(result_from(record, REQUEST, first.elapsed_s), from_cache=False))
-    assert again == result_json(first)
+@given(outcomes(), FACTS)
+def test_the_json_of_a_recalled_result_is_that_of_the_first_one(outcome, facts):
+    record = recorded(outcome, facts)
+    first = result_json(result_of(record, TASK, 9.0, outcome.trials))
+    assert result_json(result_of(record, TASK, 9.0)) == {**first, "from_cache": True}
 
 
-def test_a_default_that_failed_is_not_recalled():
+def test_a_default_that_failed_has_its_trial_in_the_first_result_and_none_in_a_recalled_one():
     winner = Trial(Config(BLOCK=1), Status.OK, Measurement((1.0,), "host"))
     failed = Trial(Config(BLOCK=2), Status.RUNTIME, error="ValueError: no")
-    first = TuningResult(
-        {"BLOCK": 1}, metrics_of(winner.best_measurement, None, REQUEST.device), default=failed, mode="host"
-    )
-    record = record_of(KEY, first, winner, PRESETS["quick"], space="")
-    assert result_from(record, REQUEST, 0.0).default is None
+    record = recorded(fastest_screening((winner, failed)), default=failed.config)
+    assert result_of(record, TASK, 0.0, (winner, failed)).default == failed
+    assert (record.default, result_of(record, TASK, 0.0).default) == (failed.config, None)
+
+
+def test_a_record_names_the_reference_that_results_were_compared_with():
+    outcome = fastest_screening((Trial(Config(BLOCK=1), Status.OK, Measurement((1.0,), "host")),))
+    compared = replace(TASK, reference=expected_copy)
+    assert recorded(outcome).verified.reference is None
+    assert recorded(outcome, task=compared).verified.reference == reference_fingerprint(expected_copy)

@@ -9,22 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.records import record
 from tests.runs import ID, a_trial, begun, head
 from tests.strategies import compiled, configs, examples, trials
 from triton_ops import Config, RunLogError
 from triton_ops.history.run_log import End, Finalist, Origin, RunLog, Twins, has_ended, read_run
 
 CONFIGS = configs()
-ENDS = st.fixed_dictionaries(
-    {},
-    optional={
-        "winner": st.none() | CONFIGS,
-        "ties": st.lists(CONFIGS, max_size=2).map(tuple),
-        "noise": st.floats(0, 1),
-        "gain_interval": st.none() | st.tuples(st.floats(0, 9), st.floats(0, 9)),
-        "guard": st.dictionaries(st.text(max_size=3), st.integers(0, 9), max_size=2),
-        "notes": st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=2).map(tuple),
-    },
+RECORDS = st.builds(
+    record,
+    winner=CONFIGS,
+    ties=st.lists(CONFIGS, max_size=2).map(tuple),
+    noise=st.floats(0, 1),
+    gain_interval=st.none() | st.tuples(st.floats(0, 9), st.floats(0, 9)),
+    guard=st.dictionaries(st.text(max_size=3), st.integers(0, 9), max_size=2),
+    notes=st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=2).map(tuple),
 )
 
 
@@ -32,9 +31,9 @@ ENDS = st.fixed_dictionaries(
 @given(
     tried=st.lists(st.tuples(trials(), st.sampled_from(Origin)), max_size=5, unique_by=lambda given: given[0].config),
     seen=st.lists(compiled(of=CONFIGS), max_size=2),
-    found=ENDS,
+    left=st.none() | RECORDS,
 )
-def test_events_that_are_written_can_be_read(tmp_path_factory, tried, seen, found):
+def test_events_that_are_written_can_be_read(tmp_path_factory, tried, seen, left):
     folder = tmp_path_factory.mktemp("runs")
     log = begun(folder)
     for one in seen:
@@ -44,7 +43,7 @@ def test_events_that_are_written_can_be_read(tmp_path_factory, tried, seen, foun
     if tried:
         log.write(Finalist(at_s=1.0, trial=tried[0][0], dropped_at=4))
         log.write(Twins(at_s=1.0, config=tried[0][0].config, medians_ms=((1.0, 2.0), (1.5, 2.5))))
-    log.ended("complete", **found)
+    log.ended("complete", left)
     run = read_run(folder / f"{ID}.jsonl")
     assert run.head.id == log.id == ID
     assert run.head.space.default == Config(n=1, shape=(1, 2))
@@ -52,7 +51,7 @@ def test_events_that_are_written_can_be_read(tmp_path_factory, tried, seen, foun
     assert [event.origin for event in run.events if hasattr(event, "origin")] == [origin for _, origin in tried]
     assert [event.compiled for event in run.events if hasattr(event, "compiled")] == seen
     assert run.end is not None
-    assert {name: getattr(run.end, name) for name in found} == found
+    assert run.end.record == left
     assert has_ended(run.path)
 
 

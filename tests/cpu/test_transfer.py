@@ -46,7 +46,7 @@ def test_a_record_of_another_shape_brings_every_trial_of_its_run(elsewhere):
     assert len(trials) == 20
     (transfer,) = transfers_to(task, key, [record], elsewhere)
     assert len(transfer) == len(trials)
-    assert transfer.score([record.config])[0] <= 1.0 <= max(transfer.score([t.config for t in trials]))
+    assert transfer.score([record.winner])[0] <= 1.0 <= max(transfer.score([t.config for t in trials]))
 
 
 def test_without_run_logs_winner_and_default_remain(elsewhere):
@@ -55,7 +55,7 @@ def test_without_run_logs_winner_and_default_remain(elsewhere):
     shutil.rmtree(elsewhere / "runs")
     (transfer,) = transfers_to(task, key, [record], elsewhere)
     assert 1 <= len(transfer) <= 1 + len(record.ties) + 1
-    assert transfer.score([record.config, Config(record.default)])[0] <= 1.0
+    assert transfer.score([record.winner, record.default])[0] <= 1.0
 
 
 def test_records_of_the_same_problem_are_no_transfer(elsewhere):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -19,6 +18,7 @@ from triton_ops.cache.key import Key
 from triton_ops.exceptions import CacheError, SpaceError
 from triton_ops.resources import Resources
 from triton_ops.space import Config
+from triton_ops.space.config import config_from_json, config_to_json
 
 KIND = "triton-ops record"
 SCHEMA_VERSION = 2
@@ -64,8 +64,8 @@ class Record:
         winner: The config.
         timing: The winner's times.
         mode: Clock and state of the caches with which measuring ended, such as `graph-cold`, `event-warm` or `host`.
-        default: The default config; None if the space had none that ran.
-        default_timing: The default's times, taken side by side with the winner's.
+        default: The default config.
+        default_timing: The default's times, taken side by side with the winner's; None if the default failed.
         ties: Configs that could not be told from the winner.
         noise: Relative difference below which two configs count as equal here.
         speedup: The default's time over the winner's, compared round by round.
@@ -90,12 +90,12 @@ class Record:
     """
 
     key: Key
-    winner: dict[str, Any]
+    winner: Config
     timing: Timing
     mode: str = ""
-    default: dict[str, Any] | None = None
+    default: Config | None = None
     default_timing: Timing | None = None
-    ties: tuple[dict[str, Any], ...] = ()
+    ties: tuple[Config, ...] = ()
     noise: float = 0.0
     speedup: float | None = None
     gain_interval: tuple[float, float] | None = None
@@ -122,11 +122,6 @@ class Record:
         """The key's id."""
         return self.key.id
 
-    @cached_property
-    def config(self) -> Config:
-        """The winner as a `Config`."""
-        return Config.from_json(self.winner)
-
     @property
     def gain(self) -> float | None:
         """The default's time over the winner's; None if the default was not measured."""
@@ -139,7 +134,7 @@ class Record:
 
 def encode(record: Record) -> dict[str, Any]:
     """The record as plain JSON values."""
-    content: dict[str, Any] = msgspec.to_builtins(record)
+    content: dict[str, Any] = msgspec.to_builtins(record, enc_hook=config_to_json)
     return content
 
 
@@ -150,9 +145,9 @@ def decode(content: Mapping[str, Any]) -> Record:
         CacheError: A field is missing or has another type, or a config has a value that none can have.
     """
     try:
-        record = msgspec.convert(dict(content), Record)
-        for config in (record.winner, record.default or {}, *record.ties):
-            Config.from_json(config)
+        return msgspec.convert(dict(content), Record, dec_hook=config_from_json)
     except (msgspec.ValidationError, SpaceError) as error:
         raise CacheError(f"the record is not well formed: {error}", hint="tune again") from error
-    return record
+
+
+reload = msgspec.json.Decoder(Record, dec_hook=config_from_json).decode

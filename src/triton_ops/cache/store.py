@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
-import msgspec
-
-from triton_ops.cache.record import KIND, SCHEMA_VERSION, Record, decode, encode
+from triton_ops.cache.record import KIND, SCHEMA_VERSION, Record, decode, encode, reload
 from triton_ops.exceptions import CacheError
 
 T = TypeVar("T")
@@ -149,7 +147,7 @@ RECORDS: Codec[Record] = Codec(
     encode=encode,
     decode=decode,
     id_of=attrgetter("id"),
-    reload=msgspec.json.Decoder(Record).decode,
+    reload=reload,
 )
 
 

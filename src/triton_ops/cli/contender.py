@@ -141,13 +141,13 @@ def _config(
 ) -> tuple[Mapping[str, Any], str]:
     """The config of a contestant and its origin: the given config, else the first of `wanted` that exists."""
     default = bound.space.default_config if bound.space else None
-    if default is None and bound.record is not None and bound.record.default is not None:
-        default = Config.from_json(bound.record.default)
+    if default is None and bound.record is not None:
+        default = bound.record.default
     if given is not None:
         rest = {} if default is None else default
         partly = bool(set(rest) - set(given))
         return {**rest, **given}, "as given, the rest from the default" if partly else "as given"
-    known = {_WINNER: bound.record.config if bound.record else None, _DEFAULT: default}
+    known = {_WINNER: bound.record.winner if bound.record else None, _DEFAULT: default}
     for origin in wanted:
         if (config := known[origin]) is not None:
             return config, origin
@@ -181,7 +181,7 @@ def _of_operation(text: str, found: Operation, asked: BenchRequest) -> _BoundTar
     device = device_for(asked.device, operation.device, operation.name)
     space = operation.space_for(problem)
     record = _record(operation.kernel, problem, device, asked)
-    if record is not None and space.why_not(record.config) is not None:
+    if record is not None and space.why_not(record.winner) is not None:
         record = None
     maker = partial(operation.materialise, problem, device, asked.seed)
     return _BoundTarget(text, operation.kernel, problem, device, arguments=maker, space=space, record=record)
@@ -194,9 +194,9 @@ def _of_function(text: str, function: Callable[..., Any], tunables: list[str], a
     record: Record | None = None
     for known in _of_kernel(kernel.name, asked) if not tunables else ():
         with contextlib.suppress(TritonKernelError):  # a record of the same name with other parameters
-            operation = _as_operation(kernel, list(known.config), asked)
+            operation = _as_operation(kernel, list(known.winner), asked)
             record = record or _record(kernel, operation.problem(), device, asked)
-    operation = _as_operation(kernel, list(record.config) if record else tunables, asked)
+    operation = _as_operation(kernel, list(record.winner) if record else tunables, asked)
     problem = operation.problem()
     if tunables:
         record = _record(kernel, problem, device, asked)

@@ -6,7 +6,6 @@ from triton_ops.cache import RECORDS, Record
 from triton_ops.cli.console import CacheDir, Json, Verbose, bold, say, say_json, width
 from triton_ops.cli.layout import fits, listing, paragraph, table
 from triton_ops.cli.records import ID_SHOWN, Which, matching, tell_nothing
-from triton_ops.space import Config
 
 ENDS = {
     "complete": "every config tried",
@@ -59,7 +58,7 @@ def _row(record: Record) -> list[str]:
         _gain(record) or "-",
         str(record.key.device.get("name", "-")),
         _when(record),
-        str(record.config),
+        str(record.winner),
     ]
 
 
@@ -80,7 +79,7 @@ def _facts(record: Record) -> dict[str, str]:
         "id": record.id,
         "kernel": record.key.kernel,
         "problem": record.key.label or "-",
-        "winner": str(record.config),
+        "winner": str(record.winner),
         "time": f"{timing.median_ms:.4g} ms, spread {_spread(record)}, {timing.samples} samples, {record.mode}",
         "default": _default(record),
         "confidence": record.confidence,
@@ -132,9 +131,8 @@ def _default(record: Record) -> str:
         return "not measured"
     if record.default == record.winner:
         return "the winner"
-    config = Config.from_json(record.default)
     versus = "" if record.gain is None else f"; the winner is {gain(record.gain, record.gain_interval)} as fast"
-    return f"{config}: {record.default_timing.median_ms:.4g} ms{versus}"
+    return f"{record.default}: {record.default_timing.median_ms:.4g} ms{versus}"
 
 
 def _resources(record: Record) -> str:

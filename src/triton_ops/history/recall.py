@@ -90,7 +90,7 @@ def recalled(
         return None
     if reference is not None and record.verified.reference != reference_fingerprint(reference):
         return None
-    if space is not None and (record.space != space.fingerprint or space.why_not(record.config) is not None):
+    if space is not None and (record.space != space.fingerprint or space.why_not(record.winner) is not None):
         return None
     return record
 

@@ -22,9 +22,11 @@ from typing import Any, TypeAlias
 import msgspec
 
 from triton_ops._files import AppendedFile, whole_lines
+from triton_ops.cache import Record
 from triton_ops.exceptions import RunLogError, SpaceError
 from triton_ops.history.head import SCHEMA_VERSION, Head
 from triton_ops.space import Config
+from triton_ops.space.config import config_from_json, config_to_json
 from triton_ops.trial import Compiled, Trial
 
 _log = logging.getLogger("triton_ops")
@@ -89,24 +91,12 @@ class Twins(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="tw
 
 
 class End(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="end"):
-    """The run has ended. `stopped` says why; the other fields are those of a record."""
+    """The run has ended at `at` by UTC. `stopped` says why; `record` is what it left, None if no config ran."""
 
     at_s: float
     at: str
     stopped: str
-    winner: Config | None = None
-    default: Config | None = None
-    ties: tuple[Config, ...] = ()
-    noise: float = 0.0
-    gain: float | None = None
-    gain_interval: tuple[float, float] | None = None
-    confidence: str = ""
-    guard: dict[str, Any] = msgspec.field(default_factory=dict)
-    mode: str | None = None
-    verified: str = ""
-    place: str = ""
-    notes: tuple[str, ...] = ()
-    waited_s: float = 0.0
+    record: Record | None = None
 
 
 Event: TypeAlias = "Resumed | Preview | Tried | Finalist | Twins | End"
@@ -207,12 +197,12 @@ class RunLog:
         """Write an event, such as a finalist or the twins; it is on disk when this returns."""
         self._write(event)
 
-    def ended(self, stopped: str, **found: Any) -> None:
-        """Write how the run ended; `found` are further fields of `End`."""
-        self._write(End(at_s=self.at_s, at=_now(), stopped=stopped, **found))
+    def ended(self, stopped: str, record: Record | None = None) -> None:
+        """Write how the run ended, and its record if it left one."""
+        self._write(End(at_s=self.at_s, at=_now(), stopped=stopped, record=record))
 
     def _write(self, line: Head | Event, durable: bool = True) -> None:
-        self._file.append(msgspec.to_builtins(line, enc_hook=_encoded), durable)
+        self._file.append(msgspec.to_builtins(line, enc_hook=config_to_json), durable)
 
 
 def read_run(path: Path) -> Run:
@@ -274,7 +264,7 @@ def _head(path: Path, line: str) -> Head:
             hint="read it with the version that wrote it, or tune again",
         )
     try:
-        return msgspec.convert(entry, Head, dec_hook=_converted)
+        return msgspec.convert(entry, Head, dec_hook=config_from_json)
     except (msgspec.ValidationError, SpaceError) as error:
         raise RunLogError(f"{path} is no run log: its first line: {error}", hint="name another file") from error
 
@@ -282,7 +272,7 @@ def _head(path: Path, line: str) -> Head:
 def _events(path: Path, lines: Iterator[str]) -> Iterator[Event]:
     for number, line in enumerate(lines, 2):
         try:
-            yield msgspec.convert(_decoded(line), _EVENT, dec_hook=_converted)
+            yield msgspec.convert(_decoded(line), _EVENT, dec_hook=config_from_json)
         except (msgspec.ValidationError, SpaceError) as error:  # noqa: PERF203 - a file has few lines that are bad
             _log.warning("%s: line %d is left out: %s", path, number, error)
 
@@ -293,18 +283,6 @@ def _decoded(line: str) -> dict[str, Any]:
     except (json.JSONDecodeError, RecursionError):
         return {}
     return entry if isinstance(entry, dict) else {}
-
-
-def _encoded(value: Any) -> Any:
-    if isinstance(value, Config):
-        return dict(value)
-    raise NotImplementedError(type(value))
-
-
-def _converted(kind: type, value: Any) -> Any:
-    if kind is Config:
-        return Config.from_json(value)
-    raise NotImplementedError(kind)
 
 
 def _now() -> str:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from triton_ops.cache import Key, Record
 from triton_ops.hardware import load_calibration, machine_of
@@ -77,7 +76,6 @@ def _summary(record: Record) -> list[Trial]:
     """The winner, the configs that tied with the winner, and the default, as trials."""
     times: dict[Config, float] = {}
     if record.default is not None and record.default_timing is not None:
-        times[Config.from_json(record.default)] = record.default_timing.median_ms
-    configs: list[Mapping[str, Any]] = [record.winner, *record.ties]
-    times.update((Config.from_json(config), record.timing.median_ms) for config in configs)
+        times[record.default] = record.default_timing.median_ms
+    times.update((config, record.timing.median_ms) for config in (record.winner, *record.ties))
     return [Trial(config, Status.OK, Measurement((ms,), record.mode)) for config, ms in times.items()]

@@ -1,17 +1,16 @@
-"""The lines of a run log beside the trials: the head, the last comparison, and the end."""
+"""The lines of a run log that the run writes beside its trials: the head and the last comparison."""
 
 from __future__ import annotations
 
 import time
 from datetime import datetime, timedelta, timezone
 
-from triton_ops.cache import Key, Record
+from triton_ops.cache import Key
 from triton_ops.evaluation.finals import Outcome
 from triton_ops.history.head import head_of
 from triton_ops.history.run_log import Finalist, Run, RunLog, Twins
 from triton_ops.history.runs import Runs, new_run_id
 from triton_ops.runner.results import versions
-from triton_ops.space import Config
 from triton_ops.task.effort import Effort
 from triton_ops.task.task import Task
 
@@ -48,23 +47,3 @@ def log_comparison(log: RunLog, outcome: Outcome) -> None:
         log.write(Finalist(at_s=log.at_s, trial=trials[config], dropped_at=dropped_at))
     if outcome.raced.twin is not None:
         log.write(Twins(at_s=log.at_s, config=outcome.raced.twin, medians_ms=outcome.raced.twins_ms))
-
-
-def log_end(log: RunLog, record: Record) -> None:
-    """Write how the run ended. The record is stored before, so that a tune finds it even if this line is missing."""
-    log.ended(
-        record.stopped,
-        winner=record.config,
-        default=None if record.default is None else Config.from_json(record.default),
-        ties=tuple(Config.from_json(config) for config in record.ties),
-        noise=record.noise,
-        gain=record.gain,
-        gain_interval=record.gain_interval,
-        confidence=record.confidence,
-        guard=record.guard,
-        mode=record.mode,
-        verified=record.verified.against,
-        place=record.place,
-        notes=record.notes,
-        waited_s=record.waited_s,
-    )

@@ -1,4 +1,4 @@
-"""The result for the caller and the record for the store, made from trials."""
+"""The record of a tune, made from the outcome of its last comparison, and the result for the caller, made from it."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from triton_ops.evaluation.finals import Outcome
 from triton_ops.evaluation.station import StationFacts
 from triton_ops.exceptions import TuningFailedError
 from triton_ops.hardware import DeviceSpec
+from triton_ops.history.recall import reference_fingerprint
 from triton_ops.measure.guard import GuardSummary
 from triton_ops.space import Config
 from triton_ops.task.effort import Effort
@@ -38,10 +39,32 @@ def metrics_of(found: Measurement | Timing, work: Work | None, device: DeviceSpe
     return KernelMetrics(latency_ms, work.tflops(latency_ms), gbps, share, p20_ms=found.p20_ms, p80_ms=found.p80_ms)
 
 
-def result_of(
-    task: Task, outcome: Outcome, default: Config, stopped: str, elapsed_s: float, facts: StationFacts
-) -> TuningResult:
-    """The result that `tune` returns after a search.
+def record_of(
+    key: Key,
+    task: Task,
+    effort: Effort,
+    outcome: Outcome,
+    facts: StationFacts,
+    *,
+    default: Config,
+    stopped: str,
+    elapsed_s: float,
+    run: str = "",
+    notes: Sequence[str] = (),
+) -> Record:
+    """The record of a finished tune.
+
+    Args:
+        key: Kernel, problem, device and cache state for which the winner holds.
+        task: The task that was tuned.
+        effort: The effort of the search.
+        outcome: The outcome of the last comparison.
+        facts: What the station has found out.
+        default: The default config.
+        stopped: Why the search ended.
+        elapsed_s: Wall seconds of the tune.
+        run: Id of the run log; empty if none is kept.
+        notes: Remarks beside those of the station.
 
     Raises:
         TuningFailedError: The outcome has no winner.
@@ -50,94 +73,61 @@ def result_of(
     if winner is None:
         raise failed(task, outcome.trials)
     guard = outcome.guard or GuardSummary(guarded=False, reason="nothing was compared")
-    return TuningResult(
-        best_config=dict(winner.config),
-        metrics=metrics_of(winner.best_measurement, task.work, task.device),
-        all_results=[(dict(t.config), metrics_of(t.best_measurement, task.work, task.device)) for t in _ok(outcome)],
-        problem_size=task.problem.label,
-        device=task.device.name,
-        trials=outcome.trials,
-        default=next((trial for trial in outcome.trials if trial.config == default), None),
+    untuned = next((trial for trial in outcome.trials if trial.config == default and trial.ok), None)
+    return Record(
+        key=key,
+        winner=winner.config,
+        timing=timing(winner.best_measurement),
+        mode=winner.best_measurement.mode,
+        default=default,
+        default_timing=timing(untuned.best_measurement) if untuned else None,
         ties=outcome.ties,
         noise=outcome.noise,
         speedup=outcome.gain.centre if outcome.gain else None,
         gain_interval=(outcome.gain.low, outcome.gain.high) if outcome.gain else None,
         confidence=guard.confidence_reason if guard.confidence == "low" else outcome.confidence,
-        guard=msgspec.to_builtins(guard),
-        stopped=stopped,
-        elapsed_s=elapsed_s,
-        place=facts.place,
-        verified=facts.against,
-        notes=facts.notes,
-        waited_s=round(facts.waited_s, 3),
-        mode=winner.best_measurement.mode,
-        totals=totals(outcome.trials),
-        winner=winner,
-    )
-
-
-def _ok(outcome: Outcome) -> list[Trial]:
-    return [trial for trial in outcome.trials if trial.ok]
-
-
-def record_of(
-    key: Key, result: TuningResult, winner: Trial, effort: Effort, *, space: str, reference: str | None = None
-) -> Record:
-    """The record of a finished tune.
-
-    Args:
-        key: Kernel, problem, device and cache state for which the winner holds.
-        result: The result that the caller gets.
-        winner: The winner's trial.
-        effort: The effort of the search.
-        space: Fingerprint of the config space.
-        reference: Fingerprint of the reference with which results were compared; None if there was none.
-    """
-    default = result.default if result.default is not None and result.default.ok else None
-    return Record(
-        key=key,
-        winner=dict(winner.config),
-        timing=timing(winner.best_measurement),
-        mode=result.mode,
-        default=dict(default.config) if default else None,
-        default_timing=timing(default.best_measurement) if default else None,
-        ties=tuple(dict(config) for config in result.ties),
-        noise=result.noise,
-        speedup=result.speedup,
-        gain_interval=result.gain_interval,
-        confidence=result.confidence,
-        guard=result.guard,
+        guard=msgspec.json.decode(msgspec.json.encode(guard)),  # with lists, as a record that is read has them
         resources=winner.resources,
-        space=space,
+        space=task.space.fingerprint,
         effort=effort.name,
         search=effort.search_name,
         budget=Limits(effort.budget.trials, effort.budget.seconds),
-        stopped=result.stopped,
-        totals=result.totals,
-        elapsed_s=round(result.elapsed_s, 3),
+        stopped=stopped,
+        totals=totals(outcome.trials),
+        elapsed_s=round(elapsed_s, 3),
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         versions=versions(),
-        run=result.run,
-        verified=Verified(result.verified, reference),
-        place=result.place,
-        notes=result.notes,
-        waited_s=result.waited_s,
+        run=run,
+        verified=Verified(facts.against, reference_fingerprint(task.reference) or None),
+        place=facts.place,
+        notes=(*facts.notes, *notes),
+        waited_s=round(facts.waited_s, 3),
     )
 
 
-def result_from(record: Record, request: TuneRequest, elapsed_s: float) -> TuningResult:
-    """The result that `tune` returns when the winner is known: that of the tune that found it, without its trials."""
-    default = None
-    if record.default is not None and record.default_timing is not None:
-        default = _recalled(Config.from_json(record.default), record.default_timing, record.mode)
+def result_of(record: Record, task: Task | TuneRequest, elapsed_s: float, trials: Sequence[Trial] = ()) -> TuningResult:
+    """The result that `tune` returns, whether its record is new or was recalled.
+
+    Args:
+        record: The record of the tune that found the winner.
+        task: The task of this call, or its request if the record was recalled.
+        elapsed_s: Wall seconds of this call.
+        trials: Every trial of the tune; empty if the record was recalled, which keeps of its trials only the times of
+            the winner and of the default.
+    """
+    work, device = task.work, task.device
+    winner = _trial_of(record.winner, trials) if trials else _winner_of(record)
+    default = _trial_of(record.default, trials) if trials else _default_of(record)
     return TuningResult(
-        best_config=dict(record.config),
-        metrics=metrics_of(record.timing, request.work, request.device),
-        problem_size=request.problem.label,
-        device=request.device.name,
-        from_cache=True,
+        best_config=dict(record.winner),
+        metrics=metrics_of(record.timing, work, device),
+        all_results=[(dict(t.config), metrics_of(t.best_measurement, work, device)) for t in trials if t.ok],
+        problem_size=task.problem.label,
+        device=device.name,
+        from_cache=not trials,
+        trials=tuple(trials),
         default=default,
-        ties=tuple(Config.from_json(config) for config in record.ties),
+        ties=record.ties,
         noise=record.noise,
         speedup=record.speedup,
         gain_interval=record.gain_interval,
@@ -152,8 +142,22 @@ def result_from(record: Record, request: TuneRequest, elapsed_s: float) -> Tunin
         mode=record.mode,
         totals=record.totals,
         run=record.run,
-        winner=_recalled(record.config, record.timing, record.mode, record.resources),
+        winner=winner,
     )
+
+
+def _trial_of(config: Config | None, trials: Sequence[Trial]) -> Trial | None:
+    return next((trial for trial in trials if trial.config == config), None)
+
+
+def _winner_of(record: Record) -> Trial:
+    return _recalled(record.winner, record.timing, record.mode, record.resources)
+
+
+def _default_of(record: Record) -> Trial | None:
+    if record.default is None or record.default_timing is None:
+        return None
+    return _recalled(record.default, record.default_timing, record.mode)
 
 
 def _recalled(config: Config, found: Timing, mode: str, resources: Resources | None = None) -> Trial:

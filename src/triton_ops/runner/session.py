@@ -21,7 +21,7 @@ from triton_ops.history.runs import FOLDER, Runs
 from triton_ops.processes.signals import cleaned_up_on_sigterm
 from triton_ops.runner.events import Listener
 from triton_ops.runner.progress import ProgressBar
-from triton_ops.runner.results import result_from
+from triton_ops.runner.results import result_of
 from triton_ops.runner.tuning import RunRequest, Tuning
 from triton_ops.search import AnySearch
 from triton_ops.task.effort import Effort, Patience, chosen_effort
@@ -114,7 +114,7 @@ def tune(
         if force:
             return None
         record = recalled(key, store, space=searched, effort=plan, reference=request.reference)
-        return None if record is None else result_from(record, request, time.monotonic() - start)
+        return None if record is None else result_of(record, request, time.monotonic() - start)
 
     if (found := known()) is not None:
         return found

@@ -15,7 +15,7 @@ from triton_ops.evaluation.isolated import open_station, process_started_early, 
 from triton_ops.evaluation.station import Assignment, Station, StationFacts, assignment_of
 from triton_ops.exceptions import DeviceError
 from triton_ops.history.quarantine import Quarantine
-from triton_ops.history.recall import recalled, reference_fingerprint, unknown_note
+from triton_ops.history.recall import recalled, unknown_note
 from triton_ops.history.run_log import Run, RunLog
 from triton_ops.history.runs import Runs
 from triton_ops.history.transfer import model_of, transfers_to
@@ -23,9 +23,9 @@ from triton_ops.processes.process import WorkerProcess
 from triton_ops.runner.compiled_feed import open_feed
 from triton_ops.runner.events import Listener, RunPlan
 from triton_ops.runner.feed import Feed
-from triton_ops.runner.logged import log_comparison, log_end, open_log
+from triton_ops.runner.logged import log_comparison, open_log
 from triton_ops.runner.loop import TuningLoop
-from triton_ops.runner.results import failed, record_of, result_of
+from triton_ops.runner.results import record_of, result_of
 from triton_ops.search import USES_PRIORS, Searcher, make_searcher
 from triton_ops.space import Config
 from triton_ops.task.budget import RunningBudget
@@ -112,10 +112,12 @@ class Tuning:
             result: TuningResult | None = None
             try:
                 found = self._searched(log, known, process)
-                result = self._result(found, log)
+                record = self._record(found, log)
+                result = result_of(record, request.task, record.elapsed_s, found.outcome.trials)
             finally:
                 self.listener.ended(result)
-            self._keep(found, result, log)
+            if not found.cut_short:  # an interrupted run keeps no record and has no end, so that it can be resumed
+                self._keep(found.outcome, record, log)
             return result
 
     def _interrupted_run(self) -> tuple[Run | None, list[Trial]]:
@@ -164,8 +166,8 @@ class Tuning:
             worthwhile=effort.worthwhile,
         )
 
-    def _result(self, found: _Findings, log: RunLog) -> TuningResult:
-        """The result for the caller.
+    def _record(self, found: _Findings, log: RunLog) -> Record:
+        """The record of the run.
 
         Raises:
             TuningFailedError, DeviceError, KeyboardInterrupt: There is no winner, or the device was lost.
@@ -179,22 +181,25 @@ class Tuning:
             if found.cut_short:
                 raise KeyboardInterrupt
             log.ended("failed")
-            raise failed(request.task, outcome.trials)
-        elapsed_s = time.monotonic() - self.start
-        result = result_of(request.task, outcome, request.default, stopped, elapsed_s, found.facts)
-        return replace(result, run=log.id, notes=(*result.notes, *self._why_not_remembered()))
+        return record_of(
+            request.key,
+            request.task,
+            request.effort,
+            outcome,
+            found.facts,
+            default=request.default,
+            stopped=stopped,
+            elapsed_s=time.monotonic() - self.start,
+            run=log.id,
+            notes=self._why_not_remembered(),
+        )
 
-    def _keep(self, found: _Findings, result: TuningResult, log: RunLog) -> None:
-        """Store the record and end the log; an interrupted run gets neither, so that it can be resumed."""
-        winner, request = found.outcome.winner, self.request
-        if found.cut_short or winner is None:
-            return
-        log_comparison(log, found.outcome)
-        space, reference = request.task.space.fingerprint, reference_fingerprint(request.task.reference)
-        record = record_of(request.key, result, winner, request.effort, space=space, reference=reference or None)
+    def _keep(self, outcome: Outcome, record: Record, log: RunLog) -> None:
+        """Store the record and end the log; the record is first, so that a tune finds it even if the end is missing."""
+        log_comparison(log, outcome)
         if not self._why_not_remembered():
             self.store.put(record)
-        log_end(log, record)
+        log.ended(record.stopped, record)
         self.runs.prune(log.id)
 
     def _why_not_remembered(self) -> list[str]:
@@ -225,8 +230,8 @@ class Tuning:
     def _incumbents(self) -> list[Config]:
         """The stored winner of this problem if the config space still allows it; it is tried like any other config."""
         record = recalled(self.request.key, self.store)
-        held = record is not None and self.request.task.space.why_not(record.config) is None
-        return [record.config] if record is not None and held else []
+        held = record is not None and self.request.task.space.why_not(record.winner) is None
+        return [record.winner] if record is not None and held else []
 
     def _plan(self, resumed: int) -> RunPlan:
         task, effort = self.request.task, self.request.effort

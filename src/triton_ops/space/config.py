@@ -79,5 +79,28 @@ class Config(Mapping[str, Value]):
         return f"Config({self._values!r})"
 
 
+def config_to_json(value: Any) -> dict[str, Value]:
+    """A config as a plain dict, for an encoder that meets a type that it does not know.
+
+    Raises:
+        TypeError: The value is no config.
+    """
+    if isinstance(value, Config):
+        return dict(value)
+    raise TypeError(f"a value of type {type(value).__name__} has no JSON form")
+
+
+def config_from_json(kind: type, value: Any) -> Config:
+    """A config from decoded JSON, for a decoder that meets a type that it does not know.
+
+    Raises:
+        TypeError: `kind` is not `Config`.
+        ConfigValueError: The value is no config.
+    """
+    if kind is Config:
+        return Config.from_json(value)
+    raise TypeError(f"no {kind.__name__} can be made from JSON")
+
+
 def _as_tuples(value: Any) -> Any:
     return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
