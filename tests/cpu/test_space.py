@@ -566,7 +566,7 @@ def test_a_rule_that_nothing_satisfies_is_found_in_its_own_combinations(rules, r
 
 
 def test_a_search_for_a_config_that_may_not_exist_ends_and_says_how_far_it_came(caplog, monkeypatch):
-    for name in ("_FIRST_ASKS", "_LONGER_ASKS"):
+    for name in ("_FIRST_ASKS", "_LONGER_ASKS", "_DRAW_ASKS"):
         monkeypatch.setattr(groups, name, 100)
     monkeypatch.setattr(space_module, "_PATIENCE_ASKS", 500)
     rule = Counted(lambda a, b, c, d: False)
