@@ -42,7 +42,14 @@ def is_users(module: str, path: str | None, home: str) -> bool:
 @lru_cache(maxsize=4096)
 def is_users_path(path: str) -> bool:
     """Whether a file belongs neither to Python nor to an installed package."""
-    return not path.startswith((*_STDLIB, "<frozen")) and _SITE_FOLDERS.isdisjoint(PurePath(path).parts)
+    told = (*_STDLIB, "<frozen", *_versioned_folders())
+    return not path.startswith(told) and _SITE_FOLDERS.isdisjoint(PurePath(path).parts)
+
+
+def _versioned_folders() -> list[str]:
+    """The folders of torch and Triton, which may be a checkout of their source or any other place."""
+    files = [getattr(sys.modules.get(name), "__file__", None) for name in _VERSIONED]
+    return [f"{PurePath(file).parent}/" for file in files if file]
 
 
 def version_of(module: str) -> str | None:
