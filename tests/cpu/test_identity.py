@@ -10,7 +10,7 @@ import sys
 import textwrap
 import threading
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from tests.cpu.test_backend_source import TRITON, load  # noqa: F401 - a fixture
 from triton_ops import FunctionKernel, TritonKernel
+from triton_ops.backend.origin import is_users_path
 from triton_ops.backend.reader import MOST_VALUES
 from triton_ops.backend.source import source_fingerprint, source_of
 from triton_ops.backend.toolchain import toolchain
@@ -299,6 +300,14 @@ def test_options_that_are_given_by_a_call_of_jit_count(load):  # noqa: F811
     """
     module = load(text)
     assert source_fingerprint(module.plain) != source_fingerprint(module.general)
+
+
+def test_triton_is_told_by_its_version_in_whatever_folder_it_is(monkeypatch, tmp_path):
+    package = ModuleType("triton")
+    package.__file__ = str(tmp_path / "triton" / "__init__.py")
+    monkeypatch.setitem(sys.modules, "triton", package)
+    assert not is_users_path(str(tmp_path / "triton" / "runtime" / "jit.py"))
+    assert is_users_path(str(tmp_path / "kernels.py"))
 
 
 @pytest.mark.triton
