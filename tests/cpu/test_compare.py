@@ -7,6 +7,7 @@ import random
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -629,3 +630,16 @@ def test_a_launch_whose_arguments_are_restored_is_prepared_with_a_reset(monkeypa
     assert {launch.reset for launch in launches} == {None}
     assert [len(launch.outputs) for launch in launches[:3]] == [1, 0, 1]
     assert isinstance(launches[0], Launch)
+
+
+def test_arrays_and_lists_that_a_contestant_writes_are_put_back_before_every_sample():
+    array, names, seen = np.array([3.0, 1.0]), ["b", "a"], []
+
+    def sort(array, names):
+        seen.append((array[0], names[0]))
+        array.sort()
+        names.sort()
+
+    compare(sort, lambda array, names: None, args=(array, names), seconds=0.01)
+    assert set(seen) == {(3.0, "b")}
+    assert (array.tolist(), names) == ([3.0, 1.0], ["b", "a"])

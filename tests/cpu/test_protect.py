@@ -2,11 +2,13 @@
 
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.strategies import tensor_specs
-from triton_ops.backend import Arguments, Protection, is_tensor
+from triton_ops.backend import Arguments, Protection, is_tensor, value_copy
 from triton_ops.backend.private import private_copy
 
 torch = pytest.importorskip("torch")
@@ -135,7 +137,6 @@ def test_a_private_copy_keeps_requires_grad():
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_storages_over_one_numpy_array_are_saved_whole(order):
-    np = pytest.importorskip("numpy")
     array = np.arange(4.0)
     views = [torch.from_numpy(array[:2]), torch.from_numpy(array)][::order]
     kept = Protection(views)
@@ -147,3 +148,123 @@ def test_storages_over_one_numpy_array_are_saved_whole(order):
     copies[2].fill_(7)
     assert copies[4].tolist() == [7, 7, 2, 3]
     assert array.tolist() == [0, 1, 2, 3]
+
+
+# Shapes and storages of tensors
+
+
+def resized(x):
+    x.resize_(0)
+
+
+def grown(x):
+    x.resize_(1000)
+
+
+def emptied(x):
+    x.untyped_storage().resize_(0)
+
+
+def replaced(x):
+    x.set_()
+
+
+def converted(x):
+    x.data = x.half()
+
+
+def transposed(x):
+    x.t_()
+
+
+def recorded(x):
+    x.requires_grad_()
+
+
+def turned_into_a_result(x):
+    x.mul_(torch.ones(2, 3, requires_grad=True))
+
+
+@pytest.mark.parametrize(
+    "change", [resized, grown, emptied, replaced, converted, transposed, recorded, turned_into_a_result]
+)
+def test_another_shape_or_storage_is_found_and_taken_back(change):
+    x, other = torch.tensor([[0.0, 1, 2], [3, 4, 5]]), torch.ones(2)
+    kept = Protection([x, other])
+    change(x)
+    assert kept.differing() == {id(x)}
+    kept.restore()
+    assert not kept.changed()
+    assert x.equal(torch.arange(6.0).view(2, 3))
+    assert (x.requires_grad, x.is_leaf) == (False, True)
+
+
+# NumPy arrays and containers
+
+
+@st.composite
+def arrays(draw):
+    """A view of an array: any order, steps, direction, dtype and alignment; or a broadcast one."""
+    dtype = draw(st.sampled_from(["f8", "f4", "i2", "?", "c16", "O", "i4,f8"]))
+    base = np.zeros((draw(st.integers(0, 4)), 6), dtype, order=draw(st.sampled_from("CF")))
+    base[...] = np.arange(base.size).reshape(base.shape) % 3 if dtype != "i4,f8" else np.ones(base.shape, dtype)
+    rows, columns = (slice(None, None, draw(st.sampled_from([1, 2, -1]))) for _ in range(2))
+    view = base[rows, columns]
+    return np.broadcast_to(view, (2, *view.shape)) if draw(st.booleans()) else view
+
+
+@given(arrays())
+def test_a_copy_of_an_array_is_equal_and_elsewhere_and_lies_alike(array):
+    (copy,) = private_copy(Arguments((array,))).positional
+    assert np.array_equal(copy, array)
+    assert (copy.dtype, copy.shape) == (array.dtype, array.shape)
+    assert not np.shares_memory(copy, array)
+    if not array.dtype.hasobject:  # arrays of objects copy themselves
+        assert (copy.strides, copy.flags.writeable) == (array.strides, array.flags.writeable)
+        assert (copy.ctypes.data - array.ctypes.data) % 64 == 0
+
+
+@given(arrays())
+def test_a_write_to_an_array_is_found_and_taken_back(array):
+    before = array.copy()
+    kept = Protection([array])
+    if not array.flags.writeable or not array.size:
+        assert not kept.changed()
+        return
+    array[...] = np.ones_like(array) if array.dtype.hasobject else np.zeros_like(array)
+    assert kept.changed() == (not np.array_equal(array, before))
+    kept.restore()
+    assert np.array_equal(array, before)
+    assert not kept.changed()
+
+
+def test_copies_of_arrays_share_memory_as_the_arrays_do():
+    base = np.arange(8.0)
+    left, (right,) = private_copy(Arguments((base[:4], [base[2:6]]))).positional
+    left[...] = 7
+    assert right.tolist() == [7, 7, 4, 5]
+    assert base.tolist() == list(range(8))
+
+
+def test_containers_are_copied_and_put_back_with_the_objects_that_were_in_them():
+    held = object()
+    given = {"list": [3, 1, held], "set": {1}, "bytes": bytearray(b"ab"), "dict": {"a": [1.0]}}
+    copy = private_copy(Arguments((), given)).keyword
+    kept = Protection(copy.values())
+    assert not kept.changed()
+    copy["list"].remove(held)
+    copy["list"].sort()
+    copy["set"].add(2)
+    copy["bytes"] += b"c"
+    copy["dict"]["a"].append(2.0)
+    assert len(kept.differing()) == 4
+    kept.restore()
+    assert copy == given == {"list": [3, 1, held], "set": {1}, "bytes": bytearray(b"ab"), "dict": {"a": [1.0]}}
+
+
+def test_a_copied_result_does_not_follow_later_writes():
+    x, a = torch.ones(2), np.ones(2)
+    copy = value_copy({"both": (x, [a])})
+    x.zero_()
+    a[...] = 0
+    assert copy["both"][0].tolist() == copy["both"][1][0].tolist() == [1, 1]

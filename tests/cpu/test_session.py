@@ -6,6 +6,7 @@ import json
 import logging
 import time
 
+import numpy as np
 import pytest
 import torch
 
@@ -213,6 +214,37 @@ def test_the_callers_tensors_stay_as_they_were():
     result = tune(in_place, (x, view), space={"n": [1, 2]})
     assert torch.equal(x, before)
     assert len(result.all_results) == 2, result.failures
+
+
+def test_a_callable_that_works_in_place_on_an_array_or_list_gets_the_same_data_each_time():
+    given, seen = np.random.default_rng(0).random(500), []
+    names = ["b", "a"]
+
+    def sort(values, names, *, kind):
+        seen.append((bool((values[:-1] <= values[1:]).all()), names[0]))
+        values.sort(kind=kind)
+        names.sort()
+
+    before = given.copy()
+    result = tune(sort, (given, names), space={"kind": ["quicksort", "stable"]})
+    assert set(seen) == {(False, "b")}
+    assert np.array_equal(given, before)
+    assert names == ["b", "a"]
+    assert any("writes its inputs" in note for note in result.notes)
+
+
+@pytest.mark.parametrize("change", [lambda x: x.resize_(0), lambda x: x.resize_(9999), lambda x: x.set_()])
+def test_a_candidate_that_resizes_an_argument_harms_no_other(change):
+    def total(x, *, n):
+        found = x.sum()
+        if n == 2:
+            change(x)
+        return found
+
+    result = tune(total, (torch.arange(100.0),), space={"n": [1, 2, 3]}, trials=3)
+    assert {trial.config["n"]: str(trial.status) for trial in result.trials} == {1: "ok", 2: "wrong", 3: "ok"}
+    (wrong,) = [trial for trial in result.trials if not trial.ok]
+    assert wrong.error == "changes x, which the first config does not do"
 
 
 def test_the_argument_types_are_part_of_the_key():

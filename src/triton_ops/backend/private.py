@@ -1,19 +1,21 @@
 """Private arguments: copies, what puts them back, and canaries around outputs.
 
-The caller's tensors stay as they were, whatever candidates write. Whole storages are copied and put back, so that
-views, strides and memory shared between arguments are kept exactly. A canary is a zone of known bytes around an output
+The caller's arguments stay as they were, whatever candidates write. Whole storages are copied and put back, so that
+views, strides and memory shared between arguments are kept exactly; so are arrays and containers on the host, and the
+shape that a tensor has over its storage. A canary is a zone of known bytes around an output
 and in its gaps: a device allocator hands out memory in large pieces, so that a write past the end of a tensor raises
 nothing, and is found by what it left in a canary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from triton_ops._optional import require
 from triton_ops.backend.base import Arguments
+from triton_ops.backend.host_values import Snapshot, copied, copies_of, host_values, is_array
 
 _PATTERN = 0xA5
 _LEAST_BYTES = 1 << 16  # a page, and more than one row of most tiles
@@ -24,26 +26,98 @@ _MOST_GAPS = 8  # times an output's bytes: in wider gaps, as around one row of a
 
 
 class Protection:
-    """A copy of the storages behind some tensors, to find writes and to take them back.
+    """A copy of what some values hold, to find writes and to take them back.
+
+    The values are tensors, NumPy arrays and containers, also of one another; other objects among them are left alone.
 
     Cost: one copy of the bytes when made, one comparison or copy when asked.
     """
 
-    def __init__(self, tensors: Iterable[Any]) -> None:
-        self._saved = [(storage, storage.clone()) for storage in _storages(tensors).values()]
+    def __init__(self, values: Iterable[Any]) -> None:
+        values = list(values)
+        tensors = list(Arguments(tuple(values)).tensors())
+        self._saved = {place: (storage, storage.clone()) for place, storage in _storages(tensors).items()}
+        self._forms = [Form.of(tensor) for tensor in tensors]
+        self._host = [Snapshot.of(value) for value in host_values(values)]
 
     def changed(self) -> bool:
-        """Whether any byte differs from when this was made; waits for the device."""
-        return any(not _same(now, before) for now, before in self._saved)
+        """Whether any byte, item or shape differs from when this was made; waits for the device."""
+        return next(self._differences(), None) is not None
 
-    def differing(self) -> set[tuple[str, int]]:
-        """The places, as `place_of` tells them, of the storages that differ from when this was made."""
-        return {_place(now) for now, before in self._saved if not _same(now, before)}
+    def differing(self) -> set[int]:
+        """The `id` of each tensor, array and container that differs from when this was made."""
+        return set(self._differences())
 
     def restore(self) -> None:
-        """Put every byte back."""
-        for now, before in self._saved:
+        """Put back every byte, item and shape."""
+        for snapshot in self._host:
+            snapshot.restore()
+        for form in self._forms:
+            form.restore()
+        for now, before in self._saved.values():
             now.copy_(before)
+
+    def _differences(self) -> Iterator[int]:
+        written = {place for place, (now, before) in self._saved.items() if not _same(now, before)}
+        yield from (id(form.tensor) for form in self._forms if form.place in written or form.changed())
+        yield from (id(snapshot.value) for snapshot in self._host if snapshot.changed())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """How a tensor lay over its storage at one time, to find and take back what resizes or replaces either.
+
+    Attributes:
+        tensor: The tensor.
+        storage: Its storage at that time.
+        place: Where the storage was.
+        size_bytes: The size of the storage.
+        layout: The tensor's offset in the storage, shape and strides.
+        dtype: Its torch dtype.
+        requires_grad: Whether gradients were recorded for it.
+    """
+
+    tensor: Any
+    storage: Any
+    place: tuple[str, int]
+    size_bytes: int
+    layout: tuple[int, Any, Any]
+    dtype: Any
+    requires_grad: bool
+
+    @classmethod
+    def of(cls, tensor: Any) -> Form:
+        """The form of `tensor` now."""
+        storage = tensor.untyped_storage()
+        return cls(
+            tensor=tensor, storage=storage, place=_place(storage), size_bytes=storage.nbytes(), layout=_layout(tensor),
+            dtype=tensor.dtype, requires_grad=tensor.requires_grad,
+        )  # fmt: skip
+
+    def changed(self) -> bool:
+        """Whether the tensor has another storage, shape or dtype, or its storage another size."""
+        now = Form.of(self.tensor)
+        same_storage = now.storage._cdata == self.storage._cdata
+        return not same_storage or (now.size_bytes, now.layout, now.dtype, now.requires_grad) != (
+            self.size_bytes, self.layout, self.dtype, self.requires_grad
+        )  # fmt: skip
+
+    def restore(self) -> None:
+        """Give the tensor its storage, shape and dtype back; the bytes in the storage stay."""
+        if not self.changed():
+            return
+        torch = require("torch", "restoring tensors")
+        if self.storage.nbytes() != self.size_bytes:
+            self.storage.resize_(self.size_bytes)
+        if self.tensor.grad_fn is not None and not self.tensor._is_view():
+            self.tensor.detach_()
+        self.tensor.data = torch.empty(0, dtype=self.dtype, device=self.tensor.device).set_(self.storage, *self.layout)
+        if self.tensor.is_leaf:
+            self.tensor.requires_grad_(self.requires_grad)
+
+
+def _layout(tensor: Any) -> tuple[int, Any, Any]:
+    return tensor.storage_offset(), tensor.shape, tensor.stride()
 
 
 def place_of(tensor: Any) -> tuple[str, int]:
@@ -77,17 +151,31 @@ def _bytes(torch: Any, storage: Any) -> Any:
 
 
 def private_copy(arguments: Arguments) -> Arguments:
-    """The same arguments over new storages: same strides, offsets and sharing, none of the caller's memory."""
+    """The same arguments over new memory: same strides, offsets and sharing, none of the caller's.
+
+    Tensors, NumPy arrays and containers are copied; other objects are passed as they are.
+    """
+    values = (*arguments.positional, *arguments.keyword.values())
+    arrays = copies_of(value for value in host_values(values) if is_array(value))
+    arguments = Arguments(
+        tuple(copied(value, arrays) for value in arguments.positional),
+        {name: copied(value, arrays) for name, value in arguments.keyword.items()},
+    )
     copies = {place: storage.clone() for place, storage in _storages(arguments.tensors()).items()}
 
     def copy(tensor: Any) -> Any:
         torch = require("torch", "copying tensors")
-        storage = copies[_place(tensor.untyped_storage())]
         fresh = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
-        fresh.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())
+        fresh.set_(copies[_place(tensor.untyped_storage())], *_layout(tensor))
         return fresh.requires_grad_(tensor.requires_grad)
 
     return arguments.map(copy)
+
+
+def value_copy(value: Any) -> Any:
+    """A copy of a result, which later launches cannot change; tensors and arrays may lie otherwise in memory."""
+    arrays = {id(array): array.copy() for array in host_values((value,)) if is_array(array)}
+    return Arguments((copied(value, arrays),)).map(lambda tensor: tensor.clone()).positional[0]
 
 
 @dataclass(frozen=True)

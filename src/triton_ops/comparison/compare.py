@@ -112,9 +112,10 @@ def compare(
     """Find out whether `a` is faster than `b`, by running both in turn.
 
     Each contestant is a callable, or a pair of an `Operation`, a kernel or a callable, and its config. Both are called
-    with the same arguments. Tensors among them are copied, so that a contestant changes neither the caller's tensors
-    nor those of the other contestant. If a contestant changes tensors that it reads, all tensors are restored before
-    every sample of both contestants, outside the timed region. NumPy arrays and other objects are passed as they are.
+    with the same arguments. Tensors, NumPy arrays, lists, dicts, sets and bytearrays among them are copied, so
+    that a contestant changes neither the caller's arguments nor those of the other contestant. If a contestant changes
+    arguments that it reads, all of them are restored before every sample of both contestants, outside the timed region.
+    Objects of other classes are passed as they are.
     A pair with an `Operation` needs no arguments: it then runs on the operation's default problem.
 
     A round visits a, b, and a twin of a, in random order. A difference counts if its interval excludes 0, and if it is

@@ -25,6 +25,7 @@ from triton_ops.backend import (
     Operation,
     Protection,
     by_name,
+    host_values,
     one_line,
     private_copy,
 )
@@ -305,7 +306,7 @@ class _Explored:
     """What calls of a contestant have shown."""
 
     executable: Executable
-    rewrites: bool  # whether a call changes tensors that it reads, so that they must be restored
+    rewrites: bool  # whether a call changes arguments that it reads, so that they must be restored
     outputs: tuple[Any, ...]
 
 
@@ -313,22 +314,25 @@ def _explored(contestant: Contestant, arguments: Arguments) -> _Explored:
     """Compile a contestant, call it at most three times, and restore the arguments.
 
     A written tensor is an output if a call gives the same result whatever the tensor held before: the result of the
-    call before, or one value in all elements. Else the call reads the tensor that it writes.
+    call before, or one value in all elements. Else the call reads the tensor that it writes. A written array or
+    container counts as read.
     """
     with blaming(contestant):
         executable = contestant.kernel.compile(contestant.config, arguments)
     named = by_name(contestant.kernel, arguments).keyword
     declared = tuple(Arguments(tuple(named.get(name) for name in executable.outputs)).tensors())
     with _copying(contestant.device_name):
-        before = [(tensor, Protection([tensor])) for tensor in arguments.tensors()]
+        tensors = list(arguments.tensors())
+        others = list(host_values((*arguments.positional, *arguments.keyword.values())))
+        before = {id(value): Protection([value]) for value in [*tensors, *others]}
     with blaming(contestant):
         call = executable.bind(arguments)
         call()
-        written = [tensor for tensor, saved in before if saved.changed()]
+        written = [tensor for tensor in tensors if before[id(tensor)].changed()]
         known = {tensor.untyped_storage().data_ptr() for tensor in declared}
         unknown = [tensor for tensor in written if tensor.untyped_storage().data_ptr() not in known]
-        rewrites = bool(unknown) and _reads(call, unknown)
-    for _, saved in before:
+        rewrites = any(before[id(value)].changed() for value in others) or (bool(unknown) and _reads(call, unknown))
+    for saved in before.values():
         saved.restore()
     return _Explored(executable, rewrites, declared or (() if rewrites else tuple(unknown)))
 

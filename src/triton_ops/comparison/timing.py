@@ -77,9 +77,9 @@ def time_ms(
 
     Args:
         fn: A callable, or a pair of an `Operation`, a kernel or a callable, and its config.
-        args: Positional arguments of every call. Tensors are copied; if a call changes tensors that it reads, they are
-            restored before every sample, outside the timed region. NumPy arrays and other objects are passed as they
-            are.
+        args: Positional arguments of every call. Tensors, NumPy arrays, lists, dicts, sets and bytearrays are
+            copied; if a call changes arguments that it reads, they are restored before every sample, outside the timed
+            region. Objects of other classes are passed as they are.
         kwargs: Keyword arguments of every call.
         warmup_ms: Budget of calls before the timed ones, in milliseconds; 0 for none.
         rep_ms: Budget of the timed calls, in milliseconds. As many samples are taken as fit into it, at least one.

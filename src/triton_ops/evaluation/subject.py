@@ -13,7 +13,17 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from triton_ops._optional import require
-from triton_ops.backend import Arguments, Executable, Protection, is_tensor, place_of, private_copy, with_canaries
+from triton_ops.backend import (
+    Arguments,
+    Executable,
+    Form,
+    Protection,
+    host_values,
+    is_tensor,
+    place_of,
+    private_copy,
+    with_canaries,
+)
 from triton_ops.evaluation.poison import poison
 from triton_ops.hardware import DeviceSpec
 from triton_ops.hardware.state import free_bytes
@@ -41,14 +51,15 @@ class ArgumentSet:
     def __init__(self, arguments: Arguments, outputs: Sequence[str] = (), *, protected: bool = True) -> None:
         self.arguments, self._canaries = with_canaries(arguments, outputs)
         self.outputs = [t for name in outputs for t in Arguments((self.arguments.keyword.get(name),)).tensors()]
-        written = {place_of(tensor) for tensor in self.outputs}
-        self._inputs = {name: t for name, t in _named(self.arguments) if place_of(t) not in written}
+        self._inputs = dict(_inputs(self.arguments, outputs, {place_of(tensor) for tensor in self.outputs}))
         self._before = Protection(self._inputs.values() if protected else ())
+        self._forms = {name: Form.of(self.arguments.keyword[name]) for name in outputs if self._is_tensor(name)}
 
     @property
     def input_dtypes(self) -> list[str]:
         """The dtypes of the inputs, by their long names such as `float32`."""
-        return [str(tensor.dtype).removeprefix("torch.") for tensor in self._inputs.values()]
+        given = [value for value in self._inputs.values() if hasattr(value, "dtype")]
+        return [str(value.dtype).removeprefix("torch.") for value in given]
 
     def written_by(self, executable: Executable) -> list[Any]:
         """The values of the arguments that an executable writes; empty for an executable that returns its result."""
@@ -64,17 +75,26 @@ class ArgumentSet:
         return self._canaries.stray_writes()
 
     def changed(self) -> dict[str, Any]:
-        """The inputs whose content has changed, by name; none are found where inputs are not protected."""
-        places = self._before.differing()
-        return {name: tensor for name, tensor in self._inputs.items() if place_of(tensor) in places}
+        """The inputs whose content has changed, and the outputs that were resized or replaced, by name.
+
+        Contents are not looked at where inputs are not protected.
+        """
+        found = self._before.differing()
+        inputs = {name: value for name, value in self._inputs.items() if id(value) in found}
+        return inputs | {name: form.tensor for name, form in self._forms.items() if form.changed()}
 
     def inputs(self, names: Sequence[str]) -> dict[str, Any]:
         """The inputs of these names."""
-        return {name: self._inputs[name] for name in names}
+        return {name: self._inputs[name] for name in names if name in self._inputs}
 
     def restore(self) -> None:
-        """Give protected inputs the content that they had at first."""
+        """Give protected inputs the content that they had at first, and outputs their shapes and storages."""
         self._before.restore()
+        for form in self._forms.values():
+            form.restore()
+
+    def _is_tensor(self, name: str) -> bool:
+        return is_tensor(self.arguments.keyword.get(name))
 
 
 class Clock:
@@ -206,9 +226,14 @@ def on_device_of(arguments: Arguments) -> Iterator[None]:
         yield
 
 
-def _named(arguments: Arguments) -> Iterator[tuple[str, Any]]:
-    """Every tensor with the name of its argument; tensors inside a container are numbered: `name[0]`."""
+def _inputs(arguments: Arguments, outputs: Sequence[str], written: set[tuple[str, int]]) -> Iterator[tuple[str, Any]]:
+    """What launches may change of the arguments that are no outputs, by the argument's name.
+
+    Tensors and arrays inside a container are numbered: `name[0]`. Containers stand for their own items only.
+    """
     given = [*((f"argument {i}", value) for i, value in enumerate(arguments.positional)), *arguments.keyword.items()]
     for name, value in given:
-        for number, tensor in enumerate(Arguments((value,)).tensors()):
-            yield (name if is_tensor(value) else f"{name}[{number}]"), tensor
+        tensors = [tensor for tensor in Arguments((value,)).tensors() if place_of(tensor) not in written]
+        others = [] if name in outputs else list(host_values((value,)))
+        for number, part in enumerate([*tensors, *others]):
+            yield (name if part is value else f"{name}[{number}]"), part

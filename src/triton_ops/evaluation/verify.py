@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
-from triton_ops.backend import Arguments, Executable, Kernel
+from triton_ops.backend import Arguments, Executable, Kernel, value_copy
 from triton_ops.evaluation.subject import ArgumentSet, Subject, synchronize
 from triton_ops.evaluation.tolerance import difference
 from triton_ops.exceptions import KernelTypeError
@@ -195,7 +195,7 @@ class Verifier:
             return ""
         for pattern in (0, 1):
             with self._ran(replace(case, pattern=pattern), self._first) as (results, _):
-                held.append([_kept(found) for found in results])
+                held.append([value_copy(found) for found in results])
         pairs = zip(*held, strict=True)
         if not any(difference(a, b, case.argument_set.input_dtypes, self.reduction) for a, b in pairs):
             return ""
@@ -205,10 +205,10 @@ class Verifier:
     def _learn(self, case: Case, executable: Executable) -> None:
         """Launch the base on a case, and keep its effects, and without a reference its results, as the right ones."""
         with self._ran(case, executable) as (results, changed):
-            case.effects = {name: _kept(tensor) for name, tensor in changed.items()}
+            case.effects = {name: value_copy(tensor) for name, tensor in changed.items()}
             self.subject.restores = self.subject.restores or bool(changed)
             if self.reference is None:
-                case.expected = [_kept(found) for found in results]
+                case.expected = [value_copy(found) for found in results]
         if case is self.ragged or self.reference is None:
             again = self._wrong_at(case, executable)
             if again is not None and case is self.ragged:
@@ -230,7 +230,7 @@ class Verifier:
         assert self.reference is not None
         given, outputs = case.argument_set, self.kernel.outputs
         found = as_list(self.reference(*given.arguments.positional, **given.arguments.keyword))
-        case.expected = [_kept(item) for item in found]
+        case.expected = [value_copy(item) for item in found]
         if given.changed():
             given.restore()
         if outputs and len(outputs) != len(found):
@@ -243,11 +243,6 @@ class Verifier:
 def as_list(result: Any) -> list[Any]:
     """The results of a call as a list, also where the call returns a single one."""
     return list(result) if isinstance(result, (tuple, list)) else [result]
-
-
-def _kept(found: Any) -> Any:
-    """A copy of a result, which later launches cannot change."""
-    return Arguments((found,)).map(lambda tensor: tensor.clone()).positional[0]
 
 
 def _and(names: Any) -> str:

@@ -56,8 +56,10 @@ def tune(
 ) -> TuningResult:
     """Find the fastest config of `target` for one problem, or recall it.
 
-    The arguments are either the caller's (`args`, `kwargs`), copied so that no candidate can damage them, or dummy
-    tensors made from an operation's `shape` and `dtype`, uniform in [-1, 1].
+    The arguments are either the caller's (`args`, `kwargs`) or dummy tensors made from an operation's `shape` and
+    `dtype`, uniform in [-1, 1]. The caller's tensors, NumPy arrays, lists, dicts, sets and bytearrays are copied, so
+    that no candidate can damage them, and restored before every launch if launches change them. Objects of other
+    classes are passed as they are.
 
     Args:
         target: An `Operation`, a `FunctionKernel`, a `TritonKernel`, or a callable that takes config values as
