@@ -7,14 +7,18 @@ import os
 import threading
 import time
 from dataclasses import replace
+from itertools import product
 
 import torch
 
+from tests.runs import begun
 from triton_ops import Config, FunctionKernel, operation, tune
 from triton_ops.evaluation.confirm import confirm_in_fresh_processes
 from triton_ops.evaluation.finals import FinalRequest
 from triton_ops.evaluation.station import Inline, assignment_of
+from triton_ops.history.run_log import Finalist, Twins, read_run
 from triton_ops.measure import RacePolicy
+from triton_ops.runner.logged import log_comparison
 from triton_ops.task.effort import chosen_effort
 from triton_ops.task.request import make_task
 from triton_ops.trial import Status
@@ -37,12 +41,23 @@ def compared(target, args=(), processes=1, **kwargs):
     return station.finals(final), assignment, final, station.facts.mode
 
 
-def test_a_fresh_process_tells_tied_configs_apart_where_it_can():
+def test_fresh_processes_tell_tied_configs_apart_where_they_can_and_the_run_log_has_their_rounds(tmp_path):
     outcome, assignment, final, mode = compared(sleep, processes=2)
     doubtful = replace(outcome, ties=(Config(delay_us=600), Config(delay_us=300)))
     found = confirm_in_fresh_processes(doubtful, assignment, final, mode)
     assert found.winner.config == Config(delay_us=300)
     assert found.ties == (Config(delay_us=300),)
+    log = begun(tmp_path)
+    log_comparison(log, found)
+    run = read_run(tmp_path / f"{log.id}.jsonl")
+    rounds = {
+        (event.process, event.trial.config["delay_us"]): event.trial.final.rounds
+        for event in run.events
+        if isinstance(event, Finalist)
+    }
+    assert rounds == {(0, 300): 8, (0, 600): 8, (0, 601): 8, **dict.fromkeys(product((1, 2), (300, 600)), 32)}
+    assert [event.process for event in run.events if isinstance(event, Twins)] == [0, 1, 2]
+    assert run.trials == {trial.config: trial for trial in found.trials}
 
 
 def test_a_single_leader_is_not_compared_again():
@@ -81,6 +96,22 @@ def test_a_config_that_is_wrong_in_a_fresh_process_is_no_longer_tied():
     found = confirm_in_fresh_processes(tied, assignment, final, mode)
     assert found.winner.config == Config(n=1)
     assert {trial.config: trial.status for trial in found.trials}[Config(n=2)] is Status.WRONG
+
+
+def test_a_slower_config_that_is_wrong_in_a_fresh_process_is_found_too():
+    home = os.getpid()
+
+    def doubles(x, *, n):
+        time.sleep(0.0005 if n == 2 else 0.001)
+        return x * (3 if n == 1 and os.getpid() != home else 2)
+
+    outcome, assignment, final, mode = compared(
+        FunctionKernel(doubles), (torch.ones(64),), space={"n": [1, 2]}, reference=lambda x: x * 2
+    )
+    tied = replace(outcome, ties=(Config(n=2), Config(n=1)), winner=outcome.trials[1])
+    found = confirm_in_fresh_processes(tied, assignment, final, mode)
+    assert {trial.config: trial.status for trial in found.trials}[Config(n=1)] is Status.WRONG
+    assert found.ties == (Config(n=2),)
 
 
 def test_a_process_that_fails_is_left_out_with_a_warning(caplog):

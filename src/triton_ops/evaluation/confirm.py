@@ -8,6 +8,7 @@ process is a worker with the same assignment as the first: it verifies results, 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -20,8 +21,8 @@ from triton_ops.measure import RacePolicy
 
 _log = logging.getLogger("triton_ops")
 
-_ROUNDS = 32  # in each process; no arm is dropped before the last round
-_SECONDS = 60.0  # in each process
+_RACE = RacePolicy(checkpoints=(32,), seconds=60.0, confidence=math.inf)
+"""The race in each process: no arm is ever proven slower and dropped, so that the results of all are checked again."""
 
 
 def confirm_in_fresh_processes(
@@ -42,13 +43,15 @@ def confirm_in_fresh_processes(
     if len(outcome.ties) < 2 or assignment.effort.processes == 0:
         return outcome
     tied = tuple(trial for trial in outcome.trials if trial.config in outcome.ties)
-    race = RacePolicy(checkpoints=(_ROUNDS,), seconds=_SECONDS)
     given = replace(assignment, baseline=outcome.ties[0], mode=mode)
     questions = [
-        replace(final, trials=tied, seed=final.seed + n, race=race) for n in range(1, assignment.effort.processes + 1)
+        replace(final, trials=tied, seed=final.seed + n, race=_RACE) for n in range(1, assignment.effort.processes + 1)
     ]
     elsewhere = list(_outcomes(given, questions))
-    return with_further_processes(outcome, elsewhere, final) if elsewhere else outcome
+    if not elsewhere:
+        return outcome
+    confirmed = with_further_processes(outcome, elsewhere, final)
+    return replace(confirmed, raced=outcome.raced, elsewhere=tuple(elsewhere))
 
 
 def _outcomes(assignment: Assignment, questions: list[FinalRequest]) -> Iterator[Outcome]:

@@ -58,6 +58,7 @@ class Outcome:
         itself: The relative difference between the two twins, with its 95 % interval; None without twins.
         guard: Summary of the device's sensors during the race; None if they were not read.
         raced: The course of the race; without finalists if nothing was compared.
+        elsewhere: The outcomes of the fresh processes that compared the ties again.
     """
 
     winner: Trial | None
@@ -69,6 +70,7 @@ class Outcome:
     itself: Interval | None = None
     guard: GuardSummary | None = None
     raced: RaceSummary = RaceSummary()
+    elsewhere: tuple[Outcome, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from datetime import datetime, timezone
 from enum import Enum
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 import msgspec
 
@@ -74,20 +74,26 @@ class Finalist(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=
     """The trial of a finalist after the last comparison, with its samples in rounds.
 
     `dropped_at` is the number of rounds after which the race dropped the finalist; None for one that stayed to the end.
-    A finalist's status can be `wrong`, since the last comparison checks results again.
+    A finalist's status can be `wrong`, since the last comparison checks results again. `process` is 0 for the run's own
+    comparison, and counts the fresh processes that compared the ties again.
     """
 
     at_s: float
     trial: Trial
     dropped_at: int | None = None
+    process: int = 0
 
 
 class Twins(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="twins"):
-    """The medians per round of two further arms of one finalist: the difference between these two arms is noise."""
+    """The medians per round of two further arms of one finalist: the difference between these two arms is noise.
+
+    `process` is that of the finalist.
+    """
 
     at_s: float
     config: Config
     medians_ms: tuple[tuple[float, ...], ...]
+    process: int = 0
 
 
 class End(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="end"):
@@ -129,8 +135,9 @@ class Run:
 
     @cached_property
     def trials(self) -> dict[Config, Trial]:
-        """The trial of each config; if a config has several lines, the last one counts."""
-        return {event.trial.config: event.trial for event in self.events if isinstance(event, (Tried, Finalist))}
+        """The trial of each config; if a config has several lines, the last one of the run's own comparison counts."""
+        lines = [event for event in self.events if isinstance(event, Tried) or _is_of_run(event)]
+        return {event.trial.config: event.trial for event in lines}
 
     @property
     def best_so_far(self) -> list[tuple[float, Trial]]:
@@ -144,6 +151,11 @@ class Run:
             if event.trial.ok and (not best or event.trial.rank < best[-1][1].rank):
                 best.append((event.at_s, event.trial))
         return best
+
+
+def _is_of_run(event: Event) -> TypeGuard[Finalist]:
+    """Whether an event is a finalist of the run's own comparison, and not of a process that confirmed it."""
+    return isinstance(event, Finalist) and event.process == 0
 
 
 class RunLog:

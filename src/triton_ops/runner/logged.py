@@ -41,9 +41,10 @@ def open_log(
 
 
 def log_comparison(log: RunLog, outcome: Outcome) -> None:
-    """Write the last comparison: every finalist with its rounds, and the twins."""
-    trials = {trial.config: trial for trial in outcome.trials}
-    for config, dropped_at in outcome.raced.dropped_at:
-        log.write(Finalist(at_s=log.at_s, trial=trials[config], dropped_at=dropped_at))
-    if outcome.raced.twin is not None:
-        log.write(Twins(at_s=log.at_s, config=outcome.raced.twin, medians_ms=outcome.raced.twins_ms))
+    """Write the last comparison, and those in fresh processes: every finalist with its rounds, and the twins."""
+    for process, found in enumerate((outcome, *outcome.elsewhere)):
+        trials, raced = {trial.config: trial for trial in found.trials}, found.raced
+        for config, dropped_at in raced.dropped_at:
+            log.write(Finalist(at_s=log.at_s, trial=trials[config], dropped_at=dropped_at, process=process))
+        if raced.twin is not None:
+            log.write(Twins(at_s=log.at_s, config=raced.twin, medians_ms=raced.twins_ms, process=process))
