@@ -76,6 +76,7 @@ if TYPE_CHECKING:  # for type checkers and editors, which cannot follow the tabl
     from triton_ops.task.effort import Effort as Effort
     from triton_ops.task.effort import Patience as Patience
     from triton_ops.tensors import TensorSpec as TensorSpec
+    from triton_ops.tolerance import Tolerance as Tolerance
     from triton_ops.trial import KernelMetrics as KernelMetrics
     from triton_ops.trial import Measurement as Measurement
     from triton_ops.trial import Problem as Problem
@@ -112,6 +113,7 @@ _NAMES_IN = {
     "task.budget": "Budget",
     "task.effort": "Effort Patience",
     "tensors": "TensorSpec",
+    "tolerance": "Tolerance",
     "trial": "KernelMetrics Measurement Problem Status Trial TuningResult",
     "ranking.attention": "AttentionTiles",
     "ranking.gemm": "GemmTiles",

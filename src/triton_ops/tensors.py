@@ -15,7 +15,7 @@ from typing import Any, Literal
 from triton_ops._optional import require
 from triton_ops.exceptions import DeviceError, KernelTypeError, ShapeMismatchError, UnsupportedDtypeError
 
-Fill = Literal["uniform", "zeros", "empty", "arange"]
+Fill = Literal["uniform", "whole", "zeros", "empty", "arange"]
 
 ITEM_BYTES = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2,
@@ -68,8 +68,9 @@ class TensorSpec:
         dtype: Long name, such as `bfloat16`; a `torch.dtype` or a short name is accepted and normalised.
         stride: Strides in elements, one per axis, none negative; None is row-major.
         fill: The values of a tensor made from this spec: `uniform` in [-1, 1] (integers: 0 to 127; complex numbers:
-            both parts), `zeros`, `empty`, `arange`. Zeros draw less power and can run faster than real data, so they
-            are never the default.
+            both parts), `whole` (floats: -1, 0 and 1, whose products add up without rounding; else as uniform),
+            `zeros`, `empty`, `arange`. Zeros draw less power and can run faster than real data, so they are never the
+            default.
         aligned: Whether the data starts at a multiple of 16 bytes, as elements of 16 bytes always do; if not, compilers
             emit narrower loads.
 
@@ -176,6 +177,8 @@ class TensorSpec:
             target.copy_(torch.full((), fill_value, dtype=torch.float64, device=device))
         elif self.fill == "uniform":
             target.copy_(_uniform(torch, target.shape, dtype, device, seed))
+        elif self.fill == "whole":
+            target.copy_(_whole(torch, target.shape, dtype, device, seed))
         elif self.fill == "zeros":
             target.zero_()
         elif self.fill == "arange":
@@ -199,6 +202,13 @@ class TensorSpec:
                     return True
                 reach += (extent - 1) * step
         return False
+
+
+def _whole(torch: Any, shape: tuple[int, ...], dtype: Any, device: str, seed: int) -> Any:
+    if not dtype.is_floating_point:
+        return _uniform(torch, shape, dtype, device, seed)
+    generator = torch.Generator(device=device).manual_seed(seed)
+    return torch.randint(-1, 2, shape, generator=generator, device=device)
 
 
 def _uniform(torch: Any, shape: tuple[int, ...], dtype: Any, device: str, seed: int) -> Any:

@@ -142,6 +142,8 @@ class Trial:
             minutes are compared by this number, never by their times. None if there was no baseline.
         same_code_as: A config with the same machine code, to which the measurement belongs; None if this config was run
             itself.
+        excess: How many times a wrong result's error is what is allowed; None if it is not wrong, or wrong in a way
+            that no tolerance measures, such as by another shape.
     """
 
     config: Config
@@ -154,6 +156,7 @@ class Trial:
     final: Measurement | None = None
     relative: float | None = None
     same_code_as: Config | None = None
+    excess: float | None = None
 
     def __post_init__(self) -> None:
         if (self.status is Status.OK) != (self.measurement is not None):

@@ -34,7 +34,7 @@ def test_questions_and_answers(station):
     assert (slow.status, fast.status) == (Status.OK, Status.OK)
     assert (slow.relative, station.facts.baseline, station.facts.mode) == (1.0, config(4.0), "host")
     assert fast.rank < 0.7
-    assert station.facts.against == "the reference"
+    assert station.facts.against == "the reference in float64"
     wrong = station.attempt(config(0.5, "wrong"), fast)
     assert (wrong.status, wrong.measurement) == (Status.WRONG, None)
     assert station.attempt(config(1.0, "raises"), fast).error == "ValueError: planted"

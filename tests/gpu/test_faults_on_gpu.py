@@ -44,7 +44,7 @@ def test_every_fault_ends_in_its_status_and_the_winner_stays(tmp_path, capfd):
 def test_a_triton_kernel_is_isolated_unless_asked_otherwise(tmp_path):
     result = tune(product, cache_dir=tmp_path, patience=PATIENCE)
     assert result.place == "in a process of its own"
-    assert result.verified == "the reference"
+    assert result.verified.startswith("the reference")
     inline = tune(product, cache_dir=tmp_path, force=True, isolate=False)
     assert inline.place == "inline, as asked"
     binaries = {trial.config: trial.resources.binary for trial in result.trials}

@@ -93,6 +93,9 @@ class Executable:
         outputs: Names of the arguments that a launch writes; empty if it returns its result.
         resources: What the compiler made of the config; None where the backend has no compiler.
         compile_s: Seconds that the compiler took; None where the backend has no compiler.
+        tf32: Whether the code multiplies in TF32; None where the backend cannot tell.
+        atomics: Whether the code has atomic operations, so that equal launches may give different bits; None where the
+            backend cannot tell.
         key: Names the whole program: machine code, shared memory, grid and plain arguments. Executables of one kernel
             with equal keys do the same, so that one measurement serves both. None where the backend cannot tell.
     """
@@ -102,6 +105,8 @@ class Executable:
     outputs: tuple[str, ...] = ()
     resources: Resources | None = None
     compile_s: float | None = None
+    tf32: bool | None = None
+    atomics: bool | None = None
     key: str | None = None
 
     @property

@@ -17,6 +17,7 @@ from triton_ops.backend.signatures import parameters_of
 from triton_ops.exceptions import KernelTypeError, ShapeMismatchError, UnsupportedDtypeError
 from triton_ops.space import ConfigSpace, as_space
 from triton_ops.tensors import TensorSpec, dtype_name
+from triton_ops.tolerance import Tolerance, as_tolerance, callable_check
 from triton_ops.trial import Problem, Work
 
 _TENSORS_SHOWN = 4
@@ -38,6 +39,8 @@ class Operation:
         work: The least the problem makes the device do.
         dtypes: Dtypes it takes; the first is the default. Empty if `arguments` takes no dtype.
         problems: Named shapes with their dtype, used by tests, benchmarks and tuning alike.
+        tolerance: How far results may be from the right one: a number or a `Tolerance`, as for `tune`.
+        check: The own comparison of results, `check(result, expected)`, in place of the rule; as for `tune`.
         device: Where it runs: `cuda` (any GPU), `cpu`, or `any`, a GPU where there is one.
     """
 
@@ -51,8 +54,13 @@ class Operation:
     dtypes: tuple[str, ...] = ()
     problems: Mapping[str, tuple[tuple[int, ...], str]] = field(default_factory=dict)
     device: Literal["cuda", "cpu", "any"] = "any"
+    tolerance: float | Tolerance | None = None
+    check: Callable[[Any, Any], Any] | None = None
 
     def __post_init__(self) -> None:
+        if self.tolerance is not None:
+            object.__setattr__(self, "tolerance", as_tolerance(self.tolerance))
+        callable_check(self.check)
         object.__setattr__(self, "dtypes", tuple(map(dtype_name, self.dtypes)))
         if isinstance(self.space, ConfigSpace) or not callable(self.space):
             object.__setattr__(self, "space", as_space(self.space))
@@ -164,6 +172,8 @@ def operation(
     dtypes: tuple[str, ...] = (),
     outputs: tuple[str, ...] = (),
     device: Literal["cuda", "cpu", "any"] = "any",
+    tolerance: float | Tolerance | None = None,
+    check: Callable[[Any, Any], Any] | None = None,
 ) -> Callable[[Callable[..., Any]], Operation]:
     """Decorator that makes an `Operation` of a Python function; see there for the fields.
 
@@ -177,6 +187,7 @@ def operation(
         return Operation(
             name or kernel.name, kernel, space, arguments,
             reference=reference, work=work, dtypes=dtypes, problems={}, device=device,
+            tolerance=tolerance, check=check,
         )  # fmt: skip
 
     return make

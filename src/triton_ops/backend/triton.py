@@ -14,6 +14,7 @@ import functools
 import hashlib
 import importlib
 import io
+import re
 import sys
 import threading
 import time
@@ -32,6 +33,11 @@ from triton_ops.hardware import VENDORS
 from triton_ops.space import Config
 from triton_ops.trial import Resources, Status
 
+# By the form of the code that tells best: what the assembler is given, else Triton's own.
+_TF32 = {"ptx": re.compile(r"\.tf32\b"), "ttir": re.compile(r"inputPrecision = tf32")}
+_ATOMICS = {
+    "ptx": re.compile(r"\b(?:atom|red|multimem\.red|cp\.reduce\.async\.bulk)\."), "ttir": re.compile(r"tt\.\w*atomic"),
+}  # fmt: skip
 Grid = Callable[[Mapping[str, Any]], tuple[int, ...]]
 
 _PLAIN = (bool, int, float, str, bytes, type(None))  # whose text is the same in every process
@@ -173,7 +179,9 @@ class TritonKernel:
             raise compile_error(error) from error
         took_s, found = time.perf_counter() - start, _resources(compiled)
         made = self.executable(config)
-        return replace(made, resources=found, compile_s=took_s, key=self.program_key(config, arguments, found))
+        key = self.program_key(config, arguments, found)
+        tf32, atomics = _in_code(compiled, _TF32), _in_code(compiled, _ATOMICS)
+        return replace(made, resources=found, compile_s=took_s, key=key, tf32=tf32, atomics=atomics)
 
     def executable(self, config: Config) -> Executable:
         """A config that Triton itself compiles at its first launch with arguments of a kind."""
@@ -286,6 +294,14 @@ def _heuristics(function: Any) -> set[str]:
 def _required(function: Any) -> list[str]:
     parameters = parameters_of(unwrap(function)).values()
     return [parameter.name for parameter in parameters if parameter.default is parameter.empty]
+
+
+def _in_code(compiled: Any, words: Mapping[str, re.Pattern[str]]) -> bool | None:
+    """Whether some instruction is in the compiled code; None where no form of the code is known to tell."""
+    for form, word in words.items():
+        if isinstance(text := compiled.asm.get(form), str):
+            return word.search(text) is not None
+    return None
 
 
 def _resources(compiled: Any) -> Resources:

@@ -7,7 +7,7 @@ configs that were tried, and the clock with which measuring ended, since that is
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,7 @@ class Key:
             of the kernel that cannot be told from others, if there is one.
         device: Kind, name, architecture, units and driver of the device; for a CPU the number of `threads` as well.
         cache_state: `cold` or `warm`: the state of the caches that was asked for when a launch starts.
+        held_to: The caller's tolerance and check, in place of the rule for verdicts; empty where the rule holds.
         label: The problem in short, for people; not part of the identity.
     """
 
@@ -40,10 +41,19 @@ class Key:
     identity: Mapping[str, str]
     device: Mapping[str, Any]
     cache_state: str
+    held_to: Mapping[str, Any] = field(default_factory=dict)
     label: str = ""
 
     @classmethod
-    def of(cls, problem: Problem, identity: Mapping[str, str], device: DeviceSpec, *, cold: bool = True) -> Key:
+    def of(
+        cls,
+        problem: Problem,
+        identity: Mapping[str, str],
+        device: DeviceSpec,
+        *,
+        cold: bool = True,
+        held_to: Mapping[str, Any] | None = None,
+    ) -> Key:
         """The key of a problem on a device."""
         where = {name: getattr(device, name) for name in ("kind", "name", "arch", "units", "driver")}
         if device.kind == "cpu":
@@ -54,6 +64,7 @@ class Key:
             identity=dict(identity),
             device=where,
             cache_state="cold" if cold else "warm",
+            held_to=dict(held_to or {}),
             label=problem.label,
         )
 
@@ -68,7 +79,8 @@ class Key:
 
         A key with such a part is never looked up.
         """
-        told = (given for given in self.problem.values() if isinstance(given, str) and given.startswith(f"{UNKNOWN}: "))
+        values = (*self.problem.values(), self.held_to.get("check"))
+        told = (given for given in values if isinstance(given, str) and given.startswith(f"{UNKNOWN}: "))
         return self.identity.get(UNKNOWN) or next(told, None)
 
     def differences(self, other: Key) -> list[str]:
@@ -81,13 +93,15 @@ class Key:
         ]
 
     def _content(self) -> dict[str, Any]:
-        return {
+        content = {
             "kernel": self.kernel,
             "problem": dict(self.problem),
             "identity": dict(self.identity),
             "device": dict(self.device),
             "cache_state": self.cache_state,
         }
+        # Only where it is asked for, so that keys of the rule are those of records from before there was a choice.
+        return {**content, "held_to": dict(self.held_to)} if self.held_to else content
 
 
 def _flattened(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -31,6 +31,23 @@ def load_target(text: str) -> Operation | Callable[..., Any]:
     place, colon, name = text.rpartition(":")
     if not colon:
         return _shipped(text)
+    return _usable(text, name, _loaded(text, place, name))
+
+
+def load_check(text: str) -> Callable[..., Any]:
+    """The function that --check names, as a TARGET does.
+
+    Raises:
+        TargetError: It does not exist, cannot be imported, or is not callable.
+    """
+    place, _, name = text.rpartition(":")
+    found = _loaded(text, place, name)
+    if callable(found):
+        return found  # type: ignore[no-any-return]
+    raise TargetError(f"--check {text} is not callable", hint="name a function check(result, expected)")
+
+
+def _loaded(text: str, place: str, name: str) -> Any:
     if not place or not name:
         raise TargetError(f"TARGET {text!r} lacks what stands {'after' if place else 'before'} the colon", hint=_FORMS)
     module = _from_file(Path(place)) if place.endswith(".py") else _from_module(place)
@@ -42,7 +59,7 @@ def load_target(text: str) -> Operation | Callable[..., Any]:
                 hint="correct the name after the colon",
             )
         found = getattr(found, part)
-    return _usable(text, name, found)
+    return found
 
 
 def _usable(text: str, name: str, found: Any) -> Operation | Callable[..., Any]:

@@ -28,7 +28,7 @@ from triton_ops.cli.layout import fits, paragraph, table
 from triton_ops.cli.problem import operation_of, parse_shapes, parse_space
 from triton_ops.cli.records import folder_of
 from triton_ops.cli.show import ENDS, gain
-from triton_ops.cli.target import load_target
+from triton_ops.cli.target import load_check, load_target
 from triton_ops.cli.terminal import stderr
 from triton_ops.hardware import probe
 from triton_ops.runner.progress import ProgressBar
@@ -37,6 +37,7 @@ from triton_ops.runner.session import tune
 from triton_ops.space import Config
 from triton_ops.task.effort import chosen_effort
 from triton_ops.tensors import dtype_name
+from triton_ops.tolerance import as_tolerance
 from triton_ops.trial import Trial, TuningResult
 
 _SHOWN = 10
@@ -68,6 +69,14 @@ def tune_command(
         bool | None,
         typer.Option("--isolate/--inline", help="Try configs in a process of their own; default for Triton on a GPU."),
     ] = None,
+    tolerance: Annotated[
+        float | None,
+        typer.Option("--tolerance", metavar="X", help="Largest relative error of an element; default the rule."),
+    ] = None,
+    check: Annotated[
+        str | None,
+        typer.Option("--check", metavar="PLACE:NAME", help="Own comparison, check(result, expected), as a TARGET."),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Search again even if the winner is known.")] = False,
     no_transfer: Annotated[
         bool, typer.Option("--no-transfer", help="Do not learn from records of other problems and devices.")
@@ -80,13 +89,15 @@ def tune_command(
     chosen_effort(effort, search, trials, budget_s)  # bad options are refused before the target's code runs
     shapes, values = parse_shapes(shape), parse_space(space or [])
     _check(dtype, device, cache_dir)
+    as_tolerance(tolerance)
     try:
         with only_data_on_stdout():
             operation, narrowed, extents, chosen_dtype = operation_of(load_target(target), values, shapes, dtype)
             result = tune(
                 operation, space=narrowed, shape=extents, dtype=chosen_dtype, device=device, effort=effort,
                 search=search, trials=trials, budget_s=budget_s, seed=seed, cache_dir=cache_dir, force=force,
-                cold=not warm, isolate=isolate, transfer=not no_transfer, listener=ProgressBar(stderr()),
+                cold=not warm, isolate=isolate, transfer=not no_transfer, tolerance=tolerance,
+                check=None if check is None else load_check(check), listener=ProgressBar(stderr()),
             )  # fmt: skip
     except KeyboardInterrupt:
         tell("interrupted before any config ran; the same command goes on where it stopped")

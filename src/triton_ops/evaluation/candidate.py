@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from triton_ops.backend import Arguments, CandidateError, Executable, Kernel, candidate_error, one_line
+from triton_ops.evaluation.criteria import Difference
 from triton_ops.evaluation.poison import poison
 from triton_ops.evaluation.subject import Clock, Subject, on_device_of, run_once
-from triton_ops.evaluation.verify import LAUNCH, ODD, Verifier
+from triton_ops.evaluation.verify import BASELINE, LAUNCH, ODD, Verifier
 from triton_ops.exceptions import CacheError
 from triton_ops.measure import (
     CaptureError,
@@ -23,12 +25,12 @@ from triton_ops.measure import (
     screen_beside,
 )
 from triton_ops.space import Config
-from triton_ops.trial import Measurement, Status, Trial
+from triton_ops.trial import Measurement, Resources, Status, Trial
 
 _log = logging.getLogger("triton_ops")
 
-COMPILE, BASELINE = "compile", "baseline"
-"""Steps that `Evaluator.tell` is called with, beside `LAUNCH` and `ODD`."""
+COMPILE = "compile"
+"""A step that `Evaluator.tell` is called with, beside those of `Verifier.tell`."""
 
 
 @dataclass(kw_only=True)
@@ -110,7 +112,7 @@ class Evaluator:
         finally:
             self._working_on_baseline = False
 
-    def wrong_when_repeated(self, config: Config, sampler: Sampler, repeats: int, seconds: float) -> str | None:
+    def wrong_when_repeated(self, config: Config, sampler: Sampler, repeats: int, seconds: float) -> Difference | None:
         """Repeat timed launches and check every result, since some errors, such as races, show in some runs only.
 
         Args:
@@ -154,14 +156,16 @@ class Evaluator:
             self._measured[executable.key] = trial
         return trial
 
-    def _wrong(self, executable: Executable) -> str | None:
+    def _wrong(self, executable: Executable) -> Difference | None:
         """How the results of an executable are wrong; None if they are right, or if there is no verifier."""
         if self.verifier is None:
             executable.launch(self.subject.arguments)
             return None
         return self.verifier.wrong(executable)
 
-    def _wrong_once(self, verifier: Verifier, executable: Executable, sampler: Sampler, pattern: int) -> str | None:
+    def _wrong_once(
+        self, verifier: Verifier, executable: Executable, sampler: Sampler, pattern: int
+    ) -> Difference | None:
         if not executable.outputs:
             return verifier.wrong(executable)
         further = self.subject.further()
@@ -194,7 +198,7 @@ class Evaluator:
         config = executable.config
         self.tell(LAUNCH)
         if (difference := self._wrong(executable)) is not None:
-            return _failed(config, Status.WRONG, difference, executable)
+            return wrong_trial(config, difference, executable.resources, executable.compile_s)
         launch = self.subject.launch(executable)
         try:
             samples, relative = self._screened(config, launch, best)
@@ -204,7 +208,7 @@ class Evaluator:
             if launch.reset is not None:
                 launch.reset()
         if self.verifier is not None and (difference := self.verifier.wrong_after_timing(executable)) is not None:
-            return _failed(config, Status.WRONG, difference, executable)
+            return wrong_trial(config, difference, executable.resources, executable.compile_s)
         found = Measurement(tuple(samples), self._timer(launch).mode)
         resources, compile_s = executable.resources, executable.compile_s
         return Trial(config, Status.OK, found, resources=resources, compile_s=compile_s, relative=relative)
@@ -234,6 +238,14 @@ class Evaluator:
             return self.sampler(baseline)
         finally:
             self._working_on_baseline = False
+
+
+def wrong_trial(
+    config: Config, found: Difference, resources: Resources | None = None, compile_s: float | None = None
+) -> Trial:
+    """The trial of a config whose results are wrong."""
+    excess = found.excess if math.isfinite(found.excess) else None
+    return Trial(config, Status.WRONG, error=found.text, resources=resources, compile_s=compile_s, excess=excess)
 
 
 def _failed(config: Config, status: Status, error: str, executable: Executable | None) -> Trial:

@@ -10,7 +10,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from triton_ops.backend import candidate_error, one_line
-from triton_ops.evaluation.candidate import Evaluator
+from triton_ops.evaluation.candidate import Evaluator, wrong_trial
+from triton_ops.evaluation.criteria import Difference
 from triton_ops.measure import INDIFFERENCE, Arm, Decision, Preference, RacePolicy, Sampler, decide, gain, gap, race
 from triton_ops.measure.decision import relative_levels
 from triton_ops.measure.guard import GuardSummary
@@ -121,7 +122,10 @@ def compare_finalists(
     wrong = {config: found for config, found in again.items() if found}
     while True:
         updated = {**trials, **{config: _updated(trials[config], arm, evaluator) for config, arm in arms.items()}}
-        updated.update((config, _wrong_trial(trials[config], found)) for config, found in wrong.items())
+        updated.update(
+            (config, wrong_trial(config, found, trials[config].resources, trials[config].compile_s))
+            for config, found in wrong.items()
+        )
         outcome = _found(updated, arms, twins, final.default, final.incumbents)
         winner = outcome.winner.config if outcome.winner else None
         said = winner in arms and _wrong_when_repeated(
@@ -147,7 +151,9 @@ def _found(
     return _outcome(decision, alive, arms, twins, default, tuple(trials.values()))
 
 
-def _wrong_when_repeated(evaluator: Evaluator, config: Config, arm: Arm, repeats: int, seconds: float) -> str | None:
+def _wrong_when_repeated(
+    evaluator: Evaluator, config: Config, arm: Arm, repeats: int, seconds: float
+) -> Difference | None:
     """How the results of a finalist's timed launches are wrong; None if they are right, or the finalist failed."""
     if arm.error is not None:
         return None
@@ -156,10 +162,6 @@ def _wrong_when_repeated(evaluator: Evaluator, config: Config, arm: Arm, repeats
     except Exception as error:  # noqa: BLE001 - a finalist that fails must not end the others
         arm.error = candidate_error(error, Status.RUNTIME)
         return None
-
-
-def _wrong_trial(trial: Trial, found: str) -> Trial:
-    return Trial(trial.config, Status.WRONG, error=found, resources=trial.resources, compile_s=trial.compile_s)
 
 
 def with_further_processes(outcome: Outcome, elsewhere: Sequence[Outcome], final: FinalRequest) -> Outcome:

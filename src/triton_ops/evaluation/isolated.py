@@ -16,10 +16,10 @@ from functools import partial
 from typing import Any
 
 from triton_ops.backend import Kernel, MayCrash, pack
-from triton_ops.evaluation.candidate import BASELINE, COMPILE
+from triton_ops.evaluation.candidate import COMPILE
 from triton_ops.evaluation.finals import FinalRequest, Outcome, fastest_screening, finalists
 from triton_ops.evaluation.station import RACE, Assignment, Inline, Station, StationFacts
-from triton_ops.evaluation.verify import LAUNCH, ODD
+from triton_ops.evaluation.verify import BASELINE, LAUNCH, ODD
 from triton_ops.evaluation.worker import Answer, Attempt, Setup
 from triton_ops.exceptions import KernelTypeError, TargetError
 from triton_ops.hardware import DeviceSpec
@@ -133,6 +133,7 @@ class Isolated:
             return True
         if during == BASELINE:
             self._baseline_failures += 1
+            self._changes["trusted"] = None  # results are compared with those of the first config that runs
             if self._baseline_failures > 1:
                 self._facts = replace(self._facts, baseline=None)
             return True

@@ -6,30 +6,30 @@ Both kinds have the same methods, so the search does not know which kind it uses
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from triton_ops._optional import require
-from triton_ops.backend import Arguments, Kernel, Operation, one_line
+from triton_ops.backend import Arguments, Kernel, one_line
 from triton_ops.evaluation.candidate import Evaluator
+from triton_ops.evaluation.cases import further_cases, odd_case
+from triton_ops.evaluation.criteria import Precision, reduction_length
 from triton_ops.evaluation.finals import FinalRequest, Outcome, compare_finalists
-from triton_ops.evaluation.ragged import ragged_shape
+from triton_ops.evaluation.standard import Standard
 from triton_ops.evaluation.subject import ArgumentSet, Clock, Subject
-from triton_ops.evaluation.tolerance import reduction_length
-from triton_ops.evaluation.verify import Case, Verifier
+from triton_ops.evaluation.verify import Verifier
 from triton_ops.exceptions import ShapeMismatchError, TargetError, TritonKernelError
 from triton_ops.hardware import DeviceSpec
-from triton_ops.hardware.state import device_lost, free_bytes
+from triton_ops.hardware.state import device_lost
 from triton_ops.measure.guard import guard_for
 from triton_ops.space import Config
 from triton_ops.task.effort import Effort
 from triton_ops.task.task import CopiedArguments, GeneratedArguments, OwnedArguments, Task
+from triton_ops.tolerance import Tolerance
 from triton_ops.trial import Problem, Status, Trial, Work
 
 RACE = "race"
 """The step that `tell` is called with for each round of the last comparison."""
-_COPIES_OF_A_SET = 3  # the arguments themselves, the copies that restore them, and the right results
-_MEMORY_SHARE = 0.25  # of the free memory: a second set of data may take so much
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +43,9 @@ class Assignment:
         device_name: The device's torch name.
         arguments: Makes private arguments.
         reference: Computes the right result; None if there is none.
+        tolerance: How far results may be from the right one.
+        check: The caller's own comparison; None takes the tolerance.
+        trusted: The config whose results are right where there is no reference; None takes the first that runs.
         work: The least operations and bytes of the problem; None if not known.
         shape: Extents of an operation's problem, as asked for; None for the caller's own arguments.
         dtype: The operation's dtype, as asked for.
@@ -67,6 +70,9 @@ class Assignment:
     baseline: Config | None = None
     mode: str | None = None
     odd: bool = True
+    tolerance: Tolerance = field(default_factory=Tolerance)
+    check: Callable[[Any, Any], Any] | None = None
+    trusted: Config | None = None
 
 
 def assignment_of(task: Task, effort: Effort, cold: bool, baseline: Config | None) -> Assignment:
@@ -79,6 +85,7 @@ def assignment_of(task: Task, effort: Effort, cold: bool, baseline: Config | Non
         kernel=task.kernel, problem=task.problem, device=task.device, device_name=task.device_name,
         arguments=task.arguments, reference=task.reference, work=task.work, shape=shape, dtype=dtype,
         effort=replace(effort, search=effort.search_name), cold=cold, baseline=baseline,
+        tolerance=task.tolerance, check=task.check, trusted=task.space.default_config,
     )  # fmt: skip
 
 
@@ -153,8 +160,10 @@ class Inline:
         """Facts of this process; nothing is compiled ahead here, so `waited_s` is 0."""
         evaluator = self._evaluator
         restores = evaluator.subject.restores
-        notes = ("the kernel writes its inputs, which are restored before every launch",) if restores else ()
-        against = evaluator.verifier.against if evaluator.verifier else "nothing"
+        restored = ("the kernel writes its inputs, which are restored before every launch",) if restores else ()
+        verifier = evaluator.verifier
+        against = verifier.against if verifier else "nothing"
+        notes = (*restored, *(verifier.notes if verifier else ()))
         return StationFacts(
             mode=evaluator.clock.mode, baseline=evaluator.baseline, against=against, lost=self._lost, place=self._place,
             notes=notes,
@@ -204,12 +213,14 @@ def _evaluator(given: Assignment, tell: Callable[[str], None]) -> Evaluator:
 
 
 def _verifier(given: Assignment, subject: Subject, tell: Callable[[str], None]) -> Verifier:
-    second = Case(_other_data(given, subject) or subject.first, 1)
     reduction = reduction_length(given.problem, given.kernel.outputs, given.work)
+    precision = Precision(inputs=tuple(subject.first.input_dtypes), reduction=reduction)
     try:
         return Verifier(
-            kernel=given.kernel, subject=subject, others=[second], reference=given.reference, reduction=reduction,
-            ragged=_ragged(given), tell=tell,
+            kernel=given.kernel, subject=subject, reference=given.reference, tell=tell, trusted=given.trusted,
+            others=further_cases(subject.first, given.arguments, given.device, given.device_name),
+            ragged=odd_case(given.arguments, given.shape, given.dtype) if given.odd else None,
+            standard=Standard(precision=precision, tolerance=given.tolerance, check=given.check),
         )  # fmt: skip
     except TritonKernelError:
         raise
@@ -227,40 +238,3 @@ def _made(given: Assignment, arguments: Callable[[], Arguments]) -> Arguments:
             f"the arguments of {given.problem} cannot be made on {given.device_name}: {one_line(error)}",
             hint="take a smaller problem",
         ) from error
-
-
-def _other_data(given: Assignment, subject: Subject) -> ArgumentSet | None:
-    """A second set of data; None where memory is short, and for arguments that the caller gave.
-
-    The caller's own arguments are not varied, since only the caller knows which values an index, a mask or a length
-    may have.
-    """
-    source = given.arguments
-    needed = _COPIES_OF_A_SET * sum(tensor.untyped_storage().nbytes() for tensor in subject.arguments.tensors())
-    if not isinstance(source, GeneratedArguments) or needed > _MEMORY_SHARE * free_bytes(
-        given.device, given.device_name
-    ):
-        return None
-    return ArgumentSet(replace(source, seed=source.seed + 1)(), given.kernel.outputs)
-
-
-def _ragged(given: Assignment) -> Case | None:
-    """The case of odd extents, for configs that the operation's space holds there; None where there is no such problem.
-
-    Only problems that an operation makes from a shape have one.
-    """
-    source = given.arguments
-    if not given.odd or given.shape is None or not isinstance(source, GeneratedArguments):
-        return None
-    operation: Operation = source.operation
-    shape = ragged_shape(operation, given.shape, given.dtype)
-    if shape is None:
-        return None
-    try:
-        problem = operation.problem(shape, given.dtype)
-        space = operation.space_for(problem)
-        made = ArgumentSet(replace(source, problem=problem)(), given.kernel.outputs)
-    except Exception:  # noqa: BLE001 - the operation refuses the shape only when it makes its space or arguments
-        return None
-    label = f"at {'x'.join(map(str, shape))}, "
-    return Case(made, 0, label, holds=lambda config: space.why_not(config) is None)

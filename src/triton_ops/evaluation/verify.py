@@ -1,10 +1,11 @@
 """Verification: the results of a candidate are checked before it is timed, and once more afterwards.
 
-Every candidate runs on private arguments: on two sets of data, and on a smaller problem with odd extents if the very
-same compiled code serves that problem. Outputs are poisoned before a launch, with another pattern for each set; inputs
-and the memory around outputs are checked after it. The right result is the reference's, or else that of the first
-config that runs, which is the default. Inputs that this first config changes, without naming them as outputs, are its
-effects: they are restored before every launch, and compared. A candidate that changes any other input is wrong.
+Every candidate runs on private arguments: on two sets of data, on whole numbers where the problem is exact on them, and
+on a smaller problem with odd extents if the very same compiled code serves that problem. Outputs are poisoned before a
+launch, with another pattern for each set; inputs and the memory around outputs are checked after it. The right result
+is the reference's, or else that of the default config. Inputs that the first config changes, without naming them as
+outputs, are its effects: they are restored before every launch, and compared. A candidate that changes any other input
+is wrong. So is a compiled kernel without atomics that gives other bits when it is launched again.
 """
 
 from __future__ import annotations
@@ -14,14 +15,18 @@ from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
-from triton_ops.backend import Arguments, Executable, Kernel, value_copy
+from triton_ops.backend import Arguments, Executable, Kernel
+from triton_ops.evaluation.criteria import Difference
+from triton_ops.evaluation.dissent import Dissent
+from triton_ops.evaluation.expected import Manner, difference, expected
+from triton_ops.evaluation.golden import Referee, as_list, kept, same_bits
+from triton_ops.evaluation.standard import ExpectedResults, Standard, own_answers
 from triton_ops.evaluation.subject import ArgumentSet, Subject, synchronize
-from triton_ops.evaluation.tolerance import difference
-from triton_ops.exceptions import KernelTypeError
 from triton_ops.space import Config
 
-LAUNCH, ODD = "launch", "odd extents"
+LAUNCH, ODD, BASELINE = "launch", "odd extents", "baseline"
 """Steps that `Verifier.tell` is called with."""
+_OTHER_BITS = "launched again on the same inputs, it gives other bits: it has a race, or reads what it has not written"
 
 
 @dataclass(eq=False)
@@ -32,6 +37,7 @@ class Case:
         argument_set: The arguments of the launch.
         pattern: The poison pattern of the outputs, 0 or 1.
         label: Stands before the description of a difference; empty for the tuned problem with its own data.
+        whole: Whether the inputs are whole numbers; the case is left out unless its results are exact.
         expected: The right results; None until they are known.
         effects: For each input that a launch may change, by name, its right content afterwards.
         holds: Says whether a config is valid for the problem of this case.
@@ -41,7 +47,8 @@ class Case:
     pattern: int
     label: str = ""
     _: KW_ONLY
-    expected: list[Any] | None = None
+    whole: bool = False
+    expected: ExpectedResults | None = None
     effects: dict[str, Any] = field(default_factory=dict)
     holds: Callable[[Config], bool] = lambda _: True
 
@@ -56,47 +63,60 @@ class Verifier:
             is set if launches change what they read.
         others: Further cases, with other data.
         reference: Called with the arguments of a case for the right results; None takes the results of the base config.
-        reduction: How many terms are added up for an element of the result.
+        standard: How results are compared with the right ones.
         ragged: The case of odd extents; it is used only once the same code is known to serve it.
+        trusted: The default config, whose results are the right ones where there is no reference; None, or a config
+            that does not run, leaves that to the first that does.
         base: The first config that ran, which defines the effects, and without a reference the right results.
         not_compared: Why results are not compared; empty if they are.
-        tell: Called with the step that begins, `LAUNCH` or `ODD`; a failure during `ODD` is not the config's fault.
+        tell: Called with the step that begins, `LAUNCH`, `ODD` or `BASELINE`; a failure during the latter two is not
+            the candidate's fault.
+
+    Raises:
+        TritonKernelError: The reference's results do not fit the outputs, or differ from call to call; the check does
+            not accept them.
+        Exception: Whatever the reference raises.
     """
 
     kernel: Kernel
     subject: Subject
     others: Sequence[Case] = ()
     reference: Callable[..., Any] | None = None
-    reduction: int = 1
+    standard: Standard = field(default_factory=Standard)
     ragged: Case | None = None
+    trusted: Config | None = None
     base: Config | None = None
     not_compared: str = ""
     tell: Callable[[str], None] = lambda _: None
     _first: Executable | None = None
+    _last: tuple[Executable, list[Any]] | None = None
+    _varies: str = ""
 
     def __post_init__(self) -> None:
         self.cases = [Case(self.subject.first, 0), *self.others]
-        if self.reference is not None:
+        self._dissent = Dissent(self.standard.precision)
+        self._referee = None if self.reference is None else Referee(self.reference, self.kernel.outputs)
+        if self._referee is not None:
             for case in [*self.cases, *([self.ragged] if self.ragged else [])]:
-                self._ask_reference(case)
+                self._ask(self._referee, case)
 
-    def wrong(self, executable: Executable) -> str | None:
+    def wrong(self, executable: Executable) -> Difference | None:
         """Launch an executable on every case; how it is wrong, or None if it is right.
-
-        The config of the first executable that is checked becomes the base.
 
         Raises:
             Exception: Whatever a launch raises.
         """
         if self.base is None:
-            self._take_as_base(executable)
+            self._take_base(executable)
         for case in self.cases:
             self.tell(LAUNCH)
             if case.holds(executable.config) and (found := self._wrong_at(case, executable)) is not None:
-                return f"{case.label}{found}{self._remark() if executable is self._first else ''}"
+                remark = self._remark() if executable.config == self.base else ""
+                return replace(found, text=f"{case.label}{found.text}{remark}")
+        self._dissent.agrees(executable.config)
         return None
 
-    def wrong_after_timing(self, executable: Executable, sets: Sequence[Arguments] = ()) -> str | None:
+    def wrong_after_timing(self, executable: Executable, sets: Sequence[Arguments] = ()) -> Difference | None:
         """How the results that timed launches left behind are wrong; None if they are right.
 
         Args:
@@ -105,46 +125,81 @@ class Verifier:
         """
         first, given = self.cases[0], self.subject.first
         if (stray := given.stray_writes()) is not None:
-            return stray
+            return Difference(stray)
         for arguments in [given.arguments, *sets] if executable.outputs else []:
             written = [arguments.keyword[name] for name in executable.outputs]
-            if (found := self._differs(first, written)) is not None:
-                return f"after timing, {found}{self._remark()}"
+            if (found := self._differs_again(first, executable, written)) is not None:
+                return replace(found, text=f"after timing, {found.text}{self._remark()}")
         if not self.subject.restores and (changed := given.changed()):
             given.restore()
-            return f"after timing, {_and(changed)} is changed, which the first config does not do"
+            return Difference(f"after timing, {_and(changed)} is changed, which the first config does not do")
         return None
 
     @property
     def against(self) -> str:
-        """What results are compared with, in words, such as `the reference`."""
+        """What results are compared with, in words, such as `the reference in float64`."""
         if self.not_compared:
             return f"nothing: {self.not_compared}"
-        if self.reference is not None:
-            return "the reference"
-        return "nothing yet" if self.base is None else f"config ({self.base}), since there is no reference"
+        if self._referee is not None:
+            used = self._referee.used
+            return "the reference" + (f" in {used}" if used and self.standard.by_rule else "") + self.standard.words
+        if self.base is None:
+            return "nothing yet"
+        failed = ", as the default config failed" if self.trusted not in (None, self.base) else ""
+        return f"config ({self.base}), since there is no reference{failed}{self.standard.words}"
 
-    def _wrong_at(self, case: Case, executable: Executable) -> str | None:
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Remarks on the verdicts: what the reference could not do, and what most configs say of the default."""
+        why = "" if self._referee is None or not self.standard.by_rule else self._referee.why_own
+        own = f"the reference is its own judge, with twice the rounding allowed: {why}" if why else ""
+        return tuple(filter(None, (own, self._varies, self._dissent.note(self.base))))
+
+    def _wrong_at(self, case: Case, executable: Executable) -> Difference | None:
+        if case.expected is not None:
+            case.expected.prepare(bool(executable.tf32))
         with self._ran(case, executable) as (results, changed):
             if (stray := case.argument_set.stray_writes()) is not None:
-                return stray
+                return Difference(stray)
             if strange := [name for name in changed if name not in case.effects]:
-                return f"changes {_and(strange)}, which the first config does not do"
-            found = self._differs(case, results)
+                return Difference(f"changes {_and(strange)}, which the first config does not do")
+            found = self._differs(case, executable, results)
             for name, tensor in case.argument_set.inputs(list(case.effects)).items():
-                if found is None and not self.not_compared and self.reference is None:
-                    other = difference(tensor, case.effects[name], case.argument_set.input_dtypes, self.reduction)
-                    found = f"in {name}, {other}" if other else None
+                if found is None and not self.not_compared and self.reference is None and self.standard.check is None:
+                    other = difference(tensor, case.effects[name])
+                    found = replace(other, text=f"in {name}, {other.text}") if other else None
+            if found is None and case is self.cases[0]:
+                found = self._differs_from_last(executable, results)
+            elif case is self.cases[0] and self.reference is None:
+                self._dissent.differs(executable.config, results)
             return found
 
-    def _differs(self, case: Case, results: list[Any]) -> str | None:
+    def _differs(self, case: Case, executable: Executable, results: list[Any]) -> Difference | None:
         if self.not_compared or case.expected is None:
             return None
-        if len(results) != len(case.expected):
-            return f"returns {len(results)} results instead of {len(case.expected)}"
-        dtypes, pairs = case.argument_set.input_dtypes, zip(results, case.expected, strict=True)
-        found = (difference(result, expected, dtypes, self.reduction) for result, expected in pairs)
-        return next((part for part in found if part), None)
+        case.expected.prepare(bool(executable.tf32))
+        return case.expected.difference(results, bool(executable.tf32))
+
+    def _differs_again(self, case: Case, executable: Executable, results: list[Any]) -> Difference | None:
+        """How results of a further launch differ; equal bits need no second judgement."""
+        if self._last is not None and self._last[0] is executable and same_bits(results, self._last[1]):
+            return None
+        return self._differs(case, executable, results) or self._differs_from_last(executable, results)
+
+    def _differs_from_last(self, executable: Executable, results: list[Any]) -> Difference | None:
+        """Keep the first results of an executable; later ones must have equal bits where nothing explains others."""
+        if self._last is None or self._last[0] is not executable:
+            self._last = executable, [kept(each) for each in results]
+            return None
+        if self.not_compared or same_bits(results, self._last[1]):
+            return None
+        asked = self.standard.tolerance.bitwise
+        if asked or (asked is None and executable.atomics is False):
+            return Difference(_OTHER_BITS)
+        self._varies = self._varies or (
+            f"equal launches give different bits, within what is allowed, first seen with config ({executable.config})"
+        )
+        return None
 
     @contextmanager
     def _ran(self, case: Case, executable: Executable) -> Iterator[tuple[list[Any], dict[str, Any]]]:
@@ -169,12 +224,24 @@ class Verifier:
     def _results(self, case: Case, executable: Executable, result: Any, changed: dict[str, Any]) -> list[Any]:
         if written := case.argument_set.written_by(executable):
             return written
-        wanted = 0 if self.reference is None or case.expected is None else len(case.expected)
+        wanted = 0 if self.reference is None or case.expected is None else case.expected.count
         if result is None and wanted == len(changed):
             return list(changed.values())  # an undeclared output is the result
         return as_list(result)
 
-    def _take_as_base(self, executable: Executable) -> None:
+    def _take_base(self, executable: Executable) -> None:
+        """Learn effects, and without a reference right results, from the default config, or else from this one."""
+        if self.reference is None and self.trusted is not None and self.trusted != executable.config:
+            self.tell(BASELINE)
+            try:
+                self._learn_all(self.kernel.compile(self.trusted, self.subject.arguments))
+            except Exception:  # noqa: BLE001 - its own trial holds the reason; the first that runs is taken instead
+                self.subject.first.restore()
+            else:
+                return
+        self._learn_all(executable)
+
+    def _learn_all(self, executable: Executable) -> None:
         for case in [case for case in self.cases if case is not self.ragged]:
             self._learn(case, executable)
         if self.ragged is not None and self._same_code(self.ragged, executable):
@@ -195,9 +262,9 @@ class Verifier:
             return ""
         for pattern in (0, 1):
             with self._ran(replace(case, pattern=pattern), self._first) as (results, _):
-                held.append([value_copy(found) for found in results])
-        pairs = zip(*held, strict=True)
-        if not any(difference(a, b, case.argument_set.input_dtypes, self.reduction) for a, b in pairs):
+                held.append([kept(found) for found in results])
+        manner = Manner(precision=replace(self.standard.precision, blur=2.0))
+        if difference(held[1], expected(held[0], None, None, manner)) is None:
             return ""
         names = " and ".join(self.kernel.outputs)
         return f"; what the first config leaves in {names} depends on what was there: a part is read, or not written"
@@ -205,16 +272,23 @@ class Verifier:
     def _learn(self, case: Case, executable: Executable) -> None:
         """Launch the base on a case, and keep its effects, and without a reference its results, as the right ones."""
         with self._ran(case, executable) as (results, changed):
-            case.effects = {name: value_copy(tensor) for name, tensor in changed.items()}
+            manner = Manner(
+                precision=replace(self.standard.precision, blur=2.0, tf32=bool(executable.tf32)),
+                tolerance=self.standard.tolerance,
+            )
+            case.effects = {name: expected(kept(tensor), None, None, manner) for name, tensor in changed.items()}
             self.subject.restores = self.subject.restores or bool(changed)
             if self.reference is None:
-                case.expected = [value_copy(found) for found in results]
-        if case is self.ragged or self.reference is None:
+                answers = own_answers(results, self.standard.precision)
+                case.expected = ExpectedResults(self.standard, answers, whole=case.whole)
+        if case.whole and case.expected is not None and not case.expected.exact:
+            self.cases.remove(case)
+        elif case is self.ragged or self.reference is None:
             again = self._wrong_at(case, executable)
             if again is not None and case is self.ragged:
                 self.cases.remove(case)
             elif again is not None and case.expected is not None:
-                self.not_compared = f"the first config's results differ from run to run ({again})"
+                self.not_compared = f"the first config's results differ from run to run ({again.text})"
 
     def _same_code(self, ragged: Case, executable: Executable) -> bool:
         """Whether the very code that is tuned serves the odd extents too; a check of other code would prove nothing."""
@@ -226,23 +300,15 @@ class Verifier:
             return False
         return other.machine_code == executable.machine_code
 
-    def _ask_reference(self, case: Case) -> None:
-        assert self.reference is not None
-        given, outputs = case.argument_set, self.kernel.outputs
-        found = as_list(self.reference(*given.arguments.positional, **given.arguments.keyword))
-        case.expected = [value_copy(item) for item in found]
-        if given.changed():
-            given.restore()
-        if outputs and len(outputs) != len(found):
-            raise KernelTypeError(
-                f"the reference returns {len(found)} results, the kernel writes {len(outputs)}",
-                hint="let the reference return the outputs, in the order in which the kernel names them",
-            )
-
-
-def as_list(result: Any) -> list[Any]:
-    """The results of a call as a list, also where the call returns a single one."""
-    return list(result) if isinstance(result, (tuple, list)) else [result]
+    def _ask(self, referee: Referee, case: Case) -> None:
+        given = case.argument_set
+        answers = referee.answers(given, self.standard.precision)
+        outputs = [given.arguments.keyword.get(name) for name in self.kernel.outputs]
+        case.expected = ExpectedResults(
+            self.standard, answers, outputs, cut=lambda: referee.cut_to_tf32(given), whole=case.whole
+        )
+        if case.whole and not case.expected.exact:
+            self.cases.remove(case)
 
 
 def _and(names: Any) -> str:

@@ -15,6 +15,7 @@ from triton_ops.cache import Key, Record, Store, open_store
 from triton_ops.space import ConfigSpace, as_space
 from triton_ops.task.effort import Effort, covers
 from triton_ops.task.request import make_request
+from triton_ops.tolerance import Tolerance
 
 _log = logging.getLogger("triton_ops")
 
@@ -29,6 +30,8 @@ def recall(
     dtype: str | None = None,
     device: str | None = None,
     reference: Callable[..., Any] | None = None,
+    tolerance: float | Tolerance | None = None,
+    check: Callable[[Any, Any], Any] | None = None,
     cold: bool = True,
     cache_dir: str | Path | None = None,
 ) -> Record | None:
@@ -43,6 +46,8 @@ def recall(
         dtype: Dtype of an operation's problem; None takes its default.
         device: `cpu`, `cuda` or `cuda:N`; None as for `tune`.
         reference: What the record must have been checked against; None takes the operation's, if it has one.
+        tolerance: The tolerance with which the winner was found, as for `tune`.
+        check: The comparison with which the winner was found, as for `tune`.
         cold: Whether the winner was measured with cold caches.
         cache_dir: Folder of records; None takes `TRITON_OPS_CACHE_DIR`, else the user's cache folder. A missing folder
             is not made.
@@ -52,11 +57,14 @@ def recall(
 
     Cost: reads one file.
     """
-    request = make_request(target, args, kwargs, shape=shape, dtype=dtype, device=device, reference=reference)
+    request = make_request(
+        target, args, kwargs, shape=shape, dtype=dtype, device=device, reference=reference, tolerance=tolerance,
+        check=check,
+    )  # fmt: skip
     folder = cache_folder(cache_dir)
     if not os.path.isdir(folder):  # noqa: PTH112 - as text, since a path object takes a tenth of the whole look-up
         return None
-    key = Key.of(request.problem, request.kernel.identity, request.device, cold=cold)
+    key = Key.of(request.problem, request.kernel.identity, request.device, cold=cold, held_to=request.held_to)
     return recalled(
         key,
         store_in(folder),

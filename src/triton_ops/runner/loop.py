@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from triton_ops.evaluation.station import Station
 from triton_ops.history.quarantine import Quarantine
 from triton_ops.history.run_log import Origin, RunLog
+from triton_ops.runner.doubts import Doubts
 from triton_ops.runner.events import Listener, Standing
 from triton_ops.runner.feed import Feed, Ready
 from triton_ops.search import Searcher, expected_gain, new_configs
@@ -33,6 +34,7 @@ class TuningLoop:
         worthwhile: The search ends when the searcher expects to gain less than this share of the best's time.
         trials: All trials so far, in order.
         stopped: Why the search ended.
+        doubts: What speaks against the verdicts so far.
     """
 
     space: ConfigSpace
@@ -51,6 +53,9 @@ class TuningLoop:
     _settled: bool = False
     _best: Trial | None = None
 
+    def __post_init__(self) -> None:
+        self.doubts = Doubts(self.default)
+
     def prepare(self, incumbents: Sequence[Config], known: Iterable[Trial] = ()) -> None:
         """Take over earlier trials and add the first proposals, so that the feed begins to compile them.
 
@@ -58,7 +63,9 @@ class TuningLoop:
             incumbents: Winners of earlier runs; they are tried after the default, before the searcher is asked.
             known: Finished trials of an interrupted run; they are not repeated.
         """
-        self.trials.update((trial.config, trial) for trial in known)
+        for trial in known:
+            self.trials[trial.config] = trial
+            self.doubts.tried(trial)
         self._best = self._fastest()
         self._proposed.update(dict.fromkeys(self.trials, Origin.SEARCHER))
         if self.trials:
@@ -165,6 +172,7 @@ class TuningLoop:
 
     def _keep(self, trial: Trial, origin: Origin) -> None:
         self.log.trial(trial, origin)
+        self.doubts.tried(trial)
         again = trial.config in self.trials
         self.trials[trial.config] = trial
         if again:  # a repeated measurement may have changed the best trial

@@ -171,8 +171,8 @@ def timing(found: Measurement) -> Timing:
     return Timing(found.median_ms, found.p20_ms, found.p80_ms, len(found.samples_ms))
 
 
-def failed(task: Task, trials: Sequence[Trial]) -> TuningFailedError:
-    """The error for a tune in which no config ran, with the reason for every config."""
+def failed(task: Task, trials: Sequence[Trial], doubts: Sequence[str] = ()) -> TuningFailedError:
+    """The error for a tune in which no config ran, with the reason for every config; a doubt is its hint."""
     failures = [(dict(trial.config), f"{trial.status}: {trial.error}") for trial in trials]
     shown = "; ".join(f"({Config(config)}) {reason}" for config, reason in failures[:_LISTED_FAILURES])
     more = f"; and {len(failures) - _LISTED_FAILURES} more" if len(failures) > _LISTED_FAILURES else ""
@@ -182,7 +182,7 @@ def failed(task: Task, trials: Sequence[Trial]) -> TuningFailedError:
         len(failures),
         failures[-1][1] if failures else None,
         failures,
-        hint="every reason is in the error's `failures`; -v prints them",
+        hint=doubts[0] if doubts else "every reason is in the error's `failures`; -v prints them",
     )
 
 
@@ -216,6 +216,7 @@ def trials_json(trials: Iterable[Trial]) -> list[dict[str, Any]]:
             "compile_s": trial.compile_s,
             "resources": None if trial.resources is None else msgspec.to_builtins(trial.resources),
             "same_code_as": None if trial.same_code_as is None else dict(trial.same_code_as),
+            "excess": trial.excess,
         }
         for trial in trials
     ]

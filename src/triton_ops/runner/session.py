@@ -26,6 +26,7 @@ from triton_ops.runner.tuning import RunRequest, Tuning
 from triton_ops.search import AnySearch
 from triton_ops.task.effort import Effort, Patience, chosen_effort
 from triton_ops.task.request import make_request
+from triton_ops.tolerance import Tolerance
 from triton_ops.trial import TuningResult
 
 _log = logging.getLogger("triton_ops")
@@ -41,6 +42,8 @@ def tune(
     dtype: str | None = None,
     device: str | None = None,
     reference: Callable[..., Any] | None = None,
+    tolerance: float | Tolerance | None = None,
+    check: Callable[[Any, Any], Any] | None = None,
     effort: str | Effort | None = None,
     search: AnySearch | None = None,
     trials: int | None = None,
@@ -72,6 +75,11 @@ def tune(
         device: `cpu`, `cuda` or `cuda:N`; None follows the arguments, then the operation, then takes a GPU if any.
         reference: A function that is called with the same arguments; a candidate is timed only if its result agrees
             with that of the function. None compares with the default config's result.
+        tolerance: How far a right result may be from the expected one: a number is the largest error of an element,
+            relative to its size plus the result's root mean square; a `Tolerance` can say more. None takes the
+            operation's, else the rule for verdicts.
+        check: An own comparison, `check(result, expected)`, that returns True for a right result, in place of the rule;
+            it is given tuples where there are several results. None takes the operation's, if any.
         effort: `quick`, `full`, `exhaustive`, or an own `Effort`; None takes `TRITON_OPS_EFFORT`, else `quick`.
         search: A searcher's name, such as `auto`, `random` or `exhaustive`; an own searcher, or a function that makes
             one from the config space and the seed; None takes the effort's.
@@ -93,6 +101,8 @@ def tune(
     Raises:
         KernelTypeError, SpaceError, ShapeMismatchError, UnsupportedDtypeError, DeviceError, SettingsError, CacheError:
             An argument does not fit; raised before anything runs.
+        TargetError: The reference raises, or gives another result each time; the check raises, returns no bool, or
+            refuses the expected result.
         TuningFailedError: No config ran; the error holds the reason for every config.
         DeviceError: Inline, a candidate made the GPU unusable for this process; finished trials are kept, and the next
             call resumes the run.
@@ -105,10 +115,11 @@ def tune(
     plan = chosen_effort(effort, search, trials, budget_s)
     plan = plan if patience is None else replace(plan, patience=patience)
     request = make_request(
-        target, args, kwargs, shape=shape, dtype=dtype, device=device, reference=reference, seed=seed
-    )
+        target, args, kwargs, shape=shape, dtype=dtype, device=device, reference=reference, tolerance=tolerance,
+        check=check, seed=seed,
+    )  # fmt: skip
     searched = request.space(space)
-    key = Key.of(request.problem, request.kernel.identity, request.device, cold=cold)
+    key = Key.of(request.problem, request.kernel.identity, request.device, cold=cold, held_to=request.held_to)
     folder = cache_folder(cache_dir)
     store = store_in(folder)
 

@@ -25,7 +25,7 @@ from triton_ops.runner.events import Listener, RunPlan
 from triton_ops.runner.feed import Feed
 from triton_ops.runner.logged import log_comparison, open_log
 from triton_ops.runner.loop import TuningLoop
-from triton_ops.runner.results import record_of, result_of
+from triton_ops.runner.results import failed, record_of, result_of
 from triton_ops.search import USES_PRIORS, Searcher, make_searcher
 from triton_ops.space import Config
 from triton_ops.task.budget import RunningBudget
@@ -147,7 +147,8 @@ class Tuning:
                 seed=request.seed,
             )
             outcome = _compared(loop, station, final)
-            facts = replace(station.facts, waited_s=feed.waited_s)
+            told = station.facts
+            facts = replace(told, waited_s=feed.waited_s, notes=(*told.notes, *loop.doubts.notes))
         outcome = _confirmed(loop, outcome, assignment, final, facts.mode)  # after the station has freed its memory
         return _Findings(loop, outcome, facts)
 
@@ -181,6 +182,7 @@ class Tuning:
             if found.cut_short:
                 raise KeyboardInterrupt
             log.ended("failed")
+            raise failed(request.task, outcome.trials, found.loop.doubts.notes)
         return record_of(
             request.key,
             request.task,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from triton_ops._hashing import canonical_json
@@ -23,6 +23,7 @@ from triton_ops.hardware import DeviceSpec, gpu_missing, probe
 from triton_ops.space import ConfigSpace, as_space
 from triton_ops.task.task import CopiedArguments, GeneratedArguments, NamedProblem, Task
 from triton_ops.tensors import TensorSpec
+from triton_ops.tolerance import RULE, Tolerance, as_tolerance, callable_check
 from triton_ops.trial import Problem, Scalar, Work
 
 
@@ -39,6 +40,8 @@ class TuneRequest:
         reference: Computes the right result; None if there is none.
         operation: The operation that the caller gave; None for a kernel or a callable.
         named: The problem by its shape; None for the caller's own arguments.
+        tolerance: How far results may be from the right one.
+        check: The caller's own comparison; None takes the tolerance.
     """
 
     kernel: Kernel
@@ -49,6 +52,8 @@ class TuneRequest:
     reference: Callable[..., Any] | None
     operation: Operation | None
     named: NamedProblem | None = None
+    tolerance: Tolerance = RULE
+    check: Callable[[Any, Any], Any] | None = None
 
     def space(self, given: Any) -> ConfigSpace:
         """The config space: the given one, or else the operation's.
@@ -70,6 +75,12 @@ class TuneRequest:
         """The least operations and bytes of the problem; None if not known."""
         return self.operation.work(self.problem) if self.operation is not None and self.operation.work else None
 
+    @property
+    def held_to(self) -> dict[str, Any]:
+        """What replaces the rule for verdicts, for the key of the record; empty where the rule holds."""
+        content: dict[str, Any] = {"tolerance": self.tolerance.content} if self.tolerance.content else {}
+        return content if self.check is None else {**content, "check": _object(self.check)}
+
     def task(self, space: ConfigSpace) -> Task:
         """The task of this request in a config space.
 
@@ -89,6 +100,8 @@ class TuneRequest:
             reference=self.reference,
             work=self.work,
             named=self.named,
+            tolerance=self.tolerance,
+            check=self.check,
         )
 
 
@@ -102,6 +115,8 @@ def make_task(
     dtype: str | None = None,
     device: str | None = None,
     reference: Callable[..., Any] | None = None,
+    tolerance: float | Tolerance | None = None,
+    check: Callable[[Any, Any], Any] | None = None,
     seed: int = 0,
 ) -> Task:
     """The task of a call of `tune`, which describes the parameters.
@@ -111,8 +126,9 @@ def make_task(
             raised before any work.
     """
     request = make_request(
-        target, args, kwargs, shape=shape, dtype=dtype, device=device, reference=reference, seed=seed
-    )
+        target, args, kwargs, shape=shape, dtype=dtype, device=device, reference=reference, tolerance=tolerance,
+        check=check, seed=seed,
+    )  # fmt: skip
     return request.task(request.space(space))
 
 
@@ -125,14 +141,34 @@ def make_request(
     dtype: str | None = None,
     device: str | None = None,
     reference: Callable[..., Any] | None = None,
+    tolerance: float | Tolerance | None = None,
+    check: Callable[[Any, Any], Any] | None = None,
     seed: int = 0,
 ) -> TuneRequest:
     """The request of a call of `tune` or `recall`, which describe the parameters.
 
     Raises:
-        KernelTypeError, ShapeMismatchError, UnsupportedDtypeError, DeviceError: A parameter does not fit.
+        KernelTypeError, ShapeMismatchError, UnsupportedDtypeError, DeviceError, SettingsError: A parameter does not
+            fit.
     """
     given = Arguments(tuple(args), dict(kwargs or {}))
+    found = _found(target, given, shape, dtype, device, reference, seed)
+    if isinstance(target, Operation):
+        tolerance, check = target.tolerance if tolerance is None else tolerance, check or target.check
+    if tolerance is None and check is None:
+        return found
+    return replace(found, tolerance=as_tolerance(tolerance), check=callable_check(check))
+
+
+def _found(
+    target: Operation | Kernel | Callable[..., Any],
+    given: Arguments,
+    shape: Sequence[int] | None,
+    dtype: str | None,
+    device: str | None,
+    reference: Callable[..., Any] | None,
+    seed: int,
+) -> TuneRequest:
     if isinstance(target, Operation) and not (given.positional or given.keyword):
         return _by_shape(target, None if shape is None else tuple(shape), dtype, device, reference, seed)
     if shape is not None or dtype is not None:

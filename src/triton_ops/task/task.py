@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from triton_ops.backend import (
@@ -16,6 +16,7 @@ from triton_ops.backend import (
 from triton_ops.backend.offline import AheadOfTime
 from triton_ops.hardware import DeviceSpec, target_of
 from triton_ops.space import ConfigSpace
+from triton_ops.tolerance import Tolerance
 from triton_ops.trial import Problem, Work
 
 
@@ -104,6 +105,8 @@ class Task:
         reference: Computes the right result; None if there is none.
         work: The least operations and bytes of the problem; None if not known.
         named: The problem by its shape; None for the caller's own arguments.
+        tolerance: How far results may be from the right one.
+        check: The caller's own comparison; None takes the tolerance.
     """
 
     kernel: Kernel
@@ -115,6 +118,8 @@ class Task:
     reference: Callable[..., Any] | None = None
     work: Work | None = None
     named: NamedProblem | None = None
+    tolerance: Tolerance = field(default_factory=Tolerance)
+    check: Callable[[Any, Any], Any] | None = None
 
     def ahead_of_time(self) -> AheadOfTime | None:
         """What processes without a GPU can compile; None if the kernel is not compiled, or the device is no GPU.

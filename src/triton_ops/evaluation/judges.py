@@ -1,0 +1,314 @@
+"""Judges of one tensor: by the rule of `criteria.py`, element by element within a caller's tolerance, or exactly.
+
+Each has a method `difference(found)` that takes a tensor of the right shape, dtype and device. Large tensors are judged
+piece by piece, in float64, so that little memory is needed beside the result.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from triton_ops._optional import require
+from triton_ops.evaluation.criteria import Difference, Precision
+from triton_ops.tolerance import Tolerance
+
+_LARGEST, _MEAN, _ROW, _MOST_ROWS, _OUTLIER_SHARE = 2.0, 1.5, 2.0, 1.5, 0.005
+_LARGEST_NARROW = 4.0
+_VANISHING = 1 / 16  # of the median row's size
+_PIECE = 1 << 24  # elements that are judged at a time, so that little memory is needed beside the result
+_ROW_LENGTHS = (64, 512)  # a last axis of this length is a row; else rows are pieces of `_CUT` elements
+_CUT = 128
+
+
+class Rounded:
+    """Judges floating-point results by the rule.
+
+    Args:
+        golden: The golden result, of any float dtype; the result of the peer itself where there is no better one.
+        peers: Results of the reference in the precision allowed, whose error is the yardstick; may be empty.
+        dtype: Dtype of the results to be judged.
+        precision: In what precision they are computed.
+        times: Factor of all limits.
+
+    Cost: keeps the golden result in float32, or float64 for results of 32 bits or more, and one number per row.
+    """
+
+    def __init__(
+        self, golden: Any, peers: Sequence[Any], dtype: Any, *, precision: Precision, times: float = 1.0
+    ) -> None:
+        torch = self._torch = require("torch", "checking results")
+        name = str(dtype).removeprefix("torch.")
+        self._shape, self._width, self._times = tuple(golden.shape), _width(golden.shape), times
+        self._golden = golden.to(torch.float64 if dtype.itemsize >= 4 else torch.float32).reshape(-1)
+        self._f = precision.rounding(name)
+        self._odd = _OddPlaces(self._golden, [peer.reshape(-1) for peer in peers[:1]], dtype)
+        self._measure_peers([peer.reshape(-1) for peer in peers])
+        largest = (_LARGEST_NARROW if precision.narrow(name) else _LARGEST) * self._own_largest
+        ulp = 2 * max(precision.blur * precision.unit(name), math.sqrt(3) * self._f) * _binade(self._size)
+        self._limit = times * (largest + 2 * ulp)
+        self._mean_limit = times * _MEAN * max(self._own_mean, self._f * self._mean)
+
+    def _measure_peers(self, peers: Sequence[Any]) -> None:
+        """The size of the golden result and of the peers' errors: largest, by root mean square, and by row."""
+        torch, count = self._torch, max(self._golden.numel(), 1)
+        sizes, errors, largest, size = (
+            [self._golden[:0].double()],
+            [[self._golden[:0].double()] for _ in peers],
+            0.0,
+            0.0,
+        )
+        for part in self._parts():
+            golden = self._tamed(self._golden[part].double(), part)
+            sizes.append(self._row_sums(golden))
+            found = [torch.nan_to_num(self._tamed(peer[part].double() - golden, part)) for peer in peers]
+            for each, error in zip(errors, found, strict=True):
+                each.append(self._row_sums(error))
+            largest = max([largest, *(float(error.abs().max()) for error in found)])
+            size = max(size, float(golden.abs().max()))
+        square = torch.cat(sizes)
+        own = [torch.cat(each) for each in errors]
+        self._own_largest, self._size = largest, size
+        self._mean = math.sqrt(float(square.sum()) / count)
+        self._own_mean = max([0.0, *(math.sqrt(float(each.sum()) / count) for each in own)])
+        filled = square[square > 0]
+        floor = float(filled.median()) * _VANISHING**2 if filled.numel() else 0.0
+        scale = self._f**2 * square.clamp_min(floor)
+        for each in own:
+            scale = torch.maximum(scale, each)
+        self._rows = scale.sqrt()
+
+    @property
+    def own_error(self) -> float:
+        """The peers' error by root mean square, divided by the golden result's."""
+        return self._own_mean / self._mean if self._mean else float(self._own_mean > 0)
+
+    @property
+    def rounding(self) -> float:
+        """F of these results."""
+        return self._f
+
+    def difference(self, found: Any) -> Difference | None:
+        """How `found`, a tensor of the same shape, is wrong; None if it is right."""
+        if self._golden.numel() == 0:
+            return None
+        flat, torch = found.reshape(-1), self._torch
+        sums, largest, over, worst, strange = [], [], [], [], []
+        for part, rows in zip(self._parts(), self._row_parts(), strict=True):
+            error = flat[part].double() - self._golden[part].double()
+            strange.append(self._odd.strange(flat[part], part, self._limit))
+            error = self._tamed(error, part)
+            square = self._row_sums(error)
+            share = _ratio(torch, square.sqrt(), self._rows[rows])
+            sums.append(square.sum())
+            largest.append(error.abs().max())
+            over.append((share > _MOST_ROWS * self._times).sum().double())
+            worst.append(share.max())
+        table = torch.stack([torch.stack(column).double() for column in (sums, largest, over, worst, strange)])
+        total, rows_over = float(table[0].sum()), int(table[2].sum())
+        measured = _Measured(
+            mean=math.sqrt(total / self._golden.numel()),
+            largest=float(table[1].max()), rows_over=rows_over, row=float(table[3].max()), strange=int(table[4].sum()),
+        )  # fmt: skip
+        excess = self._excess(measured)
+        return None if excess <= 1 else Difference(self._text(flat, measured), excess)
+
+    def _excess(self, found: _Measured) -> float:
+        """The largest ratio of an error and its limit; at most 1 for a right result."""
+        if found.strange or not math.isfinite(found.largest):
+            return math.inf
+        allowed = max(1, _OUTLIER_SHARE * len(self._rows))
+        many = max(1.0 + 1e-3, found.row / (_ROW * self._times)) if found.rows_over > allowed else 0.0
+        return max(
+            _over(found.largest, self._limit), _over(found.mean, self._mean_limit), found.row / (_ROW * self._times),
+            many,
+        )  # fmt: skip
+
+    def _text(self, flat: Any, found: _Measured) -> str:
+        """The error in words, with the worst element; this goes through the result once more."""
+        torch, count = self._torch, self._golden.numel()
+        off, worst, place = 0, -1.0, 0
+        for part, rows in zip(self._parts(), self._row_parts(), strict=True):
+            error = self._tamed(flat[part].double() - self._golden[part].double(), part)
+            allowed = (self._rows[rows] / math.sqrt(self._width)).repeat_interleave(self._width)[: error.numel()]
+            allowed = allowed + self._f * self._tamed(self._golden[part].double(), part).abs()
+            times = torch.nan_to_num(_ratio(torch, error.abs(), allowed), nan=math.inf)
+            times = torch.where(self._odd.wrong(flat[part], part, self._limit), math.inf, times)
+            off += int((times > 4 * self._times).sum())  # four times the mean error is beyond any rounding
+            top = int(times.argmax())
+            if float(times[top]) > worst:
+                worst, place = float(times[top]), part.start + top
+        index = tuple(int(i) for i in torch.unravel_index(torch.tensor(place), self._shape)) if self._shape else ()
+        values = f"{float(flat[place]):.6g} instead of {float(self._golden[place]):.6g}"
+        size = self._mean or 1.0
+        share = f"{off / count:.2%} of the elements" if off >= 1e-4 * count else f"{off} of {count} elements"
+        parts = [
+            f"{share} are off" if off else "all elements are a little off",
+            f"the worst at {index}: {values}",
+            f"error {found.mean / size:.2g} of the result, allowed {self._mean_limit / size:.2g}",
+        ]
+        if self._own_mean:
+            parts.append(f"the reference's own {self._own_mean / size:.2g}")
+        if len(self._rows) > 1:
+            parts.append(f"{found.rows_over} of {len(self._rows)} rows beyond theirs")
+        return ", ".join(parts)
+
+    def _parts(self) -> Iterator[slice]:
+        step = _PIECE // self._width * self._width
+        for start in range(0, self._golden.numel(), step):
+            yield slice(start, min(start + step, self._golden.numel()))
+
+    def _row_parts(self) -> Iterator[slice]:
+        for part in self._parts():
+            yield slice(part.start // self._width, -(-part.stop // self._width))
+
+    def _row_sums(self, values: Any) -> Any:
+        """The sum of squares of each row; the last row may be shorter."""
+        if rest := -values.numel() % self._width:
+            values = self._torch.nn.functional.pad(values, (0, rest))
+        return values.view(-1, self._width).square().sum(1)
+
+    def _tamed(self, values: Any, part: slice) -> Any:
+        return self._odd.without(values, part)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Measured:
+    mean: float
+    largest: float
+    rows_over: int
+    row: float
+    strange: int
+
+
+class _OddPlaces:
+    """The places where the golden result, rounded to the dtype of the results, or a peer is no finite number.
+
+    There a result must be what the golden result or a peer is; where the golden result is finite, a near value will do.
+    """
+
+    def __init__(self, golden: Any, peers: Sequence[Any], dtype: Any) -> None:
+        torch = self._torch = require("torch", "checking results")
+        self._holds: list[Any] = []
+        rounded = golden.to(dtype).to(golden.dtype)
+        mask = ~torch.isfinite(rounded)
+        others = [peer.to(golden.dtype) for peer in peers]
+        for other in others:
+            mask |= ~torch.isfinite(other)
+        self._mask = mask if bool(mask.any()) else None
+        if self._mask is not None:
+            self._holds = [rounded, *others]
+
+    def without(self, values: Any, part: slice) -> Any:
+        """The values with zeros at the odd places."""
+        return values if self._mask is None else self._torch.where(self._mask[part], 0.0, values)
+
+    def strange(self, found: Any, part: slice, limit: float) -> Any:
+        """How many elements are not finite where they should be, or not what they must be at an odd place."""
+        return self.wrong(found, part, limit).sum()
+
+    def wrong(self, found: Any, part: slice, limit: float) -> Any:
+        """Which elements these are."""
+        torch = self._torch
+        wide = found.double()
+        if self._mask is None:
+            return ~torch.isfinite(wide)
+        right = torch.isfinite(wide) & ~self._mask[part]
+        for held in self._holds:
+            there = held[part].double()
+            right |= self._mask[part] & ((wide == there) | (wide.isnan() & there.isnan()))
+        near = (wide - self._holds[0][part].double()).abs() <= limit
+        return ~(right | (self._mask[part] & near))
+
+
+class ByElement:
+    """Judges floating-point results element by element, by a caller's tolerance.
+
+    Args:
+        golden: The golden result.
+        peer: The reference's own result; an element may be near either.
+        tolerance: A tolerance with a limit for elements.
+    """
+
+    def __init__(self, golden: Any, peer: Any, tolerance: Tolerance) -> None:
+        self._torch = require("torch", "checking results")
+        self._either = (peer.reshape(-1),) if golden is None else (peer.reshape(-1), golden.reshape(-1))
+        self._tolerance = tolerance
+
+    def difference(self, found: Any) -> Difference | None:
+        """How `found`, a tensor of the same shape, is wrong; None if it is right."""
+        torch, flat = self._torch, found.reshape(-1).double()
+        least = None
+        for one in self._either:
+            expected = one.double()
+            finite = torch.where(torch.isfinite(expected), expected, 0.0)
+            scale = finite.abs() + finite.square().mean().sqrt()
+            allowed = self._tolerance.absolute + (self._tolerance.relative or 0.0) * scale
+            same = (flat == expected) | (flat.isnan() & expected.isnan())
+            error = torch.nan_to_num((flat - expected).abs(), nan=math.inf)
+            ratio = torch.where(same, 0.0, _ratio(torch, error, allowed))
+            least = ratio if least is None else torch.minimum(least, ratio)
+        if least is None or least.numel() == 0 or float(least.max()) <= 1:
+            return None
+        excess, share = float(least.max()), float((least > 1).double().mean())
+        return Difference(
+            f"{share:.2%} of the elements differ, the worst by {excess:.3g} times the tolerance, which is "
+            f"{self._tolerance}",
+            excess,
+        )
+
+
+class Equal:
+    """Judges results that must be equal: integers, Booleans, and floats of problems that are exact.
+
+    Args:
+        peers: The right results; an element may be that of any of them, since a reference may round differently in
+            another precision.
+        codes: Whether one code of a thousand may be one apart, as where quantisers round values that lie between two.
+    """
+
+    _MOST_CODES = 1e-3
+
+    def __init__(self, peers: Sequence[Any], codes: bool = False) -> None:
+        self._torch = require("torch", "checking results")
+        self._peers, self._codes = [peer.reshape(-1) for peer in peers], codes
+
+    def difference(self, found: Any) -> Difference | None:
+        """How `found`, a tensor of the same shape, is wrong; None if it is right."""
+        torch, flat = self._torch, found.reshape(-1)
+        wrong = torch.ones_like(flat, dtype=torch.bool)
+        for peer in self._peers:
+            wrong &= ~((flat == peer) | ((flat != flat) & (peer != peer)))
+        count = int(wrong.sum())
+        if count == 0:
+            return None
+        apart = (flat.double() - self._peers[0].double()).abs()[wrong]
+        largest, share = float(torch.nan_to_num(apart, nan=math.inf).max()), count / flat.numel()
+        if self._codes and largest <= 1 and share <= self._MOST_CODES:
+            return None
+        index = int(wrong.int().argmax())
+        return Difference(
+            f"{share:.2%} of the elements differ, the worst by {largest:g}; none may; "
+            f"element {index} is {flat[index].item():g} instead of {self._peers[0][index].item():g}"
+        )
+
+
+def _width(shape: Sequence[int]) -> int:
+    last = shape[-1] if len(shape) else 1
+    return int(last) if _ROW_LENGTHS[0] <= last <= _ROW_LENGTHS[1] else _CUT
+
+
+def _binade(size: float) -> float:
+    """The power of two at or below a size; 0 for 0."""
+    return 2.0 ** math.floor(math.log2(size)) if size > 0 and math.isfinite(size) else 0.0
+
+
+def _over(error: float, limit: float) -> float:
+    return error / limit if limit > 0 else math.inf if error > 0 else 0.0
+
+
+def _ratio(torch: Any, error: Any, allowed: Any) -> Any:
+    """Error by allowed error; 0 where there is no error, infinite where none is allowed."""
+    return torch.where(error == 0, 0.0, error / allowed)

@@ -1,0 +1,120 @@
+"""The standard that results are held to: the expected results, and the rule, tolerance or check that compares them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from triton_ops.backend import is_tensor
+from triton_ops.evaluation.criteria import Difference, Precision
+from triton_ops.evaluation.expected import Manner, difference, expected, is_exact
+from triton_ops.evaluation.golden import Answers, kept
+from triton_ops.evaluation.own_check import Check, refusal, try_check
+from triton_ops.tolerance import Tolerance
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standard:
+    """How results are compared with the expected ones.
+
+    Attributes:
+        precision: In what precision results are computed, as far as dtypes and the length of reductions tell.
+        tolerance: The caller's tolerance, or the default one, which is the rule.
+        check: The caller's own comparison; None takes the tolerance.
+    """
+
+    precision: Precision = field(default_factory=Precision)
+    tolerance: Tolerance = field(default_factory=Tolerance)
+    check: Check | None = None
+
+    @property
+    def by_rule(self) -> bool:
+        """Whether the rule holds, and not a caller's limit for elements or a check."""
+        return self.check is None and not self.tolerance.by_element
+
+    @property
+    def words(self) -> str:
+        """What replaces the rule, to be read after what results are compared with; empty for the rule."""
+        if self.check is not None:
+            return f", by the check `{getattr(self.check, '__name__', type(self.check).__name__)}`"
+        return f", within tolerance: {self.tolerance}" if self.tolerance.content else ""
+
+
+class ExpectedResults:
+    """The expected results of one case.
+
+    Args:
+        standard: How results are compared.
+        answers: What the reference, or a trusted config, says.
+        outputs: The tensors that take the results, by place; empty for results that are returned.
+        cut: Gives the golden results for inputs cut to TF32; called once, and only for a config that computes in TF32.
+        whole: Whether the inputs are whole numbers, so that results may have to be equal.
+
+    Raises:
+        TargetError: The caller's check does not accept the expected results themselves.
+    """
+
+    def __init__(
+        self,
+        standard: Standard,
+        answers: Answers,
+        outputs: Sequence[Any] = (),
+        *,
+        cut: Callable[[], list[Any] | None] = lambda: None,
+        whole: bool = False,
+    ) -> None:
+        self._standard, self._answers, self._cut = standard, answers, cut
+        self._whole = whole and standard.by_rule
+        self._dtypes = [tensor.dtype if is_tensor(tensor) else None for tensor in outputs] or [None] * len(answers.low)
+        self._by_tf32: dict[bool, list[Any]] = {}
+        if standard.check is not None:
+            try_check(standard.check, answers.low)
+
+    @property
+    def exact(self) -> bool:
+        """Whether the expected results are whole numbers that every right config meets bit for bit."""
+        return is_exact(self._answers.low, self._answers.golden)
+
+    @property
+    def count(self) -> int:
+        """How many results there are."""
+        return len(self._dtypes)
+
+    def prepare(self, tf32: bool) -> None:
+        """Compute what results are compared with, for configs that do or do not compute in TF32.
+
+        Must be called while the arguments of the case are as they were at first.
+        """
+        answers, tf32 = self._answers, self._cuts(tf32)
+        if self._standard.check is not None or tf32 in self._by_tf32:
+            return
+        manner = Manner(
+            precision=replace(answers.precision, tf32=tf32), tolerance=self._standard.tolerance, exact=self._whole
+        )
+        cut = (self._cut() if tf32 else None) or [None] * len(answers.low)
+        self._by_tf32[tf32] = [
+            expected(low, golden, dtype, manner, [other] if is_tensor(other) else [])
+            for low, golden, dtype, other in zip(answers.low, answers.golden, self._dtypes, cut, strict=True)
+        ]
+        if not self._cuts(True):  # nothing more is made from them, and they may be large
+            self._answers = replace(answers, low=[None] * len(answers.low), golden=[None] * len(answers.low))
+
+    def _cuts(self, tf32: bool) -> bool:
+        """Whether a config that computes in TF32 is judged by a yardstick of its own."""
+        return tf32 and "float32" in self._answers.precision.inputs and self._standard.by_rule and not self._whole
+
+    def difference(self, results: Sequence[Any], tf32: bool) -> Difference | None:
+        """How results differ from the expected ones; None if they do not."""
+        if len(results) != len(self._dtypes):
+            return Difference(f"returns {len(results)} results instead of {len(self._dtypes)}")
+        if self._standard.check is not None:
+            return refusal(self._standard.check, [kept(each) for each in results], self._answers.low)
+        wanted = self._by_tf32[self._cuts(tf32)]
+        return next((d for a, b in zip(results, wanted, strict=True) if (d := difference(a, b)) is not None), None)
+
+
+def own_answers(results: Sequence[Any], precision: Precision) -> Answers:
+    """Results of a trusted config, in place of a reference's; there is no golden result, so that f is doubled."""
+    low = [kept(each) for each in results]
+    return Answers(low=low, golden=[None] * len(low), precision=replace(precision, blur=2.0))

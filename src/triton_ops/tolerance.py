@@ -1,0 +1,104 @@
+"""`Tolerance` says how far a right result may be from the expected one, where the rule for verdicts does not suit.
+
+The rule itself is in `evaluation/criteria.py`. A tolerance is plain Python, so that operations, keys of records and
+processes without torch can hold it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any
+
+from triton_ops.exceptions import KernelTypeError, SettingsError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tolerance:
+    """How far a right result may be from the expected one.
+
+    With `relative` or `absolute`, each element may differ by `absolute + relative * (|e| + RMS)`, where e is the
+    expected element and RMS the root mean square of the expected result. Without them the rule holds, with its limits
+    multiplied by `times`.
+
+    Attributes:
+        relative: Largest relative error of an element, 0 or more; 0 alone asks for the reference's own bits. None
+            keeps the rule.
+        absolute: Largest error of an element that is allowed whatever its size, 0 or more, in the result's own unit.
+        times: Factor of the rule's limits, more than 0: 3 suits gradients, whose errors add up over two kernels.
+        bitwise: Whether equal launches must give equal bits. None asks it of compiled kernels without atomics.
+
+    Raises:
+        SettingsError: A number is out of its range, or both a limit for elements and `times` are given.
+    """
+
+    relative: float | None = None
+    absolute: float = 0.0
+    times: float = 1.0
+    bitwise: bool | None = None
+
+    def __post_init__(self) -> None:
+        for name, least in (("relative", "0 or more"), ("absolute", "0 or more"), ("times", "more than 0")):
+            value = getattr(self, name)
+            if value is None and name == "relative":
+                continue
+            number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+            if not number or value < 0 or (name == "times" and value == 0):
+                raise SettingsError(f"the tolerance's {name} is {value!r}; it must be a finite number, {least}")
+        if self.bitwise not in (None, True, False):
+            raise SettingsError(f"the tolerance's bitwise is {self.bitwise!r}; it must be True, False or None")
+        if self.by_element and self.times != 1:
+            raise SettingsError(
+                "a tolerance was given a limit for elements and `times`, which multiplies the limits of the rule",
+                hint="give either",
+            )
+
+    @property
+    def by_element(self) -> bool:
+        """Whether elements are compared one by one, instead of by the rule."""
+        return self.relative is not None or self.absolute > 0
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """What differs from the default, as plain values; empty for the default."""
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        default = {field.name: field.default for field in fields(self)}
+        return {name: value for name, value in found.items() if value != default[name]}
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {value:g}" for name, value in self.content.items())
+
+
+RULE = Tolerance()
+"""The rule for verdicts, unchanged."""
+
+
+def callable_check(given: Any) -> Callable[[Any, Any], Any] | None:
+    """The caller's own comparison, or None.
+
+    Raises:
+        KernelTypeError: It is not callable.
+    """
+    if given is None or callable(given):
+        return given  # type: ignore[no-any-return]
+    raise KernelTypeError(
+        f"check is {given!r}, which is not callable", hint="give check(result, expected), which returns True or False"
+    )
+
+
+def as_tolerance(given: Any) -> Tolerance:
+    """The tolerance that a caller gave: None is the rule, a number a relative error of elements.
+
+    Raises:
+        SettingsError: It is none of these, or out of range.
+    """
+    if given is None:
+        return RULE
+    if isinstance(given, Tolerance):
+        return given
+    if isinstance(given, (int, float)) and not isinstance(given, bool):
+        return Tolerance(relative=given)
+    raise SettingsError(
+        f"tolerance is {given!r}; it must be a number or a Tolerance", hint="for example tolerance=0.02"
+    )

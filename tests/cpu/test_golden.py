@@ -1,0 +1,313 @@
+"""The golden result, references that misbehave, and the caller's own check: an error or a note, never silence."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+
+from triton_ops import (
+    Config,
+    DeviceError,
+    FunctionKernel,
+    KernelTypeError,
+    SettingsError,
+    ShapeMismatchError,
+    TargetError,
+    TensorSpec,
+    Tolerance,
+    UnsupportedDtypeError,
+    operation,
+    recall,
+    tune,
+)
+from triton_ops.backend import Arguments
+from triton_ops.evaluation.criteria import Precision
+from triton_ops.evaluation.golden import Referee, same_bits
+from triton_ops.evaluation.subject import ArgumentSet
+
+HALF = Precision(inputs=("bfloat16",))
+
+
+def answers(reference, *, outputs=(), precision=HALF, **arguments):
+    referee = Referee(reference, outputs)
+    return referee, referee.answers(ArgumentSet(Arguments(keyword=arguments), outputs), precision)
+
+
+def statuses(result):
+    """How the trials ended, in the order of their configs, and not of the search."""
+    return [str(trial.status) for trial in by_value(result)]
+
+
+def by_value(result):
+    return sorted(result.trials, key=lambda trial: str(trial.config))
+
+
+def bfloat16(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).bfloat16()
+
+
+def test_the_golden_result_answers_the_same_rounded_inputs_in_float64():
+    x = bfloat16(8, 16)
+    referee, found = answers(lambda x, out: x.softmax(-1), outputs=("out",), x=x, out=torch.empty_like(x))
+    assert (referee.used, referee.why_own) == ("float64", "")
+    assert torch.equal(found.golden[0], x.double().softmax(-1))
+    assert torch.equal(found.low[0], x.softmax(-1))
+    assert found.precision.blur == 1.0
+
+
+def test_a_reference_that_refuses_float64_is_asked_in_float32_without_tf32():
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = True
+    seen = []
+
+    def picky(x):
+        assert x.dtype is not torch.float64, "no"
+        seen.append((x.dtype, torch.backends.cuda.matmul.allow_tf32))
+        return x @ x.mT
+
+    try:
+        referee, found = answers(picky, x=bfloat16(4, 4))
+        assert torch.backends.cuda.matmul.allow_tf32
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+    assert referee.used == "float32"
+    assert seen == [(torch.bfloat16, True), (torch.float32, False)]
+    assert found.golden[0].dtype is torch.float32
+
+
+def test_a_reference_bound_to_its_precision_is_its_own_judge_and_says_why():
+    weight = bfloat16(4, 4)
+    referee, found = answers(lambda x: x @ weight, x=bfloat16(4, 4))
+    assert (referee.used, found.golden, found.precision.blur) == ("", [None], 2.0)
+    assert "RuntimeError" in referee.why_own
+    referee, found = answers(lambda x: x * (2 if x.dtype is torch.bfloat16 else 3), x=bfloat16(4, 4))
+    assert "it gives another result" in referee.why_own
+    assert found.golden == [None]
+    referee, found = answers(lambda x: x if x.dtype is torch.bfloat16 else x[:1], x=bfloat16(4, 4))
+    assert "another shape" in referee.why_own
+
+
+def test_a_reference_that_rounds_its_result_itself_blurs_the_golden_result():
+    _, found = answers(lambda x: x.float().exp().bfloat16(), x=bfloat16(4, 4))
+    assert found.precision.blur == 1.5
+    assert found.golden[0].dtype is torch.bfloat16
+
+
+def test_inputs_without_a_higher_precision_need_no_golden_result():
+    for x in (torch.arange(5), torch.ones(3, dtype=torch.float64)):
+        referee, found = answers(lambda x: x + 1, x=x)
+        assert (referee.used, referee.why_own, found.golden) == ("", "", [None])
+
+
+def test_arrays_are_raised_too():
+    np = pytest.importorskip("numpy")
+    x = np.linspace(0, 1, 7, dtype=np.float32)
+    referee, found = answers(lambda x: np.exp(x), x=x, precision=Precision(inputs=("float32",)))
+    assert referee.used == "float64"
+    assert found.golden[0].dtype == np.float64
+
+
+@pytest.mark.parametrize(
+    ("result", "error"),
+    [
+        (lambda out: (out, out), KernelTypeError),
+        (lambda out: 1.0, KernelTypeError),
+        (lambda out: out[:2], ShapeMismatchError),
+        (lambda out: out.int(), UnsupportedDtypeError),
+        (lambda out: out.to("meta"), DeviceError),
+    ],
+)
+def test_results_that_do_not_fit_the_output_are_refused_before_any_launch(result, error):
+    def never(x, out, *, n):
+        raise AssertionError
+
+    with pytest.raises(error, match="the reference returns"):
+        tune(FunctionKernel(never, outputs=("out",)), (), {"x": torch.ones(4), "out": torch.ones(4)},
+             space={"n": [1]}, reference=lambda x, out: result(out))  # fmt: skip
+
+
+def test_a_wider_float_is_rounded_to_the_output(tmp_path):
+    kernel = FunctionKernel(lambda x, out, *, n: out.copy_(x * n), outputs=("out",))
+    x = bfloat16(64)
+    result = tune(kernel, (), {"x": x, "out": torch.empty_like(x)}, space={"n": [1, 3]}, cache_dir=tmp_path,
+                  reference=lambda x, out: x.float() * 3)  # fmt: skip
+    assert statuses(result) == ["wrong", "ok"]
+
+
+@pytest.mark.parametrize(
+    ("reference", "said"),
+    [
+        (lambda x: x * random.random(), "another result each time"),
+        (lambda x: x + torch.rand(4), "another result each time"),
+        (lambda x: [][0], "raised IndexError"),
+    ],
+)
+def test_references_that_raise_or_are_random_are_refused(reference, said, tmp_path):
+    with pytest.raises(TargetError, match=said):
+        tune(lambda x, *, n: x, [torch.ones(4)], space={"n": [1]}, reference=reference, cache_dir=tmp_path)
+
+
+def test_a_golden_result_that_would_take_the_memory_is_left_out(monkeypatch):
+    monkeypatch.setattr("triton_ops.evaluation.golden.free_bytes_of", lambda _: 100)
+    referee, found = answers(lambda x: x + 1, x=bfloat16(64))
+    assert "MiB" in referee.why_own
+    assert found.golden == [None]
+
+
+def test_bits_of_results_are_compared_nan_and_zeros_included():
+    a = torch.tensor([float("nan"), 0.0])
+    assert same_bits((a, "x"), (a.clone(), "y"))
+    assert not same_bits(a, torch.tensor([float("nan"), -0.0]))
+
+
+def accepts(result, expected):
+    """Whether two results are within a tenth."""
+    return bool(((result - expected).abs() < 0.1).all())
+
+
+def refuses(result, expected):
+    return False
+
+
+def raises(result, expected):
+    raise KeyError("no")
+
+
+def says(result, expected):
+    return "yes"
+
+
+def scaled(x, *, n):
+    """The argument, n percent larger."""
+    return x * (1 + n / 100)
+
+
+def test_the_caller_s_own_check_decides_and_is_part_of_the_key(tmp_path):
+    x, space = torch.ones(64), {"n": [0, 5, 50]}
+    given = {"space": space, "reference": lambda x: x, "cache_dir": tmp_path}
+    result = tune(scaled, [x], check=accepts, **given)
+    assert statuses(result) == ["ok", "ok", "wrong"]
+    assert by_value(result)[2].error == "the check refuses the result"
+    assert result.verified == "the reference, by the check `accepts`"
+    assert tune(scaled, [x], check=accepts, **given).from_cache
+    strict = tune(scaled, [x], **given)
+    assert statuses(strict) == ["ok", "wrong", "wrong"]
+    assert recall(scaled, [x], reference=given["reference"], cache_dir=tmp_path, check=accepts) is not None
+    assert recall(scaled, [x], reference=given["reference"], cache_dir=tmp_path, tolerance=0.5) is None
+
+
+def test_without_a_reference_a_check_is_given_the_default_s_result(tmp_path):
+    result = tune(scaled, [torch.ones(8)], space={"n": [0, 5, 50]}, check=accepts, cache_dir=tmp_path)
+    assert statuses(result) == ["ok", "ok", "wrong"]
+
+
+@pytest.mark.parametrize(
+    ("check", "said"), [(refuses, "refuses"), (raises, "raised KeyError"), (says, "returned a str, not a bool")]
+)
+def test_a_check_that_cannot_be_right_is_refused_before_anything_runs(check, said, tmp_path):
+    ran = []
+    with pytest.raises(TargetError, match=said):
+        tune(lambda x, *, n: ran.append(n) or x, [torch.ones(4)], space={"n": [1]}, reference=lambda x: x,
+             check=check, cache_dir=tmp_path)  # fmt: skip
+    assert not ran
+
+
+def test_a_check_that_fails_for_one_result_ends_one_trial(tmp_path):
+    def check(result, expected):
+        if result[0] > 1.2:
+            raise ValueError("too large")
+        return True if result[0] == 1 else "perhaps"
+
+    result = tune(
+        scaled, [torch.ones(4)], space={"n": [0, 5, 50]}, reference=lambda x: x, check=check, cache_dir=tmp_path
+    )
+    assert statuses(result) == ["ok", "wrong", "wrong"]
+    assert "returned a str, not a bool" in by_value(result)[1].error
+    assert "raised ValueError: too large" in by_value(result)[2].error
+
+
+@pytest.mark.parametrize("given", [{"tolerance": -1}, {"tolerance": "a lot"}, {"tolerance": True}])
+def test_a_tolerance_that_is_none_is_refused(given):
+    with pytest.raises(SettingsError, match="tolerance"):
+        tune(scaled, [torch.ones(4)], space={"n": [1]}, **given)
+
+
+def test_a_check_that_is_not_callable_is_refused():
+    with pytest.raises(KernelTypeError, match="check is 'yes'"):
+        tune(scaled, [torch.ones(4)], space={"n": [1]}, check="yes")
+
+
+def test_an_operation_holds_its_tolerance_and_a_call_may_replace_it(tmp_path):
+    @operation(space={"n": [0, 5]}, arguments=lambda size=64: {"x": TensorSpec((size,), "float32")},
+               reference=lambda x: x, tolerance=0.1)  # fmt: skip
+    def grown(x, *, n):
+        return x * (1 + n / 100)
+
+    assert grown.tolerance == Tolerance(relative=0.1)
+    assert statuses(tune(grown, device="cpu", cache_dir=tmp_path)) == ["ok", "ok"]
+    narrow = tune(grown, device="cpu", cache_dir=tmp_path, tolerance=0.01)
+    assert statuses(narrow) == ["ok", "wrong"]
+    assert "within tolerance: relative 0.01" in narrow.verified
+
+
+def test_a_default_that_is_wrong_by_little_is_said_at_once_and_in_the_result(tmp_path, caplog):
+    """The configs are wrong by a few times what float32 rounds."""
+    space = {"n": [1, 2, 3, 0]}
+
+    def grown(x, *, n):
+        return x * (1 + n * 1e-5)
+
+    result = tune(grown, [torch.rand(512) + 1], space=space, reference=lambda x: x.clone(), cache_dir=tmp_path)
+    assert statuses(result) == ["ok", "wrong", "wrong", "wrong"]
+    assert 1 < result.default.excess < 10
+    said = [record.message for record in caplog.records]
+    assert any("the default config is wrong by little" in line and "Tolerance(times=" in line for line in said)
+    assert sum("configs are wrong by little" in line for line in said) == 1
+    assert any("3 of 4 configs are wrong by little" in note for note in result.notes)
+
+
+def test_most_configs_against_the_default_are_said(tmp_path):
+    result = tune(lambda x, *, n: x + (n == 0), [torch.ones(8)], space={"n": [0, 1, 2, 3]}, cache_dir=tmp_path)
+    assert statuses(result) == ["ok", "wrong", "wrong", "wrong"]
+    assert any("3 of 4 configs agree with one another and differ from (n=0)" in note for note in result.notes)
+
+
+def test_the_default_is_the_judge_also_where_another_config_runs_first():
+    from triton_ops.evaluation.subject import Subject
+    from triton_ops.evaluation.verify import Verifier
+
+    kernel = FunctionKernel(lambda x, *, n: x + (n == 2))
+    subject = Subject(ArgumentSet(Arguments(keyword={"x": torch.ones(8)})))
+    found = Verifier(kernel=kernel, subject=subject, trusted=Config(n=1))
+    assert found.wrong(kernel.compile(Config(n=2), subject.arguments)) is not None
+    assert found.wrong(kernel.compile(Config(n=3), subject.arguments)) is None
+    assert found.against == "config (n=1), since there is no reference"
+
+
+def test_results_of_another_dtype_or_text_are_wrong(tmp_path):
+    def typed(x, *, kind):
+        return {"same": x, "double": x.double(), "text": "x"}[kind]
+
+    given = {"reference": lambda x: x.clone(), "cache_dir": tmp_path}
+    result = tune(typed, [torch.ones(4)], space={"kind": ["same", "double", "text"]}, **given)
+    assert [trial.error for trial in by_value(result)] == [
+        "dtype float64 instead of float32", "", "a str instead of a tensor",
+    ]  # fmt: skip
+    words = tune(lambda *, w: w.lower(), space={"w": ["A", "a", "B"]}, reference=lambda: "a", cache_dir=tmp_path)
+    assert statuses(words) == ["ok", "wrong", "ok"]
+    assert by_value(words)[1].error == "'b' instead of 'a'"
+
+
+def test_equal_launches_with_other_bits_are_wrong_where_it_is_asked_for(tmp_path):
+    def noisy(x, *, n):
+        return x * (1 + n * random.choice([1e-7, 2e-7, 3e-7, 4e-7]))
+
+    given = {"space": {"n": [0, 1]}, "reference": lambda x: x, "cache_dir": tmp_path}
+    loose = tune(noisy, [torch.rand(512) + 1], **given)
+    assert statuses(loose) == ["ok", "ok"]
+    assert any("give different bits" in note for note in loose.notes)
+    strict = tune(noisy, [torch.rand(512) + 1], tolerance=Tolerance(bitwise=True), **given)
+    assert statuses(strict) == ["ok", "wrong"]
+    assert "other bits" in by_value(strict)[1].error
