@@ -30,7 +30,7 @@ from triton_ops.backend.offline import AheadOfTime
 from triton_ops.compile_pool.pool import CompilePool
 from triton_ops.hardware import probe, target_of
 from triton_ops.measure import EventTimer, GraphTimer, Launch, take
-from triton_ops.measure.stats import bootstrap_median
+from triton_ops.measure.stats import median_interval
 
 TURNS = 8
 SAMPLES = 30
@@ -87,7 +87,7 @@ def measured(clock: str) -> dict[str, Any]:
                 walls[state].append(1e3 * (time.perf_counter() - start))
             rows[state].append(statistics.median(found))
             spreads[state].append((found[-SAMPLES // 5] - found[SAMPLES // 5]) / statistics.median(found))
-    ratio = bootstrap_median([math.log(b / i) for i, b in zip(rows["idle"], rows["busy"], strict=True)])
+    ratio = median_interval([math.log(b / i) for i, b in zip(rows["idle"], rows["busy"], strict=True)])
     return {
         "kernel": name,
         "shape": shape,

@@ -27,7 +27,8 @@ from benchmarks.tables import selection_table
 from benchmarks.unverified import searched, unverified
 from triton_ops import ConfigSpace
 from triton_ops.backend import Arguments, Executable
-from triton_ops.evaluation.finals import FinalRequest, Outcome, compare_finalists
+from triton_ops.evaluation.finals import FinalRequest, compare_finalists
+from triton_ops.evaluation.outcome import Outcome
 from triton_ops.evaluation.subject import Clock
 from triton_ops.hardware import probe
 from triton_ops.measure import INDIFFERENCE, Arm, decide, race

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from triton_ops.backend import Arguments, Executable, Kernel
 from triton_ops.evaluation.candidate import Evaluator
-from triton_ops.evaluation.finals import FinalRequest, Outcome, compare_finalists
+from triton_ops.evaluation.finals import FinalRequest, compare_finalists
+from triton_ops.evaluation.outcome import Outcome
 from triton_ops.evaluation.station import StationFacts
 from triton_ops.evaluation.subject import ArgumentSet, Clock, Subject
 from triton_ops.hardware import DeviceSpec

@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 
-from triton_ops.evaluation.finals import FinalRequest, Outcome, with_further_processes
+from triton_ops.evaluation.finals import FinalRequest
 from triton_ops.evaluation.isolated import Isolated, NotPortableError
+from triton_ops.evaluation.outcome import Outcome, with_further_processes
 from triton_ops.evaluation.station import Assignment
 from triton_ops.exceptions import TritonKernelError
 from triton_ops.measure import RacePolicy
@@ -45,12 +46,13 @@ def confirm_in_fresh_processes(
     tied = tuple(trial for trial in outcome.trials if trial.config in outcome.ties)
     given = replace(assignment, baseline=outcome.ties[0], mode=mode)
     questions = [
-        replace(final, trials=tied, seed=final.seed + n, race=_RACE) for n in range(1, assignment.effort.processes + 1)
+        replace(final, trials=tied, seed=final.seed + n, race=_RACE, settle=False)
+        for n in range(1, assignment.effort.processes + 1)
     ]
     elsewhere = list(_outcomes(given, questions))
     if not elsewhere:
         return outcome
-    confirmed = with_further_processes(outcome, elsewhere, final)
+    confirmed = with_further_processes(outcome, elsewhere, final.default, final.incumbents)
     return replace(confirmed, raced=outcome.raced, elsewhere=tuple(elsewhere))
 
 

@@ -17,7 +17,8 @@ from typing import Any
 
 from triton_ops.backend import Kernel, MayCrash, pack
 from triton_ops.evaluation.candidate import COMPILE
-from triton_ops.evaluation.finals import FinalRequest, Outcome, fastest_screening, finalists
+from triton_ops.evaluation.finals import FinalRequest, finalists
+from triton_ops.evaluation.outcome import Outcome, fastest_screening
 from triton_ops.evaluation.station import RACE, Assignment, Inline, Station, StationFacts
 from triton_ops.evaluation.verify import BASELINE, LAUNCH, ODD
 from triton_ops.evaluation.worker import Answer, Attempt, Setup

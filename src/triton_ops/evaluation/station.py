@@ -14,7 +14,8 @@ from triton_ops.backend import Arguments, Kernel, one_line
 from triton_ops.evaluation.candidate import Evaluator
 from triton_ops.evaluation.cases import further_cases, odd_case
 from triton_ops.evaluation.criteria import Precision, reduction_length
-from triton_ops.evaluation.finals import FinalRequest, Outcome, compare_finalists
+from triton_ops.evaluation.finals import FinalRequest, compare_finalists
+from triton_ops.evaluation.outcome import Outcome
 from triton_ops.evaluation.standard import Standard
 from triton_ops.evaluation.subject import ArgumentSet, Clock, Subject
 from triton_ops.evaluation.verify import Verifier

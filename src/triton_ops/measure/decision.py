@@ -1,8 +1,8 @@
 """The decision of a race: from times taken in the same rounds to the winner, its ties, and the noise.
 
 Rules: contrasts inside rounds decide, not absolute times. A difference below the indifference zone or the noise counts
-as none. Among equals the config in use stays, then the default, then the cheaper config if it is proven equal. A winner
-must beat the default, or the default wins.
+as none. A winner must be proven faster than the default by more than the indifference zone, or the default wins. Among
+equals that are, the config in use stays, then the cheaper config if it is proven equal.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import TypeAlias
 from triton_ops.measure.stats import (
     Z95,
     Interval,
-    bootstrap_median,
     contrasts,
     gaps_to,
     median_error,
+    median_interval,
     robust_sigma,
     small_sample,
 )
@@ -27,6 +27,10 @@ from triton_ops.measure.stats import (
 Preference: TypeAlias = "tuple[int | float | str, ...]"
 
 INDIFFERENCE = 0.005  # a faster config must be faster by more than this share
+_CERTAIN = 10.0  # standard errors
+_ENOUGH = 8  # rounds: eight differences of one sign have a chance of 1 in 128
+_LEAST = 4
+_RARE = 0.01
 _PROVEN = 3.0  # standard errors: with fewer, the pick of the cheapest among many ties favours a lucky one at the edge
 
 
@@ -62,10 +66,11 @@ def decide(
         rows_ms: The block medians of each candidate in milliseconds, one per round from the first round on. A
             candidate with fewer rounds than others was dropped, and cannot tie.
         preference: A sort key for each candidate: among equals the smallest key wins.
-        kept: Positions of the config in use and of the default: each wins over any candidate that it ties with. Any
-            other candidate wins over the fastest only if it is proven to be within `zone` of the fastest, by three
+        kept: Positions of the configs in use: each wins over any candidate that it ties with, if it beats the default.
+            Any other candidate wins over the fastest only if it is proven to be within `zone` of the fastest, by three
             standard errors as in the race.
-        default: Position of the default: a winner that does not tie with the default beats it by more than `zone`.
+        default: Position of the default, which wins unless another candidate is faster by more than `zone`, by the
+            whole of its interval; None, or a default without rounds, where it cannot be compared.
         dropped: Positions of the candidates that a race dropped. A candidate that is dropped at the last checkpoint has
             as many rounds as the survivors, so its number of rounds does not tell.
         zone: Differences up to this share count as none.
@@ -83,13 +88,53 @@ def decide(
     found = dict(zip(alive, gaps_to([rows_ms[i] for i in alive], alive.index(fastest)), strict=True))
     gaps = {i: _interval(centre, error) for i, (centre, error) in found.items()}
     equal = {i for i, (centre, error) in found.items() if centre + _PROVEN * error <= zone}
-    ties = sorted((i for i in alive if _tied(gaps[i], zone)), key=lambda i: preference[i])
-    winner = next((i for i in ties if i in kept), None)
-    winner = next(i for i in ties if i == fastest or i in equal) if winner is None else winner
-    if default is not None and default not in ties and _beaten_by(rows_ms[default], rows_ms[winner]) <= zone:
-        winner = fastest  # the fastest beats the default by more than the zone, else the default would be a tie
+    tied = {i for i in alive if _tied(gaps[i], zone)}
+    wins = tied
+    if default is not None:
+        wins = {i for i in tied if i != default and beats(rows_ms[i], rows_ms[default], zone)}
+        tied = tied - {default} if wins else tied | {default}
+        wins = wins or {default}
+    ties = sorted(tied, key=lambda i: preference[i])
+    winner = next((i for i in ties if i in wins and i in kept), None)
+    if winner is None:
+        winner = next((i for i in ties if i in wins and (i == fastest or i in equal)), None)
+    if winner is None:
+        winner = min(wins, key=lambda i: (levels.get(i, math.inf), preference[i]))
     margins = [gaps[i].margin for i in alive if i != fastest]
     return Decision(winner, fastest, tuple(ties), statistics.median(margins) if margins else 0.0)
+
+
+def beats(row_ms: Sequence[float], default_ms: Sequence[float], zone: float = INDIFFERENCE) -> bool:
+    """Whether a candidate is proven faster than the default by more than `zone`; true for a default without rounds.
+
+    Both 95 % intervals of the difference must lie beyond the zone: that of normal noise, and that of any noise.
+    """
+    if not default_ms:
+        return True
+    return min(gap(default_ms, row_ms).low, gain(default_ms, row_ms).low) > zone
+
+
+def clearly_beats(row_ms: Sequence[float], default_ms: Sequence[float], zone: float = INDIFFERENCE) -> bool:
+    """Whether a candidate beats the default after enough rounds, with so small a chance that a race may end on it."""
+    if min(len(row_ms), len(default_ms)) < _ENOUGH:
+        return False
+    return min(gap(default_ms, row_ms).low, gain(default_ms, row_ms, _RARE).low) > zone
+
+
+def doubtful(row_ms: Sequence[float], default_ms: Sequence[float], zone: float = INDIFFERENCE) -> bool:
+    """Whether further rounds should say if a candidate beats the default.
+
+    It is no doubt if the difference is known to within the zone, if the candidate is proven not to be faster by more
+    than the zone, or if it beats the default clearly and by ten standard errors: noise that lasts for several rounds
+    can look like a smaller difference. Where there was no time for four rounds, there is none for more of them either.
+    """
+    found = gap(default_ms, row_ms)
+    error = found.margin / Z95
+    if min(len(row_ms), len(default_ms)) < _LEAST or _PROVEN * error <= zone:
+        return False
+    if found.centre + _PROVEN * error <= zone:
+        return False
+    return not (found.centre - _CERTAIN * error > zone and clearly_beats(row_ms, default_ms, zone))
 
 
 def relative_levels(rows_ms: Sequence[Sequence[float]]) -> list[float]:
@@ -109,13 +154,15 @@ def gap(row_ms: Sequence[float], other_ms: Sequence[float]) -> Interval:
     return _interval(statistics.median(values), small_sample(count) * median_error(robust_sigma(values), count))
 
 
-def gain(slow_ms: Sequence[float], fast_ms: Sequence[float], seed: int = 0) -> Interval:
-    """The share by which the first is slower than the second, with a bootstrap 95 % interval over shared rounds."""
-    return bootstrap_median(contrasts(slow_ms, fast_ms), seed)
+def gain(slow_ms: Sequence[float], fast_ms: Sequence[float], chance: float = 0.05) -> Interval:
+    """The share by which the first is slower than the second, with an interval over the rounds that both have.
 
-
-def _beaten_by(default_ms: Sequence[float], winner_ms: Sequence[float]) -> float:
-    return gap(default_ms, winner_ms).centre if default_ms else math.inf
+    Args:
+        slow_ms: Block medians of the first, one per round.
+        fast_ms: Block medians of the second in the same rounds.
+        chance: How often the interval may miss the true share; the default gives the 95 % interval.
+    """
+    return median_interval(contrasts(slow_ms, fast_ms), chance)
 
 
 def _interval(centre: float, error: float) -> Interval:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from triton_ops.measure.arm import Arm, next_order, visit
-from triton_ops.measure.decision import INDIFFERENCE, relative_levels
+from triton_ops.measure.decision import INDIFFERENCE, clearly_beats, relative_levels
 from triton_ops.measure.screen import fitting
 from triton_ops.measure.stats import gaps_to
 from triton_ops.measure.timer import Timer
@@ -61,6 +61,7 @@ def race(
     rng: random.Random,
     *,
     beside: Sequence[Arm] = (),
+    kept: Arm | None = None,
     keep_round: Keep = lambda: True,
     clock: Callable[[], float] = time.monotonic,
 ) -> str:
@@ -73,6 +74,7 @@ def race(
         rng: Draws the orders.
         beside: Arms that run in every round, are never dropped, and cause no arm to be dropped: the twins, whose
             difference from their originals is the noise.
+        kept: The arm of the default, which is never dropped: whoever wins is compared with it to the end.
         keep_round: Called after every round; False discards the round for all arms alike, as a throttled round.
         clock: Returns monotonic seconds.
 
@@ -94,15 +96,16 @@ def race(
             for arm, block in visited:
                 arm.blocks.append(block)
             done += 1
-        if done in policy.checkpoints and not drop_slower([arm for arm in arms if arm.running], policy):
+        if done in policy.checkpoints and not drop_slower([arm for arm in arms if arm.running], policy, kept):
             return "proven"
     return "rounds"
 
 
-def drop_slower(running: Sequence[Arm], policy: RacePolicy) -> bool:
+def drop_slower(running: Sequence[Arm], policy: RacePolicy, kept: Arm | None = None) -> bool:
     """Drop the arms that are proven slower than the leader; returns whether any arm is still undecided.
 
-    The arms must all have the same number of rounds.
+    The arms must all have the same number of rounds. The arm `kept` is never dropped; it is undecided
+    until the leader clearly beats it.
     """
     if len(running) < 2:
         return False
@@ -113,7 +116,9 @@ def drop_slower(running: Sequence[Arm], policy: RacePolicy) -> bool:
         if i == lead:
             continue
         margin = policy.confidence * error
-        if gap - margin > policy.zone:
+        if running[i] is kept:
+            undecided |= gap + margin > policy.zone and not clearly_beats(rows[lead], rows[i], policy.zone)
+        elif gap - margin > policy.zone:
             running[i].dropped_at = len(rows[i])
         elif gap + margin > policy.zone:
             undecided = True

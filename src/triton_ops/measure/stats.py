@@ -7,16 +7,14 @@ all configs alike cancels. A contrast of 0.01 is one percent.
 from __future__ import annotations
 
 import math
-import random
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 _MAD_TO_SIGMA = 1.4826  # standard deviation over median absolute deviation, for normal noise
 _MEDIAN_EFFICIENCY = 1.2533  # standard error of a median over the standard error of a mean, for normal noise
 Z95 = 1.96
-_RESAMPLES = 2000  # with so many, the ends of a 95 % interval move by less than a tenth of its width
+_PARTS = 10**9  # in which the chance of an interval is counted
 
 
 @dataclass(frozen=True)
@@ -83,22 +81,29 @@ def gaps_to(rows: Sequence[Sequence[float]], lead: int) -> list[tuple[float, flo
     ]
 
 
-def bootstrap_median(values: Sequence[float], seed: int = 0) -> Interval:
-    """The median of `values` with its 95 % interval, by resampling.
+def median_interval(values: Sequence[float], chance: float = 0.05) -> Interval:
+    """The median of `values`, and the interval between two of the ordered values that misses the true median by chance.
 
-    Fewer than six values cannot bound a median at 95 %, so their interval is their whole range.
+    No shape of the noise is assumed: how many of the values lie below the true median is a matter of coin tosses. Where
+    the values are too few for so small a chance, the interval is their whole range: for 5 % there must be six of them.
+
+    Args:
+        values: Independent values, at least one.
+        chance: How often the interval may miss, on both sides together.
     """
-    centre = statistics.median(values)
-    if len(values) < 6:
-        return Interval(centre, min(values), max(values))
     ordered = sorted(values)
-    medians = sorted((ordered[i] + ordered[j]) / 2 for i, j in _middles(len(values), seed))
-    return Interval(centre, medians[int(0.025 * _RESAMPLES)], medians[int(0.975 * _RESAMPLES) - 1])
+    count = len(ordered)
+    out = _left_out(count, chance)
+    return Interval(statistics.median(ordered), ordered[out], ordered[count - 1 - out])
 
 
-@lru_cache(maxsize=8)  # drawing takes a hundred times as long as reading, and the comparisons of a run have few lengths
-def _middles(count: int, seed: int) -> list[tuple[int, int]]:
-    """The two places in `count` sorted values between which the median lies, for each of the resamples."""
-    rng, places = random.Random(seed), range(count)
-    drawn = (sorted(rng.choices(places, k=count)) for _ in range(_RESAMPLES))
-    return [(resample[(count - 1) // 2], resample[count // 2]) for resample in drawn]
+def _left_out(count: int, chance: float) -> int:
+    """How many values on either side lie outside an interval of the median that misses with `chance`."""
+    allowed = round(chance / 2 * _PARTS) * 2**count  # of 2^count equally likely outcomes, in parts
+    term, tail = 1, 0  # whole numbers, since 2^-count is too small for a float
+    for out in range(count // 2):
+        tail += term
+        if tail * _PARTS > allowed:
+            return max(out - 1, 0)
+        term = term * (count - out) // (out + 1)
+    return max(count // 2 - 1, 0)

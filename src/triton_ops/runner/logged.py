@@ -6,7 +6,7 @@ import time
 from datetime import datetime, timedelta, timezone
 
 from triton_ops.cache import Key
-from triton_ops.evaluation.finals import Outcome
+from triton_ops.evaluation.outcome import Outcome
 from triton_ops.history.head import head_of
 from triton_ops.history.run_log import Finalist, Run, RunLog, Twins
 from triton_ops.history.runs import Runs, new_run_id

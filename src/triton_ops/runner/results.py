@@ -13,7 +13,7 @@ import msgspec
 
 from triton_ops._optional import available
 from triton_ops.cache import Key, Limits, Record, Timing, Verified
-from triton_ops.evaluation.finals import Outcome
+from triton_ops.evaluation.outcome import Outcome
 from triton_ops.evaluation.station import StationFacts
 from triton_ops.exceptions import TuningFailedError
 from triton_ops.hardware import DeviceSpec

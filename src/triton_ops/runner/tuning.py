@@ -10,8 +10,9 @@ from pathlib import Path
 
 from triton_ops.cache import Key, Record, Store
 from triton_ops.evaluation.confirm import confirm_in_fresh_processes
-from triton_ops.evaluation.finals import FinalRequest, Outcome, fastest_screening
+from triton_ops.evaluation.finals import FinalRequest
 from triton_ops.evaluation.isolated import open_station, process_started_early, wants_isolation
+from triton_ops.evaluation.outcome import Outcome, fastest_screening
 from triton_ops.evaluation.station import Assignment, Station, StationFacts, assignment_of
 from triton_ops.exceptions import DeviceError
 from triton_ops.history.quarantine import Quarantine
