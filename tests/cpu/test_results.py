@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.strategies import configs
 from triton_ops import TensorSpec, operation
 from triton_ops.cache import RECORDS, Key
-from triton_ops.evaluation.finals import Outcome, fastest_screening
+from triton_ops.evaluation.outcome import Outcome, fastest_screening
 from triton_ops.evaluation.station import StationFacts
 from triton_ops.history.recall import reference_fingerprint
 from triton_ops.measure.guard import GuardSummary

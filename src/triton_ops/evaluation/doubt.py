@@ -13,7 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from triton_ops.evaluation.candidate import Evaluator
-from triton_ops.measure import INDIFFERENCE, Arm, Timer, gain
+from triton_ops.measure import INDIFFERENCE, Arm, Timer
+from triton_ops.measure.decision import EXCLUDED
 from triton_ops.measure.duel import DuelPolicy, duel
 from triton_ops.measure.stats import Interval
 from triton_ops.space import Config
@@ -90,15 +91,13 @@ def resolve(
     """
     configs = (pair.challenger, pair.default, pair.challenger)
     first, second, twin = (_arm(evaluator, config, pair.block) for config in configs)
-    policy = DuelPolicy(checkpoints=_CHECKPOINTS, seconds=seconds)
+    policy = DuelPolicy(checkpoints=_CHECKPOINTS, seconds=seconds, chance=_CHANCE)
     try:
         found = duel((first, second, twin), timer, policy, rng, keep_round=keep_round, clock=clock)
     except Exception as error:
         failed = [config for config, arm in zip(configs, (first, second, twin), strict=True) if arm.error is not None]
         raise ArmFailedError(failed[0] if failed else pair.challenger, error) from error
-    strict = gain(second.medians_ms, first.medians_ms, _CHANCE)
-    faster = found.verdict == "faster" and min(strict.low, found.gain.low) > INDIFFERENCE
-    return Resolved(faster, found.gain)
+    return Resolved(found.verdict == "faster" and found.gain.low > EXCLUDED * INDIFFERENCE, found.gain)
 
 
 def _arm(evaluator: Evaluator, config: Config, block: int) -> Arm:

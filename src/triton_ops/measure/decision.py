@@ -27,6 +27,7 @@ from triton_ops.measure.stats import (
 Preference: TypeAlias = "tuple[int | float | str, ...]"
 
 INDIFFERENCE = 0.005  # a faster config must be faster by more than this share
+EXCLUDED = 0.5  # of the indifference zone: the interval of a winner's gain excludes 1 by more than so much
 _CERTAIN = 10.0  # standard errors
 _ENOUGH = 8  # rounds: eight differences of one sign have a chance of 1 in 128
 _LEAST = 4
@@ -69,8 +70,8 @@ def decide(
         kept: Positions of the configs in use: each wins over any candidate that it ties with, if it beats the default.
             Any other candidate wins over the fastest only if it is proven to be within `zone` of the fastest, by three
             standard errors as in the race.
-        default: Position of the default, which wins unless another candidate is faster by more than `zone`, by the
-            whole of its interval; None, or a default without rounds, where it cannot be compared.
+        default: Position of the default, which wins unless another candidate beats it; None, or a default without
+            rounds, where it cannot be compared.
         dropped: Positions of the candidates that a race dropped. A candidate that is dropped at the last checkpoint has
             as many rounds as the survivors, so its number of rounds does not tell.
         zone: Differences up to this share count as none.
@@ -105,20 +106,17 @@ def decide(
 
 
 def beats(row_ms: Sequence[float], default_ms: Sequence[float], zone: float = INDIFFERENCE) -> bool:
-    """Whether a candidate is proven faster than the default by more than `zone`; true for a default without rounds.
+    """Whether a candidate is proven faster than the default; true for a default without rounds.
 
-    Both 95 % intervals of the difference must lie beyond the zone: that of normal noise, and that of any noise.
+    It is faster by more than `zone`, and both 95 % intervals of the difference exclude half of that: the interval of
+    normal noise, and that of any noise.
     """
-    if not default_ms:
-        return True
-    return min(gap(default_ms, row_ms).low, gain(default_ms, row_ms).low) > zone
+    return not default_ms or _beats(row_ms, default_ms, zone, 0.05)
 
 
 def clearly_beats(row_ms: Sequence[float], default_ms: Sequence[float], zone: float = INDIFFERENCE) -> bool:
     """Whether a candidate beats the default after enough rounds, with so small a chance that a race may end on it."""
-    if min(len(row_ms), len(default_ms)) < _ENOUGH:
-        return False
-    return min(gap(default_ms, row_ms).low, gain(default_ms, row_ms, _RARE).low) > zone
+    return min(len(row_ms), len(default_ms)) >= _ENOUGH and _beats(row_ms, default_ms, zone, _RARE)
 
 
 def doubtful(row_ms: Sequence[float], default_ms: Sequence[float], zone: float = INDIFFERENCE) -> bool:
@@ -135,6 +133,11 @@ def doubtful(row_ms: Sequence[float], default_ms: Sequence[float], zone: float =
     if found.centre + _PROVEN * error <= zone:
         return False
     return not (found.centre - _CERTAIN * error > zone and clearly_beats(row_ms, default_ms, zone))
+
+
+def _beats(row_ms: Sequence[float], default_ms: Sequence[float], zone: float, chance: float) -> bool:
+    found = gain(default_ms, row_ms, chance)
+    return found.centre > zone and min(found.low, gap(default_ms, row_ms).low) > EXCLUDED * zone
 
 
 def relative_levels(rows_ms: Sequence[Sequence[float]]) -> list[float]:

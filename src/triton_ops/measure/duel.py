@@ -38,12 +38,14 @@ class DuelPolicy:
         zone: Differences up to this share count as none.
         errors: Standard errors by which a clear difference exceeds the least difference that counts: among several
             checkpoints a lucky early one must not decide.
+        chance: How often the interval that must exclude 0 may miss.
     """
 
     checkpoints: tuple[int, ...] = (12, 24, 48, 96)
     seconds: float = 10.0
     zone: float = INDIFFERENCE
     errors: float = 3.0
+    chance: float = 0.05
 
 
 @dataclass(frozen=True)
@@ -121,10 +123,11 @@ def judge(
     *,
     tick_ms: float = 0.0,
     zone: float = INDIFFERENCE,
+    chance: float = 0.05,
 ) -> DuelOutcome:
     """The answer from times that were measured side by side.
 
-    A difference counts if its 95 % interval excludes 0, and if it is larger than each of the indifference zone, the
+    A difference counts if its interval excludes 0, and if it is larger than each of the indifference zone, the
     largest difference between the first and its twin, and one tick of the clock.
 
     Args:
@@ -133,11 +136,13 @@ def judge(
         twin_ms: Block medians of the first launch's twin in the same rounds.
         tick_ms: Step of the clock, per launch.
         zone: Differences up to this share count as none.
+        chance: How often the interval that must exclude 0 may miss.
     """
     found, itself = gain(second_ms, first_ms), gain(twin_ms, first_ms)
     tick = math.log1p(1.01 * tick_ms / max(min(statistics.median(first_ms), statistics.median(second_ms)), 1e-9))
     needed = max(zone, abs(itself.low), abs(itself.high), tick)
-    told = not found.low <= 0 <= found.high and abs(found.centre) > needed
+    strict = gain(second_ms, first_ms, chance)
+    told = not strict.low <= 0 <= strict.high and abs(found.centre) > needed
     verdict: Verdict = "not distinguishable"
     if told:
         verdict = "faster" if found.centre > 0 else "slower"
@@ -157,7 +162,7 @@ def tick_of(samples_ms: Sequence[float], launches: int) -> float:
 def _judged(arms: Sequence[Arm], policy: DuelPolicy) -> DuelOutcome:
     tick_ms = max(tick_of(arm.samples_ms, arm.sampler.launches) for arm in arms)
     first, second, twin = (arm.medians_ms for arm in arms)
-    return judge(first, second, twin, tick_ms=tick_ms, zone=policy.zone)
+    return judge(first, second, twin, tick_ms=tick_ms, zone=policy.zone, chance=policy.chance)
 
 
 def _clear(found: DuelOutcome, arms: Sequence[Arm], policy: DuelPolicy) -> bool:

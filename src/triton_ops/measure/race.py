@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from triton_ops.measure.arm import Arm, next_order, visit
-from triton_ops.measure.decision import INDIFFERENCE, clearly_beats, relative_levels
+from triton_ops.measure.decision import INDIFFERENCE, clearly_beats, gain, relative_levels
 from triton_ops.measure.screen import fitting
 from triton_ops.measure.stats import gaps_to
 from triton_ops.measure.timer import Timer
@@ -118,7 +118,7 @@ def drop_slower(running: Sequence[Arm], policy: RacePolicy, kept: Arm | None = N
         margin = policy.confidence * error
         if running[i] is kept:
             undecided |= gap + margin > policy.zone and not clearly_beats(rows[lead], rows[i], policy.zone)
-        elif gap - margin > policy.zone:
+        elif gap - margin > policy.zone and gain(rows[i], rows[lead]).low > 0:  # few values may agree by chance
             running[i].dropped_at = len(rows[i])
         elif gap + margin > policy.zone:
             undecided = True

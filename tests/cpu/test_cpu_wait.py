@@ -1,0 +1,78 @@
+"""The time that a thread waited for a CPU is no part of a sample."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from triton_ops.measure import HostTimer, Launch, take, timer
+from triton_ops.measure.cpu_wait import Reading, no_counters, thread_counters, waited_ns
+
+MS = 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "waited"),
+    [
+        (Reading(0, 0), Reading(0, 0), 0),
+        (Reading(5 * MS, 0), Reading(9 * MS, 0), 4 * MS),
+        (Reading(0, 0), Reading(4 * MS, MS), 0),  # another thread of the process worked and may be the cause
+        (Reading(0, 7 * MS), Reading(4 * MS, 7 * MS + 10_000), 4 * MS),
+    ],
+)
+def test_only_waits_that_other_processes_cause_are_counted(before, after, waited):
+    assert waited_ns(before, after, 10 * MS) == waited
+
+
+def test_the_counters_of_a_thread_never_fall():
+    with thread_counters() as counters:
+        first = counters()
+        end = time.monotonic() + 0.02
+        while time.monotonic() < end:
+            pass
+        second = counters()
+    assert second.waited_ns >= first.waited_ns
+    assert second.others_ns >= first.others_ns - MS  # two clocks of different steps
+
+
+def test_a_system_that_does_not_count_has_counters_of_zero(monkeypatch):
+    monkeypatch.setattr("triton_ops.measure.cpu_wait._FILE", "/nowhere/schedstat")
+    with thread_counters() as counters, no_counters() as none:
+        assert counters() == none() == Reading()
+
+
+class Waits:
+    """A thread that loses its CPU for 4 ms in every second call, or while its counters are read."""
+
+    def __init__(self, monkeypatch, *, in_calls):
+        self.now, self.waited, self.calls, self.in_calls = 0, 0, 0, in_calls
+        monkeypatch.setattr(timer, "no_counters", lambda: self)
+
+    def __enter__(self):
+        return self.read
+
+    def __exit__(self, *_):
+        return None
+
+    def read(self):
+        if not self.in_calls:
+            self.lose()
+        return Reading(self.waited)
+
+    def lose(self):
+        self.now += 4 * MS
+        self.waited += 4 * MS
+
+    def call(self):
+        self.calls += 1
+        self.now += MS
+        if self.in_calls and self.calls % 2:
+            self.lose()
+
+
+@pytest.mark.parametrize("in_calls", [True, False])
+def test_a_sample_has_neither_the_waits_in_it_nor_those_around_it(monkeypatch, in_calls):
+    thread = Waits(monkeypatch, in_calls=in_calls)
+    host = HostTimer(lambda: thread.now)
+    assert take(host.prepare(Launch(thread.call), 1), host, 6) == [1.0] * 6

@@ -1,0 +1,114 @@
+"""The last comparison with a default that may or may not be beaten, on clocks that only launches move."""
+
+from __future__ import annotations
+
+import math
+import random
+from types import SimpleNamespace
+
+import pytest
+
+from tests.clocks import MS, Clock
+from triton_ops import Config
+from triton_ops.evaluation.doubt import ArmFailedError, Pair, resolve
+from triton_ops.evaluation.finals import FinalRequest, compare_finalists
+from triton_ops.measure import INDIFFERENCE, HostTimer, Launch, RacePolicy
+from triton_ops.measure.decision import EXCLUDED
+from triton_ops.task.effort import effort_of
+from triton_ops.trial import Measurement, Status, Trial
+
+DEFAULT, RIVAL = Config(k=0), Config(k=1)
+PAIR = Pair(challenger=RIVAL, default=DEFAULT, block=1)
+
+
+class Noisy:
+    """Configs of known times on one clock, under noise with heavy tails; a config may fail after some launches."""
+
+    def __init__(self, times_ms, noise, seed, fails_at=None):
+        self.now, self.calls, self.rng = Clock(), 0, random.Random(seed)
+        self.timer = HostTimer(self.now)
+        self.times, self.noise, self.fails_at = times_ms, noise, fails_at or {}
+        self.clock = SimpleNamespace(timer=self.timer)
+
+    def sampler(self, config):
+        return self.timer.prepare(Launch(lambda: self.launch(config)), 1)
+
+    def launch(self, config):
+        self.calls += 1
+        if self.calls > self.fails_at.get(config, math.inf):
+            raise OverflowError("too often")
+        spike = self.rng.choice((1.0, 3.0)) if self.rng.random() < 0.3 else 1.0
+        self.now.spend(round(self.times[config] * MS * spike * math.exp(self.rng.gauss(0, self.noise))))
+
+    def wrong_when_repeated(self, *_):
+        return None
+
+    def compared(self, seconds=1.0, incumbents=()):
+        trials = tuple(
+            Trial(config, Status.OK, Measurement((time_ms,), "host"), relative=time_ms)
+            for config, time_ms in self.times.items()
+        )
+        final = FinalRequest(
+            trials=trials,
+            default=DEFAULT,
+            incumbents=incumbents,
+            race=RacePolicy(checkpoints=(4, 8, 16), seconds=seconds),
+        )
+        return compare_finalists(self, final, effort_of("quick"), clock=self.now.seconds)
+
+
+def test_identical_configs_have_no_winner_but_the_default_however_noisy_the_device():
+    for seed in range(60):
+        found = Noisy({Config(k=k): 1.0 for k in range(3)}, 0.03, seed).compared()
+        assert found.winner.config == DEFAULT
+        assert found.gain is None
+        assert DEFAULT in found.ties
+
+
+def test_a_config_that_is_ten_percent_faster_is_found_under_noise():
+    found = [Noisy({DEFAULT: 1.1, RIVAL: 1.0, Config(k=2): 1.1}, 0.03, seed).compared() for seed in range(40)]
+    assert sum(it.winner.config == RIVAL for it in found) >= 38
+    for it in found:
+        if it.winner.config == RIVAL:
+            assert it.gain.low > 1 + EXCLUDED * INDIFFERENCE
+            assert it.confidence == "ok"
+
+
+def test_a_gain_that_noise_hides_lowers_the_confidence():
+    found = Noisy({DEFAULT: 1.0, RIVAL: 1.0}, 0.2, 6).compared()
+    assert found.winner.config == DEFAULT
+    assert found.confidence.startswith("the default was kept, since (k=1) is ")
+    assert found.confidence.endswith(" % faster: noise hides which it is")
+    assert Noisy({DEFAULT: 1.0, RIVAL: 1.3}, 0.01, 5).compared().confidence == "ok"
+
+
+def test_an_old_winner_that_is_slower_than_the_default_is_given_up():
+    for seed in range(20):
+        found = Noisy({DEFAULT: 1.0, RIVAL: 1.3}, 0.2, seed).compared(incumbents=(RIVAL,))
+        assert found.winner.config == DEFAULT
+
+
+def test_a_default_that_is_much_slower_stays_in_the_race():
+    found = Noisy({DEFAULT: 3.0, RIVAL: 1.0, Config(k=2): 1.001}, 0.01, 1).compared()
+    assert found.winner.config != DEFAULT
+    assert dict(found.raced.dropped_at)[DEFAULT] is None
+    rounds = {trial.config: trial.final.rounds for trial in found.trials}
+    assert rounds[DEFAULT] == rounds[found.winner.config]
+
+
+@pytest.mark.parametrize("fails", [DEFAULT, RIVAL])
+def test_a_launch_that_fails_while_a_doubt_is_resolved_ends_that_config(fails):
+    device = Noisy({DEFAULT: 1.0, RIVAL: 1.0}, 0.05, 3)
+    device.compared()
+    until = device.calls
+    again = Noisy({DEFAULT: 1.0, RIVAL: 1.0}, 0.05, 3, fails_at={fails: until - 4})
+    found = again.compared()
+    assert {trial.config: trial.status for trial in found.trials}[fails] is Status.RUNTIME
+    assert found.winner.config != fails
+
+
+def test_a_failure_names_the_config_whose_launch_failed():
+    device = Noisy({DEFAULT: 1.0, RIVAL: 1.0}, 0.0, 1, fails_at={DEFAULT: 0})
+    with pytest.raises(ArmFailedError, match="too often") as caught:
+        resolve(device, device.timer, PAIR, seconds=1.0, rng=random.Random(0), clock=device.now.seconds)
+    assert caught.value.config == DEFAULT
