@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import json
 import os
 import subprocess
@@ -383,6 +384,19 @@ def test_what_torch_compiles_counts_also_below_a_wrapper_and_from_another_module
     assert len({source_fingerprint(each) for each in compiled}) == 2
     modes = [Scale(torch.compile(json.dumps, dynamic=dynamic)).apply for dynamic in (False, True)]
     assert len({source_fingerprint(each) for each in modes}) == 2
+
+
+@imports_inductor
+def test_changed_settings_of_inductor_count_for_what_it_compiles_and_for_nothing_else():
+    settings = importlib.import_module("torch._inductor.config")
+    compiled = torch.compile(double)
+    before = source_fingerprint(compiled), source_fingerprint(double)
+    with settings.patch(max_autotune=True):
+        assert source_fingerprint(compiled) != before[0]
+        assert source_fingerprint(double) == before[1]
+    with settings.patch(max_autotune=settings.max_autotune):
+        assert source_fingerprint(compiled) == before[0], "a setting that was set to its default is not changed"
+    assert source_of(compiled).unknown is None
 
 
 def test_a_compiled_function_is_the_same_before_and_after_its_first_call():

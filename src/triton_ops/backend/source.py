@@ -6,12 +6,16 @@ The fingerprint changes when the code's meaning can change. What counts:
 - the values of globals, closures, defaults, partials and bound objects: plain values by value, containers and objects
   by what they hold, to any depth; functions in them are read like any other;
 - tensors and arrays by shape, dtype, strides and kind of device, as arguments are. What they contain does not count;
-- what `torch.compile` was asked for: backend, mode, options, dynamic shapes;
+- what `torch.compile` was asked for: backend, mode, options, dynamic shapes, and the settings of Inductor that differ
+  from their defaults;
 - other packages by the names that are used of them, and by their versions.
 
 What does not count: comments, docstrings, formatting, the line it stands on, the version of Python, the space that a
 tuning decorator names, the state of locks, loggers and random generators, and a global or closed-over container that
 the code itself changes (`CALLS.append(…)`, `CACHE[key] = …`), which is its working memory.
+
+What is not seen: what the code looks up by name while it runs (`globals()[name]`, `sys.modules`, an import inside a
+function), and settings of the process beside those of Inductor, such as torch's precision of float32 products.
 
 What cannot be told apart makes the whole unknown, with the reason: an object of a C type that gives no account of its
 state, such as an open file, or more than 20,000 values.

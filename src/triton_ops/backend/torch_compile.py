@@ -5,16 +5,19 @@ Facts used, of torch 2.13; what another version does not tell makes a callable u
 module `torch._dynamo.eval_frame`, and its variable `self` is the context of the compilation. A compiled module is an
 `OptimizedModule` with the context in `dynamo_ctx`. The context's `callback` leads to the backend through
 `_torchdynamo_orig_backend`, earlier `_torchdynamo_orig_callable`. The backend that `torch.compile` makes has `config`
-(Inductor), or `compiler_fn` and `kwargs` (others).
+(Inductor), or `compiler_fn` and `kwargs` (others). The module `torch._inductor.config` gives all settings by
+`get_config_copy`, and its `_config` has an entry with the default of each; torch before 2.6 has neither.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from types import FunctionType
 from typing import Any
 
 _MODULE = "torch._dynamo.eval_frame"
+_INDUCTOR_SETTINGS = "torch._inductor.config"
 _ORIGINAL = "_torchdynamo_orig_callable"
 _ASKED = ("fullgraph", "_dynamic", "_shapes_spec", "_hooks")  # attributes of a context that change what is compiled
 
@@ -39,7 +42,22 @@ def _asked(context: Any) -> dict[str, Any]:
     if not hasattr(context, "callback"):
         raise LookupError("this version of torch does not tell how `torch.compile` was asked to compile it")
     found = {name.strip("_"): getattr(context, name, None) for name in _ASKED}
-    return {"context": type(context).__name__, **found, **_backend(context.callback)}
+    return {"context": type(context).__name__, **found, **_backend(context.callback), "changed": _changed_settings()}
+
+
+def _changed_settings() -> dict[str, Any]:
+    """The settings of Inductor that differ from their defaults, by name; none where Inductor is not imported.
+
+    Raises:
+        LookupError: This version of torch does not tell the defaults.
+    """
+    settings = sys.modules.get(_INDUCTOR_SETTINGS)
+    if settings is None:
+        return {}
+    entries, copied = getattr(settings, "_config", {}), getattr(settings, "get_config_copy", None)
+    if copied is None:
+        raise LookupError("this version of torch does not tell which settings of Inductor were changed")
+    return {name: value for name, value in sorted(copied().items()) if value != entries[name].default}
 
 
 def _backend(callback: Any) -> dict[str, Any]:
