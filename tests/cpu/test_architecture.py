@@ -110,6 +110,37 @@ def test_only_settings_reads_the_environment():
     assert used == {"triton_ops.settings"}
 
 
+OPENERS = {
+    "open", "fdopen", "read_text", "read_bytes", "write_text", "write_bytes", "touch", "mkstemp", "mkdtemp",
+    "NamedTemporaryFile", "TemporaryFile", "TemporaryDirectory", "FileLock", "GzipFile",
+}  # fmt: skip
+OPEN_THEMSELVES = {
+    "triton_ops._cpus": "the kernel's own file of limits",
+    "triton_ops.hardware.state": "the kernel's own file of memory",
+    "triton_ops.hardware.probe": "the kernel's own file of processors",
+    "triton_ops.hardware.nvidia": "torch's own file of its version",
+    "triton_ops.evaluation.worker": "the kernel's own file of a process, and a pipe",
+    "triton_ops.processes.process": "a pipe",
+    "triton_ops.processes.bytecode": "bytecode, which has rules of its own, and a file without a name",
+    "triton_ops.compile_pool.fork_server": "a file without a name",
+    "triton_ops.backend.offline": "a file that Triton reads by name",
+    "triton_ops.replay.record": "a folder for one tune, and gzip in memory",
+    "triton_ops.cli.console": "the null device",
+}
+
+
+def test_files_are_opened_in_one_place():
+    """Whoever opens a file elsewhere would follow a planted link, or wait for a FIFO."""
+    used = {
+        name
+        for name, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and (node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")) in OPENERS
+    }
+    assert {name for name in used if not name.startswith("triton_ops._files")} == set(OPEN_THEMSELVES)
+
+
 def test_every_module_has_a_docstring_that_says_what_it_holds():
     docs = {name: ast.get_docstring(tree) or "" for name, tree in TREES.items()}
     assert [name for name, doc in docs.items() if len(doc) <= 15] == []

@@ -69,7 +69,6 @@ def test_a_store_opened_for_reading_changes_nothing(
 
 READ_ONLY = """
 import json, logging, os, sys
-import filelock  # now, since the other user may not be allowed to read where Python is installed
 from triton_ops.cache import RECORDS, DirectoryStore, open_store
 from triton_ops.cache.record import Record
 from triton_ops.exceptions import CacheError
@@ -177,20 +176,21 @@ def test_a_failed_write_leaves_no_file(store: DirectoryStore[Record], monkeypatc
     assert [path.name for path in store.folder.iterdir()] == [".lock"]
 
 
-def test_a_lock_that_is_never_freed_is_a_warning(
+def test_a_lock_that_is_never_freed_is_a_warning_and_is_gone_on_without(
     store: DirectoryStore[Record],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(directory, "_LOCK_WAIT_S", 0.05)
     store.put(record())
-    with _files.folder_lock(store.folder):
-        assert not store.try_put(record("softmax"))
+    with _files.locked(store.folder) as held:
+        assert held
+        assert store.try_put(record("softmax"))
         assert store.get(record().id) == record()  # reading needs no lock
-    with store._turn:
-        assert not store.try_put(record("softmax"))
-    assert len(caplog.records) == 1
-    assert store.try_put(record("softmax"))
+        assert store.remove(record().id)
+    [warning] = caplog.records
+    assert "held it for 0.05 s" in warning.getMessage()
+    assert store.get(record("softmax").id) == record("softmax")
 
 
 # Layers

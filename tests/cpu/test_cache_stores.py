@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.records import ENVIRONMENT, record, run_python
+from triton_ops import _files
 from triton_ops.cache import RECORDS, DirectoryStore, Record
 
 
@@ -172,10 +174,11 @@ def test_clear_and_remove_touch_only_entries(store: DirectoryStore[Record], capl
 
 def test_clear_removes_temporary_files_of_killed_writers(store: DirectoryStore[Record]) -> None:
     store.put(record())
-    orphan = store.folder / f".{record().id}.record.json-abc.tmp"
-    other = store.folder / f".{record().id}.config.json-abc.tmp"
+    orphan = store.folder / f".{record().id}.record.json-0123456789abcdef.tmp"
+    other = store.folder / f".{record().id}.config.json-0123456789abcdee.tmp"
     orphan.write_text("{")
     other.write_text("{")
+    os.utime(orphan, (0, 0))
     store.clear()
     assert not orphan.exists()
     assert other.exists()
@@ -222,5 +225,6 @@ def test_a_killed_writer_leaves_no_torn_entry_and_no_lock(
         assert found.winner["copies"] == (found.winner["n"],) * 2000
     assert store.try_put(record())
     store.clear()
+    _files.sweep(store.folder, now_s=time.time() + 7200)
     assert [path.name for path in store.folder.iterdir()] == [".lock"]
     assert caplog.records == []

@@ -155,7 +155,6 @@ def test_memory_answers_when_the_folder_is_gone(tmp_path: Path) -> None:
 
 READ_ONLY = """
 import json, os, sys
-import filelock  # now, since the other user may not be allowed to read where Python is installed
 from triton_ops.autotuner.cache import ConfigCache
 from triton_ops.exceptions import CacheError
 if os.getuid() == 0:

@@ -9,7 +9,6 @@ import threading
 import time
 
 import pytest
-from filelock import Timeout
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,11 +16,18 @@ from triton_ops._files import (
     append_line,
     atomic_write,
     ensure_folder,
-    folder_lock,
+    locked,
+    sweep,
     whole_lines,
     writable,
 )
 from triton_ops.exceptions import CacheError
+
+
+def lines_of(path):
+    """The whole lines of a file as text."""
+    return [line.decode(errors="replace") for line in whole_lines(path)]
+
 
 _lines = st.lists(
     st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n"), min_size=1),
@@ -49,8 +55,8 @@ while True:
 """
 HOLD = """
 import pathlib, sys, time
-from triton_ops._files import folder_lock
-with folder_lock(pathlib.Path(sys.argv[1])):
+from triton_ops._files import locked
+with locked(pathlib.Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)
 """
@@ -164,10 +170,10 @@ def test_kill_during_atomic_write_leaves_a_whole_file(tmp_path, wait_s):
 @given(_lines)
 def test_lines_read_back_as_appended(tmp_path_factory, lines):
     path = tmp_path_factory.mktemp("lines") / "run.jsonl"
-    assert list(whole_lines(path)) == []
+    assert lines_of(path) == []
     for line in lines:
         append_line(path, line)
-    assert list(whole_lines(path)) == lines
+    assert lines_of(path) == lines
 
 
 def test_a_line_break_in_a_line_is_refused(tmp_path):
@@ -185,9 +191,9 @@ def test_a_torn_last_line_is_ignored_and_costs_no_later_line(tmp_path_factory, l
     torn = whole[: min(cut, len(whole))]  # a kill may cut anywhere, also inside a character
     path.write_bytes(torn)
     kept = torn.count(b"\n")
-    assert list(whole_lines(path)) == lines[:kept]
+    assert lines_of(path) == lines[:kept]
     append_line(path, later)
-    found = list(whole_lines(path))
+    found = lines_of(path)
     assert found[:kept] == lines[:kept]
     assert found[-1] == later
     assert len(found) <= kept + 2  # the torn piece stands on a line of its own
@@ -200,36 +206,87 @@ def test_kill_during_append_loses_only_the_line_in_flight(tmp_path, wait_s):
     time.sleep(wait_s)
     said = killed(process).split()
     last = int(said[-1]) if said else 1
-    lines = list(whole_lines(path))
+    lines = lines_of(path)
     assert len(lines) in (last, last + 1)  # the kill may come between the append and its report
     assert [int(line.split()[0]) for line in lines] == list(range(1, len(lines) + 1))
     append_line(path, "after")
-    assert list(whole_lines(path))[-1] == "after"
+    assert lines_of(path)[-1] == "after"
 
 
 # Locks
 
 
+def taken(folder, name="lock"):
+    """Whether the lock could be taken at once."""
+    with locked(folder, name, wait_s=0) as held:
+        return held
+
+
 def test_a_lock_keeps_threads_and_processes_out(tmp_path):
     process = started(HOLD, tmp_path)
-    with pytest.raises(Timeout):
-        folder_lock(tmp_path, timeout_s=0).acquire()
-    with folder_lock(tmp_path, "other", timeout_s=0):
-        pass  # another name is another lock
+    assert not taken(tmp_path)
+    assert taken(tmp_path, "other")  # another name is another lock
     killed(process)
-    with folder_lock(tmp_path, timeout_s=5):  # its holder died: nothing to clean up
+    with locked(tmp_path, wait_s=5) as held:  # its holder died: nothing to clean up
+        assert held
         outcome = []
-
-        def try_it():
-            try:
-                folder_lock(tmp_path, timeout_s=0).acquire()
-            except Timeout:
-                outcome.append("refused")
-
-        thread = threading.Thread(target=try_it)
+        thread = threading.Thread(target=lambda: outcome.append(taken(tmp_path)))
         thread.start()
         thread.join()
-        assert outcome == ["refused"]
+        assert outcome == [False]
+    assert taken(tmp_path)
+
+
+def test_who_waits_for_a_lock_says_so_and_gets_it(tmp_path):
+    process, said = started(HOLD, tmp_path), []
+
+    def waiting():
+        said.append("waiting")
+        killed(process)
+
+    with locked(tmp_path, waiting=waiting, poll_s=0.001) as held:
+        assert held
+    assert said == ["waiting"]
+
+
+FORKED = """
+import os, pathlib, sys, threading, time
+from triton_ops._files import locked
+folder, held, forked = pathlib.Path(sys.argv[1]), threading.Event(), threading.Event()
+def hold():
+    with locked(folder):
+        held.set()
+        forked.wait()
+thread = threading.Thread(target=hold)
+thread.start()
+held.wait()
+child = os.fork()
+if not child:
+    with locked(folder, wait_s=0) as taken:
+        os.write(1, b"the parent holds it\\n" if not taken else b"taken\\n")
+    while "released" not in os.listdir(folder):
+        time.sleep(0.001)
+    with locked(folder, wait_s=20, poll_s=0.001) as taken:
+        os.write(1, b"taken\\n" if taken else b"never freed\\n")
+    os._exit(0)
+forked.set()
+thread.join()
+with locked(folder, wait_s=20):
+    pass
+(folder / "released").touch()
+os.waitpid(child, 0)
+"""
+
+
+def test_a_fork_while_a_thread_holds_a_lock_leaves_no_lock_behind(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORKED, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.splitlines() in (["the parent holds it", "taken"], ["taken", "taken"])
 
 
 def test_a_lock_serialises_processes(tmp_path):
@@ -237,12 +294,32 @@ def test_a_lock_serialises_processes(tmp_path):
     counter.write_text("0")
     code = (
         "import pathlib, sys\n"
-        "from triton_ops._files import folder_lock\n"
+        "from triton_ops._files import locked\n"
         "path = pathlib.Path(sys.argv[1])\n"
         "for _ in range(50):\n"
-        "    with folder_lock(path.parent):\n"
+        "    with locked(path.parent, poll_s=0.001):\n"
         "        path.write_text(str(int(path.read_text()) + 1))\n"
     )
     running = [subprocess.Popen([sys.executable, "-c", code, str(counter)]) for _ in range(3)]
     assert [process.wait() for process in running] == [0, 0, 0]
     assert counter.read_text() == "150"
+
+
+# What killed processes leave behind
+
+
+def test_old_probes_and_half_written_files_are_swept_and_nothing_else(tmp_path):
+    left = [".probe-abc_1", ".probe-0123456789abcdef", ".record.json-0123456789abcdef.tmp"]
+    kept = ["record.json", ".lock", ".mine.tmp", ".record.json-0123456789abcdef", "probe-1", ".probe-a.b"]
+    for name in left + kept:
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (0, 0))
+    (tmp_path / ".probe-new").touch()
+    (tmp_path / ".probe-folder").mkdir()
+    os.utime(tmp_path / ".probe-folder", (0, 0))
+    (tmp_path / ".probe-link").symlink_to(tmp_path / "record.json")
+    sweep(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {*kept, ".probe-new", ".probe-folder", ".probe-link"}
+    sweep(tmp_path, now_s=time.time() + 7200)
+    assert not (tmp_path / ".probe-new").exists()
+    sweep(tmp_path / "absent")

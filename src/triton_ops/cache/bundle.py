@@ -22,6 +22,7 @@ from triton_ops.exceptions import CacheError
 
 KIND = "triton-ops export"
 SCHEMA_VERSION = 1
+_LARGEST_BYTES = 64 << 20  # 15,000 records
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,8 @@ class Imported:
 def export_records(records: Iterable[Record], path: str | os.PathLike[str]) -> int:
     """Write `records`, for example a whole store, to one file in the order of their ids, and return their number.
 
-    Of several records with one id the first is written. An existing file is replaced.
+    Of several records with one id the first is written. An existing file is replaced, and keeps its permissions; of a
+    link, the file at its end is. A pipe that is being read and a character device such as `/dev/stdout` are written to.
 
     Raises:
         CacheError: The file cannot be written, or a record has no JSON form.
@@ -64,7 +66,7 @@ def export_records(records: Iterable[Record], path: str | os.PathLike[str]) -> i
     }
     target = Path(path).expanduser()
     try:
-        _files.atomic_write(target, json.dumps(bundle, indent=2, ensure_ascii=False) + "\n")
+        _files.write_named(target, json.dumps(bundle, indent=2, ensure_ascii=False) + "\n")
     except OSError as error:
         raise CacheError(
             f"{target} cannot be written: {error.strerror or error}",
@@ -110,9 +112,9 @@ def import_records(path: str | os.PathLike[str], store: Store[Record], *, replac
 def _contents(path: Path) -> list[dict[str, Any]]:
     """The records of an exported file as JSON objects, after the file was checked for damage."""
     try:
-        bundle = parse_object(path.read_bytes())
+        bundle = parse_object(_files.read_named(path, _LARGEST_BYTES))
     except OSError as error:
-        raise CacheError(f"{path} cannot be read: {error.strerror or error}", hint="check the path") from error
+        raise CacheError(f"{path} cannot be read: {error.strerror or error}", hint="name an exported file") from error
     except CacheError as error:
         raise CacheError(f"{path} is no export: {error}", hint="export it again") from error
     if bundle.get("kind") != KIND:

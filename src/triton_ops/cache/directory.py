@@ -26,6 +26,7 @@ _ID_LENGTH = 32
 _ID = re.compile(rf"[0-9a-f]{{{_ID_LENGTH}}}")
 _LOCK_WAIT_S = 30.0  # a write takes about 1 ms; who waits this long waits for a stopped process
 _POLL_S = 0.005  # a waiting process looks again after a few writes' time
+_LARGEST_BYTES = 4 << 20  # a record has about 3 KB, and one with 10,000 ties 1 MB
 
 
 class DirectoryStore(Generic[T]):
@@ -37,7 +38,8 @@ class DirectoryStore(Generic[T]):
 
     A write that fails (full disk, read-only folder) causes a warning and no exception; there is no further warning
     until a write succeeds again. Readers see the old file or the new one. Writers and removers take turns with the
-    folder's lock.
+    folder's lock, and go on without it, after a warning, where it cannot be had. The first `put`
+    and every removal also remove what killed writers of this user left there over an hour ago.
 
     Attributes:
         folder: The folder that holds the files.
@@ -59,9 +61,9 @@ class DirectoryStore(Generic[T]):
         found = _existing(folder) if read_only else _files.ensure_folder(folder)
         self.folder = found.absolute()  # absolute, so that the folder stays the same when the working directory changes
         self._prefix = os.path.join(self.folder, "")  # noqa: PTH118 - ends in a separator
+        self._swept = False
         self.codec = codec
         self.read_only = read_only
-        self._turn = threading.Lock()
         self._guard = threading.Lock()
         self._reported: set[str] = set()
         self._checked: dict[str, bytes] = {}
@@ -88,8 +90,10 @@ class DirectoryStore(Generic[T]):
         if not _ID.fullmatch(entry_id):
             return None
         checked = self._checked.get(entry_id)
-        if checked is not None and self.codec.reload is not None and self._text_of(entry_id) == checked:
-            return self.codec.reload(checked)
+        if checked is not None and self.codec.reload is not None:
+            path = f"{self._prefix}{entry_id}.{self.codec.suffix}.json"  # a path object would take as long as the rest
+            if _files.holds(path, checked):
+                return self.codec.reload(checked)
         return self._load(self.path_of(entry_id))
 
     def text_of(self, entry_id: str) -> bytes | None:
@@ -103,7 +107,7 @@ class DirectoryStore(Generic[T]):
     def try_put(self, value: T) -> bool:
         """Write `value`, and return whether it is on disk.
 
-        Cost: one fsync, 0.5 ms on an idle disk, and the wait for the folder's lock, at most 30 s.
+        Cost: two fsyncs, 1 ms on an idle disk, and the wait for the folder's lock, at most 30 s.
 
         Raises:
             CacheError: The value has no JSON form; nothing was written.
@@ -111,6 +115,7 @@ class DirectoryStore(Generic[T]):
         text, path = self.codec.dumps(value), self.path_of(self.codec.id_of(value))
         try:
             with self._locked():
+                self._sweep_once()
                 kept = self._why_kept(path)
                 if kept is None:
                     _files.atomic_write(path, text)
@@ -137,7 +142,7 @@ class DirectoryStore(Generic[T]):
     def clear(self) -> int:
         """Remove every entry that this version can read, whoever wrote it, and return their number.
 
-        Temporary files that killed writers left are removed as well. All other files stay.
+        Half-written files of killed writers are removed as well if they are old. All other files stay.
 
         Raises:
             CacheError: The folder cannot be changed; some entries may be gone already.
@@ -162,18 +167,10 @@ class DirectoryStore(Generic[T]):
             return []
         return [self.folder / name for name in names if name.endswith(ending) and _ID.fullmatch(name[: -len(ending)])]
 
-    def _text_of(self, entry_id: str) -> bytes | None:
-        """The text in an entry's file, read without a path object, which would take as long; None if it has none."""
-        try:
-            with open(f"{self._prefix}{entry_id}.{self.codec.suffix}.json", "rb", buffering=0) as file:  # noqa: PTH123
-                return file.read()
-        except OSError:
-            return None
-
     def _load(self, path: Path) -> T | None:
         text = b""
         try:
-            text = path.read_bytes()
+            text = _files.read_file(path, _LARGEST_BYTES)
             value = self.codec.loads(text)
             self._check_name(path, value)
             self._checked[path.name[:_ID_LENGTH]] = text
@@ -191,7 +188,7 @@ class DirectoryStore(Generic[T]):
 
     def _why_kept(self, path: Path) -> str | None:
         try:
-            return self.codec.protects(path.read_bytes())
+            return self.codec.protects(_files.read_file(path, _LARGEST_BYTES))
         except OSError:
             return None  # the file is missing or cannot be read: only this package uses such names
 
@@ -205,7 +202,7 @@ class DirectoryStore(Generic[T]):
                     if self._load(path) is not None:
                         path.unlink(missing_ok=True)
                         count += 1
-                self._sweep()
+                _files.sweep(self.folder)
         except OSError as error:
             raise CacheError(
                 f"entries in {self.folder} cannot be removed: {_reason(error)}",
@@ -213,24 +210,18 @@ class DirectoryStore(Generic[T]):
             ) from error
         return count
 
-    def _sweep(self) -> None:
-        """Remove temporary files of killed writers; while this holds the lock, no living writer has such a file."""
-        for path in self.folder.glob(f".*.{self.codec.suffix}.json-*.tmp"):
-            path.unlink(missing_ok=True)
+    def _sweep_once(self) -> None:
+        if not self._swept:
+            _files.sweep(self.folder)
+            self._swept = True
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         if self.read_only:
             raise PermissionError(errno.EROFS, "it was opened for reading only")
-        # Threads of one process queue here, since the lock among processes is polled.
-        if not self._turn.acquire(timeout=_LOCK_WAIT_S):
-            raise TimeoutError(errno.ETIMEDOUT, f"another thread has been writing for {_LOCK_WAIT_S:.0f} s")
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with _files.folder_lock(self.folder, timeout_s=_LOCK_WAIT_S).acquire(poll_interval=_POLL_S):
-                yield
-        finally:
-            self._turn.release()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with _files.locked(self.folder, wait_s=_LOCK_WAIT_S, poll_s=_POLL_S):
+            yield
 
     def _report_unread(self, path: Path, text: bytes, error: Exception) -> None:
         """Warn that a file counts as missing; there is one warning for all files that an earlier version wrote."""

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from triton_ops.cache import Record, export_records, import_records, open_store
-from triton_ops.cli.console import CacheDir, Json, Verbose, say, say_json
+from triton_ops.cli.console import CacheDir, Json, Verbose, say, say_json, tell
 from triton_ops.cli.records import ID_SHOWN, Which, folder_of, matching, nothing_found, tell_nothing
 from triton_ops.cli.show import show_command
 from triton_ops.exceptions import CacheError, SettingsError
@@ -67,7 +67,8 @@ def export(
     if as_json:
         say_json({"exported": count, "file": str(file)})
     else:
-        say(f"{count} {_records(count)} to {file}")
+        note = f"{count} {_records(count)} to {file}"
+        (say if file.is_file() else tell)(note)  # stdout may be where the records went
 
 
 @app.command("import")

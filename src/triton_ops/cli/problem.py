@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from triton_ops._files import read_named
 from triton_ops.backend import FunctionKernel, Operation
 from triton_ops.exceptions import (
     ShapeMismatchError,
@@ -25,6 +26,7 @@ T = TypeVar("T")
 
 _WORDS = {"true": True, "false": False, "none": None}
 _SPACE_HINT = "for example --space BM=64,128"
+_LARGEST_BYTES = 64 << 20
 _JSON_HINT = 'write {"BM": [64, 128]}'
 
 
@@ -198,7 +200,7 @@ def _is_json(item: str) -> bool:
 
 def _json_space(text: str) -> dict[str, Any]:
     try:
-        content = json.loads(text if text.lstrip().startswith("{") else Path(text).read_text(encoding="utf-8"))
+        content = json.loads(text if text.lstrip().startswith("{") else read_named(Path(text), _LARGEST_BYTES))
     except OSError as error:
         raise SpaceError(f"--space {text} cannot be read: {error.strerror}", hint="check the path") from error
     except ValueError as error:

@@ -9,12 +9,13 @@ from dataclasses import KW_ONLY, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from triton_ops._files import atomic_write, ensure_folder
+from triton_ops._files import atomic_write, ensure_folder, folder_within, read_file, sweep
 from triton_ops.exceptions import CacheError
 
 _LOG = logging.getLogger("triton_ops.hardware")
 _KIND = "triton-ops calibration"
 _VERSION = 1
+_LARGEST_BYTES = 64 << 10
 
 
 @dataclass(frozen=True)
@@ -54,13 +55,15 @@ def save_calibration(folder: Path, found: Calibration) -> Path:
         CacheError: The folder cannot be made or written.
     """
     path = calibration_path(folder, found.device)
-    ensure_folder(path.parent)
     content = {"kind": _KIND, "schema_version": _VERSION, **asdict(found)}
     try:
+        ensure_folder(folder_within(ensure_folder(folder), path.parent))
+        sweep(path.parent)
         atomic_write(path, json.dumps(content, indent=2) + "\n")
     except OSError as error:
         raise CacheError(
-            f"{path} cannot be written: {error.strerror}", hint="name a folder that can be written, with --cache-dir"
+            f"{path} cannot be written: {error.strerror or error}",
+            hint="name a folder that can be written, with --cache-dir",
         ) from error
     return path
 
@@ -69,7 +72,8 @@ def load_calibration(folder: Path, device: str) -> Calibration | None:
     """The calibration of `device` in `folder`; None if there is none, None and a warning if it cannot be read."""
     path = calibration_path(folder, device)
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        folder_within(folder, path.parent)
+        content = json.loads(read_file(path, _LARGEST_BYTES))
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:

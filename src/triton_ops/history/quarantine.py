@@ -13,7 +13,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from triton_ops._files import AppendedFile, whole_lines
+from triton_ops._files import AppendedFile, folder_within, whole_lines
 from triton_ops._hashing import fingerprint
 from triton_ops.cache import Key
 from triton_ops.exceptions import SpaceError
@@ -31,11 +31,13 @@ class Quarantine:
 
     Args:
         path: The file; None makes a quarantine that stays empty.
+        root: The cache folder that holds the file; None where the file's folder was chosen by somebody.
     """
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, root: Path | None = None) -> None:
         self._path = path
-        self._file = AppendedFile(path, "configs that crash or hang will be run again by the next tune")
+        self._root = root
+        self._file = AppendedFile(path, "configs that crash or hang will be run again by the next tune", root)
         self._held = {trial.config: trial for trial in self._read()}
 
     def held(self, config: Config) -> Trial | None:
@@ -62,9 +64,12 @@ class Quarantine:
         if self._path is None:
             return []
         try:
+            if self._root is not None:
+                folder_within(self._root, self._path.parent)
             return [trial for line in whole_lines(self._path) if (trial := _trial(line)) is not None]
         except OSError as error:
-            _log.warning("%s cannot be read (%s): configs that crashed will be run again", self._path, error)
+            reason = error.strerror or error
+            _log.warning("%s cannot be read (%s): configs that crashed will be run again", self._path, reason)
             return []
 
 
@@ -73,10 +78,10 @@ def quarantine_of(folder: Path | None, key: Key) -> Quarantine:
     if folder is None:
         return Quarantine(None)
     parts = [key.kernel, dict(key.problem), dict(key.identity), dict(key.device)]
-    return Quarantine(folder / FOLDER / f"{fingerprint(parts)}.jsonl")
+    return Quarantine(folder / FOLDER / f"{fingerprint(parts)}.jsonl", folder)
 
 
-def _trial(line: str) -> Trial | None:
+def _trial(line: bytes) -> Trial | None:
     try:
         entry: Any = json.loads(line)
         status = Status(entry["status"])

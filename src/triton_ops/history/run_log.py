@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from enum import Enum
@@ -21,7 +22,7 @@ from typing import Any, TypeAlias, TypeGuard
 
 import msgspec
 
-from triton_ops._files import AppendedFile, whole_lines
+from triton_ops._files import AppendedFile, last_line, whole_lines
 from triton_ops.cache import Record
 from triton_ops.exceptions import RunLogError, SpaceError
 from triton_ops.history.head import SCHEMA_VERSION, Head
@@ -166,6 +167,7 @@ class RunLog:
         start: When the run started or was resumed, by `clock`; None means now.
         before_s: Seconds of tuning that the file already holds.
         clock: A monotonic clock in seconds.
+        root: The cache folder that holds the file; None where the file's folder was chosen by somebody.
     """
 
     def __init__(
@@ -174,8 +176,9 @@ class RunLog:
         start: float | None = None,
         before_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
+        root: Path | None = None,
     ) -> None:
-        self._file = AppendedFile(path, "this run cannot be resumed")
+        self._file = AppendedFile(path, "this run cannot be resumed", root)
         self._clock = clock
         self._zero = (clock() if start is None else start) - before_s
 
@@ -223,8 +226,17 @@ def read_run(path: Path) -> Run:
     Raises:
         RunLogError: The file cannot be read, or its first line is not that of a run log of this version.
     """
-    lines = _lines(path)
-    return Run(path, _head(path, next(lines, "")), tuple(_events(path, lines)))
+    return run_of(path, _lines(path))
+
+
+def run_of(path: Path, lines: Iterable[bytes]) -> Run:
+    """The run in the lines of a file.
+
+    Raises:
+        RunLogError: As `read_run`.
+    """
+    lines = iter(lines)
+    return Run(path, _head(path, next(lines, b"")), tuple(_events(path, lines)))
 
 
 def read_head(path: Path) -> Head:
@@ -233,7 +245,7 @@ def read_head(path: Path) -> Head:
     Raises:
         RunLogError: As `read_run`.
     """
-    return _head(path, next(_lines(path), ""))
+    return _head(path, next(_lines(path), b""))
 
 
 def has_begun(path: Path) -> bool:
@@ -242,7 +254,7 @@ def has_begun(path: Path) -> bool:
     Raises:
         RunLogError: The file cannot be read.
     """
-    return bool(next(_lines(path), ""))
+    return bool(next(_lines(path), b""))
 
 
 def has_ended(path: Path) -> bool:
@@ -251,22 +263,26 @@ def has_ended(path: Path) -> bool:
     Raises:
         RunLogError: The file cannot be read.
     """
-    last = ""
-    for line in _lines(path):
-        last = line
-    return _decoded(last).get("type") == "end"
+    with _reading(path):
+        return _decoded(last_line(path)).get("type") == "end"
 
 
-def _lines(path: Path) -> Iterator[str]:
-    try:
+def _lines(path: Path) -> Iterator[bytes]:
+    with _reading(path):
         yield from whole_lines(path)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise RunLogError(
             f"{path} cannot be read: {error.strerror or error}", hint="make it readable, or move it away"
         ) from error
 
 
-def _head(path: Path, line: str) -> Head:
+def _head(path: Path, line: bytes) -> Head:
     entry = _decoded(line)
     if entry.get("type") != "run":
         raise RunLogError(f"{path} is no run log: its first line is not that of a run", hint="name another file")
@@ -281,7 +297,7 @@ def _head(path: Path, line: str) -> Head:
         raise RunLogError(f"{path} is no run log: its first line: {error}", hint="name another file") from error
 
 
-def _events(path: Path, lines: Iterator[str]) -> Iterator[Event]:
+def _events(path: Path, lines: Iterator[bytes]) -> Iterator[Event]:
     for number, line in enumerate(lines, 2):
         try:
             yield msgspec.convert(_decoded(line), _EVENT, dec_hook=config_from_json)
@@ -289,10 +305,10 @@ def _events(path: Path, lines: Iterator[str]) -> Iterator[Event]:
             _log.warning("%s: line %d is left out: %s", path, number, error)
 
 
-def _decoded(line: str) -> dict[str, Any]:
+def _decoded(line: bytes) -> dict[str, Any]:
     try:
         entry = json.loads(line)
-    except (json.JSONDecodeError, RecursionError):
+    except (ValueError, RecursionError):
         return {}
     return entry if isinstance(entry, dict) else {}
 

@@ -20,6 +20,7 @@ from datetime import datetime, timezone
 from functools import lru_cache
 from pathlib import Path
 
+from triton_ops._files import folder_within
 from triton_ops.exceptions import RunLogError
 from triton_ops.history.run_log import Run, has_begun, has_ended, read_head, read_run
 from triton_ops.space import Config
@@ -45,9 +46,15 @@ class Runs:
     Args:
         folder: The cache folder; None keeps no runs.
         key_id: The key's id.
+        resumed: Whether a run without an end may be gone on with. Not so where another process may be writing its log.
+
+    Attributes:
+        root: The cache folder; None if no runs are kept.
     """
 
-    def __init__(self, folder: Path | None, key_id: str) -> None:
+    def __init__(self, folder: Path | None, key_id: str, *, resumed: bool = True) -> None:
+        self.root = folder
+        self._resumed = resumed
         self._folder = None if folder is None else folder / FOLDER / key_id
         self._key_id = key_id
         if folder is not None:
@@ -62,6 +69,8 @@ class Runs:
 
         A file that cannot be read as a run log is left out with a warning.
         """
+        if not self._resumed:
+            return None
         found = (run for path in self._paths() if (run := _readable(path, unfinished=True)) is not None)
         return next((run for run in found if run.head.key_id == self._key_id and run.head.space.fingerprint == space),
                     None)  # fmt: skip
@@ -101,9 +110,10 @@ class Runs:
 
     def _paths(self) -> Iterator[Path]:
         """The files whose names are those of run logs, the newest first."""
-        if self._folder is None:
+        if self._folder is None or self.root is None:
             return
         try:
+            folder_within(self.root, self._folder)
             named = [path for path in self._folder.iterdir() if path.suffix == ".jsonl"]
         except FileNotFoundError:
             return

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from triton_ops._files import atomic_write
+from triton_ops._files import write_named
 from triton_ops.backend import Operation
 from triton_ops.exceptions import RecordingError
 from triton_ops.ranking.families import work_json
@@ -83,7 +83,7 @@ def write_recording(path: Path, content: Mapping[str, Any]) -> None:
     packed = io.BytesIO()
     with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as file:
         file.write(json.dumps(content).encode())
-    atomic_write(path, packed.getvalue())
+    write_named(path, packed.getvalue())
 
 
 def _arguments(problem: Problem) -> dict[str, Any]:

@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import statistics
 from collections.abc import Mapping, Sequence
@@ -17,11 +16,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from triton_ops._files import read_named, unpacked
 from triton_ops.analysis import with_residents
 from triton_ops.exceptions import RecordingError, RunLogError, SpaceError, UnsupportedDtypeError
 from triton_ops.hardware import machine_of, spec_named
 from triton_ops.history.head import Head
-from triton_ops.history.run_log import Run, read_run
+from triton_ops.history.run_log import Run, run_of
 from triton_ops.space import Config, ConfigSpace, Tunable
 from triton_ops.space.tunable import as_tunable
 from triton_ops.tensors import dtype_name
@@ -91,9 +91,12 @@ def read_recording(path: Path) -> Recording:
         RecordingError: The file cannot be read, has none of the forms, or has no config that ran.
     """
     try:
-        content = path.read_bytes()
-        text = (gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content).decode()
-        found = _of_run(read_run(path)) if text.startswith(_RUN_LINE) else _parsed(path.name, text)
+        text = unpacked(read_named(path)).decode()
+        found = (
+            _of_run(run_of(path, text.encode().split(b"\n")[:-1]))
+            if text.startswith(_RUN_LINE)
+            else _parsed(path.name, text)
+        )
     except OSError as error:
         raise RecordingError(f"{path} cannot be read: {error.strerror or error}", hint="give a file") from error
     except (EOFError, KeyError, SpaceError, StopIteration, TypeError, ValueError, AttributeError) as error:

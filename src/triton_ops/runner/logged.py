@@ -30,12 +30,12 @@ def open_log(
         start: When the tune was called, by `time.monotonic`.
     """
     if unfinished is not None:
-        log = RunLog(unfinished.path, start, unfinished.at_s)
+        log = RunLog(unfinished.path, start, unfinished.at_s, root=runs.root)
         log.resume(effort=effort.name, searcher=effort.search_name, seed=seed)
         return log
     started = datetime.now(timezone.utc) - timedelta(seconds=time.monotonic() - start)
     run_id = new_run_id(started)
-    log = RunLog(runs.path(run_id), start)
+    log = RunLog(runs.path(run_id), start, root=runs.root)
     log.begin(head_of(run_id, key, task, effort, seed=seed, versions=versions(), started=started))
     return log
 

@@ -10,11 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from filelock import BaseFileLock, Timeout
-
-from triton_ops._files import ensure_folder, folder_lock, writable
+from triton_ops._files import ensure_folder, folder_within, locked, writable
 from triton_ops.backend import Kernel, Operation
 from triton_ops.cache import Key
+from triton_ops.exceptions import CacheError
 from triton_ops.history.quarantine import Quarantine, quarantine_of
 from triton_ops.history.recall import cache_folder, recalled, store_in
 from triton_ops.history.runs import FOLDER, Runs
@@ -161,27 +160,28 @@ def _only_one(folder: Path, key: Key) -> Iterator[tuple[Runs, Quarantine]]:
 
     A second tune of the problem waits for the first, and finds its winner.
     """
-    lock = _lock(folder, key)
-    if lock is None:
+    place = folder / FOLDER
+    if not writable(folder):
         _log.warning("%s cannot be written: this tune will be neither stored nor resumable", folder)
         yield Runs(None, key.id), quarantine_of(folder, key)
         return
-    try:
-        yield Runs(folder, key.id), quarantine_of(folder, key)
-    finally:
-        lock.release()
+    if not _made(folder, place):
+        yield Runs(None, key.id), quarantine_of(folder, key)
+        return
 
-
-def _lock(folder: Path, key: Key) -> BaseFileLock | None:
-    """The problem's lock after it was taken; None if this user may not write the folder or the lock."""
-    if not writable(folder):
-        return None
-    lock = folder_lock(ensure_folder(folder / FOLDER), f"{key.id}.lock")
-    try:
-        lock.acquire(timeout=0)
-    except PermissionError:
-        return None
-    except Timeout:
+    def waiting() -> None:
         _log.warning("another process is tuning %s; waiting for it", f"{key.kernel} {key.label}".rstrip())
-        lock.acquire()
-    return lock
+
+    with locked(place, f"{key.id}.lock", waiting=waiting) as held:
+        yield Runs(folder, key.id, resumed=held), quarantine_of(folder, key)
+
+
+def _made(folder: Path, place: Path) -> bool:
+    """Whether the folder of run logs is there, and is none that another user has placed."""
+    try:
+        ensure_folder(folder_within(folder, place))
+    except (OSError, CacheError) as error:
+        reason = getattr(error, "strerror", None) or error
+        _log.warning("%s is left aside, so that this tune cannot be resumed: %s", place, reason)
+        return False
+    return True

@@ -1,0 +1,73 @@
+"""Durable appending of lines to a file, where a killed writer tears at most its own last line."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from triton_ops._files.opening import folder_within, open_regular
+from triton_ops._files.writing import ensure_folder
+from triton_ops.exceptions import CacheError
+
+_log = logging.getLogger("triton_ops")
+
+
+def append_line(path: Path, line: str, durable: bool = True) -> None:
+    """Append one line to `path`; with `durable` the line is on disk when this returns.
+
+    If the file ends in a torn line of a killed writer, a line break is written before the new line.
+
+    Raises:
+        ValueError: `line` contains a line break.
+        OSError: The file cannot be written or is refused by the rule of `opening`, or the disk is full; the part that
+            was written is a torn last line.
+    """
+    if "\n" in line:
+        raise ValueError("a line cannot contain a line break")
+    content = line.encode() + b"\n"
+    with os.fdopen(open_regular(path, os.O_RDWR | os.O_APPEND | os.O_CREAT), "a+b") as file:
+        torn = False
+        if file.seek(0, os.SEEK_END) > 0:
+            file.seek(-1, os.SEEK_END)
+            torn = file.read(1) != b"\n"
+        file.write((b"\n" if torn else b"") + content)
+        file.flush()
+        if durable:
+            os.fsync(file.fileno())
+
+
+class AppendedFile:
+    """A file of JSON lines to which entries are appended; a failed write is a warning and no exception.
+
+    After the first write that fails nothing further is written: a file with a gap would be worse than one that ends.
+
+    Args:
+        path: The file; its folder is made with the first line. None writes nothing.
+        loss: The consequence of a file that cannot be written, for the warning.
+        root: The cache folder that holds the file; the folders between are judged before the first line is written.
+            None where the file's own folder was chosen by somebody.
+    """
+
+    def __init__(self, path: Path | None, loss: str, root: Path | None = None) -> None:
+        self.path = path
+        self._loss = loss
+        self._root = root
+        self._broken = False
+
+    def append(self, entry: Mapping[str, Any], durable: bool = True) -> None:
+        """Append an entry as one line; with `durable` it is on disk when this returns."""
+        if self._broken or self.path is None:
+            return
+        try:
+            if self._root is not None:
+                folder_within(self._root, self.path.parent)
+            ensure_folder(self.path.parent)
+            append_line(self.path, json.dumps(entry), durable)
+        except (OSError, CacheError) as error:
+            self._broken = True
+            reason = getattr(error, "strerror", None) or error
+            _log.warning("%s cannot be written (%s): %s", self.path, reason, self._loss)

@@ -1,0 +1,125 @@
+"""Folders, and files that are replaced as a whole."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import secrets
+import stat
+import time
+from pathlib import Path
+
+from triton_ops.exceptions import CacheError
+
+_PROBE = ".probe-"
+_LEFT_BEHIND = re.compile(r"\.probe-\w+|\..+-[0-9a-f]{16}\.tmp")  # names of this module, and of no other program
+_LEFT_BEHIND_S = 3600.0  # a write takes milliseconds; a file of this age has no writer any more
+
+
+def ensure_folder(folder: str | os.PathLike[str]) -> Path:
+    """The folder with `~` expanded; it is made if it is missing.
+
+    Raises:
+        CacheError: The path is a file, or the folder cannot be made.
+    """
+    path = Path(folder).expanduser()
+    if path.is_dir():
+        return path
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise CacheError(
+            f"{path} cannot be a cache folder: it, or a part of it, is a file",
+            hint="name another folder, or remove the file",
+        ) from error
+    except OSError as error:
+        raise CacheError(
+            f"{path} cannot be made: {error.strerror or error}",
+            hint="name a folder that can be written, for example with TRITON_OPS_CACHE_DIR",
+        ) from error
+    return path
+
+
+def writable(folder: Path) -> bool:
+    """Whether files can be made in `folder` now; a file is made to find out, since permission bits can mislead."""
+    try:
+        os.close(os.open(folder, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600))  # a file without a name
+        return True
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT):
+            return False
+    probe = folder / f"{_PROBE}{secrets.token_hex(8)}"  # the file system has no files without a name
+    try:
+        os.close(os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        probe.unlink()
+        return True
+    except OSError:
+        return False
+
+
+def atomic_write(path: Path, content: str | bytes, like: os.stat_result | None = None) -> None:
+    """Replace the content of `path`, text as UTF-8. A reader sees the old file or the new one, never a part.
+
+    It is on disk before the name points to it, and so is the name when this returns. A failure leaves the old file, and
+    no other. A link is replaced, and not followed.
+
+    Args:
+        path: The file.
+        content: The new content.
+        like: Permissions and, where this user may set them, owner and group of the new file; None obeys the umask.
+
+    Raises:
+        OSError: The folder cannot be written, or the disk is full.
+    """
+    # Files of `tempfile` can be read by their owner only, but a cache that root has made serves other users too.
+    fresh = path.with_name(f".{path.name}-{secrets.token_hex(8)}.tmp")
+    try:
+        with fresh.open("xb") as file:
+            if like is not None:
+                _make_like(file.fileno(), like)
+            file.write(content.encode("utf-8") if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            fresh.unlink()
+        raise
+    _sync_folder(path.parent)
+
+
+def sweep(folder: Path, now_s: float | None = None) -> None:
+    """Remove probes and half-written files that killed processes of this user left in `folder` over an hour ago.
+
+    Args:
+        folder: The folder; one that cannot be listed or written is left as it is.
+        now_s: Seconds since 1970; None asks the clock.
+    """
+    oldest_s = (time.time() if now_s is None else now_s) - _LEFT_BEHIND_S
+    try:
+        names = [name for name in os.listdir(folder) if _LEFT_BEHIND.fullmatch(name)]  # noqa: PTH208 - names only
+    except OSError:
+        return
+    for name in names:
+        with contextlib.suppress(OSError):  # another process removes it, or this user may not
+            found = os.lstat(folder / name)
+            if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and found.st_mtime < oldest_s:
+                os.unlink(folder / name)  # noqa: PTH108 - beside the other calls of `os`
+
+
+def _make_like(descriptor: int, like: os.stat_result) -> None:
+    with contextlib.suppress(PermissionError):  # only root gives files away
+        os.fchown(descriptor, like.st_uid, like.st_gid)
+    os.fchmod(descriptor, stat.S_IMODE(like.st_mode))
+
+
+def _sync_folder(folder: Path) -> None:
+    """Have the names in a folder written to disk, where the file system can do that."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,436 @@
+"""Files that are not what they should be: FIFOs, devices, links, files of others, and files that a person names."""
+
+import errno
+import gzip
+import logging
+import os
+import socket
+import stat
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from triton_ops import _files
+from triton_ops._files import (
+    append_line,
+    atomic_write,
+    folder_within,
+    holds,
+    locked,
+    read_file,
+    read_named,
+    unpacked,
+    whole_lines,
+    write_named,
+)
+from triton_ops._files import locks as locks_module
+
+root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as a second user")
+NOBODY = 65534
+
+
+def no_regular_file(folder: Path, kind: str) -> Path:
+    path = folder / kind
+    if kind == "FIFO":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "socket":
+        with socket.socket(socket.AF_UNIX) as end:
+            end.bind(str(path))
+    else:
+        try:
+            os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 5))  # /dev/zero, which never ends
+        except PermissionError:
+            path.symlink_to("/dev/zero")
+    return path
+
+
+KINDS = ["FIFO", "device", "socket", "folder"]
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_no_regular_file_is_refused_and_never_waited_for(tmp_path, kind):
+    path = no_regular_file(tmp_path, kind)
+    with pytest.raises(OSError, match="not a regular file") as caught:
+        read_file(path, 1000)
+    assert kind in str(caught.value)
+    with pytest.raises(OSError, match=kind):
+        list(whole_lines(path))
+    with pytest.raises(OSError, match=r"not a regular file|link"):
+        append_line(path, "x")
+    assert not holds(str(path), b"x")
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_lock_that_is_no_file_is_one_warning_and_no_lock(tmp_path, kind, caplog):
+    no_regular_file(tmp_path, kind).rename(tmp_path / ".lock")
+    for _ in range(2):
+        with locked(tmp_path) as held:
+            assert not held
+    [warning] = caplog.records
+    assert str(tmp_path / ".lock") in warning.getMessage()
+    assert "without the lock" in warning.getMessage()
+
+
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.EIO, errno.ENOSYS])
+def test_a_file_system_without_locks_is_one_warning_and_no_lock(tmp_path, code, monkeypatch, caplog):
+    def broken(*_):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(locks_module.fcntl, "flock", broken)
+    for _ in range(2):
+        with locked(tmp_path) as held:
+            assert not held
+    assert [os.strerror(code) in found.getMessage() for found in caplog.records] == [True]
+
+
+def test_a_file_is_read_up_to_its_limit(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * 1000)
+    assert len(read_file(path, 1000)) == 1000
+    with pytest.raises(OSError, match="larger than 999 bytes"):
+        read_file(path, 999)
+    assert holds(str(path), b"x" * 1000)
+    assert not holds(str(path), b"x" * 999)
+    assert not holds(str(path), b"x" * 1001)
+
+
+def test_a_line_without_end_is_cut_and_the_next_is_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr("triton_ops._files.reading.LONGEST_LINE_BYTES", 100)
+    path = tmp_path / "lines"
+    path.write_bytes(b"a" * 1000 + b"\nb\n\n" + b"c" * 100 + b"\n" + b"d" * 99 + b"\n" + b"torn" * 100)
+    assert list(whole_lines(path)) == [b"a" * 100, b"b", b"c" * 100, b"d" * 99]
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 5000])
+def test_the_last_line_is_read_from_the_end(tmp_path, count):
+    path = tmp_path / "lines"
+    lines = [f"{number}" * 100 for number in range(count)]
+    path.write_text("".join(f"{line}\n" for line in lines) + "torn")
+    assert _files.last_line(path).decode() == (lines[-1] if lines else "")
+    assert _files.last_line(tmp_path / "absent") == b""
+
+
+# Links
+
+
+def test_links_are_read_in_a_folder_that_only_its_owner_may_write(tmp_path):
+    (tmp_path / "file").write_text("text\n")
+    (tmp_path / "link").symlink_to("file")
+    tmp_path.chmod(0o755)
+    assert read_file(tmp_path / "link", 10) == b"text\n"
+    assert list(whole_lines(tmp_path / "link")) == [b"text"]
+    for mode in (0o775, 0o1777):
+        tmp_path.chmod(mode)
+        with pytest.raises(OSError, match="link"):
+            read_file(tmp_path / "link", 10)
+
+
+def test_nothing_is_appended_through_a_link(tmp_path):
+    (tmp_path / "file").write_text("text\n")
+    (tmp_path / "link").symlink_to("file")
+    with pytest.raises(OSError, match="link"):
+        append_line(tmp_path / "link", "more")
+    os.link(tmp_path / "file", tmp_path / "second")
+    append_line(tmp_path / "second", "more")  # such as a snapshot that is made of links
+    tmp_path.chmod(0o1777)
+    with pytest.raises(OSError, match="2 names"):
+        append_line(tmp_path / "second", "more")
+    assert (tmp_path / "file").read_text() == "text\nmore\n"
+
+
+def test_a_folder_that_is_a_link_is_followed_only_where_its_owner_made_it(tmp_path):
+    tmp_path.chmod(0o755)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "runs").symlink_to("elsewhere")
+    assert folder_within(tmp_path, tmp_path / "runs" / "key") == tmp_path / "runs" / "key"
+    tmp_path.chmod(0o1777)
+    with pytest.raises(OSError, match="it is a link, not a folder"):
+        folder_within(tmp_path, tmp_path / "runs" / "key")
+
+
+# Modes
+
+
+@pytest.mark.parametrize(("folder", "mask", "mode"), [
+    (0o755, 0o022, 0o600), (0o700, 0o000, 0o600), (0o775, 0o002, 0o660), (0o2775, 0o022, 0o640),
+    (0o1777, 0o022, 0o644), (0o1777, 0o077, 0o600),
+])  # fmt: skip
+def test_a_locks_permissions_are_those_of_its_folder_less_the_umask(tmp_path, folder, mask, mode):
+    tmp_path.chmod(folder)
+    before = os.umask(mask)
+    try:
+        with locked(tmp_path) as held:
+            assert held
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / ".lock").stat().st_mode) == mode
+
+
+def test_a_lock_that_others_could_hold_is_made_private_again(tmp_path):
+    tmp_path.chmod(0o755)
+    (tmp_path / ".lock").touch(0o666)
+    (tmp_path / ".lock").chmod(0o666)
+    with locked(tmp_path):
+        pass
+    assert stat.S_IMODE((tmp_path / ".lock").stat().st_mode) == 0o600
+
+
+# Files that a person names
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o644, 0o664])
+def test_a_named_file_keeps_its_permissions(tmp_path, mode):
+    path = tmp_path / "export.json"
+    path.write_text("old")
+    path.chmod(mode)
+    write_named(path, "new")
+    assert (path.read_text(), stat.S_IMODE(path.stat().st_mode)) == ("new", mode)
+    assert [found.name for found in tmp_path.iterdir()] == ["export.json"]
+
+
+def test_of_a_named_link_the_file_at_its_end_is_written(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("folder/second")
+    (tmp_path / "folder" / "second").symlink_to("file")
+    write_named(tmp_path / "link", "new")
+    assert (tmp_path / "folder" / "file").read_text() == "new"
+    assert (tmp_path / "link").is_symlink()
+    (tmp_path / "circle").symlink_to("circle")
+    with pytest.raises(OSError, match="symbolic links"):
+        write_named(tmp_path / "circle", "new")
+
+
+@pytest.mark.timeout(20)
+def test_a_named_fifo_is_written_to_while_it_is_read_and_refused_otherwise(tmp_path):
+    path = no_regular_file(tmp_path, "FIFO")
+    with pytest.raises(OSError, match="no process reads"):
+        write_named(path, "text")
+    with pytest.raises(OSError, match="no process writes"):
+        read_named(path)
+    with path.open("r+b", buffering=0) as both, ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(lambda: b"".join(iter(lambda: both.read(1), b"!")))
+        write_named(path, "text" * 50_000 + "!")
+        assert reading.result() == b"text" * 50_000
+    assert stat.S_ISFIFO(path.stat().st_mode)
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_is_read_to_its_end(tmp_path):
+    read, write = os.pipe()
+    thread = threading.Thread(target=lambda: (os.write(write, b"a" * 60_000), os.write(write, b"b"), os.close(write)))
+    thread.start()
+    assert read_named(Path(f"/dev/fd/{read}")) == b"a" * 60_000 + b"b"
+    thread.join()
+    os.close(read)
+
+
+@pytest.mark.parametrize("kind", ["socket", "folder"])
+def test_other_named_things_are_refused_and_stay(tmp_path, kind):
+    path = no_regular_file(tmp_path, kind)
+    before = path.stat().st_mode
+    with pytest.raises(OSError, match=kind):
+        write_named(path, "text")
+    with pytest.raises(OSError, match=kind):
+        read_named(path)
+    assert path.stat().st_mode == before
+
+
+@pytest.mark.timeout(20)
+def test_a_named_device_is_written_to_and_never_replaced(tmp_path):
+    path = no_regular_file(tmp_path, "device")
+    before = path.stat().st_mode
+    write_named(path, "text")
+    assert stat.S_ISCHR(path.stat().st_mode)
+    assert path.stat().st_mode == before
+    with pytest.raises(OSError, match="it is a device"):
+        read_named(path)
+    with pytest.raises(OSError, match="No space"):
+        write_named(Path("/dev/full"), "text")
+
+
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
+@pytest.mark.parametrize("kind", ["pipe", "file"])
+def test_stdout_by_name_is_the_stdout_of_this_process(tmp_path, name, kind):
+    code = (
+        "import os, pathlib, sys; from triton_ops._files import write_named\n"
+        f"os.write(1, b'before '); write_named(pathlib.Path({name!r}), 'text'); os.write(1, b' after')"
+    )
+    with (tmp_path / "out").open("wb") as file:
+        out = subprocess.PIPE if kind == "pipe" else file
+        done = subprocess.run([sys.executable, "-c", code], stdout=out, check=True)
+    assert (done.stdout if kind == "pipe" else (tmp_path / "out").read_bytes()) == b"before text after"
+
+
+def test_what_unpacks_to_far_more_than_its_size_is_refused():
+    text = b'{"a": [1, 2, 3]}\n' * 1000
+    assert unpacked(text) == text
+    packed = gzip.compress(text)
+    assert unpacked(packed) == text
+    assert unpacked(packed + packed) == text + text
+    with pytest.raises(ValueError, match="unpack to more"):
+        unpacked(gzip.compress(b"\0" * (17 << 20)))
+    for cut in (3, 12, len(packed) // 2, len(packed) - 1):
+        with pytest.raises(ValueError, match="cut off"):
+            unpacked(packed[:cut])
+    for place in range(10, len(packed)):
+        with pytest.raises(ValueError, match="gzip"):
+            unpacked(packed[:place] + bytes([packed[place] ^ 4]) + packed[place + 1 :])
+
+
+# Other users
+
+
+AS_NOBODY = """
+import os, sys, logging
+from pathlib import Path
+import fcntl, json, time
+from triton_ops._files import *
+from triton_ops._files import locks
+logging.basicConfig(format="%(message)s")
+folder = Path(sys.argv[1])
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+"""
+
+
+@pytest.fixture
+def shared(tmp_path):
+    """A folder that everybody may write and reach."""
+    for parent in (tmp_path, *tmp_path.parents):
+        if parent.stat().st_uid == os.geteuid() and parent != Path(parent.anchor):
+            parent.chmod(parent.stat().st_mode | 0o011)
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    folder.chmod(0o1777)
+    return folder
+
+
+def as_nobody(code, folder):
+    done = subprocess.run(
+        [sys.executable, "-c", AS_NOBODY + code, str(folder)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+@root_only
+def test_files_of_another_user_in_a_folder_of_everybody_are_neither_read_nor_written(shared):
+    as_nobody("(folder / 'file').write_text('theirs\\n'); (folder / 'runs').mkdir(0o1777)", shared)
+    with pytest.raises(PermissionError, match=f"belongs to user {NOBODY}"):
+        read_file(shared / "file", 100)
+    with pytest.raises(PermissionError, match=f"belongs to user {NOBODY}"):
+        append_line(shared / "file", "mine")
+    with pytest.raises(PermissionError, match=f"belongs to user {NOBODY}"):
+        folder_within(shared, shared / "runs" / "key")
+    assert (shared / "file").read_text() == "theirs\n"
+    shared.chmod(0o755)  # now its owner alone can have put the file there
+    assert read_file(shared / "file", 100) == b"theirs\n"
+
+
+@root_only
+def test_the_folders_owner_is_believed_and_its_files_are_read_by_others(shared):
+    atomic_write(shared / "file", "root's\n")
+    said = as_nobody("print(read_file(folder / 'file', 100), list(whole_lines(folder / 'file')))", shared).stdout
+    assert said == 'b"root\'s\\n" [b"root\'s"]\n'
+
+
+@root_only
+@pytest.mark.parametrize("through", ["file", "folder", "hard link"])
+def test_planted_links_do_not_lead_to_a_users_other_files(shared, tmp_path, through, caplog):
+    private = tmp_path / "private"
+    private.mkdir(0o700)
+    (private / "line.jsonl").write_text("private\n")
+    runs = shared / "runs"
+    if through == "folder":
+        as_nobody(f"(folder / 'runs').symlink_to({str(private)!r})", shared)
+    else:
+        as_nobody("(folder / 'runs').mkdir(0o1777); (folder / 'runs').chmod(0o1777)", shared)
+        if through == "file":
+            as_nobody(f"(folder / 'runs' / 'line.jsonl').symlink_to({str(private / 'line.jsonl')!r})", shared)
+        else:
+            os.link(private / "line.jsonl", runs / "line.jsonl")  # nobody may where fs.protected_hardlinks is 0
+    file = _files.AppendedFile(runs / "line.jsonl", "it is lost", root=shared)
+    file.append({"a": 1})
+    file.append({"a": 2})
+    assert (private / "line.jsonl").read_text() == "private\n"
+    [warning] = caplog.records
+    assert "it is lost" in warning.getMessage()
+    chosen = _files.AppendedFile(runs / "line.jsonl", "it is lost")  # somebody has chosen the folder itself
+    if through != "folder":
+        chosen.append({"a": 3})
+        assert (private / "line.jsonl").read_text() == "private\n"
+
+
+@root_only
+def test_a_link_that_another_user_planted_is_not_written_through_by_name(shared, tmp_path):
+    (tmp_path / "mine").write_text("old")
+    as_nobody(f"(folder / 'export.json').symlink_to({str(tmp_path / 'mine')!r})", shared)
+    with pytest.raises(PermissionError, match=f"link of user {NOBODY}"):
+        write_named(shared / "export.json", "new")
+    assert (tmp_path / "mine").read_text() == "old"
+
+
+HOLD = """
+if {name!r} not in os.listdir(folder):
+    os.close(os.open(folder / {name!r}, os.O_RDWR | os.O_CREAT, 0o666))
+try:
+    file = os.open(folder / {name!r}, os.O_RDONLY)
+    fcntl.flock(file, fcntl.LOCK_EX)
+    print("held", flush=True)
+except OSError as error:
+    print(error.strerror, flush=True)
+sys.stdin.read()
+"""
+
+
+def held_by_nobody(folder):
+    process = subprocess.Popen(
+        [sys.executable, "-c", AS_NOBODY + HOLD.format(name=".lock"), str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    return process, process.stdout.readline().strip()
+
+
+@root_only
+@pytest.mark.timeout(60)
+def test_no_reader_of_a_private_folder_can_hold_its_lock(shared):
+    shared.chmod(0o755)
+    with locked(shared) as held:
+        assert held
+    process, said = held_by_nobody(shared)
+    with locked(shared, wait_s=0) as held:
+        assert held
+    process.communicate()
+    assert said == os.strerror(errno.EACCES)
+
+
+@root_only
+@pytest.mark.timeout(60)
+def test_a_lock_that_another_user_holds_in_a_folder_of_everybody_is_not_waited_for_for_ever(
+    shared, monkeypatch, caplog
+):
+    monkeypatch.setattr(locks_module, "SHARED_WAIT_S", 0.2)
+    process, said = held_by_nobody(shared)
+    waited = []
+    with locked(shared, waiting=lambda: waited.append(True), poll_s=0.01) as held:
+        assert not held
+    process.communicate()
+    assert (said, waited) == ("held", [True])
+    assert [found.levelno for found in caplog.records] == [logging.WARNING]
+
+
+@root_only
+def test_a_sweep_leaves_the_files_of_other_users(shared):
+    as_nobody("(folder / '.probe-theirs').touch()", shared)
+    (shared / ".probe-mine").touch()
+    _files.sweep(shared, now_s=4e9)
+    assert [path.name for path in shared.iterdir()] == [".probe-theirs"]
