@@ -20,7 +20,7 @@ from benchmarks.document import save
 from benchmarks.model_quality import figures, read, resources_of, spearman, time_ms
 from triton_ops.ranking.gemm import GemmTiles
 from triton_ops.ranking.predict import Model
-from triton_ops.ranking.recorded import recorded_model
+from triton_ops.ranking.recorded_work import recorded_model
 from triton_ops.trial import Resources
 
 FITTED = {

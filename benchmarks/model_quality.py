@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.document import save
-from triton_ops.ranking.recorded import recorded_model
+from triton_ops.ranking.recorded_work import recorded_model
 from triton_ops.trial import Resources
 
 FIRST = (1, 5, 10, 25)

@@ -26,7 +26,7 @@ PARENT = """
 import time
 import torch
 from triton_ops.processes.bytecode import being_filled
-from triton_ops.processes.process import WorkerProcess
+from triton_ops.processes.worker_process import WorkerProcess
 from triton_ops.evaluation.worker import Attempt
 from triton_ops.space import Config
 

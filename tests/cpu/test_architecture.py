@@ -120,11 +120,11 @@ OPEN_THEMSELVES = {
     "triton_ops.hardware.probe": "the kernel's own file of processors",
     "triton_ops.hardware.nvidia": "torch's own file of its version",
     "triton_ops.evaluation.worker": "the kernel's own file of a process, and a pipe",
-    "triton_ops.processes.process": "a pipe",
+    "triton_ops.processes.worker_process": "a pipe",
     "triton_ops.processes.bytecode": "bytecode, which has rules of its own, and a file without a name",
     "triton_ops.compile_pool.fork_server": "a file without a name",
     "triton_ops.backend.offline": "a file that Triton reads by name",
-    "triton_ops.replay.record": "a folder for one tune, and gzip in memory",
+    "triton_ops.replay.recorder": "a folder for one tune, and gzip in memory",
     "triton_ops.cli.console": "the null device",
 }
 

@@ -15,7 +15,7 @@ import pytest
 import triton_ops
 from triton_ops.cache import Key, Record, Timing, Verified, open_store
 from triton_ops.cli.app import program
-from triton_ops.cli.later import imported
+from triton_ops.cli.lazy_commands import imported
 from triton_ops.hardware import probe
 from triton_ops.space import Config
 from triton_ops.task.effort import PRESETS

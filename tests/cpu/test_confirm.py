@@ -18,7 +18,7 @@ from triton_ops.evaluation.finals import FinalRequest
 from triton_ops.evaluation.station import Inline, assignment_of
 from triton_ops.history.run_log import Finalist, Twins, read_run
 from triton_ops.measure import RacePolicy
-from triton_ops.runner.logged import log_comparison
+from triton_ops.runner.log_lines import log_comparison
 from triton_ops.task.effort import chosen_effort
 from triton_ops.task.request import make_task
 from triton_ops.trial import Status

@@ -26,7 +26,7 @@ from triton_ops.evaluation.isolated import Isolated
 from triton_ops.evaluation.station import Assignment
 from triton_ops.evaluation.worker import Setup
 from triton_ops.hardware import probe
-from triton_ops.processes.process import WorkerDiedError, WorkerHungError, WorkerProcess
+from triton_ops.processes.worker_process import WorkerDiedError, WorkerHungError, WorkerProcess
 from triton_ops.space import Config
 from triton_ops.task.effort import Patience, chosen_effort
 from triton_ops.task.task import CopiedArguments

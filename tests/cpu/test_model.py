@@ -18,7 +18,7 @@ from triton_ops.ranking.families import work_json, work_of
 from triton_ops.ranking.gemm import operand_bytes, warp_grid
 from triton_ops.ranking.predict import Model
 from triton_ops.ranking.prior import ModelPrior
-from triton_ops.ranking.recorded import recorded_model, recorded_work
+from triton_ops.ranking.recorded_work import recorded_model, recorded_work
 from triton_ops.ranking.waves import Wave, overlapped, schedule
 from triton_ops.search import make_searcher
 from triton_ops.trial import Resources

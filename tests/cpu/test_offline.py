@@ -25,7 +25,7 @@ from triton_ops.backend.offline import (  # noqa: E402  # noqa: E402
     option_names,
     pretending,
 )
-from triton_ops.compile_pool.packed import PackedKernel  # noqa: E402
+from triton_ops.compile_pool.packed_kernel import PackedKernel  # noqa: E402
 from triton_ops.hardware import named_target  # noqa: E402
 from triton_ops.kernels import load  # noqa: E402
 from triton_ops.space import Config  # noqa: E402

@@ -10,8 +10,8 @@ from triton_ops.exceptions import RecordingError
 from triton_ops.history.head import SpaceFacts
 from triton_ops.history.run_log import Origin
 from triton_ops.replay import read_recording, replay, summarise
-from triton_ops.replay.known import priors_for, transfers_for
-from triton_ops.replay.run import PreviewAllowance, ReplayRun
+from triton_ops.replay.prior_knowledge import priors_for, transfers_for
+from triton_ops.replay.single_replay import PreviewAllowance, ReplayRun
 from triton_ops.search import make_searcher
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.trial import Measurement, Status, Trial
@@ -340,7 +340,7 @@ class TestPreviews:
 
     def test_the_command_can_leave_the_model_out(self, cli, tmp_path, monkeypatch):
         asked = []
-        monkeypatch.setattr("triton_ops.replay.many.priors_for", lambda target: asked.append(target.file) or [])
+        monkeypatch.setattr("triton_ops.replay.many_replays.priors_for", lambda target: asked.append(target.file) or [])
         words = ("replay", str(rows_file(tmp_path)), "--seeds", "1", "--trials", "3", "--jobs", "1")
         cli(*words, "--no-model")
         assert asked == []

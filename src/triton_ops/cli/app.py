@@ -11,7 +11,7 @@ from typer.core import TyperGroup
 
 from triton_ops import __version__
 from triton_ops.cli.console import INTERRUPTED, messages, report, say, tell
-from triton_ops.cli.later import ImportedLater, unconverted
+from triton_ops.cli.lazy_commands import ImportedLater, unconverted
 
 _EPILOG = """\b
 Exit codes:

@@ -25,7 +25,7 @@ from triton_ops.cli.console import (
 from triton_ops.cli.contender import BenchRequest, Contender, contenders, parse_config
 from triton_ops.cli.layout import paragraph, table
 from triton_ops.cli.problem import parse_shapes
-from triton_ops.cli.records import folder_of
+from triton_ops.cli.record_selection import folder_of
 from triton_ops.comparison.compare import Comparison, compare_contestants, duel_policy
 from triton_ops.hardware import probe
 from triton_ops.space import Config

@@ -9,7 +9,7 @@ import typer
 
 from triton_ops.cache import Record, export_records, import_records, open_store
 from triton_ops.cli.console import CacheDir, Json, Verbose, say, say_json, tell
-from triton_ops.cli.records import ID_SHOWN, Which, folder_of, matching, nothing_found, tell_nothing
+from triton_ops.cli.record_selection import ID_SHOWN, Which, folder_of, matching, nothing_found, tell_nothing
 from triton_ops.cli.show import show_command
 from triton_ops.exceptions import CacheError, SettingsError
 

@@ -9,7 +9,7 @@ import typer
 
 from triton_ops.cli.console import CacheDir, Json, Verbose, say, say_json, tell, width
 from triton_ops.cli.layout import listing
-from triton_ops.cli.records import folder_of
+from triton_ops.cli.record_selection import folder_of
 from triton_ops.hardware import Calibration, save_calibration
 from triton_ops.measure.calibrate import calibrate
 

@@ -13,7 +13,7 @@ from typing import Any
 from triton_ops.backend import Arguments, FunctionKernel, Kernel, Operation
 from triton_ops.cache import RECORDS, DirectoryStore, Key, Record
 from triton_ops.cli.problem import operation_of, parse_space, tensors_of
-from triton_ops.cli.records import folder_of, matching
+from triton_ops.cli.record_selection import folder_of, matching
 from triton_ops.cli.target import load_target
 from triton_ops.comparison.contestant import Contestant, MakeArguments
 from triton_ops.exceptions import SettingsError, SpaceError, TargetError, TritonKernelError

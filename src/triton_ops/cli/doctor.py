@@ -14,7 +14,7 @@ from triton_ops._files import writable
 from triton_ops._optional import available
 from triton_ops.cli.console import CacheDir, Json, Verbose, say, say_json, width
 from triton_ops.cli.layout import table
-from triton_ops.cli.records import folder_of
+from triton_ops.cli.record_selection import folder_of
 from triton_ops.exceptions import CacheError
 from triton_ops.hardware import gpu_missing, probe
 

@@ -11,7 +11,7 @@ from triton_ops.backend import Operation
 from triton_ops.cli.console import CacheDir, Json, TargetName, Verbose, only_data_on_stdout, say, say_json, width
 from triton_ops.cli.layout import listing
 from triton_ops.cli.problem import operation_of, parse_shapes, parse_space
-from triton_ops.cli.records import folder_of
+from triton_ops.cli.record_selection import folder_of
 from triton_ops.cli.target import load_target
 from triton_ops.exceptions import ConfigValueError, DeviceError, TargetError
 from triton_ops.hardware import DeviceSpec, load_calibration, machine_of, probe, spec_named

@@ -13,8 +13,8 @@ from triton_ops.cli.console import Json, Verbose, bold, say, say_json, tell, wid
 from triton_ops.cli.layout import table
 from triton_ops.exceptions import SettingsError
 from triton_ops.replay import SpaceSummary
-from triton_ops.replay.many import ReplayPlan, replay_all
-from triton_ops.replay.run import PreviewAllowance
+from triton_ops.replay.many_replays import ReplayPlan, replay_all
+from triton_ops.replay.single_replay import PreviewAllowance
 from triton_ops.search import checked_search
 
 _MANY = "--records"

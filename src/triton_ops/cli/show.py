@@ -5,7 +5,7 @@ from __future__ import annotations
 from triton_ops.cache import RECORDS, Record
 from triton_ops.cli.console import CacheDir, Json, Verbose, bold, say, say_json, width
 from triton_ops.cli.layout import fits, listing, paragraph, table
-from triton_ops.cli.records import ID_SHOWN, Which, matching, tell_nothing
+from triton_ops.cli.record_selection import ID_SHOWN, Which, matching, tell_nothing
 
 ENDS = {
     "complete": "every config tried",

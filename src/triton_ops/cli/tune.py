@@ -26,7 +26,7 @@ from triton_ops.cli.console import (
 )
 from triton_ops.cli.layout import fits, paragraph, table
 from triton_ops.cli.problem import operation_of, parse_shapes, parse_space
-from triton_ops.cli.records import folder_of
+from triton_ops.cli.record_selection import folder_of
 from triton_ops.cli.show import ENDS, gain
 from triton_ops.cli.target import load_check, load_target
 from triton_ops.cli.terminal import stderr

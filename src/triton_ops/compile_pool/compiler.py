@@ -22,7 +22,7 @@ from triton_ops.analysis import examine
 from triton_ops.backend import warm_up
 from triton_ops.backend.offline import AheadOfTime, rehearse
 from triton_ops.compile_pool.fork_server import ANSWER, FORK, QUESTION, RUNNING
-from triton_ops.compile_pool.packed import PackedKernel
+from triton_ops.compile_pool.packed_kernel import PackedKernel
 from triton_ops.exceptions import CacheError, TargetError, TritonKernelError
 from triton_ops.hardware import named_target
 from triton_ops.processes.child import Surroundings, die_with, import_heavy

@@ -18,7 +18,7 @@ from triton_ops.analysis import Objection, foresee
 from triton_ops.backend.offline import AheadOfTime
 from triton_ops.compile_pool.compiler import Launcher, Start, working
 from triton_ops.compile_pool.fork_server import ForkServer, last_line
-from triton_ops.compile_pool.packed import PackedKernel
+from triton_ops.compile_pool.packed_kernel import PackedKernel
 from triton_ops.compile_pool.queue import CompileJob, Queue
 from triton_ops.exceptions import CacheError, TargetError
 from triton_ops.processes.child import OUTSIDE, Surroundings

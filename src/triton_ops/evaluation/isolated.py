@@ -25,7 +25,7 @@ from triton_ops.evaluation.worker import Answer, Attempt, Setup
 from triton_ops.exceptions import KernelTypeError, TargetError
 from triton_ops.hardware import DeviceSpec
 from triton_ops.processes.bytecode import being_filled
-from triton_ops.processes.process import WorkerDiedError, WorkerHungError, WorkerProcess
+from triton_ops.processes.worker_process import WorkerDiedError, WorkerHungError, WorkerProcess
 from triton_ops.space import Config
 from triton_ops.trial import Status, Trial
 

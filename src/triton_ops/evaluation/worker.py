@@ -23,7 +23,7 @@ from triton_ops.evaluation.station import Inline, StationFacts
 from triton_ops.exceptions import KernelTypeError, TritonKernelError
 from triton_ops.hardware import make_ready
 from triton_ops.processes.child import Surroundings, die_with, import_heavy
-from triton_ops.processes.process import FRAME, StepStarted
+from triton_ops.processes.worker_process import FRAME, StepStarted
 from triton_ops.space import Config
 from triton_ops.trial import Trial
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from triton_ops.replay.run import ReplayRun
+from triton_ops.replay.single_replay import ReplayRun
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from triton_ops.ranking.prior import ModelPrior
-from triton_ops.ranking.recorded import recorded_model
+from triton_ops.ranking.recorded_work import recorded_model
 from triton_ops.replay.recording import Recording
 from triton_ops.search import Place, Prior, make_transfer
 

@@ -11,9 +11,9 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from triton_ops._optional import require
-from triton_ops.replay.known import priors_for, transfers_for
+from triton_ops.replay.prior_knowledge import priors_for, transfers_for
 from triton_ops.replay.recording import Recording, read_recording
-from triton_ops.replay.run import PreviewAllowance, ReplayRun, replay
+from triton_ops.replay.single_replay import PreviewAllowance, ReplayRun, replay
 from triton_ops.replay.summary import SpaceSummary, summarise
 from triton_ops.search import make_searcher
 
