@@ -12,9 +12,11 @@ import torch
 from triton_ops import FunctionKernel, KernelTypeError
 from triton_ops.backend import Arguments, with_canaries
 from triton_ops.evaluation.poison import poison
+from triton_ops.evaluation.standard import Standard
 from triton_ops.evaluation.subject import ArgumentSet, Subject
 from triton_ops.evaluation.verify import LAUNCH, ODD, Case, Verifier
 from triton_ops.space import Config
+from triton_ops.tolerance import Tolerance
 
 
 def verifier(function, outputs=(), reference=None, more=None, **tensors):
@@ -65,6 +67,34 @@ def test_without_a_reference_the_first_config_is_right():
     assert found.against == "config (add=1), since there is no reference"
     assert "100.00%" in checked(found, add=2)
     assert checked(found, add=1) is None
+
+
+def test_what_another_config_has_left_behind_last_need_not_have_the_same_bits():
+    def nearly(x, out, *, ulps):
+        out.copy_(x + x * ulps * 2.0**-24)
+
+    x = torch.rand(64) + 1
+    strict = {"standard": Standard(tolerance=Tolerance(bitwise=True))}
+    found = verifier(nearly, ["out"], lambda x, out: x, strict, x=x, out=torch.empty(64))
+    one, other = compiled(found, ulps=0), compiled(found, ulps=2)
+    assert found.wrong(one) is None
+    other.launch(found.subject.arguments)
+    assert found.wrong_after_timing(one) is None
+    other.launch(found.subject.arguments)
+    assert "other bits" in found.wrong_after_timing(one, last=True).text
+
+
+def test_a_config_that_gives_other_bits_when_it_is_launched_once_more_is_wrong():
+    counter = itertools.count()
+
+    def drifts(x, out, *, n):
+        out.copy_(x + next(counter) * 2.0**-23)
+
+    strict = {"standard": Standard(tolerance=Tolerance(bitwise=True))}
+    found = verifier(drifts, ["out"], lambda x, out: x, strict, x=torch.rand(64) + 1, out=torch.empty(64))
+    drifting = compiled(found, n=1)
+    assert found.wrong(drifting) is None
+    assert "other bits" in found.wrong_after_timing(drifting).text
 
 
 def test_results_that_differ_from_run_to_run_are_not_compared_and_this_is_said():

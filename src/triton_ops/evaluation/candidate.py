@@ -174,7 +174,7 @@ class Evaluator:
             poison(tensor, pattern)
         with on_device_of(self.subject.arguments):  # outside a round: the pauses of a round are for timed launches
             sampler.queue(len(sets))()  # one launch on each argument set
-        return verifier.wrong_after_timing(executable, further)
+        return verifier.wrong_after_timing(executable, further, last=True)
 
     def _timer(self, launch: Launch) -> Timer:
         """The timer; if none is chosen yet, the baseline of an interrupted run chooses it, else this launch."""
