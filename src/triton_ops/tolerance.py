@@ -45,9 +45,14 @@ class Tolerance:
                 continue
             number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
             if not number or value < 0 or (name == "times" and value == 0):
-                raise SettingsError(f"the tolerance's {name} is {value!r}; it must be a finite number, {least}")
+                raise SettingsError(
+                    f"the tolerance's {name} is {value!r}; it must be a finite number, {least}",
+                    hint="leave it out for the rule; 0.02 allows 2 %",
+                )
         if self.bitwise not in (None, True, False):
-            raise SettingsError(f"the tolerance's bitwise is {self.bitwise!r}; it must be True, False or None")
+            raise SettingsError(
+                f"the tolerance's bitwise is {self.bitwise!r}", hint="it must be True, False or None, which is the rule"
+            )
         if self.by_element and self.times != 1:
             raise SettingsError(
                 "a tolerance was given a limit for elements and `times`, which multiplies the limits of the rule",

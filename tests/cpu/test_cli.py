@@ -393,6 +393,27 @@ def test_tune_as_json(cli, golden, sleepy):
     assert hit["trials"] == []
 
 
+def test_tune_with_a_tolerance_or_a_check(cli, tmp_path):
+    path = tmp_path / "grown.py"
+    path.write_text(
+        "from triton_ops import TensorSpec, operation\n"
+        "@operation(space={'n': [0, 5]}, arguments=lambda: {'x': TensorSpec((64,), 'float32')}, reference=lambda x: x)\n"
+        "def grown(x, *, n):\n"
+        "    return x * (1 + n / 100)\n"
+        "def any_will_do(result, expected):\n"
+        "    return True\n"
+    )
+    words = ["tune", f"{path}:grown", "--device", "cpu", "--cache-dir", str(tmp_path / "cache"), "--json"]
+    for more, totals in (
+        ([], {"ok": 1, "wrong": 1}),
+        (["--tolerance", "0.1"], {"ok": 2}),
+        (["--check", f"{path}:any_will_do"], {"ok": 2}),
+    ):
+        ran = cli(*words, *more)
+        assert ran.code == 0
+        assert json.loads(ran.out)["totals"] == totals
+
+
 @pytest.mark.parametrize("columns", [None, 80, 140])
 def test_ranking_of_long_configs(cli, sleepy, columns):
     words, _ = sleepy

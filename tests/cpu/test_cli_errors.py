@@ -81,6 +81,7 @@ NO_GPU = pytest.mark.skipif("gpu_missing() is None", reason="there is a GPU here
 
 # words, exit code, what the message must say
 BEFORE_IMPORT = [
+    ([f"{T}:plain", *SPACE, "--tolerance", "-1"], 2, "the tolerance's relative is -1.0; it must be a finite number"),
     ([f"{T}:plain", *SPACE, "--effort", "fast"], 2, "effort is 'fast'; allowed are quick, full, exhaustive"),
     ([f"{T}:plain", *SPACE, "--search", "magic"], 2, "there is no search 'magic'; there are auto, random, exhaustive"),
     ([f"{T}:plain", *SPACE, "--trials", "0"], 2, "the limit of trials is 0; it must be a positive number"),
@@ -141,6 +142,9 @@ AFTER_IMPORT = [
     ([f"{T}:op", "--dtype", "fp64"], 2, "does not take float64; it takes float32, float16"),
     ([f"{T}:op", "--space", "b=1"], 2, "has no tunable b; it has a"),
     ([f"{T}:op", "--device", "cpu:1"], 3, "device 'cpu:1' is not known"),
+    ([f"{T}:op", "--check", "nowhere"], 2, "TARGET 'nowhere' lacks what stands before the colon"),
+    ([f"{T}:op", "--check", f"{T}:T_NOT"], 2, "has no 'T_NOT'"),
+    ([f"{T}:op", "--check", "math:pi"], 2, "--check math:pi is not callable"),
     ([f"{T}:bad_space"], 2, "the space of target:picky.<locals>.picky raised KeyError: 'refused'"),
     ([f"{T}:bad_work"], 2, "the work of target:picky.<locals>.picky raised KeyError"),
     (["time:sleep", *SPACE], 2, "time:sleep does not tell its parameters"),
