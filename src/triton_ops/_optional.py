@@ -24,15 +24,18 @@ def require(name: str, purpose: str) -> ModuleType:
     """Import the optional package `name`.
 
     Raises:
-        MissingDependencyError: It is not installed; the message holds `purpose` and how to install the package.
+        MissingDependencyError: It is not installed, or its import fails; the message holds `purpose`, the reason and
+            how to install the package.
     """
+    package = name.partition(".")[0]
     try:
         return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] != name.partition(".")[0]:
-            raise  # the package is installed, and lacks a module that it needs itself
+    except (Exception, SystemExit) as error:
+        absent = isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == package
+        why = "is not installed" if absent else f"cannot be imported: {type(error).__name__}: {error}"
+        how = _INSTALL.get(package, f"pip install {package}")
         raise MissingDependencyError(
-            f"{name} is needed for {purpose}, and is not installed", hint=_INSTALL.get(name, f"pip install {name}")
+            f"{name} is needed for {purpose}, and {why}", hint=how if absent else f"install {package} again: {how}"
         ) from error
 
 

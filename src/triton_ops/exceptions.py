@@ -215,7 +215,7 @@ class SettingsError(TritonKernelError, ValueError):
 
 
 class MissingDependencyError(TritonKernelError, ImportError):
-    """An optional package that is needed is not installed."""
+    """An optional package that is needed is not installed, or cannot be imported."""
 
 
 class CacheError(TritonKernelError):

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from triton_ops.cli.bench import label
-from triton_ops.cli.contender import parse_config
+from triton_ops.cli.problem import parse_config
 from triton_ops.exceptions import SpaceError
 from triton_ops.hardware import gpu_missing, probe
 from triton_ops.space import Config
@@ -219,14 +219,14 @@ def test_a_shipped_kernel_needs_its_device(cli):
 
 
 def test_configs_are_read_as_they_are_written():
-    assert parse_config(None, "--config") is None
-    assert parse_config("BM=64,layout=nt,flag=true,scale=0.5", "--config") == {
+    assert parse_config([], "--config") is None
+    assert parse_config(["BM=64,layout=nt", "flag=true,scale=0.5"], "--config") == {
         "BM": 64, "layout": "nt", "flag": True, "scale": 0.5,
     }  # fmt: skip
-    assert parse_config('{"a": [1, 2]}', "--config") == {"a": (1, 2)}
+    assert parse_config(['{"a": [1, 2]}'], "--config") == {"a": (1, 2)}
     for wrong in ("", "a", "a=1,b", "a=1,a=2", "{", '{"a"}', "x.json", "a=1,,b=2"):
         with pytest.raises(SpaceError, match="is not NAME=value"):
-            parse_config(wrong, "--config")
+            parse_config([wrong], "--config")
 
 
 def test_labels_are_the_values():

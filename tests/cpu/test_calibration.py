@@ -1,6 +1,8 @@
 """Calibrations are kept beside the records and used where plausible; the commands `calibrate` and `explain`."""
 
 import json
+import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ from triton_ops.exceptions import CacheError, DeviceError
 from triton_ops.hardware import Calibration, gpu_missing, load_calibration, machine_of, save_calibration, spec_named
 from triton_ops.hardware.calibration import calibration_path
 from triton_ops.measure.calibrate import calibrate
+from triton_ops.ranking.predict import Model
 
 NAME = "NVIDIA H200"
 FOUND = Calibration(
@@ -73,7 +76,8 @@ def test_measured_rates_are_used_where_they_are_plausible():
 def test_the_table_knows_devices_by_name():
     assert spec_named("NVIDIA H200").units == 132
     assert spec_named("NVIDIA H100 PCIe").units == 114
-    assert spec_named("AMD Instinct MI300X") is None
+    amd = spec_named("AMD Instinct MI300X")
+    assert (amd.kind, amd.arch, amd.units, amd.bandwidth_gbps) == ("hip", "gfx942", 304, 5300.0)
     assert spec_named("nothing of the kind") is None
 
 
@@ -150,12 +154,30 @@ class Halves:
     assert {**found, "problem": shipped["problem"]} == shipped
 
 
+def test_explain_of_a_config_that_does_not_fit_is_still_json(cli, rows_file, monkeypatch):
+    explain = Model.explain
+    unfit = lambda self, config: replace(explain(self, config), expected_ms=math.inf)  # noqa: E731
+    monkeypatch.setattr(Model, "explain", unfit)
+    assert json.loads(cli(*EXPLAIN, "--json").out, parse_constant=pytest.fail)["expected_ms"] is None
+    assert "does not fit on the device" in cli(*EXPLAIN).out
+
+
+@pytest.mark.skipif(gpu_missing() is None, reason="there is a GPU")
+def test_explain_without_a_gpu_hints_its_own_option(cli, rows_file):
+    ran = cli("explain", "rows.py:norm")
+    assert ran.code == 3
+    assert "there is no GPU to explain a config for" in ran.err
+    assert "--gpu 'NVIDIA H200'" in ran.err
+    assert "--device" not in ran.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
         (("--config", "WIDTH=3"), 2, "no tunable WIDTH"),
-        (("--config", "BLOCK=256,1024"), 2, "more than one value of BLOCK"),
-        (("--gpu", "Abacus"), 3, "no device 'Abacus' is in the table"),
+        (("--config", "BLOCK=256,1024"), 2, "'BLOCK=256,1024' is not NAME=value,NAME=value"),
+        (("--config", "BLOCK=7"), 2, "is not in the space of rows:norm: BLOCK=7 is none of ["),
+        (("--gpu", "Abacus"), 3, "no device 'Abacus' is in the table; it has H200, H100, "),
     ],
 )
 def test_explain_refuses_unusable_arguments(cli, rows_file, arguments, code, said):

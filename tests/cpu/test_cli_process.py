@@ -9,6 +9,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import shutil
 import signal
 import struct
@@ -150,6 +151,43 @@ def test_what_nobody_thought_of_is_an_internal_error(place):
         assert re.fullmatch(r"error: unexpected OSError: .+ \(hint: -v shows the trace\)\n", err)
         code, _, err = run(place, "doctor", "--json", "-v", stdout=full)
     assert code == 70
+    assert err.startswith("Traceback (most recent call last):\n")
+
+
+def test_packages_that_cannot_be_imported_are_reported_and_plain_functions_are_tuned_without_them(place):
+    for name in ("torch", "triton"):
+        (place / "broken" / name).mkdir(parents=True)
+        (place / "broken" / name / "__init__.py").write_text(f"raise OSError('lib{name}.so is missing')")
+    broken = environment(place)
+    broken["PYTHONPATH"] = f"{place / 'broken'}{os.pathsep}{broken['PYTHONPATH']}"
+    code, out, err = run(place, "doctor", "--json", env=broken)
+    assert (code, err) == (0, "")
+    parts = {part["name"]: part for part in json.loads(out)}
+    for name, part in (("torch", parts["torch"]), ("triton", parts["Triton"])):
+        assert not part["ok"]
+        assert f"cannot be imported: OSError: lib{name}.so is missing" in part["found"]
+    assert "libtorch.so is missing" in parts["GPU"]["found"]
+    target = f"{place / 'target.py'}:short"
+    assert run(place, "tune", target, "--space", "a=0,1", env=broken)[0] == 0
+    bench = run(place, "bench", target, "--config", "a=0", "--config-b", "a=1", "--seconds", "0.1", env=broken)
+    assert bench[0] == 0, bench[2]
+    code, _, err = run(place, "tune", "matmul", "--shape", "64x64x64", env=broken)
+    assert (code, err.count("\n")) == (3, 1)
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_standard_streams_do_no_harm(place, closed):
+    open_store(place / "cache").put(record())
+    command = f"exec {shlex.quote(sys.executable)} -m triton_ops show {closed}"
+    ran = subprocess.run(["sh", "-c", command], env=environment(place), capture_output=True, timeout=60, check=False)
+    assert (ran.returncode, ran.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("words", [["-v", "tune"], ["tune", "-v"]])
+def test_verbose_is_heard_before_and_after_the_command(place, words):
+    (place / "target.py").write_text("raise ValueError('at import')")
+    code, _, err = run(place, *words, f"{place / 'target.py'}:short", "--space", "a=1")
+    assert code == 2
     assert err.startswith("Traceback (most recent call last):\n")
 
 

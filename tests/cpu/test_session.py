@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -40,6 +41,19 @@ CALLS: list[float] = []
 def work(*, delay_ms):
     CALLS.append(delay_ms)
     time.sleep(delay_ms * 1e-3)
+
+
+async def later(*, delay_ms):
+    return delay_ms
+
+
+def in_parts(_, *, delay_ms):
+    yield delay_ms
+
+
+class Later:
+    async def __call__(self, *, delay_ms):
+        return delay_ms
 
 
 @pytest.fixture(autouse=True)
@@ -272,6 +286,14 @@ def test_the_argument_types_are_part_of_the_key():
         (lambda: tune(work, space=SPACE, effort="fast"), SettingsError, "quick, full, exhaustive"),
         (lambda: tune(work, space=SPACE, search="magic"), SettingsError, "auto, random, exhaustive"),
         (lambda: tune(work, space=SPACE, trials=0), SettingsError, "positive"),
+        (lambda: tune(work, space=SPACE, trials="3"), SettingsError, "trials is '3'; it must be a positive whole"),
+        (lambda: tune(work, space=SPACE, trials=1.5), SettingsError, "trials is 1.5"),
+        (lambda: tune(work, space=SPACE, seed=-1), SettingsError, "the seed is -1"),
+        (lambda: tune(work, space=SPACE, seed="x"), SettingsError, "the seed is 'x'"),
+        (lambda: tune(work, space=SPACE, device=3), DeviceError, "device 3 is not known"),
+        (lambda: tune(later, space=SPACE), KernelTypeError, "only makes a coroutine .* lambda .*: asyncio.run"),
+        (lambda: tune(partial(in_parts, 1), space=SPACE), KernelTypeError, "only makes a generator .* list"),
+        (lambda: tune(Later(), space=SPACE), KernelTypeError, "only makes a coroutine"),
         (lambda: tune(work, space=SPACE, budget_s=float("nan")), SettingsError, "positive"),
         (lambda: tune(work, space=SPACE, shape=(3,)), ShapeMismatchError, "shape"),
         (lambda: tune(work, space=SPACE, device="cuda"), DeviceError, "cuda"),
@@ -281,6 +303,29 @@ def test_bad_input_is_refused_before_any_work(call, error, text):
     with pytest.raises(error, match=text):
         call()
     assert CALLS == []
+
+
+def test_numbers_of_numpy_and_a_torch_device_are_taken():
+    result = tune(
+        lambda *, n: None,
+        space={"n": np.array([1, 2])},
+        device=torch.device("cpu"),
+        trials=np.int64(2),
+        seed=np.int8(1),
+    )
+    assert result.totals == {"ok": 2}
+
+
+def test_an_operation_takes_a_callable_for_its_kernel():
+    operation = Operation("plain", lambda *, n: None, {"n": [1, 2]}, dict_of_nothing, device="cpu")
+    assert isinstance(operation.kernel, FunctionKernel)
+    assert tune(operation).totals == {"ok": 2}
+    with pytest.raises(KernelTypeError, match="3 of type int is not callable"):
+        Operation("plain", 3, {"n": [1, 2]}, dict_of_nothing)
+
+
+def dict_of_nothing():
+    return {}
 
 
 def test_a_space_that_constraints_empty_is_refused():

@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from triton_ops.backend.base import Arguments, Executable
+from triton_ops.backend.base import Arguments, Executable, Kernel
 from triton_ops.backend.identity import function_identity
 from triton_ops.backend.signatures import parameters_of
 from triton_ops.backend.unwrap import unwrap
 from triton_ops.exceptions import ConfigCollisionError, KernelTypeError, UnknownTunableError
 from triton_ops.space import Config
+
+_KERNEL_PARTS = ("outputs", "check", "compile")  # not `identity`: computing it takes time
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class FunctionKernel:
         outputs: Arguments that a call writes; empty if it returns its result.
 
     Raises:
-        KernelTypeError: `function` is not callable.
+        KernelTypeError: `function` is not callable, or only makes a coroutine or a generator when it is called.
     """
 
     function: Callable[..., Any]
@@ -38,6 +40,12 @@ class FunctionKernel:
             raise KernelTypeError(
                 f"{self.function!r} of type {type(self.function).__name__} is not callable",
                 hint="give a function that takes the config values as keywords",
+            )
+        if (made := _made_instead(self.function)) is not None:
+            what, way = made
+            raise KernelTypeError(
+                f"{self.name} only makes {what} when it is called: its work would not be timed",
+                hint=f"write a function around it that does the work: lambda *args, **config: {way}",
             )
 
     @property
@@ -97,6 +105,33 @@ class FunctionKernel:
             return functools.partial(self.function, *given.positional, **{**given.keyword, **config})
 
         return Executable(config=config, bind=bind, outputs=self.outputs)
+
+
+def as_kernel(target: Any) -> Kernel:
+    """`target` itself if it is a kernel, else a kernel that calls it.
+
+    Raises:
+        KernelTypeError: The target is neither a kernel nor callable, or it is a Triton kernel without a grid.
+    """
+    if all(hasattr(target, name) for name in _KERNEL_PARTS):
+        kernel: Kernel = target
+        return kernel
+    if hasattr(target, "arg_names") and hasattr(target, "run"):
+        raise KernelTypeError(
+            f"{target!r} is a Triton kernel without a grid",
+            hint="wrap it: TritonKernel(kernel, grid=lambda meta: (...,), outputs=(...,))",
+        )
+    return FunctionKernel(target)
+
+
+def _made_instead(function: Callable[..., Any]) -> tuple[str, str] | None:
+    """What a call makes instead of doing the work, and how the work is done; None for an ordinary callable."""
+    inner = unwrap(function)
+    inner = inner.func if isinstance(inner, functools.partial) else inner
+    call = inner if inspect.isroutine(inner) else type(inner).__call__
+    if inspect.iscoroutinefunction(call) or inspect.isasyncgenfunction(call):
+        return "a coroutine", "asyncio.run(f(*args, **config))"
+    return ("a generator", "list(f(*args, **config))") if inspect.isgeneratorfunction(call) else None
 
 
 def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter] | None:

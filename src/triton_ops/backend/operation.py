@@ -12,7 +12,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal
 
 from triton_ops.backend.base import Arguments, Kernel
-from triton_ops.backend.function import FunctionKernel
+from triton_ops.backend.function import FunctionKernel, as_kernel
 from triton_ops.backend.signatures import parameters_of
 from triton_ops.exceptions import KernelTypeError, ShapeMismatchError, UnsupportedDtypeError
 from triton_ops.space import ConfigSpace, as_space
@@ -30,7 +30,7 @@ class Operation:
 
     Attributes:
         name: Short and stable, such as `matmul`: the command line's TARGET and part of every record.
-        kernel: How a config becomes a launch.
+        kernel: How a config becomes a launch; a callable becomes a `FunctionKernel`.
         space: What may be tried: a `ConfigSpace` or what one is made of, as for `tune`; or a function of the problem
             that returns it.
         arguments: From extents (its positional parameters, whose names explain `--shape`) and a `dtype` keyword to the
@@ -58,6 +58,7 @@ class Operation:
     check: Callable[[Any, Any], Any] | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "kernel", as_kernel(self.kernel))
         if self.tolerance is not None:
             object.__setattr__(self, "tolerance", as_tolerance(self.tolerance))
         callable_check(self.check)

@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from triton_ops import __version__
-from triton_ops.cli.console import INTERRUPTED, messages, report, say, tell
+from triton_ops.cli.console import INTERRUPTED, Verbose, messages, report, say, tell, with_open_streams
 from triton_ops.cli.lazy_commands import ImportedLater, unconverted
 
 _EPILOG = """\b
@@ -57,6 +57,7 @@ def _options(
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_show_version)
     ] = False,
+    verbose: Verbose = False,
 ) -> None:
     """The options of the program itself; the help text is given to `app`."""
 
@@ -72,6 +73,7 @@ def program() -> TyperGroup:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code; without `arguments` end the process with that code."""
+    with_open_streams()
     with messages():
         code = _run(list(sys.argv[1:] if arguments is None else arguments))
     if arguments is None:

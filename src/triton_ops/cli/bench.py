@@ -22,13 +22,14 @@ from triton_ops.cli.console import (
     tell,
     width,
 )
-from triton_ops.cli.contender import BenchRequest, Contender, contenders, parse_config
+from triton_ops.cli.contender import BenchRequest, Contender, contenders
 from triton_ops.cli.layout import paragraph, table
-from triton_ops.cli.problem import parse_shapes
+from triton_ops.cli.problem import parse_config, parse_shapes
 from triton_ops.cli.record_selection import folder_of
 from triton_ops.comparison.compare import Comparison, compare_contestants, duel_policy
 from triton_ops.hardware import probe
 from triton_ops.space import Config
+from triton_ops.task.budget import checked_seed
 from triton_ops.tensors import dtype_name
 from triton_ops.trial import Measurement
 
@@ -47,12 +48,12 @@ def bench_command(
     shape: Shape = None,
     dtype: Dtype = None,
     config: Annotated[
-        str | None,
-        typer.Option("--config", metavar="NAME=V,NAME=V", help="Config of A; default its recorded winner."),
+        list[str] | None,
+        typer.Option("--config", metavar="NAME=V", help="Config of A, repeated or NAME=V,NAME=V; default its winner."),
     ] = None,
     config_b: Annotated[
-        str | None,
-        typer.Option("--config-b", metavar="NAME=V,NAME=V", help="Config of B; default as for A, of A its default."),
+        list[str] | None,
+        typer.Option("--config-b", metavar="NAME=V", help="Config of B; default as for A, of A its default."),
     ] = None,
     seconds: Annotated[
         float, typer.Option("--seconds", metavar="S", help="No round is started after this time.")
@@ -68,8 +69,9 @@ def bench_command(
 
     With one TARGET, its recorded winner or --config is compared with its default config.
     """
+    checked_seed(seed)
     policy = duel_policy(None, seconds)  # bad options are refused before the target's code runs
-    configs = parse_config(config, "--config"), parse_config(config_b, "--config-b")
+    configs = parse_config(config or [], "--config"), parse_config(config_b or [], "--config-b")
     asked = BenchRequest(
         shapes=parse_shapes(shape), dtype=dtype, device=device, cold=not warm, seed=seed, cache_dir=cache_dir
     )

@@ -15,11 +15,13 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import math
 import os
 import shutil
 import sys
 import traceback
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -44,6 +46,17 @@ class _State:
     verbose = False
 
 
+def with_open_streams() -> None:
+    """Open closed standard streams on nothing, so that writes to them do no harm and no file takes their numbers."""
+    for number, name in ((0, "stdin"), (1, "stdout"), (2, "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free, which is this one
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("r" if number == 0 else "w", encoding="utf-8"))  # noqa: SIM115
+
+
 def say(*lines: str) -> None:
     """Write data lines to stdout. If the reader has gone away, as `head` does, the command ends without an error."""
     try:
@@ -55,8 +68,16 @@ def say(*lines: str) -> None:
 
 
 def say_json(content: Any) -> None:
-    """Write one indented JSON document to stdout."""
-    say(json.dumps(content, indent=2))
+    """Write one indented JSON document to stdout; a number that JSON does not have becomes null."""
+    say(json.dumps(_finite(content), indent=2, allow_nan=False))
+
+
+def _finite(content: Any) -> Any:
+    if isinstance(content, float):
+        return content if math.isfinite(content) else None
+    if isinstance(content, dict):
+        return {name: _finite(value) for name, value in content.items()}
+    return [_finite(value) for value in content] if isinstance(content, (list, tuple)) else content
 
 
 def bold(text: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
@@ -12,17 +11,16 @@ from typing import Any
 
 from triton_ops.backend import Arguments, FunctionKernel, Kernel, Operation
 from triton_ops.cache import RECORDS, DirectoryStore, Key, Record
-from triton_ops.cli.problem import operation_of, parse_space, tensors_of
+from triton_ops.cli.problem import operation_of, tensors_of
 from triton_ops.cli.record_selection import folder_of, matching
 from triton_ops.cli.target import load_target
 from triton_ops.comparison.contestant import Contestant, MakeArguments
-from triton_ops.exceptions import SettingsError, SpaceError, TargetError, TritonKernelError
+from triton_ops.exceptions import SettingsError, TargetError, TritonKernelError
 from triton_ops.hardware import probe
 from triton_ops.space import Config, ConfigSpace, as_space
 from triton_ops.task.request import device_for
 from triton_ops.trial import Problem
 
-_CONFIG_HINT = "for example --config BM=64,num_warps=4"
 _WINNER, _DEFAULT = "recorded winner", "default config"
 
 
@@ -82,25 +80,6 @@ class _BoundTarget:
         self.kernel.check(chosen, Arguments(keyword=dict(self.problem.arguments)))
         contestant = Contestant(name, self.kernel, chosen, device_name=self.device, arguments=self.arguments)
         return Contender(self.target, origin, self.problem, contestant)
-
-
-def parse_config(text: str | None, option: str) -> dict[str, Any] | None:
-    """The config in `NAME=V,NAME=V` or a JSON object; None if the option is not given.
-
-    Raises:
-        SpaceError: The text is neither form, or names a tunable twice.
-    """
-    if text is None:
-        return None
-    try:
-        if text.lstrip().startswith("{"):
-            return dict(Config.from_json(json.loads(text)))
-        parts = text.split(",")
-        if not all("=" in part for part in parts):
-            raise ValueError("a part without a value")
-        return {name: values[0] for name, values in (parse_space(parts) or {}).items()}
-    except (SpaceError, ValueError) as error:
-        raise SpaceError(f"{option} {text!r} is not NAME=value,NAME=value", hint=_CONFIG_HINT) from error
 
 
 def contenders(

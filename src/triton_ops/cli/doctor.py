@@ -11,11 +11,11 @@ from pathlib import Path
 
 from triton_ops import __version__
 from triton_ops._files import writable
-from triton_ops._optional import available
+from triton_ops._optional import available, require
 from triton_ops.cli.console import CacheDir, Json, Verbose, say, say_json, width
 from triton_ops.cli.layout import table
 from triton_ops.cli.record_selection import folder_of
-from triton_ops.exceptions import CacheError
+from triton_ops.exceptions import CacheError, MissingDependencyError
 from triton_ops.hardware import gpu_missing, probe
 
 _OLDEST_TRITON = (3, 6)
@@ -45,7 +45,7 @@ def doctor_command(
 ) -> None:
     """Say what is here, what works with it, what does not, and why.
 
-    Nothing is made or changed. The exit code is 0 whatever is found.
+    torch and Triton are imported. Nothing is made or changed. The exit code is 0 whatever is found.
     """
     parts = [_python(), _torch(), _triton(), _gpu(), _driver(), _cache(cache_dir)]
     if as_json:
@@ -64,6 +64,8 @@ def _torch() -> CheckedPart:
     version = _version("torch")
     if version is None:
         return CheckedPart("torch", "not installed", False, "callables without tensors can be tuned, kernels cannot")
+    if (broken := _broken("torch", "cuda")) is not None:
+        return CheckedPart("torch", f"{version}, {broken}", False, "install it again; callables without tensors work")
     return CheckedPart("torch", version, True, "tensor arguments, dummy inputs and verification work")
 
 
@@ -72,8 +74,10 @@ def _triton() -> CheckedPart:
     if version is None:
         return CheckedPart("Triton", "not installed", False, "callables can be tuned, Triton kernels cannot")
     numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
-    if numbers < _OLDEST_TRITON:
+    if numbers and numbers < _OLDEST_TRITON:
         return CheckedPart("Triton", version, False, "it is older than 3.6, with which nothing was tested")
+    if (broken := _broken("triton", "JITFunction", "compile")) is not None:
+        return CheckedPart("Triton", f"{version}, {broken}", False, "install it again; Triton kernels cannot be tuned")
     return CheckedPart("Triton", version, True, "Triton kernels can be compiled")
 
 
@@ -118,10 +122,20 @@ def _nearest(folder: Path) -> Path:
     return next(path for path in folder.parents if path.is_dir())
 
 
+def _broken(name: str, *parts: str) -> str | None:
+    """How the import of an installed package fails, or which of its parts it lacks; None if it is whole."""
+    try:
+        package = require(name, "a check")
+    except MissingDependencyError as error:
+        return error.message.partition(", and ")[2]
+    lacking = [part for part in parts if not hasattr(package, part)]
+    return f"has no {lacking[0]}" if lacking else None
+
+
 def _version(name: str) -> str | None:
     if not available(name):
         return None
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        return None
+        return "of no known version"  # a folder of that name, without the facts that an installation leaves

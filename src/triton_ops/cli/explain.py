@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -10,11 +11,11 @@ import typer
 from triton_ops.backend import Operation
 from triton_ops.cli.console import CacheDir, Json, TargetName, Verbose, only_data_on_stdout, say, say_json, width
 from triton_ops.cli.layout import listing
-from triton_ops.cli.problem import operation_of, parse_shapes, parse_space
+from triton_ops.cli.problem import operation_of, parse_config, parse_shapes
 from triton_ops.cli.record_selection import folder_of
 from triton_ops.cli.target import load_target
 from triton_ops.exceptions import ConfigValueError, DeviceError, TargetError
-from triton_ops.hardware import DeviceSpec, load_calibration, machine_of, probe, spec_named
+from triton_ops.hardware import DeviceSpec, gpu_missing, load_calibration, machine_of, named_devices, probe, spec_named
 from triton_ops.ranking.predict import Estimate, Model
 from triton_ops.space import Config
 from triton_ops.trial import Problem
@@ -29,7 +30,11 @@ def explain_command(
     dtype: Annotated[str | None, typer.Option("--dtype", metavar="DTYPE", help="Such as bf16, fp16, fp8.")] = None,
     config: Annotated[
         list[str] | None,
-        typer.Option("--config", metavar="NAME=V", help="A tunable's value; repeat it. The rest as in the default."),
+        typer.Option(
+            "--config",
+            metavar="NAME=V",
+            help="Values of tunables; repeat it, or NAME=V,NAME=V. The rest as in the default.",
+        ),
     ] = None,
     gpu: Annotated[
         str | None, typer.Option("--gpu", metavar="NAME", help="A model that is not here, such as 'NVIDIA H200'.")
@@ -42,7 +47,7 @@ def explain_command(
 
     Nothing is compiled or run, and no GPU is needed with --gpu.
     """
-    shapes, values = parse_shapes(shape), parse_space(config or [])
+    shapes, values = parse_shapes(shape), parse_config(config or [], "--config")
     spec = _device(gpu)
     with only_data_on_stdout():
         operation, _, extents, chosen_dtype = operation_of(_operation(target), None, shapes, dtype)
@@ -70,24 +75,35 @@ def _operation(target: str) -> Operation:
 
 def _device(gpu: str | None) -> DeviceSpec:
     if gpu is None:
+        if missing := gpu_missing():
+            raise DeviceError(
+                f"there is no GPU to explain a config for: {missing}", "cuda", hint="name one: --gpu 'NVIDIA H200'"
+            )
         return probe("cuda")
     spec = spec_named(gpu)
     if spec is None:
-        raise DeviceError(f"no device {gpu!r} is in the table", gpu, hint="for example --gpu 'NVIDIA H200'")
+        raise DeviceError(
+            f"no device {gpu!r} is in the table; it has {', '.join(named_devices())}",
+            gpu,
+            hint="for example --gpu 'NVIDIA H200'",
+        )
     return spec
 
 
 def _config(operation: Operation, problem: Problem, values: dict[str, Any]) -> Config:
     """The default config, in which the given values replace its own."""
     space = operation.space_for(problem)
-    if many := [name for name, given in values.items() if len(given) != 1]:
-        raise ConfigValueError(f"--config names more than one value of {', '.join(many)}", hint="write NAME=value")
     wrong = [name for name in values if name not in space.tunables]
     if wrong:
         raise ConfigValueError(
             f"{operation.name} has no tunable {', '.join(wrong)}", hint=f"it has {', '.join(space.tunables)}"
         )
-    return Config({**space.default_config, **{name: given[0] for name, given in values.items()}})
+    config = Config({**space.default_config, **values})
+    if (reason := space.why_not(config)) is not None:
+        raise ConfigValueError(
+            f"config ({config}) is not in the space of {operation.name}: {reason}", hint="take a config of the space"
+        )
+    return config
 
 
 def _silence(operation: Operation, work: Work, spec: DeviceSpec, unknown: bool) -> str:
@@ -105,7 +121,7 @@ def _facts(problem: Problem, spec: DeviceSpec, config: Config, found: Estimate) 
         "problem": str(problem),
         "device": f"{spec.name} {spec.arch}, {spec.units} multiprocessors",
         "config": str(config),
-        "expected": f"{found.expected_ms:.4g} ms",
+        "expected": f"{found.expected_ms:.4g} ms" if math.isfinite(found.expected_ms) else "does not fit on the device",
         "lower bound": f"{found.lower_bound_ms:.4g} ms",
         "blocks": waves,
         "resources": (

@@ -19,7 +19,7 @@ from triton_ops.exceptions import (
     UnknownTunableError,
     UnsupportedDtypeError,
 )
-from triton_ops.space import ConfigSpace, as_space
+from triton_ops.space import Config, ConfigSpace, as_space
 from triton_ops.tensors import TensorSpec, dtype_name
 
 T = TypeVar("T")
@@ -49,6 +49,29 @@ def parse_space(given: list[str]) -> dict[str, Any] | None:
             raise SpaceError(f"--space names {name} twice", hint=f"write one --space {name}=value,value")
         space[name] = values
     return space
+
+
+def parse_config(given: list[str], option: str) -> dict[str, Any] | None:
+    """The config on the command line: `NAME=V,NAME=V`, the option repeated, or a JSON object; None if not given.
+
+    Raises:
+        SpaceError: The text is none of these, or names a tunable twice.
+    """
+    if not given:
+        return None
+    try:
+        if len(given) == 1 and given[0].lstrip().startswith("{"):
+            return dict(Config.from_json(json.loads(given[0])))
+        parts = [part for item in given for part in item.split(",")]
+        if not all("=" in part for part in parts):
+            raise ValueError("a part without a value")
+        return {name: values[0] for name, values in (parse_space(parts) or {}).items()}
+    except (SpaceError, ValueError) as error:
+        said = " ".join(f"{option} {item!r}" for item in given)
+        raise SpaceError(
+            f"{said} is not NAME=value,NAME=value with each name once",
+            hint=f"for example {option} BM=64,num_warps=4, or {option} BM=64 {option} num_warps=4",
+        ) from error
 
 
 def parse_shapes(text: str | None) -> list[tuple[int, ...]]:

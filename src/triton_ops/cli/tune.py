@@ -35,6 +35,7 @@ from triton_ops.runner.progress import ProgressBar
 from triton_ops.runner.results import result_json, trials_json
 from triton_ops.runner.session import tune
 from triton_ops.space import Config
+from triton_ops.task.budget import checked_seed
 from triton_ops.task.effort import chosen_effort
 from triton_ops.tensors import dtype_name
 from triton_ops.tolerance import as_tolerance
@@ -86,6 +87,7 @@ def tune_command(
     verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
 ) -> None:
     """Find the fastest configuration of TARGET for one problem, or recall it."""
+    checked_seed(seed)
     chosen_effort(effort, search, trials, budget_s)  # bad options are refused before the target's code runs
     shapes, values = parse_shapes(shape), parse_space(space or [])
     _check(dtype, device, cache_dir)

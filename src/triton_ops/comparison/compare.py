@@ -18,6 +18,7 @@ from triton_ops.measure.duel import FEW_TICKS, LEAST_ROUNDS, DuelOutcome, DuelPo
 from triton_ops.measure.guard import GuardSummary, guard_for
 from triton_ops.measure.stats import Interval
 from triton_ops.measure.timer import Pending
+from triton_ops.task.budget import checked_seed
 from triton_ops.trial import Measurement
 
 _BLOCK_MS = 5.0  # far longer than a step of the clock, and short enough for the power state to stay the same
@@ -146,7 +147,7 @@ def compare(
     Cost: on a CPU three copies of the tensors, about 15 ms a round for short calls and three calls a round for long
     ones; on a GPU also the copies that keep L2 cold, at most half of the free memory.
     """
-    policy = duel_policy(rounds, seconds)
+    policy, seed = duel_policy(rounds, seconds), checked_seed(seed)
     if len(set(names)) != 2 or len(names) != 2:
         raise SettingsError(f"names are {tuple(names)!r}; two different ones are needed")
     first, second = contestants_of(dict(zip(names, (a, b), strict=True)), args, kwargs, device, seed)

@@ -24,6 +24,7 @@ from triton_ops.backend import (
     Kernel,
     Operation,
     Protection,
+    as_kernel,
     by_name,
     host_values,
     one_line,
@@ -31,11 +32,11 @@ from triton_ops.backend import (
 )
 from triton_ops.evaluation.subject import ArgumentSet, Choose, Clock, Subject
 from triton_ops.exceptions import DeviceError, KernelTypeError, ShapeMismatchError, TargetError, TritonKernelError
-from triton_ops.hardware import probe
+from triton_ops.hardware import device_named, probe
 from triton_ops.measure import CaptureError, EmptyCaptureError, Launch, Sampler, Timer, choose_timer, take
 from triton_ops.measure.duel import COARSEST_TICK_MS, FEW_TICKS
 from triton_ops.space import Config
-from triton_ops.task.request import as_kernel, device_of, make_task
+from triton_ops.task.request import device_of, make_task
 
 MakeArguments: TypeAlias = Callable[[], Arguments]
 """Makes private arguments, with the same content each time."""
@@ -85,7 +86,7 @@ def contestants_of(
         DeviceError: The arguments are on another device.
         SpaceError: A config does not fit its kernel.
     """
-    arguments = Arguments(tuple(args), dict(kwargs or {}))
+    arguments, device = Arguments(tuple(args), dict(kwargs or {})), device_named(device)
     makers: dict[int, MakeArguments] = {}  # by operation; 0 is the caller's own arguments
     makers[0] = partial(private_copy, arguments)
     return [_contestant(name, what, arguments, makers, device, seed) for name, what in given.items()]

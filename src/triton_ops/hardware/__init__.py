@@ -6,12 +6,14 @@ from triton_ops.hardware.calibration import save_calibration as save_calibration
 from triton_ops.hardware.machine import Costs as Costs
 from triton_ops.hardware.machine import Machine as Machine
 from triton_ops.hardware.machine import machine_of as machine_of
+from triton_ops.hardware.probe import device_named as device_named
 from triton_ops.hardware.probe import gpu_missing as gpu_missing
 from triton_ops.hardware.probe import probe as probe
 from triton_ops.hardware.spec import DeviceSpec as DeviceSpec
 from triton_ops.hardware.table import A100_BANDWIDTH_GBPS as A100_BANDWIDTH_GBPS
 from triton_ops.hardware.table import A100_TFLOPS as A100_TFLOPS
 from triton_ops.hardware.table import Peaks as Peaks
+from triton_ops.hardware.table import named_devices as named_devices
 from triton_ops.hardware.table import peaks_of as peaks_of
 from triton_ops.hardware.table import spec_named as spec_named
 from triton_ops.hardware.target import TARGETS as TARGETS

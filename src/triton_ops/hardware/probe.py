@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops._optional import available, require
-from triton_ops.exceptions import DeviceError
+from triton_ops.exceptions import DeviceError, MissingDependencyError
 from triton_ops.hardware.spec import DeviceSpec
 from triton_ops.hardware.table import peaks_of
 from triton_ops.hardware.vendors import gpus_of, gpus_without_torch
@@ -30,14 +30,33 @@ def gpu_missing() -> str | None:
     """
     if not available("torch"):
         return "torch is not installed"
-    if _by_driver():
-        return None
-    torch = require("torch", "finding the GPU")
+    try:
+        return None if _by_driver() else _missing_for_torch(require("torch", "finding the GPU"))
+    except MissingDependencyError as error:
+        return error.message
+    except AttributeError as error:  # what is installed as torch is not whole, or is something else
+        return f"torch cannot be used: {error}"
+
+
+def _missing_for_torch(torch: Any) -> str | None:
     if torch.cuda.is_available():
         return None
     if torch.version.cuda is None and torch.version.hip is None:
         return f"torch {torch.__version__} is a CPU build"
     return "torch finds no GPU (is the driver loaded, and is CUDA_VISIBLE_DEVICES right?)"
+
+
+def device_named(given: Any) -> str | None:
+    """The torch name of a device that a caller gave as a text or a `torch.device`; None stays None.
+
+    Raises:
+        DeviceError: `given` is neither.
+    """
+    if given is None or isinstance(given, str):
+        return given
+    if (type(given).__module__, type(given).__name__) == ("torch", "device"):
+        return str(given)
+    raise DeviceError(f"device {given!r} is not known", "cpu, cuda or cuda:N", given, hint="use 'cpu' or 'cuda'")
 
 
 def probe(device: str | None = None) -> DeviceSpec:

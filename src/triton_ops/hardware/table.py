@@ -80,14 +80,34 @@ def _has_word(text: str, word: str) -> bool:
     return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text) is not None
 
 
-_SIZES = {  # architecture, multiprocessors, bytes of L2, bytes of shared memory per block, as the driver reports them
-    "H200": ("sm_90", 132, 60 << 20, 232_448),
-    "H100": ("sm_90", 132, 50 << 20, 232_448),
-    "H100 PCIe": ("sm_90", 114, 50 << 20, 232_448),
-    "A100-SXM4-80GB": ("sm_80", 108, 40 << 20, 166_912),
-    "A100-SXM4-40GB": ("sm_80", 108, 40 << 20, 166_912),
-    "A100 80GB PCIe": ("sm_80", 108, 40 << 20, 166_912),
-}  # fmt: skip
+@dataclass(frozen=True, kw_only=True)
+class _Sizes:
+    """What the driver of one model reports, which a machine without the device cannot ask."""
+
+    kind: str = "cuda"
+    arch: str
+    units: int
+    l2_bytes: int
+    shared_bytes: int
+    registers: int = 65_536
+
+
+_A100 = _Sizes(arch="sm_80", units=108, l2_bytes=40 << 20, shared_bytes=166_912)
+_SIZES = {
+    "H200": _Sizes(arch="sm_90", units=132, l2_bytes=60 << 20, shared_bytes=232_448),
+    "H100": _Sizes(arch="sm_90", units=132, l2_bytes=50 << 20, shared_bytes=232_448),
+    "H100 PCIe": _Sizes(arch="sm_90", units=114, l2_bytes=50 << 20, shared_bytes=232_448),
+    "A100-SXM4-80GB": _A100,
+    "A100-SXM4-40GB": _A100,
+    "A100 80GB PCIe": _A100,
+    # `rocminfo`: 304 compute units, L2 of 4,096 KB. ROCm's table of GPUs: 64 KiB of LDS, 512 KiB of vector registers.
+    "MI300X": _Sizes(kind="hip", arch="gfx942", units=304, l2_bytes=4 << 20, shared_bytes=65_536, registers=131_072),
+}
+
+
+def named_devices() -> list[str]:
+    """The models that `spec_named` knows."""
+    return list(_SIZES)
 
 
 def spec_named(name: str) -> DeviceSpec | None:
@@ -100,15 +120,15 @@ def spec_named(name: str) -> DeviceSpec | None:
     model = next((model for model in PEAKS if PEAKS[model] is peaks), None)
     if peaks is None or model not in _SIZES:
         return None
-    arch, units, l2_bytes, shared_bytes = _SIZES[model]
+    sizes = _SIZES[model]
     return DeviceSpec(
-        kind="cuda",
+        kind=sizes.kind,
         name=name,
-        arch=arch,
-        units=units,
-        l2_bytes=l2_bytes,
-        shared_bytes_per_block=shared_bytes,
-        registers_per_unit=65_536,
+        arch=sizes.arch,
+        units=sizes.units,
+        l2_bytes=sizes.l2_bytes,
+        shared_bytes_per_block=sizes.shared_bytes,
+        registers_per_unit=sizes.registers,
         bandwidth_gbps=peaks.bandwidth_gbps,
         tflops=dict(peaks.tflops),
     )

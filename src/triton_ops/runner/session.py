@@ -23,6 +23,7 @@ from triton_ops.runner.progress import ProgressBar
 from triton_ops.runner.results import result_of
 from triton_ops.runner.tuning import RunRequest, Tuning
 from triton_ops.search import AnySearch
+from triton_ops.task.budget import checked_seed
 from triton_ops.task.effort import Effort, Patience, chosen_effort
 from triton_ops.task.request import make_request
 from triton_ops.tolerance import Tolerance
@@ -110,7 +111,7 @@ def tune(
 
     Cost: one file is read if the winner is known; otherwise the effort's budget limits the search.
     """
-    start = time.monotonic()
+    start, seed = time.monotonic(), checked_seed(seed)
     plan = chosen_effort(effort, search, trials, budget_s)
     plan = plan if patience is None else replace(plan, patience=patience)
     request = make_request(

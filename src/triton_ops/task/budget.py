@@ -6,6 +6,8 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any
 
 from triton_ops.exceptions import SettingsError
 
@@ -26,12 +28,30 @@ class Budget:
     seconds: float | None = None
 
     def __post_init__(self) -> None:
-        for name, value in (("trials", self.trials), ("seconds", self.seconds)):
-            if value is not None and not (value > 0 and math.isfinite(value)):
+        limits: tuple[tuple[str, Any, Any], ...] = (("trials", self.trials, Integral), ("seconds", self.seconds, Real))
+        for name, value, kind in limits:
+            if value is not None and not (isinstance(value, kind) and value > 0 and math.isfinite(value)):
+                what = "whole number" if kind is Integral else "number"
                 raise SettingsError(
-                    f"the limit of {name} is {value}; it must be a positive number",
+                    f"the limit of {name} is {value!r}; it must be a positive {what}",
                     hint="leave it out to take the effort's",
                 )
+            if value is not None and type(value) not in (
+                int,
+                float,
+            ):  # such as NumPy's numbers, which records cannot hold
+                object.__setattr__(self, name, int(value) if kind is Integral else float(value))
+
+
+def checked_seed(seed: Any) -> int:
+    """`seed` as an int.
+
+    Raises:
+        SettingsError: It is no whole number of 0 or more.
+    """
+    if not isinstance(seed, Integral) or int(seed) < 0:
+        raise SettingsError(f"the seed is {seed!r}; it must be a whole number of 0 or more", hint="0 is the default")
+    return int(seed)
 
 
 class RunningBudget:

@@ -9,9 +9,9 @@ from typing import Any
 from triton_ops._hashing import canonical_json
 from triton_ops.backend import (
     Arguments,
-    FunctionKernel,
     Kernel,
     Operation,
+    as_kernel,
     by_name,
     is_tensor,
     positional_names,
@@ -19,7 +19,7 @@ from triton_ops.backend import (
 )
 from triton_ops.cache.key import UNKNOWN
 from triton_ops.exceptions import DeviceError, KernelTypeError, ShapeMismatchError, SpaceError
-from triton_ops.hardware import DeviceSpec, gpu_missing, probe
+from triton_ops.hardware import DeviceSpec, device_named, gpu_missing, probe
 from triton_ops.space import ConfigSpace, as_space
 from triton_ops.task.task import CopiedArguments, GeneratedArguments, NamedProblem, Task
 from triton_ops.tensors import TensorSpec
@@ -151,7 +151,7 @@ def make_request(
         KernelTypeError, ShapeMismatchError, UnsupportedDtypeError, DeviceError, SettingsError: A parameter does not
             fit.
     """
-    given = Arguments(tuple(args), dict(kwargs or {}))
+    given, device = Arguments(tuple(args), dict(kwargs or {})), device_named(device)
     found = _found(target, given, shape, dtype, device, reference, seed)
     if isinstance(target, Operation):
         tolerance, check = target.tolerance if tolerance is None else tolerance, check or target.check
@@ -225,25 +225,6 @@ def _by_arguments(
         reference=reference or (operation.reference if operation is not None else None),
         operation=operation,
     )
-
-
-def as_kernel(target: Any) -> Kernel:
-    """`target` itself if it is a kernel, else a kernel that calls it.
-
-    Raises:
-        KernelTypeError: The target is neither a kernel nor callable, or it is a Triton kernel without a grid.
-    """
-    if all(
-        hasattr(target, name) for name in ("outputs", "check", "compile")
-    ):  # not `identity`: computing it takes time
-        kernel: Kernel = target
-        return kernel
-    if hasattr(target, "arg_names") and hasattr(target, "run"):
-        raise KernelTypeError(
-            f"{target!r} is a Triton kernel without a grid",
-            hint="wrap it: TritonKernel(kernel, grid=lambda meta: (...,), outputs=(...,))",
-        )
-    return FunctionKernel(target)
 
 
 def device_for(asked: str | None, runs_on: str, who: str) -> str:
