@@ -61,7 +61,7 @@ def tune_command(
     ] = None,
     trials: Annotated[int | None, typer.Option("--trials", metavar="N", help="Most trials; default by effort.")] = None,
     budget_s: Annotated[
-        float | None, typer.Option("--budget-s", metavar="S", help="Most seconds of search; default by effort.")
+        float | None, typer.Option("--budget-s", metavar="S", help="Most seconds of the whole tune; default by effort.")
     ] = None,
     device: Device = None,
     warm: Annotated[bool, typer.Option("--warm", help="Time GPU kernels with their data in L2; default cold.")] = False,

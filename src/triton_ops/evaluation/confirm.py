@@ -25,9 +25,16 @@ _log = logging.getLogger("triton_ops")
 _RACE = RacePolicy(checkpoints=(32,), seconds=60.0, confidence=math.inf)
 """The race in each process: no arm is ever proven slower and dropped, so that the results of all are checked again."""
 
+_LEAST_S = 10.0
+_START_S = 5.0  # a new process imports torch, and makes the arguments
+
 
 def confirm_in_fresh_processes(
-    outcome: Outcome, assignment: Assignment, final: FinalRequest, mode: str | None
+    outcome: Outcome,
+    assignment: Assignment,
+    final: FinalRequest,
+    mode: str | None,
+    left_s: float | None = None,
 ) -> Outcome:
     """The outcome after fresh processes, as many as the effort asks for, have compared the tied configs.
 
@@ -38,16 +45,22 @@ def confirm_in_fresh_processes(
         assignment: The assignment of the station that made it.
         final: The request that the station was given.
         mode: The mode in which the station timed; times of other modes would not be comparable.
+        left_s: Seconds that are left of the run; None is no limit. Nothing is confirmed in less than 10 s per process.
 
     Cost: about 10 s per process on a GPU, one after another.
     """
-    if len(outcome.ties) < 2 or assignment.effort.processes == 0:
+    count = assignment.effort.processes
+    if len(outcome.ties) < 2 or count == 0:
         return outcome
+    if left_s is not None and left_s < count * _LEAST_S:
+        _log.warning("the tied configs are not confirmed in further processes: the budget left %.1f s for it", left_s)
+        return outcome
+    each_s = None if left_s is None else left_s / count - _START_S
     tied = tuple(trial for trial in outcome.trials if trial.config in outcome.ties)
     given = replace(assignment, baseline=outcome.ties[0], mode=mode)
     questions = [
-        replace(final, trials=tied, seed=final.seed + n, race=_RACE, settle=False)
-        for n in range(1, assignment.effort.processes + 1)
+        replace(final, trials=tied, seed=final.seed + n, race=_RACE, settle=False, seconds=each_s)
+        for n in range(1, count + 1)
     ]
     elsewhere = list(_outcomes(given, questions))
     if not elsewhere:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -11,9 +12,10 @@ from triton_ops.backend import candidate_error, one_line
 from triton_ops.evaluation.candidate import Evaluator, wrong_trial
 from triton_ops.evaluation.criteria import Difference
 from triton_ops.evaluation.doubt import ArmFailedError, Pair, Resolved, resolve
-from triton_ops.evaluation.outcome import Field, Outcome, RaceSummary, fastest_screening, outcome_of
-from triton_ops.measure import Arm, Decision, RacePolicy, Sampler, race
+from triton_ops.evaluation.outcome import Field, Outcome, RaceSummary, fastest_screening, outcome_of, unraced
+from triton_ops.measure import Arm, Decision, RacePolicy, Sampler, gain, race
 from triton_ops.measure.decision import doubtful
+from triton_ops.measure.duel import LEAST_ROUNDS
 from triton_ops.space import Config
 from triton_ops.task.effort import Effort
 from triton_ops.trial import Measurement, Status, Trial
@@ -23,6 +25,9 @@ _REPEATS_S = 0.15  # for each finalist; no further repeat is started after this 
 _WINNER_REPEATS = 32  # checked launches of the winner: for an error that shows in one launch of ten it is 3 % as well
 _WINNER_REPEATS_S = 2.0
 _DOUBT_S = 3.0  # at most, where the race leaves a doubt: only on a noisy device
+_RACE_SHARE, _CHECK_SHARE = 0.5, 0.3  # of the seconds that are left
+_FEW_ROUNDS = 6  # for which there must be time
+_LOAD = 1.5  # wall time of a round over that of its samples: rests, and the host's own work
 _ROUND_MS = 100.0  # a longer round is avoided by shorter blocks where there are many finalists
 
 
@@ -37,6 +42,8 @@ class FinalRequest:
         seed: Seed of the random order inside rounds.
         race: How long the race may last, and when an arm is dropped; None takes the effort's policy.
         settle: Whether a doubt about the default is resolved in fresh rounds after the race.
+        seconds: How long the whole comparison may last; None leaves it to the race's policy. Where it is short, fewer
+            finalists race, and where not even the default and the fastest can, the default wins.
     """
 
     trials: tuple[Trial, ...]
@@ -45,6 +52,7 @@ class FinalRequest:
     seed: int = 0
     race: RacePolicy | None = None
     settle: bool = True
+    seconds: float | None = None
 
 
 def compare_finalists(
@@ -63,14 +71,21 @@ def compare_finalists(
         keep_round: Called after each round; the round is discarded if the answer is False.
         clock: Monotonic seconds.
     """
+    end = clock() + (math.inf if final.seconds is None else final.seconds)
     trials, policy = {trial.config: trial for trial in final.trials}, final.race or effort.race
     racing = finalists(trials, effort, {final.default, *final.incumbents})
     policy = replace(policy, block_ms=min(policy.block_ms, _ROUND_MS / max(len(racing), 1)))
+    if final.seconds is not None:
+        policy = replace(policy, seconds=min(policy.seconds, _RACE_SHARE * final.seconds))
+        racing = _fitting(racing, policy, {final.default, *final.incumbents})
+        if not racing:
+            return unraced(final.trials, final.default)
     arms = {trial.config: _arm(evaluator, trial, policy) for trial in racing}
-    twin, twins = _twins(evaluator, arms)
+    roomy = final.seconds is None or _visits_ms([*racing, *racing[:1] * 2], policy) <= _room_ms(policy)
+    twin, twins = _twins(evaluator, arms) if roomy else (None, [])
     last = _LastComparison(
         evaluator=evaluator, final=final, policy=policy, trials=trials, arms=arms, twins=twins, keep_round=keep_round,
-        clock=clock, rng=random.Random(final.seed),
+        clock=clock, end=end, rng=random.Random(final.seed),
     )  # fmt: skip
     last.race()
     outcome = last.outcome()
@@ -90,6 +105,7 @@ class _LastComparison:
     twins: Sequence[Arm]
     keep_round: Callable[[], bool]
     clock: Callable[[], float]
+    end: float
     rng: random.Random
     wrong: dict[Config, Difference] = field(default_factory=dict)
     resolved: dict[Config, Resolved] = field(default_factory=dict)
@@ -103,8 +119,16 @@ class _LastComparison:
                 kept=self.arms.get(self.final.default), keep_round=self.keep_round, clock=self.clock,
             )  # fmt: skip
         for config, arm in self.arms.items():
-            if arm.dropped_at is None and (said := self._wrong_again(config, _REPEATS, _REPEATS_S)):
+            if arm.dropped_at is not None:
+                continue
+            seconds = min(_REPEATS_S, _CHECK_SHARE * self._left_s / len(self.arms))
+            if said := self._wrong_again(config, _REPEATS, seconds):
                 self.wrong[config] = said
+
+    @property
+    def _left_s(self) -> float:
+        """Seconds that are left for the whole comparison, at least 0."""
+        return max(self.end - self.clock(), 0.0)
 
     def outcome(self) -> Outcome:
         """The outcome among the configs whose results are right, after doubts and the winner's results were checked."""
@@ -113,7 +137,7 @@ class _LastComparison:
             winner = found.winner.config if found.winner is not None else None
             if winner not in self.arms or winner is None:
                 return found
-            said = self._wrong_again(winner, _WINNER_REPEATS, _WINNER_REPEATS_S)
+            said = self._wrong_again(winner, _WINNER_REPEATS, min(_WINNER_REPEATS_S, self._left_s))
             if said:
                 self.wrong[winner] = said
             elif self.arms[winner].error is None:
@@ -132,6 +156,9 @@ class _LastComparison:
         doubted = self._doubted(standing, decision)
         if doubted is None:
             return outcome_of(standing, tuple(updated.values()), decision)
+        if doubted not in self.resolved and self._too_late(standing, doubted):
+            own, rival = standing.default_ms, self.arms[doubted].medians_ms
+            self.resolved[doubted] = Resolved(faster=False, over=gain(own, rival))
         if doubted not in self.resolved and not self._resolve(doubted):
             return self._found()  # one of the two failed, and stands no more
         return outcome_of(standing, tuple(updated.values()), decision, (doubted, self.resolved[doubted]))
@@ -143,6 +170,11 @@ class _LastComparison:
             return None
         return challenger if doubtful(self.arms[challenger].medians_ms, standing.default_ms) else None
 
+    def _too_late(self, standing: Field, challenger: Config) -> bool:
+        """Whether the time that is left is too short for the fewest rounds that can resolve a doubt."""
+        pair = [trial for trial in standing.trials if trial.config in (challenger, self.final.default)]
+        return _visits_ms([*pair, *pair[:1]], self.policy) * LEAST_ROUNDS > 1e3 * self._left_s
+
     def _resolve(self, challenger: Config) -> bool:
         """Resolve a doubt; False if a launch failed, whose arm then has an error."""
         default, timer = self.final.default, self.evaluator.clock.timer
@@ -152,8 +184,8 @@ class _LastComparison:
         )
         try:
             self.resolved[challenger] = resolve(
-                self.evaluator, timer, pair, seconds=max(self.policy.seconds, _DOUBT_S), rng=self.rng,
-                keep_round=self.keep_round, clock=self.clock,
+                self.evaluator, timer, pair, seconds=min(max(self.policy.seconds, _DOUBT_S), self._left_s),
+                rng=self.rng, keep_round=self.keep_round, clock=self.clock,
             )  # fmt: skip
         except ArmFailedError as error:
             self.arms[error.config].error = candidate_error(error.reason, Status.RUNTIME)
@@ -193,6 +225,29 @@ def finalists(trials: Mapping[Config, Trial], effort: Effort, always: Collection
     )
     limit = ranked[0].rank * (1 + effort.near) if ranked else 0.0
     return [t for place, t in enumerate(ranked) if t.rank <= limit or t.config in always or place < effort.finalists]
+
+
+def _fitting(racing: Sequence[Trial], policy: RacePolicy, always: Collection[Config]) -> list[Trial]:
+    """As many finalists as a few rounds of the race have time for; none if not even the most important ones fit.
+
+    The configs in `always` come first, then the fastest.
+    """
+    taken: list[Trial] = []
+    for trial in sorted(racing, key=lambda trial: trial.config not in always):  # stable: the fastest first
+        if _visits_ms([*taken, trial], policy) <= _room_ms(policy):
+            taken.append(trial)
+    rivals = len(racing) > 1
+    return [] if rivals and len(taken) < 2 else [trial for trial in racing if trial in taken]
+
+
+def _visits_ms(trials: Sequence[Trial], policy: RacePolicy) -> float:
+    """Wall time of a round with these finalists."""
+    return _LOAD * sum(max(policy.block_ms, trial.median_ms) for trial in trials)
+
+
+def _room_ms(policy: RacePolicy) -> float:
+    """How long a round may last if there is to be time for a few of them."""
+    return 1e3 * policy.seconds / _FEW_ROUNDS
 
 
 def _arm(evaluator: Evaluator, trial: Trial, policy: RacePolicy) -> Arm:

@@ -16,6 +16,7 @@ from triton_ops.space import Config
 from triton_ops.trial import Resources, Trial
 
 _DIFFERENT = "an A/A comparison of one config with itself showed a difference"
+_NO_TIME = "the budget left no time to compare the fastest with the default"
 _UNTOLD = math.log(1.02)  # a gain that may be larger than this and was not told from noise lowers the confidence
 
 
@@ -152,6 +153,15 @@ def fastest_screening(trials: Sequence[Trial]) -> Outcome:
         confidence="nothing was raced",
         trials=tuple(trials),
     )
+
+
+def unraced(trials: Sequence[Trial], default: Config) -> Outcome:
+    """The outcome where there was no time for a race: the default, or the fastest screening if the default failed."""
+    found = fastest_screening(trials)
+    own = next((trial for trial in trials if trial.config == default and trial.ok), found.winner)
+    if own is None or found.winner is None or own is found.winner:
+        return replace(found, confidence=_NO_TIME)
+    return replace(found, winner=own, ties=(own.config, found.winner.config), confidence=_NO_TIME)
 
 
 def with_further_processes(

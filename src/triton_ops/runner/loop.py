@@ -100,7 +100,7 @@ class TuningLoop:
 
     def _next(self) -> Ready | None:
         """Fill the feed and take its next proposal; None if the search must end."""
-        reason = self.budget.spent(len(self.trials))
+        reason = self.budget.spent(len(self.trials)) if self.trials else None  # the default is tried in any case
         self._fill(least=0 if reason is None else 1)
         if reason is not None and self.feed.held:
             self.stopped = reason
@@ -141,7 +141,9 @@ class TuningLoop:
                 self._end(refused, origin)
 
     def _finish(self, ready: Ready, station: Station) -> None:
+        begun_s = self.budget.elapsed_s
         trial = ready.dropped or self._measured(ready, station)
+        self.budget.note(self.budget.elapsed_s - begun_s)
         origin = self._proposed.get(trial.config, Origin.SEARCHER)
         if ready.compiled is not None and ready.compiled.deferred and origin is Origin.SEARCHER:
             origin = Origin.DEFERRED

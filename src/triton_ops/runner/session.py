@@ -84,7 +84,8 @@ def tune(
         search: A searcher's name, such as `auto`, `random` or `exhaustive`; an own searcher, or a function that makes
             one from the config space and the seed; None takes the effort's.
         trials: The limit of trials; None takes the effort's.
-        budget_s: The limit of seconds for the search; None takes the effort's.
+        budget_s: The limit of seconds for the whole tune, the last comparison included, less what a step that has
+            begun may still take; None takes the effort's.
         seed: The seed of the search's order and of the dummy tensors.
         cache_dir: Folder of records and run logs; None takes `TRITON_OPS_CACHE_DIR`, else the user's cache folder.
         force: Whether to search even if the winner is known; the known winner is tried again.
@@ -109,7 +110,7 @@ def tune(
         KeyboardInterrupt: Ctrl-C before any config ran. Later Ctrl-C ends the search early and returns the best so far;
             the next call resumes the run.
 
-    Cost: one file is read if the winner is known; otherwise the effort's budget limits the search.
+    Cost: one file is read if the winner is known; otherwise the effort's budget limits the tune.
     """
     start, seed = time.monotonic(), checked_seed(seed)
     plan = chosen_effort(effort, search, trials, budget_s)

@@ -146,10 +146,11 @@ class Tuning:
                 default=request.default,
                 incumbents=tuple(incumbents),
                 seed=request.seed,
+                seconds=loop.budget.left_s,
             )
             outcome = _compared(loop, station, final)
             told = station.facts
-            facts = replace(told, waited_s=feed.waited_s, notes=(*told.notes, *loop.doubts.notes))
+            facts = replace(told, waited_s=feed.waited_s, notes=(*told.notes, *loop.doubts.notes, *_cut(loop, final)))
         outcome = _confirmed(loop, outcome, assignment, final, facts.mode)  # after the station has freed its memory
         return _Findings(loop, outcome, facts)
 
@@ -158,7 +159,7 @@ class Tuning:
         return TuningLoop(
             space=self.request.task.space,
             searcher=searcher,
-            budget=RunningBudget(effort.budget),
+            budget=RunningBudget(effort.budget, start=self.start, reserve_s=effort.final_s),
             log=log,
             listener=self.listener,
             default=self.request.default,
@@ -249,6 +250,16 @@ class Tuning:
         )
 
 
+def _cut(loop: TuningLoop, final: FinalRequest) -> list[str]:
+    """What the budget of seconds cut off, in words; empty if nothing."""
+    if loop.stopped != "seconds" or final.seconds is None:
+        return []
+    whole_s, trials = loop.budget.budget.seconds, len(loop.trials)
+    return [
+        f"the budget of {whole_s:g} s ended the search after {trials} trials and left {final.seconds:.1f} s to compare"
+    ]
+
+
 def _compared(loop: TuningLoop, station: Station, final: FinalRequest) -> Outcome:
     """The last comparison, or the fastest screening if the run was interrupted."""
     if loop.stopped not in ("interrupted", "device lost") and any(trial.ok for trial in final.trials):
@@ -265,7 +276,7 @@ def _confirmed(
     """The outcome after ties were confirmed in fresh processes, as many as the effort asks for."""
     if loop.stopped not in ("interrupted", "device lost"):
         try:
-            return confirm_in_fresh_processes(outcome, assignment, final, mode)
+            return confirm_in_fresh_processes(outcome, assignment, final, mode, loop.budget.left_s)
         except KeyboardInterrupt:
             loop.stopped = "interrupted"
     return outcome

@@ -11,6 +11,7 @@ to 1; a tunable with one value has no column.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -59,6 +60,7 @@ class _Axis:
             self._numbers, self._divisible = [], False
             self._labels = _labels(len(tunable))
             self.width = self._labels.shape[1]
+        self._ranks = np.linspace(0.0, 1.0, len(self._numbers)) if self._numbers else np.zeros(0)
         self._known = {_key(value): self._code(value, at) for at, value in enumerate(tunable.values)}
 
     def coded(self, value: Value) -> tuple[float, ...]:
@@ -70,7 +72,7 @@ class _Axis:
             return tuple(self._labels[position].tolist())
         if not self._numbers or not _is_number(value):
             return (0.5,) * self.width
-        size = _scaled(float(value), self._numbers)  # type: ignore[arg-type]
+        size = _scaled(float(value), self._numbers, self._ranks)  # type: ignore[arg-type]
         return (size, _twos(value) / _HIGHEST_POWER) if self._divisible else (size,)
 
 
@@ -91,8 +93,10 @@ def _is_number(value: Value) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _scaled(value: float, among: list[float]) -> float:
-    rank = float(np.interp(value, among, np.linspace(0.0, 1.0, len(among))))
+def _scaled(value: float, among: list[float], ranks: Floats) -> float:
+    at = bisect_left(among, value)  # far quicker than to interpolate among all of many values
+    known = at < len(among) and among[at] == value
+    rank = float(ranks[at]) if known else float(np.interp(value, among, ranks))
     if among[0] <= 0:
         return rank
     low, high = math.log(among[0]), math.log(among[-1])

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
 from triton_ops.exceptions import SettingsError
+
+_LARGEST_RESERVE = 0.35  # of the budget
+_LATEST = 5  # trials by which the next one's time is judged
 
 
 @dataclass(frozen=True)
@@ -18,7 +22,8 @@ class Budget:
 
     Attributes:
         trials: Most trials, failures and those taken over from an interrupted run included.
-        seconds: Most wall seconds for the search; the last comparison comes on top.
+        seconds: Most wall seconds of the whole run, the last comparison included. A step that has begun is not ended,
+            so the run may last longer by one trial or one round.
 
     Raises:
         SettingsError: A limit is not a positive number.
@@ -55,22 +60,52 @@ def checked_seed(seed: Any) -> int:
 
 
 class RunningBudget:
-    """A budget and the clock that counts its seconds, from the moment this object is made."""
+    """A budget and the clock that counts its seconds.
 
-    def __init__(self, budget: Budget, clock: Callable[[], float] = time.monotonic) -> None:
+    Args:
+        budget: The limits.
+        clock: Returns monotonic seconds.
+        start: When the run began, by that clock; None is now.
+        reserve_s: Seconds that the search leaves for the last comparison; at most a third of the budget.
+    """
+
+    def __init__(
+        self,
+        budget: Budget,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        start: float | None = None,
+        reserve_s: float = 0.0,
+    ) -> None:
         self.budget = budget
         self._clock = clock
-        self._start = clock()
+        self._start = clock() if start is None else start
+        whole_s = math.inf if budget.seconds is None else budget.seconds
+        self._search_s = whole_s - min(reserve_s, whole_s * _LARGEST_RESERVE)
+        self._latest: deque[float] = deque(maxlen=_LATEST)
 
     @property
     def elapsed_s(self) -> float:
         """Seconds since the start."""
         return self._clock() - self._start
 
+    @property
+    def left_s(self) -> float | None:
+        """Seconds that are left of the whole run, at least 0; None without a limit."""
+        return None if self.budget.seconds is None else max(self.budget.seconds - self.elapsed_s, 0.0)
+
+    def note(self, trial_s: float) -> None:
+        """A trial took so long, and so may the next."""
+        self._latest.append(trial_s)
+
     def spent(self, trials: int) -> str | None:
-        """Why the run must end after `trials` trials: `trials` or `seconds`; None if it may go on."""
+        """Why the search must end after `trials` trials: `trials` or `seconds`; None if it may go on.
+
+        It ends before a trial that would not fit, judged by the shortest of the latest ones.
+        """
         if self.budget.trials is not None and trials >= self.budget.trials:
             return "trials"
-        if self.budget.seconds is not None and self.elapsed_s >= self.budget.seconds:
-            return "seconds"
-        return None
+        if self.budget.seconds is None:
+            return None
+        expected_s = min(self._latest, default=0.0)
+        return "seconds" if self.elapsed_s + expected_s >= self._search_s else None

@@ -12,6 +12,9 @@ from triton_ops.measure import INDIFFERENCE, RacePolicy, ScreenPolicy
 from triton_ops.search import AnySearch, checked_search, search_name
 from triton_ops.task.budget import Budget
 
+_CHECKS = 1.5  # times the race: results are checked again after it, and a doubt is resolved
+_LEAST_FINAL_S = 1.0
+
 
 @dataclass(frozen=True)
 class Patience:
@@ -86,6 +89,11 @@ class Effort:
                 raise SettingsError(f"{field_name} of effort {self.name} is {value!r}; it must be {least} or more")
 
     @property
+    def final_s(self) -> float:
+        """Seconds that the search leaves for the last comparison: the race, and the checks after it."""
+        return _CHECKS * self.race.seconds + _LEAST_FINAL_S
+
+    @property
     def search_name(self) -> str:
         """The name of the search in records."""
         return search_name(self.search)
@@ -142,7 +150,7 @@ def chosen_effort(
         effort: An effort, or the name of a shipped one; None takes the environment's, or else `quick`.
         search: Replaces the effort's search.
         trials: Replaces the effort's limit of trials.
-        budget_s: Replaces the effort's limit of seconds.
+        budget_s: Replaces the effort's limit of seconds for the whole tune.
 
     Raises:
         SettingsError: There is no such effort or search, or a limit is not a positive number.

@@ -1,0 +1,110 @@
+"""A budget of seconds is that of the whole run: what the search leaves, and what the last comparison does with it."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.clocks import Clock
+from tests.cpu.test_doubt import DEFAULT, RIVAL, Noisy
+from triton_ops import Config, tune
+from triton_ops.evaluation.finals import FinalRequest, compare_finalists
+from triton_ops.runner.events import Silent
+from triton_ops.task.budget import Budget, RunningBudget
+from triton_ops.task.effort import PRESETS, effort_of
+from triton_ops.trial import Measurement, Status, Trial
+
+
+def running(seconds, reserve_s=0.0, trials=None):
+    clock = Clock()
+    return clock, RunningBudget(Budget(trials, seconds), clock.seconds, reserve_s=reserve_s)
+
+
+def test_the_search_leaves_time_for_the_last_comparison():
+    clock, budget = running(10.0, reserve_s=2.5)
+    clock.pass_by(7_400_000_000)
+    assert budget.spent(3) is None
+    clock.pass_by(200_000_000)
+    assert budget.spent(3) == "seconds"
+    assert budget.left_s == pytest.approx(2.4)
+
+
+@pytest.mark.parametrize("reserve_s", [1.0, 30.0])
+def test_a_small_budget_is_mostly_for_the_search(reserve_s):
+    clock, budget = running(2.0, reserve_s)
+    clock.pass_by(1_290_000_000 if reserve_s > 1 else 1_000_000_000 * 1.29)
+    assert budget.spent(1) is None
+    clock.pass_by(20_000_000)
+    assert budget.spent(1) == "seconds"
+
+
+def test_a_search_ends_before_a_trial_that_would_not_fit():
+    clock, budget = running(10.0)
+    clock.pass_by(8_000_000_000)
+    assert budget.spent(1) is None
+    budget.note(2.5)
+    assert budget.spent(1) == "seconds"
+    budget.note(0.5)
+    assert budget.spent(1) is None
+
+
+def test_a_run_that_began_earlier_has_less_left():
+    clock = Clock()
+    clock.pass_by(5_000_000_000)
+    budget = RunningBudget(Budget(None, 4.0), clock.seconds, start=2.0)
+    assert budget.left_s == pytest.approx(1.0)
+    assert RunningBudget(Budget(), clock.seconds).left_s is None
+
+
+def compared(times_ms, seconds):
+    device = Noisy(times_ms, 0.01, 1)
+    trials = tuple(Trial(c, Status.OK, Measurement((ms,), "host"), relative=ms) for c, ms in times_ms.items())
+    start = device.now.now
+    final = FinalRequest(trials=trials, default=DEFAULT, seconds=seconds)
+    found = compare_finalists(device, final, effort_of("full"), clock=device.now.seconds)
+    return found, (device.now.now - start) / 1e9
+
+
+@pytest.mark.parametrize("seconds", [0.1, 0.5, 2.0, 8.0])
+@pytest.mark.parametrize("slowest_ms", [0.5, 5.0, 40.0])
+def test_the_last_comparison_ends_in_time(seconds, slowest_ms):
+    rng = random.Random(3)
+    times = {Config(k=k): slowest_ms * rng.uniform(0.9, 1.0) for k in range(30)}
+    found, took_s = compared(times, seconds)
+    assert took_s <= 1.1 * seconds + 8 * slowest_ms / 1e3  # calls that calibrate, and a round that has begun
+    assert found.winner is not None
+
+
+def test_fewer_finalists_race_where_time_is_short_and_the_default_is_one_of_them():
+    times = {Config(k=k): 20.0 + 0.01 * k for k in range(20)}
+    many, few = (len(compared(times, seconds)[0].raced.dropped_at) for seconds in (60.0, 2.0))
+    assert many == 20
+    assert 2 <= few < 20
+    assert DEFAULT in dict(compared(times, 2.0)[0].raced.dropped_at)
+
+
+def test_the_default_wins_where_there_is_no_time_to_compare_anything():
+    found, took_s = compared({DEFAULT: 500.0, RIVAL: 100.0}, 0.3)
+    assert found.winner.config == DEFAULT
+    assert RIVAL in found.ties
+    assert found.confidence == "the budget left no time to compare the fastest with the default"
+    assert took_s == 0.0
+
+
+def test_every_effort_reserves_what_its_race_may_take():
+    for effort in PRESETS.values():
+        assert effort.final_s > effort.race.seconds
+
+
+def test_a_result_says_what_the_budget_cut(tmp_path):
+    def spin(*, n):
+        return sum(range(3000 + 0 * n))
+
+    found = tune(
+        spin, space={"n": list(range(2000))}, budget_s=0.5, effort="full", search="random", cache_dir=tmp_path,
+        listener=Silent(),
+    )  # fmt: skip
+    assert found.stopped == "seconds"
+    (note,) = [note for note in found.notes if "budget" in note]
+    assert note.startswith("the budget of 0.5 s ended the search after ")
