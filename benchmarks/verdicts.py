@@ -122,7 +122,9 @@ def share(winner: dict[str, Any] | None, best: dict[str, Any] | None, device: st
     if winner == best:
         return 1.0
     arguments = attention.materialise(attention.problem(SHAPE, "bfloat16"), device)
-    found = compare((attention.kernel, winner), (attention.kernel, best), kwargs=dict(arguments.keyword), device=device)
+    found = compare(
+        (attention.kernel, winner), (attention.kernel, best), kwargs=dict(arguments.keyword), device=device, seconds=4
+    )
     return statistics.median(found.b.samples_ms) / statistics.median(found.a.samples_ms)
 
 

@@ -397,7 +397,8 @@ def test_tune_with_a_tolerance_or_a_check(cli, tmp_path):
     path = tmp_path / "grown.py"
     path.write_text(
         "from triton_ops import TensorSpec, operation\n"
-        "@operation(space={'n': [0, 5]}, arguments=lambda: {'x': TensorSpec((64,), 'float32')}, reference=lambda x: x)\n"
+        "@operation(space={'n': [0, 5]}, arguments=lambda: {'x': TensorSpec((64,), 'float32')},\n"
+        "           reference=lambda x: x)\n"
         "def grown(x, *, n):\n"
         "    return x * (1 + n / 100)\n"
         "def any_will_do(result, expected):\n"
