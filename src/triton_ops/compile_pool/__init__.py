@@ -1,1 +1,1 @@
-"""Configs compiled in parallel, in processes of their own, without a GPU."""
+"""The compile pool: configs are compiled in parallel, in separate processes, without a GPU."""

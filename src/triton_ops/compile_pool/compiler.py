@@ -1,8 +1,8 @@
-"""Processes that compile: each loads one kernel once, then turns configs into `Compiled`, one after another.
+"""The compiling processes: each loads one kernel once, then turns its configs into `Compiled`, one after another.
 
-They are forked from a process that `fork_server` starts with every GPU hidden; what compilers print goes nowhere.
-When the process that one came from is gone, however that ended, it ends itself with whatever it started, such as a
-ptxas that does not come back.
+They are forked from the fork server, whose program is `main` here and which sees no GPU. What compilers print to stdout
+is discarded. When the fork server is gone, however it ended, a compiling process ends itself and whatever it has
+started, such as a ptxas that does not end.
 """
 
 from __future__ import annotations
@@ -28,20 +28,21 @@ from triton_ops.hardware import named_target
 from triton_ops.processes.child import Surroundings, die_with, import_heavy
 from triton_ops.space import Config
 
-working: list[int] = []
-"""The process that this one compiles for; empty in a process that does not compile for another one."""
+compiles_for: list[int] = []
+"""The id of the process for which this process compiles; empty in a process that does not compile for another one."""
 
-_LOOK_S = 0.25  # how often it looks whether its parent is still there, should another process hold the connection
+_PARENT_CHECK_S = 0.25  # the parent may end while another process still holds the other end of the socket
 _NICENESS = 5  # compilers give way to the process that measures
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Start:
-    """What a compiling process needs to know, sent once.
+    """The first message to a compiling process.
 
     Attributes:
         packed: The kernel, its arguments and its target.
-        surroundings: What its code sees; this process' own modules are imported before.
+        surroundings: Search path, `sys.argv` and bytecode settings for the user's code; the process imports its own
+            modules before it takes them over.
     """
 
     packed: PackedKernel
@@ -49,31 +50,34 @@ class Start:
 
 
 @dataclass(frozen=True)
-class Launcher:
-    """Asks for what a launching process needs beside a compiled config; it is the same for all configs."""
+class LauncherRequest:
+    """The question to build the launcher, the C module with which Triton launches a kernel.
+
+    All configs of a kernel have the same launcher; `config` is one that was compiled.
+    """
 
     config: Config
 
 
 def main() -> None:
-    """Import what compilers need, then fork one for every question that asks for it, until there are no more."""
+    """The program of the fork server: import what compilers need, then answer questions until the socket is closed."""
     questions, parent = socket.socket(fileno=int(sys.argv[2])), int(sys.argv[3])
-    working.append(parent)
+    compiles_for.append(parent)
     os.nice(_NICENESS)
     warming = warm_up(launches=False)
     import_heavy(filter(None, ("triton", sys.argv[4])), "compiling")
-    with contextlib.suppress(Exception):  # what is wrong with Triton, the first config will tell
+    with contextlib.suppress(Exception):  # if Triton does not work, the first config says why
         rehearse(named_target(sys.argv[5]))
-    warming.join()  # one thread forks
-    gc.freeze()  # and what is forked does not copy what there is
-    # Not `die_with`: on Linux that ends a process with the thread that started it, which may be any one.
+    warming.join()  # a process with one thread can be forked safely
+    gc.freeze()  # forked processes then do not copy the imported objects
+    # Not `die_with`: on Linux it ends a process with the thread that started it, and the pool's threads may end early.
     while os.getppid() == parent:
-        if select.select([questions], [], [], _LOOK_S)[0] and not _answered(questions):
+        if select.select([questions], [], [], _PARENT_CHECK_S)[0] and not _answered(questions):
             return
 
 
 def _answered(questions: socket.socket) -> bool:
-    """Answer one question of `fork_server.py`; whether there may be more."""
+    """Answer one question of `fork_server.py`; returns whether there may be another."""
     content, descriptors, _, _ = socket.recv_fds(questions, QUESTION.size, 2)
     if len(content) < QUESTION.size:
         return False
@@ -94,7 +98,7 @@ def _answered(questions: socket.socket) -> bool:
 
 
 def _begin(fork_server: int, connection: int, errors: int) -> NoReturn:
-    """What a forked process does, to its end."""
+    """Run the forked process to its end, so that it never returns to the fork server's loop."""
     code = 1
     try:
         os.setsid()
@@ -102,7 +106,7 @@ def _begin(fork_server: int, connection: int, errors: int) -> NoReturn:
         die_with(fork_server)
         serve(Connection(connection))
         code = 0
-    except BaseException as error:  # noqa: BLE001 - the end of this process; what forked it must not go on in it
+    except BaseException as error:  # noqa: BLE001 - whatever it is, this process ends here
         code = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1
         if not isinstance(error, SystemExit):
             traceback.print_exc()
@@ -112,7 +116,10 @@ def _begin(fork_server: int, connection: int, errors: int) -> NoReturn:
 
 
 def serve(connection: Connection[Any, Any]) -> None:
-    """Answer until the connection ends: first None or the reason why the kernel cannot be loaded, then questions."""
+    """Load the kernel, then answer questions until the connection is closed.
+
+    The first answer says how the loading ended: None, or the error because of which no question can be answered.
+    """
     start: Start = connection.recv()
     start.surroundings.take()
     try:
@@ -129,9 +136,9 @@ def serve(connection: Connection[Any, Any]) -> None:
         connection.send(_answer(question, ahead))
 
 
-def _answer(question: Config | Launcher, ahead: AheadOfTime) -> Any:
-    if isinstance(question, Launcher):
-        with contextlib.suppress(Exception):  # what fails is met again, and told, by whoever launches
+def _answer(question: Config | LauncherRequest, ahead: AheadOfTime) -> Any:
+    if isinstance(question, LauncherRequest):
+        with contextlib.suppress(Exception):  # the process that launches meets the same error, and reports it
             ahead.build_launcher(question.config)
         return None
     try:

@@ -1,7 +1,8 @@
 """The fork server: a process that imports what compilers need, and forks compiling processes; imports are done once.
 
-The fork server never sees a GPU and never runs the user's code, so it has one thread when it forks. A process that it
-forks leads a process group of its own, and has a connection to the pool and a file for what it writes to stderr.
+The fork server never sees a GPU and never runs the user's code, so it has one thread when it forks. Each process that
+it forks leads a process group of its own, and has a connection to the pool and a file for its stderr. This module is
+the pool's side; the fork server's program is `main` in `compiler.py`.
 """
 
 from __future__ import annotations
@@ -26,19 +27,20 @@ from triton_ops.hardware import Target
 from triton_ops.processes.child import command
 
 FORK, CODE = b"f", b"c"
-"""Questions: for a new process with the two descriptors that come along; for the exit code of one."""
+"""The two questions: fork a process, which gets the two descriptors sent along; tell the exit code of a process."""
 QUESTION, ANSWER = struct.Struct("<cq"), struct.Struct("<q")
-RUNNING = 1 << 20  # no exit code
-_START_TIMEOUT_S = 120.0  # imports, on a machine whose disk is cold and whose cores are all taken
-_LOOK_S = 0.005
+"""A question with the id of a process, 0 with `FORK`; and its answer, the id of the new process or the exit code."""
+RUNNING = 1 << 20  # the answer in place of an exit code while a process runs; no exit code is so large
+_START_TIMEOUT_S = 120.0  # the first answer waits for the imports, on a slow disk and with all cores busy
+_EXIT_CHECK_S = 0.005  # between two questions for the exit code of a process that is about to end
 
 
 class ForkServer:
-    """Forks processes until it is closed; safe to share among threads.
+    """The pool's handle of the fork server; safe to share among threads.
 
     Args:
-        imports: A package to import beside Triton; empty for none.
-        target: What will be compiled for.
+        imports: A package that the fork server imports beside Triton; empty for none.
+        target: The target of the compilations.
 
     Raises:
         OSError, DeviceError: No process can be started.
@@ -64,11 +66,11 @@ class ForkServer:
             undo.pop_all()
 
     def fork(self) -> Child:
-        """A new process that waits to be asked.
+        """A new process, which waits for questions on its connection.
 
         Raises:
             OSError: No more files can be opened.
-            EOFError: The fork server is gone, or did not get through its imports; `last_line` tells more.
+            EOFError: The fork server is gone, or has not finished its imports in time; `last_line` tells more.
         """
         here, there = Pipe()
         errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
@@ -82,7 +84,7 @@ class ForkServer:
         return Child(self, pid, here, errors)
 
     def code_of(self, pid: int) -> int | None:
-        """The exit code of a process, or minus its signal, as of `subprocess`; None while it runs.
+        """The exit code of a process, or minus the number of the signal that ended it; None while it runs.
 
         Raises:
             EOFError: The fork server is gone.
@@ -91,26 +93,29 @@ class ForkServer:
         return None if found == RUNNING else found
 
     def last_line(self) -> str:
-        """The last that the fork server itself wrote to stderr; empty if nothing."""
+        """The last line that the fork server itself wrote to stderr; empty if it wrote nothing."""
         return last_line(self._errors)
 
     def kill(self) -> None:
-        """End it, and wait for that; processes it has forked end a moment later, and questions at once."""
+        """Kill the fork server and wait until it is gone; the processes that it has forked end a moment later.
+
+        A question that is under way ends with EOFError.
+        """
         with contextlib.suppress(ProcessLookupError):
             if self._process.poll() is None:
                 os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
     def close(self) -> None:
-        """End it, and give back what it held here."""
+        """Kill the fork server, and close its socket and its file here."""
         self.kill()
-        with self._lock:  # who is at a question learns that there is no answer first
+        with self._lock:  # a thread that waits for an answer first learns that there is none
             self._socket.close()
             self._errors.close()
 
     @property
     def alive(self) -> bool:
-        """Whether it can still be asked."""
+        """Whether the fork server runs."""
         return self._process.poll() is None
 
     def _asked(self, question: bytes, about: int, descriptors: Sequence[int] = ()) -> int:
@@ -121,17 +126,17 @@ class ForkServer:
             except OSError:
                 answer = b""
             if len(answer) < ANSWER.size:
-                self.kill()  # if it is late, its answer must not be taken for the next one
+                self.kill()  # a late answer must not be taken for the answer to the next question
                 raise EOFError("the process that starts compilers is gone")
         return int(ANSWER.unpack(answer)[0])
 
 
 class Child:
-    """A process that the fork server has forked.
+    """The pool's handle of one process that the fork server has forked.
 
     Attributes:
-        connection: To ask it questions.
-        errors: What it wrote to stderr.
+        connection: The pipe for questions and answers.
+        errors: The file that holds the stderr of the process.
     """
 
     def __init__(self, server: ForkServer, pid: int, connection: Connection[Any, Any], errors: IO[bytes]) -> None:
@@ -141,28 +146,33 @@ class Child:
         self._lost = False
 
     def wait(self, seconds: float) -> int | None:
-        """Its exit code, or minus its signal; None if it still runs after so long, or nobody can tell."""
+        """Wait for the end of the process, at most `seconds`.
+
+        Returns:
+            Its exit code, or minus the number of the signal that ended it; None if it still runs, or if the fork server
+            is gone and cannot tell.
+        """
         until = time.monotonic() + seconds
         while self._code is None and not self._lost:
             try:
                 self._code = self._fork_server.code_of(self._pid)
             except EOFError:
-                self._lost = True  # the fork server is gone, and takes its processes with it
+                self._lost = True  # the processes of a fork server that is gone end as well
             if time.monotonic() >= until:
                 break
             if self._code is None:
-                time.sleep(_LOOK_S)
+                time.sleep(_EXIT_CHECK_S)
         return self._code
 
     def signal(self, number: int) -> None:
-        """Send it, and everything that it started, a signal; nothing once its end was seen."""
+        """Send a signal to the process and to everything that it has started; to nothing once its end is known."""
         if self._code is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._pid, number)
 
 
 def last_line(written: IO[bytes], most_bytes: int = 400) -> str:
-    """The last line in a file."""
+    """The last line in a file, from its last `most_bytes` bytes; empty if the file is."""
     size = written.seek(0, os.SEEK_END)
     written.seek(max(0, size - most_bytes))
     lines = written.read().decode(errors="replace").strip().splitlines()

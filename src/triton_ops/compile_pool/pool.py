@@ -1,8 +1,8 @@
-"""Configs compiled ahead, in parallel, by processes that have no GPU; the launching process finds them in the cache.
+"""The compile pool: processes without a GPU compile configs ahead; a launch finds the binaries in Triton's disk cache.
 
-Each process leads a group of its own, so that a compiler that hangs dies with the process that waits for it, and a
-Ctrl-C in the terminal reaches only the process that tunes. They are forked from a program of their own
-(`fork_server.py`), not copies of this one: the user's script is not run again, and they never have a GPU context.
+Each process leads a process group of its own, so that it can be killed together with a compiler that hangs, and so that
+Ctrl-C in the terminal reaches only the process that tunes. The processes are forked from a separate program
+(`fork_server.py`) and not from the process that tunes: they run no script of the user's and never have a GPU context.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from triton_ops._cpus import usable_cpus
 from triton_ops.analysis import Objection, foresee
 from triton_ops.backend.offline import AheadOfTime
-from triton_ops.compile_pool.compiler import Launcher, Start, working
+from triton_ops.compile_pool.compiler import LauncherRequest, Start, compiles_for
 from triton_ops.compile_pool.fork_server import ForkServer, last_line
 from triton_ops.compile_pool.packed_kernel import PackedKernel
 from triton_ops.compile_pool.queue import CompileJob, Queue
@@ -26,22 +26,22 @@ from triton_ops.space import Config
 from triton_ops.trial import Compiled, Status
 
 TIMEOUT_S = 60.0
-_START_TIMEOUT_S = 120.0  # the modules of the kernel may import a lot
+_START_TIMEOUT_S = 120.0  # what the kernel refers to may import many modules
 _CLOSED = "the compile pool is closed"
-_SPARE_PART = 2  # half of the processes are kept free of previews: who imports or measures needs CPUs too
-_DYING_S = 2.0  # a connection may end a moment before its process does
+_SPARE_PART = 2  # previews take at most half of the processes: processes that import or measure need CPUs too
+_EXIT_S = 2.0  # a connection may be closed a moment before its process ends
 
 
 class CompilePool:
     """Compiles configs of one kernel for one target into Triton's disk cache. Use it in a `with` statement.
 
     Args:
-        ahead: What is compiled. Other processes get the kernel's code, so that they import no module of the user's and
-            run no script again. Of the arguments only dtypes, strides, alignments and scalars are sent, so a process
-            needs no memory for them.
-        workers: Processes; None takes one for each CPU that this process may use.
-        timeout_s: Most seconds for one config; a compiler that takes longer is killed.
-        launches: Whether a process here is going to launch what is compiled.
+        ahead: The kernel, its arguments and its target. The compiling processes get the kernel's code, so that they
+            import no module of the user's and run no script again. Of the arguments only dtypes, strides, alignments
+            and scalars are sent, so that a process needs no memory for tensors.
+        workers: Number of processes; None takes one for each CPU that this process may use.
+        timeout_s: Seconds for one config, after which its compiler is killed.
+        launches: Whether compiled configs are going to be launched on this machine, so that a launcher is built too.
 
     Raises:
         KernelTypeError: There is nothing to compile, as under `TRITON_INTERPRET`.
@@ -58,11 +58,11 @@ class CompilePool:
         timeout_s: float = TIMEOUT_S,
         launches: bool = False,
     ) -> None:
-        if working:
+        if compiles_for:
             raise TargetError("a module that is imported to compile its kernel compiles kernels while it is imported")
         self._ahead = ahead
         self._timeout_s = timeout_s
-        self._start = Start(PackedKernel.of(ahead), Surroundings.here())
+        self._start = Start(packed=PackedKernel.of(ahead), surroundings=Surroundings.here())
         self.workers = workers or usable_cpus()
         self._threads = ThreadPoolExecutor(self.workers, thread_name_prefix="triton-ops compile")
         self._queue = Queue(max(1, self.workers // _SPARE_PART))
@@ -74,20 +74,21 @@ class CompilePool:
         self._launcher_due = launches
 
     def foresee(self, config: Config) -> Objection | None:
-        """What the free rules say of a config; None if nothing. Costs some microseconds."""
+        """The objection of the free rules to a config; None if they have none. Cost: a few microseconds."""
         return foresee(self._ahead, config)
 
     def submit(self, config: Config, *, anyway: bool = False, spare: bool = False) -> Future[Compiled]:
         """Compile a config, after those submitted before it; a config that a rule refuses or defers is not compiled.
 
-        The future never holds a failure that is the config's: those are statuses. It holds a `TargetError` if no
-        process can load the kernel, and a `CacheError` if the compiler cannot write its files.
+        A failure of the config is the status of the result and never an exception of the future. The future raises
+        `TargetError` if no process can load the kernel, and `CacheError` if the compiler cannot write its files.
 
         Args:
             config: Tunables and launch options.
-            anyway: Compile it even if a rule defers it.
-            spare: Compile it when nothing else waits, and never in all processes at once, so that what is submitted
-                meanwhile finds one. Submitted again without this it comes in its turn, and is compiled once.
+            anyway: Whether the config is compiled even if a rule defers it.
+            spare: Whether the config is compiled only while nothing else waits, and never in all processes at once, so
+                that configs submitted meanwhile find a process. If the config is submitted again without `spare`, it
+                takes its turn among the others, and is compiled once.
         """
         objection = self.foresee(config)
         if objection is None or (objection.deferred and anyway):
@@ -99,18 +100,21 @@ class CompilePool:
         return done
 
     def stop(self) -> None:
-        """End all processes without waiting for that; what was not begun is cancelled, what was ends as `crash`."""
+        """Kill all processes without waiting for their end.
+
+        Compilations that have not begun are cancelled; the others end with the status `crash`.
+        """
         self._queue.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
         with self._lock:
             self._closed = True
             for process in self._processes:
-                process.signal(signal.SIGKILL)  # its thread, if it waits for it, sees the connection end
+                process.signal(signal.SIGKILL)  # the connection ends for a thread that waits for an answer
             if self._fork_server is not None and not self._processes:
-                self._fork_server.kill()  # still at its imports
+                self._fork_server.kill()  # it may still be at its imports
 
     def close(self) -> None:
-        """End all processes and wait for that: each takes a moment to give back its memory, all at the same time."""
+        """Kill all processes and wait for their end; they free their memory at the same time, which takes a moment."""
         self.stop()
         self._threads.shutdown(wait=True)
         while self._processes:
@@ -126,7 +130,7 @@ class CompilePool:
         self.close()
 
     def _work(self) -> None:
-        """Compile what is next in the queue until nothing is; one thread's part."""
+        """Compile the jobs of the queue until none is left; each thread does so with a process of its own."""
         while (job := self._queue.take()) is not None:
             self._do(job)
             self._queue.done(job)
@@ -134,37 +138,37 @@ class CompilePool:
     def _do(self, job: CompileJob) -> None:
         try:
             found = self._compiled(job.config)
-        except Exception as error:  # noqa: BLE001 - whoever waits for the future is told
+        except Exception as error:  # noqa: BLE001 - the future raises it where its result is taken
             job.future.set_exception(error)
             return
         job.future.set_result(found)
-        if found.launchable and self._takes_launcher():
-            self._have_launcher(found.config)
+        if found.launchable and self._launcher_claimed():
+            self._build_launcher(found.config)
 
-    def _takes_launcher(self) -> bool:
-        """Whether the launcher is still to be built, which is then this thread's to do."""
+    def _launcher_claimed(self) -> bool:
+        """Whether the launcher has to be built by this thread: true once, for the first thread that asks."""
         with self._lock:
             due, self._launcher_due = self._launcher_due, False
         return due
 
-    def _have_launcher(self, config: Config) -> None:
-        """Have the launcher built, in a turn of its own: what goes wrong there is no config's fault."""
+    def _build_launcher(self, config: Config) -> None:
+        """Have the launcher built. A failure here is no failure of the config, which is compiled."""
         try:
-            self._process().ask(Launcher(config), self._timeout_s)
+            self._process().ask(LauncherRequest(config), self._timeout_s)
         except (TimeoutError, EOFError, OSError):
             self._forget(self._own.process)
         except TargetError:
-            pass  # whoever compiles next says so
+            pass  # the next compilation meets the same error, and reports it
 
     def _compiled(self, config: Config) -> Compiled:
         found = self._once(config)
-        if found is None:  # its process was killed by somebody else
+        if found is None:  # a signal from outside killed the process, so the config is compiled once more
             found = self._once(config, last=True)
             assert found is not None
         return found
 
     def _once(self, config: Config, last: bool = False) -> Compiled | None:
-        """What became of a config; None if a signal from outside ended its process, unless this is the last chance."""
+        """The result of a config; None if a signal from outside ended the process, and this is not the `last` try."""
         process = self._process()
         begun = time.perf_counter()
         try:
@@ -182,7 +186,11 @@ class CompilePool:
         return found
 
     def _process(self) -> _Process:
-        """This thread's process; a new one if there is none, or the last one died."""
+        """This thread's process; a new one if it has none, or if its last one has ended.
+
+        Raises:
+            TargetError: No process can be started, or the process cannot load the kernel.
+        """
         process: _Process | None = getattr(self._own, "process", None)
         if process is None:
             process = self._forked()
@@ -197,11 +205,11 @@ class CompilePool:
         return process
 
     def _forked(self) -> _Process:
-        """A new process; the first one asked for waits for the imports of all."""
+        """A new process; the first call waits for the fork server's imports."""
         try:
             server = self._forking()
             process = _Process(server)
-        except (OSError, EOFError) as error:  # it is gone, or there are too many open files
+        except (OSError, EOFError) as error:  # the fork server is gone, or there are too many open files
             said = self._last_line() or error
             raise TargetError(f"no compiling process can be started: {said}") from error
         if not self._admitted(process):
@@ -210,6 +218,7 @@ class CompilePool:
         return process
 
     def _forking(self) -> ForkServer:
+        """The fork server, started by the first call."""
         with self._lock:
             if self._closed:
                 raise TargetError(_CLOSED)
@@ -219,13 +228,14 @@ class CompilePool:
             return self._fork_server
 
     def _admitted(self, process: _Process) -> bool:
+        """Add a process to those that `stop` ends; False if the pool was closed meanwhile."""
         with self._lock:
             if not self._closed:
                 self._processes.add(process)
             return not self._closed
 
     def _last_line(self) -> str:
-        """What a fork server that is gone said last; the next process comes from another one."""
+        """The last line of a fork server that is gone, which is closed, so that the next process starts a new one."""
         with self._lock:
             server = self._fork_server
             if server is None or server.alive:
@@ -236,6 +246,7 @@ class CompilePool:
         return said
 
     def _forget(self, process: _Process) -> None:
+        """End this thread's process, so that its next config starts a new one."""
         process.close()
         with self._lock:
             self._processes.discard(process)
@@ -243,16 +254,16 @@ class CompilePool:
 
 
 class _Process:
-    """One compiling process with its connection."""
+    """One compiling process, which answers one question at a time."""
 
     def __init__(self, server: ForkServer) -> None:
         self._child = server.fork()
 
     def ask(self, question: Any, timeout_s: float) -> Any:
-        """The process' answer.
+        """The answer of the process to a question.
 
         Raises:
-            TimeoutError: It did not come in time.
+            TimeoutError: The answer did not come within `timeout_s` seconds.
             EOFError, OSError: The process is gone.
         """
         self._child.errors.seek(0)
@@ -263,8 +274,8 @@ class _Process:
         return self._child.connection.recv()
 
     def last_words(self) -> str:
-        """How a process that is gone ended: its signal or exit code, and the last line it wrote."""
-        code = self._child.wait(_DYING_S)
+        """How the process ended, in words: its signal or exit code, and the last line it wrote to stderr."""
+        code = self._child.wait(_EXIT_S)
         self.kill()
         if code is None:
             how = "is gone"
@@ -277,20 +288,20 @@ class _Process:
 
     @property
     def ended_from_outside(self) -> bool:
-        """Whether a signal that people and systems send has ended it; once it is gone."""
+        """Whether the process has ended by a signal that people and systems send, which is no crash of a compiler."""
         return -(self._child.wait(0) or 0) in OUTSIDE
 
     def signal(self, number: int) -> None:
-        """Send it, and everything that it started, a signal."""
+        """Send a signal to the process and to everything that it has started."""
         self._child.signal(number)
 
     def kill(self) -> None:
-        """End it with everything that it started."""
+        """Kill the process with everything that it has started, and wait for its end."""
         self.signal(signal.SIGKILL)
-        self._child.wait(_DYING_S)
+        self._child.wait(_EXIT_S)
 
     def close(self) -> None:
-        """End it, and give back what it held here."""
+        """Kill the process, and close its connection and its file here."""
         self.kill()
         self._child.connection.close()
         self._child.errors.close()

@@ -27,7 +27,7 @@ class CompileJob:
 
 
 class Queue:
-    """Jobs for now and jobs for spare time. Safe to share among threads.
+    """Jobs that take their turn, and spare jobs, which run while no other job waits. Safe to share among threads.
 
     Args:
         spares: The number of spare jobs that may run at a time.
