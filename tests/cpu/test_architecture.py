@@ -118,7 +118,6 @@ OPEN_THEMSELVES = {
     "triton_ops._cpus": "the kernel's own file of limits",
     "triton_ops.measure.cpu_wait": "the kernel's own counters of a thread",
     "triton_ops.hardware.state": "the kernel's own file of memory",
-    "triton_ops.measure.cpu_wait": "the kernel's own file of a thread",
     "triton_ops.hardware.probe": "the kernel's own file of processors",
     "triton_ops.hardware.nvidia": "torch's own file of its version",
     "triton_ops.evaluation.worker": "the kernel's own file of a process, and a pipe",
