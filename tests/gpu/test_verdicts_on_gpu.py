@@ -1,0 +1,53 @@
+"""Verdicts on a GPU: TF32 is known by its instructions, and faults are found at every tile."""
+
+from __future__ import annotations
+
+import pytest
+
+pytestmark = pytest.mark.gpu
+
+
+def tuned(operation, tmp_path, **more):
+    from triton_ops import tune
+
+    return tune(operation, search="exhaustive", cache_dir=tmp_path, **more)
+
+
+def test_products_of_float32_are_judged_as_tf32_where_the_code_multiplies_in_it(tmp_path):
+    from benchmarks.verdict_kernels import product
+
+    from triton_ops import Config
+
+    config = Config(BM=64, BN=64, BK=32, num_warps=4)
+    given = product.materialise(product.problem((512, 512, 500), "float32"), "cuda")
+    assert product.kernel.compile(config, given).tf32
+    assert product.kernel.compile(config, given).atomics is False
+    half = product.materialise(product.problem((512, 512, 500), "float16"), "cuda")
+    assert product.kernel.compile(config, half).tf32 is False
+    result = tuned(
+        product, tmp_path, shape=(512, 512, 500), dtype="float32", space=[dict(config), {**config, "BK": 64}]
+    )
+    assert result.totals == {"ok": 2}
+    assert result.verified == "the reference in float64"
+
+
+def test_a_golden_result_that_does_not_fit_into_memory_is_computed_in_float32(tmp_path):
+    """Scores of 4 x 32 heads by 4096 x 4096 take 17 GB each in float64, and several at a time."""
+    from benchmarks.verdict_kernels import attention
+
+    space = [
+        {"BM": 128, "BN": 64, "num_warps": 8, "num_stages": 2},
+        {"BM": 64, "BN": 32, "num_warps": 4, "num_stages": 3},
+    ]
+    result = tuned(attention, tmp_path, shape=(4, 32, 4096, 128), space=space)
+    assert result.totals == {"ok": 2}
+    assert result.verified in ("the reference in float64", "the reference in float32")
+
+
+def test_planted_faults_of_a_product_are_wrong_at_every_tile(tmp_path):
+    from benchmarks.verdict_kernels import MATMUL_FAULTS, product
+    from benchmarks.verdicts import MATMUL_TILES, normal, planted
+
+    given = normal(product.materialise(product.problem((1024, 1024, 1000), "bfloat16"), "cuda").keyword)
+    found = planted("matmul", product, MATMUL_FAULTS, MATMUL_TILES[:2], given, str(tmp_path))
+    assert found["passed"], found["rows"]
