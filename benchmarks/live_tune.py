@@ -33,7 +33,7 @@ import triton
 from benchmarks.document import headed, save
 from benchmarks.spaces import operation_of
 from benchmarks.unverified import clock_on, unverified
-from triton_ops import tune
+from triton_ops import Operation, tune
 from triton_ops.hardware import probe
 from triton_ops.history.run_log import read_run
 from triton_ops.measure import Arm, gap, interleave, take
@@ -136,7 +136,13 @@ def _values(config: Any) -> dict[str, Any]:
 def judged(case: str, configs: list[dict[str, Any]]) -> dict[str, Any]:
     """How much slower than the fastest each config is, with its 95 % interval, side by side in one process."""
     name, shape, dtype = CASES[case]
-    operation = operation_of(name)
+    return judged_on(operation_of(name), shape, dtype, configs)
+
+
+def judged_on(
+    operation: Operation, shape: tuple[int, ...] | None, dtype: str | None, configs: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """As `judged`, of configs of an operation."""
     arguments = operation.materialise(operation.problem(shape, dtype), "cuda")
     executables = {Config(values): operation.kernel.compile(Config(values), arguments) for values in configs}
     policy = effort_of("exhaustive")

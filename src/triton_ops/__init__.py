@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # for type checkers and editors, which cannot follow the tabl
     )
     from triton_ops.autotuner.tuner import compute_gemm_metrics as compute_gemm_metrics
     from triton_ops.backend import FunctionKernel as FunctionKernel
+    from triton_ops.backend import LauncherKernel as LauncherKernel
     from triton_ops.backend import Operation as Operation
     from triton_ops.backend import TritonKernel as TritonKernel
     from triton_ops.backend.operation import operation as operation
@@ -93,7 +94,7 @@ _NAMES_IN = {
     ),
     "autotuner.metrics": "PerformanceProfile",
     "autotuner.tuner": "TritonAutoTuner compute_elementwise_metrics compute_gemm_metrics",
-    "backend": "FunctionKernel Operation TritonKernel operation",
+    "backend": "FunctionKernel LauncherKernel Operation TritonKernel operation",
     "exceptions": (
         "CacheError ConfigCollisionError ConfigValueError ConstraintError DeviceError "
         "EmptySpaceError KernelTypeError MissingDependencyError "

@@ -25,7 +25,7 @@ NAMES = {
         "compute_elementwise_metrics",
         "compute_gemm_metrics",
     ],
-    "triton_ops.backend": ["FunctionKernel", "Operation", "TritonKernel", "operation"],
+    "triton_ops.backend": ["FunctionKernel", "LauncherKernel", "Operation", "TritonKernel", "operation"],
     "triton_ops.exceptions": [
         "CacheError",
         "ConfigCollisionError",

@@ -50,6 +50,7 @@ class BlockSource:
         ranges: The extents of `tl.arange`.
         accumulators: Shapes of the blocks that a `tl.dot` adds to.
         walks: Dimension and tile of every `cdiv` and of every stepped `range`.
+        specialized: What loops are given as `warp_specialize`.
         locals: Expressions of the names that are assigned exactly once.
         values: Values of names from outside of the function: defaults of parameters, and globals.
     """
@@ -57,6 +58,7 @@ class BlockSource:
     ranges: tuple[ast.expr, ...]
     accumulators: tuple[tuple[ast.expr, ...], ...]
     walks: tuple[tuple[ast.expr, ast.expr], ...]
+    specialized: tuple[ast.expr, ...]
     locals: Mapping[str, ast.expr]
     values: Mapping[str, Any]
 
@@ -69,11 +71,13 @@ class Blocks:
         ranges: Name and extent of every `tl.arange`.
         accumulators: Shapes of the blocks that a `tl.dot` adds to.
         walks: Dimensions through which the kernel steps in tiles.
+        warp_specialized: Whether a loop is, or may be, divided among groups of warps.
     """
 
     ranges: tuple[tuple[str, int], ...] = ()
     accumulators: tuple[tuple[int, ...], ...] = ()
     walks: tuple[Walk, ...] = ()
+    warp_specialized: bool = False
 
 
 def blocks_of(function: Any, values: Mapping[str, Any]) -> Blocks:
@@ -96,6 +100,7 @@ def blocks_of(function: Any, values: Mapping[str, Any]) -> Blocks:
         tuple((name, size) for name, size in ranges if size is not None),
         tuple(tuple(axis for axis in shape if axis is not None) for shape in shapes if None not in shape),
         tuple(Walk(name, size, tile, step) for name, size, tile, step in walks if size is not None and step),
+        any(_truth(node, known) is not False for node in source.specialized),
     )
 
 
@@ -116,6 +121,9 @@ def _read(function: Any) -> BlockSource | None:
         ranges=tuple(node for call in calls if _called(call) == "arange" for node in _extent(call)),
         accumulators=tuple(_accumulators(calls, assigned)),
         walks=tuple(_walks(calls)),
+        specialized=tuple(
+            keyword.value for call in calls for keyword in call.keywords if keyword.arg == "warp_specialize"
+        ),
         locals=once,
         values={name: value for name, value in _outside(function).items() if name not in assigned},
     )
@@ -199,6 +207,16 @@ def _evaluate(node: ast.expr, known: Mapping[str, Any], local: Mapping[str, ast.
             return None
         return _OPERATORS[type(node.op)](*sides)  # type: ignore[arg-type]
     return None
+
+
+def _truth(node: ast.expr, known: Mapping[str, Any]) -> bool | None:
+    """The truth of a constant or a name; None if it cannot be told."""
+    if isinstance(node, ast.Constant):
+        return bool(node.value)
+    if not isinstance(node, ast.Name) or node.id not in known:
+        return None
+    value = known[node.id]
+    return bool(value.value if type(value).__name__ == "constexpr" else value)
 
 
 def _whole(value: Any) -> int | None:

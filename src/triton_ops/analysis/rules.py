@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from triton_ops.analysis.blocks import Blocks, blocks_of
 from triton_ops.backend.offline import AheadOfTime
@@ -89,7 +90,8 @@ def foresee(ahead: AheadOfTime, config: Config) -> Objection | None:
     Cost: some 20 microseconds.
     """
     names, given = ahead.kernel.parameter_names, ahead.arguments
-    values = {**dict(zip(names, given.positional, strict=False)), **given.keyword, **config}
+    placed = {name: value for name, value in zip(names, given.positional, strict=False) if name is not None}
+    values: dict[str, Any] = {**placed, **given.keyword, **config}
     warps = config.get("num_warps", values.get("num_warps", _DEFAULT_WARPS))
     for name, number in (("num_warps", warps), ("num_ctas", config.get("num_ctas", 1))):
         if not isinstance(number, int):
@@ -97,7 +99,9 @@ def foresee(ahead: AheadOfTime, config: Config) -> Objection | None:
             return Objection(Status.CONSTRAINT, said)
         if not _power_of_two(number):
             return Objection(Status.CONSTRAINT, f"{name} is {number}; it must be a power of two")
-    seen = RuleInput(config, ahead.target, blocks_of(ahead.kernel.function, values), warps)
+    parsed = ahead.kernel.parsed
+    blocks = blocks_of(parsed, values) if parsed is not None else Blocks()
+    seen = RuleInput(config, ahead.target, blocks, warps)
     found = (rule(seen) for rule in RULES)
     return next((objection for objection in found if objection is not None), None)
 
@@ -123,6 +127,8 @@ def _ranges(given: RuleInput) -> Objection | None:
 
 
 def _accumulator(given: RuleInput) -> Objection | None:
+    if given.blocks.warp_specialized:  # the compiler adds warps, which share the accumulator
+        return None
     tensor_memory = 100 <= given.target.capability < 120
     limit = _MOST_ACCUMULATORS_ELSEWHERE if tensor_memory or given.target.kind == "hip" else _MOST_ACCUMULATORS
     for shape in given.blocks.accumulators:

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from triton_ops.analysis.features import amdgcn_features, ptx_features
 from triton_ops.analysis.usage import amdgcn_usage, cubin_usage
 from triton_ops.backend import CandidateError
+from triton_ops.backend.compiled import compile_error, most, one_of
 from triton_ops.backend.offline import AheadOfTime, Built, option_names
-from triton_ops.backend.triton import compile_error
-from triton_ops.exceptions import CacheError
+from triton_ops.exceptions import CacheError, TargetError
 from triton_ops.hardware import Target
 from triton_ops.space import Config
 from triton_ops.trial import Compiled, Resources, Status
@@ -44,15 +44,20 @@ def examine(ahead: AheadOfTime, config: Config) -> Compiled:
 
     Raises:
         CacheError: The compiler cannot write its files, as on a full disk.
+        TargetError: The kernel cannot be compiled without being launched.
     """
     target = ahead.target
     if (refused := _unknown_options(ahead, config)) is not None:
         return Compiled(config, Status.CONSTRAINT, refused)
     start = time.perf_counter()
     try:
-        built = ahead.build(config, lambda shared, _: _check_shared(shared, target))
-        resources = resources_of(built, target)
-        _check(resources, built.metadata, target)
+        built = ahead.built(config, lambda shared, _: _check_shared(shared, target))
+        parts = [resources_of(one, target) for one in built]
+        for part, one in zip(parts, built, strict=True):
+            _check(part, one.metadata, target)
+        resources = together(parts)
+    except TargetError:
+        raise
     except _OverLimitError as error:
         seen = Resources(shared_bytes=error.shared_bytes)
         return Compiled(config, Status.RESOURCES, str(error), seen, compile_s=time.perf_counter() - start)
@@ -79,6 +84,25 @@ def resources_of(built: Built, target: Target) -> Resources:
         stack_bytes=usage.stack_bytes,
         mma=seen.mma,
         load_bytes=seen.load_bytes,
+    )
+
+
+def together(parts: Sequence[Resources]) -> Resources:
+    """The resources of a config that launches several kernels: of each kind the most that one takes.
+
+    The instructions are those of the first kernel that uses the matrix unit, and the loads the narrowest.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    mma = [part.mma for part in parts if part.mma is not None]
+    return Resources(
+        registers=most(part.registers for part in parts),
+        spill_bytes=most(part.spill_bytes for part in parts),
+        shared_bytes=most(part.shared_bytes for part in parts),
+        binary=one_of([part.binary or "" for part in parts]),
+        stack_bytes=most(part.stack_bytes for part in parts),
+        mma=next((name for name in mma if name != "none"), next(iter(mma), None)),
+        load_bytes=min((part.load_bytes for part in parts if part.load_bytes is not None), default=None),
     )
 
 
@@ -127,7 +151,9 @@ def _spills(resources: Resources) -> str:
 
 def _unknown_options(ahead: AheadOfTime, config: Config) -> str | None:
     """Why the target's compiler does not know a config's names; Triton itself ignores some unknown names silently."""
-    known = option_names(ahead.target).union(ahead.kernel.parameter_names)
+    if ahead.kernel.parsed is None:  # a launcher's tunables are keywords of its own
+        return None
+    known = option_names(ahead.target).union(name for name in ahead.kernel.parameter_names if name)
     strange = [name for name in config if name not in known]
     if not strange:
         return None

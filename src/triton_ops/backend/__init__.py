@@ -1,20 +1,25 @@
 """Kernels, and what makes a config of a kernel launchable."""
 
 from triton_ops.backend.base import Arguments as Arguments
+from triton_ops.backend.base import Compilable as Compilable
 from triton_ops.backend.base import CompilesAhead as CompilesAhead
 from triton_ops.backend.base import CompilesAtLaunch as CompilesAtLaunch
 from triton_ops.backend.base import Executable as Executable
 from triton_ops.backend.base import Kernel as Kernel
 from triton_ops.backend.base import MayCrash as MayCrash
+from triton_ops.backend.base import PreparedCall as PreparedCall
 from triton_ops.backend.base import by_name as by_name
 from triton_ops.backend.base import is_tensor as is_tensor
 from triton_ops.backend.base import positional_names as positional_names
+from triton_ops.backend.config_hooks import taken_apart as taken_apart
+from triton_ops.backend.containers import is_descriptor as is_descriptor
 from triton_ops.backend.errors import CandidateError as CandidateError
 from triton_ops.backend.errors import candidate_error as candidate_error
 from triton_ops.backend.errors import one_line as one_line
 from triton_ops.backend.function import FunctionKernel as FunctionKernel
 from triton_ops.backend.function import as_kernel as as_kernel
 from triton_ops.backend.host_values import host_values as host_values
+from triton_ops.backend.launcher import LauncherKernel as LauncherKernel
 from triton_ops.backend.operation import Operation as Operation
 from triton_ops.backend.operation import operation as operation
 from triton_ops.backend.portable import Packed as Packed
@@ -27,7 +32,9 @@ from triton_ops.backend.private import place_of as place_of
 from triton_ops.backend.private import private_copy as private_copy
 from triton_ops.backend.private import value_copy as value_copy
 from triton_ops.backend.private import with_canaries as with_canaries
+from triton_ops.backend.scratch import packed_allocator as packed_allocator
+from triton_ops.backend.scratch import take_allocator as take_allocator
 from triton_ops.backend.source import source_of as source_of
 from triton_ops.backend.triton import TritonKernel as TritonKernel
-from triton_ops.backend.triton import warm_up as warm_up
-from triton_ops.backend.triton import without_ptxas_dumps as without_ptxas_dumps
+from triton_ops.backend.triton_process import warm_up as warm_up
+from triton_ops.backend.triton_process import without_ptxas_dumps as without_ptxas_dumps

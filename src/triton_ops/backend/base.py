@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
+from triton_ops.backend.containers import is_descriptor, mapped, tensors_in
+from triton_ops.backend.containers import is_tensor as is_tensor
 from triton_ops.space import Config
 from triton_ops.trial import Resources
 
@@ -27,14 +29,19 @@ class Arguments:
     keyword: Mapping[str, Any] = field(default_factory=dict)
 
     def tensors(self) -> Iterator[Any]:
-        """The torch tensors in these arguments, also those inside tuples, lists and dicts."""
-        yield from _tensors([*self.positional, *self.keyword.values()])
+        """The torch tensors in these arguments, also those inside containers and tensor descriptors."""
+        yield from tensors_in([*self.positional, *self.keyword.values()])
 
-    def map(self, change: Callable[[Any], Any]) -> Arguments:
-        """These arguments with `change` applied to every tensor, containers rebuilt around it."""
+    def result(self, name: str) -> Any:
+        """The argument of a name as a result: of a tensor descriptor its tensor."""
+        value = self.keyword[name]
+        return value.base if is_descriptor(value) else value
+
+    def map(self, change: Callable[[Any], Any], leaf: Callable[[Any], bool] = is_tensor) -> Arguments:
+        """These arguments with `change` applied to every tensor, or other leaf; containers are made anew around it."""
         return Arguments(
-            tuple(_mapped(value, change) for value in self.positional),
-            {name: _mapped(value, change) for name, value in self.keyword.items()},
+            tuple(mapped(value, change, leaf) for value in self.positional),
+            {name: mapped(value, change, leaf) for name, value in self.keyword.items()},
         )
 
 
@@ -56,31 +63,22 @@ def positional_names(kernel: Kernel, count: int) -> list[str | None]:
     return [*names[:count], *[None] * (count - len(names))]
 
 
-def is_tensor(value: Any) -> bool:
-    """Whether `value` is a torch tensor, told without importing torch."""
-    return hasattr(value, "untyped_storage") and hasattr(value, "data_ptr") and hasattr(value, "stride")
+@dataclass(frozen=True)
+class PreparedCall:
+    """A launch before which something must be done each time, such as filling an accumulator with zeros.
 
+    Attributes:
+        run: Launches.
+        prepare: Does what must be done before; it is never timed.
+    """
 
-def _tensors(values: Iterable[Any]) -> Iterator[Any]:
-    for value in values:
-        if is_tensor(value):
-            yield value
-        elif isinstance(value, Mapping):
-            yield from _tensors(value.values())
-        elif isinstance(value, (tuple, list)):
-            yield from _tensors(value)
+    run: Callable[[], Any]
+    prepare: Callable[[], None]
 
-
-def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
-    if is_tensor(value):
-        return change(value)
-    if isinstance(value, Mapping):
-        return {name: _mapped(item, change) for name, item in value.items()}
-    if isinstance(value, tuple) and hasattr(value, "_make"):  # a named tuple
-        return value._make(_mapped(item, change) for item in value)
-    if type(value) in (tuple, list):
-        return type(value)(_mapped(item, change) for item in value)
-    return value
+    def __call__(self) -> Any:
+        """Prepare, and launch."""
+        self.prepare()
+        return self.run()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +87,8 @@ class Executable:
 
     Attributes:
         config: Tunables and launch options.
-        bind: From arguments to a call that launches the config with them, and returns what the launch returns.
+        bind: From arguments to a call that launches the config with them, and returns what the launch returns; a
+            `PreparedCall` if something must be done before each launch.
         outputs: Names of the arguments that a launch writes; empty if it returns its result.
         resources: What the compiler made of the config; None where the backend has no compiler.
         compile_s: Seconds that the compiler took; None where the backend has no compiler.
@@ -172,5 +171,48 @@ class CompilesAhead(Protocol):
     """A kernel whose configs can be compiled by processes that have no GPU."""
 
     @property
-    def compiled_ahead(self) -> Any:
-        """The `TritonKernel` to compile; None if there is nothing to compile, as for an interpreted kernel."""
+    def compiled_ahead(self) -> Compilable | None:
+        """The kernel as it is compiled; None if there is nothing to compile, as for an interpreted kernel."""
+
+
+class Compilable(Protocol):
+    """A kernel as processes without a GPU compile it."""
+
+    @property
+    def name(self) -> str:
+        """The kernel's name, for errors."""
+
+    @property
+    def cache_key(self) -> str:
+        """Names the source as Triton does; it must be equal in both processes, or a launch finds no binary."""
+
+    @property
+    def interpreted(self) -> bool:
+        """Whether it runs as Python, as under `TRITON_INTERPRET`, so that there is nothing to compile."""
+
+    @property
+    def needs_torch(self) -> bool:
+        """Whether arguments must be torch's tensors, without memory; else plain stand-ins serve."""
+
+    @property
+    def parameter_names(self) -> Sequence[str | None]:
+        """In calling order; None for a parameter that cannot be passed by name."""
+
+    @property
+    def parsed(self) -> Any:
+        """The JIT function whose text the free rules read; None if no single one decides."""
+
+    @property
+    def without_grid(self) -> Compilable:
+        """The same kernel where its grid cannot be sent."""
+
+    def lowered(self, config: Config, arguments: Arguments) -> Sequence[Any]:
+        """Triton's compiled kernels of one launch; nothing is loaded or launched.
+
+        Raises:
+            TargetError: This kernel cannot be compiled without being launched, with the reason.
+            Exception: Whatever Triton raises.
+        """
+
+    def program_key(self, config: Config, arguments: Arguments, made: Resources | None) -> str | None:
+        """Names all that a launch of a compiled config is; None where it is not known."""

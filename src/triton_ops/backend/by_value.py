@@ -12,9 +12,11 @@ in `src`.
 from __future__ import annotations
 
 import ast
+import contextlib
 import io
 import sys
 from dataclasses import asdict
+from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -23,8 +25,8 @@ import cloudpickle
 from triton_ops.backend.base import is_tensor
 from triton_ops.backend.jit_function import is_jit_or_constexpr_function, reduced_by_name, reduced_by_value
 from triton_ops.backend.members import names_in
-from triton_ops.backend.offline import StandIn
 from triton_ops.backend.origin import is_users_path
+from triton_ops.backend.stand_in import StandIn
 
 _NEVER = {"triton", "torch", "triton_ops"}  # packages that go by their names wherever they are installed
 
@@ -42,6 +44,18 @@ def is_installed(module: str) -> bool:
     return not is_users_path(file)
 
 
+def is_found_again(module: str) -> bool:
+    """Whether another process that imports a module by its name finds the same file as this one has."""
+    top = module.partition(".")[0]
+    loaded = sys.modules.get(top)
+    file = getattr(loaded, "__file__", None)
+    if module not in sys.modules or top == "__main__" or file is None or is_installed(top):
+        return True
+    specs = (finder.find_spec(top, None) for finder in sys.meta_path if hasattr(finder, "find_spec"))
+    spec = next((spec for spec in specs if spec is not None), None)
+    return spec is not None and spec.origin is not None and Path(spec.origin).resolve() == Path(file).resolve()
+
+
 class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
     """Writes an object for a process that compiles it."""
 
@@ -52,9 +66,13 @@ class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
         self._kernels: dict[int, Any] = {}  # JIT functions by the identity of their Python functions
         self._modules: dict[str, _EmptyModule] = {}
 
+    def sending(self) -> contextlib.AbstractContextManager[None]:
+        """Nothing need be known beforehand, or forgotten afterwards."""
+        return contextlib.nullcontext()
+
     def reducer_override(self, obj: Any) -> Any:
         """JIT functions, tensors, and what belongs to modules of the user's differ from what cloudpickle does."""
-        module = _module_of(obj)
+        module = module_of(obj)
         if is_jit_or_constexpr_function(obj):
             home, named = obj.fn.__module__, reduced_by_name(obj)
             if named is None or not is_installed(home):
@@ -126,7 +144,8 @@ def _with_attributes(module: ModuleType, attributes: dict[str, Any]) -> ModuleTy
     return module
 
 
-def _module_of(value: Any) -> str:
+def module_of(value: Any) -> str:
+    """The name of the module that an object belongs to: of a module its own, of another object that of its type."""
     if isinstance(value, ModuleType):
         return value.__name__
     named = value if isinstance(value, (FunctionType, type)) else type(value)

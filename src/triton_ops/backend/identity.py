@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+from triton_ops._files import read_named
+from triton_ops._hashing import fingerprint
 from triton_ops.backend.source import source_of
 from triton_ops.backend.toolchain import toolchain
 
@@ -23,17 +27,36 @@ def function_identity(function: Callable[..., Any]) -> dict[str, str]:
     return {**found, **compiler, **_unknown({"source": source.unknown})}
 
 
-def triton_identity(function: Any, grid: Callable[..., Any], *, interpreted: bool) -> dict[str, str]:
-    """The identity of a Triton kernel: its source, the source of its grid, and the versions of what compiles it."""
+def triton_identity(
+    function: Any,
+    grid: Callable[..., Any],
+    *,
+    interpreted: bool,
+    parts: Mapping[str, Any] = MappingProxyType({}),
+    files: Iterable[str] = (),
+) -> dict[str, str]:
+    """The identity of a Triton kernel: its source, the source of its grid, and the versions of what compiles it.
+
+    Args:
+        function: The JIT function.
+        grid: The grid function.
+        interpreted: Whether it runs as Python.
+        parts: What else decides what a launch does, such as hooks, by name.
+        files: Files that take the place of what the compiler makes; they count by their content.
+    """
     source, launch = source_of(function), source_of(grid)
+    others = {name: source_of(part) for name, part in parts.items()}
+    contents = {f"file {path}": _content(path) for path in files}
     packages = {name: version for name, version in source.packages.items() if name != "triton"}
     return {
         "source": source.fingerprint,
         "grid": launch.fingerprint,
+        **{name: other.fingerprint for name, other in others.items()},
+        **contents,
         **packages,
         **toolchain(),
         **({"interpreted": "yes"} if interpreted else {}),
-        **_unknown({"source": source.unknown, "grid": launch.unknown}),
+        **_unknown({"source": source.unknown, "grid": launch.unknown, **{n: o.unknown for n, o in others.items()}}),
     }
 
 
@@ -41,6 +64,13 @@ def _unknown(found: Mapping[str, str | None]) -> dict[str, str]:
     """The reasons why something cannot be told apart, as one entry; no entry if there is none."""
     reasons = [f"{name}: {why}" for name, why in found.items() if why is not None]
     return {"unknown": "; ".join(reasons)} if reasons else {}
+
+
+def _content(path: str) -> str:
+    try:
+        return fingerprint(read_named(Path(path)).decode(errors="replace"))
+    except OSError:
+        return "missing"
 
 
 @lru_cache(maxsize=1)

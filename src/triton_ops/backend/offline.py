@@ -13,19 +13,19 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import math
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from triton_ops._optional import require
-from triton_ops.backend.base import Arguments
+from triton_ops.backend.base import Arguments, Compilable
+from triton_ops.backend.stand_in import StandIn as StandIn
+from triton_ops.backend.stand_in import described as described
 from triton_ops.backend.triton import TritonKernel
 from triton_ops.hardware import VENDORS, Target
 from triton_ops.space import Config
-from triton_ops.tensors import ALIGNMENT_BYTES, ITEM_BYTES, TensorSpec
 from triton_ops.trial import Resources
 
 _BACKENDS = {
@@ -33,89 +33,6 @@ _BACKENDS = {
     "hip": ("triton.backends.amd.compiler", "HIPBackend", "HIPOptions", "amd"),
 }
 Judge = Callable[[int, str], None]
-
-
-@dataclass(frozen=True)
-class StandIn:
-    """What specialisation sees of a tensor; pickles without the tensor's memory.
-
-    For NVIDIA's backend it can stand in for the tensor itself, which needs no torch (`rehearse`).
-
-    Attributes:
-        dtype: Long name.
-        shape: Extents.
-        strides: In elements.
-        offset_bytes: Where the data starts, from a multiple of 16 bytes.
-        storage_bytes: Size of the storage that it is a view of.
-    """
-
-    dtype: str
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    _: KW_ONLY
-    offset_bytes: int
-    storage_bytes: int
-
-    @classmethod
-    def of(cls, given: Any) -> StandIn:
-        """Of a tensor, or of a `TensorSpec`, as a tensor made from it would be."""
-        if isinstance(given, TensorSpec):
-            item = ITEM_BYTES[given.dtype]
-            offset = 0 if given.aligned else item
-            size = offset + item * _span(given.shape, given.strides)
-            return cls(given.dtype, given.shape, given.strides, offset_bytes=offset, storage_bytes=size)
-        dtype = str(given.dtype).removeprefix("torch.")
-        offset = given.data_ptr() % ALIGNMENT_BYTES
-        size = given.untyped_storage().nbytes()
-        return cls(dtype, tuple(given.shape), tuple(given.stride()), offset_bytes=offset, storage_bytes=size)
-
-    def data_ptr(self) -> int:
-        """An address that is aligned as the data are."""
-        return self.offset_bytes
-
-    def numel(self) -> int:
-        """Elements; grid functions ask for it."""
-        return math.prod(self.shape)
-
-    def size(self, axis: int | None = None) -> int | tuple[int, ...]:
-        """The extents, or one of them."""
-        return self.shape if axis is None else self.shape[axis]
-
-    def stride(self, axis: int | None = None) -> int | tuple[int, ...]:
-        """The strides, or one of them."""
-        return self.strides if axis is None else self.strides[axis]
-
-    def tensor(self) -> Any:
-        """A torch tensor on the `meta` device: no memory at all, whatever its shape."""
-        torch = require("torch", "describing tensors to the compiler")
-        dtype = getattr(torch, self.dtype)
-        offset = self.offset_bytes // dtype.itemsize
-        span = offset + _span(self.shape, self.strides)
-        room = torch.empty(max(span, self.storage_bytes // dtype.itemsize), dtype=dtype, device="meta")
-        return room.as_strided(self.shape, self.strides, offset)
-
-
-def _span(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
-    """Elements from the first to the last of a tensor, both counted."""
-    return 0 if 0 in shape else 1 + sum((extent - 1) * step for extent, step in zip(shape, strides, strict=True))
-
-
-def described(arguments: Arguments, light: bool = False) -> Arguments:
-    """`arguments` with every tensor or tensor spec replaced by a tensor without memory.
-
-    Args:
-        arguments: Of a launch.
-        light: By its `StandIn` instead, which needs no torch; NVIDIA's backend takes these.
-    """
-
-    def one(value: Any) -> Any:
-        if isinstance(value, (TensorSpec, StandIn)):
-            found = value if isinstance(value, StandIn) else StandIn.of(value)
-            return found if light else found.tensor()
-        return Arguments((value,)).map(lambda tensor: one(StandIn.of(tensor))).positional[0]
-
-    keyword = {name: one(value) for name, value in arguments.keyword.items()}
-    return Arguments(tuple(map(one, arguments.positional)), keyword)
 
 
 def _nothing(x):  # type: ignore[no-untyped-def]
@@ -148,7 +65,7 @@ class TargetDriver:
         compiler = importlib.import_module("triton.backends.compiler")
         arch = target.capability if target.kind == "cuda" else target.arch
         self._target = compiler.GPUTarget(target.kind, arch, target.warp_size)
-        self._name = name
+        self._name, self._units = name, target.units
 
     def get_current_target(self) -> Any:
         """What to compile for."""
@@ -161,6 +78,11 @@ class TargetDriver:
     def get_current_stream(self, _device: Any) -> int:
         """Nothing is launched, so that any number serves."""
         return 0
+
+    @property
+    def units(self) -> int | None:
+        """The number of multiprocessors; None if the target does not tell."""
+        return self._units
 
     def get_active_torch_device(self) -> Any:
         """Triton allocates no memory on the device `meta`."""
@@ -228,12 +150,17 @@ class AheadOfTime:
         target: What to compile for.
     """
 
-    kernel: TritonKernel
+    kernel: Compilable
     arguments: Arguments
     target: Target
 
-    def build(self, config: Config, judge: Judge | None = None) -> Built:
-        """Compile into Triton's disk cache, or find the config there.
+    def build(self, config: Config) -> Built:
+        """As `built`, of a kernel that is launched once."""
+        (found,) = self.built(config)
+        return found
+
+    def built(self, config: Config, judge: Judge | None = None) -> tuple[Built, ...]:
+        """Compile into Triton's disk cache, or find the config there; one result for each launch of the kernel.
 
         Args:
             config: Tunables and launch options.
@@ -243,15 +170,18 @@ class AheadOfTime:
         Cost: 0.1 to some seconds; 1 ms from the disk cache.
 
         Raises:
+            TargetError: The kernel cannot be compiled without being launched.
             Exception: Whatever Triton raises, and what `judge` raises.
         """
         with pretending(self.target), _judged(self.target, judge):
-            compiled = self._compiled(config)
+            made = self.kernel.lowered(config, self.arguments)
         binary, assembly = ("cubin", "ptx") if self.target.kind == "cuda" else ("hsaco", "amdgcn")
-        return Built(compiled.asm[binary], compiled.asm[assembly], compiled.metadata._asdict(), compiled.hash)
+        return tuple(Built(one.asm[binary], one.asm[assembly], one.metadata._asdict(), one.hash) for one in made)
 
     def lowered(self, config: Config) -> tuple[int, str]:
         """Exact shared memory per block in bytes, and the TTGIR's text, without LLVM and the assembler.
+
+        Of a kernel that is launched several times, those of the first launch.
 
         Cost: 45 ms for a matmul; nothing is written to the cache but the kernel's first two stages.
 
@@ -265,13 +195,13 @@ class AheadOfTime:
         apart = f"{self.target.arch}, lowered"
         with pretending(self.target, apart), _judged(self.target, stop), _never_cached():
             try:
-                self._compiled(config)
+                self.kernel.lowered(config, self.arguments)
             except _EnoughError as enough:
                 return enough.answer
         raise RuntimeError(f"Triton's backend for {self.target.arch} has no stage between TTGIR and LLVM")
 
     def build_launcher(self, config: Config) -> None:
-        """Have the C compiler build what launches kernels of this signature, for all configs, into the disk cache.
+        """Have the C compiler build what launches kernels of these signatures, for all configs, into the disk cache.
 
         Without it the first launch in a process waits a third of a second for it, with Triton 3.6.
 
@@ -282,18 +212,14 @@ class AheadOfTime:
         if vendor is None:
             return
         with pretending(self.target):
-            compiled = self._compiled(config)
+            made = self.kernel.lowered(config, self.arguments)
         driver = vendor.triton_driver
-        getattr(importlib.import_module(driver.module), driver.launcher)(compiled.src, compiled.metadata)
+        for compiled in made:
+            getattr(importlib.import_module(driver.module), driver.launcher)(compiled.src, compiled.metadata)
 
     def program_key(self, config: Config, made: Resources | None) -> str | None:
-        """What `TritonKernel.program_key` says of a compiled config and these arguments."""
+        """The kernel's name for the program of a compiled config with these arguments; None where it is not known."""
         return self.kernel.program_key(config, self.arguments, made)
-
-    def _compiled(self, config: Config) -> Any:
-        given = self.arguments
-        compiled = self.kernel.function.warmup(*given.positional, grid=(1,), **given.keyword, **config)
-        return compiled.result() if hasattr(compiled, "result") else compiled
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal
 
 from triton_ops.backend.base import Arguments, Kernel
+from triton_ops.backend.config_hooks import taken_apart
 from triton_ops.backend.function import FunctionKernel, as_kernel
 from triton_ops.backend.signatures import parameters_of
 from triton_ops.exceptions import KernelTypeError, ShapeMismatchError, UnsupportedDtypeError
@@ -64,7 +65,9 @@ class Operation:
         callable_check(self.check)
         object.__setattr__(self, "dtypes", tuple(map(dtype_name, self.dtypes)))
         if isinstance(self.space, ConfigSpace) or not callable(self.space):
-            object.__setattr__(self, "space", as_space(self.space))
+            kernel, space = taken_apart(self.kernel, self.space)
+            object.__setattr__(self, "kernel", kernel)
+            object.__setattr__(self, "space", as_space(space))
         if not callable(self.arguments):
             raise KernelTypeError(f"arguments is {self.arguments!r}; it must be a function from extents to specs")
         try:

@@ -2,7 +2,9 @@
 
 Two kinds of processes read them. A process that launches imports what a module holds by its name. An object that
 cannot be imported, such as a lambda, a function made inside a function, or anything of a script or a notebook, goes as
-its code with the globals that it uses. Tensors keep their values, strides, offsets, alignment and shared storages.
+its code with the globals that it uses; so does what belongs to a module that another process would not find, or in
+whose place it would find another one of the same name. Tensors keep their values, strides, offsets, alignment and
+shared storages.
 
 A process that compiles gets the code of everything that is the user's, and imports no module of the user's, so that an
 import has no effect there and costs no time; of a tensor it gets what a compiler sees (`by_value.py`).
@@ -10,9 +12,11 @@ import has no effect there and costs no time; of a tensor it gets what a compile
 
 from __future__ import annotations
 
+import contextlib
 import io
 import pickle
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
@@ -20,7 +24,7 @@ import cloudpickle
 
 from triton_ops._optional import require
 from triton_ops.backend.base import is_tensor
-from triton_ops.backend.by_value import ValuePickler
+from triton_ops.backend.by_value import ValuePickler, is_found_again, module_of
 from triton_ops.backend.errors import one_line
 from triton_ops.backend.jit_function import is_jit_or_constexpr_function, reduced_by_name, reduced_by_value
 from triton_ops.exceptions import KernelTypeError
@@ -62,7 +66,8 @@ def pack(value: Any, most_bytes: int = MOST_TENSOR_BYTES, *, by_value: bool = Fa
     target = io.BytesIO()
     pickler = ValuePickler(target) if by_value else _ReferencePickler(target, most_bytes)
     try:
-        pickler.dump(value)
+        with pickler.sending():
+            pickler.dump(value)
     except (Exception, RecursionError) as error:  # whatever an object's own reduction raises
         hint = "let the kernel use no object that only exists in this process" if by_value else (
             "define it in a module, or run it inline")  # fmt: skip
@@ -91,11 +96,27 @@ class _ReferencePickler(cloudpickle.Pickler):  # type: ignore[misc]
         self.imports: frozenset[str] = frozenset()  # not known: objects that go by name import their modules
         self._left = most_bytes
         self._storages: dict[tuple[str, int, int], _Storage] = {}
+        self._homes: dict[str, bool] = {}  # by the name of a module: whether another process finds it
+
+    @contextlib.contextmanager
+    def sending(self) -> Iterator[None]:
+        """Inside, cloudpickle may be told to send modules by value; at the end it forgets that."""
+        try:
+            yield
+        finally:
+            for name in [name for name, found in self._homes.items() if not found]:
+                cloudpickle.unregister_pickle_by_value(sys.modules[name])
 
     def reducer_override(self, obj: Any) -> Any:
-        """JIT functions and tensors differ from what cloudpickle does."""
+        """JIT functions, tensors, and modules that are not found again differ from what cloudpickle does."""
+        home = module_of(obj)
+        if home not in self._homes:
+            self._homes[home] = is_found_again(home)
+            if not self._homes[home]:
+                cloudpickle.register_pickle_by_value(sys.modules[home])
         if is_jit_or_constexpr_function(obj):
-            return reduced_by_name(obj) or reduced_by_value(obj)
+            named = reduced_by_name(obj) if self._homes[home] else None
+            return named or reduced_by_value(obj)
         if is_tensor(obj) and type(obj).__name__ == "Tensor" and str(obj.layout) == "torch.strided":
             layout = (str(obj.dtype).removeprefix("torch."), obj.storage_offset(), tuple(obj.shape), obj.stride())
             return _tensor, (self._storage(obj), *layout, obj.requires_grad)

@@ -144,5 +144,5 @@ def _answer(question: Config | LauncherRequest, ahead: AheadOfTime) -> Any:
     try:
         seen = examine(ahead, question)
         return replace(seen, launch=ahead.program_key(seen.config, seen.resources if seen.launchable else None))
-    except CacheError as error:
+    except (CacheError, TargetError) as error:
         return error

@@ -172,7 +172,7 @@ class CompilePool:
         process = self._process()
         begun = time.perf_counter()
         try:
-            found: Compiled | CacheError = process.ask(config, self._timeout_s)
+            found: Compiled | CacheError | TargetError = process.ask(config, self._timeout_s)
         except (TimeoutError, EOFError, OSError) as error:
             late = isinstance(error, TimeoutError)
             said = f"compiling took over {self._timeout_s:g} s" if late else process.last_words()
@@ -181,7 +181,7 @@ class CompilePool:
                 return None
             status = Status.TIMEOUT if late else Status.CRASH
             return Compiled(config, status, said, compile_s=time.perf_counter() - begun)
-        if isinstance(found, CacheError):
+        if isinstance(found, (CacheError, TargetError)):
             raise found
         return found
 

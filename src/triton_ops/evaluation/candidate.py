@@ -168,9 +168,9 @@ class Evaluator:
     ) -> Difference | None:
         if not executable.outputs:
             return verifier.wrong(executable)
-        further = self.subject.further()
+        further = self.subject.further(executable)
         sets = [self.subject.arguments, *further]
-        for tensor in Arguments(tuple(given.keyword[name] for given in sets for name in executable.outputs)).tensors():
+        for tensor in Arguments(tuple(given.result(name) for given in sets for name in executable.outputs)).tensors():
             poison(tensor, pattern)
         with on_device_of(self.subject.arguments):  # outside a round: the pauses of a round are for timed launches
             sampler.queue(len(sets))()  # one launch on each argument set

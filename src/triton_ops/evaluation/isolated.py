@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from triton_ops.backend import Kernel, MayCrash, pack
+from triton_ops.backend import Kernel, MayCrash, pack, packed_allocator
 from triton_ops.evaluation.candidate import COMPILE
 from triton_ops.evaluation.finals import FinalRequest, finalists
 from triton_ops.evaluation.outcome import Outcome, fastest_screening
@@ -208,7 +208,9 @@ class Isolated:
             if self._deaths:
                 self._spare = self._new()
             changes = {**self._changes, "baseline": self._facts.baseline, "mode": self._facts.mode}
-            answer: Answer = worker.ask(Setup(self._packed, changes), self._patience.setup_s, {}, "start")
+            answer: Answer = worker.ask(
+                Setup(self._packed, changes, packed_allocator()), self._patience.setup_s, {}, "start"
+            )
             if answer.unloadable:
                 raise NotPortableError(answer.error.message if answer.error else "")
             if answer.error is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from triton_ops._optional import require
@@ -17,6 +17,7 @@ from triton_ops.backend import (
     Arguments,
     Executable,
     Form,
+    PreparedCall,
     Protection,
     host_values,
     is_tensor,
@@ -28,6 +29,7 @@ from triton_ops.evaluation.poison import poison
 from triton_ops.hardware import DeviceSpec
 from triton_ops.hardware.state import free_bytes
 from triton_ops.measure import Launch, Timer, choose_timer, sets_needed, timer_of
+from triton_ops.space import Config
 
 Choose: TypeAlias = Callable[..., Timer]
 """Chooses the timer; called as `choose_timer`, and other than `choose_timer` only in simulations."""
@@ -63,7 +65,7 @@ class ArgumentSet:
 
     def written_by(self, executable: Executable) -> list[Any]:
         """The values of the arguments that an executable writes; empty for an executable that returns its result."""
-        return [self.arguments.keyword[name] for name in executable.outputs]
+        return [self.arguments.result(name) for name in executable.outputs]
 
     def poison(self, pattern: int) -> None:
         """Fill the outputs with values that no right result holds; `pattern` is 0 or 1."""
@@ -163,6 +165,7 @@ class Subject:
     sets: Callable[[Arguments], int] = lambda _: 1
     restores: bool = False
     _further: list[Arguments] | None = None
+    _with_reset: set[Config] = field(default_factory=set)  # configs before whose launches something must be done
 
     @property
     def arguments(self) -> Arguments:
@@ -182,13 +185,33 @@ class Subject:
         call = executable.bind(self.arguments)
         if outputs is None:
             outputs = tuple(Arguments(tuple(self.first.written_by(executable))).tensors())
-        if self.restores:
-            return Launch(call, self.first.restore, outputs=tuple(outputs))
+        reset = self._reset(call)
+        if reset is not None:
+            self._with_reset.add(executable.config)
+            return Launch(call.run if isinstance(call, PreparedCall) else call, reset, outputs=tuple(outputs))
         return Launch(call, None, tuple(executable.bind(arguments) for arguments in self.further()), tuple(outputs))
 
-    def further(self) -> list[Arguments]:
-        """The argument sets after the first; none where launches change what they read."""
-        if self.restores:
+    def _reset(self, call: Callable[[], Any]) -> Callable[[], None] | None:
+        """What must be done before every launch, outside the timed region; None if nothing."""
+        if not isinstance(call, PreparedCall):
+            return self.first.restore if self.restores else None
+        if not self.restores:
+            return call.prepare
+
+        def reset() -> None:
+            self.first.restore()
+            call.prepare()
+
+        return reset
+
+    def further(self, executable: Executable | None = None) -> list[Arguments]:
+        """The argument sets after the first; none where launches change what they read.
+
+        Args:
+            executable: An executable that `launch` was asked for; there are none if something must be done before each
+                of its launches.
+        """
+        if self.restores or (executable is not None and executable.config in self._with_reset):
             return []
         if self._further is None:
             self._further = [private_copy(self.arguments) for _ in range(self.sets(self.arguments) - 1)]

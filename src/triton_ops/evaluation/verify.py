@@ -131,7 +131,7 @@ class Verifier:
         if (stray := given.stray_writes()) is not None:
             return Difference(stray)
         for arguments in [given.arguments, *sets] if executable.outputs else []:
-            written = [arguments.keyword[name] for name in executable.outputs]
+            written = [arguments.result(name) for name in executable.outputs]
             judge = self._differs_again if last else self._differs
             if (found := judge(first, executable, written)) is not None:
                 return replace(found, text=f"after timing, {found.text}{self._remark()}")

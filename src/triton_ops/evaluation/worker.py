@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from triton_ops.backend import one_line, unpack, warm_up
+from triton_ops.backend import one_line, take_allocator, unpack, warm_up
 from triton_ops.evaluation.finals import FinalRequest
 from triton_ops.evaluation.station import Inline, StationFacts
 from triton_ops.exceptions import KernelTypeError, TritonKernelError
@@ -35,12 +35,14 @@ class Setup:
     Attributes:
         packed: An `Assignment` as bytes.
         changes: New values of some of its fields, by name.
+        allocator: The allocator that the user has given to Triton, packed; None if there is none.
         surroundings: Search path, `sys.argv` and bytecode settings for the user's code; the worker has imported its own
             modules before it takes them over.
     """
 
     packed: bytes
     changes: dict[str, Any]
+    allocator: bytes | None = None
     surroundings: Surroundings = field(default_factory=Surroundings.here)
 
 
@@ -120,6 +122,8 @@ def _set_up(question: Setup, tell: Callable[[str], None]) -> tuple[Inline | None
     question.surroundings.take()
     try:
         assignment = unpack(question.packed)
+        if question.allocator is not None:
+            take_allocator(question.allocator)
     except KernelTypeError as error:
         return None, Answer(error=error, unloadable=True)
     try:

@@ -26,6 +26,7 @@ class Target:
         threads_per_block: Most threads that one block may have.
         registers_per_block: Most 32-bit registers that one block may have; None where the architecture sets no such
             limit.
+        units: Multiprocessors of the device; None if no device is meant.
     """
 
     kind: str
@@ -35,6 +36,7 @@ class Target:
     _: KW_ONLY
     threads_per_block: int = 1024
     registers_per_block: int | None = 65536
+    units: int | None = None
 
     @property
     def capability(self) -> int:
@@ -100,4 +102,4 @@ def target_of(device: DeviceSpec) -> Target:
         return named_target(device.arch)
     if row is None:
         row = _nvidia(device.arch, 0) if device.kind == "cuda" else _amd(device.arch, 0)
-    return replace(row, shared_bytes_per_block=shared or row.shared_bytes_per_block)
+    return replace(row, shared_bytes_per_block=shared or row.shared_bytes_per_block, units=device.units)

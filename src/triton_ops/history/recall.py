@@ -14,7 +14,7 @@ from triton_ops.backend import Kernel, Operation, source_of
 from triton_ops.cache import Key, Record, Store, open_store
 from triton_ops.space import ConfigSpace, as_space
 from triton_ops.task.effort import Effort, covers
-from triton_ops.task.request import make_request
+from triton_ops.task.request import make_request, with_configs
 from triton_ops.tolerance import Tolerance
 
 _log = logging.getLogger("triton_ops")
@@ -57,6 +57,7 @@ def recall(
 
     Cost: reads one file.
     """
+    target, space = with_configs(target, space)
     request = make_request(
         target, args, kwargs, shape=shape, dtype=dtype, device=device, reference=reference, tolerance=tolerance,
         check=check,

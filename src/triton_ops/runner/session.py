@@ -25,7 +25,7 @@ from triton_ops.runner.tuning import RunRequest, Tuning
 from triton_ops.search import AnySearch
 from triton_ops.task.budget import checked_seed
 from triton_ops.task.effort import Effort, Patience, chosen_effort
-from triton_ops.task.request import make_request
+from triton_ops.task.request import make_request, with_configs
 from triton_ops.tolerance import Tolerance
 from triton_ops.trial import TuningResult
 
@@ -115,6 +115,7 @@ def tune(
     start, seed = time.monotonic(), checked_seed(seed)
     plan = chosen_effort(effort, search, trials, budget_s)
     plan = plan if patience is None else replace(plan, patience=patience)
+    target, space = with_configs(target, space)
     request = make_request(
         target, args, kwargs, shape=shape, dtype=dtype, device=device, reference=reference, tolerance=tolerance,
         check=check, seed=seed,

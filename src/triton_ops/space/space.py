@@ -99,12 +99,12 @@ class ConfigSpace:
         """A space of exactly these configs, given as mappings or `triton.Config` objects.
 
         A `triton.Config` becomes one flat config with its meta-parameters, `num_warps`, `num_stages`, and, if some
-        config sets them, `num_ctas` and `maxnreg`. Repeated configs count once.
+        config sets them, `num_ctas`, `maxnreg` and `ir_override`. Repeated configs count once.
 
         Raises:
             EmptySpaceError: The list is empty.
-            SpaceError: The configs have different names, or a `triton.Config` has a `pre_hook` or `ir_override`, which
-                a stored config cannot have.
+            SpaceError: The configs have different names, or a `triton.Config` has a `pre_hook`, which a stored config
+                cannot have.
         """
         listed = tuple(dict.fromkeys(_flat_configs(list(configs))))
         if not listed:
@@ -374,14 +374,14 @@ def _plain_text(given: Mapping[str, Any]) -> str | None:
     return None
 
 
-_TRITON_OPTIONS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None}
+_TRITON_OPTIONS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None, "ir_override": None}
 
 
 def _flat_configs(configs: list[Any]) -> Iterator[Config]:
     triton_configs = [config for config in configs if not isinstance(config, Mapping)]
     optional = [
         name
-        for name in ("num_ctas", "maxnreg")
+        for name in ("num_ctas", "maxnreg", "ir_override")
         if any(getattr(config, name, None) != _TRITON_OPTIONS[name] for config in triton_configs)
     ]
     for config in configs:
@@ -391,10 +391,9 @@ def _flat_configs(configs: list[Any]) -> Iterator[Config]:
 def _flat(config: Any, options: list[str]) -> Config:
     if not isinstance(getattr(config, "kwargs", None), Mapping):
         raise SpaceError(f"{config!r} is neither a mapping nor a triton.Config", hint="give a list of either")
-    for name in ("pre_hook", "ir_override"):
-        if getattr(config, name, None) is not None:
-            raise SpaceError(
-                f"triton.Config ({config}) has a {name}, which a stored configuration cannot hold",
-                hint=f"tune without {name}; zero or restore outputs through the kernel's `outputs` instead",
-            )
+    if getattr(config, "pre_hook", None) is not None:
+        raise SpaceError(
+            f"triton.Config ({config}) has a pre_hook, which a stored configuration cannot hold",
+            hint="give the list itself as the space, or the hook to the kernel: TritonKernel(..., pre_hook=...)",
+        )
     return Config({**config.kwargs, **{name: getattr(config, name) for name in options}})

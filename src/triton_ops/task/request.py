@@ -13,9 +13,11 @@ from triton_ops.backend import (
     Operation,
     as_kernel,
     by_name,
+    is_descriptor,
     is_tensor,
     positional_names,
     source_of,
+    taken_apart,
 )
 from triton_ops.cache.key import UNKNOWN
 from triton_ops.exceptions import DeviceError, KernelTypeError, ShapeMismatchError, SpaceError
@@ -125,6 +127,7 @@ def make_task(
         KernelTypeError, ShapeMismatchError, UnsupportedDtypeError, DeviceError, SpaceError: A parameter does not fit;
             raised before any work.
     """
+    target, space = with_configs(target, space)
     request = make_request(
         target, args, kwargs, shape=shape, dtype=dtype, device=device, reference=reference, tolerance=tolerance,
         check=check, seed=seed,
@@ -227,6 +230,22 @@ def _by_arguments(
     )
 
 
+def with_configs(
+    target: Operation | Kernel | Callable[..., Any], space: Any
+) -> tuple[Operation | Kernel | Callable[..., Any], Any]:
+    """`target` with what the configs of `space` bring, hooks and files, and the space without hooks.
+
+    Raises:
+        KernelTypeError: The configs have hooks, and the target is no Triton kernel.
+    """
+    if isinstance(target, Operation):
+        kernel, plain = taken_apart(target.kernel, space)
+        return target if kernel is target.kernel else replace(target, kernel=kernel), plain
+    if space is None or isinstance(space, ConfigSpace):
+        return target, space
+    return taken_apart(as_kernel(target), space)
+
+
 def device_for(asked: str | None, runs_on: str, who: str) -> str:
     """The torch name of the device for an operation that runs on `cuda`, `cpu` or `any`.
 
@@ -293,6 +312,10 @@ def _spec(value: Any) -> TensorSpec | Scalar:
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         strides = getattr(value, "strides", None)  # in bytes: the memory order of numpy's arrays
         return f"{type(value).__name__} {tuple(value.shape)} {value.dtype}{'' if strides is None else f' {strides}'}"
+    if is_descriptor(value):
+        return _descriptor(value)
+    if type(value).__name__ in ("dtype", "constexpr"):  # of torch, NumPy or Triton; they tell themselves as text
+        return f"{type(value).__name__} {value}"
     if isinstance(value, (list, tuple, dict)):
         inner = Arguments((value,)).map(lambda tensor: str(TensorSpec.of(tensor))).positional[0]
         try:
@@ -300,6 +323,14 @@ def _spec(value: Any) -> TensorSpec | Scalar:
         except (TypeError, ValueError):
             pass  # a container of objects that JSON cannot hold
     return _object(value)
+
+
+def _descriptor(value: Any) -> str:
+    """A tensor descriptor that the caller has made."""
+    base = TensorSpec.of(value.base) if is_tensor(value.base) else _spec(value.base)
+    layout = f", layout {value.layout}" if hasattr(value, "layout") else ""
+    parts = [f"{name} {'x'.join(map(str, getattr(value, name)))}" for name in ("shape", "strides", "block_shape")]
+    return f"descriptor of {base}: {', '.join(parts)}, padding {getattr(value, 'padding', None)}{layout}"
 
 
 def _object(value: Any) -> str:

@@ -1,0 +1,161 @@
+"""Tensor descriptors: made on the host after a rule, and checked before anything is launched.
+
+The hardware takes a descriptor only if its base and every stride but the last are multiples of 16 bytes, and the last
+stride is 1. A descriptor that is made in a kernel of other strides reads the wrong memory without a word, so that both
+kinds are checked where the strides can be known.
+
+Facts used, from Triton 3.6 to 3.9: `triton.tools.tensor_descriptor.TensorDescriptor` and Gluon's class of that name in
+`triton.experimental.gluon.nvidia.hopper`, which takes a layout too; `NVMMASharedLayout.get_default_for`.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from types import SimpleNamespace
+from typing import Any, TypeAlias
+
+from triton_ops.backend.containers import is_descriptor, is_tensor
+from triton_ops.exceptions import KernelTypeError, ShapeMismatchError
+from triton_ops.tensors import ALIGNMENT_BYTES, ITEM_BYTES, TensorSpec, dtype_name
+
+BlockRule: TypeAlias = Sequence["str | int"] | Callable[[Mapping[str, Any]], Sequence[int]]
+"""The block shape of a descriptor: extents and names of parameters, or a function of what grid functions are given."""
+
+_MOST_AXES = 5
+_GLUON_LAYOUTS = "triton.experimental.gluon.language._layouts"
+_MAKERS = {
+    False: "triton.tools.tensor_descriptor",
+    True: "triton.experimental.gluon.nvidia.hopper",
+}
+
+
+def descriptor(tensor: Any, rule: BlockRule, meta: Mapping[str, Any], *, gluon: bool) -> Any:
+    """A descriptor of `tensor` as a kernel takes it.
+
+    Args:
+        tensor: A torch tensor, or a stand-in for one.
+        rule: The rule of the block shape.
+        meta: Arguments and config values by name.
+        gluon: Whether the kernel is one of Gluon, whose descriptors have a layout.
+    """
+    made = object.__new__(importlib.import_module(_MAKERS[gluon]).TensorDescriptor)  # a stand-in fails its checks
+    made.base = tensor
+    made.shape, made.strides = list(tensor.shape), list(tensor.stride())
+    made.block_shape = [int(extent) for extent in _block_shape(rule, meta)]
+    if gluon:
+        bits = 8 * ITEM_BYTES[dtype_name(tensor.dtype)]
+        layouts = importlib.import_module(_GLUON_LAYOUTS).NVMMASharedLayout
+        made.layout = layouts.get_default_for(made.block_shape, SimpleNamespace(primitive_bitwidth=bits))
+    return made
+
+
+def _block_shape(rule: BlockRule, meta: Mapping[str, Any]) -> Sequence[int]:
+    if callable(rule):
+        return rule(meta)
+    return [meta[extent] if isinstance(extent, str) else extent for extent in rule]
+
+
+def check_declared(kernel: str, rules: Mapping[str, BlockRule], values: Mapping[str, Any]) -> None:
+    """Raise unless each argument that a rule describes can be described, and so can descriptors among the arguments.
+
+    Args:
+        kernel: The kernel's name, for errors.
+        rules: The rules by parameter.
+        values: Arguments by name: tensors, specs, or anything else.
+
+    Raises:
+        KernelTypeError: An argument with a rule is no tensor.
+        ShapeMismatchError: Base or strides are no multiples of 16 bytes, the last stride is not 1, the tensor has more
+            than 5 axes or none, or the rule has another number of extents.
+    """
+    for name, rule in rules.items():
+        if name not in values:
+            continue
+        given = values[name]
+        if not (is_tensor(given) or isinstance(given, TensorSpec)):
+            raise KernelTypeError(
+                f"{name} of {kernel} is described by a rule, and was given {type(given).__name__}",
+                hint="pass the tensor itself; its descriptor is made for each config",
+            )
+        spec = given if isinstance(given, TensorSpec) else TensorSpec.of(given)
+        if not callable(rule) and len(rule) != len(spec.shape):
+            raise ShapeMismatchError(
+                f"{name} of {kernel} has {len(spec.shape)} axes, and its block shape {tuple(rule)} has {len(rule)}",
+                len(rule),
+                spec.shape,
+                hint="give one extent for each axis",
+            )
+        _check(name, kernel, spec.strides, spec)
+    for name, given in values.items():
+        if is_descriptor(given) and is_tensor(given.base):
+            _check(name, kernel, given.strides, TensorSpec.of(given.base))
+
+
+def check_in_kernel(kernel: str, function: Any, values: Mapping[str, Any]) -> None:
+    """Raise if the kernel itself describes one of its tensors with strides that no descriptor can have.
+
+    Only strides are seen that stand in the source as numbers, or as parameters whose arguments are known.
+
+    Raises:
+        ShapeMismatchError: As of `check_declared`.
+    """
+    for base, strides in _described_in(function.src) if hasattr(function, "src") else ():
+        given = values.get(base)
+        if is_tensor(given) or isinstance(given, TensorSpec):
+            spec = given if isinstance(given, TensorSpec) else TensorSpec.of(given)
+            known = [values.get(stride) if isinstance(stride, str) else stride for stride in strides]
+            _check(base, kernel, [step if type(step) is int else None for step in known], spec)
+
+
+def _check(name: str, kernel: str, strides: Sequence[int | None], spec: TensorSpec) -> None:
+    item = ITEM_BYTES[spec.dtype]
+    said = "x".join("?" if step is None else str(step) for step in strides)
+    wrong = ""
+    if not 1 <= len(strides) <= _MOST_AXES:
+        wrong = f"has {len(strides)} axes; a descriptor has 1 to {_MOST_AXES}"
+    elif not spec.aligned:
+        wrong = f"does not start at a multiple of {ALIGNMENT_BYTES} bytes"
+    elif strides[-1] not in (1, None):
+        wrong = f"has strides {said}; the last one must be 1"
+    elif any(step is not None and step * item % ALIGNMENT_BYTES for step in strides[:-1]):
+        odd = next(step for step in strides[:-1] if step is not None and step * item % ALIGNMENT_BYTES)
+        wrong = f"has strides {said}: {odd} elements are {odd * item} bytes, no multiple of {ALIGNMENT_BYTES}"
+    if wrong:
+        raise ShapeMismatchError(
+            f"{name} of {kernel} is read through a tensor descriptor, and {wrong}",
+            f"strides of multiples of {ALIGNMENT_BYTES} bytes, the last 1",
+            tuple(strides),
+            hint="pad its rows, or make it contiguous",
+        )
+
+
+@lru_cache(maxsize=256)
+def _described_in(text: str) -> tuple[tuple[str, tuple[str | int | None, ...]], ...]:
+    """Of each `make_tensor_descriptor(parameter, …)` in a kernel's text the parameter and its strides."""
+    return tuple(_calls(ast.parse(text)))
+
+
+def _calls(tree: ast.Module) -> Iterator[tuple[str, tuple[str | int | None, ...]]]:
+    (kernel,) = (node for node in tree.body if isinstance(node, ast.FunctionDef))
+    changed = {node.id for node in ast.walk(kernel) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    for node in ast.walk(kernel):
+        if not (isinstance(node, ast.Call) and _name(node.func) == "make_tensor_descriptor"):
+            continue
+        given: dict[str | None, ast.expr] = {**dict(zip(("base", "shape", "strides"), node.args, strict=False)),
+                 **{keyword.arg: keyword.value for keyword in node.keywords}}  # fmt: skip
+        base, strides = given.get("base"), given.get("strides")
+        if isinstance(base, ast.Name) and base.id not in changed and isinstance(strides, (ast.List, ast.Tuple)):
+            yield base.id, tuple(_stride(step, changed) for step in strides.elts)
+
+
+def _stride(node: ast.expr, changed: set[str]) -> str | int | None:
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return node.value
+    return node.id if isinstance(node, ast.Name) and node.id not in changed else None
+
+
+def _name(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")

@@ -1,0 +1,117 @@
+"""Operations whose kernels are in a module beside the file that names them can be compiled and run elsewhere."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+from triton_ops.analysis.tiers import examine
+from triton_ops.backend import Arguments, pack
+from triton_ops.backend.offline import AheadOfTime
+from triton_ops.cli.target import load_target
+from triton_ops.compile_pool.packed_kernel import PackedKernel
+from triton_ops.hardware import named_target
+from triton_ops.processes.child import Surroundings
+from triton_ops.trial import Status
+
+pytestmark = pytest.mark.triton
+
+KERNELS = """
+    import triton
+    import triton.language as tl
+
+    FACTOR: tl.constexpr = tl.constexpr(3)
+    SPACES = {"scale": {"BLOCK": [64, 128]}, "move": {"BLOCK": [64]}}
+
+    @triton.jit
+    def times(x):
+        return x * FACTOR
+
+    @triton.jit
+    def scale(x, out, n, BLOCK: tl.constexpr):
+        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        tl.store(out + at, times(tl.load(x + at, mask=at < n)), mask=at < n)
+
+    @triton.jit
+    def move(x, out, n, BLOCK: tl.constexpr):
+        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        tl.store(out + at, tl.load(x + at, mask=at < n), mask=at < n)
+
+    def blocks(n, size):
+        return -(-n // size)
+
+    def grid(meta):
+        return (blocks(meta["n"], meta["BLOCK"]),)
+
+    def space(problem):
+        return SPACES["scale"]
+"""
+HOLDER = """
+    import os
+    import sys
+
+    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+    import kernels as k
+
+    from triton_ops import LauncherKernel, Operation, TensorSpec, TritonKernel
+
+    def given(n: int = 1000):
+        return {"x": TensorSpec((n,), "float32"), "out": TensorSpec((n,), "float32"), "n": n}
+
+    def launch(x, out, n, *, BLOCK):
+        k.move[(k.blocks(n, BLOCK),)](x, out, n, BLOCK)
+        k.scale[(k.blocks(n, BLOCK),)](out, out, n, BLOCK)
+
+    scale = Operation("scale", TritonKernel(k.scale, k.grid, outputs=("out",)), k.space, given)
+    move = Operation("move", TritonKernel(k.move, lambda meta: k.grid(meta), outputs=("out",)), k.SPACES["move"], given)
+    both = Operation("both", LauncherKernel(launch, outputs=("out",)), lambda problem: k.SPACES["scale"], given)
+    reversed_ = Operation("reversed", TritonKernel(k.scale, k.grid), lambda problem: k.space(problem), given)
+"""
+LOADS = """
+import pickle, sys
+path, content = pickle.load(sys.stdin.buffer)
+sys.path[:] = path
+from triton_ops.backend import unpack
+for operation in unpack(content):
+    print(operation.kernel.cache_key, operation.space_for(operation.problem()).size.total)
+"""
+
+
+@pytest.fixture
+def operations(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "kernels.py").write_text(textwrap.dedent(KERNELS))
+    (tmp_path / "holder.py").write_text(textwrap.dedent(HOLDER))
+    yield [load_target(f"{tmp_path}/holder.py:{name}") for name in ("scale", "move", "both", "reversed_")]
+    sys.modules.pop("kernels", None)
+
+
+def test_each_is_compiled_from_the_code_that_is_sent(operations):
+    for operation in operations:
+        arguments = Arguments(keyword=dict(operation.problem().arguments))
+        loaded = PackedKernel.of(AheadOfTime(operation.kernel, arguments, named_target("sm_90"))).load()
+        for config in operation.space_for(operation.problem()):
+            found = examine(loaded, config)
+            assert (operation.name, found.status, found.reason) == (operation.name, Status.OK, "")
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_each_is_loaded_where_it_is_launched(operations, hidden, tmp_path, monkeypatch):
+    if hidden:  # another module of the same name comes first where it is launched
+        other = tmp_path / "other"
+        other.mkdir()
+        (other / "kernels.py").write_text("")
+        monkeypatch.syspath_prepend(str(other))
+    sent = pickle.dumps((Surroundings.here().path, pack(operations).content))
+    ran = subprocess.run([sys.executable, "-c", LOADS], input=sent, capture_output=True, check=False)
+    assert ran.returncode == 0, ran.stderr.decode()
+    wanted = [f"{one.kernel.cache_key} {one.space_for(one.problem()).size.total}" for one in operations]
+    assert ran.stdout.decode().split("\n")[:-1] == wanted

@@ -1,0 +1,380 @@
+"""Every kind of Triton kernel is compiled for a GPU that is not here, as it would be launched there."""
+
+from __future__ import annotations
+
+import contextvars
+import importlib
+import sys
+import textwrap
+from dataclasses import replace
+
+import pytest
+
+torch = pytest.importorskip("torch")
+triton = pytest.importorskip("triton")
+
+import triton.language as tl  # noqa: E402
+from benchmarks.kernels import KINDS  # noqa: E402
+from triton.tools.tensor_descriptor import TensorDescriptor  # noqa: E402
+
+from tests import kinds  # noqa: E402
+from triton_ops import (  # noqa: E402  # noqa: E402
+    ConfigCollisionError,
+    KernelTypeError,
+    LauncherKernel,
+    ShapeMismatchError,
+    TargetError,
+    TensorSpec,
+    TritonKernel,
+)
+from triton_ops.analysis.tiers import examine  # noqa: E402
+from triton_ops.backend import Arguments, PreparedCall, pack, packed_allocator, take_allocator, unpack  # noqa: E402
+from triton_ops.backend.offline import AheadOfTime, described  # noqa: E402
+from triton_ops.backend.scratch import with_scratch  # noqa: E402
+from triton_ops.compile_pool.packed_kernel import PackedKernel  # noqa: E402
+from triton_ops.compile_pool.pool import CompilePool  # noqa: E402
+from triton_ops.evaluation.subject import ArgumentSet, Subject  # noqa: E402
+from triton_ops.hardware import named_target  # noqa: E402
+from triton_ops.space import Config, as_space  # noqa: E402
+from triton_ops.task.request import make_task, with_configs  # noqa: E402
+from triton_ops.trial import Status  # noqa: E402
+
+pytestmark = pytest.mark.triton
+TARGET = replace(named_target("sm_90"), units=132)
+MATRIX = TensorSpec((kinds.ROWS, kinds.COLUMNS), "bfloat16")
+VECTOR = TensorSpec((1000,), "float32")
+NUMBER = TensorSpec((1,), "float32", fill="zeros")
+COPY = TritonKernel(
+    kinds.copy_descriptors,
+    kinds.row_blocks,
+    outputs=("out",),
+    descriptors={"x": ("BLOCK", kinds.COLUMNS), "out": lambda meta: (meta["BLOCK"], kinds.COLUMNS)},
+)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _own_cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRITON_CACHE_DIR", str(tmp_path_factory.mktemp("triton")))
+        patch.setenv("TRITON_DEFAULT_FP_FUSION", "1")
+        yield
+
+
+def ahead(kernel, **arguments):
+    return AheadOfTime(kernel, described(Arguments(keyword=arguments)), TARGET)
+
+
+def sent(kernel, **arguments):
+    """The same, after it went as bytes to where it is compiled."""
+    return PackedKernel.of(AheadOfTime(kernel, Arguments(keyword=arguments), TARGET)).load()
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_each_benchmarked_kind_compiles_as_bytes_send_it(name):
+    operation = KINDS[name]
+    problem = operation.problem()
+    space = operation.space_for(problem)
+    given = dict(problem.arguments)
+    operation.kernel.check(space.tunables, Arguments(keyword=given))
+    found = examine(sent(operation.kernel, **given), space.default_config)
+    assert (found.status, found.reason) == (Status.OK, "")
+    assert space.size.valid <= 40
+    assert found.resources.mma == ("none" if name == "layer_norm_backward" else "wgmma")
+
+
+def test_warps_are_specialised_and_their_accumulator_is_not_taken_for_spilling():
+    operation = KINDS["warp_specialized_matmul"]
+    given = dict(operation.problem().arguments)
+    config = Config({**operation.space.default_config, "BN": 256, "SPECIALIZED": True, "num_warps": 4})
+    kernel = ahead(operation.kernel, **given)
+    _, text = kernel.lowered(config)
+    assert "ttg.warp_specialize" in text
+    assert examine(kernel, config).status is Status.OK
+    with CompilePool(kernel) as pool:
+        assert pool.foresee(config) is None
+        assert pool.foresee(Config({**config, "SPECIALIZED": False})).deferred
+
+
+def test_descriptors_follow_the_config():
+    given = {"x": MATRIX, "out": MATRIX}
+    for size in (32, 64):
+        blocks = ahead(COPY, **given).build(Config(BLOCK=size)).metadata["tensordesc_meta"]
+        assert [one["block_size"][0] for one in blocks] == [size, size]
+    keys = {examine(sent(COPY, **given), Config(BLOCK=size)).resources.binary for size in (32, 64)}
+    assert len(keys) == 2
+
+
+def test_a_hook_of_triton_configs_sets_the_blocks_and_leaves_the_callers_descriptors_alone():
+    x = torch.zeros(kinds.ROWS, kinds.COLUMNS, dtype=torch.bfloat16)
+    mine = {name: TensorDescriptor.from_tensor(x.clone(), [1, kinds.COLUMNS]) for name in ("x", "out")}
+    configs = [triton.Config({"BLOCK": size}, num_warps=4, pre_hook=kinds.set_blocks) for size in (32, 64)]
+    kernel, space = with_configs(TritonKernel(kinds.copy_descriptors, kinds.row_blocks, outputs=("out",)), configs)
+    task = make_task(kernel, kwargs=mine, space=space)
+    assert [config["BLOCK"] for config in task.space] == [32, 64]
+    assert "block_shape 1x128" in task.problem["x"]
+    loaded = PackedKernel.of(AheadOfTime(kernel, Arguments(keyword=mine), TARGET)).load()
+    for config in task.space:
+        (found,) = loaded.built(config)
+        assert {one["block_size"][0] for one in found.metadata["tensordesc_meta"]} == {config["BLOCK"]}
+    assert [one.block_shape for one in mine.values()] == [[1, kinds.COLUMNS]] * 2
+
+
+def test_private_copies_poison_and_results_reach_the_tensor_of_a_descriptor():
+    x = torch.ones(4, 8)
+    given = ArgumentSet(Arguments(keyword={"out": TensorDescriptor.from_tensor(x, [1, 8])}), ("out",))
+    given.poison(0)
+    assert given.arguments.result("out").isnan().all()
+    assert x.eq(1).all()
+    assert given.arguments.keyword["out"].block_shape == [1, 8]
+    given.arguments.result("out").untyped_storage()[0] = 1
+    assert given.stray_writes() is not None, "the first byte of its storage is a canary"
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        (TensorSpec((256, 100), "bfloat16"), "100 elements are 200 bytes"),
+        (TensorSpec((128, 256), "bfloat16", (1, 128)), "the last one must be 1"),
+        (TensorSpec((256, 128), "bfloat16", aligned=False), "does not start at a multiple of 16 bytes"),
+        (TensorSpec((2,) * 6, "float64"), "and its block shape"),
+    ],
+)
+def test_a_tensor_that_no_descriptor_takes_is_one_error_before_any_work(spec, said):
+    with pytest.raises(ShapeMismatchError, match=said):
+        make_task(COPY, kwargs={"x": spec.create_tensor(), "out": MATRIX.create_tensor()}, space={"BLOCK": [32]})
+
+
+def test_strides_of_descriptors_that_a_kernel_makes_are_checked_too():
+    kernel = TritonKernel(kinds.copy_in_kernel, kinds.row_blocks, outputs=("out",))
+    given = {"x": MATRIX.create_tensor(), "out": MATRIX.create_tensor(), "rows": 256, "WIDTH": 128}
+    make_task(kernel, kwargs={**given, "stride": 128}, space={"BLOCK": [32]})
+    with pytest.raises(ShapeMismatchError, match=r"x of .*: 100 elements are 200 bytes"):
+        make_task(kernel, kwargs={**given, "stride": 100}, space={"BLOCK": [32]})
+
+
+def test_a_rule_wants_a_tensor():
+    mine = TensorDescriptor.from_tensor(MATRIX.create_tensor(), [32, 128])
+    with pytest.raises(KernelTypeError, match="pass the tensor itself"):
+        make_task(COPY, kwargs={"x": mine, "out": MATRIX.create_tensor()}, space={"BLOCK": [32]})
+
+
+def test_a_descriptor_whose_strides_were_changed_is_one_error():
+    mine = TensorDescriptor.from_tensor(MATRIX.create_tensor(), [32, 128])
+    mine.strides = [100, 1]
+    kernel = TritonKernel(kinds.copy_descriptors, kinds.row_blocks)
+    with pytest.raises(ShapeMismatchError, match="200 bytes"):
+        make_task(kernel, kwargs={"x": mine, "out": mine}, space={"BLOCK": [32]})
+
+
+def test_a_kernel_that_asks_for_memory_finds_an_allocator_and_the_users_own_wins():
+    variable = importlib.import_module("triton.runtime._allocation")._allocator
+
+    def mine(size, alignment, stream):
+        return size, alignment, stream
+
+    def looked():
+        assert packed_allocator() is None
+        found = with_scratch(variable.get)()
+        assert type(variable.get()).__name__ == "NullAllocator", "it is there for the launch only"
+        triton.set_allocator(mine)
+        return found, with_scratch(variable.get)(), packed_allocator()
+
+    default, own, packed = contextvars.copy_context().run(looked)
+    assert default.__module__ == "triton_ops.backend.scratch"
+    assert own is mine
+
+    def taken():
+        take_allocator(packed)
+        return variable.get()(1, 2, 3)
+
+    assert contextvars.copy_context().run(taken) == (1, 2, 3)
+    kernel = TritonKernel(kinds.copy_in_kernel, kinds.row_blocks, outputs=("out",))
+    built = ahead(kernel, x=MATRIX, out=MATRIX, rows=256, stride=128, WIDTH=128).build(Config(BLOCK=32))
+    assert built.metadata["global_scratch_size"] > 0
+
+
+@pytest.mark.parametrize("options", [{"reset_to_zero": ("total",)}, {"pre_hook": kinds.zero_total}])
+def test_what_a_config_needs_before_a_launch_is_done_each_time_and_not_timed(options):
+    kernel = TritonKernel(kinds.add_up, kinds.flat_blocks, outputs=("total",), **options)
+    given = Arguments(keyword={"x": torch.ones(8), "total": torch.full((1,), 5.0), "n": 8})
+    subject = Subject(ArgumentSet(given, ("total",)), lambda _: 3)
+    executable = kernel.executable(Config(BLOCK=8))
+    assert isinstance(executable.bind(given), PreparedCall)
+    assert given.keyword["total"] == 5, "to bind changes nothing"
+    launch = subject.launch(executable)
+    launch.reset()
+    assert subject.arguments.keyword["total"] == 0
+    assert launch.others == ()
+    assert subject.further(executable) == []
+    plain = TritonKernel(kinds.add_up, kinds.flat_blocks, outputs=("total",))
+    assert plain.identity != kernel.identity
+    config = Config(BLOCK=8)
+    assert examine(sent(kernel, x=VECTOR, total=NUMBER, n=1000), config).launchable
+    assert ahead(kernel, x=VECTOR, total=NUMBER, n=1000).program_key(config, None) is None
+
+
+def test_configs_with_different_hooks_each_call_their_own():
+    called = []
+    hooks = [lambda values: called.append(("a", values["BLOCK"])), lambda values: called.append(("b", values["BLOCK"]))]
+    configs = [triton.Config({"BLOCK": 8 << place}, pre_hook=hook) for place, hook in enumerate([*hooks, None])]
+    kernel = TritonKernel(kinds.add_up, kinds.flat_blocks).with_configs(configs)
+    for config in as_space(with_configs(TritonKernel(kinds.add_up, kinds.flat_blocks), configs)[1]):
+        kernel.pre_hook({"x": None, **config})
+    assert called == [("a", 8), ("b", 16)]
+    with pytest.raises(KernelTypeError, match="its configs have others"):
+        replace(kernel, pre_hook=kinds.zero_total).with_configs(configs)
+    with pytest.raises(KernelTypeError, match="no Triton kernel"):
+        with_configs(lambda BLOCK: BLOCK, configs)
+
+
+def test_code_that_overrides_the_compilers_is_used_and_counts_by_its_content(tmp_path):
+    kernel = TritonKernel(kinds.doubled, kinds.flat_blocks, outputs=("out",))
+    given = {"x": VECTOR, "out": VECTOR, "n": 1000}
+    plain = ahead(kernel, **given).build(Config(BLOCK=128))
+    file = tmp_path / "mine.ptx"
+    file.write_text(plain.assembly.replace(".version", "// mine\n.version", 1))
+    configs = [triton.Config({"BLOCK": 128}), triton.Config({"BLOCK": 128}, ir_override=str(file))]
+    taken, space = with_configs(kernel, configs)
+    assert taken.overrides == (str(file),)
+    overriding = as_space(space)
+    assert [config["ir_override"] for config in overriding] == [None, str(file)]
+    plainly, mine = (ahead(taken, **given).build(config) for config in overriding)
+    assert "// mine" in mine.assembly
+    assert "// mine" not in plainly.assembly
+    before = taken.identity
+    file.write_text("other")
+    assert taken.identity != before != kernel.identity
+    assert examine(ahead(taken, **given), Config({**list(overriding)[1], "num_warps": 8})).status is Status.COMPILE
+    assert with_configs(kernel, {"BLOCK": [128], "ir_override": [None, str(file)]})[0].overrides == (str(file),)
+
+
+def test_what_is_restored_is_no_output():
+    with pytest.raises(KernelTypeError, match="is an output and is restored"):
+        TritonKernel(kinds.add_up, kinds.flat_blocks, outputs=("total",), restore_value=("total",))
+    with pytest.raises(KernelTypeError, match="no parameter nix to be reset"):
+        TritonKernel(kinds.add_up, kinds.flat_blocks, reset_to_zero=("nix",))
+
+
+def test_tuples_none_strings_dtypes_and_constexpr_objects_are_arguments():
+    x = torch.ones(1000)
+    given = {
+        "parts": (x, x.clone(), 3), "out": x.clone(), "n": 1000, "nothing": None, "kind": "scaled",
+        "dtype": tl.float32, "factor": tl.constexpr(2),
+    }  # fmt: skip
+    kernel = TritonKernel(kinds.mixed, kinds.flat_blocks, outputs=("out",))
+    task = make_task(kernel, kwargs=given, space={"BLOCK": [128, 256]})
+    assert task.problem["dtype"] == "dtype fp32"
+    assert task.problem["factor"] == "constexpr constexpr[2]"
+    assert "1000 float32" in task.problem["parts"]
+    for options in ({}, {"num_ctas": 2}, {"maxnreg": 32}):
+        found = examine(sent(kernel, **given), Config(BLOCK=128, num_warps=4, **options))
+        assert (found.status, found.reason) == (Status.OK, "")
+    assert found.resources.registers <= 32
+    built = sent(kernel, **given).build(Config(BLOCK=128, num_ctas=2))
+    assert built.metadata["num_ctas"] == 2
+
+
+def test_heuristics_and_gluon_kernels_are_sent_and_compiled():
+    for function in (kinds.doubled, kinds.gluon_copy):
+        kernel = TritonKernel(function, kinds.flat_blocks, outputs=("out",))
+        assert unpack(pack(kernel).content).cache_key == kernel.cache_key
+        found = examine(sent(kernel, x=VECTOR, out=VECTOR, n=1000), Config(BLOCK=256, num_warps=2))
+        assert (found.status, found.reason) == (Status.OK, "")
+        assert kernel.identity["source"]
+
+
+def test_kernels_of_an_installed_package_go_by_name_unless_a_decorator_hides_them(tmp_path, monkeypatch):
+    package = tmp_path / "site-packages" / "some_kernels"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "add.py").write_text(
+        textwrap.dedent(
+            """
+            import triton
+            import triton.language as tl
+
+            @triton.jit
+            def one(x, out, n, BLOCK: tl.constexpr):
+                at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+                tl.store(out + at, tl.load(x + at, mask=at < n) + 1, mask=at < n)
+
+            @triton.autotune([triton.Config({"BLOCK": 128})], key=["n"])
+            @triton.jit
+            def two(x, out, n, BLOCK: tl.constexpr):
+                at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+                tl.store(out + at, tl.load(x + at, mask=at < n) + 2, mask=at < n)
+            """
+        )
+    )
+    monkeypatch.syspath_prepend(str(package.parent))
+    module = importlib.import_module("some_kernels.add")
+    try:
+        for function in (module.one, module.two.fn):
+            kernel = TritonKernel(function, kinds.flat_blocks, outputs=("out",))
+            found = examine(sent(kernel, x=VECTOR, out=VECTOR, n=1000), Config(BLOCK=128))
+            assert (found.status, found.reason) == (Status.OK, "")
+        assert pack(module.one, by_value=True).imports >= {"some_kernels"}
+    finally:
+        for name in ("some_kernels.add", "some_kernels"):
+            del sys.modules[name]
+
+
+TWO = LauncherKernel(kinds.sum_in_two, outputs=("out",))
+SUM = {"x": VECTOR, "out": NUMBER}
+
+
+def test_every_launch_of_a_launcher_is_compiled_in_a_process_without_a_gpu():
+    with CompilePool(AheadOfTime(TWO, Arguments(keyword=SUM), TARGET), workers=1) as pool:
+        found = pool.submit(Config(BLOCK=128, num_warps=4)).result()
+    assert (found.status, found.reason) == (Status.OK, "")
+    assert found.launch is None
+    small, large = (ahead(TWO, **SUM).built(Config(BLOCK=size, num_warps=4)) for size in (128, 512))
+    assert [one.metadata["name"] for one in small] == ["partial_sums", "last_sum"]
+    assert found.resources.binary not in {one.key for one in small}
+    assert small[1].key != large[1].key, "the shape of the scratch follows the config"
+
+
+def test_a_launcher_that_cannot_be_run_ahead_says_why():
+    kernel = LauncherKernel(kinds.sum_that_looks, outputs=("out",))
+    with pytest.raises(TargetError, match=r"cannot be run without computing: RuntimeError: Tensor\.item"):
+        examine(ahead(kernel, **SUM), Config(BLOCK=128, num_warps=4))
+    with CompilePool(AheadOfTime(kernel, Arguments(keyword=SUM), TARGET), workers=1) as pool:
+        future = pool.submit(Config(BLOCK=128, num_warps=4))
+        with pytest.raises(TargetError, match=r"Tensor\.item"):
+            future.result()
+
+
+def test_a_launcher_that_launches_nothing_ends_as_runtime():
+    kernel = LauncherKernel(kinds.sum_of_torch, outputs=("out",))
+    found = examine(ahead(kernel, **SUM), Config(BLOCK=128, num_warps=4))
+    assert found.status is Status.RUNTIME
+    assert "launches no Triton kernel" in found.reason
+
+
+def test_a_launcher_may_ask_the_device_that_is_compiled_for():
+    kernel = LauncherKernel(kinds.sum_on_all_units, outputs=("out",))
+    built = ahead(kernel, **SUM).built(Config(BLOCK=128))
+    assert len(built) == 2
+    unknown = AheadOfTime(kernel, described(Arguments(keyword=SUM)), named_target("sm_90"))
+    with pytest.raises(TargetError, match="multi_processor_count is not known"):
+        unknown.built(Config(BLOCK=128))
+    assert not torch.cuda.is_available()
+
+
+def test_a_launcher_is_checked_before_any_work():
+    with pytest.raises(KernelTypeError, match="no function that launches one"):
+        LauncherKernel(kinds.add_up)
+    with pytest.raises(KernelTypeError, match="not callable"):
+        LauncherKernel(3)
+    with pytest.raises(KernelTypeError, match="no parameter nix"):
+        LauncherKernel(kinds.sum_in_two, outputs=("nix",))
+    given = {"x": VECTOR.create_tensor(), "out": NUMBER.create_tensor()}
+    with pytest.raises(ConfigCollisionError):
+        make_task(TWO, kwargs={**given, "BLOCK": 8}, space={"BLOCK": [8]})
+
+
+def test_a_launcher_is_named_by_its_kernels_too():
+    assert TWO.cache_key != KINDS["split_k_matmul"].kernel.cache_key
+    assert set(TWO.identity) >= {"source", "triton", "ptxas"}
+    assert unpack(pack(TWO).content).cache_key == TWO.cache_key
+    assert TWO.process_imports == ("triton", "torch")
