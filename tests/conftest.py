@@ -1,5 +1,6 @@
-"""What every test gets: a cache folder of its own, no colours, and a skip with a reason where there is no GPU."""
+"""What every test gets: cache folders of the tests' own, no colours, and a skip with a reason where there is no GPU."""
 
+import itertools
 import os
 import random
 
@@ -14,9 +15,24 @@ settings.register_profile("thorough", deadline=None, max_examples=10 * EXAMPLES)
 settings.load_profile("house")
 
 
+@pytest.fixture(scope="session")
+def _cache_folders(tmp_path_factory):
+    """New folders without an end; pytest's own numbered folders take longer the more there are."""
+    parent = tmp_path_factory.mktemp("caches")
+    return (parent / str(number) for number in itertools.count())
+
+
+@pytest.fixture(scope="session")
+def _compiled(tmp_path_factory):
+    """Triton's disk cache, shared by the processes that run tests side by side."""
+    base = tmp_path_factory.getbasetemp()
+    return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "triton"
+
+
 @pytest.fixture(autouse=True)
-def _own_environment(tmp_path_factory, monkeypatch):
-    monkeypatch.setenv("TRITON_OPS_CACHE_DIR", str(tmp_path_factory.mktemp("cache", numbered=True)))
+def _own_environment(_cache_folders, _compiled, monkeypatch):
+    monkeypatch.setenv("TRITON_OPS_CACHE_DIR", str(next(_cache_folders)))
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(_compiled))
     monkeypatch.delenv("TRITON_OPS_EFFORT", raising=False)
     monkeypatch.setenv("NO_COLOR", "1")
 

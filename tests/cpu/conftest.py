@@ -9,6 +9,10 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.forking import Lender
+from triton_ops.compile_pool import pool
+from triton_ops.compile_pool.fork_server import ForkServer
+
 GOLDEN = Path(__file__).parents[1] / "golden"
 DOUBT = re.compile(r"^warning: low confidence: .*\n", re.MULTILINE)  # true at times where other programs run as well
 
@@ -42,6 +46,27 @@ def cli(capsys, monkeypatch, tmp_path):
     for name in set(sys.modules) - before:  # targets: the next test may have another of the same name
         if str(getattr(sys.modules[name], "__file__", None)).startswith(str(tmp_path)):
             del sys.modules[name]
+
+
+@pytest.fixture(scope="session")
+def _lender():
+    lender = Lender()
+    yield lender
+    lender.end()
+
+
+@pytest.fixture
+def shared_fork_server(_lender, monkeypatch):
+    """Compile pools of this process fork from one server, unless their kernels need torch; it runs when tests begin."""
+    monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")
+    _lender.server()
+    monkeypatch.setattr(pool, "ForkServer", _lender)
+
+
+@pytest.fixture
+def own_fork_server(shared_fork_server, monkeypatch):
+    """Compile pools have fork servers of their own, which take over the environment of the test."""
+    monkeypatch.setattr(pool, "ForkServer", ForkServer)
 
 
 @pytest.fixture

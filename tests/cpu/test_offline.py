@@ -38,18 +38,11 @@ CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuob
 ARCHES = ["sm_80", "sm_90", "sm_100", "gfx942", "gfx950"]
 NVIDIA = ARCHES[:3]
 TILE = Config(BM=64, BN=64, BK=32, GROUP_M=8, num_warps=4, num_stages=3)
-HUGE = Config(BM=256, BN=256, BK=32, GROUP_M=8, num_warps=4, num_stages=2)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """Triton's disk cache; one for all tests here, since a process also remembers what it compiled."""
-    return tmp_path_factory.mktemp("triton")
+HUGE = {"sm_90": Config({**TILE, "BM": 128, "BN": 256}), "sm_100": Config({**TILE, "BM": 256, "BN": 256})}
 
 
 @pytest.fixture(autouse=True)
-def _own_cache(folder, monkeypatch):
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(folder))
+def _fused(monkeypatch):
     monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")
 
 
@@ -77,28 +70,34 @@ def cases(arches):
     return [(arch, name) for name in CASES for arch in arches if (arch, name) != ("sm_80", "fp8")]
 
 
+def given(arch, case):
+    """Kernel, arguments and config of a case, with two stages or four: each device and each case has both.
+
+    Tests that ask for the same find it in the disk cache.
+    """
+    make, config = CASES[case]
+    more = (ARCHES.index(arch) + list(CASES).index(case)) % 2
+    return *make(), Config({**config, "num_stages": 2 + 2 * more})
+
+
 @pytest.mark.parametrize(("arch", "case"), cases(ARCHES))
 def test_shared_memory_before_llvm_is_that_of_the_full_compile(arch, case):
-    make, config = CASES[case]
-    kernel, arguments = make()
-    for stages in (2, 4):
-        varied = Config({**config, "num_stages": stages})
-        early, _ = AheadOfTime(kernel, arguments, named_target(arch)).lowered(varied)
-        assert early == AheadOfTime(kernel, arguments, named_target(arch)).build(varied).metadata["shared"]
+    kernel, arguments, config = given(arch, case)
+    early, _ = AheadOfTime(kernel, arguments, named_target(arch)).lowered(config)
+    assert early == AheadOfTime(kernel, arguments, named_target(arch)).build(config).metadata["shared"]
 
 
 @pytest.mark.parametrize(("arch", "case"), cases(NVIDIA))
 def test_registers_and_stack_are_those_that_nvidias_own_tool_reads(arch, case, tmp_path):
-    make, config = CASES[case]
-    kernel, arguments = make()
+    kernel, arguments, config = given(arch, case)
     check_usage(AheadOfTime(kernel, arguments, named_target(arch)).build(config).binary, tmp_path)
 
 
-@pytest.mark.parametrize("arch", ["sm_90", "sm_100"])
+@pytest.mark.parametrize("arch", HUGE)
 def test_a_huge_tile_spills_and_is_deferred(arch, tmp_path):
     kernel, arguments = matmul()
-    found = examine(AheadOfTime(kernel, arguments, named_target(arch)), HUGE)
-    built = AheadOfTime(kernel, arguments, named_target(arch)).build(HUGE)
+    found = examine(AheadOfTime(kernel, arguments, named_target(arch)), HUGE[arch])
+    built = AheadOfTime(kernel, arguments, named_target(arch)).build(HUGE[arch])
     usage = check_usage(built.binary, tmp_path)
     assert found.launchable
     assert found.resources == resources_of(built, named_target(arch))
@@ -132,15 +131,13 @@ def test_what_is_no_cubin_is_refused():
 )
 def test_instructions(arch, mma, wide):
     target = named_target(arch)
-    kernel, arguments = matmul()
-    config = Config({**TILE, "BM": 128})
-    found = examine(AheadOfTime(kernel, arguments, target), config).resources
+    found, narrow, rows = (
+        examine(AheadOfTime(kernel, arguments, target), config).resources
+        for kernel, arguments, config in (given(arch, case) for case in ("bf16", "fp16-odd", "fp32-rows"))
+    )
     assert (found.mma, found.load_bytes) == (mma, wide)
-    kernel, narrow = matmul((500, 259, 77), "float16")
-    found = examine(AheadOfTime(kernel, narrow, target), config).resources
-    assert found.load_bytes == 2, "rows of 77 elements are not aligned"
-    kernel, rows = rmsnorm()
-    assert examine(AheadOfTime(kernel, rows, target), ROWS).resources.mma == "none"
+    assert narrow.load_bytes == 2, "rows of 77 elements are not aligned"
+    assert rows.mma == "none"
 
 
 def test_loads_are_counted_by_width():
@@ -299,7 +296,7 @@ def test_what_cannot_be_launched_is_told_with_its_numbers(change, arch, status, 
 
 def test_a_binary_from_the_disk_cache_is_judged_as_a_new_one():
     kernel, arguments = matmul()
-    config = Config({**TILE, "BM": 256, "BN": 256, "BK": 128, "num_stages": 2, "num_warps": 8})
+    config = Config({**TILE, "BK": 128, "num_stages": 4})
     roomy = named_target("sm_90")
     assert AheadOfTime(kernel, arguments, roomy).build(config).metadata["shared"] > 65536
     small = type(roomy)("cuda", "sm_90", 32, 65536)
