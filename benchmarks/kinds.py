@@ -66,7 +66,9 @@ def case(operation: Operation) -> dict[str, Any]:
     ranked = sorted((t for t in whole.trials if t.ok), key=lambda t: (t.final is None, t.median_ms))
     leaders = [*whole.ties, *(trial.config for trial in ranked[:_LEADERS])]
     configs = dict.fromkeys([Config(quick.best_config), Config(whole.best_config), *leaders])
-    race = judged_on(operation, None, None, [dict(config) for config in configs])
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["TRITON_CACHE_DIR"] = folder
+        race = judged_on(operation, None, None, [dict(config) for config in configs])
     slower = race["slower"][Config(quick.best_config).text]
     return {
         "problem": operation.problem().label,

@@ -16,6 +16,10 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from benchmarks.kernels.matmul import reference, sized_product, work
 from triton_ops import ConfigSpace, Constraint, Operation, TritonKernel
 
+# Triton 3.9 has other names than 3.6 for the bulk copies.
+_copy_in = tma.async_load if hasattr(tma, "async_load") else tma.async_copy_global_to_shared
+_copy_out = tma.async_store if hasattr(tma, "async_store") else tma.async_copy_shared_to_global
+
 
 @gluon.jit
 def _load(a, b, left, right, barriers, row, column, step, BK: gl.constexpr, BUFFERS: gl.constexpr):
@@ -23,8 +27,8 @@ def _load(a, b, left, right, barriers, row, column, step, BK: gl.constexpr, BUFF
     slot = step % BUFFERS
     barrier = barriers.index(slot)
     mbarrier.expect(barrier, a.block_type.nbytes + b.block_type.nbytes)
-    tma.async_copy_global_to_shared(a, [row, step * BK], barrier, left.index(slot))
-    tma.async_copy_global_to_shared(b, [column, step * BK], barrier, right.index(slot))
+    _copy_in(a, [row, step * BK], barrier, left.index(slot))
+    _copy_in(b, [column, step * BK], barrier, right.index(slot))
 
 
 @gluon.jit
@@ -60,7 +64,7 @@ def gluon_kernel(
     out = gl.allocate_shared_memory(c.dtype, [BM, BN], c.layout)
     out.store(total.to(c.dtype))
     fence_async_shared()
-    tma.async_copy_shared_to_global(c, [row, column], out)
+    _copy_out(c, [row, column], out)
     tma.store_wait(pendings=0)
 
 

@@ -78,9 +78,10 @@ def _arguments(rows: int = 8192, columns: int = 4096, dtype: str = "bfloat16"):
 
 
 def _reference(dy, x, weight, mean, scale, dx, dweight, dbias):  # noqa: ARG001 - called with all arguments
-    gradient, by = dy.float(), scale[:, None]
-    normal = (x.float() - mean[:, None]) * by
-    weighted = weight.float() * gradient
+    wide = torch.promote_types(x.dtype, torch.float32)
+    gradient, by = dy.to(wide), scale[:, None]
+    normal = (x.to(wide) - mean[:, None]) * by
+    weighted = weight.to(wide) * gradient
     along = (normal * weighted).mean(-1, keepdim=True)
     level = weighted.mean(-1, keepdim=True)
     return ((weighted - normal * along - level) * by).to(x.dtype), (gradient * normal).sum(0), gradient.sum(0)

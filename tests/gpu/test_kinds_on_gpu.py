@@ -52,7 +52,7 @@ def test_each_benchmarked_kind_is_tuned_isolated_and_right(name):
     operation = KINDS[name]
     result = tune(operation, shape=SMALL.get(name, (512, 512, 256)), search="random", trials=6)
     assert result.place.startswith("in a process of its own")
-    assert result.verified == "the reference"
+    assert result.verified.startswith("the reference")
     assert {trial.status for trial in result.trials} <= {Status.OK, Status.DEFERRED, Status.RESOURCES}
     assert result.winner.ok
 
@@ -130,7 +130,7 @@ def test_an_accumulator_is_zero_before_every_launch(how, isolate):
     total = torch.zeros(1, device="cuda")
     all_ok(
         tune(kernel, kwargs={"x": x, "total": total, "n": x.numel()}, space=space,
-             reference=lambda x, total, n: x.sum()[None], isolate=isolate), "in"
+             reference=None if how == "restored" else lambda x, total, n: x.sum()[None], isolate=isolate), "in"
     )  # fmt: skip
     assert total.item() == 0
 
