@@ -3,6 +3,7 @@
 | variable               | meaning                                             | default                           |
 |------------------------|-----------------------------------------------------|-----------------------------------|
 | `TRITON_OPS_CACHE_DIR` | folder of records and run logs; `~` is expanded     | the platform's user cache folder  |
+| `TRITON_OPS_LOCK_DIR`  | folder of the locks by which measurements take turns | the platform's runtime folder  |
 | `TRITON_OPS_EFFORT`    | effort of a tune that names none: quick, full, exhaustive | quick                       |
 | `NO_COLOR`             | any value: no colours (https://no-color.org)        | not set                           |
 | `COLUMNS`              | width of tables, also in files and pipes            | the terminal's; no limit in files |
@@ -29,6 +30,15 @@ def cache_dir() -> Path:
     """The folder of records and run logs; it need not exist yet."""
     named = os.environ.get("TRITON_OPS_CACHE_DIR", "").strip()
     return Path(named).expanduser() if named else Path(platformdirs.user_cache_dir("triton-ops"))
+
+
+def lock_dir() -> Path:
+    """The folder of the locks by which measurements on a GPU take turns; it need not exist yet.
+
+    Users and containers that share a GPU take turns only if they share this folder.
+    """
+    named = os.environ.get("TRITON_OPS_LOCK_DIR", "").strip()
+    return Path(named).expanduser() if named else Path(platformdirs.user_runtime_dir("triton-ops"))
 
 
 def colours() -> bool:

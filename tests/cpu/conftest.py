@@ -25,6 +25,12 @@ class Ran(NamedTuple):
     err: str
 
 
+@pytest.fixture(autouse=True)
+def idle_host(monkeypatch):
+    """No note in a result says how busy other programs keep the machine that runs the tests."""
+    monkeypatch.setattr("triton_ops.hardware.state._cpu_seconds", lambda: None)
+
+
 @pytest.fixture
 def cli(capsys, monkeypatch, tmp_path):
     """Runs `triton-ops` with the given words in this process; `columns` is the width of its terminal."""

@@ -11,6 +11,7 @@ import itertools
 import logging
 import os
 import pickle
+import random
 import statistics
 import subprocess
 import sys
@@ -617,7 +618,42 @@ def test_a_tuner_without_configs_left_says_so():
     assert (caught.value.configs_tried, caught.value.last_error, caught.value.failures) == (0, None, [])
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+class Unusual(BaseException):
+    """An exception that is no `Exception`."""
+
+
+@pytest.mark.parametrize("error", [SystemExit, Unusual])
+@pytest.mark.parametrize("call", [1, 9], ids=["in the warm-up", "while timed"])
+def test_an_exit_ends_one_config_and_the_others_are_timed(error, call):
+    calls = []
+
+    def kernel(BLOCK_SIZE):
+        calls.append(BLOCK_SIZE)
+        if len(calls) == call:
+            raise error("enough")
+
+    found = TritonAutoTuner(kernel, {"BLOCK_SIZE": [64, 128]}, 2, 5).tune()
+    (failed,) = found.failures
+    assert failed.config["BLOCK_SIZE"] == calls[call - 1]
+    assert failed.error.endswith(f"{error.__name__}: enough")
+    assert found.best_config != dict(failed.config)
+
+
+def test_a_tune_reports_the_noise_of_its_rounds():
+    now = [0]
+
+    def kernel(BLOCK_SIZE):
+        now[0] += round(1_000_000 * (1 + 0.01 * random.Random(now[0]).gauss(0, 1)))
+
+    tuner = TritonAutoTuner(kernel, {"BLOCK_SIZE": [64, 128, 256]}, 2, 105)
+    tuner.timer = HostTimer(lambda: now[0])
+    assert 0.001 < tuner.tune().noise < 0.02
+    alone = TritonAutoTuner(kernel, {"BLOCK_SIZE": [64]}, 2, 105)
+    alone.timer = tuner.timer
+    assert alone.tune().noise == 0.0
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt])
 @pytest.mark.parametrize("call", [1, 9], ids=["in the warm-up", "while timed"])
 def test_an_interrupt_ends_the_tune_and_the_tensors_are_restored(error, call):
     x, calls = torch.zeros(3), []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import random
+import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -18,10 +19,11 @@ from triton_ops.autotuner.metrics import PerformanceProfile as PerformanceProfil
 from triton_ops.autotuner.metrics import compute_elementwise_metrics as compute_elementwise_metrics
 from triton_ops.autotuner.metrics import compute_gemm_metrics as compute_gemm_metrics
 from triton_ops.backend import Arguments, Executable, FunctionKernel, candidate_error, without_ptxas_dumps
-from triton_ops.evaluation.subject import ArgumentSet, Subject
+from triton_ops.evaluation.subject import ArgumentSet, Clock, Subject
 from triton_ops.exceptions import ConfigValueError, KernelTypeError, SettingsError, TuningFailedError
-from triton_ops.hardware import gpu_missing
-from triton_ops.measure import Arm, EventTimer, HostTimer, Launch, Timer, interleave
+from triton_ops.hardware import Turns, gpu_missing, probe, turn_key
+from triton_ops.measure import Arm, CaptureError, EmptyCaptureError, HostTimer, Launch, Sampler, Timer, interleave
+from triton_ops.measure.stats import Z95, gaps_to
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.trial import KernelMetrics as KernelMetrics
 from triton_ops.trial import Measurement, Status, Trial, totals
@@ -29,6 +31,7 @@ from triton_ops.trial import TuningResult as TuningResult
 
 _log = logging.getLogger("triton_ops")
 
+_NEVER = Sampler(lambda _: list)  # of a config that failed, or is not prepared yet
 _ROUNDS = 10  # the timed calls of a config are spread over this many rounds, if there are at least as many calls
 
 
@@ -47,7 +50,7 @@ class TritonAutoTuner:
     Attributes:
         cache: The config cache.
         all_configs: Every config, in product order, the last name fastest.
-        timer: The clock; None takes device events for CUDA tensors and the host's clock otherwise.
+        timer: The clock; None takes the host's clock, and for CUDA tensors the clock that `tune` would take.
 
     Raises:
         KernelTypeError: `kernel_fn` is not callable.
@@ -110,27 +113,29 @@ class TritonAutoTuner:
             ConfigValueError: The cache cannot hold `problem_size`; see `ConfigCache.set`.
             TuningFailedError: Every config failed; the error holds the reason of each.
 
-        Cost: exactly `warmup_runs + benchmark_runs` calls per config; one copy of the arguments' tensors.
+        Cost: exactly `warmup_runs + benchmark_runs` calls per config; one copy of the arguments' tensors. A call that
+        takes less than 0.2 ms on a GPU is timed by replays of a graph, as by `tune`: `benchmark_runs` is then the
+        number of replays, each of several calls. On a GPU there are also the copies that keep L2 cold.
         """
         start = time.monotonic()
         given = Arguments(args, kwargs)
         self._kernel.check(self._space.tunables, given)
         label = (kernel_type, problem_size, device) if problem_size and device else None
-        timer = self.timer or _timer(given, device)
-        subject = Subject(ArgumentSet(given))
+        clock = _clock(given, device)
+        subject = Subject(ArgumentSet(given), clock.sets)
         try:
             if label is not None and (hit := self._cached(label)) is not None:
-                trial = self._measure([hit], subject, timer)[0]
+                (trial,), _ = self._measure([hit], subject, clock)
                 if trial.ok:
                     return _result([trial], trial, performance, problem_size, device, start, from_cache=True)
                 _log.warning("cached config (%s) failed, searching again: %s", hit, trial.error)
-            trials = self._measure([Config(c) for c in self.all_configs], subject, timer)
+            trials, noise = self._measure([Config(c) for c in self.all_configs], subject, clock)
         finally:
             subject.first.restore()
         winner = _fastest(trials, problem_size)
         if label is not None:
             self.cache.set(*label, dict(winner.config))
-        return _result(trials, winner, performance, problem_size, device, start)
+        return _result(trials, winner, performance, problem_size, device, start, noise=noise)
 
     def get_cached_config(self, problem_size: Any, device: str, kernel_type: str = "unknown") -> dict[str, Any] | None:
         """The cached winner; None if there is none. Nothing is measured."""
@@ -154,32 +159,53 @@ class TritonAutoTuner:
             return None
         return config
 
-    def _measure(self, configs: Sequence[Config], subject: Subject, timer: Timer) -> list[Trial]:
-        """One trial per config, in the order given; every config is called exactly as often as was asked for."""
+    def _measure(self, configs: Sequence[Config], subject: Subject, clock: Clock) -> tuple[list[Trial], float]:
+        """One trial per config, in the order given, and the noise; each config is called exactly as often as asked."""
         executables = [self._kernel.compile(config, subject.arguments) for config in configs]
-        with without_ptxas_dumps():
-            arms = self._run(executables, subject, timer)
-        return [_trial(config, arm, timer) for config, arm in zip(configs, arms, strict=True)]
+        turns = Turns(clock.device_name)
+        with without_ptxas_dumps(), turns.turn(turn_key(clock.device, clock.device_name)):
+            arms, timer = self._run(executables, subject, clock)
+        return [_trial(config, arm, timer) for config, arm in zip(configs, arms, strict=True)], _noise(arms)
 
-    def _run(self, executables: Sequence[Executable], subject: Subject, timer: Timer) -> list[Arm]:
+    def _run(self, executables: Sequence[Executable], subject: Subject, clock: Clock) -> tuple[list[Arm], Timer]:
         """Warm up the configs one after the other, then time them in rounds; each timed call finds the same arguments.
 
         Without warm-up runs it is not known whether a config writes its arguments, so they are always restored.
         """
         subject.restores = self.warmup_runs == 0
-        if executables:
-            timer.prepare(Launch(executables[0].bind(subject.arguments)), 1)  # takes its memory before the configs do
-        errors: dict[int, Exception] = {}
-        for place, executable in enumerate(executables):
-            if (error := self._warm_up(executable.bind(subject.arguments))) is not None:
-                errors[place] = error
+        arms: list[Arm] = []
+        for executable in executables:
+            arms.append(Arm(_NEVER, error=self._warm_up(executable.bind(subject.arguments))))
             if subject.first.changed():
                 subject.first.restore()
                 subject.restores = True
-        samplers = [timer.prepare(subject.launch(executable), 1) for executable in executables]
-        arms = [Arm(sampler, error=errors.get(place)) for place, sampler in enumerate(samplers)]
+        timer = self._prepare(arms, [subject.launch(executable) for executable in executables], clock)
         self._time(arms, timer)
-        return arms
+        return arms, timer
+
+    def _prepare(self, arms: Sequence[Arm], launches: Sequence[Launch], clock: Clock) -> Timer:
+        """Choose the timer, and prepare the samplers of all arms that work; graphs for all of them, or for none."""
+        alive = [place for place, arm in enumerate(arms) if arm.error is None]
+        if self.timer is None and clock.device.kind != "cpu" and alive:
+            clock.start(launches[alive[0]])
+        timer = self.timer or clock.timer or HostTimer()
+        try:
+            self._prepare_all(arms, launches, timer)
+        except CaptureError as error:
+            _log.warning("%s: timed by event pairs instead", error)
+            timer = clock.change(launches[alive[0]])
+            self._prepare_all(arms, launches, timer)
+        return timer
+
+    def _prepare_all(self, arms: Sequence[Arm], launches: Sequence[Launch], timer: Timer) -> None:
+        each = None if timer.mode.startswith("graph") else 1
+        for arm, launch in zip(arms, launches, strict=True):
+            if arm.error is not None:
+                continue
+            try:
+                arm.sampler = timer.prepare(launch, each)
+            except EmptyCaptureError as error:
+                arm.error = error
 
     def _time(self, arms: Sequence[Arm], timer: Timer) -> None:
         """Exactly `benchmark_runs` timed calls of every arm, in blocks spread over rounds."""
@@ -197,7 +223,9 @@ class TritonAutoTuner:
         try:
             for _ in range(self.warmup_runs):
                 call()
-        except Exception as error:  # noqa: BLE001 - user code may raise anything; it ends this config only
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - user code may raise anything, SystemExit too; it ends this config
             return candidate_error(error, Status.RUNTIME)  # without the frames, which hold the call's allocations
         return None
 
@@ -208,15 +236,13 @@ def _runs(name: str, value: int, least: int) -> int:
     return value
 
 
-def _timer(given: Arguments, device: str | None) -> Timer:
-    """Device events for CUDA tensors, else the host's clock; without tensors the label `device` decides."""
+def _clock(given: Arguments, device: str | None) -> Clock:
+    """The clock of the device that the tensors are on, else of the host; without tensors the label `device` decides."""
     places = [str(tensor.device) for tensor in given.tensors()]
-    on_gpu = next((place for place in places if place != "cpu"), None)
-    if on_gpu is not None:
-        return EventTimer(on_gpu)
+    name = next((place for place in places if place != "cpu"), "cpu")
     if not places and str(device).startswith("cuda") and gpu_missing() is None:
-        return EventTimer("cuda")
-    return HostTimer()
+        name = "cuda"
+    return Clock(probe(name), name)
 
 
 def _trial(config: Config, arm: Arm, timer: Timer) -> Trial:
@@ -251,6 +277,7 @@ def _result(
     device: str | None,
     start: float,
     *,
+    noise: float = 0.0,
     from_cache: bool = False,
 ) -> TuningResult:
     shown = [] if from_cache else [(dict(t.config), _metrics(t, performance)) for t in trials if t.ok]
@@ -262,12 +289,22 @@ def _result(
         device=device,
         from_cache=from_cache,
         trials=() if from_cache else tuple(trials),
+        noise=noise,
         stopped="cached" if from_cache else "complete",
         elapsed_s=time.monotonic() - start,
         mode=winner.best_measurement.mode,
         totals={} if from_cache else totals(tuple(trials)),
         winner=winner,
     )
+
+
+def _noise(arms: Sequence[Arm]) -> float:
+    """Half-width of a typical 95 % interval of the difference of two configs, as a share; 0 for a single config."""
+    rows = [arm.medians_ms for arm in arms if arm.error is None]
+    if len(rows) < 2 or len(rows[0]) < 2:
+        return 0.0
+    fastest = min(range(len(rows)), key=lambda place: statistics.median(rows[place]))
+    return statistics.median(Z95 * error for place, (_, error) in enumerate(gaps_to(rows, fastest)) if place != fastest)
 
 
 def _metrics(trial: Trial, performance: PerformanceProfile | None) -> KernelMetrics:

@@ -25,7 +25,7 @@ from triton_ops.backend.identity import triton_identity
 from triton_ops.backend.scratch import with_scratch
 from triton_ops.backend.signatures import parameters_of
 from triton_ops.backend.unwrap import unwrap
-from triton_ops.exceptions import ConfigCollisionError, KernelTypeError, UnknownTunableError
+from triton_ops.exceptions import ConfigCollisionError, DeviceError, KernelTypeError, UnknownTunableError
 from triton_ops.space import Config
 from triton_ops.trial import Resources
 
@@ -133,7 +133,16 @@ class TritonKernel:
             UnknownTunableError: A tunable is neither a parameter nor a launch option.
             KernelTypeError: A parameter without a default gets no value.
             ShapeMismatchError: An argument cannot be described by a tensor descriptor as it is to be.
+            DeviceError: The tensors are on a CPU, where only an interpreted kernel runs.
         """
+        places = {tensor.device.type for tensor in arguments.tensors()}
+        if places == {"cpu"} and not self.interpreted:
+            raise DeviceError(
+                f"{self.name} is a Triton kernel, which runs on a GPU, and the tensors are on a CPU",
+                "cuda",
+                "cpu",
+                hint="move them to a GPU: tensor.cuda(); or run it as Python with TRITON_INTERPRET=1",
+            )
         names, order = list(tunables), self.function.arg_names
         given = {*arguments.keyword, *order[: len(arguments.positional)]}
         if clash := [name for name in names if name in given]:

@@ -61,6 +61,9 @@ def bench_command(
     warm: Annotated[bool, typer.Option("--warm", help="On a GPU, leave L2 as the launch before left it.")] = False,
     device: Device = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of the orders and the inputs.")] = 0,
+    no_wait: Annotated[
+        bool, typer.Option("--no-wait", help="End with an error if another process measures on the GPU.")
+    ] = False,
     cache_dir: CacheDir = None,
     as_json: Json = False,
     verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
@@ -80,7 +83,7 @@ def bench_command(
         a, b = contenders((target, other), configs, asked)
         if a.contestant.kernel == b.contestant.kernel and a.contestant.config == b.contestant.config:
             tell(f"a and b are the same: {a.target} with {_config(a.contestant.config)}")
-        found = compare_contestants(a.contestant, b.contestant, policy, cold=asked.cold, seed=seed)
+        found = compare_contestants(a.contestant, b.contestant, policy, cold=asked.cold, seed=seed, wait=not no_wait)
     if as_json:
         say_json(_as_json(a, b, found))
     else:

@@ -82,6 +82,9 @@ def tune_command(
     no_transfer: Annotated[
         bool, typer.Option("--no-transfer", help="Do not learn from records of other problems and devices.")
     ] = False,
+    no_wait: Annotated[
+        bool, typer.Option("--no-wait", help="End with an error if another process measures on the GPU.")
+    ] = False,
     cache_dir: CacheDir = None,
     as_json: Json = False,
     verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
@@ -98,7 +101,7 @@ def tune_command(
             result = tune(
                 operation, space=narrowed, shape=extents, dtype=chosen_dtype, device=device, effort=effort,
                 search=search, trials=trials, budget_s=budget_s, seed=seed, cache_dir=cache_dir, force=force,
-                cold=not warm, isolate=isolate, transfer=not no_transfer, tolerance=tolerance,
+                cold=not warm, isolate=isolate, wait=not no_wait, transfer=not no_transfer, tolerance=tolerance,
                 check=None if check is None else load_check(check), listener=ProgressBar(stderr()),
             )  # fmt: skip
     except KeyboardInterrupt:

@@ -13,6 +13,7 @@ from typing import Any
 from triton_ops.comparison.contestant import Contestant, Prepared, blamed, blaming, contestants_of, prepare
 from triton_ops.evaluation.subject import Choose
 from triton_ops.exceptions import SettingsError
+from triton_ops.hardware import Turns, probe, turn_key
 from triton_ops.measure import Arm, Sampler, fitting, take
 from triton_ops.measure.duel import FEW_TICKS, LEAST_ROUNDS, DuelOutcome, DuelPolicy, Verdict, duel, tick_of
 from triton_ops.measure.guard import GuardSummary, guard_for
@@ -109,6 +110,7 @@ def compare(
     seconds: float = 10.0,
     seed: int = 0,
     device: str | None = None,
+    wait: bool = True,
 ) -> Comparison:
     """Find out whether `a` is faster than `b`, by running both in turn.
 
@@ -137,6 +139,7 @@ def compare(
         seed: Seed of the orders, and of an operation's inputs.
         device: `cpu`, `cuda` or `cuda:N`; None follows the arguments, then an operation. Callables that hold their
             CUDA tensors themselves and take no tensor need `cuda`, or they are timed by the host's clock.
+        wait: Whether to wait while another process measures on the same GPU; False raises a `DeviceError` instead.
 
     Raises:
         KernelTypeError: A contestant is not callable, or not with these arguments.
@@ -151,7 +154,7 @@ def compare(
     if len(set(names)) != 2 or len(names) != 2:
         raise SettingsError(f"names are {tuple(names)!r}; two different ones are needed")
     first, second = contestants_of(dict(zip(names, (a, b), strict=True)), args, kwargs, device, seed)
-    return compare_contestants(first, second, policy, cold=cold, seed=seed)
+    return compare_contestants(first, second, policy, cold=cold, seed=seed, wait=wait)
 
 
 def duel_policy(rounds: int | None, seconds: float) -> DuelPolicy:
@@ -174,6 +177,7 @@ def compare_contestants(
     *,
     cold: bool = True,
     seed: int = 0,
+    wait: bool = True,
     choose: Choose | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Comparison:
@@ -185,6 +189,7 @@ def compare_contestants(
         policy: Limits in rounds and seconds.
         cold: On a GPU, whether L2 holds nothing of the arguments when a call starts.
         seed: Seed of the orders.
+        wait: Whether to wait while another process measures on the same GPU.
         choose: Chooses the timer; None is `choose_timer`.
         clock: Monotonic seconds, by which the policy's seconds are counted.
 
@@ -192,7 +197,19 @@ def compare_contestants(
         TargetError: A contestant raised.
         DeviceError, ShapeMismatchError: The contestants are on two devices, or their arguments do not fit in memory.
     """
-    rng = random.Random(seed)
+    with Turns(a.device_name, wait).turn(turn_key(probe(a.device_name), a.device_name)):
+        return _compared(a, b, policy, cold, random.Random(seed), choose, clock)
+
+
+def _compared(
+    a: Contestant,
+    b: Contestant,
+    policy: DuelPolicy,
+    cold: bool,
+    rng: random.Random,
+    choose: Choose | None,
+    clock: Callable[[], float],
+) -> Comparison:
     prepared = prepare([a, b, a], sets=3, cold=cold, choose=choose)  # the second a is the twin
     block = _block((a, b), prepared)
     first, second, twin = (Arm(sampler, block) for sampler in _taking_turns(prepared.samplers, rng))

@@ -11,6 +11,7 @@ from typing import Any
 
 from triton_ops.comparison.contestant import blaming, contestants_of, prepare
 from triton_ops.exceptions import SettingsError
+from triton_ops.hardware import Turns, probe, turn_key
 from triton_ops.measure import Sampler, ScreenPolicy, Timer, screen, take
 
 _ESTIMATE = ScreenPolicy(block_ms=3.0, least=1, most=5)
@@ -66,6 +67,7 @@ def time_ms(
     quantiles: Sequence[float] = (0.5, 0.2, 0.8),
     cold: bool = True,
     device: str | None = None,
+    wait: bool = True,
 ) -> Times:
     """Time one callable, or one config of a kernel.
 
@@ -88,6 +90,7 @@ def time_ms(
             in the arguments; a callable without any is then timed warm.
         device: `cpu`, `cuda` or `cuda:N`; None follows the arguments, then an operation. A callable that holds its
             CUDA tensors itself and takes no tensor needs `cuda`, or it is timed by the host's clock.
+        wait: Whether to wait while another process measures on the same GPU; False raises a `DeviceError` instead.
 
     Raises:
         KernelTypeError: `fn` is not callable, or not with these arguments.
@@ -100,12 +103,14 @@ def time_ms(
     """
     _check(warmup_ms, rep_ms, quantiles)
     (contestant,) = contestants_of({"fn": fn}, args, kwargs, device)
-    prepared = prepare([contestant], cold=cold)
-    sampler, timer = prepared.samplers[0][0], prepared.timer
-    with blaming(contestant):
-        sample_ms = statistics.median(screen(sampler, timer, _ESTIMATE)) * sampler.launches
-        warm = _taken(sampler, timer, sample_ms, warmup_ms) if warmup_ms else []
-        samples = _taken(sampler, timer, sample_ms, rep_ms)
+    place = contestant.device_name
+    with Turns(place, wait).turn(turn_key(probe(place), place)):
+        prepared = prepare([contestant], cold=cold)
+        sampler, timer = prepared.samplers[0][0], prepared.timer
+        with blaming(contestant):
+            sample_ms = statistics.median(screen(sampler, timer, _ESTIMATE)) * sampler.launches
+            warm = _taken(sampler, timer, sample_ms, warmup_ms) if warmup_ms else []
+            samples = _taken(sampler, timer, sample_ms, rep_ms)
     ordered = sorted(samples)
     return Times(
         quantiles=tuple(quantiles),

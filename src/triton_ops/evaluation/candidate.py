@@ -81,7 +81,9 @@ class Evaluator:
             status, text = error.status, str(error)
         except CacheError:
             raise  # not the config's fault: no other config can be compiled either
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - user code may raise anything; it ends this trial only
+        except KeyboardInterrupt:
+            raise  # the user's, and not the config's
+        except BaseException as error:  # noqa: BLE001 - user code may raise anything, SystemExit too; it ends this trial
             sorted_error = candidate_error(error, Status.RUNTIME)
             status, text = sorted_error.status, str(sorted_error)
         return _failed(config, status, text, executable)

@@ -17,7 +17,9 @@ from triton_ops.evaluation.finals import FinalRequest
 from triton_ops.evaluation.isolated import Isolated, NotPortableError
 from triton_ops.evaluation.outcome import Outcome, with_further_processes
 from triton_ops.evaluation.station import Assignment
+from triton_ops.evaluation.turns import TakesTurns
 from triton_ops.exceptions import TritonKernelError
+from triton_ops.hardware import Turns
 from triton_ops.measure import RacePolicy
 
 _log = logging.getLogger("triton_ops")
@@ -34,6 +36,8 @@ def confirm_in_fresh_processes(
     assignment: Assignment,
     final: FinalRequest,
     mode: str | None,
+    *,
+    turns: Turns | None = None,
     left_s: float | None = None,
 ) -> Outcome:
     """The outcome after fresh processes, as many as the effort asks for, have compared the tied configs.
@@ -45,6 +49,7 @@ def confirm_in_fresh_processes(
         assignment: The assignment of the station that made it.
         final: The request that the station was given.
         mode: The mode in which the station timed; times of other modes would not be comparable.
+        turns: The turns of the run on the device; None takes turns of its own.
         left_s: Seconds that are left of the run; None is no limit. Nothing is confirmed in less than 10 s per process.
 
     Cost: about 10 s per process on a GPU, one after another.
@@ -62,17 +67,17 @@ def confirm_in_fresh_processes(
         replace(final, trials=tied, seed=final.seed + n, race=_RACE, settle=False, seconds=each_s)
         for n in range(1, count + 1)
     ]
-    elsewhere = list(_outcomes(given, questions))
+    elsewhere = list(_outcomes(given, questions, turns or Turns(assignment.device_name)))
     if not elsewhere:
         return outcome
     confirmed = with_further_processes(outcome, elsewhere, final.default, final.incumbents)
     return replace(confirmed, raced=outcome.raced, elsewhere=tuple(elsewhere))
 
 
-def _outcomes(assignment: Assignment, questions: list[FinalRequest]) -> Iterator[Outcome]:
+def _outcomes(assignment: Assignment, questions: list[FinalRequest], turns: Turns) -> Iterator[Outcome]:
     for question in questions:
         try:
-            with closing(Isolated(assignment)) as station:
+            with closing(TakesTurns(Isolated(assignment), turns)) as station:
                 found = station.finals(question)
         except NotPortableError as error:
             _log.warning("the tied configs of %s are not confirmed in further processes: %s", assignment.problem, error)

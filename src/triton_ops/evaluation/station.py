@@ -20,7 +20,7 @@ from triton_ops.evaluation.standard import Standard
 from triton_ops.evaluation.subject import ArgumentSet, Clock, Subject
 from triton_ops.evaluation.verify import Verifier
 from triton_ops.exceptions import ShapeMismatchError, TargetError, TritonKernelError
-from triton_ops.hardware import DeviceSpec
+from triton_ops.hardware import DeviceSpec, turn_key
 from triton_ops.hardware.state import device_lost
 from triton_ops.measure.guard import guard_for
 from triton_ops.space import Config
@@ -102,6 +102,7 @@ class StationFacts:
         place: Where candidates run, in words.
         notes: Remarks for the caller, such as that inputs are restored before every launch.
         waited_s: Seconds in which nothing could be tried because nothing was compiled yet.
+        turn_key: The name under which measurements on the device take turns; empty where they take none.
     """
 
     mode: str | None = None
@@ -111,6 +112,7 @@ class StationFacts:
     place: str = ""
     notes: tuple[str, ...] = ()
     waited_s: float = 0.0
+    turn_key: str = ""
 
 
 class Station(Protocol):
@@ -155,6 +157,7 @@ class Inline:
         self._lost: str | None = None
         self._evaluator = _evaluator(assignment, tell)
         self._started = assignment.baseline is None
+        self._turn_key = turn_key(assignment.device, assignment.device_name)
 
     @property
     def facts(self) -> StationFacts:
@@ -167,7 +170,7 @@ class Inline:
         notes = (*restored, *(verifier.notes if verifier else ()))
         return StationFacts(
             mode=evaluator.clock.mode, baseline=evaluator.baseline, against=against, lost=self._lost, place=self._place,
-            notes=notes,
+            notes=notes, turn_key=self._turn_key,
         )  # fmt: skip
 
     def attempt(self, config: Config, best: Trial | None) -> Trial:

@@ -20,6 +20,8 @@ from triton_ops.hardware.target import TARGETS as TARGETS
 from triton_ops.hardware.target import Target as Target
 from triton_ops.hardware.target import named_target as named_target
 from triton_ops.hardware.target import target_of as target_of
+from triton_ops.hardware.turn import Turns as Turns
+from triton_ops.hardware.turn import turn_key as turn_key
 from triton_ops.hardware.vendor import CLOCK_REASONS as CLOCK_REASONS
 from triton_ops.hardware.vendor import SLOWED as SLOWED
 from triton_ops.hardware.vendor import Reading as Reading

@@ -47,3 +47,34 @@ def free_bytes_of(device_name: str) -> int:
     except OSError:  # no Linux
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
     return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+
+
+class CpuLoad:
+    """How much of the CPUs other programs use, from the moment this object is made; Linux counts it."""
+
+    def __init__(self) -> None:
+        self._before = _cpu_seconds()
+
+    @property
+    def others(self) -> float | None:
+        """The share of all CPU time that other processes and other virtual machines took; None if it is not known.
+
+        Processes that this one has started count as its own once they have ended.
+        """
+        after = _cpu_seconds()
+        if self._before is None or after is None:
+            return None
+        busy_s, whole_s, own_s = (late - early for late, early in zip(after, self._before, strict=True))
+        return min(max((busy_s - own_s) / whole_s, 0.0), 1.0) if whole_s > 0 else None
+
+
+def _cpu_seconds() -> tuple[float, float, float] | None:
+    """Seconds since the start: CPUs busy, CPUs busy or idle, and CPU time of this process and of ended children."""
+    try:
+        first, _, _ = Path("/proc/stat").read_text(encoding="ascii").partition("\n")
+    except OSError:  # no Linux
+        return None
+    ticks = [int(word) for word in first.split()[1:9]]  # user, nice, system, idle, waiting for a disk, …, steal
+    tick_s = 1 / os.sysconf("SC_CLK_TCK")
+    idle = ticks[3] + ticks[4]
+    return (sum(ticks) - idle) * tick_s, sum(ticks) * tick_s, sum(os.times()[:4])

@@ -122,6 +122,9 @@ def _together(arms: Sequence[Arm], timer: Timer) -> list[tuple[Arm, list[float]]
 def _queued(arm: Arm) -> Pending | None:
     try:
         return arm.sampler.queue(arm.block)
-    except Exception as error:  # noqa: BLE001 - one candidate's failure is its own; the others go on
-        arm.error = error.with_traceback(None)  # the traceback's frames would keep the launch's memory allocated
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 - one candidate's failure is its own, SystemExit too; the others go on
+        found = error if isinstance(error, Exception) else RuntimeError(f"{type(error).__name__}: {error}")
+        arm.error = found.with_traceback(None)  # the traceback's frames would keep the launch's memory allocated
         return None

@@ -14,6 +14,7 @@ from triton_ops._files import ensure_folder, folder_within, locked, writable
 from triton_ops.backend import Kernel, Operation
 from triton_ops.cache import Key
 from triton_ops.exceptions import CacheError
+from triton_ops.hardware import Turns
 from triton_ops.history.quarantine import Quarantine, quarantine_of
 from triton_ops.history.recall import cache_folder, recalled, store_in
 from triton_ops.history.runs import FOLDER, Runs
@@ -55,6 +56,7 @@ def tune(
     isolate: bool | None = None,
     patience: Patience | None = None,
     transfer: bool = True,
+    wait: bool = True,
     listener: Listener | None = None,
 ) -> TuningResult:
     """Find the fastest config of `target` for one problem, or recall it.
@@ -94,6 +96,8 @@ def tune(
             Triton kernels on a GPU. A kernel that cannot be sent to another process runs inline, with a warning.
         patience: The seconds after which a trial counts as hung; None takes the effort's. Inline no trial is ended.
         transfer: Whether records of the same kernel on other problems and devices may guide the search `auto`.
+        wait: Whether to wait for other processes that measure on the same GPU; False raises a `DeviceError` if one
+            does when the tune begins to measure. Later measurements take turns in any case.
         listener: Is told of the run's events; None draws a progress bar if stderr is a terminal.
 
     Returns:
@@ -154,6 +158,7 @@ def tune(
             quarantine=quarantine,
             listener=listener or ProgressBar(),
             start=start,
+            turns=Turns(run.task.device_name, wait),
         ).run()
 
 

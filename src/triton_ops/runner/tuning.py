@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from triton_ops.cache import Key, Record, Store
@@ -14,7 +14,10 @@ from triton_ops.evaluation.finals import FinalRequest
 from triton_ops.evaluation.isolated import open_station, process_started_early, wants_isolation
 from triton_ops.evaluation.outcome import Outcome, fastest_screening
 from triton_ops.evaluation.station import Assignment, Station, StationFacts, assignment_of
+from triton_ops.evaluation.turns import TakesTurns
 from triton_ops.exceptions import DeviceError
+from triton_ops.hardware import Turns
+from triton_ops.hardware.state import CpuLoad
 from triton_ops.history.quarantine import Quarantine
 from triton_ops.history.recall import recalled, unknown_note
 from triton_ops.history.run_log import Run, RunLog
@@ -33,6 +36,8 @@ from triton_ops.task.budget import RunningBudget
 from triton_ops.task.effort import Effort
 from triton_ops.task.task import Task
 from triton_ops.trial import Trial, TuningResult
+
+_BUSY = 0.2  # of all CPU time: less, such as one program on a host of many CPUs, is not worth a note
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +92,8 @@ class Tuning:
         quarantine: Configs of the problem that ended their process before.
         listener: Is told of the run's events.
         start: When `tune` was called, by `time.monotonic`.
+        turns: The turns of this tune on the device.
+        load: How busy other programs keep the CPUs.
     """
 
     request: RunRequest
@@ -95,6 +102,8 @@ class Tuning:
     quarantine: Quarantine
     listener: Listener
     start: float
+    turns: Turns
+    load: CpuLoad = field(default_factory=CpuLoad)
 
     def run(self) -> TuningResult:
         """Search, compare the finalists, and keep the winner.
@@ -139,7 +148,7 @@ class Tuning:
             with open_feed(request.task, request.effort, searcher, log.preview) as feed:
                 loop = self._loop(log, searcher, feed)
                 loop.prepare(incumbents, known)
-                station = opened.enter_context(closing(open_station(assignment, request.isolate, process)))
+                station = opened.enter_context(closing(self._station(assignment, process)))
                 loop.run(station)
             final = FinalRequest(
                 trials=tuple(loop.trials.values()),
@@ -150,9 +159,23 @@ class Tuning:
             )
             outcome = _compared(loop, station, final)
             told = station.facts
-            facts = replace(told, waited_s=feed.waited_s, notes=(*told.notes, *loop.doubts.notes, *_cut(loop, final)))
-        outcome = _confirmed(loop, outcome, assignment, final, facts.mode)  # after the station has freed its memory
+            facts = replace(
+                told, waited_s=feed.waited_s, notes=(*told.notes, *loop.doubts.notes, *_cut(loop, final), *self._busy())
+            )
+        outcome = _confirmed(
+            loop, outcome, assignment, final, facts.mode, self.turns
+        )  # after the station has freed its memory
         return _Findings(loop, outcome, facts)
+
+    def _busy(self) -> list[str]:
+        """A note if other programs kept the CPUs busy on which callables were timed; else empty."""
+        others = self.load.others if self.request.task.device.kind == "cpu" else None
+        if others is None or others < _BUSY:
+            return []
+        return [f"other programs used {others:.0%} of the CPUs meanwhile"]
+
+    def _station(self, assignment: Assignment, process: WorkerProcess | None) -> Station:
+        return TakesTurns(open_station(assignment, self.request.isolate, process), self.turns)
 
     def _loop(self, log: RunLog, searcher: Searcher, feed: Feed) -> TuningLoop:
         effort = self.request.effort
@@ -271,12 +294,17 @@ def _compared(loop: TuningLoop, station: Station, final: FinalRequest) -> Outcom
 
 
 def _confirmed(
-    loop: TuningLoop, outcome: Outcome, assignment: Assignment, final: FinalRequest, mode: str | None
+    loop: TuningLoop,
+    outcome: Outcome,
+    assignment: Assignment,
+    final: FinalRequest,
+    mode: str | None,
+    turns: Turns,
 ) -> Outcome:
     """The outcome after ties were confirmed in fresh processes, as many as the effort asks for."""
     if loop.stopped not in ("interrupted", "device lost"):
         try:
-            return confirm_in_fresh_processes(outcome, assignment, final, mode, loop.budget.left_s)
+            return confirm_in_fresh_processes(outcome, assignment, final, mode, turns=turns, left_s=loop.budget.left_s)
         except KeyboardInterrupt:
             loop.stopped = "interrupted"
     return outcome

@@ -1,0 +1,116 @@
+"""Measurements on one GPU take turns, whichever process of this user measures: two at a time would disturb each other.
+
+A turn is a lock on a file that is named after the GPU. It is held for one measurement, a trial or a comparison, and not
+for a whole tune, so that several processes that tune on one GPU get on side by side. The operating system ends the turn
+of a process that dies. Work on a CPU takes no turns.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from triton_ops import settings
+from triton_ops._files import ensure_folder, locked
+from triton_ops._optional import require
+from triton_ops.exceptions import CacheError, DeviceError
+from triton_ops.hardware.spec import DeviceSpec
+
+_log = logging.getLogger("triton_ops")
+_POLL_S = 0.005  # a trial takes tens of milliseconds
+_WORTH_A_LINE_S = 1.0
+_mine = threading.local()
+
+
+def turn_key(device: DeviceSpec, device_name: str) -> str:
+    """The name under which measurements on a device take turns: the GPU's UUID, else its place; empty for a CPU.
+
+    Args:
+        device: The spec of the device.
+        device_name: Torch's name of the device.
+    """
+    if device.kind == "cpu":
+        return ""
+    found: Any = require("torch", "asking the GPU").cuda.get_device_properties(device_name)
+    if uuid := str(getattr(found, "uuid", "")):
+        return f"GPU-{uuid.removeprefix('GPU-')}"
+    place = [getattr(found, name, None) for name in ("pci_domain_id", "pci_bus_id", "pci_device_id")]
+    return "-".join(str(part) for part in ["GPU", *place])
+
+
+@dataclass
+class Turns:
+    """The turns of one tune or comparison on a device.
+
+    Attributes:
+        device_name: Torch's name of the device, for messages.
+        wait: Whether the first turn is waited for; later ones always are, since the run has begun.
+        waited_s: Seconds waited so far.
+    """
+
+    device_name: str
+    wait: bool = True
+    waited_s: float = 0.0
+    _had_one: bool = False
+    _said: bool = field(default=False, repr=False)
+
+    @contextmanager
+    def turn(self, key: str) -> Iterator[None]:
+        """Hold the turn of the device with this key inside the block; without effect for an empty key.
+
+        A thread that has the turn already keeps it. Where no file can be locked, a warning says so, and the
+        measurement goes on.
+
+        Raises:
+            DeviceError: Another process measures, and `wait` is false.
+        """
+        held: set[str] = _mine.__dict__.setdefault("keys", set())
+        folder = None if not key or key in held else _folder()
+        if folder is None:
+            yield
+            return
+        begun = time.monotonic()
+        with locked(folder, f"{key}.lock", poll_s=_POLL_S, waiting=self._waits):
+            self._took(time.monotonic() - begun)
+            held.add(key)
+            try:
+                yield
+            finally:
+                held.discard(key)
+
+    def _waits(self) -> None:
+        if not self.wait and not self._had_one:
+            raise DeviceError(
+                f"another process measures on {self.device_name}",
+                self.device_name,
+                self.device_name,
+                hint="leave --no-wait (wait=False) out to wait for it",
+            )
+        if not self._said and not self._had_one:
+            _log.warning("another process measures on %s; waiting for a turn", self.device_name)
+            self._said = True
+
+    def _took(self, waited_s: float) -> None:
+        self._had_one = True
+        self.waited_s += waited_s
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is to be said of the waits: empty if they were short."""
+        if self.waited_s < _WORTH_A_LINE_S:
+            return ()
+        return (f"waited {self.waited_s:.1f} s for turns on {self.device_name}, on which others measured",)
+
+
+def _folder() -> Any:
+    """The folder of the locks; None, and a warning, where it cannot be made."""
+    try:
+        return ensure_folder(settings.lock_dir())
+    except CacheError as error:
+        _log.warning("measurements take no turns: %s", error.message)
+        return None

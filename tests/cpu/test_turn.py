@@ -1,0 +1,187 @@
+"""Measurements on one device take turns among threads and processes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from triton_ops.evaluation.station import StationFacts
+from triton_ops.evaluation.turns import TakesTurns
+from triton_ops.exceptions import DeviceError
+from triton_ops.hardware import DeviceSpec, Turns, state, turn_key
+
+KEY = "GPU-7"
+CHILD = """
+import sys, time
+from triton_ops.hardware.turn import Turns
+path, count, hold_s = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+turns = Turns("cuda:0")
+for _ in range(count):
+    with turns.turn("GPU-7"):
+        with open(path, "a") as trace: trace.write(f"begin {sys.argv[4]}\\n")
+        time.sleep(hold_s)
+        with open(path, "a") as trace: trace.write(f"end {sys.argv[4]}\\n")
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRITON_OPS_LOCK_DIR", str(tmp_path / "locks"))
+
+
+def child(trace, count, hold_s, name):
+    return subprocess.Popen([sys.executable, "-c", CHILD, str(trace), str(count), str(hold_s), name])
+
+
+def begun(trace):
+    while not trace.exists() or "begin" not in trace.read_text():
+        time.sleep(0.005)
+
+
+def test_the_measurements_of_two_processes_never_overlap_and_both_finish(tmp_path):
+    trace = tmp_path / "trace"
+    both = [child(trace, 20, 0.004, name) for name in "ab"]
+    assert [process.wait(60) for process in both] == [0, 0]
+    lines = [line.split() for line in trace.read_text().splitlines()]
+    assert len(lines) == 80
+    for (first, who), (second, whose) in zip(lines[::2], lines[1::2], strict=True):
+        assert (first, second) == ("begin", "end")
+        assert who == whose
+
+
+def test_a_killed_holder_gives_its_turn_back_and_the_wait_is_said(tmp_path, caplog):
+    trace = tmp_path / "trace"
+    holder = child(trace, 1, 600.0, "a")
+    begun(trace)
+    with pytest.raises(DeviceError, match="another process measures on cuda:1"), Turns("cuda:1", wait=False).turn(KEY):
+        pass
+    killer = threading.Timer(0.05, os.kill, (holder.pid, signal.SIGKILL))
+    killer.start()
+    turns = Turns("cuda:1")
+    with caplog.at_level(logging.WARNING, "triton_ops"), turns.turn(KEY):
+        assert turns.waited_s > 0
+    holder.wait()
+    assert [record.message for record in caplog.records] == ["another process measures on cuda:1; waiting for a turn"]
+    assert turns.notes == ()  # too short for a note
+
+
+def test_a_run_that_has_begun_waits_even_if_it_is_asked_not_to():
+    turns = Turns("cuda", wait=False)
+    with turns.turn(KEY):
+        pass
+    entered = threading.Event()
+
+    def hold():
+        with Turns("cuda").turn(KEY):
+            entered.set()
+            time.sleep(0.05)
+
+    other = threading.Thread(target=hold)
+    other.start()
+    entered.wait()
+    with turns.turn(KEY):
+        pass
+    other.join()
+
+
+def test_a_measurement_inside_a_measurement_keeps_the_turn():
+    with Turns("cuda").turn(KEY), Turns("cuda", wait=False).turn(KEY):
+        pass
+
+
+def test_different_devices_and_cpus_take_no_turns_of_each_other():
+    with Turns("cuda:0").turn(KEY), Turns("cuda:1", wait=False).turn("GPU-8"), Turns("cpu", wait=False).turn(""):
+        pass
+    assert turn_key(DeviceSpec("cpu", "a CPU", "x86_64", 2), "cpu") == ""
+
+
+def test_a_long_wait_is_a_note():
+    assert Turns("cuda", waited_s=12.34).notes == ("waited 12.3 s for turns on cuda, on which others measured",)
+
+
+def test_a_folder_that_cannot_be_made_is_said_and_nothing_is_locked(tmp_path, monkeypatch, caplog):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("TRITON_OPS_LOCK_DIR", str(tmp_path / "file"))
+    with caplog.at_level(logging.WARNING, "triton_ops"), Turns("cuda").turn(KEY):
+        pass
+    assert "measurements take no turns" in caplog.text
+
+
+def test_a_station_takes_a_turn_for_each_question():
+    held = []
+
+    class Probing:
+        facts = StationFacts(turn_key=KEY, notes=("restored",))
+
+        def attempt(self, config, best):
+            held.append(self.free())
+            return config, best
+
+        def finals(self, final):
+            held.append(self.free())
+            return final
+
+        def close(self):
+            held.append("closed")
+
+        def free(self):
+            def look():
+                try:
+                    with Turns("cuda", wait=False).turn(KEY):
+                        found.append(True)
+                except DeviceError:
+                    found.append(False)
+
+            found = []
+            thread = threading.Thread(target=look)
+            thread.start()
+            thread.join()
+            return found[0]
+
+    probing = Probing()
+    station = TakesTurns(probing, Turns("cuda", waited_s=5.0))
+    assert station.attempt(1, 2) == (1, 2)
+    assert station.finals(3) == 3
+    assert probing.free()
+    station.close()
+    assert held == [False, False, "closed"]
+    assert station.facts.notes == ("restored", "waited 5.0 s for turns on cuda, on which others measured")
+
+
+@pytest.mark.parametrize(
+    ("properties", "key"),
+    [
+        ({"uuid": "ab-1"}, "GPU-ab-1"),
+        ({"uuid": "GPU-ab-1"}, "GPU-ab-1"),
+        ({"pci_domain_id": 0, "pci_bus_id": 5, "pci_device_id": 1}, "GPU-0-5-1"),
+    ],
+)
+def test_a_gpu_is_known_by_its_uuid_or_its_place(monkeypatch, properties, key):
+    cuda = SimpleNamespace(get_device_properties=lambda _: SimpleNamespace(**properties))
+    monkeypatch.setattr("triton_ops.hardware.turn.require", lambda *_: SimpleNamespace(cuda=cuda))
+    assert turn_key(DeviceSpec("cuda", "a GPU", "sm_90", 132), "cuda:1") == key
+
+
+def test_the_share_of_the_cpus_that_others_use_leaves_out_this_process(monkeypatch):
+    stats, own = iter([(10.0, 100.0, 4.0), (30.0, 140.0, 9.0), (30.0, 100.0, 50.0)]), state.CpuLoad
+    monkeypatch.setattr(state, "_cpu_seconds", lambda: next(stats))
+    assert own().others == pytest.approx(15 / 40)
+    monkeypatch.setattr(state, "_cpu_seconds", lambda: None)
+    assert own().others is None
+
+
+def test_the_counters_of_this_machine_can_be_read(monkeypatch):
+    monkeypatch.undo()  # of the fixture that hides them
+    found = state.CpuLoad()
+    end = time.monotonic() + 0.05
+    while time.monotonic() < end:
+        pass
+    assert found.others is None or 0.0 <= found.others <= 1.0
