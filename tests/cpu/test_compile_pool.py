@@ -19,12 +19,13 @@ triton = pytest.importorskip("triton")
 from tests import libcuda, planted_kernels  # noqa: E402
 from tests.forking import Lent  # noqa: E402
 from tests.planted_kernels import grid  # noqa: E402
+from triton_ops import compare, time_ms, tune  # noqa: E402
 from triton_ops.backend import Arguments, TritonKernel  # noqa: E402
 from triton_ops.backend.offline import AheadOfTime, described  # noqa: E402
 from triton_ops.compile_pool import fork_server  # noqa: E402
 from triton_ops.compile_pool import pool as compile_pool  # noqa: E402
 from triton_ops.compile_pool.pool import CompilePool, usable_cpus  # noqa: E402
-from triton_ops.exceptions import CacheError, KernelTypeError, TargetError  # noqa: E402
+from triton_ops.exceptions import CacheError, DeviceError, KernelTypeError, TargetError  # noqa: E402
 from triton_ops.hardware import named_target  # noqa: E402
 from triton_ops.kernels import load  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
@@ -627,3 +628,17 @@ def test_a_file_named_like_a_module_of_python_and_a_kernel_with_heuristics(tmp_p
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.count('"status": "ok"') == 2
+
+
+def test_tensors_on_a_cpu_are_one_device_error_before_any_config_is_tried(tmp_path):
+    torch = pytest.importorskip("torch")
+    given = (torch.ones(4), 4)
+    for run in (
+        lambda: tune(PLANTED, given, space={"KIND": [0, 1], "BLOCK": [64]}, cache_dir=tmp_path),
+        lambda: compare((PLANTED, config(0)), (PLANTED, config(1)), args=given),
+        lambda: time_ms((PLANTED, config(0)), args=given),
+    ):
+        with pytest.raises(DeviceError, match="runs on a GPU, and the tensors are on a CPU") as caught:
+            run()
+        assert "TRITON_INTERPRET" in caught.value.hint
+    assert not list(tmp_path.iterdir())
