@@ -1,0 +1,80 @@
+"""Processes that measure on one GPU take turns; `TritonAutoTuner` times short calls as `tune` does."""
+
+import subprocess
+import sys
+
+import pytest
+
+from triton_ops import TritonAutoTuner
+from triton_ops.hardware import probe, turn_key
+
+torch = pytest.importorskip("torch")
+
+pytestmark = pytest.mark.gpu
+
+TUNES = """
+import sys, time
+from triton_ops import kernels, tune
+from triton_ops.evaluation import isolated
+path, shape = sys.argv[1], tuple(map(int, sys.argv[2].split("x")))
+
+def traced(inner):
+    def run(self, *given):
+        start = time.monotonic_ns()
+        try:
+            return inner(self, *given)
+        finally:
+            with open(path, "a") as trace:
+                trace.write(f"{start} {time.monotonic_ns()} {sys.argv[2]}\\n")
+    return run
+
+isolated.Isolated.attempt = traced(isolated.Isolated.attempt)
+isolated.Isolated.finals = traced(isolated.Isolated.finals)
+result = tune(kernels.load("matmul"), shape=shape, trials=24, cache_dir=sys.argv[3])
+assert result.stopped, result
+"""
+
+
+def test_two_processes_that_tune_on_one_gpu_never_measure_at_the_same_time(tmp_path):
+    trace = tmp_path / "trace"
+    processes = [
+        subprocess.Popen([sys.executable, "-c", TUNES, str(trace), shape, str(tmp_path / shape)])
+        for shape in ("1024x1024x1024", "2048x2048x2048")
+    ]
+    assert [process.wait(300) for process in processes] == [0, 0]
+    spans = sorted((int(start), int(end), who) for start, end, who in map(str.split, trace.read_text().splitlines()))
+    assert {who for *_, who in spans} == {"1024x1024x1024", "2048x2048x2048"}
+    assert all(end <= later for (_, end, _), (later, _, _) in zip(spans, spans[1:], strict=False))
+    changes = sum(one[2] != other[2] for one, other in zip(spans, spans[1:], strict=False))
+    assert changes > 4  # side by side, and not one after the other
+
+
+def test_a_gpu_has_a_key_of_its_own():
+    key = turn_key(probe("cuda"), "cuda")
+    assert key.startswith("GPU-")
+    assert len(key) > 8
+
+
+def test_the_documented_tuner_times_short_calls_by_graphs_and_reports_the_noise():
+    x = torch.rand(1 << 14, device="cuda")
+    out = torch.empty_like(x)
+
+    def scaled(x, out, *, FACTOR):
+        torch.mul(x, FACTOR, out=out)
+
+    found = TritonAutoTuner(scaled, {"FACTOR": [1, 2, 3]}, 5, 50).tune(x, out)
+    assert found.mode.startswith("graph")
+    assert 0 < found.noise < 0.2
+    assert found.metrics.latency_ms < 0.05
+
+
+def test_an_exit_of_one_config_leaves_the_others_on_a_gpu():
+    x = torch.rand(1 << 14, device="cuda")
+
+    def exits(x, *, FACTOR):
+        if FACTOR == 2:
+            raise SystemExit("enough")
+        return x * FACTOR
+
+    found = TritonAutoTuner(exits, {"FACTOR": [1, 2, 3]}, 5, 50).tune(x)
+    assert [trial.config["FACTOR"] for trial in found.failures] == [2]
