@@ -1,5 +1,6 @@
 """Processes that measure on one GPU take turns; `TritonAutoTuner` times short calls as `tune` does."""
 
+import itertools
 import subprocess
 import sys
 
@@ -44,8 +45,8 @@ def test_two_processes_that_tune_on_one_gpu_never_measure_at_the_same_time(tmp_p
     assert [process.wait(300) for process in processes] == [0, 0]
     spans = sorted((int(start), int(end), who) for start, end, who in map(str.split, trace.read_text().splitlines()))
     assert {who for *_, who in spans} == {"1024x1024x1024", "2048x2048x2048"}
-    assert all(end <= later for (_, end, _), (later, _, _) in zip(spans, spans[1:], strict=False))
-    changes = sum(one[2] != other[2] for one, other in zip(spans, spans[1:], strict=False))
+    assert all(end <= later for (_, end, _), (later, _, _) in itertools.pairwise(spans))
+    changes = sum(one[2] != other[2] for one, other in itertools.pairwise(spans))
     assert changes > 4  # side by side, and not one after the other
 
 
