@@ -126,6 +126,7 @@ def tune(
     )  # fmt: skip
     searched = request.space(space)
     key = Key.of(request.problem, request.kernel.identity, request.device, cold=cold, held_to=request.held_to)
+    task = request.task(searched)  # refuses tunables that do not fit, before a folder is made
     folder = cache_folder(cache_dir)
     store = store_in(folder)
 
@@ -138,7 +139,7 @@ def tune(
     if (found := known()) is not None:
         return found
     run = RunRequest(
-        task=request.task(searched),
+        task=task,
         effort=plan,
         default=searched.default_config,
         key=key,
