@@ -57,12 +57,12 @@ def test_a_run_that_began_earlier_has_less_left():
     assert RunningBudget(Budget(), clock.seconds).left_s is None
 
 
-def compared(times_ms, seconds):
+def compared(times_ms, seconds, effort="full"):
     device = Noisy(times_ms, 0.01, 1)
     trials = tuple(Trial(c, Status.OK, Measurement((ms,), "host"), relative=ms) for c, ms in times_ms.items())
     start = device.now.now
     final = FinalRequest(trials=trials, default=DEFAULT, seconds=seconds)
-    found = compare_finalists(device, final, effort_of("full"), clock=device.now.seconds)
+    found = compare_finalists(device, final, effort_of(effort), clock=device.now.seconds)
     return found, (device.now.now - start) / 1e9
 
 
@@ -90,6 +90,14 @@ def test_the_default_wins_where_there_is_no_time_to_compare_anything():
     assert RIVAL in found.ties
     assert found.confidence == "the budget left no time to compare the fastest with the default"
     assert took_s == 0.0
+
+
+def test_slow_configs_are_compared_where_only_the_race_of_the_effort_is_short():
+    assert PRESETS["quick"].race.seconds < 2.0
+    found, took_s = compared({DEFAULT: 500.0, RIVAL: 100.0}, 60.0, "quick")
+    assert found.winner.config == RIVAL
+    assert found.ties == (RIVAL,)
+    assert took_s < 20.0
 
 
 def test_every_effort_reserves_what_its_race_may_take():

@@ -75,13 +75,13 @@ def compare_finalists(
     trials, policy = {trial.config: trial for trial in final.trials}, final.race or effort.race
     racing = finalists(trials, effort, {final.default, *final.incumbents})
     policy = replace(policy, block_ms=min(policy.block_ms, _ROUND_MS / max(len(racing), 1)))
-    if final.seconds is not None:
-        policy = replace(policy, seconds=min(policy.seconds, _RACE_SHARE * final.seconds))
-        racing = _fitting(racing, policy, {final.default, *final.incumbents})
-        if not racing:
-            return unraced(final.trials, final.default)
+    most_s = math.inf if final.seconds is None else _RACE_SHARE * final.seconds
+    racing = _fitting(racing, policy, most_s, {final.default, *final.incumbents})
+    if not racing and final.seconds is not None:
+        return unraced(final.trials, final.default)
+    roomy = _visits_ms([*racing, *racing[:1] * 2], policy) <= _room_ms(most_s)
+    policy = replace(policy, seconds=min(policy.seconds, most_s))
     arms = {trial.config: _arm(evaluator, trial, policy) for trial in racing}
-    roomy = final.seconds is None or _visits_ms([*racing, *racing[:1] * 2], policy) <= _room_ms(policy)
     twin, twins = _twins(evaluator, arms) if roomy else (None, [])
     last = _LastComparison(
         evaluator=evaluator, final=final, policy=policy, trials=trials, arms=arms, twins=twins, keep_round=keep_round,
@@ -227,14 +227,15 @@ def finalists(trials: Mapping[Config, Trial], effort: Effort, always: Collection
     return [t for place, t in enumerate(ranked) if t.rank <= limit or t.config in always or place < effort.finalists]
 
 
-def _fitting(racing: Sequence[Trial], policy: RacePolicy, always: Collection[Config]) -> list[Trial]:
-    """As many finalists as a few rounds of the race have time for; none if not even the most important ones fit.
+def _fitting(racing: Sequence[Trial], policy: RacePolicy, seconds: float, always: Collection[Config]) -> list[Trial]:
+    """As many finalists as a few rounds have time for in `seconds`; none if not even the most important ones fit.
 
-    The configs in `always` come first, then the fastest.
+    The configs in `always` come first, then the fastest. The race's own limit leaves nobody out, since two rounds are
+    always run.
     """
     taken: list[Trial] = []
     for trial in sorted(racing, key=lambda trial: trial.config not in always):  # stable: the fastest first
-        if _visits_ms([*taken, trial], policy) <= _room_ms(policy):
+        if _visits_ms([*taken, trial], policy) <= _room_ms(seconds):
             taken.append(trial)
     rivals = len(racing) > 1
     return [] if rivals and len(taken) < 2 else [trial for trial in racing if trial in taken]
@@ -245,9 +246,9 @@ def _visits_ms(trials: Sequence[Trial], policy: RacePolicy) -> float:
     return _LOAD * sum(max(policy.block_ms, trial.median_ms) for trial in trials)
 
 
-def _room_ms(policy: RacePolicy) -> float:
-    """How long a round may last if there is to be time for a few of them."""
-    return 1e3 * policy.seconds / _FEW_ROUNDS
+def _room_ms(seconds: float) -> float:
+    """How long a round may last if there is to be time for a few of them in `seconds`."""
+    return 1e3 * seconds / _FEW_ROUNDS
 
 
 def _arm(evaluator: Evaluator, trial: Trial, policy: RacePolicy) -> Arm:
