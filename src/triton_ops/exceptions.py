@@ -239,6 +239,7 @@ class TuningFailedError(TritonKernelError):
         last_error: The last failure, an exception or its text.
         failures: Every failed configuration with its reason in the order of trials, as a list of
             `(config, "status: reason")`.
+        traces: For each of `failures` where it was raised, as text; empty where that is not known.
     """
 
     def __init__(
@@ -249,6 +250,7 @@ class TuningFailedError(TritonKernelError):
         last_error: Any = None,
         failures: list[tuple[dict[str, Any], str]] | None = None,
         *,
+        traces: list[str] | None = None,
         hint: str = "",
     ) -> None:
         super().__init__(message, hint=hint)
@@ -256,3 +258,4 @@ class TuningFailedError(TritonKernelError):
         self.configs_tried = configs_tried
         self.last_error = last_error
         self.failures = list(failures or [])
+        self.traces = list(traces or [""] * len(self.failures))

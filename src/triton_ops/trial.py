@@ -12,6 +12,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
 from typing import Any
 
+from triton_ops._text import gain_text
 from triton_ops.problem import Problem as Problem
 from triton_ops.problem import Scalar as Scalar
 from triton_ops.problem import plain as plain
@@ -142,6 +143,8 @@ class Trial:
             minutes are compared by this number, never by their times. None if there was no baseline.
         same_code_as: A config with the same machine code, to which the measurement belongs; None if this config was run
             itself.
+        trace: Where in the user's code, or in a library, the failure was raised; empty if nothing was raised, or the
+            frames are not known.
         excess: How many times a wrong result's error is what is allowed; None if it is not wrong, or wrong in a way
             that no tolerance measures, such as by another shape.
     """
@@ -156,6 +159,7 @@ class Trial:
     final: Measurement | None = None
     relative: float | None = None
     same_code_as: Config | None = None
+    trace: str = ""
     excess: float | None = None
 
     def __post_init__(self) -> None:
@@ -166,6 +170,11 @@ class Trial:
     def ok(self) -> bool:
         """Whether the config ran, was right, and was timed."""
         return self.status is Status.OK
+
+    @property
+    def failed(self) -> bool:
+        """Whether the config failed; a deferred one was not run, and has not failed."""
+        return self.status not in (Status.OK, Status.DEFERRED)
 
     @property
     def best_measurement(self) -> Measurement:
@@ -226,10 +235,16 @@ class KernelMetrics:
     p80_ms: float | None = None
 
     def __str__(self) -> str:
-        return (
-            f"Latency: {self.latency_ms:.3f} ms, Throughput: {self.throughput_tflops:.2f} TFLOPS, "
-            f"Bandwidth: {self.bandwidth_gbps:.1f} GB/s ({self.bandwidth_utilization:.1f}%)"
-        )
+        parts = [f"Latency: {self.latency_ms:.3f} ms"]
+        if self.throughput_tflops:
+            parts.append(f"Throughput: {self.throughput_tflops:.2f} TFLOPS")
+        if self.bandwidth_gbps:
+            share = f" ({self.bandwidth_utilization:.1f}%)" if self.bandwidth_utilization else ""
+            parts.append(f"Bandwidth: {self.bandwidth_gbps:.1f} GB/s{share}")
+        return ", ".join(parts)
+
+
+_FAILURES_SHOWN = 3
 
 
 @dataclass(frozen=True)
@@ -262,6 +277,7 @@ class TuningResult:
         totals: How many trials ended in each status; on a cache hit those of the tune that found the winner.
         run: Id of the run log of the tune that found the winner; empty if none was kept.
         winner: The winner's trial, with the times that `metrics` shows.
+        recalled_failures: On a cache hit, the failed trials that the record keeps.
     """
 
     best_config: dict[str, Any]
@@ -289,11 +305,12 @@ class TuningResult:
     totals: dict[str, int] = field(default_factory=dict)
     run: str = ""
     winner: Trial | None = None
+    recalled_failures: tuple[Trial, ...] = ()
 
     @property
     def failures(self) -> list[Trial]:
-        """The failed trials, with status and reason; deferred configs were not run, so their trials have not failed."""
-        return [trial for trial in self.trials if trial.status not in (Status.OK, Status.DEFERRED)]
+        """The failed trials, with status and reason; on a cache hit those that the record keeps."""
+        return [*(trial for trial in self.trials if trial.failed), *self.recalled_failures]
 
     @property
     def gain(self) -> float | None:
@@ -309,4 +326,31 @@ class TuningResult:
 
     def __str__(self) -> str:
         config = ", ".join(f"{name}={value}" for name, value in self.best_config.items())
-        return f"Best config: {{{config}}}\n{self.metrics}"
+        lines = [f"Best config: {{{config}}}", str(self.metrics), self._gain_line(), self._ties_line()]
+        lines += [self._trials_line(), *self._failure_lines()]
+        if self.mode:  # something was measured side by side, or its record was found
+            lines.append(f"Confidence: {self.confidence}")
+        lines.append(f"Verified: results compared with {self.verified}" if self.verified else "")
+        lines += [f"Note: {note}" for note in self.notes]
+        return "\n".join(filter(None, lines))
+
+    def _gain_line(self) -> str:
+        if self.default is not None and dict(self.default.config) == self.best_config:
+            return "Gain: none, the default won"
+        return "" if self.gain is None else f"Gain: {gain_text(self.gain, self.gain_interval)} as fast as the default"
+
+    def _ties_line(self) -> str:
+        return f"Ties: {len(self.ties) - 1} more within noise ({self.noise:.2%})" if len(self.ties) > 1 else ""
+
+    def _trials_line(self) -> str:
+        if not self.totals:
+            return ""
+        counts = ", ".join(f"{count} {status}" for status, count in self.totals.items())
+        then = "; from the cache, not measured again" if self.from_cache else ""
+        return f"Trials: {sum(self.totals.values())}: {counts}{then}"
+
+    def _failure_lines(self) -> list[str]:
+        failed = self.failures
+        lines = [f"Failed: ({trial.config}) {trial.status}: {trial.error}" for trial in failed[:_FAILURES_SHOWN]]
+        more = len(failed) - _FAILURES_SHOWN
+        return [*lines, f"Failed: {more} more, in `failures`"] if more > 0 else lines

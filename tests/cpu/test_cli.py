@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import triton_ops
-from triton_ops.cache import Key, Record, Timing, Verified, open_store
+from triton_ops.cache import Key, Record, Timing, Verified, export_records, open_store
 from triton_ops.cli.app import program
 from triton_ops.cli.lazy_commands import imported
 from triton_ops.hardware import probe
@@ -312,12 +312,25 @@ def test_cache_export_and_import(cli, golden, filled, tmp_path):
     exported = cli("cache", "export", file, "--json")
     golden("cache-export.json", exported.out.replace(str(tmp_path), "DIR"))
 
-    assert cli("cache", "import", file, "--cache-dir", other) == (0, "3 added, 0 replaced, 0 skipped\n", "")
+    assert cli("cache", "import", file, "--cache-dir", other) == (0, THREE_TAKEN, "")
     again = cli("cache", "import", file, "--cache-dir", other)
     golden("cache-import-again.txt", again.out)
     open_store(other).put(replace(MATMUL, created="2027-01-01T00:00:00+00:00"))
     golden("cache-import.json", cli("cache", "import", file, "--replace", "--cache-dir", other, "--json").out)
     assert sorted(r.id for r in open_store(other)) == sorted(r.id for r in filled)
+
+
+THREE_TAKEN = """3 added, 0 replaced, 0 skipped
+  2 records for NVIDIA H200, which is not found here
+  1 record for AMD EPYC, which is not found here
+"""
+
+
+def test_records_of_the_machines_own_processor_are_taken_without_a_remark(cli, tmp_path):
+    own = replace(MATMUL, key=replace(MATMUL.key, device={**MATMUL.key.device, "name": probe("cpu").name}))
+    export_records([own], tmp_path / "own.json")
+    ran = cli("cache", "import", tmp_path / "own.json", "--cache-dir", tmp_path / "other")
+    assert ran.out == f"1 added, 0 replaced, 0 skipped\n  1 record for {probe('cpu').name}\n"
 
 
 def test_an_export_of_nothing_leaves_the_file_alone(cli, filled, tmp_path):
@@ -438,8 +451,19 @@ def test_failures_are_told_after_v(cli, tmp_path):
     quiet = cli(*(words := ["tune", f"{target}:moody", "--space", "a=1,2", "--device", "cpu"]))
     assert (quiet.code, quiet.err) == (0, "")
     assert "2 trials: 1 ok, 1 runtime" in quiet.out
+    assert re.search(r"^runtime +- +- +- +a=2$", quiet.out, re.MULTILINE), quiet.out
+    assert "1 runtime; every config tried" in quiet.out
+    assert "-v says why configs failed" in quiet.out
     loud = cli(*words, "--force", "-v")
-    assert (loud.code, loud.err) == (0, "(a=2) runtime: ValueError: not two\n")
+    assert loud.code == 0
+    line, *trace = loud.err.splitlines()
+    assert line == "(a=2) runtime: ValueError: not two"
+    assert trace[0] == "    Traceback (most recent call last):"
+    assert "moody.py" in trace[1], "the trace begins in the function"
+    assert trace[-1] == "    ValueError: not two"
+    again = cli(*words, "-v")
+    assert again.err == "(a=2) runtime: ValueError: not two\n", "the record keeps the reason, without the trace"
+    assert "(a=2) runtime: ValueError: not two" in cli("show").out
 
 
 def test_what_a_target_prints_is_no_data(cli, tmp_path):

@@ -191,6 +191,22 @@ def test_verbose_is_heard_before_and_after_the_command(place, words):
     assert err.startswith("Traceback (most recent call last):\n")
 
 
+def test_a_config_that_ends_the_tuning_process_is_named_by_the_next_run(place):
+    words = tune(place, "short", 3)
+    fatal = (
+        place / "target.py"
+    ).read_text() + "\n\ndef fatal(*, a):\n    if a == 2:\n        os._exit(9)\n    short(a=a)\n"
+    (place / "target.py").write_text(fatal)
+    words[1] = words[1].replace(":short", ":fatal")
+    assert run(place, *words)[0] == 9
+    code, _, err = run(place, *words)
+    assert code == 9
+    assert "ended while config (a=2) ran in it" in err
+    assert "--isolate" in err
+    [log] = place.glob("cache/runs/*/*.jsonl")
+    assert json.loads(log.read_text().splitlines()[-1])["config"] == {"a": 2}
+
+
 def test_ctrl_c_and_on(place):
     words = tune(place, "short", 60)
     process = start(place, *words)

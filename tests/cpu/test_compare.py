@@ -13,6 +13,7 @@ import torch
 
 from triton_ops import Choice, ConfigSpace, FunctionKernel, Operation, TensorSpec, compare, time_ms
 from triton_ops.backend import Arguments
+from triton_ops.comparison import compare as compare_module
 from triton_ops.comparison import contestant as contestant_module
 from triton_ops.comparison.compare import _taking_turns
 from triton_ops.comparison.timing import quantile
@@ -643,3 +644,16 @@ def test_arrays_and_lists_that_a_contestant_writes_are_put_back_before_every_sam
     compare(sort, lambda array, names: None, args=(array, names), seconds=0.01)
     assert set(seen) == {(3.0, "b")}
     assert (array.tolist(), names) == ([3.0, 1.0], ["b", "a"])
+
+
+def test_a_comparison_tells_of_every_round():
+    told = []
+    (one, two) = contestant_module.contestants_of({"one": spin(50), "two": spin(50)}, (), None, None)
+    found = compare_module.compare_contestants(
+        one,
+        two,
+        DuelPolicy(checkpoints=(8,), seconds=10),
+        follow=lambda rounds, elapsed_s: told.append((rounds, elapsed_s)),
+    )
+    assert [rounds for rounds, _ in told] == list(range(1, found.rounds + 1))
+    assert [at for _, at in told] == sorted(at for _, at in told)

@@ -170,6 +170,39 @@ def test_metrics_read_as_documented():
     assert str(result) == f"Best config: {{BLOCK_SIZE=128, num_warps=4}}\n{said}"
 
 
+def test_a_printed_result_says_all_that_is_known_and_nothing_that_is_not():
+    assert str(KernelMetrics(0.45)) == "Latency: 0.450 ms"
+    assert str(KernelMetrics(0.45, bandwidth_gbps=9.5)) == "Latency: 0.450 ms, Bandwidth: 9.5 GB/s"
+    other = Config(n=2)
+    default = Trial(other, Status.OK, timed(2.0))
+    failed = [Trial(Config(n=n), Status.WRONG, error="2.0 instead of 1.0") for n in range(3, 8)]
+    result = TuningResult(
+        dict(CONFIG), KernelMetrics(1.0), trials=(Trial(CONFIG, Status.OK, timed(1.0)), default, *failed),
+        default=default, ties=(CONFIG, Config(n=9)), noise=0.01, speedup=2.0, gain_interval=(1.9, 2.1),
+        confidence="the CPU was busy", verified="the reference", mode="host", totals={"ok": 2, "wrong": 5},
+        notes=("12 trials were taken over from an interrupted run",),
+    )  # fmt: skip
+    config = ", ".join(f"{name}={value}" for name, value in CONFIG.items())
+    assert str(result).splitlines() == [
+        f"Best config: {{{config}}}",
+        "Latency: 1.000 ms",
+        "Gain: 2.00x (1.90 to 2.10) as fast as the default",
+        "Ties: 1 more within noise (1.00%)",
+        "Trials: 7: 2 ok, 5 wrong",
+        *[f"Failed: (n={n}) wrong: 2.0 instead of 1.0" for n in (3, 4, 5)],
+        "Failed: 2 more, in `failures`",
+        "Confidence: the CPU was busy",
+        "Verified: results compared with the reference",
+        "Note: 12 trials were taken over from an interrupted run",
+    ]
+    known = dataclasses.replace(
+        result, best_config=dict(other), trials=(), from_cache=True, recalled_failures=(failed[0],)
+    )
+    assert "Gain: none, the default won" in str(known)
+    assert "from the cache, not measured again" in str(known)
+    assert "Failed: (n=3) wrong" in str(known)
+
+
 def test_gain_is_the_defaults_time_over_the_winners():
     default = Trial(CONFIG, Status.OK, timed(2.0), final=timed(3.0))
     failed = Trial(CONFIG, Status.COMPILE, error="no")

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import functools
+import traceback
+from itertools import dropwhile
+from pathlib import Path
 
 from triton_ops.exceptions import CacheError
 from triton_ops.trial import Status
@@ -13,6 +18,9 @@ _COMPILE = (
 )  # fmt: skip
 _UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR}
 _LONGEST_TEXT = 400
+_LONGEST_TRACE = 8_000
+_OWN_FOLDER = str(Path(__file__).parents[1])
+_AROUND = tuple(module.__file__ or "" for module in (contextlib, functools))  # they call what they are given
 
 
 class CandidateError(Exception):
@@ -63,6 +71,28 @@ def not_of_the_config(error: BaseException, cache: str) -> CacheError | None:
         f"the compiler cannot write its files: {error}; its disk cache is {cache}",
         hint="make room there, or name another folder with TRITON_CACHE_DIR",
     )
+
+
+def trace_of(error: BaseException) -> str:
+    """Where a candidate's failure was raised: the trace from the first frame of the user's or a library's code.
+
+    It is empty if there is no such frame. Of a long trace the last 8,000 characters are kept.
+    """
+    if isinstance(error, CandidateError) and error.__cause__ is not None:
+        error = error.__cause__
+    found = traceback.TracebackException.from_exception(error)
+    part: traceback.TracebackException | None = found
+    frames = 0
+    while part is not None:
+        part.stack = traceback.StackSummary.from_list(_from_the_callable_on(list(part.stack)))
+        frames += len(part.stack)
+        part = part.__cause__ or part.__context__
+    return "".join(found.format())[-_LONGEST_TRACE:] if frames else ""
+
+
+def _from_the_callable_on(stack: list[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
+    around = (_OWN_FOLDER, *filter(None, _AROUND))
+    return list(dropwhile(lambda frame: frame.filename.startswith(around), stack))
 
 
 def one_line(error: BaseException) -> str:

@@ -8,6 +8,7 @@ from triton_ops.cache.key import Key as Key
 from triton_ops.cache.layered import LayeredStore as LayeredStore
 from triton_ops.cache.layered import open_store as open_store
 from triton_ops.cache.memory import MemoryStore as MemoryStore
+from triton_ops.cache.record import Failure as Failure
 from triton_ops.cache.record import Limits as Limits
 from triton_ops.cache.record import Record as Record
 from triton_ops.cache.record import Timing as Timing

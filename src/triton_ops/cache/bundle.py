@@ -33,11 +33,13 @@ class Imported:
         added: Ids that the store did not have.
         replaced: Ids whose record in the store was replaced by the one in the file.
         skipped: The reason for each record that was not taken, by id, or by position in the file if it has no id.
+        devices: The name of the device for which each record holds that was added or replaced, by id.
     """
 
     added: tuple[str, ...] = ()
     replaced: tuple[str, ...] = ()
     skipped: Mapping[str, str] = field(default_factory=dict)
+    devices: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         counts = len(self.added), len(self.replaced), len(self.skipped)
@@ -91,6 +93,7 @@ def import_records(path: str | os.PathLike[str], store: Store[Record], *, replac
     added: list[str] = []
     replaced: list[str] = []
     skipped: dict[str, str] = {}
+    devices: dict[str, str] = {}
     for position, content in enumerate(_contents(Path(path).expanduser())):
         try:
             record = RECORDS.convert(content)
@@ -106,7 +109,8 @@ def import_records(path: str | os.PathLike[str], store: Store[Record], *, replac
             skipped[record.id] = "the store did not take the record: see its warning"
         else:
             (added if known is None else replaced).append(record.id)
-    return Imported(tuple(added), tuple(replaced), skipped)
+            devices[record.id] = str(record.key.device.get("name", "a device of no known name"))
+    return Imported(tuple(added), tuple(replaced), skipped, devices)
 
 
 def _contents(path: Path) -> list[dict[str, Any]]:

@@ -55,6 +55,15 @@ class Verified:
     reference: str | None = None
 
 
+@dataclass(frozen=True)
+class Failure:
+    """A config that failed in the tune: how its trial ended, and why, in one line."""
+
+    config: Config
+    status: str
+    error: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class Record:
     """The winner of one tune, with what is needed to judge and to repeat the tune.
@@ -87,6 +96,7 @@ class Record:
         place: Where the candidates ran: in a separate process, or inline and why.
         notes: Further remarks on how the tune went.
         waited_s: Seconds in which nothing could be measured because nothing was compiled yet.
+        failures: The first failed configs, 32 at most; `totals` counts all of them.
     """
 
     key: Key
@@ -116,6 +126,7 @@ class Record:
     place: str = ""
     notes: tuple[str, ...] = ()
     waited_s: float = 0.0
+    failures: tuple[Failure, ...] = ()
 
     @property
     def id(self) -> str:

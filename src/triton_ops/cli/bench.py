@@ -26,7 +26,9 @@ from triton_ops.cli.contender import BenchRequest, Contender, contenders
 from triton_ops.cli.layout import paragraph, table
 from triton_ops.cli.problem import parse_config, parse_shapes
 from triton_ops.cli.record_selection import folder_of
+from triton_ops.cli.terminal import stderr
 from triton_ops.comparison.compare import Comparison, compare_contestants, duel_policy
+from triton_ops.comparison.progress import rounds_bar
 from triton_ops.hardware import probe
 from triton_ops.space import Config
 from triton_ops.task.budget import checked_seed
@@ -83,7 +85,10 @@ def bench_command(
         a, b = contenders((target, other), configs, asked)
         if a.contestant.kernel == b.contestant.kernel and a.contestant.config == b.contestant.config:
             tell(f"a and b are the same: {a.target} with {_config(a.contestant.config)}")
-        found = compare_contestants(a.contestant, b.contestant, policy, cold=asked.cold, seed=seed, wait=not no_wait)
+        with rounds_bar((a.contestant.name, b.contestant.name), seconds, stderr()) as follow:
+            found = compare_contestants(
+                a.contestant, b.contestant, policy, cold=asked.cold, seed=seed, wait=not no_wait, follow=follow
+            )
     if as_json:
         say_json(_as_json(a, b, found))
     else:

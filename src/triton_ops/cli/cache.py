@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from triton_ops.cache import Record, export_records, import_records, open_store
+from triton_ops.cache import Imported, Record, export_records, import_records, open_store
 from triton_ops.cli.console import CacheDir, Json, Verbose, say, say_json, tell
 from triton_ops.cli.record_selection import ID_SHOWN, Which, folder_of, matching, nothing_found, tell_nothing
 from triton_ops.cli.show import show_command
@@ -87,9 +89,14 @@ def import_(
         raise CacheError(f"{folder_of(cache_dir)} cannot be written", hint="name another folder with --cache-dir")
     done = import_records(file, store, replace=replace)
     if as_json:
-        say_json({"added": list(done.added), "replaced": list(done.replaced), "skipped": dict(done.skipped)})
+        say_json(
+            {
+                "added": list(done.added), "replaced": list(done.replaced), "skipped": dict(done.skipped),
+                "devices": dict(done.devices),
+            }
+        )  # fmt: skip
     else:
-        say(str(done), *(f"  {entry}: {reason}" for entry, reason in done.skipped.items()))
+        say(str(done), *(f"  {entry}: {reason}" for entry, reason in done.skipped.items()), *_places(done))
 
 
 def _chosen(which: str | None, everything: bool, cache_dir: str | None) -> list[Record]:
@@ -102,6 +109,16 @@ def _chosen(which: str | None, everything: bool, cache_dir: str | None) -> list[
         ids = ", ".join(record.id[:ID_SHOWN] for record in chosen)
         raise SettingsError(f"{len(chosen)} ids start with {which}: {ids}", hint="write more of the one you mean")
     return chosen
+
+
+def _places(done: Imported) -> list[str]:
+    """For each device with records that were taken, how many these are, and whether the device is found here."""
+    hardware = import_module("triton_ops.hardware")  # other commands of this group do without it, and are quick
+    here = {hardware.probe("cpu").name, *(spec.name for spec in hardware.gpus_without_torch())}
+    return [
+        f"  {count} {_records(count)} for {name}" + ("" if name in here else ", which is not found here")
+        for name, count in Counter(done.devices.values()).items()
+    ]
 
 
 def _records(count: int) -> str:

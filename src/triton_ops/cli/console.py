@@ -19,8 +19,9 @@ import math
 import os
 import shutil
 import sys
+import textwrap
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -152,18 +153,25 @@ def report(error: Exception) -> int:
     """Write an error as one line on stderr, after `-v` with its trace, and return the exit code."""
     code = exit_code(error)
     if isinstance(error, TuningFailedError):
-        tell_failures((str(Config(config)), reason) for config, reason in error.failures)
+        told = zip(error.failures, error.traces, strict=True)
+        tell_failures((str(Config(config)), reason, trace) for (config, reason), trace in told)
     elif _State.verbose and not isinstance(error, _USAGE_ERROR):
         _write("".join(traceback.format_exception(error)))
     tell(_text(error, code), "error", "red")
     return code
 
 
-def tell_failures(failures: Iterator[tuple[str, str]]) -> None:
-    """Write every failed config with its reason if `-v` is given."""
+def is_verbose() -> bool:
+    """Whether `-v` is given."""
+    return _State.verbose
+
+
+def tell_failures(failures: Iterable[tuple[str, str, str]]) -> None:
+    """Write every failed config with its reason, and below it where that was raised, if `-v` is given."""
     if _State.verbose:
-        for config, reason in failures:
+        for config, reason, trace in failures:
             tell(f"({config}) {reason}")
+            _write(textwrap.indent(trace, "    "))
 
 
 def _text(error: Exception, code: int) -> str:

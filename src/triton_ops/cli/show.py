@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from triton_ops._text import gain_text
 from triton_ops.cache import RECORDS, Record
 from triton_ops.cli.console import CacheDir, Json, Verbose, bold, say, say_json, width
 from triton_ops.cli.layout import fits, listing, paragraph, table
@@ -15,6 +16,7 @@ ENDS = {
     "interrupted": "interrupted",
 }  # why a search ended, in words
 _HEADER = ("id", "kernel", "problem", "median ms", "spread", "vs default", "device", "when", "winner")
+_FAILURES_SHOWN = 3
 _NUMBERS = ("median ms", "spread", "vs default")
 
 
@@ -89,6 +91,7 @@ def _facts(record: Record) -> dict[str, str]:
         "device": f"{device.get('name')} {device.get('arch')}, {device.get('units')} units",
         "driver": str(device.get("driver") or "not known"),
         "search": _search(record),
+        "failed": _failed(record),
         "ran": record.place or "not known",
         "notes": "; ".join(record.notes) or "none",
         "when": _when(record),
@@ -101,16 +104,18 @@ def _checked(record: Record) -> str:
     return f"results compared with {against}" if against else "not known"
 
 
-def gain(ratio: float, interval: tuple[float, float] | None) -> str:
-    """A gain in words, with its 95 % interval where that is known."""
-    low, high = ("", "") if interval is None else (f"{interval[0]:.2f}", f"{interval[1]:.2f}")
-    return f"{ratio:.2f}x" if low == high else f"{ratio:.2f}x ({low} to {high})"
-
-
 def _search(record: Record) -> str:
     counts = ", ".join(f"{count} {status}" for status, count in record.totals.items())
     end = ENDS.get(record.stopped, record.stopped)
     return f"{record.search}, effort {record.effort}: {counts}; {end}, {record.elapsed_s:.1f} s"
+
+
+def _failed(record: Record) -> str:
+    shown = [f"({each.config}) {each.status}: {each.error}" for each in record.failures[:_FAILURES_SHOWN]]
+    more = len(record.failures) - len(shown)
+    if not shown:
+        return "none" if set(record.totals) <= {"ok", "deferred"} else "their reasons are not kept"
+    return "; ".join([*shown, *([f"and {more} more, in --json"] if more else [])])
 
 
 def _spread(record: Record) -> str:
@@ -131,7 +136,7 @@ def _default(record: Record) -> str:
         return "not measured"
     if record.default == record.winner:
         return "the winner"
-    versus = "" if record.gain is None else f"; the winner is {gain(record.gain, record.gain_interval)} as fast"
+    versus = "" if record.gain is None else f"; the winner is {gain_text(record.gain, record.gain_interval)} as fast"
     return f"{record.default}: {record.default_timing.median_ms:.4g} ms{versus}"
 
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from triton_ops._text import gain_text
 from triton_ops.cli.console import (
     INTERRUPTED,
     CacheDir,
@@ -17,6 +18,7 @@ from triton_ops.cli.console import (
     TargetName,
     Verbose,
     bold,
+    is_verbose,
     only_data_on_stdout,
     say,
     say_json,
@@ -27,7 +29,7 @@ from triton_ops.cli.console import (
 from triton_ops.cli.layout import fits, paragraph, table
 from triton_ops.cli.problem import operation_of, parse_shapes, parse_space
 from triton_ops.cli.record_selection import folder_of
-from triton_ops.cli.show import ENDS, gain
+from triton_ops.cli.show import ENDS
 from triton_ops.cli.target import load_check, load_target
 from triton_ops.cli.terminal import stderr
 from triton_ops.hardware import probe
@@ -42,6 +44,7 @@ from triton_ops.tolerance import as_tolerance
 from triton_ops.trial import Trial, TuningResult
 
 _SHOWN = 10
+_SHOWN_FAILED = 5
 _WORTH_TELLING_S = 0.1
 _HEADER = ("", "median ms", "spread", "vs default", "config")
 _NUMBERS = ("median ms", "spread", "vs default")
@@ -107,7 +110,7 @@ def tune_command(
     except KeyboardInterrupt:
         tell("interrupted before any config ran; the same command goes on where it stopped")
         raise typer.Exit(INTERRUPTED) from None
-    tell_failures((str(trial.config), f"{trial.status}: {trial.error}") for trial in result.failures)
+    tell_failures((str(trial.config), f"{trial.status}: {trial.error}", trial.trace) for trial in result.failures)
     if result.confidence != "ok" and result.noise > 0:  # without noise nothing was compared, and the report says so
         tell(f"low confidence: {result.confidence}", "warning", "yellow")
     if as_json:
@@ -138,9 +141,12 @@ def _report(name: str, result: TuningResult, columns: int | None) -> list[str]:
 
 
 def _ranking(result: TuningResult, columns: int | None) -> list[str]:
-    """The fastest trials, best first: the winner, what equals it, and the others of the last comparison."""
+    """The fastest trials, best first: winner, ties, others of the last comparison; below them some that failed."""
     ranked = sorted((t for t in result.trials if t.ok), key=lambda trial: _rank(trial, result))[:_SHOWN]
     rows = [_row(position, trial, result) for position, trial in enumerate(ranked, 1)]
+    failed = result.failures[:_SHOWN_FAILED]
+    ranked += failed
+    rows += [[trial.status.value, "-", "-", "-", str(trial.config)] for trial in failed]
     lines = table(_HEADER, rows, columns, _NUMBERS)
     common = _common([trial.config for trial in ranked])
     if not common or fits(table(_HEADER, rows, None, _NUMBERS), columns):
@@ -192,7 +198,8 @@ def _mark(trial: Trial, result: TuningResult) -> str:
 def _summary(result: TuningResult) -> str:
     counts = ", ".join(f"{count} {status}" for status, count in result.totals.items())
     end = ENDS.get(result.stopped, result.stopped)
-    return f"{len(result.trials)} trials: {counts}; {end}, {result.elapsed_s:.1f} s"
+    why = "; -v says why configs failed" if result.failures and not is_verbose() else ""
+    return f"{len(result.trials)} trials: {counts}; {end}, {result.elapsed_s:.1f} s{why}"
 
 
 def _manner(result: TuningResult) -> str:
@@ -221,4 +228,4 @@ def _speed(result: TuningResult) -> str:
 def _against_default(result: TuningResult) -> str:
     if result.default is not None and _won(result.default, result):
         return "the default itself"
-    return "" if result.gain is None else f"{gain(result.gain, result.gain_interval)} as fast as the default"
+    return "" if result.gain is None else f"{gain_text(result.gain, result.gain_interval)} as fast as the default"

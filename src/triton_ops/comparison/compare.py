@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from triton_ops.comparison.contestant import Contestant, Prepared, blamed, blaming, contestants_of, prepare
+from triton_ops.comparison.progress import Follow, rounds_bar
 from triton_ops.evaluation.subject import Choose
 from triton_ops.exceptions import SettingsError
 from triton_ops.hardware import Turns, probe, turn_key
@@ -154,7 +155,8 @@ def compare(
     if len(set(names)) != 2 or len(names) != 2:
         raise SettingsError(f"names are {tuple(names)!r}; two different ones are needed")
     first, second = contestants_of(dict(zip(names, (a, b), strict=True)), args, kwargs, device, seed)
-    return compare_contestants(first, second, policy, cold=cold, seed=seed, wait=wait)
+    with rounds_bar((first.name, second.name), policy.seconds) as follow:
+        return compare_contestants(first, second, policy, cold=cold, seed=seed, wait=wait, follow=follow)
 
 
 def duel_policy(rounds: int | None, seconds: float) -> DuelPolicy:
@@ -180,6 +182,7 @@ def compare_contestants(
     wait: bool = True,
     choose: Choose | None = None,
     clock: Callable[[], float] = time.monotonic,
+    follow: Follow = lambda _rounds, _elapsed_s: None,
 ) -> Comparison:
     """Compare two contestants that take the same arguments.
 
@@ -192,6 +195,7 @@ def compare_contestants(
         wait: Whether to wait while another process measures on the same GPU.
         choose: Chooses the timer; None is `choose_timer`.
         clock: Monotonic seconds, by which the policy's seconds are counted.
+        follow: Called after every round with the number of rounds so far and the seconds since the first began.
 
     Raises:
         TargetError: A contestant raised.
@@ -213,9 +217,15 @@ def _compared(
     prepared = prepare([a, b, a], sets=3, cold=cold, choose=choose)  # the second a is the twin
     block = _block((a, b), prepared)
     first, second, twin = (Arm(sampler, block) for sampler in _taking_turns(prepared.samplers, rng))
-    guard = guard_for(a.device_name)
+    guard, start = guard_for(a.device_name), clock()
+
+    def keep_round() -> bool:
+        kept = guard.round_ok()
+        follow(len(first.blocks) + kept, clock() - start)
+        return kept
+
     try:
-        found = duel((first, second, twin), prepared.timer, policy, rng, keep_round=guard.round_ok, clock=clock)
+        found = duel((first, second, twin), prepared.timer, policy, rng, keep_round=keep_round, clock=clock)
     except Exception as error:
         arms = zip((a, b, a), (first, second, twin), strict=True)
         failed = [contestant.name for contestant, arm in arms if arm.error is not None]

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from triton_ops.backend import Arguments, CandidateError, Executable, Kernel, candidate_error, one_line
+from triton_ops.backend import Arguments, CandidateError, Executable, Kernel, candidate_error, one_line, trace_of
 from triton_ops.evaluation.criteria import Difference
 from triton_ops.evaluation.poison import poison
 from triton_ops.evaluation.subject import Clock, Subject, on_device_of, run_once
@@ -78,15 +78,14 @@ class Evaluator:
                 executable, self._verified_and_timed(executable, best)
             )
         except CandidateError as error:
-            status, text = error.status, str(error)
+            failure, trace = error, trace_of(error)
         except CacheError:
             raise  # not the config's fault: no other config can be compiled either
         except KeyboardInterrupt:
             raise  # the user's, and not the config's
         except BaseException as error:  # noqa: BLE001 - user code may raise anything, SystemExit too; it ends this trial
-            sorted_error = candidate_error(error, Status.RUNTIME)
-            status, text = sorted_error.status, str(sorted_error)
-        return _failed(config, status, text, executable)
+            failure, trace = candidate_error(error, Status.RUNTIME), trace_of(error)
+        return replace(_failed(config, failure.status, str(failure), executable), trace=trace)
 
     def sampler(self, config: Config) -> Sampler:
         """A sampler of a config that has worked; the config is compiled again if its executable is not held here.

@@ -76,7 +76,8 @@ class Isolated:
         """Facts from all workers so far; `lost` is always None, since the next worker can use the device again."""
         ended = f", {len(self._deaths)} ended by what ran in them" if self._deaths else ""
         place = f"in a process of its own{ended}"
-        return replace(self._facts, lost=None, place=place, notes=(*self._notes, *self._facts.notes))
+        notes = (*self._notes, *self._facts.notes)
+        return replace(self._facts, lost=None, place=place, in_this_process=False, notes=notes)
 
     def attempt(self, config: Config, best: Trial | None) -> Trial:
         """Try `config` in the worker; a worker that dies or hangs ends the trial as `crash` or `timeout`."""

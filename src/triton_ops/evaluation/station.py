@@ -100,6 +100,7 @@ class StationFacts:
         against: What results are compared with, in words.
         lost: Why this station cannot use the device any more; None if it can.
         place: Where candidates run, in words.
+        in_this_process: Whether candidates run in the process that tunes, which they can end.
         notes: Remarks for the caller, such as that inputs are restored before every launch.
         waited_s: Seconds in which nothing could be tried because nothing was compiled yet.
         turn_key: The name under which measurements on the device take turns; empty where they take none.
@@ -110,6 +111,7 @@ class StationFacts:
     against: str = ""
     lost: str | None = None
     place: str = ""
+    in_this_process: bool = False
     notes: tuple[str, ...] = ()
     waited_s: float = 0.0
     turn_key: str = ""
@@ -170,7 +172,7 @@ class Inline:
         notes = (*restored, *(verifier.notes if verifier else ()))
         return StationFacts(
             mode=evaluator.clock.mode, baseline=evaluator.baseline, against=against, lost=self._lost, place=self._place,
-            notes=notes, turn_key=self._turn_key,
+            in_this_process=True, notes=notes, turn_key=self._turn_key,
         )  # fmt: skip
 
     def attempt(self, config: Config, best: Trial | None) -> Trial:

@@ -29,6 +29,7 @@ from triton_ops.hardware.vendor import Sensors as Sensors
 from triton_ops.hardware.vendor import TritonDriver as TritonDriver
 from triton_ops.hardware.vendor import Vendor as Vendor
 from triton_ops.hardware.vendors import VENDORS as VENDORS
+from triton_ops.hardware.vendors import gpus_without_torch as gpus_without_torch
 from triton_ops.hardware.vendors import graph_nodes as graph_nodes
 from triton_ops.hardware.vendors import make_ready as make_ready
 from triton_ops.hardware.vendors import sensors_of as sensors_of

@@ -71,6 +71,13 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="tr
     trial: Trial
 
 
+class Begun(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="begun"):
+    """A config is about to run in the process that tunes; without a config, the one before has not ended it."""
+
+    at_s: float
+    config: Config | None
+
+
 class Finalist(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="final"):
     """The trial of a finalist after the last comparison, with its samples in rounds.
 
@@ -106,8 +113,8 @@ class End(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="end"
     record: Record | None = None
 
 
-Event: TypeAlias = "Resumed | Preview | Tried | Finalist | Twins | End"
-_EVENT = Resumed | Preview | Tried | Finalist | Twins | End
+Event: TypeAlias = "Resumed | Preview | Begun | Tried | Finalist | Twins | End"
+_EVENT = Resumed | Preview | Begun | Tried | Finalist | Twins | End
 
 
 @dataclass(frozen=True)
@@ -133,6 +140,12 @@ class Run:
     def at_s(self) -> float:
         """Seconds of tuning until the last line; the time between an interruption and its resumption does not count."""
         return max((event.at_s for event in self.events), default=0.0)
+
+    @property
+    def under_way(self) -> Config | None:
+        """The config that ran in the tuning process when that ended without a word; None if none did."""
+        last = next((event for event in reversed(self.events) if not isinstance(event, Preview)), None)
+        return last.config if isinstance(last, Begun) else None
 
     @cached_property
     def trials(self) -> dict[Config, Trial]:
@@ -203,6 +216,10 @@ class RunLog:
     def preview(self, compiled: Compiled) -> None:
         """Write what the compiler made of a preview; the line may reach the disk after this returns."""
         self._write(Preview(at_s=self.at_s, compiled=compiled), durable=False)
+
+    def begun(self, config: Config | None) -> None:
+        """Write that a config is about to run in this process; None takes it back. The end of the process keeps it."""
+        self._write(Begun(at_s=self.at_s, config=config), durable=False)
 
     def trial(self, trial: Trial, origin: Origin) -> None:
         """Write a finished trial; it is on disk when this returns."""

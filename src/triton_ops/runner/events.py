@@ -42,12 +42,14 @@ class Standing:
         best: The fastest trial so far; None until a config ran.
         default: The default config's trial; None if it failed or has not finished.
         elapsed_s: Seconds since the start.
+        failed: How many of the trials failed.
     """
 
     trials: int
     best: Trial | None
     default: Trial | None
     elapsed_s: float
+    failed: int = 0
 
     @property
     def gain(self) -> float | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from triton_ops.evaluation.station import Station
@@ -96,7 +97,8 @@ class TuningLoop:
         """The progress of the search."""
         default = self.trials.get(self.default)
         measured = default if default is not None and default.ok else None
-        return Standing(len(self.trials), self.best, measured, self.budget.elapsed_s)
+        failed = sum(trial.failed for trial in self.trials.values())
+        return Standing(len(self.trials), self.best, measured, self.budget.elapsed_s, failed)
 
     def _next(self) -> Ready | None:
         """Fill the feed and take its next proposal; None if the search must end."""
@@ -167,10 +169,24 @@ class TuningLoop:
         return self.quarantine.held(config)
 
     def _measured(self, ready: Ready, station: Station) -> Trial:
-        trial = station.attempt(ready.config, self.best)
+        with self._under_way(ready.config, station):
+            trial = station.attempt(ready.config, self.best)
         if ready.compiled is None:
             return trial
         return replace(trial, compile_s=ready.compiled.compile_s, resources=ready.compiled.resources or trial.resources)
+
+    @contextmanager
+    def _under_way(self, config: Config, station: Station) -> Iterator[None]:
+        """Note in the log that a config is tried, where it may end this process, so that a later run can name it."""
+        if not station.facts.in_this_process:
+            yield
+            return
+        self.log.begun(config)
+        try:
+            yield
+        except BaseException:
+            self.log.begun(None)  # Ctrl-C or an error of this package: the config has not ended the process
+            raise
 
     def _keep(self, trial: Trial, origin: Origin) -> None:
         self.log.trial(trial, origin)

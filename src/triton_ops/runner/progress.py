@@ -59,7 +59,8 @@ class ProgressBar:
             self._progress.update(self._task, visible=False)
             self._compare(standing.trials, best)
         else:
-            done = f"{standing.trials}/{_most(self._plan)} trials"
+            failed = f", {standing.failed} failed" if standing.failed else ""
+            done = f"{standing.trials}/{_most(self._plan)} trials{failed}"
             self._progress.update(self._task, completed=standing.trials, done=done, best=best)
 
     def ended(self, result: TuningResult | None) -> None:  # noqa: ARG002 - the role's signature

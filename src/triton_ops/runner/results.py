@@ -7,12 +7,13 @@ import platform
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 import msgspec
 
 from triton_ops._optional import available
-from triton_ops.cache import Key, Limits, Record, Timing, Verified
+from triton_ops.cache import Failure, Key, Limits, Record, Timing, Verified
 from triton_ops.evaluation.outcome import Outcome
 from triton_ops.evaluation.station import StationFacts
 from triton_ops.exceptions import TuningFailedError
@@ -26,6 +27,7 @@ from triton_ops.task.task import Task
 from triton_ops.trial import KernelMetrics, Measurement, Resources, Status, Trial, TuningResult, Work, totals
 
 _LISTED_FAILURES = 3
+_KEPT_FAILURES = 32
 _COMPARED_PACKAGES = ("torch", "triton")
 
 
@@ -102,6 +104,7 @@ def record_of(
         place=facts.place,
         notes=(*facts.notes, *notes),
         waited_s=round(facts.waited_s, 3),
+        failures=_failures(outcome.trials),
     )
 
 
@@ -143,6 +146,19 @@ def result_of(record: Record, task: Task | TuneRequest, elapsed_s: float, trials
         totals=record.totals,
         run=record.run,
         winner=winner,
+        recalled_failures=() if trials else _failed_of(record),
+    )
+
+
+def _failures(trials: Sequence[Trial]) -> tuple[Failure, ...]:
+    found = (Failure(trial.config, trial.status.value, trial.error) for trial in trials if trial.failed)
+    return tuple(islice(found, _KEPT_FAILURES))
+
+
+def _failed_of(record: Record) -> tuple[Trial, ...]:
+    known = {status.value for status in Status} - {Status.OK.value}
+    return tuple(
+        Trial(each.config, Status(each.status), error=each.error) for each in record.failures if each.status in known
     )
 
 
@@ -182,7 +198,8 @@ def failed(task: Task, trials: Sequence[Trial], doubts: Sequence[str] = ()) -> T
         len(failures),
         failures[-1][1] if failures else None,
         failures,
-        hint=doubts[0] if doubts else "every reason is in the error's `failures`; -v prints them",
+        traces=[trial.trace for trial in trials],
+        hint=doubts[0] if doubts else "every reason is in the error's `failures`; -v prints them, with traces",
     )
 
 
@@ -210,6 +227,7 @@ def trials_json(trials: Iterable[Trial]) -> list[dict[str, Any]]:
             "config": dict(trial.config),
             "status": trial.status.value,
             "error": trial.error,
+            "trace": trial.trace,
             "median_ms": trial.median_ms if trial.ok else None,
             "spread": trial.best_measurement.spread if trial.ok else None,
             "final": trial.final is not None,
@@ -247,4 +265,8 @@ def result_json(result: TuningResult) -> dict[str, Any]:
         "mode": result.mode,
         "run": result.run,
         "totals": result.totals,
+        "failures": [
+            {"config": dict(trial.config), "status": trial.status.value, "error": trial.error}
+            for trial in result.failures
+        ],
     }

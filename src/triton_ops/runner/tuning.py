@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
@@ -38,6 +39,8 @@ from triton_ops.task.task import Task
 from triton_ops.trial import Trial, TuningResult
 
 _BUSY = 0.2  # of all CPU time: less, such as one program on a host of many CPUs, is not worth a note
+
+_log = logging.getLogger("triton_ops")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +117,7 @@ class Tuning:
         task = self.request.task
         with process_started_early(task.kernel, task.device, task.device_name, self.request.isolate) as process:
             unfinished, known = self._interrupted_run()
+            self._tell_of_a_sudden_end(unfinished)
             self.listener.started(self._plan(len(known)))
             request = self.request
             log = open_log(
@@ -122,7 +126,7 @@ class Tuning:
             result: TuningResult | None = None
             try:
                 found = self._searched(log, known, process)
-                record = self._record(found, log)
+                record = self._record(found, log, len(known))
                 result = result_of(record, request.task, record.elapsed_s, found.outcome.trials)
             finally:
                 self.listener.ended(result)
@@ -139,6 +143,16 @@ class Tuning:
         unfinished = None if self.request.key.unknown else self.runs.unfinished(space.fingerprint)
         before = [] if unfinished is None else unfinished.trials.values()
         return unfinished, [trial for trial in before if space.why_not(trial.config) is None]
+
+    def _tell_of_a_sudden_end(self, unfinished: Run | None) -> None:
+        """Warn if the process of the interrupted run ended while a config ran in it."""
+        if unfinished is not None and (config := unfinished.under_way) is not None:
+            _log.warning(
+                "the process that tuned %s before ended while config (%s) ran in it, and %s names it: if it was not "
+                "killed, the config ended it; isolate=True (--isolate) runs configs in a process of their own, where "
+                "that costs one trial",
+                self.request.task.problem, config, unfinished.path,
+            )  # fmt: skip
 
     def _searched(self, log: RunLog, known: Sequence[Trial], process: WorkerProcess | None) -> _Findings:
         """Run the search and the last comparison; nothing is compiled while the finalists race."""
@@ -192,7 +206,7 @@ class Tuning:
             worthwhile=effort.worthwhile,
         )
 
-    def _record(self, found: _Findings, log: RunLog) -> Record:
+    def _record(self, found: _Findings, log: RunLog, resumed: int) -> Record:
         """The record of the run.
 
         Raises:
@@ -218,7 +232,7 @@ class Tuning:
             stopped=stopped,
             elapsed_s=time.monotonic() - self.start,
             run=log.id,
-            notes=self._why_not_remembered(),
+            notes=[*_resumed_note(resumed), *self._why_not_remembered()],
         )
 
     def _keep(self, outcome: Outcome, record: Record, log: RunLog) -> None:
@@ -281,6 +295,10 @@ def _cut(loop: TuningLoop, final: FinalRequest) -> list[str]:
     return [
         f"the budget of {whole_s:g} s ended the search after {trials} trials and left {final.seconds:.1f} s to compare"
     ]
+
+
+def _resumed_note(trials: int) -> list[str]:
+    return [f"{trials} trials were taken over from an interrupted run"] if trials else []
 
 
 def _compared(loop: TuningLoop, station: Station, final: FinalRequest) -> Outcome:
