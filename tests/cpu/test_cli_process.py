@@ -207,6 +207,16 @@ def test_a_config_that_ends_the_tuning_process_is_named_by_the_next_run(place):
     assert json.loads(log.read_text().splitlines()[-1])["config"] == {"a": 2}
 
 
+def test_sigterm_while_a_config_runs_ends_the_tune_and_is_no_failure_of_the_config(place):
+    target = (
+        place / "target.py"
+    ).read_text() + "\n\ndef ended(*, a):\n    os.kill(os.getpid(), 15)\n    time.sleep(60)\n"
+    (place / "target.py").write_text(target)
+    words = tune(place, "short", 3)
+    assert run(place, words[0], words[1].replace(":short", ":ended"), *words[2:])[0] == -signal.SIGTERM
+    assert trials(place) == 0
+
+
 def test_ctrl_c_and_on(place):
     words = tune(place, "short", 60)
     process = start(place, *words)

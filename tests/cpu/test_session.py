@@ -201,6 +201,7 @@ def test_ctrl_c_keeps_everything_and_the_next_tune_goes_on():
     recorder.started = lambda plan: setattr(recorder, "plan", plan)
     result = tune(interrupted, space=space, device="cpu", listener=recorder)
     assert recorder.plan.resumed == 3
+    assert "Note: 3 trials were taken over from an interrupted run" in str(result)
     assert result.stopped == "complete"
     assert len(result.trials) == 8
     assert len(seen) == 8, "only the config in flight was started again"

@@ -202,7 +202,7 @@ def compare_contestants(
         DeviceError, ShapeMismatchError: The contestants are on two devices, or their arguments do not fit in memory.
     """
     with Turns(a.device_name, wait).turn(turn_key(probe(a.device_name), a.device_name)):
-        return _compared(a, b, policy, cold, random.Random(seed), choose, clock)
+        return _compared(a, b, policy, cold, random.Random(seed), choose, clock, follow)
 
 
 def _compared(
@@ -213,6 +213,7 @@ def _compared(
     rng: random.Random,
     choose: Choose | None,
     clock: Callable[[], float],
+    follow: Follow,
 ) -> Comparison:
     prepared = prepare([a, b, a], sets=3, cold=cold, choose=choose)  # the second a is the twin
     block = _block((a, b), prepared)

@@ -24,6 +24,7 @@ from triton_ops.measure import (
     screen,
     screen_beside,
 )
+from triton_ops.processes.signals import TerminatedError
 from triton_ops.space import Config
 from triton_ops.trial import Measurement, Resources, Status, Trial
 
@@ -81,7 +82,7 @@ class Evaluator:
             failure, trace = error, trace_of(error)
         except CacheError:
             raise  # not the config's fault: no other config can be compiled either
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, TerminatedError):
             raise  # the user's, and not the config's
         except BaseException as error:  # noqa: BLE001 - user code may raise anything, SystemExit too; it ends this trial
             failure, trace = candidate_error(error, Status.RUNTIME), trace_of(error)
