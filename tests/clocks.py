@@ -1,5 +1,7 @@
 """A clock that passes only when a launch spends it, and arms of known times on it."""
 
+import itertools
+
 from triton_ops.measure import Arm, HostTimer, Launch
 
 MS = 1_000_000  # nanoseconds
@@ -52,3 +54,13 @@ class Field:
 
     def rounds(self, count):
         return [self.log[start : start + count] for start in range(0, len(self.log), count)]
+
+
+class SteadyClock:
+    """Nanoseconds of which a million pass between any two readings: every sample of every launch takes as long."""
+
+    def __init__(self):
+        self._readings = itertools.count(step=MS)
+
+    def __call__(self):
+        return next(self._readings)

@@ -7,7 +7,9 @@ import random
 import pytest
 from hypothesis import settings
 
+from tests.clocks import SteadyClock
 from tests.strategies import EXAMPLES
+from triton_ops.measure import HostTimer, choose
 
 # No deadline: two busy cores make single examples slow. Repeatable where `CI` is set, searching elsewhere.
 settings.register_profile("house", deadline=None, derandomize="CI" in os.environ, max_examples=EXAMPLES)
@@ -35,6 +37,12 @@ def _own_environment(_cache_folders, _compiled, monkeypatch):
     monkeypatch.setenv("TRITON_CACHE_DIR", str(_compiled))
     monkeypatch.delenv("TRITON_OPS_EFFORT", raising=False)
     monkeypatch.setenv("NO_COLOR", "1")
+
+
+@pytest.fixture
+def steady_clock(monkeypatch):
+    """Callables on the CPU all take the same time, and few calls: for tests of what is no matter of time."""
+    monkeypatch.setattr(choose, "HostTimer", lambda: HostTimer(SteadyClock()))
 
 
 def pytest_addoption(parser):

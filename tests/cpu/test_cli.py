@@ -406,6 +406,7 @@ def test_tune_as_json(cli, golden, sleepy):
     assert hit["trials"] == []
 
 
+@pytest.mark.usefixtures("steady_clock")
 def test_tune_with_a_tolerance_or_a_check(cli, tmp_path):
     path = tmp_path / "grown.py"
     path.write_text(
@@ -485,6 +486,7 @@ def test_functions_are_told_apart_by_their_arguments(cli, tmp_path):
     assert "8x4 float16, 4 float16" in shown
 
 
+@pytest.mark.usefixtures("steady_clock")
 def test_words_and_numbers_of_a_space(cli, tmp_path):
     target = tmp_path / "kinds.py"
     target.write_text("def kinds(*, v):\n    pass\n")

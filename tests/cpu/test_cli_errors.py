@@ -343,6 +343,7 @@ def test_without_a_command_there_is_the_help(cli):
     ],
     ids=["torn", "foreign", "newer", "harmless", "edited"],
 )
+@pytest.mark.usefixtures("steady_clock")
 def test_a_bad_record_is_a_warning_and_a_miss(cli, target, damage, said):
     words = ["tune", f"{target}:plain", *SPACE, "--device", "cpu"]
     cli(*words)
@@ -365,6 +366,7 @@ def test_a_bad_record_is_a_warning_and_a_miss(cli, target, damage, said):
     assert "measured now" in tuned.out
 
 
+@pytest.mark.usefixtures("steady_clock")
 def test_a_run_log_of_another_version_is_left_aside_and_kept(cli, target):
     words = ["tune", f"{target}:plain", *SPACE, "--device", "cpu", "--force"]
     cli(*words)

@@ -216,6 +216,7 @@ def test_ctrl_c_before_anything_ran_propagates():
         tune(at_once, space={"n": [1]}, device="cpu")
 
 
+@pytest.mark.usefixtures("steady_clock")
 def test_the_callers_tensors_stay_as_they_were():
     x = torch.arange(8.0)
     view = x[2:6]
@@ -249,6 +250,7 @@ def test_a_callable_that_works_in_place_on_an_array_or_list_gets_the_same_data_e
 
 
 @pytest.mark.parametrize("change", [lambda x: x.resize_(0), lambda x: x.resize_(9999), lambda x: x.set_()])
+@pytest.mark.usefixtures("steady_clock")
 def test_a_candidate_that_resizes_an_argument_harms_no_other(change):
     def total(x, *, n):
         found = x.sum()
@@ -262,6 +264,7 @@ def test_a_candidate_that_resizes_an_argument_harms_no_other(change):
     assert wrong.error == "changes x, which the first config does not do"
 
 
+@pytest.mark.usefixtures("steady_clock")
 def test_the_argument_types_are_part_of_the_key():
     def double(x, *, n):
         return x * 2
@@ -306,6 +309,7 @@ def test_bad_input_is_refused_before_any_work(call, error, text):
     assert CALLS == []
 
 
+@pytest.mark.usefixtures("steady_clock")
 def test_numbers_of_numpy_and_a_torch_device_are_taken():
     result = tune(
         lambda *, n: None,
@@ -336,6 +340,7 @@ def test_a_space_that_constraints_empty_is_refused():
     assert CALLS == []
 
 
+@pytest.mark.usefixtures("steady_clock")
 def test_an_operation_makes_its_inputs_and_checks_its_shape():
     seen = []
 
@@ -408,6 +413,7 @@ def doubled_into(x, out, scale=2, *, loops=1):
         out.copy_(x * scale)
 
 
+@pytest.mark.usefixtures("steady_clock")
 def test_outputs_are_found_whether_they_came_by_name_or_by_place(tmp_path):
     x = torch.arange(8.0)
     for args, kwargs in [((x, torch.empty(8)), {}), ((x,), {"out": torch.empty(8)}), ((x, torch.empty(8), 2), {})]:

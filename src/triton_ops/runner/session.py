@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -128,12 +129,11 @@ def tune(
     key = Key.of(request.problem, request.kernel.identity, request.device, cold=cold, held_to=request.held_to)
     task = request.task(searched)  # refuses tunables that do not fit, before a folder is made
     folder = cache_folder(cache_dir)
-    store = store_in(folder)
 
     def known() -> TuningResult | None:
-        if force:
+        if force or not os.path.isdir(folder):  # noqa: PTH112 - a hit makes no further objects; a refusal makes no folder
             return None
-        record = recalled(key, store, space=searched, effort=plan, reference=request.reference)
+        record = recalled(key, store_in(folder), space=searched, effort=plan, reference=request.reference)
         return None if record is None else result_of(record, request, time.monotonic() - start)
 
     if (found := known()) is not None:
@@ -154,7 +154,7 @@ def tune(
             return found
         return Tuning(
             request=run,
-            store=store,
+            store=store_in(folder),
             runs=runs,
             quarantine=quarantine,
             listener=listener or ProgressBar(),
