@@ -55,7 +55,7 @@ class FirstMeasured(Silent):
         self.start = time.monotonic()
         self.first_s: float | None = None
 
-    def tried(self, trial: Any, standing: Any) -> None:  # noqa: ARG002 - the role's signature
+    def tried(self, trial: Any, progress: Any) -> None:  # noqa: ARG002 - the role's signature
         """After each trial."""
         if self.first_s is None and trial.ok:
             self.first_s = time.monotonic() - self.start

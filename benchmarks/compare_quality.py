@@ -63,7 +63,7 @@ def element_wise(device: str = "cpu") -> Case:
 
 
 def in_place(device: str = "cpu") -> Case:
-    """A call that reads what it writes, so that its arguments are put back before every sample."""
+    """A call that reads what it writes, so that its arguments are restored before every sample."""
     return lambda x: x.mul_(1.5).sin_(), (torch.rand(20_000 if device == "cpu" else 4 << 20, device=device),)
 
 

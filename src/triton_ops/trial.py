@@ -262,8 +262,8 @@ class TuningResult:
         default: The default config's trial; None if it was not tried or failed.
         ties: Configs that could not be told from the winner, itself included.
         noise: Relative difference below which two configs count as equal here.
-        speedup: The default's time divided by the winner's, compared round by round; None if they did not race.
-        gain_interval: 95 % interval of `speedup`.
+        raced_gain: The default's time divided by the winner's, compared round by round; None if they did not race.
+        gain_interval: 95 % interval of `raced_gain`.
         confidence: `ok`, or in words why the comparison should not be relied on.
         guard: Summary of the device's sensors during the comparison: throttling, clocks, power.
         stopped: Why the search ended: `complete`, `settled` (too little left to gain), `trials`, `seconds` or
@@ -291,7 +291,7 @@ class TuningResult:
     default: Trial | None = None
     ties: tuple[Config, ...] = ()
     noise: float = 0.0
-    speedup: float | None = None
+    raced_gain: float | None = None
     gain_interval: tuple[float, float] | None = None
     confidence: str = "ok"
     guard: dict[str, Any] = field(default_factory=dict)
@@ -318,8 +318,8 @@ class TuningResult:
 
         The times are compared round by round if the two raced; else their medians are.
         """
-        if self.speedup is not None:
-            return self.speedup
+        if self.raced_gain is not None:
+            return self.raced_gain
         if self.default is None or not self.default.ok or self.metrics.latency_ms <= 0:
             return None
         return self.default.median_ms / self.metrics.latency_ms

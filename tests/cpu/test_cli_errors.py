@@ -360,7 +360,7 @@ def test_a_bad_record_is_a_warning_and_a_miss(cli, target, damage, said):
         assert (shown.err, tuned.err) == ("", "")
         return
     for ran in (shown, tuned):
-        assert ran.err.startswith(f"warning: {path} is left aside: ")
+        assert ran.err.startswith(f"warning: {path} is ignored: ")
         assert said in ran.err.splitlines()[0]
     assert "there are no records in" in shown.err
     assert "measured now" in tuned.out

@@ -329,7 +329,7 @@ def test_a_warning_does_not_tear_the_progress_bar(place):
     path.write_text("{")
     code, text = on_terminal(place, *words, columns=200)
     assert code == 0
-    assert re.search(rf"^(\x1b\S*)*warning: (\x1b\S*)*{re.escape(str(path))} is left aside", text, re.MULTILINE)
+    assert re.search(rf"^(\x1b\S*)*warning: (\x1b\S*)*{re.escape(str(path))} is ignored", text, re.MULTILINE)
 
 
 def test_a_reader_that_goes_away_is_no_error(place):

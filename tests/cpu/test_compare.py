@@ -273,7 +273,7 @@ class Counted:
 
 
 def put_back(work, *args):
-    """Whether calls of `work` have their arguments put back: only such calls are timed one by one."""
+    """Whether calls of `work` have their arguments restored: only such calls are timed one by one."""
     return time_ms(work, args=args, warmup_ms=0, rep_ms=1).launches_per_sample == 1
 
 

@@ -58,9 +58,9 @@ def test_twins_are_configs_of_the_same_program():
     one, other, third = list(SPACE)[:3]
     columns = columns_of([one, other], launch="x")
     columns.take(made(third, launch="y"), Encoder(SPACE).rows([third])[0])
-    assert columns.twins(one) == [other]
-    assert columns.twins(third) == []
-    assert columns_of([one, other]).twins(one) == []
+    assert columns.same_program(one) == [other]
+    assert columns.same_program(third) == []
+    assert columns_of([one, other]).same_program(one) == []
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ def test_a_kernel_that_writes_what_it_reads_is_confirmed_with_its_arguments_put_
 
     def adds(x, *, chunk):
         if os.getpid() != home:
-            assert x[0].item() == 1.0, "the arguments were not put back"
+            assert x[0].item() == 1.0, "the arguments were not restored"
         for part in x.split(chunk):
             part.add_(1)
 

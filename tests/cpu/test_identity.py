@@ -21,10 +21,10 @@ from hypothesis import strategies as st
 
 from tests.cpu.test_backend_source import TRITON, load  # noqa: F401 - a fixture
 from triton_ops import FunctionKernel, TritonKernel
-from triton_ops.backend.origin import is_users_path
 from triton_ops.backend.reader import MOST_VALUES
 from triton_ops.backend.source import source_fingerprint, source_of
 from triton_ops.backend.toolchain import toolchain
+from triton_ops.backend.users_code import is_users_path
 
 
 class Net(torch.nn.Module):

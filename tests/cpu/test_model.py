@@ -1,4 +1,4 @@
-"""The ranking model: where it is silent, what can never help, and how well it ranks recorded spaces."""
+"""The ranking model: where it makes no forecast, what can never help, and how well it ranks recorded spaces."""
 
 import json
 import math

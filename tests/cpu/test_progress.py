@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from triton_ops.comparison.progress import rounds_bar
-from triton_ops.runner.events import RunPlan, Standing
+from triton_ops.runner.events import RunPlan, RunProgress
 from triton_ops.runner.progress import ProgressBar
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.task.budget import Budget
@@ -66,7 +66,7 @@ def test_the_bar_counts_the_trials_that_failed():
     def use(console):
         bar = ProgressBar(console)
         bar.started(plan("a device"))
-        bar.tried(wrong, Standing(3, None, None, 0.1, failed=2))
+        bar.tried(wrong, RunProgress(3, None, None, 0.1, failed=2))
         bar._progress.refresh()
         bar.ended(None)
 

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 
 from triton_ops.analysis import foresee
-from triton_ops.analysis.blocks import Blocks, Walk, blocks_of
+from triton_ops.analysis.blocks import Blocks, SteppedDimension, blocks_of
 from triton_ops.backend import Arguments
 from triton_ops.backend.offline import AheadOfTime
 from triton_ops.hardware import TARGETS, named_target
@@ -91,7 +91,7 @@ def test_blocks_are_read_from_the_source():
     blocks = blocks_of(MATMUL.kernel.function, {**SQUARE.keyword, **TILE})
     assert blocks.ranges == (("BM", 128), ("BN", 128), ("BK", 64))
     assert blocks.accumulators == ((128, 128),)
-    assert [(walk.extent, walk.size, walk.tile) for walk in blocks.walks] == [
+    assert [(found.extent, found.size, found.tile) for found in blocks.stepped] == [
         ("M", 4096, 128), ("N", 4096, 128), ("K", 4096, 64),
     ]  # fmt: skip
     assert blocks_of(MATMUL.kernel.function, {}) == Blocks(), "nothing is guessed"
@@ -101,7 +101,7 @@ def test_blocks_in_conditional_code_are_not_judged():
     values = {"n": 100, "BLOCK": 64, "SPLIT": 3}
     blocks = blocks_of(branches, values)
     assert blocks.ranges == (("HALF", 32), ("WIDTH * 2", 64)), "not the branch, not the unrolled loop, not the rebound"
-    assert blocks.walks == (Walk("n", 100, "HALF", 32),)
+    assert blocks.stepped == (SteppedDimension("n", 100, "HALF", 32),)
     assert blocks_of(branches, {"BLOCK": 64, "TWICE": 0}).ranges == (("WIDTH * 2", 64),)
 
 

@@ -199,8 +199,8 @@ class TestPriors:
         priors = Priors(
             [Says(lambda c: math.nan if c["A"] == 1 else math.inf if c["A"] == 2 else 1.0 + c["B"])], [], list(SPACE)
         )
-        silent, impossible, fast = priors.columns([Config(A=a, B=1, C=True) for a in (1, 2, 3)])[:, 0]
-        assert silent == 0
+        unknown, impossible, fast = priors.columns([Config(A=a, B=1, C=True) for a in (1, 2, 3)])[:, 0]
+        assert unknown == 0
         assert fast < 0 < impossible
 
     def test_without_priors_there_are_no_columns(self):

@@ -71,8 +71,8 @@ class Recorder(Silent):
         assert not CALLS, "the plan comes before any work"
         self.plan = plan
 
-    def tried(self, trial, standing):
-        self.trials.append((trial, standing))
+    def tried(self, trial, progress):
+        self.trials.append((trial, progress))
 
     def ended(self, result):
         self.result = result
@@ -390,7 +390,7 @@ def test_a_damaged_record_is_a_miss_and_a_warning(tmp_path, caplog):
     path.write_text(path.read_text()[:100])
     with caplog.at_level(logging.WARNING, "triton_ops"):
         assert not tune(work, space=SPACE, device="cpu", cache_dir=tmp_path).from_cache
-    assert "left aside" in caplog.text
+    assert "is ignored" in caplog.text
     assert tune(work, space=SPACE, device="cpu", cache_dir=tmp_path).from_cache
 
 

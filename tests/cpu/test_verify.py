@@ -136,7 +136,7 @@ def test_an_input_that_only_one_config_changes_makes_it_wrong():
     found = verifier(sloppy, ["out"], lambda x, out: x, x=x, out=torch.zeros(4))
     assert checked(found, neat=True) is None
     assert "changes x" in checked(found, neat=False)
-    assert float(x[0]) == 0, "and it is put back"
+    assert float(x[0]) == 0, "and it is restored"
 
 
 def test_a_write_beside_an_output_is_wrong():
@@ -150,7 +150,7 @@ def test_a_write_beside_an_output_is_wrong():
     assert checked(found, past=0) is None
     assert checked(found, past=4) == "writes 4 bytes outside out"
     assert "outside out" in checked(found, past=-1)
-    assert checked(found, past=0) is None, "the pattern is put back"
+    assert checked(found, past=0) is None, "the pattern is restored"
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int8])
@@ -165,7 +165,7 @@ def test_a_write_into_the_gaps_of_an_output_is_wrong(dtype):
     assert checked(found, past=None) is None
     for past in (6, 15, -1, -18):
         assert re.fullmatch(r"writes \d bytes outside out", checked(found, past=past))
-    assert checked(found, past=None) is None, "the pattern is put back"
+    assert checked(found, past=None) is None, "the pattern is restored"
     assert not room.any(), "the caller's memory is its own"
 
 

@@ -181,7 +181,7 @@ def test_a_reset_is_outside_of_the_timed_region():
     launch = Launch(lambda: x.add_(1.0), reset)
     reset_ms = median_ms(Launch(reset), EventTimer())
     assert median_ms(launch, EventTimer(cache="warm"), count=10) < reset_ms / 5
-    assert torch.equal(x, torch.ones_like(x))  # put back before every call, and so written once
+    assert torch.equal(x, torch.ones_like(x))  # restored before every call, and so written once
 
 
 def test_screening_a_kernel_gives_a_block_of_samples():

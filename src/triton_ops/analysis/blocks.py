@@ -26,7 +26,7 @@ _FILLED = ("zeros", "full")
 
 
 @dataclass(frozen=True)
-class Walk:
+class SteppedDimension:
     """A dimension through which the kernel steps in tiles.
 
     Attributes:
@@ -49,7 +49,7 @@ class BlockSource:
     Attributes:
         ranges: The extents of `tl.arange`.
         accumulators: Shapes of the blocks that a `tl.dot` adds to.
-        walks: Dimension and tile of every `cdiv` and of every stepped `range`.
+        stepped: Dimension and tile of every `cdiv` and of every stepped `range`.
         specialized: What loops are given as `warp_specialize`.
         locals: Expressions of the names that are assigned exactly once.
         values: Values of names from outside of the function: defaults of parameters, and globals.
@@ -57,7 +57,7 @@ class BlockSource:
 
     ranges: tuple[ast.expr, ...]
     accumulators: tuple[tuple[ast.expr, ...], ...]
-    walks: tuple[tuple[ast.expr, ast.expr], ...]
+    stepped: tuple[tuple[ast.expr, ast.expr], ...]
     specialized: tuple[ast.expr, ...]
     locals: Mapping[str, ast.expr]
     values: Mapping[str, Any]
@@ -70,13 +70,13 @@ class Blocks:
     Attributes:
         ranges: Name and extent of every `tl.arange`.
         accumulators: Shapes of the blocks that a `tl.dot` adds to.
-        walks: Dimensions through which the kernel steps in tiles.
+        stepped: Dimensions through which the kernel steps in tiles.
         warp_specialized: Whether a loop is, or may be, divided among groups of warps.
     """
 
     ranges: tuple[tuple[str, int], ...] = ()
     accumulators: tuple[tuple[int, ...], ...] = ()
-    walks: tuple[Walk, ...] = ()
+    stepped: tuple[SteppedDimension, ...] = ()
     warp_specialized: bool = False
 
 
@@ -95,11 +95,13 @@ def blocks_of(function: Any, values: Mapping[str, Any]) -> Blocks:
 
     ranges = ((ast.unparse(node), sized(node)) for node in source.ranges)
     shapes = (tuple(map(sized, shape)) for shape in source.accumulators)
-    walks = ((ast.unparse(extent), sized(extent), ast.unparse(tile), sized(tile)) for extent, tile in source.walks)
+    stepped = ((ast.unparse(extent), sized(extent), ast.unparse(tile), sized(tile)) for extent, tile in source.stepped)
     return Blocks(
         tuple((name, size) for name, size in ranges if size is not None),
         tuple(tuple(axis for axis in shape if axis is not None) for shape in shapes if None not in shape),
-        tuple(Walk(name, size, tile, step) for name, size, tile, step in walks if size is not None and step),
+        tuple(
+            SteppedDimension(name, size, tile, step) for name, size, tile, step in stepped if size is not None and step
+        ),
         any(_truth(node, known) is not False for node in source.specialized),
     )
 
@@ -120,7 +122,7 @@ def _read(function: Any) -> BlockSource | None:
     return BlockSource(
         ranges=tuple(node for call in calls if _called(call) == "arange" for node in _extent(call)),
         accumulators=tuple(_accumulators(calls, assigned)),
-        walks=tuple(_walks(calls)),
+        stepped=tuple(_stepped(calls)),
         specialized=tuple(
             keyword.value for call in calls for keyword in call.keywords if keyword.arg == "warp_specialize"
         ),
@@ -171,7 +173,7 @@ def _extent(call: ast.Call) -> list[ast.expr]:
     return [call.args[1]] if starts_at_0 else []
 
 
-def _walks(calls: list[ast.Call]) -> Iterator[tuple[ast.expr, ast.expr]]:
+def _stepped(calls: list[ast.Call]) -> Iterator[tuple[ast.expr, ast.expr]]:
     for call in calls:
         if _called(call) == "cdiv" and len(call.args) == 2:
             yield call.args[0], call.args[1]

@@ -153,10 +153,10 @@ def _elements(given: RuleInput) -> Objection | None:
 
 
 def _tiles(given: RuleInput) -> Objection | None:
-    for walk in given.blocks.walks:
-        padded = 1 << max(walk.size - 1, 0).bit_length()
-        if walk.tile > _WIDEST_TILE * padded and walk.tile > 16:  # 16: the least that tl.dot takes
-            said = f"{walk.tile_name} is {walk.tile}, over twice the padded {walk.extent} of {padded}"
+    for stepped in given.blocks.stepped:
+        padded = 1 << max(stepped.size - 1, 0).bit_length()
+        if stepped.tile > _WIDEST_TILE * padded and stepped.tile > 16:  # 16: the least that tl.dot takes
+            said = f"{stepped.tile_name} is {stepped.tile}, over twice the padded {stepped.extent} of {padded}"
             return Objection(Status.DEFERRED, said)
     return None
 

@@ -193,7 +193,7 @@ def _older(folder: Path, key: str) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except (CacheError, OSError) as error:
-        _log.warning("%s is left aside: %s", path, error)
+        _log.warning("%s is ignored: %s", path, error)
         return None
 
 

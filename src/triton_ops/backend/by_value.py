@@ -25,8 +25,8 @@ import cloudpickle
 from triton_ops.backend.base import is_tensor
 from triton_ops.backend.jit_function import is_jit_or_constexpr_function, reduced_by_name, reduced_by_value
 from triton_ops.backend.members import names_in
-from triton_ops.backend.origin import is_users_path
 from triton_ops.backend.stand_in import StandIn
+from triton_ops.backend.users_code import is_users_path
 
 _NEVER = {"triton", "torch", "triton_ops"}  # packages that go by their names wherever they are installed
 

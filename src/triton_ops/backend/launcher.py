@@ -19,11 +19,11 @@ from triton_ops.backend.dry_run import dry_run, launches_taken
 from triton_ops.backend.errors import CandidateError
 from triton_ops.backend.function import FunctionKernel
 from triton_ops.backend.jit_function import is_jit_function
-from triton_ops.backend.members import references
-from triton_ops.backend.origin import is_users
+from triton_ops.backend.members import used_values
 from triton_ops.backend.scratch import with_scratch
 from triton_ops.backend.stand_in import described
 from triton_ops.backend.unwrap import is_triton, layers, unwrap
+from triton_ops.backend.users_code import is_users
 from triton_ops.exceptions import KernelTypeError, TargetError
 from triton_ops.space import Config
 from triton_ops.trial import Resources, Status
@@ -218,4 +218,4 @@ def _kernels_of(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
             if is_jit_function(kernel):
                 yield f"{kernel.fn.__module__}.{kernel.fn.__qualname__}", kernel
         elif isinstance(value, FunctionType) and is_users(value.__module__ or "", value.__code__.co_filename, home):
-            left.extend(found.value for found in references(value, lambda module: is_users(module, None, home)))
+            left.extend(found.value for found in used_values(value, lambda module: is_users(module, None, home)))

@@ -19,7 +19,7 @@ _MARKS = (
 _DESCRIPTORS = (MemberDescriptorType, GetSetDescriptorType)
 
 
-class Reference(NamedTuple):
+class UsedValue(NamedTuple):
     """A value that the code of a function refers to.
 
     Attributes:
@@ -35,19 +35,19 @@ class Reference(NamedTuple):
     key: str = ""
 
 
-def references(function: FunctionType, is_users: Callable[[str], bool]) -> Iterator[Reference]:
+def used_values(function: FunctionType, is_users: Callable[[str], bool]) -> Iterator[UsedValue]:
     """Defaults, attributes, closure variables, and the globals that the code, or code nested in it, names."""
     names = sorted(set(names_in(function.__code__)))
     for number, value in enumerate(function.__defaults__ or ()):
-        yield Reference(f"default[{number}]", value)
+        yield UsedValue(f"default[{number}]", value)
     for holder in (function.__kwdefaults__ or {}, vars(function)):
-        yield from (Reference(name, holder[name], holder, name) for name in sorted(holder) if _is_told(name))
+        yield from (UsedValue(name, holder[name], holder, name) for name in sorted(holder) if _is_told(name))
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
         if _assigned(cell):
-            yield from _with_attributes(Reference(name, cell.cell_contents, cell, "cell_contents"), names, is_users)
+            yield from _with_attributes(UsedValue(name, cell.cell_contents, cell, "cell_contents"), names, is_users)
     for name in sorted(set(_global_names(function.__code__))):
         if name in function.__globals__:
-            found = Reference(name, function.__globals__[name], function.__globals__, name)
+            found = UsedValue(name, function.__globals__[name], function.__globals__, name)
             yield from _with_attributes(found, names, is_users)
 
 
@@ -56,7 +56,7 @@ def _is_told(name: str) -> bool:
     return name != "__wrapped__" and not name.startswith(_MARKS)
 
 
-def _with_attributes(found: Reference, names: list[str], is_users: Callable[[str], bool]) -> Iterator[Reference]:
+def _with_attributes(found: UsedValue, names: list[str], is_users: Callable[[str], bool]) -> Iterator[UsedValue]:
     yield found
     module = found.value
     if isinstance(module, ModuleType):
@@ -65,7 +65,7 @@ def _with_attributes(found: Reference, names: list[str], is_users: Callable[[str
         yield from _in_module(found.name, module, names, {module.__name__})
 
 
-def _in_module(path: str, module: ModuleType, names: list[str], seen: set[str]) -> Iterator[Reference]:
+def _in_module(path: str, module: ModuleType, names: list[str], seen: set[str]) -> Iterator[UsedValue]:
     """The values that the code may mean by `module.name`, also in modules below `module`."""
     for name in names:
         value = vars(module).get(name)
@@ -73,7 +73,7 @@ def _in_module(path: str, module: ModuleType, names: list[str], seen: set[str]) 
             if value.__name__ not in seen and value.__name__.startswith(f"{module.__name__}."):
                 yield from _in_module(f"{path}.{name}", value, names, seen | {value.__name__})
         elif name in vars(module):
-            yield Reference(f"{path}.{name}", value, vars(module), name)
+            yield UsedValue(f"{path}.{name}", value, vars(module), name)
 
 
 def _assigned(cell: CellType) -> bool:

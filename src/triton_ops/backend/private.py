@@ -1,6 +1,6 @@
-"""Private arguments: copies, what puts them back, and canaries around outputs.
+"""Private arguments: copies, what restores them, and canaries around outputs.
 
-The caller's arguments stay as they were, whatever candidates write. Whole storages are copied and put back, so that
+The caller's arguments stay as they were, whatever candidates write. Whole storages are copied and restored, so that
 views, strides and memory shared between arguments are kept exactly; so are arrays and containers on the host, and the
 shape that a tensor has over its storage. A canary is a zone of known bytes around an output
 and in its gaps: a device allocator hands out memory in large pieces, so that a write past the end of a tensor raises
@@ -26,7 +26,7 @@ _MOST_GAPS = 8  # times an output's bytes: in wider gaps, as around one row of a
 
 
 class Protection:
-    """A copy of what some values hold, to find writes and to take them back.
+    """A copy of what some values hold, to find writes and to undo them.
 
     The values are tensors, NumPy arrays and containers, also of one another; other objects among them are left alone.
 
@@ -49,7 +49,7 @@ class Protection:
         return set(self._differences())
 
     def restore(self) -> None:
-        """Put back every byte, item and shape."""
+        """Restore every byte, item and shape."""
         for snapshot in self._host:
             snapshot.restore()
         for form in self._forms:
@@ -65,7 +65,7 @@ class Protection:
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
-    """How a tensor lay over its storage at one time, to find and take back what resizes or replaces either.
+    """How a tensor lay over its storage at one time, to find and undo what resizes or replaces either.
 
     Attributes:
         tensor: The tensor.

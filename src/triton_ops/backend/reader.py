@@ -14,11 +14,11 @@ from types import BuiltinFunctionType, FunctionType, MappingProxyType, MethodTyp
 from typing import Any, NamedTuple
 
 from triton_ops._hashing import fingerprint
-from triton_ops.backend.members import attributes, found_by_name, members, references, state_of
-from triton_ops.backend.origin import is_users, label, version_of
+from triton_ops.backend.members import attributes, found_by_name, members, state_of, used_values
 from triton_ops.backend.syntax import text_of
 from triton_ops.backend.torch_compile import compilation_of
 from triton_ops.backend.unwrap import compile_options, is_triton, layers
+from triton_ops.backend.users_code import is_users, label, version_of
 
 MOST_VALUES = 20_000
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), type(...), range)
@@ -34,7 +34,7 @@ _WORKING_MEMORY = "changed by the code"
 _ABSENT = object()
 
 
-class Sighting(NamedTuple):
+class ReadValue(NamedTuple):
     """A value that was read, and where: while all of them are in their places, reading again gives the same."""
 
     holder: Any
@@ -56,7 +56,7 @@ class Reader:
         unknown: What could not be told apart, and why; None if all could.
         packages: Installed packages that are used, with their versions.
         fixed: Whether nothing was met that can change in place, such as a list or an object.
-        sightings: Where the values were read that can be given other values.
+        values_read: Where the values were read that can be given other values.
     """
 
     def __init__(self, home: str) -> None:
@@ -64,7 +64,7 @@ class Reader:
         self.unknown: str | None = None
         self.packages: dict[str, str] = {}
         self.fixed = True
-        self.sightings: list[Sighting] = []
+        self.values_read: list[ReadValue] = []
         self._home = home
         self._seen: dict[int, tuple[Any, str]] = {}  # by identity; holds the objects, so that no identity returns
         self._labels: dict[int, tuple[Any, str]] = {}  # likewise, of functions and classes
@@ -138,10 +138,10 @@ class Reader:
         name = self._read_later(function)
         self.parts[name] = text.syntax
         for part in ("__code__", "__defaults__", "__kwdefaults__"):
-            self.sightings.append(Sighting(function, part, getattr(function, part)))
-        for used, found, holder, key in references(function, self._is_users):
+            self.values_read.append(ReadValue(function, part, getattr(function, part)))
+        for used, found, holder, key in used_values(function, self._is_users):
             if holder is not None:
-                self.sightings.append(Sighting(holder, key, found))
+                self.values_read.append(ReadValue(holder, key, found))
             self._read_reference(f"{name}.{used}", found, holder, used in text.changed)
 
     def _read_reference(self, name: str, found: Any, holder: Any, changed: bool) -> None:
@@ -161,7 +161,7 @@ class Reader:
         name = self._read_later(cls)
         self.parts[name] = "class"
         for part, found in members(cls):
-            self.sightings.append(Sighting(vars(cls), part, vars(cls).get(part, _ABSENT)))
+            self.values_read.append(ReadValue(vars(cls), part, vars(cls).get(part, _ABSENT)))
             if not isinstance(found, FunctionType) or self._counts(found):
                 self._add(f"{name}.{part}", found)
         for position, base in enumerate(cls.__bases__):
@@ -282,7 +282,7 @@ class Reader:
         self.unknown = self.unknown or inner.unknown
         self.fixed = self.fixed and inner.fixed
         self.packages.update(inner.packages)
-        self.sightings += inner.sightings
+        self.values_read += inner.values_read
         return fingerprint(inner.parts)
 
     def _give_up(self, name: str, why: str) -> None:

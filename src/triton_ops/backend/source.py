@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from triton_ops._hashing import fingerprint
-from triton_ops.backend.reader import Reader, Sighting
+from triton_ops.backend.reader import Reader, ReadValue
 from triton_ops.backend.unwrap import unwrap
 
 _MOST_KEPT = 256  # callables, which live as long as they are kept
@@ -49,7 +49,7 @@ class Source:
     packages: dict[str, str] = field(default_factory=dict)
 
 
-_kept: OrderedDict[int, tuple[Any, Source, list[Sighting]]] = OrderedDict()
+_kept: OrderedDict[int, tuple[Any, Source, list[ReadValue]]] = OrderedDict()
 
 
 def source_of(function: Any) -> Source:
@@ -59,13 +59,13 @@ def source_of(function: Any) -> Source:
     that a few microseconds, if nothing that can change in place is among what it refers to; else every value again.
     """
     found = _kept.get(id(function))
-    if found is not None and found[0] is function and all(sighting.holds() for sighting in found[2]):
+    if found is not None and found[0] is function and all(read.holds() for read in found[2]):
         return found[1]
     reader = Reader(str(getattr(unwrap(function), "__module__", "")).partition(".")[0])
     reader.read("root", function)
     source = Source(fingerprint(reader.parts), reader.unknown, reader.packages)
     if reader.fixed and reader.unknown is None:
-        _kept[id(function)] = (function, source, reader.sightings)
+        _kept[id(function)] = (function, source, reader.values_read)
         if len(_kept) > _MOST_KEPT:
             _kept.popitem(last=False)
     return source

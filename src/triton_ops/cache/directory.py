@@ -226,10 +226,10 @@ class DirectoryStore(Generic[T]):
     def _report_unread(self, path: Path, text: bytes, error: Exception) -> None:
         """Warn that a file counts as missing; there is one warning for all files that an earlier version wrote."""
         if self.codec.is_older(text):
-            what = f"{path}, like every {self.codec.kind} that an earlier version wrote, is left aside"
+            what = f"{path}, like every {self.codec.kind} that an earlier version wrote, is ignored"
             self._report("(older)", f"{what}: {_reason(error)}")
         else:
-            self._report(path.name, f"{path} is left aside: {_reason(error)}")
+            self._report(path.name, f"{path} is ignored: {_reason(error)}")
 
     def _report(self, subject: str, message: str) -> None:
         with self._guard:

@@ -77,8 +77,8 @@ class Record:
         default_timing: The default's times, taken side by side with the winner's; None if the default failed.
         ties: Configs that could not be told from the winner.
         noise: Relative difference below which two configs count as equal here.
-        speedup: The default's time over the winner's, compared round by round.
-        gain_interval: The 95 % interval of `speedup`.
+        raced_gain: The default's time over the winner's, compared round by round.
+        gain_interval: The 95 % interval of `raced_gain`.
         confidence: `ok`, or in words why the comparison should not be relied on.
         guard: Readings of the device's sensors during the last comparison.
         resources: Registers, shared memory and more of the winner, where they are known.
@@ -107,7 +107,7 @@ class Record:
     default_timing: Timing | None = None
     ties: tuple[Config, ...] = ()
     noise: float = 0.0
-    speedup: float | None = None
+    raced_gain: float | None = None
     gain_interval: tuple[float, float] | None = None
     confidence: str = "ok"
     guard: dict[str, Any] = field(default_factory=dict)
@@ -136,8 +136,8 @@ class Record:
     @property
     def gain(self) -> float | None:
         """The default's time over the winner's; None if the default was not measured."""
-        if self.speedup is not None:
-            return self.speedup
+        if self.raced_gain is not None:
+            return self.raced_gain
         if self.default_timing is None or self.timing.median_ms <= 0:
             return None
         return self.default_timing.median_ms / self.timing.median_ms

@@ -16,7 +16,7 @@ from triton_ops.cli.record_selection import folder_of
 from triton_ops.cli.target import load_target
 from triton_ops.exceptions import ConfigValueError, DeviceError, TargetError
 from triton_ops.hardware import DeviceSpec, gpu_missing, load_calibration, machine_of, named_devices, probe, spec_named
-from triton_ops.ranking.predict import Estimate, Model
+from triton_ops.ranking.predict import Forecast, Model
 from triton_ops.space import Config
 from triton_ops.trial import Problem
 from triton_ops.work import Work
@@ -58,7 +58,7 @@ def explain_command(
     found = Model(work, machine).explain(chosen)
     if found is None:
         raise TargetError(
-            _silence(operation, work, spec, machine is None), hint="docs/concepts/model.md says what is needed"
+            _why_no_forecast(operation, work, spec, machine is None), hint="docs/concepts/model.md says what is needed"
         )
     if as_json:
         say_json({"problem": str(problem), "device": spec.name, "config": dict(chosen), **asdict(found)})
@@ -106,15 +106,15 @@ def _config(operation: Operation, problem: Problem, values: dict[str, Any]) -> C
     return config
 
 
-def _silence(operation: Operation, work: Work, spec: DeviceSpec, unknown: bool) -> str:
+def _why_no_forecast(operation: Operation, work: Work, spec: DeviceSpec, unknown: bool) -> str:
     if work.tiles is None:
-        return f"the model is silent: {operation.name} does not declare how its work is tiled"
+        return f"the model makes no forecast: {operation.name} does not declare how its work is tiled"
     if unknown:
-        return f"the model is silent: it does not know the architecture {spec.arch} of {spec.name}"
-    return f"the model is silent: a tunable or a dtype that {operation.name} declares is not one it can count"
+        return f"the model makes no forecast: it does not know the architecture {spec.arch} of {spec.name}"
+    return f"the model makes no forecast: a tunable or a dtype that {operation.name} declares is not one it can count"
 
 
-def _facts(problem: Problem, spec: DeviceSpec, config: Config, found: Estimate) -> dict[str, str]:
+def _facts(problem: Problem, spec: DeviceSpec, config: Config, found: Forecast) -> dict[str, str]:
     waves = f"{found.waves:.2f} waves of {found.blocks_per_unit} per multiprocessor"
     source = "by the compiler" if found.compiled else "guessed"
     facts = {

@@ -64,7 +64,7 @@ class Referee:
         self.used = self.why_own = ""
 
     def answers(self, given: ArgumentSet, precision: Precision) -> Answers:
-        """The reference's results for the arguments of a case, which are put back if the reference writes them.
+        """The reference's results for the arguments of a case, which are restored if the reference writes them.
 
         Raises:
             KernelTypeError, ShapeMismatchError, UnsupportedDtypeError, DeviceError: Its results do not fit the outputs.

@@ -19,7 +19,7 @@ _ALONE = 0.02  # other threads of this process that worked for a larger share of
 
 
 @dataclass(frozen=True)
-class Reading:
+class Counts:
     """The counters of a thread and its process at one moment, in nanoseconds since each began.
 
     Attributes:
@@ -34,7 +34,7 @@ class Reading:
 class Counters(Protocol):
     """Reads the counters of one thread."""
 
-    def __call__(self) -> Reading:
+    def __call__(self) -> Counts:
         """The counters now."""
 
 
@@ -47,7 +47,7 @@ def thread_counters() -> Iterator[Counters]:
     try:
         file = os.open(_FILE, os.O_RDONLY)
     except OSError:
-        yield Reading
+        yield Counts
         return
     try:
         yield lambda: _read(file)
@@ -58,10 +58,10 @@ def thread_counters() -> Iterator[Counters]:
 @contextmanager
 def no_counters() -> Iterator[Counters]:
     """Counters that stay at 0, for clocks that do not run with the host's."""
-    yield Reading
+    yield Counts
 
 
-def waited_ns(before: Reading, after: Reading, took_ns: int) -> int:
+def waited_ns(before: Counts, after: Counts, took_ns: int) -> int:
     """For how much of a sample the thread waited for a CPU that another process had.
 
     A sample during which other threads of this process worked counts whole: they may have caused the wait, and a
@@ -77,6 +77,6 @@ def waited_ns(before: Reading, after: Reading, took_ns: int) -> int:
     return min(after.waited_ns - before.waited_ns, took_ns)
 
 
-def _read(file: int) -> Reading:
+def _read(file: int) -> Counts:
     own, waited, _ = os.pread(file, _LENGTH, 0).split()
-    return Reading(int(waited), time.process_time_ns() - int(own))
+    return Counts(int(waited), time.process_time_ns() - int(own))

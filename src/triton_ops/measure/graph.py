@@ -153,7 +153,7 @@ def _capture(graph: Any, calls: Sequence[Callable[[], Any]], unrolled: int) -> l
 
 
 def _leave_capture(torch: Any) -> None:
-    """Put torch's random generator back: a failed capture leaves it in capture mode, which one good capture ends."""
+    """Restore torch's random generator: a failed capture leaves it in capture mode, which one good capture ends."""
     with contextlib.suppress(RuntimeError):
         graph = torch.cuda.CUDAGraph()
         graph.capture_begin()

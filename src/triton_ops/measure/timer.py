@@ -30,7 +30,7 @@ class Launch:
 
     Attributes:
         call: Runs the kernel once, and returns the kernel's result.
-        reset: Puts the arguments back as they were, outside the timed region; None if a call leaves them usable.
+        reset: Restores the arguments, outside the timed region; None if a call leaves them usable.
         others: The same call on further argument sets of equal content; L2 stays cold when all are called in turn.
         outputs: Tensors that `call` writes; empty if `call` returns its result.
     """

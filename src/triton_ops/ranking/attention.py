@@ -8,9 +8,9 @@ from math import ceil
 from typing import Any
 
 from triton_ops.hardware import Machine
-from triton_ops.ranking.estimate import tile_footprint
 from triton_ops.ranking.gemm import Block, check_matrix_units, mma_cycles, operand_bytes, warp_groups
 from triton_ops.ranking.pipelined_loop import Loop, loop_schedule
+from triton_ops.ranking.resource_guess import tile_footprint
 from triton_ops.tensors import ITEM_BYTES
 from triton_ops.work import Footprint, Schedule, Tile, TilePlan, tile_side, warps_and_stages
 

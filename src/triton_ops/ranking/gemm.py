@@ -12,8 +12,8 @@ from math import ceil
 from typing import Any
 
 from triton_ops.hardware import Machine
-from triton_ops.ranking.estimate import tile_footprint
 from triton_ops.ranking.pipelined_loop import Loop, loop_schedule
+from triton_ops.ranking.resource_guess import tile_footprint
 from triton_ops.tensors import ITEM_BYTES
 from triton_ops.work import Footprint, Schedule, Tile, TilePlan, UnknownTileError, tile_side, warps_and_stages
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from triton_ops.hardware import Machine
-from triton_ops.ranking.estimate import settled
+from triton_ops.ranking.resource_guess import settled
 from triton_ops.trial import Resources
 from triton_ops.work import UnknownTileError, Work
 
@@ -33,7 +33,7 @@ class Term:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Estimate:
+class Forecast:
     """The expected time of one config, with the reasons.
 
     Attributes:
@@ -94,7 +94,7 @@ class Model:
         rate = self.machine.mma_tflops(getattr(self.work.tiles, "dtype", ""))
         return max(bytes_ms, self.work.flops / (rate * 1e9) if rate > 0 else 0.0)
 
-    def explain(self, config: Mapping[str, Any], resources: Resources | None = None) -> Estimate | None:
+    def explain(self, config: Mapping[str, Any], resources: Resources | None = None) -> Forecast | None:
         """The expected time with its reasons; None if the model makes no forecast."""
         if self.machine is None or self.work.tiles is None:
             return None
@@ -108,7 +108,7 @@ class Model:
         time_ms = found.time_ms + self.machine.launch_us / 1e3
         launch = Term("launch", self.machine.launch_us / 1e3)
         terms = [launch, *(Term(name, alone) for name, alone in found.alone_ms.items() if alone > 0)]
-        return Estimate(
+        return Forecast(
             expected_ms=max(time_ms, self.lower_bound_ms) if fits else math.inf,
             lower_bound_ms=self.lower_bound_ms,
             terms=tuple(sorted(terms, key=lambda term: -term.alone_ms)),

@@ -8,7 +8,7 @@ from math import ceil
 from typing import Any
 
 from triton_ops.hardware import Machine
-from triton_ops.ranking.estimate import row_footprint
+from triton_ops.ranking.resource_guess import row_footprint
 from triton_ops.ranking.waves import Wave, overlapped, schedule
 from triton_ops.tensors import ITEM_BYTES
 from triton_ops.work import Footprint, Schedule, Tile, TilePlan, tile_side, warps_and_stages

@@ -34,7 +34,7 @@ class RunPlan:
 
 
 @dataclass(frozen=True)
-class Standing:
+class RunProgress:
     """The progress of a run after a trial.
 
     Attributes:
@@ -65,7 +65,7 @@ class Listener(Protocol):
     def started(self, plan: RunPlan) -> None:
         """The run starts; called before any work."""
 
-    def tried(self, trial: Trial, standing: Standing) -> None:
+    def tried(self, trial: Trial, progress: RunProgress) -> None:
         """A trial has finished."""
 
     def ended(self, result: TuningResult | None) -> None:
@@ -78,7 +78,7 @@ class Silent:
     def started(self, plan: RunPlan) -> None:
         """The plan is not shown."""
 
-    def tried(self, trial: Trial, standing: Standing) -> None:
+    def tried(self, trial: Trial, progress: RunProgress) -> None:
         """The trial is not shown."""
 
     def ended(self, result: TuningResult | None) -> None:

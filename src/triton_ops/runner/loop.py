@@ -10,7 +10,7 @@ from triton_ops.evaluation.station import Station
 from triton_ops.history.quarantine import Quarantine
 from triton_ops.history.run_log import Origin, RunLog
 from triton_ops.runner.doubts import Doubts
-from triton_ops.runner.events import Listener, Standing
+from triton_ops.runner.events import Listener, RunProgress
 from triton_ops.runner.feed import Feed, Ready
 from triton_ops.search import Searcher, expected_gain, new_configs
 from triton_ops.space import Config, ConfigSpace
@@ -93,12 +93,12 @@ class TuningLoop:
         """The fastest trial so far by its screening; None until a config ran."""
         return self._best
 
-    def standing(self) -> Standing:
+    def progress(self) -> RunProgress:
         """The progress of the search."""
         default = self.trials.get(self.default)
         measured = default if default is not None and default.ok else None
         failed = sum(trial.failed for trial in self.trials.values())
-        return Standing(len(self.trials), self.best, measured, self.budget.elapsed_s, failed)
+        return RunProgress(len(self.trials), self.best, measured, self.budget.elapsed_s, failed)
 
     def _next(self) -> Ready | None:
         """Fill the feed and take its next proposal; None if the search must end."""
@@ -160,7 +160,7 @@ class TuningLoop:
         self.quarantine.add(trial)
         self._keep(trial, origin)
         self.searcher.tell([trial])
-        self.listener.tried(trial, self.standing())
+        self.listener.tried(trial, self.progress())
 
     def _refused(self, config: Config) -> Trial | None:
         """The finished trial of a config that is not run; None if it may be run."""

@@ -16,7 +16,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from triton_ops.runner.events import RunPlan, Standing
+from triton_ops.runner.events import RunPlan, RunProgress
 from triton_ops.trial import Trial, TuningResult
 
 _SHORTEST_DEVICE = 12  # columns: a shorter name would say nothing, so the line is wrapped instead
@@ -50,18 +50,18 @@ class ProgressBar:
             self._task = self._added(f"{plan.resumed}/{_most(plan)} trials", "", _most(plan), plan.resumed)
         self._progress.start()
 
-    def tried(self, trial: Trial, standing: Standing) -> None:  # noqa: ARG002 - the role's signature
+    def tried(self, trial: Trial, progress: RunProgress) -> None:  # noqa: ARG002 - the role's signature
         """Move the bar; after the last trial of the search, say that the finalists are compared."""
         if self._progress is None or self._plan is None:
             return
-        best = _best(standing)
-        if _over(self._plan, standing):
+        best = _best(progress)
+        if _over(self._plan, progress):
             self._progress.update(self._task, visible=False)
-            self._compare(standing.trials, best)
+            self._compare(progress.trials, best)
         else:
-            failed = f", {standing.failed} failed" if standing.failed else ""
-            done = f"{standing.trials}/{_most(self._plan)} trials{failed}"
-            self._progress.update(self._task, completed=standing.trials, done=done, best=best)
+            failed = f", {progress.failed} failed" if progress.failed else ""
+            done = f"{progress.trials}/{_most(self._plan)} trials{failed}"
+            self._progress.update(self._task, completed=progress.trials, done=done, best=best)
 
     def ended(self, result: TuningResult | None) -> None:  # noqa: ARG002 - the role's signature
         """Remove the bar from the terminal."""
@@ -108,14 +108,14 @@ def _most(plan: RunPlan) -> int:
     return min(limit for limit in (plan.budget.trials, plan.size.valid) if limit is not None)
 
 
-def _over(plan: RunPlan, standing: Standing) -> bool:
+def _over(plan: RunPlan, progress: RunProgress) -> bool:
     seconds = plan.budget.seconds
-    return standing.trials >= _most(plan) or (seconds is not None and standing.elapsed_s >= seconds)
+    return progress.trials >= _most(plan) or (seconds is not None and progress.elapsed_s >= seconds)
 
 
-def _best(standing: Standing) -> str:
-    if standing.best is None:
+def _best(progress: RunProgress) -> str:
+    if progress.best is None:
         return "nothing ran yet"
-    gain = standing.gain
+    gain = progress.gain
     over = "" if gain is None else f" ({gain:.2f}x the default)"
-    return f"best {standing.best.median_ms:.4g} ms{over}"
+    return f"best {progress.best.median_ms:.4g} ms{over}"

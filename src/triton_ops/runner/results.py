@@ -85,7 +85,7 @@ def record_of(
         default_timing=timing(untuned.best_measurement) if untuned else None,
         ties=outcome.ties,
         noise=outcome.noise,
-        speedup=outcome.gain.centre if outcome.gain else None,
+        raced_gain=outcome.gain.centre if outcome.gain else None,
         gain_interval=(outcome.gain.low, outcome.gain.high) if outcome.gain else None,
         confidence=guard.confidence_reason if guard.confidence == "low" else outcome.confidence,
         guard=msgspec.json.decode(msgspec.json.encode(guard)),  # with lists, as a record that is read has them
@@ -132,7 +132,7 @@ def result_of(record: Record, task: Task | TuneRequest, elapsed_s: float, trials
         default=default,
         ties=record.ties,
         noise=record.noise,
-        speedup=record.speedup,
+        raced_gain=record.raced_gain,
         gain_interval=record.gain_interval,
         confidence=record.confidence,
         guard=record.guard,

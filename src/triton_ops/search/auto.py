@@ -138,7 +138,7 @@ class AutoSearch:
                 self._columns.take(one, self._encoder.rows([one.config])[0])
             if wasteful(one):
                 self._open_configs.hold(one.config)
-            same = [one.config, *self._columns.twins(one.config)]
+            same = [one.config, *self._columns.same_program(one.config)]
             if any(config in self._trials or config in self._pending for config in same):
                 self._close(same)
 
@@ -158,7 +158,7 @@ class AutoSearch:
         config = self._open_configs.configs[at]
         self._open_configs.take(config)
         self._pending[config] = None
-        self._close(self._columns.twins(config))
+        self._close(self._columns.same_program(config))
         return config
 
     def _close(self, configs: Sequence[Config]) -> None:

@@ -68,7 +68,7 @@ class CompilerColumns:
             self._launch[found.config] = found.launch
             self._same.setdefault(found.launch, []).append(found.config)
 
-    def twins(self, config: Config) -> list[Config]:
+    def same_program(self, config: Config) -> list[Config]:
         """The other compiled configs that are the same program as `config`."""
         launch = self._launch.get(config)
         return [] if launch is None else [other for other in self._same[launch] if other != config]
