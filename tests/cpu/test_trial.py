@@ -178,7 +178,7 @@ def test_a_printed_result_says_all_that_is_known_and_nothing_that_is_not():
     failed = [Trial(Config(n=n), Status.WRONG, error="2.0 instead of 1.0") for n in range(3, 8)]
     result = TuningResult(
         dict(CONFIG), KernelMetrics(1.0), trials=(Trial(CONFIG, Status.OK, timed(1.0)), default, *failed),
-        default=default, ties=(CONFIG, Config(n=9)), noise=0.01, speedup=2.0, gain_interval=(1.9, 2.1),
+        default=default, ties=(CONFIG, Config(n=9)), noise=0.01, raced_gain=2.0, gain_interval=(1.9, 2.1),
         confidence="the CPU was busy", verified="the reference", mode="host", totals={"ok": 2, "wrong": 5},
         notes=("12 trials were taken over from an interrupted run",),
     )  # fmt: skip
