@@ -27,6 +27,8 @@ from triton_ops.evaluation.criteria import Precision
 from triton_ops.evaluation.golden import Referee, same_bits
 from triton_ops.evaluation.subject import ArgumentSet
 
+pytestmark = pytest.mark.usefixtures("steady_clock")
+
 HALF = Precision(inputs=("bfloat16",))
 
 

@@ -135,6 +135,7 @@ def test_a_script_is_not_run_again_in_its_worker(tmp_path):
     assert done.stdout == "runs\n{'n': 1} in a process of its own\n", done.stderr
 
 
+@pytest.mark.usefixtures("steady_clock")
 def test_a_kernel_that_cannot_be_sent_is_refused_or_runs_inline_and_says_so(caplog):
     held = threading.Lock()
 

@@ -16,6 +16,8 @@ import triton_ops
 from triton_ops import FunctionKernel, TensorSpec, operation, recall, tune
 from triton_ops.cache import DirectoryStore
 
+pytestmark = pytest.mark.usefixtures("steady_clock")
+
 SPACE = {"n": [1, 2]}
 
 
@@ -108,11 +110,12 @@ def test_another_process_recalls_the_record(tmp_path):
     (tmp_path / "mine.py").write_text(
         textwrap.dedent("""
             import sys
-            from triton_ops import TensorSpec, operation, recall, tune
+            import time
+            from triton_ops import operation, recall, tune
             HOW = {"twice": lambda x: 2 * x, "sum": lambda x: x + x}
-            @operation(space={"how": ["twice", "sum"]}, arguments=lambda N=8: {"x": TensorSpec((N,), "float32")},
-                       name="mine", device="cpu")
+            @operation(space={"how": ["twice", "sum"]}, arguments=lambda x=8: {"x": x}, name="mine", device="cpu")
             def mine(x, *, how):
+                time.sleep(1e-3)
                 return HOW[how](x)
             if sys.argv[1] == "tune":
                 tune(mine, cache_dir=sys.argv[2])

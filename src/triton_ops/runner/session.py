@@ -127,7 +127,6 @@ def tune(
     )  # fmt: skip
     searched = request.space(space)
     key = Key.of(request.problem, request.kernel.identity, request.device, cold=cold, held_to=request.held_to)
-    task = request.task(searched)  # refuses tunables that do not fit, before a folder is made
     folder = cache_folder(cache_dir)
 
     def known() -> TuningResult | None:
@@ -139,7 +138,7 @@ def tune(
     if (found := known()) is not None:
         return found
     run = RunRequest(
-        task=task,
+        task=request.task(searched),
         effort=plan,
         default=searched.default_config,
         key=key,
