@@ -10,6 +10,7 @@ import pytest
 
 from tests.clocks import MS, Clock
 from triton_ops import Config
+from triton_ops.evaluation.criteria import Difference
 from triton_ops.evaluation.doubt import ArmFailedError, Pair, resolve
 from triton_ops.evaluation.finals import FinalRequest, compare_finalists
 from triton_ops.measure import INDIFFERENCE, HostTimer, Launch, RacePolicy
@@ -24,11 +25,11 @@ PAIR = Pair(challenger=RIVAL, default=DEFAULT, block=1)
 class Noisy:
     """Configs of known times on one clock, under noise with heavy tails; a config may fail after some launches."""
 
-    def __init__(self, times_ms, noise, seed, fails_at=None):
+    def __init__(self, times_ms, noise, seed, fails_at=None, wrong=None):
         self.now, self.calls, self.rng = Clock(), 0, random.Random(seed)
         self.timer = HostTimer(self.now)
         self.times, self.noise, self.fails_at = times_ms, noise, fails_at or {}
-        self.clock = SimpleNamespace(timer=self.timer)
+        self.clock, self.wrong = SimpleNamespace(timer=self.timer), wrong
 
     def sampler(self, config):
         return self.timer.prepare(Launch(lambda: self.launch(config)), 1)
@@ -40,8 +41,8 @@ class Noisy:
         spike = self.rng.choice((1.0, 3.0)) if self.rng.random() < 0.3 else 1.0
         self.now.spend(round(self.times[config] * MS * spike * math.exp(self.rng.gauss(0, self.noise))))
 
-    def wrong_when_repeated(self, *_):
-        return None
+    def wrong_when_repeated(self, config, *_):
+        return Difference("it is wrong") if config == self.wrong else None
 
     def compared(self, seconds=1.0, incumbents=()):
         trials = tuple(
@@ -94,6 +95,16 @@ def test_a_default_that_is_much_slower_stays_in_the_race():
     assert dict(found.raced.dropped_at)[DEFAULT] is None
     rounds = {trial.config: trial.final.rounds for trial in found.trials}
     assert rounds[DEFAULT] == rounds[found.winner.config]
+
+
+def test_the_right_ones_race_again_if_the_fastest_is_wrong():
+    for seed in range(10):
+        fastest = Config(k=9)
+        device = Noisy({DEFAULT: 3.0, RIVAL: 2.0, Config(k=2): 2.5, fastest: 1.0}, 0.01, seed, wrong=fastest)
+        found = device.compared()
+        assert found.winner.config == RIVAL
+        assert 1.4 < found.gain.centre < 1.6
+        assert {trial.config: trial.status for trial in found.trials}[fastest] is Status.WRONG
 
 
 @pytest.mark.parametrize("fails", [DEFAULT, RIVAL])

@@ -261,7 +261,7 @@ class TritonKernel:
                 self.function.run, *taken.positional, grid=grid, warmup=False, **keywords
             )
             prepare = self._preparation(config, taken, writes)
-            run = with_scratch(run) if scratch else run
+            run = _without_result(with_scratch(run) if scratch else run)
             return run if prepare is None else PreparedCall(run, prepare)
 
         return Executable(config=config, bind=bind, outputs=self.outputs)
@@ -323,6 +323,15 @@ class TritonKernel:
     def _grid(self, config: Config, arguments: Arguments, meta: Mapping[str, Any]) -> tuple[int, ...]:
         # Triton has bound `meta`: it also has defaults, and values that heuristics compute.
         return self.grid({**meta, **self._by_name(arguments), **config})
+
+
+def _without_result(launch: Callable[[], Any]) -> Callable[[], None]:
+    """The launch; the compiled kernel that Triton returns is no result of the computation."""
+
+    def launched() -> None:
+        launch()
+
+    return launched
 
 
 def _layers(function: Any) -> list[Any]:

@@ -109,21 +109,36 @@ class _LastComparison:
     rng: random.Random
     wrong: dict[Config, Difference] = field(default_factory=dict)
     resolved: dict[Config, Resolved] = field(default_factory=dict)
+    gone: set[Config] = field(default_factory=set)
 
     def race(self) -> None:
         """Run the race, and check the results of those that were not dropped."""
-        timer = self.evaluator.clock.timer
-        if timer is not None and len(self.arms) > 1:
+        timer, racing = self.evaluator.clock.timer, {it: arm for it, arm in self.arms.items() if it not in self.gone}
+        if timer is not None and len(racing) > 1:
+            policy = replace(self.policy, seconds=min(self.policy.seconds, self._left_s))
             race(
-                list(self.arms.values()), timer, self.policy, self.rng, beside=self.twins,
-                kept=self.arms.get(self.final.default), keep_round=self.keep_round, clock=self.clock,
+                list(racing.values()), timer, policy, self.rng, beside=self.twins,
+                kept=racing.get(self.final.default), keep_round=self.keep_round, clock=self.clock,
             )  # fmt: skip
-        for config, arm in self.arms.items():
+        for config, arm in racing.items():
             if arm.dropped_at is not None:
                 continue
             seconds = min(_REPEATS_S, _CHECK_SHARE * self._left_s / len(self.arms))
             if said := self._wrong_again(config, _REPEATS, seconds):
                 self.wrong[config] = said
+        self._race_again()
+
+    def _race_again(self) -> None:
+        """Race once more if those who lost their place have had others dropped, whose rounds say nothing then."""
+        staying = {it: arm for it, arm in self.arms.items() if it not in self.gone and arm.dropped_at is None}
+        lost = {config for config, arm in staying.items() if config in self.wrong or arm.error is not None}
+        others = [arm for config, arm in self.arms.items() if config not in self.gone | lost]
+        if not lost or all(arm.dropped_at is None for arm in others):
+            return
+        self.gone |= lost
+        for arm in [*others, *self.twins]:
+            arm.start_again()
+        self.race()
 
     @property
     def _left_s(self) -> float:
@@ -140,6 +155,7 @@ class _LastComparison:
             said = self._wrong_again(winner, _WINNER_REPEATS, min(_WINNER_REPEATS_S, self._left_s))
             if said:
                 self.wrong[winner] = said
+                self._race_again()
             elif self.arms[winner].error is None:
                 return found
 

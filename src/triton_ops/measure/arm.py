@@ -54,6 +54,10 @@ class Arm:
         """Whether the arm takes part in the next round."""
         return self.dropped_at is None and self.error is None
 
+    def start_again(self) -> None:
+        """Forget all rounds, for a race from the beginning."""
+        self.blocks, self.dropped_at = [], None
+
 
 def next_order(arms: Sequence[Arm], before: Sequence[Arm], turn: int, rng: random.Random) -> list[Arm]:
     """The order of round `turn`: a new random order in even rounds, and the previous order backwards in odd rounds.
