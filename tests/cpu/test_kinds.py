@@ -18,8 +18,9 @@ from benchmarks.kernels import KINDS  # noqa: E402
 from triton.tools.tensor_descriptor import TensorDescriptor  # noqa: E402
 
 from tests import kinds  # noqa: E402
-from triton_ops import (  # noqa: E402  # noqa: E402
+from triton_ops import (  # noqa: E402
     ConfigCollisionError,
+    DeviceError,
     KernelTypeError,
     LauncherKernel,
     ShapeMismatchError,
@@ -36,7 +37,7 @@ from triton_ops.compile_pool.pool import CompilePool  # noqa: E402
 from triton_ops.evaluation.subject import ArgumentSet, Subject  # noqa: E402
 from triton_ops.hardware import named_target  # noqa: E402
 from triton_ops.space import Config, as_space  # noqa: E402
-from triton_ops.task.request import make_task, with_configs  # noqa: E402
+from triton_ops.task.request import make_request, make_task, with_configs  # noqa: E402
 from triton_ops.trial import Status  # noqa: E402
 
 pytestmark = pytest.mark.triton
@@ -109,11 +110,11 @@ def test_a_hook_of_triton_configs_sets_the_blocks_and_leaves_the_callers_descrip
     mine = {name: TensorDescriptor.from_tensor(x.clone(), [1, kinds.COLUMNS]) for name in ("x", "out")}
     configs = [triton.Config({"BLOCK": size}, num_warps=4, pre_hook=kinds.set_blocks) for size in (32, 64)]
     kernel, space = with_configs(TritonKernel(kinds.copy_descriptors, kinds.row_blocks, outputs=("out",)), configs)
-    task = make_task(kernel, kwargs=mine, space=space)
-    assert [config["BLOCK"] for config in task.space] == [32, 64]
-    assert "block_shape 1x128" in task.problem["x"]
+    request = make_request(kernel, kwargs=mine)
+    assert [config["BLOCK"] for config in request.space(space)] == [32, 64]
+    assert "block_shape 1x128" in request.problem["x"]
     loaded = PackedKernel.of(AheadOfTime(kernel, Arguments(keyword=mine), TARGET)).load()
-    for config in task.space:
+    for config in request.space(space):
         (found,) = loaded.built(config)
         assert {one["block_size"][0] for one in found.metadata["tensordesc_meta"]} == {config["BLOCK"]}
     assert [one.block_shape for one in mine.values()] == [[1, kinds.COLUMNS]] * 2
@@ -147,7 +148,8 @@ def test_a_tensor_that_no_descriptor_takes_is_one_error_before_any_work(spec, sa
 def test_strides_of_descriptors_that_a_kernel_makes_are_checked_too():
     kernel = TritonKernel(kinds.copy_in_kernel, kinds.row_blocks, outputs=("out",))
     given = {"x": MATRIX.create_tensor(), "out": MATRIX.create_tensor(), "rows": 256, "WIDTH": 128}
-    make_task(kernel, kwargs={**given, "stride": 128}, space={"BLOCK": [32]})
+    with pytest.raises(DeviceError):  # nothing else is wrong
+        make_task(kernel, kwargs={**given, "stride": 128}, space={"BLOCK": [32]})
     with pytest.raises(ShapeMismatchError, match=r"x of .*: 100 elements are 200 bytes"):
         make_task(kernel, kwargs={**given, "stride": 100}, space={"BLOCK": [32]})
 
@@ -262,10 +264,10 @@ def test_tuples_none_strings_dtypes_and_constexpr_objects_are_arguments():
         "dtype": tl.float32, "factor": tl.constexpr(2),
     }  # fmt: skip
     kernel = TritonKernel(kinds.mixed, kinds.flat_blocks, outputs=("out",))
-    task = make_task(kernel, kwargs=given, space={"BLOCK": [128, 256]})
-    assert task.problem["dtype"] == "dtype fp32"
-    assert task.problem["factor"] == "constexpr constexpr[2]"
-    assert "1000 float32" in task.problem["parts"]
+    problem = make_request(kernel, kwargs=given).problem
+    assert problem["dtype"] == "dtype fp32"
+    assert problem["factor"] == "constexpr constexpr[2]"
+    assert "1000 float32" in problem["parts"]
     for options in ({}, {"num_ctas": 2}, {"maxnreg": 32}):
         found = examine(sent(kernel, **given), Config(BLOCK=128, num_warps=4, **options))
         assert (found.status, found.reason) == (Status.OK, "")

@@ -135,14 +135,6 @@ class TritonKernel:
             ShapeMismatchError: An argument cannot be described by a tensor descriptor as it is to be.
             DeviceError: The tensors are on a CPU, where only an interpreted kernel runs.
         """
-        places = {tensor.device.type for tensor in arguments.tensors()}
-        if places == {"cpu"} and not self.interpreted:
-            raise DeviceError(
-                f"{self.name} is a Triton kernel, which runs on a GPU, and the tensors are on a CPU",
-                "cuda",
-                "cpu",
-                hint="move them to a GPU: tensor.cuda(); or run it as Python with TRITON_INTERPRET=1",
-            )
         names, order = list(tunables), self.function.arg_names
         given = {*arguments.keyword, *order[: len(arguments.positional)]}
         if clash := [name for name in names if name in given]:
@@ -172,6 +164,14 @@ class TritonKernel:
         values = self._by_name(arguments)
         check_declared(self.name, self.descriptors, values)
         check_in_kernel(self.name, _layers(self.function)[-1], values)
+        places = {tensor.device.type for tensor in arguments.tensors()}
+        if places == {"cpu"} and not self.interpreted:
+            raise DeviceError(
+                f"{self.name} is a Triton kernel, which runs on a GPU, and the tensors are on a CPU",
+                "cuda",
+                "cpu",
+                hint="move them to a GPU: tensor.cuda(); or run it as Python with TRITON_INTERPRET=1",
+            )
 
     @property
     def parameter_names(self) -> list[str]:
