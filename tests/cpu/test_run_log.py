@@ -115,7 +115,7 @@ def test_a_line_that_cannot_be_read_is_left_out_with_a_warning(tmp_path, caplog,
         run = read_run(path)
     assert list(run.trials.values()) == [a_trial(1)]
     assert run.end is None
-    assert f"{path}: line 2 is left out" in caplog.text
+    assert f"{path}: line 2 is ignored" in caplog.text
 
 
 @pytest.mark.parametrize(

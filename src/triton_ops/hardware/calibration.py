@@ -77,10 +77,10 @@ def load_calibration(folder: Path, device: str) -> Calibration | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        _LOG.warning("calibration %s cannot be read and is left out: %s", path, error)
+        _LOG.warning("calibration %s cannot be read and is ignored: %s", path, error)
         return None
     if not _is_ours(content) or content.get("device") != device:
-        _LOG.warning("calibration %s is of another kind, version or device, and is left out", path)
+        _LOG.warning("calibration %s is of another kind, version or device, and is ignored", path)
         return None
     known = {each.name for each in fields(Calibration)}
     return Calibration(**{name: value for name, value in content.items() if name in known})

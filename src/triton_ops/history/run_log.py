@@ -238,7 +238,7 @@ class RunLog:
 
 
 def read_run(path: Path) -> Run:
-    """The run in a file. A further line that cannot be read is left out with a warning.
+    """The run in a file. A further line that cannot be read is ignored with a warning.
 
     Raises:
         RunLogError: The file cannot be read, or its first line is not that of a run log of this version.
@@ -319,7 +319,7 @@ def _events(path: Path, lines: Iterator[bytes]) -> Iterator[Event]:
         try:
             yield msgspec.convert(_decoded(line), _EVENT, dec_hook=config_from_json)
         except (msgspec.ValidationError, SpaceError) as error:  # noqa: PERF203 - a file has few lines that are bad
-            _log.warning("%s: line %d is left out: %s", path, number, error)
+            _log.warning("%s: line %d is ignored: %s", path, number, error)
 
 
 def _decoded(line: bytes) -> dict[str, Any]:

@@ -67,7 +67,7 @@ class Runs:
     def unfinished(self, space: str) -> Run | None:
         """The newest run without an end in the space with that fingerprint; None if all have ended.
 
-        A file that cannot be read as a run log is left out with a warning.
+        A file that cannot be read as a run log is ignored with a warning.
         """
         if not self._resumed:
             return None
