@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timezone
 
+from triton_ops.cache import Key
 from triton_ops.history.head import ConstraintFacts, Environment, Head, SpaceFacts
 from triton_ops.history.run_log import RunLog
 from triton_ops.space import Config
@@ -24,7 +25,7 @@ def head(**changes):
     facts = {
         "id": ID,
         "key_id": KEY_ID,
-        "key": {"kernel": "wait", "problem": {}, "device": {"name": "CPU"}},
+        "key": Key(kernel="wait", problem={}, identity={}, device={"name": "CPU"}, cache_state="cold"),
         "shape": (64, 64),
         "dtype": "bfloat16",
         "started": datetime(2026, 11, 22, tzinfo=timezone.utc).isoformat(),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
 
+from triton_ops._ranges import Count
+
 WASTEFUL_SPILL_BYTES = 64
 """A config that spills more than this per thread is tried last.
 
@@ -26,14 +28,14 @@ class Resources:
         load_bytes: Bytes that one thread loads at once, in the commonest load from global memory.
     """
 
-    registers: int | None = None
-    spill_bytes: int | None = None
-    shared_bytes: int | None = None
+    registers: Count | None = None
+    spill_bytes: Count | None = None
+    shared_bytes: Count | None = None
     _: KW_ONLY
     binary: str | None = None
-    stack_bytes: int | None = None
+    stack_bytes: Count | None = None
     mma: str | None = None
-    load_bytes: int | None = None
+    load_bytes: Count | None = None
 
     @property
     def wasteful(self) -> bool:

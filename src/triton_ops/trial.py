@@ -12,6 +12,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
 from typing import Any
 
+from triton_ops._ranges import Count, NotNegative, Seconds
 from triton_ops._text import gain_text
 from triton_ops.problem import Problem as Problem
 from triton_ops.problem import Scalar as Scalar
@@ -62,9 +63,9 @@ class Compiled:
     reason: str = ""
     resources: Resources | None = None
     _: KW_ONLY
-    compile_s: float | None = None
+    compile_s: Seconds | None = None
     launch: str | None = None
-    resident: int | None = None
+    resident: Count | None = None
 
     @property
     def launchable(self) -> bool:
@@ -94,6 +95,8 @@ class Measurement:
     def __post_init__(self) -> None:
         if not self.samples_ms or not math.isfinite(sum(self.samples_ms)) or min(self.samples_ms) < 0:
             raise ValueError(f"a measurement needs finite samples of 0 ms or more, not {self.samples_ms[:5]}")
+        if not 1 <= self.rounds <= len(self.samples_ms):
+            raise ValueError(f"{len(self.samples_ms)} samples cannot be of {self.rounds} rounds")
 
     @property
     def blocks(self) -> list[tuple[float, ...]]:
@@ -155,9 +158,9 @@ class Trial:
     _: KW_ONLY
     error: str = ""
     resources: Resources | None = None
-    compile_s: float | None = None
+    compile_s: Seconds | None = None
     final: Measurement | None = None
-    relative: float | None = None
+    relative: NotNegative | None = None
     same_code_as: Config | None = None
     trace: str = ""
     excess: float | None = None

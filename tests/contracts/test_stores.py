@@ -158,8 +158,11 @@ def test_a_new_store_on_the_same_folder_finds_the_value(make: Callable[[Path], S
 
 names = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
-values = st.recursive(scalars | names, lambda inner: st.lists(inner, max_size=3), max_leaves=5)
-objects = st.dictionaries(names, values, max_size=4)
+objects = st.dictionaries(names, scalars | names, max_size=4)
+extents = st.lists(st.integers(0, 2**40), max_size=4)
+tensors = st.fixed_dictionaries(
+    {"shape": extents, "dtype": names}, optional={"stride": extents, "aligned": st.booleans()}
+) | st.fixed_dictionaries({"float": st.sampled_from(["inf", "-inf", "nan"])})
 fixed = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False)
 configs = st.builds(
     Config,
@@ -175,7 +178,7 @@ counts = st.none() | st.integers(0, 2**40)
 keys = st.builds(
     Key,
     kernel=names,
-    problem=st.dictionaries(names, values | objects, max_size=4),
+    problem=st.dictionaries(names, scalars | names | tensors, max_size=4),
     identity=st.dictionaries(names, names, max_size=3),
     device=objects,
     cache_state=names,

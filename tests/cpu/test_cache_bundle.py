@@ -31,7 +31,7 @@ def test_exported_records_can_be_imported_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "winners.json"
     assert export_records([*store, record("one")], path) == 3
     content = json.loads(path.read_text(encoding="utf-8"))
-    assert list(content) == ["kind", "schema_version", "digest", "records"]
+    assert list(content) == ["kind", "schema_version", "records", "checksum"]
     assert content["kind"] == "triton-ops export"
     target = open_store(tmp_path / "cache")
     done = import_records(path, target)
@@ -71,12 +71,12 @@ def change(path: Path, edit: Callable[[dict[str, Any]], None]) -> None:
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (lambda content: content["records"][0]["winner"].update(BLOCK=1), "digest"),
-        (lambda content: content["records"].pop(), "digest"),
+        (lambda content: content["records"][0]["winner"].update(BLOCK=1), "checksum"),
+        (lambda content: content["records"].pop(), "checksum"),
         (lambda content: content.update(kind="triton-ops record"), "kind"),
         (lambda content: content.update(schema_version=99), "schema version 99"),
         (lambda content: content.update(records={}), "no list of records"),
-        (lambda content: content.pop("digest"), "digest"),
+        (lambda content: content.pop("checksum"), "no checksum"),
     ],
 )
 def test_no_record_of_a_changed_export_is_imported(

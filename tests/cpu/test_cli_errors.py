@@ -338,10 +338,11 @@ def test_without_a_command_there_is_the_help(cli):
         (lambda text: text[: len(text) // 2], "it is not JSON"),
         (lambda text: text.replace("triton-ops record", "somebody's"), 'its kind is "somebody\'s"'),
         (lambda text: text.replace('"schema_version": 2', '"schema_version": 99'), "it has schema version 99"),
-        (lambda text: text.replace('"label"', '"lable"'), None),  # not part of the key, and it has a default
-        (lambda text: text.replace('"cold"', '"warm"'), "edited or damaged"),
+        (lambda text: json.dumps(json.loads(text)), None),  # another layout
+        (lambda text: text.replace('"label"', '"lable"'), "its checksum is not that of its content"),
+        (lambda text: text.replace('"cold"', '"warm"'), "its checksum is not that of its content"),
     ],
-    ids=["torn", "foreign", "newer", "harmless", "edited"],
+    ids=["torn", "foreign", "newer", "harmless", "renamed", "edited"],
 )
 @pytest.mark.usefixtures("steady_clock")
 def test_a_bad_record_is_a_warning_and_a_miss(cli, target, damage, said):

@@ -46,6 +46,7 @@ def test_an_entry_is_a_readable_file_with_its_key_inside(tmp_path: Path) -> None
         "id": cache.get_all_keys()[0],
         "key": {"kernel_type": "fp8_gemm", "problem_size": [4096, 4096, 4096], "device": "cuda:0"},
         "config": CONFIG,
+        "checksum": json.loads(path.read_text())["checksum"],
     }
     assert path.name == f"{cache.get_all_keys()[0]}.config.json"
     assert len(path.read_text().splitlines()) > 10

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from tests.runs import ID, begun
+from triton_ops.cache import Key
 from triton_ops.exceptions import RecordingError
 from triton_ops.history.head import SpaceFacts
 from triton_ops.history.run_log import Origin
@@ -68,7 +69,8 @@ def cache_file(folder, cut=False, device="B", name="cache.json"):
 
 
 def run_log_file(folder, shape=(64, 64), dtype="bfloat16", tensor="float32", name=ID):
-    key = {"kernel": "wait", "problem": {"x": {"shape": [64, 64], "dtype": tensor}}, "device": {"name": "C"}}
+    problem = {"x": {"shape": [64, 64], "dtype": tensor}}
+    key = Key(kernel="wait", problem=problem, identity={}, device={"name": "C"}, cache_state="cold")
     space = SpaceFacts(fingerprint="f" * 32, tunables={"A": list(VALUES["A"]), "B": [4, 2, 1]})
     log = begun(folder, id=name, key=key, space=space, shape=shape, dtype=dtype)
     for a in VALUES["A"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 
@@ -13,6 +14,7 @@ from tests.records import record
 from tests.runs import ID, a_trial, begun, head
 from tests.strategies import compiled, configs, examples, trials
 from triton_ops import Config, RunLogError
+from triton_ops._sealed import sealed
 from triton_ops.history.run_log import End, Finalist, Origin, RunLog, Twins, has_ended, read_run
 
 CONFIGS = configs()
@@ -105,9 +107,13 @@ def test_a_torn_last_line_is_ignored_and_the_next_line_starts_anew(tmp_path, kee
     ],
     ids=lambda line: line[:90],
 )  # fmt: skip
-def test_a_line_that_cannot_be_read_is_left_out_with_a_warning(tmp_path, caplog, line):
+@pytest.mark.parametrize("with_checksum", [False, True], ids=["as it is", "with its checksum"])
+def test_a_line_that_cannot_be_read_is_left_out_with_a_warning(tmp_path, caplog, line, with_checksum):
     log = begun(tmp_path)
     path = tmp_path / f"{ID}.jsonl"
+    if with_checksum:
+        with contextlib.suppress(ValueError, RecursionError, TypeError):  # else it is no object, and has no checksum
+            line = json.dumps(sealed(json.loads(line)))
     with path.open("a") as file:
         file.write(line + "\n")
     log.trial(a_trial(1), Origin.DEFAULT)
@@ -115,7 +121,8 @@ def test_a_line_that_cannot_be_read_is_left_out_with_a_warning(tmp_path, caplog,
         run = read_run(path)
     assert list(run.trials.values()) == [a_trial(1)]
     assert run.end is None
-    assert f"{path}: line 2 is ignored" in caplog.text
+    [warning] = caplog.records
+    assert f"{path}: a line is ignored, so that its trials are run again (line 2: " in warning.getMessage()
 
 
 @pytest.mark.parametrize(
@@ -126,7 +133,7 @@ def test_a_line_that_cannot_be_read_is_left_out_with_a_warning(tmp_path, caplog,
         ('{"type": "trial"}', "is no run log"),
         ('{"type": "run", "schema_version": 1, "key": "c3554002fdf9807cb06aeb30fad1c2c0"}', "has schema version 1"),
         ('{"type": "run", "schema_version": 99}', "has schema version 99"),
-        ('{"type": "run", "schema_version": 2, "id": 3}', "is no run log: its first line"),
+        ('{"type": "run", "schema_version": 2, "id": 3}', "its first line: it has no checksum"),
     ],
     ids=lambda text: text[:60],
 )

@@ -11,6 +11,7 @@ from typing import Any
 
 from triton_ops._files.opening import folder_within, open_regular
 from triton_ops._files.writing import ensure_folder
+from triton_ops._sealed import sealed, storable
 from triton_ops.exceptions import CacheError
 
 _log = logging.getLogger("triton_ops")
@@ -41,7 +42,9 @@ def append_line(path: Path, line: str, durable: bool = True) -> None:
 
 
 class AppendedFile:
-    """A file of JSON lines to which entries are appended; a failed write is a warning and no exception.
+    """A file of JSON lines, each with its checksum, to which entries are appended.
+
+    A failed write is a warning and no exception.
 
     After the first write that fails nothing further is written: a file with a gap would be worse than one that ends.
 
@@ -66,8 +69,18 @@ class AppendedFile:
             if self._root is not None:
                 folder_within(self._root, self.path.parent)
             ensure_folder(self.path.parent)
-            append_line(self.path, json.dumps(entry), durable)
+            append_line(self.path, _text(entry), durable)
         except (OSError, CacheError) as error:
             self._broken = True
             reason = getattr(error, "strerror", None) or error
             _log.warning("%s cannot be written (%s): %s", self.path, reason, self._loss)
+
+
+def _text(entry: Mapping[str, Any]) -> str:
+    """The line of an entry. What JSON cannot hold, as half of a character in a message, is replaced."""
+    try:
+        text = json.dumps(sealed(entry), ensure_ascii=False, allow_nan=False)
+        text.encode()
+    except ValueError:
+        text = json.dumps(sealed(storable(entry)), ensure_ascii=False, allow_nan=False)
+    return text

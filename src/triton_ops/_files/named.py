@@ -22,7 +22,7 @@ _OPEN = os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _DESCRIPTOR = re.compile(r"/(?:dev|proc/(?:self|\d+))/fd/(\d+)")
 _MOST_LINKS = 40  # as many as Linux follows
 _GZIP = 31  # zlib's number for gzip
-_SMALL_BYTES = 16 << 20
+_SMALL_BYTES = 4 << 20
 _DENSEST = 64  # JSON of this package shrinks to a tenth or a thirtieth
 
 
@@ -73,7 +73,7 @@ def write_named(path: Path, content: str | bytes) -> None:
 
 
 def unpacked(content: bytes) -> bytes:
-    """Gzipped bytes, unpacked up to 16 MiB or 64 times their size; other bytes as they are.
+    """Gzipped bytes, unpacked up to 4 MiB or 64 times their size; other bytes as they are.
 
     Raises:
         ValueError: The bytes are damaged, cut off, or unpack to more.

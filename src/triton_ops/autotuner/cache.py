@@ -50,9 +50,12 @@ class _StoredConfig:
 
 def _decoded(content: Mapping[str, Any]) -> _StoredConfig:
     try:
-        return msgspec.convert(dict(content), _StoredConfig)
-    except msgspec.ValidationError as error:
+        entry = msgspec.convert(dict(content), _StoredConfig)
+        _plain(entry.config, "config")
+        _plain(entry.key.problem_size, "problem_size")
+    except (msgspec.ValidationError, ConfigValueError) as error:
         raise CacheError(f"it is not well formed: {error}") from error
+    return entry
 
 
 # Schema history: 1  first form

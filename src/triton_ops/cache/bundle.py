@@ -1,12 +1,11 @@
 """Export and import of records as one file, for example from the machine that tuned to those that serve.
 
-The file is readable text. Equal records give equal bytes, and a digest shows damage and edits by hand. The file is no
+The file is readable text. Equal records give equal bytes, and a checksum shows damage and edits by hand. The file is no
 store: it is written and read as a whole.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops import _files
-from triton_ops._hashing import canonical_json
+from triton_ops._sealed import DamagedError, sealed, unsealed
 from triton_ops.cache.record import Record
 from triton_ops.cache.store import RECORDS, Store, parse_object
 from triton_ops.exceptions import CacheError
@@ -58,14 +57,9 @@ def export_records(records: Iterable[Record], path: str | os.PathLike[str]) -> i
     by_id: dict[str, Record] = {}
     for record in records:
         by_id.setdefault(record.id, record)
-    # The records are turned into text and back, since the digest must be that of what a reader will see.
-    contents = [json.loads(RECORDS.dumps(by_id[record_id])) for record_id in sorted(by_id)]
-    bundle = {
-        "kind": KIND,
-        "schema_version": SCHEMA_VERSION,
-        "digest": _digest(contents),
-        "records": contents,
-    }
+    # The records are turned into text and back, since the checksum must be that of what a reader will see.
+    contents = [parse_object(RECORDS.dumps(by_id[record_id])) for record_id in sorted(by_id)]
+    bundle = sealed({"kind": KIND, "schema_version": SCHEMA_VERSION, "records": contents})
     target = Path(path).expanduser()
     try:
         _files.write_named(target, json.dumps(bundle, indent=2, ensure_ascii=False) + "\n")
@@ -135,13 +129,9 @@ def _contents(path: Path) -> list[dict[str, Any]]:
     contents = bundle.get("records")
     if not isinstance(contents, list) or not all(isinstance(content, dict) for content in contents):
         raise CacheError(f"{path} has no list of records", hint="export it again")
-    if bundle.get("digest") != _digest(contents):
-        raise CacheError(
-            f"{path} was changed after it was exported: its digest does not fit its records",
-            hint="export it again, or take the file from where it was exported",
-        )
+    try:
+        unsealed(bundle)
+    except DamagedError as error:
+        hint = "export it again, or take the file from where it was exported"
+        raise CacheError(f"{path} was changed after it was exported: {error}", hint=hint) from error
     return contents
-
-
-def _digest(contents: list[dict[str, Any]]) -> str:
-    return hashlib.sha256(canonical_json(contents).encode()).hexdigest()

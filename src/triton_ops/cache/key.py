@@ -9,16 +9,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
 from triton_ops._cpus import cpu_threads
 from triton_ops._hashing import fingerprint
+from triton_ops._ranges import Extent, Nested, Plain
 from triton_ops.problem import Problem, plain
 
 if TYPE_CHECKING:
     from triton_ops.hardware import DeviceSpec
 
 UNKNOWN = "unknown"
+
+
+class TensorFacts(TypedDict, total=False):
+    """A tensor argument; or with `float` alone, a number that JSON does not have."""
+
+    shape: list[Extent]
+    dtype: str
+    stride: list[int]
+    aligned: bool
+    float: str  # a tensor argument; with `float` a number that JSON does not have
+
+
+Argument: TypeAlias = TensorFacts | bool | int | float | str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,11 +51,11 @@ class Key:
     """
 
     kernel: str
-    problem: Mapping[str, Any]
+    problem: Mapping[str, Argument]
     identity: Mapping[str, str]
-    device: Mapping[str, Any]
+    device: Mapping[str, Plain]
     cache_state: str
-    held_to: Mapping[str, Any] = field(default_factory=dict)
+    held_to: Mapping[str, Nested] = field(default_factory=dict)
     label: str = ""
 
     @classmethod

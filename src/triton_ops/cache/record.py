@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from triton_ops._ranges import Count, Milliseconds, Nested, NotNegative, Seconds
 from triton_ops.cache.key import Key
 from triton_ops.exceptions import CacheError, SpaceError
 from triton_ops.resources import Resources
@@ -28,18 +29,18 @@ SCHEMA_VERSION = 2
 class Timing:
     """Times of one config in the tune's last comparison, in milliseconds per launch."""
 
-    median_ms: float
-    p20_ms: float
-    p80_ms: float
-    samples: int
+    median_ms: Milliseconds
+    p20_ms: Milliseconds
+    p80_ms: Milliseconds
+    samples: Count
 
 
 @dataclass(frozen=True)
 class Limits:
     """The limits of a tune; None is no limit."""
 
-    trials: int | None = None
-    seconds: float | None = None
+    trials: Count | None = None
+    seconds: Seconds | None = None
 
 
 @dataclass(frozen=True)
@@ -106,26 +107,26 @@ class Record:
     default: Config | None = None
     default_timing: Timing | None = None
     ties: tuple[Config, ...] = ()
-    noise: float = 0.0
-    raced_gain: float | None = None
-    gain_interval: tuple[float, float] | None = None
+    noise: NotNegative = 0.0
+    raced_gain: NotNegative | None = None
+    gain_interval: tuple[NotNegative, NotNegative] | None = None
     confidence: str = "ok"
-    guard: dict[str, Any] = field(default_factory=dict)
+    guard: dict[str, Nested] = field(default_factory=dict)
     resources: Resources | None = None
     space: str = ""
     effort: str = "quick"
     search: str = ""
     budget: Limits = field(default_factory=Limits)
     stopped: str = "complete"
-    totals: dict[str, int] = field(default_factory=dict)
-    elapsed_s: float = 0.0
+    totals: dict[str, Count] = field(default_factory=dict)
+    elapsed_s: Seconds = 0.0
     created: str = ""
     versions: dict[str, str] = field(default_factory=dict)
     run: str = ""
     verified: Verified = field(default_factory=Verified)
     place: str = ""
     notes: tuple[str, ...] = ()
-    waited_s: float = 0.0
+    waited_s: Seconds = 0.0
     failures: tuple[Failure, ...] = ()
 
     @property

@@ -10,8 +10,9 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, Generic, NoReturn, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
+from triton_ops._sealed import DamagedError, parsed, sealed, unsealed
 from triton_ops.cache.record import KIND, SCHEMA_VERSION, Record, decode, encode, reload
 from triton_ops.exceptions import CacheError
 
@@ -58,9 +59,9 @@ class Codec(Generic[T]):
     reload: Callable[[bytes], T] | None = None
 
     def contents(self, value: T) -> dict[str, Any]:
-        """The value as plain JSON values, with kind, schema version and id first."""
+        """The value as plain JSON values, with kind, schema version and id first, and the checksum last."""
         head = {"kind": self.kind, "schema_version": self.schema_version, "id": self.id_of(value)}
-        return {**head, **self.encode(value)}
+        return sealed({**head, **self.encode(value)})
 
     def dumps(self, value: T) -> str:
         """The value as readable JSON text, indented by two.
@@ -90,8 +91,9 @@ class Codec(Generic[T]):
         """The value in decoded JSON.
 
         Raises:
-            CacheError: The text is of another kind or schema version, has an ill-typed field, or an id that is not the
-                fingerprint of its key, as after an edit by hand.
+            CacheError: The text is of another kind or schema version, has no checksum or that of another content, as
+                after an edit by hand, has a field that is ill-typed or out of range, or an id that is not the
+                fingerprint of its key.
         """
         if content.get("kind") != self.kind:
             raise CacheError(f"its kind is {content.get('kind')!r}, not {self.kind!r}")
@@ -102,8 +104,10 @@ class Codec(Generic[T]):
                 hint="upgrade triton-ops, or tune again",
             )
         try:
-            value = self.decode(content)
+            value = self.decode(unsealed(content))
             actual = self.id_of(value)
+        except DamagedError as error:
+            raise CacheError(str(error), hint="tune again, or take the file from where it came") from error
         except (TypeError, ValueError, RecursionError) as error:
             raise CacheError(f"it is not well formed: {error}") from error
         if actual != content.get("id"):
@@ -155,16 +159,10 @@ def parse_object(text: str | bytes) -> dict[str, Any]:
     """The JSON object in `text`.
 
     Raises:
-        CacheError: The text is no JSON, holds NaN or an infinite number, or holds another value than an object.
+        CacheError: The text is no valid Unicode, is no JSON, holds NaN or an infinite number, or holds another value
+            than an object.
     """
     try:
-        content = json.loads(text, parse_constant=_refuse)
-    except (ValueError, RecursionError) as error:
-        raise CacheError(f"it is not JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise CacheError(f"it holds a {type(content).__name__} instead of a JSON object")
-    return content
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON number")
+        return parsed(text)
+    except DamagedError as error:
+        raise CacheError(str(error)) from error

@@ -61,7 +61,7 @@ def export(
     as_json: Json = False,
     verbose: Verbose = False,  # noqa: ARG001
 ) -> None:
-    """Write records to one file with a digest."""
+    """Write records to one file with a checksum."""
     records = matching(which, cache_dir)
     if not records:  # an export without records would replace a good file
         raise CacheError(nothing_found(which, cache_dir), hint="`triton-ops show` lists what there is")

@@ -15,8 +15,8 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import math
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -28,6 +28,7 @@ from typing import Annotated, Any
 import typer
 
 from triton_ops import settings
+from triton_ops._sealed import storable
 from triton_ops.exceptions import (
     CacheError,
     DeviceError,
@@ -40,6 +41,8 @@ from triton_ops.space import Config
 
 INTERNAL_ERROR = 70
 INTERRUPTED = 130
+_BOLD = re.compile(r"(\x1b\[[01]m)")
+_CONTROLS = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _USAGE_ERROR = typer.BadParameter.__mro__[1]  # typer keeps click's class in different places from version to version
 
 
@@ -60,8 +63,12 @@ def with_open_streams() -> None:
 
 def say(*lines: str) -> None:
     """Write data lines to stdout. If the reader has gone away, as `head` does, the command ends without an error."""
+    _print("".join(f"{printable(line)}\n" for line in lines))
+
+
+def _print(text: str) -> None:
     try:
-        sys.stdout.write("".join(f"{line}\n" for line in lines))
+        sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes stdout when it exits
@@ -70,15 +77,22 @@ def say(*lines: str) -> None:
 
 def say_json(content: Any) -> None:
     """Write one indented JSON document to stdout; a number that JSON does not have becomes null."""
-    say(json.dumps(_finite(content), indent=2, allow_nan=False))
+    _print(json.dumps(storable(content), indent=2, allow_nan=False) + "\n")  # has no character outside of ASCII
 
 
-def _finite(content: Any) -> Any:
-    if isinstance(content, float):
-        return content if math.isfinite(content) else None
-    if isinstance(content, dict):
-        return {name: _finite(value) for name, value in content.items()}
-    return [_finite(value) for value in content] if isinstance(content, (list, tuple)) else content
+def printable(text: str) -> str:
+    """`text` without what a terminal would obey: control characters and changes of direction, shown as escapes.
+
+    Records come from other machines and people; one could retitle a window, or draw lines that were never said. The
+    start and the end of bold text, which this module writes, stay.
+    """
+    parts = _BOLD.split(text)  # what is between two changes of weight, and the changes, in turn
+    parts[::2] = [_CONTROLS.sub(_shown, part) for part in parts[::2]]
+    return "".join(parts)
+
+
+def _shown(found: re.Match[str]) -> str:
+    return ascii(found[0])[1:-1]
 
 
 def bold(text: str) -> str:
@@ -95,7 +109,7 @@ def width() -> int | None:
 
 def tell(message: str, head: str = "", colour: str = "") -> None:
     """Write a message as one line on stderr after a coloured `head`; a progress bar stays below the line."""
-    text = " ".join(message.split())
+    text = printable(" ".join(message.split()))
     _write(f"{_coloured(f'{head}: ', colour)}{text}\n" if head else f"{text}\n")
 
 

@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 import logging
 import re
-from dataclasses import KW_ONLY, asdict, dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from triton_ops._files import atomic_write, ensure_folder, folder_within, read_file, sweep
+from triton_ops._ranges import NotNegative
+from triton_ops._sealed import parsed, sealed, unsealed
 from triton_ops.exceptions import CacheError
 
 _LOG = logging.getLogger("triton_ops.hardware")
@@ -35,11 +40,11 @@ class Calibration:
     device: str
     driver: str | None = None
     _: KW_ONLY
-    dram_gbps: float | None = None
-    l2_gbps: float | None = None
-    launch_us: float | None = None
-    sync_us: float | None = None
-    mma_tflops: dict[str, float] = field(default_factory=dict, hash=False)
+    dram_gbps: NotNegative | None = None
+    l2_gbps: NotNegative | None = None
+    launch_us: NotNegative | None = None
+    sync_us: NotNegative | None = None
+    mma_tflops: dict[str, NotNegative] = field(default_factory=dict, hash=False)
 
 
 def calibration_path(folder: Path, device: str) -> Path:
@@ -55,7 +60,7 @@ def save_calibration(folder: Path, found: Calibration) -> Path:
         CacheError: The folder cannot be made or written.
     """
     path = calibration_path(folder, found.device)
-    content = {"kind": _KIND, "schema_version": _VERSION, **asdict(found)}
+    content = sealed({"kind": _KIND, "schema_version": _VERSION, **asdict(found)})
     try:
         ensure_folder(folder_within(ensure_folder(folder), path.parent))
         sweep(path.parent)
@@ -73,25 +78,25 @@ def load_calibration(folder: Path, device: str) -> Calibration | None:
     path = calibration_path(folder, device)
     try:
         folder_within(folder, path.parent)
-        content = json.loads(read_file(path, _LARGEST_BYTES))
+        return _believed(unsealed(parsed(read_file(path, _LARGEST_BYTES))), device)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
-        _LOG.warning("calibration %s cannot be read and is ignored: %s", path, error)
+    except (OSError, ValueError, msgspec.ValidationError) as error:
+        reason = getattr(error, "strerror", None) or error
+        _LOG.warning("%s is ignored: %s; `triton-ops calibrate` makes it anew", path, reason)
         return None
-    if not _is_ours(content) or content.get("device") != device:
-        _LOG.warning("calibration %s is of another kind, version or device, and is ignored", path)
-        return None
-    known = {each.name for each in fields(Calibration)}
-    return Calibration(**{name: value for name, value in content.items() if name in known})
 
 
-def _is_ours(content: Any) -> bool:
-    numbers = ("dram_gbps", "l2_gbps", "launch_us", "sync_us")
-    return (
-        isinstance(content, dict)
-        and content.get("kind") == _KIND
-        and content.get("schema_version") == _VERSION
-        and all(isinstance(content.get(name), (int, float, type(None))) for name in numbers)
-        and isinstance(content.get("mma_tflops"), dict)
-    )
+def _believed(content: Mapping[str, Any], device: str) -> Calibration:
+    """The calibration in decoded JSON.
+
+    Raises:
+        ValueError: It is of another kind, version or device.
+        msgspec.ValidationError: A field is missing, has another type, or is out of range.
+    """
+    if content.get("kind") != _KIND or content.get("schema_version") != _VERSION:
+        raise ValueError("it is of another kind or version")
+    found = msgspec.convert(content, Calibration)
+    if found.device != device:
+        raise ValueError(f"it is of another device, {found.device}")
+    return found

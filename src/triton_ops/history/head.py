@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from triton_ops._cpus import usable_cpus
+from triton_ops._ranges import Extent, Nested
 from triton_ops.backend.source import source_fingerprint
 from triton_ops.cache import Key
 from triton_ops.hardware import DeviceSpec
@@ -55,8 +56,8 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     """The versions of packages, the host and the device of a run."""
 
     versions: dict[str, str]
-    host: dict[str, Any]
-    device: dict[str, Any]
+    host: dict[str, Nested]
+    device: dict[str, Nested]
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="run"):
@@ -80,13 +81,13 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="run
     schema_version: int = SCHEMA_VERSION
     id: str
     key_id: str
-    key: dict[str, Any]
-    shape: tuple[int, ...] | None = None
+    key: Key
+    shape: tuple[Extent, ...] | None = None
     dtype: str | None = None
     started: str
     environment: Environment
     space: SpaceFacts
-    effort: dict[str, Any]
+    effort: dict[str, Nested]
     searcher: str
     seed: int
 
@@ -99,7 +100,7 @@ def head_of(
     return Head(
         id=run_id,
         key_id=key.id,
-        key=msgspec.to_builtins(key),
+        key=key,
         shape=None if named is None else tuple(named.operation.full_shape(named.shape)),
         dtype=None if named is None else named.dtype,
         started=started.astimezone(timezone.utc).isoformat(timespec="microseconds"),

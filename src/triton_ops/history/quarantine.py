@@ -7,16 +7,17 @@ them tried again sooner deletes the file.
 
 from __future__ import annotations
 
-import json
 import logging
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Literal
+
+import msgspec
 
 from triton_ops._files import AppendedFile, folder_within, whole_lines
 from triton_ops._hashing import fingerprint
 from triton_ops.cache import Key
-from triton_ops.exceptions import SpaceError
+from triton_ops.history.lines import readable
 from triton_ops.space import Config
 from triton_ops.trial import Status, Trial
 
@@ -24,6 +25,20 @@ _log = logging.getLogger("triton_ops")
 
 DANGEROUS = frozenset({Status.CRASH, Status.TIMEOUT})
 FOLDER = "quarantine"
+
+
+class _Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of the file: a config that crashed or hung, why, and when by UTC."""
+
+    config: Config
+    status: Literal["crash", "timeout"]
+    error: str
+    at: str
+
+    @property
+    def trial(self) -> Trial:
+        """The entry as a trial."""
+        return Trial(self.config, Status(self.status), error=f"quarantined since {self.at}: {self.error}")
 
 
 class Quarantine:
@@ -66,7 +81,8 @@ class Quarantine:
         try:
             if self._root is not None:
                 folder_within(self._root, self._path.parent)
-            return [trial for line in whole_lines(self._path) if (trial := _trial(line)) is not None]
+            entries = readable(self._path, whole_lines(self._path), _Entry, loss="their configs are run again")
+            return [entry.trial for entry in entries]
         except OSError as error:
             reason = error.strerror or error
             _log.warning("%s cannot be read (%s): configs that crashed will be run again", self._path, reason)
@@ -79,13 +95,3 @@ def quarantine_of(folder: Path | None, key: Key) -> Quarantine:
         return Quarantine(None)
     parts = [key.kernel, dict(key.problem), dict(key.identity), dict(key.device)]
     return Quarantine(folder / FOLDER / f"{fingerprint(parts)}.jsonl", folder)
-
-
-def _trial(line: bytes) -> Trial | None:
-    try:
-        entry: Any = json.loads(line)
-        status = Status(entry["status"])
-        text = f"quarantined since {entry['at']}: {entry['error']}"
-        return Trial(Config.from_json(entry["config"]), status, error=text) if status in DANGEROUS else None
-    except (ValueError, KeyError, TypeError, RecursionError, SpaceError):
-        return None  # this package did not write the line: the config is tried

@@ -8,8 +8,6 @@ with `read_run`.
 
 from __future__ import annotations
 
-import json
-import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -18,19 +16,20 @@ from datetime import datetime, timezone
 from enum import Enum
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeAlias, TypeGuard
+from typing import TypeAlias, TypeGuard
 
 import msgspec
 
 from triton_ops._files import AppendedFile, last_line, whole_lines
+from triton_ops._ranges import Count, Milliseconds, Seconds
+from triton_ops._sealed import DamagedError, parsed
 from triton_ops.cache import Record
-from triton_ops.exceptions import RunLogError, SpaceError
+from triton_ops.exceptions import RunLogError
 from triton_ops.history.head import SCHEMA_VERSION, Head
+from triton_ops.history.lines import converted, readable
 from triton_ops.space import Config
-from triton_ops.space.config import config_from_json, config_to_json
+from triton_ops.space.config import config_to_json
 from triton_ops.trial import Compiled, Trial
-
-_log = logging.getLogger("triton_ops")
 
 
 class Origin(str, Enum):
@@ -49,7 +48,7 @@ class Origin(str, Enum):
 class Resumed(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="resume"):
     """An interrupted run was continued: `at` by UTC, with this effort, searcher and seed."""
 
-    at_s: float
+    at_s: Seconds
     at: str
     effort: str
     searcher: str
@@ -59,14 +58,14 @@ class Resumed(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="
 class Preview(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="preview"):
     """A config was compiled only so that the searcher sees what the compiler makes of the config."""
 
-    at_s: float
+    at_s: Seconds
     compiled: Compiled
 
 
 class Tried(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="trial"):
     """A trial has finished, after `at_s` seconds of the run."""
 
-    at_s: float
+    at_s: Seconds
     origin: Origin
     trial: Trial
 
@@ -86,10 +85,10 @@ class Finalist(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=
     comparison, and counts the fresh processes that compared the ties again.
     """
 
-    at_s: float
+    at_s: Seconds
     trial: Trial
-    dropped_at: int | None = None
-    process: int = 0
+    dropped_at: Count | None = None
+    process: Count = 0
 
 
 class Twins(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="twins"):
@@ -98,16 +97,16 @@ class Twins(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="tw
     `process` is that of the finalist.
     """
 
-    at_s: float
+    at_s: Seconds
     config: Config
-    medians_ms: tuple[tuple[float, ...], ...]
-    process: int = 0
+    medians_ms: tuple[tuple[Milliseconds, ...], ...]
+    process: Count = 0
 
 
 class End(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="end"):
     """The run has ended at `at` by UTC. `stopped` says why; `record` is what it left, None if no config ran."""
 
-    at_s: float
+    at_s: Seconds
     at: str
     stopped: str
     record: Record | None = None
@@ -253,7 +252,8 @@ def run_of(path: Path, lines: Iterable[bytes]) -> Run:
         RunLogError: As `read_run`.
     """
     lines = iter(lines)
-    return Run(path, _head(path, next(lines, b"")), tuple(_events(path, lines)))
+    head = _head(path, next(lines, b""))
+    return Run(path, head, tuple(readable(path, lines, _EVENT, first=2, loss="its trials are run again")))
 
 
 def read_head(path: Path) -> Head:
@@ -281,7 +281,11 @@ def has_ended(path: Path) -> bool:
         RunLogError: The file cannot be read.
     """
     with _reading(path):
-        return _decoded(last_line(path)).get("type") == "end"
+        line = last_line(path)
+    try:
+        return parsed(line).get("type") == "end"
+    except DamagedError:
+        return False
 
 
 def _lines(path: Path) -> Iterator[bytes]:
@@ -300,7 +304,15 @@ def _reading(path: Path) -> Iterator[None]:
 
 
 def _head(path: Path, line: bytes) -> Head:
-    entry = _decoded(line)
+    """The head in the first line of a file.
+
+    Raises:
+        RunLogError: The line is none, is damaged, or is of another version.
+    """
+    try:
+        entry = parsed(line)
+    except DamagedError:
+        entry = {}
     if entry.get("type") != "run":
         raise RunLogError(f"{path} is no run log: its first line is not that of a run", hint="name another file")
     if entry.get("schema_version") != SCHEMA_VERSION:
@@ -309,25 +321,10 @@ def _head(path: Path, line: bytes) -> Head:
             hint="read it with the version that wrote it, or tune again",
         )
     try:
-        return msgspec.convert(entry, Head, dec_hook=config_from_json)
-    except (msgspec.ValidationError, SpaceError) as error:
-        raise RunLogError(f"{path} is no run log: its first line: {error}", hint="name another file") from error
-
-
-def _events(path: Path, lines: Iterator[bytes]) -> Iterator[Event]:
-    for number, line in enumerate(lines, 2):
-        try:
-            yield msgspec.convert(_decoded(line), _EVENT, dec_hook=config_from_json)
-        except (msgspec.ValidationError, SpaceError) as error:  # noqa: PERF203 - a file has few lines that are bad
-            _log.warning("%s: line %d is ignored: %s", path, number, error)
-
-
-def _decoded(line: bytes) -> dict[str, Any]:
-    try:
-        entry = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}
-    return entry if isinstance(entry, dict) else {}
+        found: Head = converted(line, Head)
+    except DamagedError as error:
+        raise RunLogError(f"{path} cannot be read as a run log: its first line: {error}", hint="tune again") from error
+    return found
 
 
 def _now() -> str:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+import msgspec
+
 from triton_ops.exceptions import SpaceError
 from triton_ops.ranking.attention import AttentionTiles
 from triton_ops.ranking.gemm import GemmTiles
@@ -48,7 +50,7 @@ def work_of(plain: Mapping[str, Any]) -> Work:
             hint="leave the tiles out; the model then makes no forecast",
         )
     try:
-        made = FAMILIES[family](**tiles)
-    except TypeError as error:
+        made = msgspec.convert(tiles, FAMILIES[family])
+    except msgspec.ValidationError as error:
         raise SpaceError(f"tiles of family {family} cannot be read: {error}") from error
     return Work(plain.get("flops", 0.0), plain.get("bytes", 0.0), made)

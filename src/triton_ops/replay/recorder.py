@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops._files import write_named
+from triton_ops._sealed import sealed
 from triton_ops.backend import Operation
 from triton_ops.exceptions import RecordingError
 from triton_ops.ranking.families import work_json
@@ -79,10 +80,10 @@ def record(
 
 
 def write_recording(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a recording as gzipped JSON, whole or not at all; the same content gives the same bytes."""
+    """Write a recording as gzipped JSON with its checksum, whole or not at all; equal content gives equal bytes."""
     packed = io.BytesIO()
     with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as file:
-        file.write(json.dumps(content).encode())
+        file.write(json.dumps(sealed(content)).encode())
     write_named(path, packed.getvalue())
 
 

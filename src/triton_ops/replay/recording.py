@@ -14,27 +14,65 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeAlias
+
+import msgspec
 
 from triton_ops._files import read_named, unpacked
+from triton_ops._ranges import Count, Extent, Milliseconds, Seconds
+from triton_ops._sealed import CHECKSUM, parsed, unsealed
 from triton_ops.analysis import with_residents
+from triton_ops.cache.key import Argument
 from triton_ops.exceptions import RecordingError, RunLogError, SpaceError, UnsupportedDtypeError
 from triton_ops.hardware import machine_of, spec_named
 from triton_ops.history.head import Head
 from triton_ops.history.run_log import Run, run_of
 from triton_ops.space import Config, ConfigSpace, Tunable
+from triton_ops.space.config import config_from_json
 from triton_ops.space.tunable import as_tunable
 from triton_ops.tensors import dtype_name
 from triton_ops.trial import Compiled, Measurement, Resources, Status, Trial
 
 MODE = "recorded"
-_RUN_LINE = '{"type":'  # the beginning of a run log
+_RUN_LINE = b'{"type":'  # the beginning of a run log
+_CACHE_NAME = b'"tune_params"'  # a name in every cache file of Kernel Tuner
+_UNREADABLE = (
+    ArithmeticError, AttributeError, LookupError, RecursionError, SpaceError, TypeError, ValueError,
+    msgspec.ValidationError,
+)  # fmt: skip
 
 _FAILURES = {
     "CompilationFailedConfig": Status.COMPILE,
     "InvalidConfig": Status.CONSTRAINT,
     "RuntimeFailedConfig": Status.RUNTIME,
 }  # Kernel Tuner's words
+
+
+_Quantiles: TypeAlias = Annotated[list[Milliseconds], msgspec.Meta(min_length=3)]
+
+
+class _Row(msgspec.Struct, frozen=True):
+    """A config in a recording of `triton-ops record`."""
+
+    config: Config
+    status: str
+    compile_s: Seconds | None = None
+    shared: Count | None = None
+    regs: Count | None = None
+    spills: Count | None = None
+    ms: list[_Quantiles] = []
+    final: list[_Quantiles] = []
+
+
+class _Rows(msgspec.Struct, frozen=True):
+    """The parts of a recording of `triton-ops record` that are read here."""
+
+    family: str
+    shape: tuple[Extent, ...]
+    gpu: str
+    space: dict[str, list[Any]]
+    rows: list[_Row]
+    arguments: dict[str, Argument] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,15 +129,10 @@ def read_recording(path: Path) -> Recording:
         RecordingError: The file cannot be read, has none of the forms, or has no config that ran.
     """
     try:
-        text = unpacked(read_named(path)).decode()
-        found = (
-            _of_run(run_of(path, text.encode().split(b"\n")[:-1]))
-            if text.startswith(_RUN_LINE)
-            else _parsed(path.name, text)
-        )
+        found = _parsed(path, unpacked(read_named(path)))
     except OSError as error:
         raise RecordingError(f"{path} cannot be read: {error.strerror or error}", hint="give a file") from error
-    except (EOFError, KeyError, SpaceError, StopIteration, TypeError, ValueError, AttributeError) as error:
+    except _UNREADABLE as error:
         raise RecordingError(
             f"{path} is no recording: {type(error).__name__}: {error}",
             hint="give a file of `triton-ops record`, a run log, or a cache file of Kernel Tuner",
@@ -111,27 +144,36 @@ def read_recording(path: Path) -> Recording:
     return found
 
 
-def _parsed(name: str, text: str) -> Recording:
+def _parsed(path: Path, content: bytes) -> Recording:
+    if content.startswith(_RUN_LINE):
+        return _of_run(run_of(path, content.split(b"\n")[:-1]))
+    if _CACHE_NAME in content:
+        return _of_cache(path.name, _cache_content(content.decode()))
+    found = parsed(content)
+    return _of_rows(path.name, unsealed(found) if CHECKSUM in found else found)
+
+
+def _cache_content(text: str) -> Any:
     try:
-        content = json.loads(text)
+        return json.loads(text)
     except json.JSONDecodeError:
-        content = json.loads(text.rstrip().rstrip(",") + "}}")  # Kernel Tuner closes the JSON only at the very end
-    return _of_cache(name, content) if "cache" in content else _of_rows(name, content)
+        return json.loads(text.rstrip().rstrip(",") + "}}")  # Kernel Tuner closes the JSON only at the very end
 
 
 def _of_rows(name: str, content: Mapping[str, Any]) -> Recording:
-    trials = [_row_trial(row) for row in content["rows"]]
-    kernel, dtype = _family(content["family"])
+    found = msgspec.convert(content, _Rows, dec_hook=config_from_json)
+    trials = [_row_trial(row) for row in found.rows]
+    kernel, dtype = _family(found.family)
     return Recording(
         file=name,
         kernel=kernel,
-        problem=tuple(content["shape"]),
+        problem=found.shape,
         dtype=dtype,
-        device=content["gpu"],
-        space=_space(content["space"], trials),
+        device=found.gpu,
+        space=_space(found.space, trials),
         trials={trial.config: trial for trial in trials},
         head={name: value for name, value in content.items() if name != "rows"},
-        arguments=content.get("arguments", {}),
+        arguments=found.arguments,
     )
 
 
@@ -146,14 +188,11 @@ def _family(name: str) -> tuple[str, str]:
     return name, ""
 
 
-def _row_trial(row: Mapping[str, Any]) -> Trial:
-    config, status = Config.from_json(row["config"]), row["status"]
-    made = Resources(row.get("regs"), row.get("spills"), row.get("shared"))
-    if status == "ok":
-        return Trial(
-            config, Status.OK, _measured(_row_ms(row)), error="", resources=made, compile_s=row.get("compile_s")
-        )
-    return Trial(config, _row_failure(status), error=status, resources=made, compile_s=row.get("compile_s"))
+def _row_trial(row: _Row) -> Trial:
+    made = Resources(row.regs, row.spills, row.shared)
+    if row.status == "ok":
+        return Trial(row.config, Status.OK, _measured(_row_ms(row)), error="", resources=made, compile_s=row.compile_s)
+    return Trial(row.config, _row_failure(row.status), error=row.status, resources=made, compile_s=row.compile_s)
 
 
 def _compiled(trial: Trial) -> Compiled:
@@ -163,11 +202,11 @@ def _compiled(trial: Trial) -> Compiled:
     return Compiled(trial.config, trial.status, trial.error, trial.resources, compile_s=trial.compile_s)
 
 
-def _row_ms(row: Mapping[str, Any]) -> float:
+def _row_ms(row: _Row) -> float:
     """The best estimate of a row's time: the median of its final passes, else the faster of the first two."""
-    if row.get("final"):
-        return float(statistics.median(quantiles[2] for quantiles in row["final"]))
-    return min(float(quantiles[2]) for quantiles in row["ms"])
+    if row.final:
+        return float(statistics.median(quantiles[2] for quantiles in row.final))
+    return min(quantiles[2] for quantiles in row.ms)
 
 
 def _row_failure(status: str) -> Status:
@@ -207,21 +246,20 @@ def _of_run(run: Run) -> Recording:
     }
     return Recording(
         file=run.path.name,
-        kernel=str(head.key.get("kernel", "")),
+        kernel=head.key.kernel,
         problem=head.shape or (),
         dtype=_main_dtype(head),
-        device=str(head.key.get("device", {}).get("name", "")),
+        device=str(head.key.device.get("name", "")),
         space=_space(axes, list(trials.values())),
         trials=trials,
-        arguments=head.key.get("problem", {}),
+        arguments=head.key.problem,
     )
 
 
 def _main_dtype(head: Head) -> str:
     """The dtype that the operation was asked for, else the dtype of the first tensor."""
-    arguments = head.key.get("problem", {}).values()
-    tensors = (given for given in arguments if isinstance(given, Mapping) and "dtype" in given)
-    return head.dtype or str(next(tensors, {}).get("dtype", ""))
+    tensors = (given["dtype"] for given in head.key.problem.values() if isinstance(given, dict) and "dtype" in given)
+    return head.dtype or next(tensors, "")
 
 
 def _space(axes: Mapping[str, Sequence[Any]], trials: Sequence[Trial]) -> ConfigSpace:

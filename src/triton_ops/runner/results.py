@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from triton_ops._optional import available
+from triton_ops._sealed import storable
 from triton_ops.cache import Failure, Key, Limits, Record, Timing, Verified
 from triton_ops.evaluation.outcome import Outcome
 from triton_ops.evaluation.station import StationFacts
@@ -151,7 +152,7 @@ def result_of(record: Record, task: Task | TuneRequest, elapsed_s: float, trials
 
 
 def _failures(trials: Sequence[Trial]) -> tuple[Failure, ...]:
-    found = (Failure(trial.config, trial.status.value, trial.error) for trial in trials if trial.failed)
+    found = (Failure(trial.config, trial.status.value, storable(trial.error)) for trial in trials if trial.failed)
     return tuple(islice(found, _KEPT_FAILURES))
 
 

@@ -9,6 +9,8 @@ from triton_ops._hashing import canonical_json
 from triton_ops.exceptions import ConfigValueError
 from triton_ops.space.tunable import Value, checked_value
 
+_DEEPEST = 16  # levels of tuples in a file; no kernel takes such a value
+
 
 class Config(Mapping[str, Value]):
     """An immutable mapping from tunable name to value.
@@ -102,5 +104,9 @@ def config_from_json(kind: type, value: Any) -> Config:
     raise TypeError(f"no {kind.__name__} can be made from JSON")
 
 
-def _as_tuples(value: Any) -> Any:
-    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
+def _as_tuples(value: Any, depth: int = 1) -> Any:
+    if not isinstance(value, list):
+        return value
+    if depth > _DEEPEST:
+        raise ConfigValueError(f"a value is nested deeper than {_DEEPEST} levels")
+    return tuple(_as_tuples(item, depth + 1) for item in value)

@@ -1,0 +1,358 @@
+"""Damaged and hostile files of every kind that this package reads: nothing may raise, hang, or be believed.
+
+    python -m benchmarks.hostile_files --files 25000 --seed 7
+
+Each file is put in the place of a healthy one and read as a tune, a search or a command reads it. Counted are errors
+other than the documented ones; reads that took longer than 50 ms of CPU time beyond the healthy file's, and those that
+had to be ended after 10 s; values that were served and are not those of the healthy file; and how much memory grew.
+Two thirds of the files are damaged blindly. One third are written by somebody who means harm, with checksums that fit:
+these may be believed, and what is believed is then used as `show`, a hit and a search would. In the end every bit of
+one file of each kind is flipped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import logging
+import math
+import random
+import resource
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.document import headed, save
+from benchmarks.mutations import damaged, every_bit, rewritten
+from triton_ops import tune
+from triton_ops.autotuner.cache import ConfigCache
+from triton_ops.backend import operation
+from triton_ops.cache import (
+    RECORDS,
+    DirectoryStore,
+    Key,
+    MemoryStore,
+    Record,
+    export_records,
+    import_records,
+    open_store,
+)
+from triton_ops.cli.show import _facts, _overview
+from triton_ops.exceptions import CacheError, RecordingError, RunLogError
+from triton_ops.hardware import Calibration, load_calibration, machine_of, save_calibration, spec_named
+from triton_ops.hardware.calibration import calibration_path
+from triton_ops.history.quarantine import Quarantine
+from triton_ops.history.run_log import has_ended, read_run
+from triton_ops.history.runs import Runs
+from triton_ops.history.transfer import transfers_to
+from triton_ops.replay.recorder import write_recording
+from triton_ops.replay.recording import read_recording
+from triton_ops.runner.events import Silent
+from triton_ops.space import Config
+from triton_ops.task.request import make_task
+from triton_ops.tensors import TensorSpec
+from triton_ops.trial import Status, Trial
+
+LATE_S = 0.05
+HANG_S = 10
+GPU = "NVIDIA H200"
+
+
+@operation(name="hostile", space={"n": [1, 2]}, arguments=lambda M=8: {"x": TensorSpec((M,), "float32")}, device="cpu")
+def hostile(x: Any, *, n: int) -> Any:
+    """A call that takes microseconds."""
+    return x if n else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """A kind of file.
+
+    Attributes:
+        name: Its name in reports.
+        path: Where the file lies.
+        read: Reads it as the package does; what is served, by name, and nothing for what is missed or left out.
+        refusals: Errors that are documented for a file of this kind that cannot be read.
+        sealed: Whether the file carries checksums, so that damage must be noticed.
+    """
+
+    name: str
+    path: Path
+    read: Callable[[], dict[str, Any]]
+    refusals: tuple[type[Exception], ...] = ()
+    sealed: bool = True
+
+
+@dataclass
+class Found:
+    """What became of the files of one kind."""
+
+    files: int = 0
+    served: int = 0
+    errors: Counter[str] = field(default_factory=Counter)
+    altered: list[str] = field(default_factory=list)
+    late: list[float] = field(default_factory=list)
+    hangs: int = 0
+    slowest_ms: float = 0.0
+
+    @property
+    def bad(self) -> int:
+        """How many files broke a promise."""
+        return sum(self.errors.values()) + len(self.altered) + len(self.late) + self.hangs
+
+
+class HangError(BaseException):
+    """A read had to be ended."""
+
+
+def _ended(*_: object) -> None:
+    raise HangError
+
+
+def kinds(folder: Path) -> list[Kind]:
+    """Healthy files of every kind in `folder`."""
+    tune(hostile, cache_dir=folder / "cache", listener=Silent())
+    cache = folder / "cache"
+    (record,) = open_store(cache)
+    [log] = (cache / "runs").rglob("*.jsonl")
+    task = make_task(hostile, shape=(16,))
+    here = Key.of(task.problem, task.kernel.identity, task.device)
+    quarantine = folder / "quarantine.jsonl"
+    for n in (1, 2, 3):
+        Quarantine(quarantine).add(Trial(Config(n=n), Status.CRASH, error="it ended by signal 11"))
+    ConfigCache(folder / "configs").set("k", [64, 64], "cuda:0", {"BM": 64, "warps": 4, "on": True, "x": [1.5, None]})
+    [config] = (folder / "configs").glob("*.json")
+    rates = Calibration(GPU, "580.1", dram_gbps=4000.0, l2_gbps=9000.0, launch_us=2.0, sync_us=9.0,
+                        mma_tflops={"bfloat16": 700.0})  # fmt: skip
+    calibration = save_calibration(folder, rates)
+    assert calibration == calibration_path(folder, GPU)
+    bundle, recording, tuner = folder / "bundle.json", folder / "recording.json.gz", folder / "tuner.json"
+    export_records([record], bundle)
+    write_recording(recording, _recording())
+    tuner.write_text(json.dumps(_kernel_tuner()))
+    copied = folder / "copied.jsonl"
+    copied.write_bytes(log.read_bytes())
+    return [
+        Kind(name="record", path=cache / f"{record.id}.record.json", read=lambda: _looked_up(cache, record.id)),
+        Kind(name="record of another problem", path=cache / f"{record.id}.record.json",
+             read=lambda: _learned(task, here, cache)),
+        Kind(name="run log", path=log, read=lambda: _gone_on(cache, record.id, log), refusals=(RunLogError,)),
+        Kind(name="run log as a recording", path=copied, read=lambda: _replayed(copied), refusals=(RecordingError,)),
+        Kind(name="quarantine", path=quarantine, read=lambda: _held(quarantine)),
+        Kind(name="config", path=config, read=lambda: _config(folder / "configs")),
+        Kind(name="calibration", path=calibration, read=lambda: _rates(folder)),
+        Kind(name="bundle", path=bundle, read=lambda: _taken(bundle), refusals=(CacheError,)),
+        Kind(name="recording", path=recording, read=lambda: _replayed(recording), refusals=(RecordingError,)),
+        Kind(name="Kernel Tuner's cache", path=tuner, read=lambda: _replayed(tuner), refusals=(RecordingError,),
+             sealed=False),
+    ]  # fmt: skip
+
+
+def _recording() -> dict[str, Any]:
+    rows = [
+        {"config": {"BM": bm, "num_warps": 4}, "status": "ok", "compile_s": 0.5, "shared": 1024, "regs": 40,
+         "spills": 0, "ms": [[1.0, 1.1, bm / 32, 9.0], [1.0, 1.1, bm / 31, 9.0]], "final": [[1.0, 1.1, bm / 32, 9.0]]}
+        for bm in (32, 64, 128)
+    ]  # fmt: skip
+    rows.append({"config": {"BM": 256, "num_warps": 4}, "status": "OutOfResources: shared", "compile_s": None})
+    return {
+        "family": "matmul_bf16", "kind": "matmul", "shape": [64, 64, 64], "gpu": GPU, "unit": "ms",
+        "space": {"BM": [32, 64, 128, 256], "num_warps": [4]},
+        "arguments": {"a": {"shape": [64, 64], "dtype": "bfloat16"}},
+        "rows": rows,
+    }  # fmt: skip
+
+
+def _kernel_tuner() -> dict[str, Any]:
+    return {
+        "device_name": "A100", "kernel_name": "wait", "problem_size": [64, 64], "tune_params_keys": ["a", "b"],
+        "tune_params": {"a": [1, 2], "b": [4]},
+        "cache": {"1,4": {"a": 1, "b": 4, "time": 1.5}, "2,4": {"a": 2, "b": 4, "time": "InvalidConfig"}},
+    }  # fmt: skip
+
+
+def _looked_up(cache: Path, entry_id: str) -> dict[str, Any]:
+    """The record as a hit, an iteration and `show` see it."""
+    found = open_store(cache).get(entry_id)
+    listed = list(DirectoryStore(cache, RECORDS, read_only=True))
+    for record in listed:
+        _facts(record)
+        _overview([record, record], 80)
+        RECORDS.dumps(record)
+    return {} if found is None else {"record": RECORDS.dumps(found)}
+
+
+def _learned(task: Any, here: Key, cache: Path) -> dict[str, Any]:
+    """The forecasts that a tune of another problem takes from the record and its run log."""
+    priors = transfers_to(task, here, open_store(cache), cache)
+    configs = list(task.space)
+    for prior in priors:
+        assert all(math.isfinite(score) for score in prior.score(configs))
+    return {}
+
+
+def _gone_on(cache: Path, key_id: str, log: Path) -> dict[str, Any]:
+    """The trials of the run, as resume, transfer and a report read them."""
+    runs = Runs(cache, key_id)
+    trials = {str(trial.config): repr(trial) for trial in runs.trials()}
+    with contextlib.suppress(RunLogError):
+        run = read_run(log)
+        assert all(math.isfinite(at_s + trial.median_ms) for at_s, trial in run.best_so_far)
+        runs.unfinished(run.head.space.fingerprint)
+        has_ended(log)
+    return trials
+
+
+def _replayed(path: Path) -> dict[str, Any]:
+    found = read_recording(path)
+    assert math.isfinite(found.best_ms)
+    assert len(found.compiled) in (0, len(found.trials))
+    return {str(config): repr(trial) for config, trial in found.trials.items()}
+
+
+def _held(path: Path) -> dict[str, Any]:
+    quarantine = Quarantine(path)
+    held = {config: quarantine.held(config) for config in (Config(n=n) for n in range(10))}
+    assert len(quarantine) >= sum(trial is not None for trial in held.values())
+    return {str(config): repr(trial) for config, trial in held.items() if trial is not None}
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    cache = ConfigCache(folder)
+    found = cache.get("k", [64, 64], "cuda:0")
+    cache.get_all_keys()
+    return {} if found is None else {"config": found}
+
+
+def _rates(folder: Path) -> dict[str, Any]:
+    found = load_calibration(folder, GPU)
+    spec = spec_named(GPU)
+    assert spec is not None
+    machine_of(spec, found)
+    return {} if found is None else {"rates": found}
+
+
+def _taken(bundle: Path) -> dict[str, Any]:
+    store: MemoryStore[Record] = MemoryStore(RECORDS)
+    import_records(bundle, store)
+    return {record.id: RECORDS.dumps(record) for record in store}
+
+
+class Attack:
+    """Puts hostile files of one kind in place, and reads each."""
+
+    def __init__(self, kind: Kind) -> None:
+        self.kind = kind
+        self.healthy = kind.path.read_bytes()
+        self.expected: dict[str, list[Any]] = {}
+        for part in self._parts():
+            kind.path.write_bytes(part)
+            for name, value in self._timed()[1].items():
+                self.expected.setdefault(name, []).append(value)
+        self.healthy_s = max(self._timed()[0] for _ in range(5))
+        self.found = Found()
+
+    def _parts(self) -> list[bytes]:
+        """The healthy file as it grew: where a later line of a config is left out, an earlier one counts."""
+        if self.kind.path.suffix != ".jsonl":
+            return [self.healthy]
+        lines = self.healthy.splitlines(keepends=True)
+        return [b"".join(lines[:count]) for count in range(1, len(lines) + 1)]
+
+    def __call__(self, data: bytes, may_be_believed: bool = False) -> None:
+        """Read `data` in place of the healthy file."""
+        self.kind.path.write_bytes(data)
+        found = self.found
+        found.files += 1
+        try:
+            taken_s, served = self._timed()
+        except HangError:
+            found.hangs += 1
+            return
+        except Exception as error:  # noqa: BLE001 - what must not happen is counted
+            found.errors[f"{type(error).__name__}: {error}"[:120]] += 1
+            return
+        finally:
+            self.kind.path.write_bytes(self.healthy)
+        found.served += bool(served)
+        found.slowest_ms = max(found.slowest_ms, taken_s * 1e3)
+        if taken_s > self.healthy_s + LATE_S:
+            found.late.append(round(taken_s, 3))
+        if self.kind.sealed and not may_be_believed:
+            found.altered += [name for name, value in served.items() if value not in self.expected.get(name, ())]
+
+    def _timed(self) -> tuple[float, dict[str, Any]]:
+        start = time.thread_time()
+        signal.setitimer(signal.ITIMER_REAL, HANG_S)
+        try:
+            served = self.kind.read()
+        except self.kind.refusals:
+            served = {}
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        return time.thread_time() - start, served
+
+
+@contextlib.contextmanager
+def attacks() -> Iterator[list[Attack]]:
+    """An attack for each kind of file, in a folder of their own, without the warnings."""
+    log = logging.getLogger("triton_ops")
+    before, handler = log.level, signal.signal(signal.SIGALRM, _ended)
+    log.setLevel(logging.CRITICAL)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            yield [Attack(kind) for kind in kinds(Path(folder))]
+    finally:
+        signal.signal(signal.SIGALRM, handler)
+        log.setLevel(before)
+
+
+def attack(each: Iterable[Attack], files: int, seed: int, bit_step: int) -> dict[str, Found]:
+    """Read `files` hostile files in all, and flip every `bit_step`-th bit of one file of each kind."""
+    each = list(each)
+    draw, others = random.Random(seed), [one.healthy for one in each]
+    for number in range(files):
+        one = each[number % len(each)]
+        hostile_hand = draw.random() < 1 / 3
+        one(rewritten(one.healthy, draw) if hostile_hand else damaged(one.healthy, others, draw), hostile_hand)
+    for one in each:
+        for data in every_bit(one.healthy, bit_step):
+            one(data)
+    return {one.kind.name: one.found for one in each}
+
+
+def main() -> None:
+    """Read hostile files; the exit code is 1 if one broke a promise."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--files", type=int, default=25_000)
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--bit-step", type=int, default=1)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/cpu/hostile_files.json"))
+    parser.add_argument("--commit")
+    options = parser.parse_args()
+    with attacks() as each:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        found = attack(each, options.files, options.seed, options.bit_step)
+        grown_mib = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    rows = {
+        name: {
+            "files": one.files, "served": one.served, "altered": len(one.altered), "errors": dict(one.errors),
+            "late": one.late[:20], "hangs": one.hangs, "slowest_ms": round(one.slowest_ms, 1),
+        }
+        for name, one in found.items()
+    }  # fmt: skip
+    command = f"python -m benchmarks.hostile_files --files {options.files} --seed {options.seed}"
+    save(options.out, headed(command, options.commit, memory_grown_mib=round(grown_mib, 1), kinds=rows))
+    print(json.dumps(rows, indent=2), f"memory grew by {grown_mib:.0f} MiB", sep="\n")
+    sys.exit(any(one.bad for one in found.values()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""JSON objects that carry a checksum of their own content: what this package writes, and how it judges what it reads.
+
+A file that was damaged, cut, mixed up or edited does not have the checksum of its content, and is not believed. The
+checksum protects from accidents: whoever means to deceive can compute it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from triton_ops._hashing import fingerprint
+
+CHECKSUM = "checksum"
+_MOST_CONTAINERS = 2_000_000  # lists and objects in one text, which take about 200 MB; a record has ten
+
+
+class DamagedError(ValueError):
+    """A text is no JSON object, or not the one that was written."""
+
+
+def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The content with its checksum, the first 32 hexadecimal digits of the SHA-256 of its canonical JSON.
+
+    Raises:
+        TypeError: A part of the content has no JSON form.
+        ValueError: A float is NaN or infinite.
+    """
+    return {**content, CHECKSUM: fingerprint(content)}
+
+
+def unsealed(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The content without its checksum.
+
+    Raises:
+        DamagedError: There is no checksum, or it is that of another content.
+    """
+    rest = {name: value for name, value in content.items() if name != CHECKSUM}
+    try:
+        actual = fingerprint(rest)
+    except (ValueError, RecursionError) as error:
+        raise DamagedError(f"it has no canonical form: {error}") from error
+    if CHECKSUM not in content:
+        raise DamagedError("it has no checksum")
+    if content[CHECKSUM] != actual:
+        raise DamagedError("its checksum is not that of its content: it was damaged, or edited by hand")
+    return rest
+
+
+def parsed(text: bytes | str) -> dict[str, Any]:
+    """The JSON object in a text that is valid Unicode, and has finite numbers only.
+
+    Raises:
+        DamagedError: The text is anything else.
+    """
+    import msgspec
+
+    encoded = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    if encoded.count(b"[") + encoded.count(b"{") > _MOST_CONTAINERS:
+        raise DamagedError(f"it has more than {_MOST_CONTAINERS} lists and objects")
+    try:
+        content = msgspec.json.decode(encoded)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise DamagedError(f"it is not JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise DamagedError(f"it holds a {type(content).__name__} instead of a JSON object")
+    return content
+
+
+def storable(value: Any) -> Any:
+    """The value with what JSON cannot hold replaced: a lone surrogate by `?`, a number that is not finite by null."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {storable(name): storable(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [storable(item) for item in value]
+    return value

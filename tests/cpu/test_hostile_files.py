@@ -1,0 +1,103 @@
+"""Hostile files of every kind: a slice of `benchmarks/hostile_files.py`, and terminals that obey no text of a file."""
+
+import json
+import logging
+
+import pytest
+from benchmarks.hostile_files import attack, attacks
+
+from tests.records import record
+from triton_ops import _sealed
+from triton_ops._sealed import DamagedError, parsed, sealed, unsealed
+from triton_ops.cache import RECORDS, DirectoryStore
+from triton_ops.cli.console import printable
+
+
+def test_no_hostile_file_raises_hangs_or_is_believed():
+    with attacks() as each:
+        found = attack(each, files=600, seed=11, bit_step=211)
+    assert len(found) == 10
+    for name, one in found.items():
+        assert one.files > 60
+        assert (name, dict(one.errors), one.altered, one.hangs) == (name, {}, [], 0)
+    assert sum(one.served for one in found.values()) > 100  # lines beside a damaged one still count
+
+
+def test_without_checksums_the_same_files_would_be_believed(monkeypatch):
+    """The attack would find it: this is what the checksums are for."""
+    with attacks() as each:
+        monkeypatch.setattr(_sealed, "fingerprint", lambda _: each[0].expected and "0" * 32)
+        [one] = [one for one in each if one.kind.name == "quarantine"]
+        one.healthy = b"".join(
+            json.dumps({**json.loads(line), "checksum": "0" * 32}).encode() + b"\n" for line in one.healthy.splitlines()
+        )
+        found = attack([one], files=0, seed=0, bit_step=7)["quarantine"]
+    assert found.altered
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"", b"[]", b"1", b'{"a": NaN}', b'{"a": 1e999}', b'{"a": "\\ud800"}', b'{"a": "\xff"}', b"[" * 100_000,
+        b'{"a": ' + b"1" * 5000 + b"}", b"{} {}", b"\xef\xbb\xbf{}", b"{}".decode().encode("utf-16"),
+        b"[" + b"[]," * 2_000_000 + b"[]]",
+    ],
+    ids=lambda text: repr(text[:20]),
+)  # fmt: skip
+def test_a_text_that_is_no_object_of_finite_numbers_and_whole_characters_is_damaged(text):
+    with pytest.raises(DamagedError):
+        parsed(text)
+
+
+def test_a_checksum_is_of_the_content_and_not_of_its_form():
+    content = {"b": [1, 2.5, None, "µ"], "a": {"x": True}}
+    written = sealed(content)
+    assert unsealed(parsed(json.dumps(written, indent=7))) == content
+    assert unsealed(dict(reversed(written.items()))) == content
+    for changed in ({**written, "b": []}, {**written, "c": 1}, content, {**written, "checksum": None}):
+        with pytest.raises(DamagedError, match="checksum"):
+            unsealed(changed)
+
+
+def test_an_edited_record_is_a_miss_and_the_warning_says_what_to_do(tmp_path, caplog):
+    store = DirectoryStore(tmp_path, RECORDS)
+    store.put(record())
+    path = store.path_of(record().id)
+    path.write_text(path.read_text().replace('"BLOCK": 64', '"BLOCK": 65'))
+    with caplog.at_level(logging.WARNING, "triton_ops"):
+        assert store.get(record().id) is None
+        assert store.get(record().id) is None
+    [warning] = caplog.records
+    assert str(path) in warning.getMessage()
+    assert "checksum" in warning.getMessage()
+    assert "tune again" in warning.getMessage()
+    store.put(record())
+    assert store.get(record().id) == record()
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain µ ±", "plain µ ±"),
+        ("\x1b]0;title\x07", "\\x1b]0;title\\x07"),
+        ("a\nfake line", "a\\nfake line"),
+        ("\x9b31m\u202e", "\\x9b31m\\u202e"),
+        ("\x1b[1mbold\x1b[0m", "\x1b[1mbold\x1b[0m"),
+        ("\x1b[8mhidden", "\\x1b[8mhidden"),
+    ],
+)
+def test_a_terminal_obeys_no_text_of_a_file(text, shown):
+    assert printable(text) == shown
+
+
+def test_show_prints_no_escape_of_a_record(cli, tmp_path):
+    bad = "\x1b]0;owned\x07\x1b[2J"
+    store = DirectoryStore(tmp_path, RECORDS)
+    for kernel in (f"k{bad}\nrecords: all fine", "other"):
+        store.put(record(kernel, confidence=bad, notes=(bad,), place=bad))
+    for words in (["show"], ["show", "other"], ["cache", "ls"], ["show", "--json"]):
+        ran = cli(*words, "--cache-dir", str(tmp_path))
+        assert ran.code == 0
+        assert "\x1b" not in ran.out + ran.err
+        assert "\x07" not in ran.out + ran.err
+        assert "\nrecords: all fine" not in ran.out
