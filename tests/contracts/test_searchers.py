@@ -120,9 +120,9 @@ def test_a_space_of_a_thousand_million_answers_at_once(name, rules):
     space = ConfigSpace(HUGE, rules)
     start = time.monotonic()
     searcher = make_searcher(name, space)
-    found = searcher.ask(1) + searcher.ask(500)
+    found = searcher.ask(1) + searcher.ask(100)
     assert time.monotonic() - start < 20  # 1 s on an idle machine; walking it all would take hours
-    assert len(set(found)) == 501
+    assert len(set(found)) == 101
     assert all(config in space for config in found)
 
 

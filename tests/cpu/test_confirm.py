@@ -90,7 +90,7 @@ def test_a_config_that_is_wrong_in_a_fresh_process_is_no_longer_tied():
         return x * (3 if n == 2 and os.getpid() != home else 2)
 
     outcome, assignment, final, mode = compared(
-        FunctionKernel(doubles), (torch.ones(64),), space={"n": [1, 2, 3]}, reference=lambda x: x * 2
+        FunctionKernel(doubles), (64.0,), space={"n": [1, 2, 3]}, reference=lambda x: x * 2, device="cpu"
     )
     tied = replace(outcome, ties=(Config(n=2), Config(n=1)), winner=outcome.trials[1])
     found = confirm_in_fresh_processes(tied, assignment, final, mode)
@@ -106,7 +106,7 @@ def test_a_slower_config_that_is_wrong_in_a_fresh_process_is_found_too():
         return x * (3 if n == 1 and os.getpid() != home else 2)
 
     outcome, assignment, final, mode = compared(
-        FunctionKernel(doubles), (torch.ones(64),), space={"n": [1, 2]}, reference=lambda x: x * 2
+        FunctionKernel(doubles), (64.0,), space={"n": [1, 2]}, reference=lambda x: x * 2, device="cpu"
     )
     tied = replace(outcome, ties=(Config(n=2), Config(n=1)), winner=outcome.trials[1])
     found = confirm_in_fresh_processes(tied, assignment, final, mode)
@@ -118,6 +118,7 @@ def test_a_process_that_fails_is_left_out_with_a_warning(caplog):
     home = os.getpid()
 
     def dies(*, n):
+        time.sleep(1e-3)
         if os.getpid() != home:
             os.abort()
 
@@ -134,7 +135,7 @@ def test_a_kernel_that_exists_in_this_process_only_is_not_confirmed_and_a_warnin
 
     def locked(*, n):
         with held:
-            pass
+            time.sleep(1e-3)
 
     outcome, assignment, final, mode = compared(locked, space={"n": [1, 2]}, device="cpu")
     tied = replace(outcome, ties=(Config(n=1), Config(n=2)))
