@@ -32,7 +32,7 @@ import triton
 
 from benchmarks.document import headed, save
 from benchmarks.spaces import operation_of
-from benchmarks.unverified import clock_on, unverified
+from benchmarks.unverified import timer_on, unverified
 from triton_ops import Operation, tune
 from triton_ops.hardware import probe
 from triton_ops.history.run_log import read_run
@@ -146,9 +146,9 @@ def judged_on(
     arguments = operation.materialise(operation.problem(shape, dtype), "cuda")
     executables = {Config(values): operation.kernel.compile(Config(values), arguments) for values in configs}
     policy = effort_of("exhaustive")
-    evaluator = unverified(operation.kernel, arguments, policy, clock_on(probe("cuda")), executables)
+    evaluator = unverified(operation.kernel, arguments, policy, timer_on(probe("cuda")), executables)
     samplers = [evaluator.sampler(config) for config in executables]
-    timer = evaluator.clock.timer
+    timer = evaluator.shared_timer.timer
     assert timer is not None
     arms = []
     for sampler in samplers:

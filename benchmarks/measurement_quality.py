@@ -26,7 +26,7 @@ import triton
 
 from benchmarks.document import commit_here, headed, save
 from benchmarks.spaces import SPACES, compile_all, loaded
-from benchmarks.unverified import GPU, clock_on, searched, unverified
+from benchmarks.unverified import GPU, searched, timer_on, unverified
 from triton_ops import ConfigSpace
 from triton_ops.evaluation.candidate import Evaluator
 from triton_ops.evaluation.finals import FinalRequest, compare_finalists
@@ -56,7 +56,7 @@ class Ground:
 
     def evaluator(self) -> Evaluator:
         """An evaluator that compiles nothing."""
-        return unverified(self.operation.kernel, self.arguments, EFFORT, clock_on(self.spec), self.executables)
+        return unverified(self.operation.kernel, self.arguments, EFFORT, timer_on(self.spec), self.executables)
 
     def select(self, seed: int) -> dict:
         """One whole selection, as `tune` does it but for compiling, verifying and writing."""
@@ -78,7 +78,7 @@ class Ground:
             "itself": [found.itself.low, found.itself.centre, found.itself.high],
             "itself_differs": abs(found.itself.centre) > max(0.005, found.itself.margin),
             "gain": found.gain and [found.gain.low, found.gain.centre, found.gain.high],
-            "mode": evaluator.clock.timer.mode,
+            "mode": evaluator.shared_timer.timer.mode,
             "finalists": len(finalists),
             "rounds": max(t.final.rounds for t in finalists),
             "searched_s": searched_s,
@@ -93,22 +93,22 @@ class Ground:
         samplers = {config: evaluator.sampler(config) for config in configs}
         arms = {}
         for config, sampler in samplers.items():
-            first = take(sampler, evaluator.clock.timer, 3)
+            first = take(sampler, evaluator.shared_timer.timer, 3)
             arms[config.text] = Arm(sampler, EFFORT.race.samples(statistics.median(first) * sampler.launches))
-        interleave(list(arms.values()), evaluator.clock.timer, rounds=ORACLE_ROUNDS, rng=random.Random(seed))
-        return {"mode": evaluator.clock.timer.mode, "rows": {text: arm.medians_ms for text, arm in arms.items()}}
+        interleave(list(arms.values()), evaluator.shared_timer.timer, rounds=ORACLE_ROUNDS, rng=random.Random(seed))
+        return {"mode": evaluator.shared_timer.timer.mode, "rows": {text: arm.medians_ms for text, arm in arms.items()}}
 
     def injected(self, share: float, repeats: int) -> dict:
         """How often a race finds a launch that was made `share` slower by a spinning kernel behind it."""
         evaluator = self.evaluator()
         launch = run_once(evaluator.subject.launch(self.executables[self.default]))
-        plain = evaluator.clock.start(launch).prepare(launch)
-        base_ms = statistics.median(take(plain, evaluator.clock.timer, 50))
+        plain = evaluator.shared_timer.start(launch).prepare(launch)
+        base_ms = statistics.median(take(plain, evaluator.shared_timer.timer, 50))
         cycles = int(share * base_ms * 1.9e6)
         for _ in range(6):  # the spin's own launch takes time as well: calibrate what is added
-            slowed = evaluator.clock.timer.prepare(_slowed(launch, cycles))
+            slowed = evaluator.shared_timer.timer.prepare(_slowed(launch, cycles))
             pair = [Arm(plain, 10), Arm(slowed, 10)]
-            interleave(pair, evaluator.clock.timer, rounds=30, rng=random.Random(1))
+            interleave(pair, evaluator.shared_timer.timer, rounds=30, rng=random.Random(1))
             added = statistics.median(contrasts(pair[1].medians_ms, pair[0].medians_ms))
             if abs(added - share) < 0.1 * share:
                 break
@@ -117,7 +117,7 @@ class Ground:
         visits = EFFORT.race.samples(base_ms * plain.launches)
         for seed in range(repeats):
             pair = [Arm(plain, visits), Arm(slowed, visits)]
-            race(pair, evaluator.clock.timer, replace(EFFORT.race, seconds=2.0), random.Random(seed))
+            race(pair, evaluator.shared_timer.timer, replace(EFFORT.race, seconds=2.0), random.Random(seed))
             rows = [arm.medians_ms for arm in pair]
             found += decide(rows, [(1,), (0,)]).ties == (0,)
         return {"asked": share, "added": added, "found": found, "of": repeats}

@@ -22,7 +22,7 @@ import torch
 from benchmarks.document import headed, save
 from benchmarks.spaces import SPACES, operation_of
 from benchmarks.unverified import GPU, unverified
-from triton_ops.evaluation.subject import Clock
+from triton_ops.evaluation.subject import SharedTimer
 from triton_ops.hardware import probe
 from triton_ops.measure import Arm, EventTimer, GraphTimer, Sampler, Timer, choose_timer, interleave, take
 from triton_ops.measure.arm import next_order, visit
@@ -53,11 +53,11 @@ class Ground:
         self.configs = [Config({**dict(zip(NAMES, v, strict=True)), "GROUP_M": 8}) for v in CONFIGS[space]]
         self.spec = probe("cuda")
         arguments = operation.materialise(operation.problem(shape, dtype), GPU)
-        clock = Clock(self.spec, GPU, choose=lambda *given, **how: without_rests(choose_timer(*given, **how)))
-        evaluator = unverified(operation.kernel, arguments, effort_of("exhaustive"), clock)
+        shared = SharedTimer(self.spec, GPU, choose=lambda *given, **how: without_rests(choose_timer(*given, **how)))
+        evaluator = unverified(operation.kernel, arguments, effort_of("exhaustive"), shared)
         self.samplers = {config: evaluator.sampler(config) for config in self.configs}
-        assert clock.timer is not None
-        self.timer: Timer = clock.timer
+        assert shared.timer is not None
+        self.timer: Timer = shared.timer
         self.sample_ms = {c: self._sample_ms(s) for c, s in self.samplers.items()}
 
     def _sample_ms(self, sampler: Sampler) -> float:

@@ -29,7 +29,7 @@ from triton_ops import ConfigSpace
 from triton_ops.backend import Arguments, Executable
 from triton_ops.evaluation.finals import FinalRequest, compare_finalists
 from triton_ops.evaluation.outcome import Outcome
-from triton_ops.evaluation.subject import Clock
+from triton_ops.evaluation.subject import SharedTimer
 from triton_ops.hardware import probe
 from triton_ops.measure import INDIFFERENCE, Arm, decide, race
 from triton_ops.space import Config
@@ -146,8 +146,8 @@ class Ground:
         """One whole selection, as `tune` does it but for checking, writing, and further processes."""
         clock, space = self.device.clock, ConfigSpace.from_configs(self.kernels, default=self.default)
         timer = SimulatedTimer(self.device)
-        race_clock = Clock(probe("cpu"), "cpu", choose=lambda *_, **__: timer)
-        evaluator = unverified(KnownTimes(self.kernels), Arguments(), effort, race_clock)
+        shared_timer = SharedTimer(probe("cpu"), "cpu", choose=lambda *_, **__: timer)
+        evaluator = unverified(KnownTimes(self.kernels), Arguments(), effort, shared_timer)
         trials = searched(evaluator, space, self.default, seed, effort, clock)
         final = FinalRequest(trials=trials, default=self.default, seed=seed)
         return compare_finalists(evaluator, final, effort, clock=clock)

@@ -10,7 +10,7 @@ from triton_ops.evaluation.candidate import Evaluator
 from triton_ops.evaluation.finals import FinalRequest, compare_finalists
 from triton_ops.evaluation.outcome import Outcome
 from triton_ops.evaluation.station import StationFacts
-from triton_ops.evaluation.subject import ArgumentSet, Clock, Subject
+from triton_ops.evaluation.subject import ArgumentSet, SharedTimer, Subject
 from triton_ops.hardware import DeviceSpec
 from triton_ops.history.run_log import RunLog
 from triton_ops.runner.events import Silent
@@ -25,22 +25,26 @@ from triton_ops.trial import Trial
 GPU = "cuda"
 
 
-def clock_on(device: DeviceSpec) -> Clock:
-    """The clock of a race on the GPU, with L2 cold."""
-    return Clock(device, GPU)
+def timer_on(device: DeviceSpec) -> SharedTimer:
+    """The timer of a race on the GPU, with L2 cold."""
+    return SharedTimer(device, GPU)
 
 
 def unverified(
     kernel: Kernel,
     arguments: Arguments,
     effort: Effort,
-    clock: Clock,
+    shared: SharedTimer,
     executables: dict[Config, Executable] | None = None,
 ) -> Evaluator:
     """An evaluator that checks nothing, and compiles only what is not among `executables`."""
-    subject = Subject(ArgumentSet(arguments, protected=False), clock.sets)
+    subject = Subject(ArgumentSet(arguments, protected=False), shared.sets)
     return Evaluator(
-        kernel=kernel, subject=subject, clock=clock, policy=effort.screen, executables=dict(executables or {})
+        kernel=kernel,
+        subject=subject,
+        shared_timer=shared,
+        policy=effort.screen,
+        executables=dict(executables or {}),
     )
 
 
@@ -54,7 +58,7 @@ class Unverified:
     @property
     def facts(self) -> StationFacts:
         """What the search asks for."""
-        return StationFacts(mode=self.evaluator.clock.mode)
+        return StationFacts(mode=self.evaluator.shared_timer.mode)
 
     def attempt(self, config: Config, best: Trial | None) -> Trial:
         """Try one."""

@@ -368,7 +368,7 @@ def test_a_bad_record_is_a_warning_and_a_miss(cli, target, damage, said):
 
 
 @pytest.mark.usefixtures("steady_clock")
-def test_a_run_log_of_another_version_is_left_aside_and_kept(cli, target):
+def test_a_run_log_of_another_version_is_ignored_and_kept(cli, target):
     words = ["tune", f"{target}:plain", *SPACE, "--device", "cpu", "--force"]
     cli(*words)
     [log] = Path(target.parent).glob("cache/runs/*/*.jsonl")

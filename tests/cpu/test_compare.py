@@ -17,7 +17,7 @@ from triton_ops.comparison import compare as compare_module
 from triton_ops.comparison import contestant as contestant_module
 from triton_ops.comparison.compare import _taking_turns
 from triton_ops.comparison.timing import quantile
-from triton_ops.evaluation.subject import Clock
+from triton_ops.evaluation.subject import SharedTimer
 from triton_ops.exceptions import (
     DeviceError,
     KernelTypeError,
@@ -540,12 +540,12 @@ def test_contestants_of_similar_speed_take_equally_many_launches(monkeypatch):
 
 def test_all_contestants_rotate_argument_sets_or_none_does(monkeypatch):
     sizes = {"first": 3, "second": 1}
-    clock = Clock(probe("cpu"), "cpu")
-    monkeypatch.setattr(clock, "sets", lambda arguments: sizes[arguments.keyword["which"]])
+    shared_timer = SharedTimer(probe("cpu"), "cpu")
+    monkeypatch.setattr(shared_timer, "sets", lambda arguments: sizes[arguments.keyword["which"]])
     first, second = ([Arguments(keyword={"which": which})] for which in sizes)
 
     def further(made, restores=False):
-        subjects = contestant_module._subjects(made, clock, restores)
+        subjects = contestant_module._subjects(made, shared_timer, restores)
         return {key: len(subject.further()) for key, (subject,) in subjects.items()}
 
     assert further({1: first, 2: second}) == {1: 0, 2: 0}
@@ -633,7 +633,7 @@ def test_a_launch_whose_arguments_are_restored_is_prepared_with_a_reset(monkeypa
     assert isinstance(launches[0], Launch)
 
 
-def test_arrays_and_lists_that_a_contestant_writes_are_put_back_before_every_sample():
+def test_arrays_and_lists_that_a_contestant_writes_are_restored_before_every_sample():
     array, names, seen = np.array([3.0, 1.0]), ["b", "a"], []
 
     def sort(array, names):

@@ -54,7 +54,7 @@ def test_estimates_keep_the_order_of_registers_and_shared_memory():
     assert (few < most, little < much, many > one) == (True, True, True)
 
 
-def test_twins_are_configs_of_the_same_program():
+def test_configs_of_the_same_program_are_found():
     one, other, third = list(SPACE)[:3]
     columns = columns_of([one, other], launch="x")
     columns.take(made(third, launch="y"), Encoder(SPACE).rows([third])[0])

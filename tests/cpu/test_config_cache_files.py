@@ -231,7 +231,7 @@ def test_a_newer_entry_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "[1]", "{torn", '{"n": NaN}'])
-def test_a_bad_older_entry_is_left_aside(tmp_path: Path, content: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_bad_older_entry_is_ignored(tmp_path: Path, content: str, caplog: pytest.LogCaptureFixture) -> None:
     path = older(tmp_path, "k_1_cpu", content)
     assert not ConfigCache(tmp_path).import_md5("k", 1, "cpu")
     assert len(caplog.records) == 1

@@ -66,7 +66,7 @@ def test_a_single_leader_is_not_compared_again():
     assert confirm_in_fresh_processes(alone, assignment, final, mode) is alone
 
 
-def test_a_kernel_that_writes_what_it_reads_is_confirmed_with_its_arguments_put_back():
+def test_a_kernel_that_writes_what_it_reads_is_confirmed_with_its_arguments_restored():
     home = os.getpid()
 
     def adds(x, *, chunk):

@@ -29,7 +29,7 @@ class Noisy:
         self.now, self.calls, self.rng = Clock(), 0, random.Random(seed)
         self.timer = HostTimer(self.now)
         self.times, self.noise, self.fails_at = times_ms, noise, fails_at or {}
-        self.clock, self.wrong = SimpleNamespace(timer=self.timer), wrong
+        self.shared_timer, self.wrong = SimpleNamespace(timer=self.timer), wrong
 
     def sampler(self, config):
         return self.timer.prepare(Launch(lambda: self.launch(config)), 1)

@@ -246,7 +246,7 @@ def test_copies_of_arrays_share_memory_as_the_arrays_do():
     assert base.tolist() == list(range(8))
 
 
-def test_containers_are_copied_and_put_back_with_the_objects_that_were_in_them():
+def test_containers_are_copied_and_restored_with_the_objects_that_were_in_them():
     held = object()
     given = {"list": [3, 1, held], "set": {1}, "bytes": bytearray(b"ab"), "dict": {"a": [1.0]}}
     copy = private_copy(Arguments((), given)).keyword

@@ -402,7 +402,7 @@ def test_what_a_failed_config_had_allocated_is_free_for_the_next():
     assert [trial.status for trial in result.trials] == [Status.RESOURCES, Status.OK]
 
 
-def test_what_does_not_compile_or_fit_on_the_chip_ends_alone_and_quietly(capsys):
+def test_what_does_not_compile_or_fit_on_the_chip_ends_one_trial_and_prints_nothing(capsys):
     from triton_ops import matmul
 
     good = {"BM": 64, "BN": 64, "BK": 32, "GROUP_M": 8, "num_warps": 4, "num_stages": 3}

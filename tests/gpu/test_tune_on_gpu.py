@@ -101,7 +101,7 @@ def test_a_wrong_config_cannot_win():
     assert {by_block[block].status for block in (64, 128, 512)} == {Status.OK}
 
 
-def test_what_does_not_fit_or_compile_ends_one_trial_quietly(capfd):
+def test_what_does_not_fit_or_compile_ends_one_trial_and_prints_nothing(capfd):
     """Too much shared memory, a register limit that ptxas refuses, and a tile that is no power of two."""
     base = {"BM": 128, "BN": 128, "BK": 64, "GROUP_M": 8, "num_warps": 4, "num_stages": 3}
     planted = {

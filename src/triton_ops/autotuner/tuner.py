@@ -19,7 +19,7 @@ from triton_ops.autotuner.metrics import PerformanceProfile as PerformanceProfil
 from triton_ops.autotuner.metrics import compute_elementwise_metrics as compute_elementwise_metrics
 from triton_ops.autotuner.metrics import compute_gemm_metrics as compute_gemm_metrics
 from triton_ops.backend import Arguments, Executable, FunctionKernel, candidate_error, without_ptxas_dumps
-from triton_ops.evaluation.subject import ArgumentSet, Clock, Subject
+from triton_ops.evaluation.subject import ArgumentSet, SharedTimer, Subject
 from triton_ops.exceptions import ConfigValueError, KernelTypeError, SettingsError, TuningFailedError
 from triton_ops.hardware import Turns, gpu_missing, probe, turn_key
 from triton_ops.measure import Arm, CaptureError, EmptyCaptureError, HostTimer, Launch, Sampler, Timer, interleave
@@ -121,15 +121,15 @@ class TritonAutoTuner:
         given = Arguments(args, kwargs)
         self._kernel.check(self._space.tunables, given)
         label = (kernel_type, problem_size, device) if problem_size and device else None
-        clock = _clock(given, device)
-        subject = Subject(ArgumentSet(given), clock.sets)
+        shared = _shared_timer(given, device)
+        subject = Subject(ArgumentSet(given), shared.sets)
         try:
             if label is not None and (hit := self._cached(label)) is not None:
-                (trial,), _ = self._measure([hit], subject, clock)
+                (trial,), _ = self._measure([hit], subject, shared)
                 if trial.ok:
                     return _result([trial], trial, performance, problem_size, device, start, from_cache=True)
                 _log.warning("cached config (%s) failed, searching again: %s", hit, trial.error)
-            trials, noise = self._measure([Config(c) for c in self.all_configs], subject, clock)
+            trials, noise = self._measure([Config(c) for c in self.all_configs], subject, shared)
         finally:
             subject.first.restore()
         winner = _fastest(trials, problem_size)
@@ -159,15 +159,15 @@ class TritonAutoTuner:
             return None
         return config
 
-    def _measure(self, configs: Sequence[Config], subject: Subject, clock: Clock) -> tuple[list[Trial], float]:
+    def _measure(self, configs: Sequence[Config], subject: Subject, shared: SharedTimer) -> tuple[list[Trial], float]:
         """One trial per config, in the order given, and the noise; each config is called exactly as often as asked."""
         executables = [self._kernel.compile(config, subject.arguments) for config in configs]
-        turns = Turns(clock.device_name)
-        with without_ptxas_dumps(), turns.turn(turn_key(clock.device, clock.device_name)):
-            arms, timer = self._run(executables, subject, clock)
+        turns = Turns(shared.device_name)
+        with without_ptxas_dumps(), turns.turn(turn_key(shared.device, shared.device_name)):
+            arms, timer = self._run(executables, subject, shared)
         return [_trial(config, arm, timer) for config, arm in zip(configs, arms, strict=True)], _noise(arms)
 
-    def _run(self, executables: Sequence[Executable], subject: Subject, clock: Clock) -> tuple[list[Arm], Timer]:
+    def _run(self, executables: Sequence[Executable], subject: Subject, shared: SharedTimer) -> tuple[list[Arm], Timer]:
         """Warm up the configs one after the other, then time them in rounds; each timed call finds the same arguments.
 
         Without warm-up runs it is not known whether a config writes its arguments, so they are always restored.
@@ -179,21 +179,21 @@ class TritonAutoTuner:
             if subject.first.changed():
                 subject.first.restore()
                 subject.restores = True
-        timer = self._prepare(arms, [subject.launch(executable) for executable in executables], clock)
+        timer = self._prepare(arms, [subject.launch(executable) for executable in executables], shared)
         self._time(arms, timer)
         return arms, timer
 
-    def _prepare(self, arms: Sequence[Arm], launches: Sequence[Launch], clock: Clock) -> Timer:
+    def _prepare(self, arms: Sequence[Arm], launches: Sequence[Launch], shared: SharedTimer) -> Timer:
         """Choose the timer, and prepare the samplers of all arms that work; graphs for all of them, or for none."""
         alive = [place for place, arm in enumerate(arms) if arm.error is None]
-        if self.timer is None and clock.device.kind != "cpu" and alive:
-            clock.start(launches[alive[0]])
-        timer = self.timer or clock.timer or HostTimer()
+        if self.timer is None and shared.device.kind != "cpu" and alive:
+            shared.start(launches[alive[0]])
+        timer = self.timer or shared.timer or HostTimer()
         try:
             self._prepare_all(arms, launches, timer)
         except CaptureError as error:
             _log.warning("%s: timed by event pairs instead", error)
-            timer = clock.change(launches[alive[0]])
+            timer = shared.change(launches[alive[0]])
             self._prepare_all(arms, launches, timer)
         return timer
 
@@ -236,13 +236,13 @@ def _runs(name: str, value: int, least: int) -> int:
     return value
 
 
-def _clock(given: Arguments, device: str | None) -> Clock:
-    """The clock of the device that the tensors are on, else of the host; without tensors the label `device` decides."""
+def _shared_timer(given: Arguments, device: str | None) -> SharedTimer:
+    """The timer of the device that the tensors are on, else of the host; without tensors the label `device` decides."""
     places = [str(tensor.device) for tensor in given.tensors()]
     name = next((place for place in places if place != "cpu"), "cpu")
     if not places and str(device).startswith("cuda") and gpu_missing() is None:
         name = "cuda"
-    return Clock(probe(name), name)
+    return SharedTimer(probe(name), name)
 
 
 def _trial(config: Config, arm: Arm, timer: Timer) -> Trial:

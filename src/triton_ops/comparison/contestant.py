@@ -30,7 +30,7 @@ from triton_ops.backend import (
     one_line,
     private_copy,
 )
-from triton_ops.evaluation.subject import ArgumentSet, Choose, Clock, Subject
+from triton_ops.evaluation.subject import ArgumentSet, Choose, SharedTimer, Subject
 from triton_ops.exceptions import DeviceError, KernelTypeError, ShapeMismatchError, TargetError, TritonKernelError
 from triton_ops.hardware import device_named, probe
 from triton_ops.measure import CaptureError, EmptyCaptureError, Launch, Sampler, Timer, choose_timer, take
@@ -200,20 +200,20 @@ def prepare(
     """
     choose = choose or choose_timer
     name = _one_device(contestants)
-    clock = Clock(probe(name), name, cold=cold, choose=choose)
+    shared = SharedTimer(probe(name), name, cold=cold, choose=choose)
     with _copying(name):
-        count = sets if clock.device.kind == "cpu" else 1
+        count = sets if shared.device.kind == "cpu" else 1
         made = {maker: [maker() for _ in range(count)] for maker in {each.arguments for each in contestants}}
     found = {id(each): _explored(each, made[each.arguments][0]) for each in {id(c): c for c in contestants}.values()}
-    subjects = _subjects(made, clock, any(explored.rewrites for explored in found.values()))
+    subjects = _subjects(made, shared, any(explored.rewrites for explored in found.values()))
     launches = [_launches(each, found[id(each)], subjects[each.arguments]) for each in contestants]
     with blaming(contestants[0]):
-        timer = _timer(clock, choose, launches[0][0])
+        timer = _timer(shared, choose, launches[0][0])
     try:
         return Prepared(timer, _samplers(contestants, launches, timer))
     except CaptureError as error:
         _log.warning("%s: timed by event pairs instead", error)
-        timer = clock.change(launches[0][0])
+        timer = shared.change(launches[0][0])
         return Prepared(timer, _samplers(contestants, launches, timer))
 
 
@@ -226,14 +226,14 @@ def _one_device(contestants: Sequence[Contestant]) -> str:
 
 
 def _subjects(
-    made: Mapping[MakeArguments, Sequence[Arguments]], clock: Clock, restores: bool
+    made: Mapping[MakeArguments, Sequence[Arguments]], shared: SharedTimer, restores: bool
 ) -> dict[MakeArguments, list[Subject]]:
     """The subjects of each argument-making function, one per argument set.
 
     All subjects rotate through further argument sets, or none does, and then L2 is flushed before every call.
     """
-    with _copying(clock.device_name):
-        counts = {maker: clock.sets(first) for maker, (first, *_) in made.items()}
+    with _copying(shared.device_name):
+        counts = {maker: shared.sets(first) for maker, (first, *_) in made.items()}
         rotates = min(counts.values()) > 1
         found = {
             maker: [
@@ -266,15 +266,15 @@ def _copying(device_name: str) -> Iterator[None]:
         ) from error
 
 
-def _timer(clock: Clock, choose: Choose, launch: Launch) -> Timer:
+def _timer(shared: SharedTimer, choose: Choose, launch: Launch) -> Timer:
     """The timer that suits a launch; a launch too short for event pairs, without tensors to rotate, is timed warm."""
-    timer = clock.start(launch)
+    timer = shared.start(launch)
     if timer.mode != "event-flushed" or launch.reset is not None:
         return timer
     took_ms = statistics.median(take(timer.prepare(launch), timer, _SAMPLES))
     if took_ms >= FEW_TICKS * COARSEST_TICK_MS:
         return timer
-    warm = choose(clock.device, clock.device_name, launch, cold=False)
+    warm = choose(shared.device, shared.device_name, launch, cold=False)
     if not warm.mode.startswith("graph"):
         return timer
     _log.warning("%.4f ms is too short for event pairs, and no tensors were given to rotate: timed warm", took_ms)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from triton_ops.backend import Arguments, CandidateError, Executable, Kernel, candidate_error, one_line, trace_of
 from triton_ops.evaluation.criteria import Difference
 from triton_ops.evaluation.poison import poison
-from triton_ops.evaluation.subject import Clock, Subject, on_device_of, run_once
+from triton_ops.evaluation.subject import SharedTimer, Subject, on_device_of, run_once
 from triton_ops.evaluation.verify import BASELINE, LAUNCH, ODD, Verifier
 from triton_ops.exceptions import CacheError
 from triton_ops.measure import (
@@ -41,8 +41,8 @@ class Evaluator:
     Attributes:
         kernel: The kernel that is tuned.
         subject: The arguments on which executables are launched and timed.
-        clock: The timer. The first config that works chooses it, or the baseline if there is one; it is replaced for
-            all configs if one of them cannot be captured as a graph.
+        shared_timer: The timer of all configs. The first config that works chooses it, or the baseline if there is one;
+            it is replaced for all configs if one of them cannot be captured as a graph.
         policy: How much a screening may cost.
         verifier: Checks results before and after they are timed; None checks nothing.
         baseline: The config that each screening is measured next to; None takes the first config that works.
@@ -52,7 +52,7 @@ class Evaluator:
 
     kernel: Kernel
     subject: Subject
-    clock: Clock
+    shared_timer: SharedTimer
     policy: ScreenPolicy
     verifier: Verifier | None = None
     baseline: Config | None = None
@@ -180,9 +180,9 @@ class Evaluator:
 
     def _timer(self, launch: Launch) -> Timer:
         """The timer; if none is chosen yet, the baseline of an interrupted run chooses it, else this launch."""
-        if self.clock.timer is None and self.baseline is not None:
+        if self.shared_timer.timer is None and self.baseline is not None:
             launch = self._warm(self.baseline)
-        return self.clock.start(launch)
+        return self.shared_timer.start(launch)
 
     def _warm(self, config: Config) -> Launch:
         """A launch of a config that has worked, after it has run once."""
@@ -222,7 +222,7 @@ class Evaluator:
         try:
             sampler = timer.prepare(launch)
         except CaptureError:  # no config is captured from now on, and samples of the earlier timer are not comparable
-            timer, self._baseline_sampler = self.clock.change(launch), None
+            timer, self._baseline_sampler = self.shared_timer.change(launch), None
             sampler = timer.prepare(launch)
         if self._baseline_sampler is None:
             if self.baseline is None or self.baseline == config:

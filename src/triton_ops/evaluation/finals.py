@@ -113,7 +113,8 @@ class _LastComparison:
 
     def race(self) -> None:
         """Run the race, and check the results of those that were not dropped."""
-        timer, racing = self.evaluator.clock.timer, {it: arm for it, arm in self.arms.items() if it not in self.gone}
+        timer = self.evaluator.shared_timer.timer
+        racing = {config: arm for config, arm in self.arms.items() if config not in self.gone}
         if timer is not None and len(racing) > 1:
             policy = replace(self.policy, seconds=min(self.policy.seconds, self._left_s))
             race(
@@ -193,7 +194,7 @@ class _LastComparison:
 
     def _resolve(self, challenger: Config) -> bool:
         """Resolve a doubt; False if a launch failed, whose arm then has an error."""
-        default, timer = self.final.default, self.evaluator.clock.timer
+        default, timer = self.final.default, self.evaluator.shared_timer.timer
         assert timer is not None  # there are rounds, so there is a timer
         pair = Pair(
             challenger=challenger, default=default, block=max(self.arms[it].block for it in (challenger, default))
@@ -220,7 +221,7 @@ class _LastComparison:
             return None
 
     def _updated(self, config: Config, arm: Arm) -> Trial:
-        trial, timer = self.trials[config], self.evaluator.clock.timer
+        trial, timer = self.trials[config], self.evaluator.shared_timer.timer
         if (said := self.wrong.get(config)) is not None:
             return wrong_trial(config, said, trial.resources, trial.compile_s)
         if arm.error is not None:

@@ -17,7 +17,7 @@ from triton_ops.evaluation.criteria import Precision, reduction_length
 from triton_ops.evaluation.finals import FinalRequest, compare_finalists
 from triton_ops.evaluation.outcome import Outcome
 from triton_ops.evaluation.standard import Standard
-from triton_ops.evaluation.subject import ArgumentSet, Clock, Subject
+from triton_ops.evaluation.subject import ArgumentSet, SharedTimer, Subject
 from triton_ops.evaluation.verify import Verifier
 from triton_ops.exceptions import ShapeMismatchError, TargetError, TritonKernelError
 from triton_ops.hardware import DeviceSpec, turn_key
@@ -171,8 +171,8 @@ class Inline:
         against = verifier.against if verifier else "nothing"
         notes = (*restored, *(verifier.notes if verifier else ()))
         return StationFacts(
-            mode=evaluator.clock.mode, baseline=evaluator.baseline, against=against, lost=self._lost, place=self._place,
-            in_this_process=True, notes=notes, turn_key=self._turn_key,
+            mode=evaluator.shared_timer.mode, baseline=evaluator.baseline, against=against, lost=self._lost,
+            place=self._place, in_this_process=True, notes=notes, turn_key=self._turn_key,
         )  # fmt: skip
 
     def attempt(self, config: Config, best: Trial | None) -> Trial:
@@ -208,11 +208,16 @@ class Inline:
 
 
 def _evaluator(given: Assignment, tell: Callable[[str], None]) -> Evaluator:
-    clock = Clock(given.device, given.device_name, cold=given.cold, mode=given.mode)
-    subject = Subject(ArgumentSet(_made(given, given.arguments), given.kernel.outputs), clock.sets)
+    shared = SharedTimer(given.device, given.device_name, cold=given.cold, mode=given.mode)
+    subject = Subject(ArgumentSet(_made(given, given.arguments), given.kernel.outputs), shared.sets)
     verifier = _verifier(given, subject, tell)
     evaluator = Evaluator(
-        kernel=given.kernel, subject=subject, clock=clock, policy=given.effort.screen, verifier=verifier, tell=tell
+        kernel=given.kernel,
+        subject=subject,
+        shared_timer=shared,
+        policy=given.effort.screen,
+        verifier=verifier,
+        tell=tell,
     )
     verifier.tell = evaluator.announce
     return evaluator

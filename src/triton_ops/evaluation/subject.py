@@ -99,7 +99,7 @@ class ArgumentSet:
         return is_tensor(self.arguments.keyword.get(name))
 
 
-class Clock:
+class SharedTimer:
     """The timer of one tune or comparison: the first timed launch chooses it, and all later launches use it.
 
     Args:
