@@ -3,7 +3,7 @@
 | variable               | meaning                                             | default                           |
 |------------------------|-----------------------------------------------------|-----------------------------------|
 | `TRITON_OPS_CACHE_DIR` | folder of records and run logs; `~` is expanded     | the platform's user cache folder  |
-| `TRITON_OPS_LOCK_DIR`  | folder of the locks by which measurements take turns | the platform's runtime folder  |
+| `TRITON_OPS_LOCK_DIR`  | folder of the locks by which measurements take turns | `/tmp/triton-ops-UID`             |
 | `TRITON_OPS_EFFORT`    | effort of a tune that names none: quick, full, exhaustive | quick                       |
 | `NO_COLOR`             | any value: no colours (https://no-color.org)        | not set                           |
 | `COLUMNS`              | width of tables, also in files and pipes            | the terminal's; no limit in files |
@@ -23,6 +23,7 @@ import platformdirs
 
 from triton_ops.exceptions import SettingsError
 
+_OWN_LOCKS = Path(f"/tmp/triton-ops-{os.getuid() if hasattr(os, 'getuid') else 'locks'}")
 EFFORTS = ("quick", "full", "exhaustive")
 
 
@@ -35,10 +36,11 @@ def cache_dir() -> Path:
 def lock_dir() -> Path:
     """The folder of the locks by which measurements on a GPU take turns; it need not exist yet.
 
-    Users and containers that share a GPU take turns only if they share this folder.
+    Users and containers that share a GPU take turns only if they share this folder. The default does not follow
+    `TMPDIR` or `XDG_RUNTIME_DIR`, which differ from job to job and from login to login of one user.
     """
     named = os.environ.get("TRITON_OPS_LOCK_DIR", "").strip()
-    return Path(named).expanduser() if named else Path(platformdirs.user_runtime_dir("triton-ops"))
+    return Path(named).expanduser() if named else _OWN_LOCKS
 
 
 def colours() -> bool:

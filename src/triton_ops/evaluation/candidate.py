@@ -204,12 +204,14 @@ class Evaluator:
         launch = self.subject.launch(executable)
         try:
             samples, relative = self._screened(config, launch, best)
+            # Before the reset, which may empty the outputs for the next launch.
+            difference = None if self.verifier is None else self.verifier.wrong_after_timing(executable)
         except EmptyCaptureError as error:
             return _failed(config, Status.WRONG, str(error), executable)
         finally:
             if launch.reset is not None:
                 launch.reset()
-        if self.verifier is not None and (difference := self.verifier.wrong_after_timing(executable)) is not None:
+        if difference is not None:
             return wrong_trial(config, difference, executable.resources, executable.compile_s)
         found = Measurement(tuple(samples), self._timer(launch).mode)
         resources, compile_s = executable.resources, executable.compile_s
