@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from triton_ops.cli.bench_contestants import BenchContestant, BenchRequest, bench_contestants
 from triton_ops.cli.console import (
     CacheDir,
     Device,
@@ -22,7 +23,6 @@ from triton_ops.cli.console import (
     tell,
     width,
 )
-from triton_ops.cli.contender import BenchRequest, Contender, contenders
 from triton_ops.cli.layout import paragraph, table
 from triton_ops.cli.problem import parse_config, parse_shapes
 from triton_ops.cli.record_selection import folder_of
@@ -82,7 +82,7 @@ def bench_command(
     )
     _check(asked)
     with only_data_on_stdout():
-        a, b = contenders((target, other), configs, asked)
+        a, b = bench_contestants((target, other), configs, asked)
         if a.contestant.kernel == b.contestant.kernel and a.contestant.config == b.contestant.config:
             tell(f"a and b are the same: {a.target} with {_config(a.contestant.config)}")
         with rounds_bar((a.contestant.name, b.contestant.name), seconds, stderr()) as follow:
@@ -103,17 +103,17 @@ def _check(asked: BenchRequest) -> None:
     folder_of(asked.cache_dir)
 
 
-def _report(a: Contender, b: Contender, found: Comparison, columns: int | None) -> list[str]:
+def _report(a: BenchContestant, b: BenchContestant, found: Comparison, columns: int | None) -> list[str]:
     rows = [_row(a, found.a), _row(b, found.b)]
     header, *lines = table(_HEADER, rows, columns, _NUMBERS)
     head = f"{a.problem} on {probe(a.contestant.device_name).name}"
     return [head, bold(header), *lines, *map(bold, paragraph("", str(found), columns))]
 
 
-def _row(contender: Contender, times: Measurement) -> list[str]:
-    contestant = contender.contestant
+def _row(shown: BenchContestant, times: Measurement) -> list[str]:
+    contestant = shown.contestant
     figures = [f"{time_ms:.4g}" for time_ms in (times.p20_ms, times.median_ms, times.p80_ms)]
-    what = f"{contender.target}, {contender.origin}" + (f": {contestant.config}" if contestant.config else "")
+    what = f"{shown.target}, {shown.origin}" + (f": {contestant.config}" if contestant.config else "")
     return [contestant.name, label(contestant.config), *figures, f"{times.spread:.1%}", what]
 
 
@@ -126,7 +126,7 @@ def _config(config: Config) -> str:
     return f"({config})" if config else "no config"
 
 
-def _as_json(a: Contender, b: Contender, found: Comparison) -> dict[str, Any]:
+def _as_json(a: BenchContestant, b: BenchContestant, found: Comparison) -> dict[str, Any]:
     return {
         "verdict": found.verdict,
         "percent": found.percent,
@@ -138,19 +138,19 @@ def _as_json(a: Contender, b: Contender, found: Comparison) -> dict[str, Any]:
         "mode": found.mode,
         "problem": a.problem.label,
         "device": probe(a.contestant.device_name).name,
-        "a": _contender_json(a, found.a),
-        "b": _contender_json(b, found.b),
+        "a": _contestant_json(a, found.a),
+        "b": _contestant_json(b, found.b),
         "guard": msgspec.to_builtins(found.guard),
     }
 
 
-def _contender_json(contender: Contender, times: Measurement) -> dict[str, Any]:
+def _contestant_json(shown: BenchContestant, times: Measurement) -> dict[str, Any]:
     blocks: Sequence[Sequence[float]] = times.blocks
     return {
-        "target": contender.target,
-        "config": dict(contender.contestant.config),
-        "label": label(contender.contestant.config),
-        "origin": contender.origin,
+        "target": shown.target,
+        "config": dict(shown.contestant.config),
+        "label": label(shown.contestant.config),
+        "origin": shown.origin,
         "median_ms": times.median_ms,
         "p20_ms": times.p20_ms,
         "p80_ms": times.p80_ms,

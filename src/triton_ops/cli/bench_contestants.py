@@ -46,8 +46,8 @@ class BenchRequest:
 
 
 @dataclass(frozen=True)
-class Contender:
-    """One contestant with the words that the report needs.
+class BenchContestant:
+    """One contestant of `bench`, with the words that the report needs.
 
     Attributes:
         target: TARGET as given on the command line.
@@ -75,16 +75,16 @@ class _BoundTarget:
     space: ConfigSpace | None
     record: Record | None
 
-    def contender(self, name: str, config: Mapping[str, Any], origin: str) -> Contender:
+    def contestant(self, name: str, config: Mapping[str, Any], origin: str) -> BenchContestant:
         chosen = Config(config)
         self.kernel.check(chosen, Arguments(keyword=dict(self.problem.arguments)))
         contestant = Contestant(name, self.kernel, chosen, device_name=self.device, arguments=self.arguments)
-        return Contender(self.target, origin, self.problem, contestant)
+        return BenchContestant(self.target, origin, self.problem, contestant)
 
 
-def contenders(
+def bench_contestants(
     texts: tuple[str, str | None], configs: tuple[dict[str, Any] | None, dict[str, Any] | None], asked: BenchRequest
-) -> tuple[Contender, Contender]:
+) -> tuple[BenchContestant, BenchContestant]:
     """Both contestants. With a single TARGET, its winner or the given config is compared with its default config.
 
     Raises:
@@ -95,8 +95,8 @@ def contenders(
     if texts[1] is None:
         bound = _bound(texts[0], found, _names(*configs), asked)
         return (
-            bound.contender("a", *_config(bound, configs[0], (_WINNER,))),
-            bound.contender("b", *_config(bound, configs[1], (_DEFAULT,))),
+            bound.contestant("a", *_config(bound, configs[0], (_WINNER,))),
+            bound.contestant("b", *_config(bound, configs[1], (_DEFAULT,))),
         )
     other = load_target(texts[1])
     first = _bound(texts[0], found, _names(configs[0]), asked, beside=other)
@@ -105,8 +105,8 @@ def contenders(
     if same_making and first.problem.arguments == second.problem.arguments:
         second = replace(second, arguments=first.arguments)  # so that both contestants run on equal arguments
     return (
-        first.contender("a", *_config(first, configs[0], (_WINNER, _DEFAULT))),
-        second.contender("b", *_config(second, configs[1], (_WINNER, _DEFAULT))),
+        first.contestant("a", *_config(first, configs[0], (_WINNER, _DEFAULT))),
+        second.contestant("b", *_config(second, configs[1], (_WINNER, _DEFAULT))),
     )
 
 
