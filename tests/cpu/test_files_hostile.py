@@ -2,6 +2,7 @@
 
 import errno
 import gzip
+import json
 import logging
 import os
 import socket
@@ -434,3 +435,73 @@ def test_a_sweep_leaves_the_files_of_other_users(shared):
     (shared / ".probe-mine").touch()
     _files.sweep(shared, now_s=4e9)
     assert [path.name for path in shared.iterdir()] == [".probe-theirs"]
+
+
+TUNED = """
+import json, logging, os, sys, tempfile
+from pathlib import Path
+from triton_ops import tune
+from triton_ops.cache import Key, open_store
+from triton_ops.history.quarantine import quarantine_of
+from triton_ops.runner.events import Silent
+from triton_ops.task.request import make_task
+import triton_ops.cache.directory as directory
+
+def planned(*, n):
+    return n
+
+folder, private = map(Path, sys.argv[1:])
+with tempfile.TemporaryDirectory() as warm:  # imports everything: the other user may not read where Python is installed
+    tune(planned, space={"n": [1, 2]}, cache_dir=warm, listener=Silent())
+directory._LOCK_WAIT_S = 0.5
+logging.basicConfig(stream=sys.stderr, format="WARNED %(message)s")
+os.setgroups([]); os.setgid(1); os.setuid(1)
+task = make_task(planned, space={"n": [1, 2]})
+key = Key.of(task.problem, task.kernel.identity, task.device)
+print(json.dumps([key.id, quarantine_of(folder, key)._path.name]), flush=True)
+sys.stdin.readline()
+result = tune(planned, space={"n": [1, 2]}, cache_dir=folder, listener=Silent())
+again = tune(planned, space={"n": [1, 2]}, cache_dir=folder, listener=Silent())
+print(json.dumps([len(result.trials), result.from_cache, again.from_cache]))
+"""
+
+PLANTED = """
+key, quarantine, private = sys.argv[2:]
+for name in ("runs", "quarantine"):
+    (folder / name).mkdir(); (folder / name).chmod(0o1777)
+(folder / "quarantine" / quarantine).symlink_to(Path(private) / "file")
+(folder / "runs" / key).symlink_to(private)
+os.mkfifo(folder / f"{key}.record.json")
+held = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
+fcntl.flock(held, fcntl.LOCK_EX)
+print("planted", flush=True)
+sys.stdin.read()
+"""
+
+
+@root_only
+@pytest.mark.timeout(120)
+def test_a_tune_among_what_another_user_planted_ends_as_without_it(shared, tmp_path):
+    private = tmp_path / "private"
+    private.mkdir()
+    (private / "file").write_text("private\n")
+    for path in (private / "file", private):
+        os.chown(path, 1, 1)
+        path.chmod(0o700)
+    started = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(
+        [sys.executable, "-c", TUNED, str(shared), str(private)], stderr=subprocess.PIPE, **started
+    ) as tuning:
+        names = json.loads(tuning.stdout.readline())
+        planting = [sys.executable, "-c", AS_NOBODY + PLANTED, str(shared), *names, str(private)]
+        with subprocess.Popen(planting, **started) as other:
+            assert other.stdout.readline() == "planted\n"
+            out, err = tuning.communicate("go\n", timeout=60)
+            other.communicate()
+    assert tuning.returncode == 0, err
+    assert json.loads(out)[:2] == [2, False], err
+    assert [path.name for path in private.iterdir()] == ["file"]
+    assert (private / "file").read_text() == "private\n"
+    warned = [line for line in err.splitlines() if line.startswith("WARNED")]
+    for what in ("runs", "quarantine", "record.json is ignored: it is a FIFO", ".lock cannot be locked"):
+        assert any(what in line for line in warned), (what, warned)

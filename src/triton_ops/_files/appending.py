@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops._files.opening import folder_within, open_regular
-from triton_ops._files.writing import ensure_folder
+from triton_ops._files.writing import ensure_folder, sync_folder
 from triton_ops._sealed import sealed, storable
 from triton_ops.exceptions import CacheError
 
@@ -31,14 +31,16 @@ def append_line(path: Path, line: str, durable: bool = True) -> None:
         raise ValueError("a line cannot contain a line break")
     content = line.encode() + b"\n"
     with os.fdopen(open_regular(path, os.O_RDWR | os.O_APPEND | os.O_CREAT), "a+b") as file:
-        torn = False
-        if file.seek(0, os.SEEK_END) > 0:
+        torn, fresh = False, file.seek(0, os.SEEK_END) == 0
+        if not fresh:
             file.seek(-1, os.SEEK_END)
             torn = file.read(1) != b"\n"
         file.write((b"\n" if torn else b"") + content)
         file.flush()
         if durable:
             os.fsync(file.fileno())
+    if durable and fresh:
+        sync_folder(path.parent)
 
 
 class AppendedFile:

@@ -87,7 +87,7 @@ def atomic_write(path: Path, content: str | bytes, like: os.stat_result | None =
         with contextlib.suppress(FileNotFoundError):
             fresh.unlink()
         raise
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
 def sweep(folder: Path, now_s: float | None = None) -> None:
@@ -115,7 +115,7 @@ def _make_like(descriptor: int, like: os.stat_result) -> None:
     os.fchmod(descriptor, stat.S_IMODE(like.st_mode))
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Have the names in a folder written to disk, where the file system can do that."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

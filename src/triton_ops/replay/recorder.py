@@ -80,11 +80,20 @@ def record(
 
 
 def write_recording(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a recording as gzipped JSON with its checksum, whole or not at all; equal content gives equal bytes."""
+    """Write a recording as gzipped JSON with its checksum, whole or not at all; equal content gives equal bytes.
+
+    Raises:
+        RecordingError: The file cannot be written.
+    """
     packed = io.BytesIO()
     with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as file:
         file.write(json.dumps(sealed(content)).encode())
-    write_named(path, packed.getvalue())
+    try:
+        write_named(path, packed.getvalue())
+    except OSError as error:
+        raise RecordingError(
+            f"{path} cannot be written: {error.strerror or error}", hint="name a file in a folder that can be written"
+        ) from error
 
 
 def _arguments(problem: Problem) -> dict[str, Any]:
