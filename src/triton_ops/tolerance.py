@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from numbers import Real
 from typing import Any
 
 from triton_ops.exceptions import KernelTypeError, SettingsError
@@ -43,16 +44,19 @@ class Tolerance:
             value = getattr(self, name)
             if value is None and name == "relative":
                 continue
-            number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-            if not number or value < 0 or (name == "times" and value == 0):
+            number = _finite(value)
+            if number is None or number < 0 or (name == "times" and number == 0):
                 raise SettingsError(
-                    f"the tolerance's {name} is {value!r}; it must be a finite number, {least}",
+                    f"the tolerance's {name} is {_shown(value)}; it must be a finite number, {least}",
                     hint="leave it out for the rule; 0.02 allows 2 %",
                 )
-        if self.bitwise not in (None, True, False):
+            object.__setattr__(self, name, abs(number))  # plain, whatever library it is from, for keys and run logs
+        if self.bitwise is not None and not _is_bool(self.bitwise):
             raise SettingsError(
-                f"the tolerance's bitwise is {self.bitwise!r}", hint="it must be True, False or None, which is the rule"
+                f"the tolerance's bitwise is {_shown(self.bitwise)}",
+                hint="it must be True, False or None, which is the rule",
             )
+        object.__setattr__(self, "bitwise", None if self.bitwise is None else bool(self.bitwise))
         if self.by_element and self.times != 1:
             raise SettingsError(
                 "a tolerance was given a limit for elements and `times`, which multiplies the limits of the rule",
@@ -75,6 +79,29 @@ class Tolerance:
         return ", ".join(f"{name} {value:g}" for name, value in self.content.items())
 
 
+def _shown(value: Any) -> str:
+    """A value that was given, for an error; a very long one is cut."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _is_bool(value: Any) -> bool:
+    return isinstance(value, bool) or type(value).__name__ in ("bool_", "bool")  # NumPy's, in its two names
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not _is_bool(value)
+
+
+def _finite(value: Any) -> float | None:
+    """A number of any library as a float; None for anything else, and for what no float holds."""
+    try:
+        number = float(value) if _is_number(value) else math.nan
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
 RULE = Tolerance()
 """The rule for verdicts, unchanged."""
 
@@ -88,7 +115,8 @@ def callable_check(given: Any) -> Callable[[Any, Any], Any] | None:
     if given is None or callable(given):
         return given  # type: ignore[no-any-return]
     raise KernelTypeError(
-        f"check is {given!r}, which is not callable", hint="give check(result, expected), which returns True or False"
+        f"check is {_shown(given)}, which is not callable",
+        hint="give check(result, expected), which returns True or False",
     )
 
 
@@ -102,8 +130,8 @@ def as_tolerance(given: Any) -> Tolerance:
         return RULE
     if isinstance(given, Tolerance):
         return given
-    if isinstance(given, (int, float)) and not isinstance(given, bool):
+    if _is_number(given):
         return Tolerance(relative=given)
     raise SettingsError(
-        f"tolerance is {given!r}; it must be a number or a Tolerance", hint="for example tolerance=0.02"
+        f"tolerance is {_shown(given)}; it must be a number or a Tolerance", hint="for example tolerance=0.02"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 
 import pytest
 import torch
@@ -24,7 +25,8 @@ from triton_ops import (
 )
 from triton_ops.backend import Arguments
 from triton_ops.evaluation.criteria import Precision
-from triton_ops.evaluation.golden import Referee, same_bits
+from triton_ops.evaluation.dense import same_bits
+from triton_ops.evaluation.golden import Referee
 from triton_ops.evaluation.subject import ArgumentSet
 
 pytestmark = pytest.mark.usefixtures("steady_clock")
@@ -143,11 +145,18 @@ def test_a_wider_float_is_rounded_to_the_output(tmp_path):
     [
         (lambda x: x * random.random(), "another result each time"),
         (lambda x: x + torch.rand(4), "another result each time"),
+        (lambda x: torch.randint(0, 1 << 40, x.shape), "another result each time"),
+        (lambda x: {"a": [x + torch.rand(4)]}, "another result each time"),
         (lambda x: [][0], "raised IndexError"),
+        (lambda x: sys.exit(3), "raised SystemExit: 3"),
+        (lambda x: (each for each in [x]), "returns a generator, which has computed nothing yet"),
+        (lambda x: x.to("meta"), "on the device meta, which has no values"),
+        (lambda x: torch.nested.nested_tensor([x, x[:2]]), "the reference's results cannot be compared"),
     ],
 )
-def test_references_that_raise_or_are_random_are_refused(reference, said, tmp_path):
-    with pytest.raises(TargetError, match=said):
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_references_that_raise_or_are_random_or_give_nothing_are_refused(reference, said, tmp_path):
+    with pytest.raises((TargetError, DeviceError), match=said):
         tune(lambda x, *, n: x, [torch.ones(4)], space={"n": [1]}, reference=reference, cache_dir=tmp_path)
 
 
@@ -156,6 +165,42 @@ def test_a_golden_result_that_would_take_the_memory_is_left_out(monkeypatch):
     referee, found = answers(lambda x: x + 1, x=bfloat16(64))
     assert "MiB" in referee.why_own
     assert found.golden == [None]
+
+
+def test_a_golden_result_larger_than_its_inputs_counts_too(monkeypatch):
+    monkeypatch.setattr("triton_ops.evaluation.golden.free_bytes_of", lambda _: 1 << 20)
+    assert answers(lambda x: x[:, None] * x, x=bfloat16(64))[0].used == "float64"
+    assert "MiB" in answers(lambda x: x[:, None] * x, x=bfloat16(256))[0].why_own
+
+
+def test_what_a_reference_writes_is_its_result_where_it_returns_none(tmp_path):
+    def doubled(x, *, off=0):
+        x.mul_(2 + off)
+
+    result = tune(doubled, [torch.ones(8)], space={"off": [0, 1]}, reference=doubled, cache_dir=tmp_path)
+    assert statuses(result) == ["ok", "wrong"]
+
+
+def test_a_reference_is_asked_once_for_each_set_of_arguments(tmp_path):
+    asked = []
+
+    def reference(x):
+        asked.append(x.dtype)
+        return x * 2
+
+    tune(lambda x, *, n: x * 2, [torch.ones(4)], space={"n": [1]}, reference=reference, cache_dir=tmp_path)
+    assert asked == [torch.float32, torch.float64]
+
+
+def test_what_cannot_be_compared_is_said(tmp_path):
+    class Plain:
+        pass
+
+    some = tune(lambda x, *, n: (x, Plain()), [torch.ones(4)], space={"n": [1]}, cache_dir=tmp_path / "a",
+                reference=lambda x: (x * 1, Plain()))  # fmt: skip
+    assert any("values of type Plain are not compared" in note for note in some.notes)
+    nothing = tune(lambda x, *, n: None, [torch.ones(4)], space={"n": [1]}, cache_dir=tmp_path / "b")
+    assert nothing.verified == "nothing: the results hold nothing that can be compared"
 
 
 def test_bits_of_results_are_compared_nan_and_zeros_included():
@@ -214,6 +259,25 @@ def test_a_check_that_cannot_be_right_is_refused_before_anything_runs(check, sai
         tune(lambda x, *, n: ran.append(n) or x, [torch.ones(4)], space={"n": [1]}, reference=lambda x: x,
              check=check, cache_dir=tmp_path)  # fmt: skip
     assert not ran
+
+
+def test_a_check_may_write_what_it_is_given_and_needs_no_golden_result(tmp_path):
+    def close(result, expected):
+        same = torch.equal(result, expected)
+        result.zero_()
+        expected.zero_()
+        return same
+
+    asked = []
+
+    def reference(x):
+        asked.append(x.dtype)
+        return x * 2
+
+    result = tune(lambda x, *, n: x * n, [torch.ones(4)], space={"n": [2, 3]}, reference=reference, check=close,
+                  cache_dir=tmp_path)  # fmt: skip
+    assert statuses(result) == ["ok", "wrong"]
+    assert asked == [torch.float32, torch.float32]
 
 
 def test_a_check_that_fails_for_one_result_ends_one_trial(tmp_path):

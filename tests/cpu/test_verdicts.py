@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, replace
+from enum import Enum
+from fractions import Fraction
 
 import pytest
 import torch
@@ -19,9 +22,10 @@ from tests.cpu.emulated import (
 )
 from triton_ops import Problem, TensorSpec, Tolerance, Work
 from triton_ops.evaluation.criteria import Precision, reduction_length
-from triton_ops.evaluation.expected import Manner, difference, expected, is_exact
+from triton_ops.evaluation.expected import Manner, difference, expected, is_exact, uncompared
 from triton_ops.evaluation.judges import Rounded
 from triton_ops.exceptions import SettingsError
+from triton_ops.tolerance import as_tolerance
 
 TILES = (32, 64, 128)
 KINDS = ("normal", "outlier", "sink")
@@ -189,6 +193,17 @@ def test_a_few_wrong_rows_are_found_among_many():
     assert "(1234," in found.text
 
 
+class Colour(Enum):
+    RED = 1
+    BLUE = 2
+
+
+@dataclass(frozen=True)
+class Pair:
+    values: object
+    count: int
+
+
 @pytest.mark.parametrize(
     ("found", "wanted", "same"),
     [
@@ -224,6 +239,15 @@ def test_a_few_wrong_rows_are_found_among_many():
         (torch.ones(3).numpy(), torch.ones(3).numpy(), True),
         (torch.ones(3).numpy(), torch.zeros(3).numpy(), False),
         (torch.ones(3).numpy(), torch.ones(3).double().numpy(), False),
+        (Colour.RED, Colour.RED, True),
+        (Colour.RED, Colour.BLUE, False),
+        (Pair(torch.ones(3), 1), Pair(torch.ones(3), 1), True),
+        (Pair(torch.ones(3), 1), Pair(torch.zeros(3), 1), False),
+        (Pair(torch.ones(3), 1), Pair(torch.ones(3), 2), False),
+        (Pair(torch.ones(3), 1), {"values": torch.ones(3), "count": 1}, False),
+        (torch.eye(3).to_sparse(), torch.eye(3).to_sparse(), True),
+        (torch.eye(3).to_sparse(), (2 * torch.eye(3)).to_sparse(), False),
+        (torch.eye(3), torch.eye(3).to_sparse(), False),
     ],
 )
 def test_values_of_every_kind_are_compared(found, wanted, same):
@@ -239,6 +263,49 @@ def test_arrays_of_texts_and_structures_that_hold_arrays():
     wanted = expected(np.array(["a", "b"]), None, None, Manner())
     assert difference(np.array(["a", "b"]), wanted) is None
     assert difference(np.array(["a", "c"]), wanted) is not None
+    missing = expected(np.array(["2020-01-01", "NaT"], dtype="M8[D]"), None, None, Manner())
+    assert difference(np.array(["2020-01-01", "NaT"], dtype="M8[D]"), missing) is None
+
+
+def test_types_that_define_no_equality_are_named():
+    class Vague:
+        __hash__ = None
+
+        def __eq__(self, other):
+            raise ValueError("the truth of this is ambiguous")
+
+    assert uncompared([torch.ones(2), Colour.RED, 1.0, float("nan"), None]) == ([], True)
+    assert uncompared([{"a": (object(), Vague())}, None]) == (["Vague", "object"], False)
+
+
+def test_large_integers_are_told_in_full():
+    wanted = expected(torch.tensor([2**60, 5]), None, None, Manner())
+    found = difference(torch.tensor([2**60 + 1, 5]), wanted)
+    assert "the worst by 1; none may; element 0 is 1152921504606846977 instead of 1152921504606846976" in found.text
+
+
+@pytest.mark.parametrize("tolerance", [Tolerance(), Tolerance(relative=1e-3)])
+def test_results_are_judged_alike_in_one_piece_and_in_many(tolerance, monkeypatch):
+    golden = torch.randn(40, 100, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    golden[3, 7], golden[30, 9] = float("nan"), float("inf")
+    texts = []
+    for piece in (1 << 20, 256):
+        monkeypatch.setattr("triton_ops.evaluation.dense._PIECE_ON_CPU", piece)
+        wanted = expected(golden.float(), golden, None, Manner(tolerance=tolerance))
+        whole = expected((golden * 100).nan_to_num().int(), None, None, Manner())
+        bad, near, other = golden.float(), golden.float() * (1 + 1e-7), (golden * 100).nan_to_num().int()
+        bad[35, 99] += 1
+        other[35, 99] += 3
+        assert difference(near, wanted) is None
+        assert difference(golden.float().nan_to_num(), wanted) is not None
+        texts.append((difference(bad, wanted), difference(other, whole)))
+    assert texts[0] == texts[1]
+
+
+def test_the_bits_of_the_reference_need_no_judgement():
+    own = torch.randn(8)
+    wanted = replace(expected(own, own.double(), None, Manner()), judge=None)
+    assert difference(own.clone(), wanted) is None
 
 
 def test_codes_of_a_quantiser_may_be_one_apart_where_values_lie_between_two():
@@ -289,10 +356,18 @@ def test_a_tolerance_of_elements_replaces_the_rule_and_times_widens_it():
 
 
 @pytest.mark.parametrize("bad", [{"relative": -1}, {"absolute": math.nan}, {"times": 0}, {"relative": True},
-                                 {"bitwise": 1.5}, {"relative": 0.1, "times": 2}])  # fmt: skip
+                                 {"bitwise": 1}, {"times": 10**400}, {"relative": 0.1, "times": 2}])  # fmt: skip
 def test_a_tolerance_out_of_range_is_refused(bad):
     with pytest.raises(SettingsError):
         Tolerance(**bad)
+
+
+def test_numbers_of_other_libraries_are_tolerances_of_plain_numbers():
+    np = pytest.importorskip("numpy")
+    for number in (np.float32(0.5), np.float64(0.5), Fraction(1, 2)):
+        assert as_tolerance(number).content == {"relative": 0.5}
+        assert type(as_tolerance(number).relative) is float
+    assert Tolerance(bitwise=np.bool_(True)).bitwise is True
 
 
 def test_the_reduction_is_read_from_the_problem():

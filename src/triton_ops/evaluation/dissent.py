@@ -8,7 +8,7 @@ from typing import Any
 
 from triton_ops.evaluation.criteria import Precision
 from triton_ops.evaluation.expected import Manner, difference, expected
-from triton_ops.evaluation.golden import kept
+from triton_ops.evaluation.parts import kept
 from triton_ops.space import Config
 
 _FEWEST = 2  # that agree against the default, before it is doubted

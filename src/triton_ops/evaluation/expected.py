@@ -1,20 +1,25 @@
 """Expected results of any kind: tensors, arrays, numbers, texts and containers of them, and how a result differs.
 
-A tensor's shape, dtype and device must be the expected ones, and its values are judged by the rule, by a caller's
-tolerance, or exactly. Of other objects the type must be the same, and the value where the type defines equality.
+A tensor's shape, dtype, layout and device must be the expected ones, and its values are judged by the rule, by a
+caller's tolerance, or exactly. Instances of dataclasses are compared field by field. Of other objects the type must be
+the same, and the value where the type defines equality; `uncompared` names the types that do not.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
+from types import NoneType
 from typing import Any, Protocol
 
 from triton_ops._optional import require
 from triton_ops.backend import is_tensor
 from triton_ops.evaluation.criteria import Difference, Precision
+from triton_ops.evaluation.dense import dense, kind_of, same_bits_of
 from triton_ops.evaluation.judges import ByElement, Equal, Rounded
+from triton_ops.evaluation.parts import fields_of, has_fields
 from triton_ops.tolerance import Tolerance
 
 _CODES = ("int8", "uint8")
@@ -48,13 +53,19 @@ class ExpectedTensor:
     Attributes:
         shape: Its extents.
         dtype: Its torch dtype.
-        device: Its torch device; None for an array on the host.
+        device: Its torch device.
+        kind: Its layout, or `quantized`.
+        own: The reference's own result, in this dtype; what has its bits is right, and need not be judged.
         judge: Judges its values.
+
+    Cost: keeps the reference's result beside what the judge keeps.
     """
 
     shape: tuple[int, ...]
     dtype: Any
     device: Any
+    kind: str
+    own: Any
     judge: _Judge
 
     def difference(self, found: Any) -> Difference | None:
@@ -65,7 +76,9 @@ class ExpectedTensor:
             return Difference(f"dtype {_name(found.dtype)} instead of {_name(self.dtype)}")
         if found.device != self.device:
             return Difference(f"on {found.device} instead of {self.device}")
-        return self.judge.difference(_real(found))
+        if kind_of(found) != self.kind:
+            return Difference(f"{kind_of(found)} instead of {self.kind}")
+        return None if same_bits_of(found, self.own) else self.judge.difference(dense(found))
 
 
 @dataclass(frozen=True)
@@ -80,7 +93,8 @@ def expected(low: Any, golden: Any, dtype: Any, manner: Manner, peers: Sequence[
     """The expectation of one result.
 
     Args:
-        low: The reference's own result, of the shape, device and, unless `dtype` is given, dtype that are expected.
+        low: The reference's own result, of the shape, device and, unless `dtype` is given, dtype that are expected; it
+            is kept, so that nothing else may write it.
         golden: Its result in higher precision, of the same structure; None if there is none.
         dtype: The dtype of the tensor that takes the result; None for a result that is returned.
         manner: How values are judged.
@@ -90,9 +104,11 @@ def expected(low: Any, golden: Any, dtype: Any, manner: Manner, peers: Sequence[
         return _expected_tensor(low, golden, dtype or low.dtype, manner, peers)
     if isinstance(low, Mapping):
         return {name: expected(each, _at(golden, name), None, manner) for name, each in low.items()}
+    if has_fields(low):
+        return _Fields(type(low), expected(fields_of(low), fields_of(golden), None, manner))
     if isinstance(low, (tuple, list)):
         return [expected(each, _at(golden, place), None, manner) for place, each in enumerate(low)]
-    if hasattr(low, "shape") and hasattr(low, "astype"):
+    if _is_array(low):
         return _expected_array(low, golden, manner)
     if isinstance(low, (float, complex)):
         return _expected_number(low, golden, manner)
@@ -109,6 +125,9 @@ def difference(found: Any, wanted: Any) -> Difference | None:
         return wanted.difference(found)
     if isinstance(wanted, dict):
         return _between_mappings(found, wanted)
+    if isinstance(wanted, _Fields):
+        same_type = type(found) is wanted.type
+        return difference(fields_of(found), wanted.content) if same_type else _other_type(found, wanted.type.__name__)
     if isinstance(wanted, list):
         if not isinstance(found, (tuple, list)):
             return _other_type(found, "sequence")
@@ -123,8 +142,8 @@ def is_exact(low: Any, golden: Any) -> bool:
 
     Problems with integer results are not: whole inputs lie on the ties of a quantiser more often than not.
     """
-    pairs = list(_tensor_pairs(low, golden))
-    return bool(pairs) and all(_whole(a, b) for a, b in pairs)
+    pairs = [(a, a if b is None else b) for a, b in leaf_pairs(low, golden) if is_tensor(a)]
+    return bool(pairs) and all(_whole(dense(a), dense(b)) for a, b in pairs)
 
 
 def _whole(low: Any, golden: Any) -> bool:
@@ -137,34 +156,78 @@ def _whole(low: Any, golden: Any) -> bool:
     return bool((golden.to(low.dtype).double() == low.double()).all())
 
 
-def _tensor_pairs(low: Any, golden: Any) -> Any:
-    if is_tensor(low):
-        yield low, low if golden is None else golden
+def leaf_pairs(low: Any, golden: Any) -> Iterator[tuple[Any, Any]]:
+    """The values in a result that are no containers, each with what stands in its place in another result, or None.
+
+    Arrays are given as tensors, where torch has their dtype.
+    """
+    if isinstance(low, Mapping):
+        for name, each in low.items():
+            yield from leaf_pairs(each, _at(golden, name))
     elif isinstance(low, (tuple, list)):
         for place, each in enumerate(low):
-            yield from _tensor_pairs(each, _at(golden, place))
+            yield from leaf_pairs(each, _at(golden, place))
+    elif has_fields(low):
+        yield from leaf_pairs(fields_of(low), fields_of(golden))
+    elif _is_array(low) and (array := _as_tensor(low)) is not None:
+        yield array, _as_tensor(golden) if _is_array(golden) else None
+    else:
+        yield low, golden
+
+
+def uncompared(results: Sequence[Any]) -> tuple[list[str], bool]:
+    """The names of the types in some results that define no equality, and whether they hold anything to compare."""
+    leaves = [value for value, _ in leaf_pairs(results, None)]
+    opaque = [value for value in leaves if not (is_tensor(value) or _is_array(value) or _comparable(value))]
+    return sorted({type(value).__name__ for value in opaque}), any(
+        value is not None and all(value is not other for other in opaque) for value in leaves
+    )
+
+
+def _comparable(value: Any) -> bool:
+    """Whether equality tells a value from others of its type."""
+    if isinstance(value, (Enum, NoneType, type)):
+        return True
+    if getattr(type(value), "__eq__", None) is object.__eq__:  # equal only to itself
+        return False
+    try:
+        return bool(value == value) or bool(value != value)
+    except Exception:  # noqa: BLE001 - equality that gives no answer, as between data frames
+        return False
+
+
+def _is_array(value: Any) -> bool:
+    return hasattr(value, "shape") and hasattr(value, "astype")
+
+
+@dataclass(frozen=True)
+class _Fields:
+    """What an instance of a dataclass must be: its type, and by name the expectations of its fields."""
+
+    type: Any
+    content: Any
 
 
 def _expected_tensor(low: Any, golden: Any, dtype: Any, manner: Manner, peers: Sequence[Any]) -> ExpectedTensor:
     golden = golden if golden is not None and tuple(golden.shape) == tuple(low.shape) else None
-    own = _real(low.to(dtype) if low.dtype != dtype else low)
-    wide = None if golden is None else _real(golden)
-    judge = _judge(own, wide, manner, [_real(peer) for peer in peers])
-    return ExpectedTensor(tuple(low.shape), dtype, low.device, judge)
+    own = low.to(dtype) if low.dtype != dtype else low
+    wide = None if golden is None else dense(golden)
+    judge = _judge(dense(own), wide, manner, [dense(peer) for peer in peers])
+    return ExpectedTensor(tuple(low.shape), dtype, low.device, kind_of(low), own, judge)
 
 
 def _judge(own: Any, golden: Any, manner: Manner, peers: Sequence[Any]) -> _Judge:
     if not own.dtype.is_floating_point:
         both = [own] if golden is None else [own, golden.to(own.dtype)]
         floats = any("float" in dtype for dtype in manner.precision.inputs)
-        return Equal([each.clone() for each in both], codes=floats and _name(own.dtype) in _CODES)
+        return Equal(both, codes=floats and _name(own.dtype) in _CODES)
     if manner.exact:
-        return Equal([own.clone() if golden is None else golden.to(own.dtype)])
+        return Equal([own if golden is None else golden.to(own.dtype)])
     if manner.tolerance.by_element:
-        return ByElement(golden, own.clone(), manner.tolerance)
+        return ByElement(golden, own, manner.tolerance)
     times = manner.tolerance.times
     if golden is None:
-        return Rounded(own.clone(), (), own.dtype, precision=manner.precision, times=times)
+        return Rounded(own, (), own.dtype, precision=manner.precision, times=times)
     return Rounded(golden, [own, *peers], own.dtype, precision=manner.precision, times=times)
 
 
@@ -189,8 +252,14 @@ def _between_arrays(found: Any, wanted: _Array) -> Difference | None:
         return Difference(f"dtype {found.dtype} instead of {wanted.plain.dtype}")
     if wanted.tensor is not None:
         return wanted.tensor.difference(_as_tensor(found))
-    same = found.shape == wanted.plain.shape and bool((found == wanted.plain).all())
-    return None if same else Difference("an array whose elements differ")
+    return None if _same_elements(found, wanted.plain) else Difference("an array whose elements differ")
+
+
+def _same_elements(found: Any, wanted: Any) -> bool:
+    """Whether arrays are equal; an element that differs from itself, such as NaN or a missing date, equals its like."""
+    if found.shape != wanted.shape:
+        return False
+    return bool(((found == wanted) | ((found != found) & (wanted != wanted))).all())
 
 
 @dataclass(frozen=True)
@@ -231,12 +300,12 @@ def _between_mappings(found: Any, wanted: Mapping[Any, Any]) -> Difference | Non
 def _between_objects(found: Any, wanted: Any) -> Difference | None:
     if type(found) is not type(wanted):
         return _other_type(found, type(wanted).__name__)
-    if getattr(type(wanted), "__eq__", None) is object.__eq__:  # equal only to itself: nothing more can be told
+    if not _comparable(wanted):
         return None
     try:
-        same = bool(found == wanted)
-    except Exception:  # noqa: BLE001 - equality that gives no answer, as between objects that hold arrays
-        return None
+        same = bool(found == wanted) or bool(found != found and wanted != wanted)
+    except Exception:  # noqa: BLE001 - equality that gives no answer for this value
+        same = False
     return None if same else Difference(f"{_shown(found)} instead of {_shown(wanted)}")
 
 
@@ -254,11 +323,6 @@ def _at(container: Any, key: Any) -> Any:
         return None if container is None else container[key]
     except (KeyError, IndexError, TypeError):
         return None
-
-
-def _real(tensor: Any) -> Any:
-    """A complex tensor as its real and imaginary parts."""
-    return require("torch", "checking results").view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 
 def _name(dtype: Any) -> str:

@@ -8,22 +8,32 @@ own judge; the reason is kept for the caller. Nothing is timed here, and the dev
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 from triton_ops._optional import require
-from triton_ops.backend import Arguments, is_tensor, one_line, value_copy
+from triton_ops.backend import Arguments, is_tensor, one_line
 from triton_ops.evaluation.criteria import Precision
-from triton_ops.evaluation.expected import Manner, difference, expected
+from triton_ops.evaluation.dense import dense
+from triton_ops.evaluation.expected import Manner, difference, expected, leaf_pairs
 from triton_ops.evaluation.judges import Rounded
+from triton_ops.evaluation.own_check import Check, refusal
+from triton_ops.evaluation.parts import as_list, kept
 from triton_ops.evaluation.subject import ArgumentSet, synchronize
-from triton_ops.exceptions import DeviceError, KernelTypeError, ShapeMismatchError, TargetError, UnsupportedDtypeError
+from triton_ops.exceptions import (
+    DeviceError,
+    KernelTypeError,
+    ShapeMismatchError,
+    TargetError,
+    TritonKernelError,
+    UnsupportedDtypeError,
+)
 from triton_ops.hardware.state import free_bytes_of
 
 _TRIED = ("float64", "float32")
-_COPIES = 3  # the raised inputs, a result, and what lies between
+_COPIES = 3  # of the inputs and of the results: each as the reference has it, a copy, and what lies between
 _MEMORY_SHARE = 0.5  # of the free memory: what a golden result may take at least
 _UNLIKE = 4.0  # times what rounding costs: a reference that errs more is asked a second time
 _USELESS = 0.05  # a reference whose own error is larger than this share of its result is no yardstick
@@ -61,6 +71,7 @@ class Referee:
     def __init__(self, reference: Callable[..., Any], outputs: Sequence[str] = ()) -> None:
         self._reference, self._outputs = reference, tuple(outputs)
         self._tried = list(_TRIED)
+        self._written: tuple[str, ...] = ()
         self.used = self.why_own = ""
 
     def answers(self, given: ArgumentSet, precision: Precision) -> Answers:
@@ -75,11 +86,28 @@ class Referee:
         rounding, or where there is only one.
         """
         low = self._asked(given)
+        with _comparing():
+            return self._answers(low, given, precision)
+
+    def answers_for(self, check: Check, given: ArgumentSet, precision: Precision) -> Answers:
+        """The reference's results for the caller's own comparison, which needs no golden result.
+
+        Raises:
+            TargetError: The check does not accept what the reference gives when it is asked again.
+            Exception: As `answers`.
+        """
+        low = self._asked(given)
+        self._check_fit(low, given)
+        if refusal(check, low, low) is None and (found := refusal(check, self._asked(given), low)) is not None:
+            raise _random(found.text)
+        return Answers(low=low, golden=[None] * len(low), precision=precision)
+
+    def _answers(self, low: list[Any], given: ArgumentSet, precision: Precision) -> Answers:
         self._check_fit(low, given)
         golden = self._golden(given, low)
         _give_back(given.arguments)
         own = math.inf if golden is None else _own_error(low, golden, precision)
-        if own > min(_USELESS, _UNLIKE * _f(low, precision)):
+        if own > min(_USELESS, _UNLIKE * _f(low, precision)) or _others_differ(low, golden, precision):
             self._check_repeatable(low, given, precision)
         if golden is not None and own > max(_USELESS, _UNLIKE * _f(low, precision)):
             self.why_own = f"in {self.used} it gives another result, {own:.2g} apart"
@@ -94,17 +122,30 @@ class Referee:
     def cut_to_tf32(self, given: ArgumentSet) -> list[Any] | None:
         """The golden results for float32 inputs cut to the bits that TF32 keeps; None if there are none."""
         try:
-            found = self._raised(given, self.used, _cut) if self.used else None
+            found = self._raised(given, self.used, (), _cut) if self.used else None
         except Exception:  # noqa: BLE001 - it worked before, so that only memory can be short: the rule does without
             found = None
         _give_back(given.arguments)
         return found
 
     def _asked(self, given: ArgumentSet) -> list[Any]:
-        found = as_list(self._reference(*given.arguments.positional, **given.arguments.keyword))
-        found = [kept(item) for item in found]
-        if given.changed():
+        said = self._reference(*given.arguments.positional, **given.arguments.keyword)
+        if isinstance(said, (Iterator, Awaitable)):
+            raise TargetError(
+                f"the reference returns a {type(said).__name__}, which has computed nothing yet",
+                hint="let it return its results: tensors, arrays or numbers",
+            )
+        if (changed := given.changed()) and said is None:  # what it writes is its result
+            self._written, said = tuple(changed), tuple(changed.values())
+        found = [kept(item) for item in as_list(said)]
+        if changed:
             given.restore()
+        if any(tensor.device.type == "meta" for tensor in Arguments(tuple(found)).tensors()):
+            raise DeviceError(
+                "the reference returns a tensor on the device meta, which has no values",
+                "a device with memory", "meta", "reference",
+                hint="let it compute its results on the device of its arguments",
+            )  # fmt: skip
         return found
 
     def _golden(self, given: ArgumentSet, low: Sequence[Any]) -> list[Any] | None:
@@ -112,8 +153,8 @@ class Referee:
         wanted = [name for name in self._tried if _raises_any(given.arguments, name)]
         for name in wanted:
             try:
-                found = self._raised(given, name)
-            except Exception as error:  # noqa: BLE001, PERF203 - a reference may refuse a precision by any error
+                found = self._raised(given, name, low)
+            except (Exception, SystemExit) as error:  # noqa: BLE001, PERF203 - it may refuse a precision by any error
                 self.why_own = f"in {name} it fails with {one_line(error)}"
                 self._tried = [other for other in self._tried if other != name]
             else:
@@ -123,33 +164,35 @@ class Referee:
                 self.why_own = f"in {name} it returns another shape or number of results"
         return None
 
-    def _raised(self, given: ArgumentSet, name: str, change: Callable[[Any], Any] = lambda t: t) -> list[Any]:
+    def _raised(
+        self, given: ArgumentSet, name: str, low: Sequence[Any], change: Callable[[Any], Any] = lambda t: t
+    ) -> list[Any]:
         """The results on inputs raised to a precision.
 
         Raises:
-            MemoryError: The raised inputs alone would take half of the free memory.
+            MemoryError: The raised inputs, and results like `low`, alone would take half of the free memory.
             Exception: Whatever the reference raises.
         """
         torch = require("torch", "checking results")
         arguments = given.arguments
-        needed = _COPIES * sum(t.numel() * (8 if name == "float64" else 4) for t in arguments.tensors())
+        raised = [*arguments.tensors(), *Arguments(tuple(low)).tensors()]
+        needed = _COPIES * sum(t.numel() * (8 if name == "float64" else 4) for t in raised)
         free = min((free_bytes_of(str(t.device)) for t in arguments.tensors()), default=needed)
         if needed > _MEMORY_SHARE * free:
-            raise MemoryError(f"its inputs would take {needed >> 20} MiB of {free >> 20} MiB")
+            raise MemoryError(f"its inputs and results would take {needed >> 20} MiB of {free >> 20} MiB")
         with _without_tf32(torch):
             wide = _raised_arguments(arguments, name, change)
-            found = as_list(self._reference(*wide.positional, **wide.keyword))
+            said = self._reference(*wide.positional, **wide.keyword)
             synchronize(arguments)
-        return [kept(item) for item in found]
+        if said is None and self._written:
+            said = tuple(ArgumentSet(wide, self._outputs, protected=False).inputs(self._written).values())
+        return [kept(item) for item in as_list(said)]
 
     def _check_repeatable(self, low: Sequence[Any], given: ArgumentSet, precision: Precision) -> None:
         again, manner = self._asked(given), Manner(precision=replace(precision, blur=_OWN_BLUR))
         wanted = [expected(each, None, None, manner) for each in low]
         if (found := difference(again, wanted)) is not None:
-            raise TargetError(
-                f"the reference gives another result each time it is called with the same arguments: {found.text}",
-                hint="give it a seed of its own, or take its random part out",
-            )
+            raise _random(found.text)
 
     def _check_fit(self, low: Sequence[Any], given: ArgumentSet) -> None:
         """Raise unless the results fit the outputs; a wider float is rounded to the output's dtype."""
@@ -187,26 +230,56 @@ def _check_output(name: str, found: Any, wanted: Any) -> None:
         )  # fmt: skip
 
 
+def _random(how: str) -> TargetError:
+    return TargetError(
+        f"the reference gives another result each time it is called with the same arguments: {how}",
+        hint="give it a seed of its own, or take its random part out",
+    )
+
+
+@contextmanager
+def _comparing() -> Iterator[None]:
+    """What torch raises inside is no fault of the reference: its results are of a kind that cannot be compared.
+
+    Raises:
+        TargetError: In place of what torch raises.
+    """
+    try:
+        yield
+    except TritonKernelError:
+        raise
+    except Exception as error:
+        raise TargetError(
+            f"the reference's results cannot be compared: {one_line(error)}",
+            hint="return tensors with strides, arrays or numbers, or give a check, which compares them itself",
+        ) from error
+
+
 def _own_error(low: Sequence[Any], golden: Sequence[Any], precision: Precision) -> float:
     """The largest error of a floating-point result, by root mean square, relative to the golden one."""
-    pairs = [(a, b) for a, b in zip(low, golden, strict=True) if is_tensor(a) and a.dtype.is_floating_point]
-    return max((Rounded(b, [a], a.dtype, precision=precision).own_error for a, b in pairs), default=0.0)
+    pairs = [(dense(a), dense(b)) for a, b in leaf_pairs(low, golden) if _is_float(a) and _is_float(b)]
+    return max(
+        (Rounded(b, [a], a.dtype, precision=precision).own_error for a, b in pairs if a.shape == b.shape), default=0.0
+    )
+
+
+def _others_differ(low: Sequence[Any], golden: Sequence[Any] | None, precision: Precision) -> bool:
+    """Whether some value that is no floating-point tensor differs between the precisions."""
+    if golden is None:
+        return False
+    manner = Manner(precision=precision)
+    pairs = [(a, b) for a, b in leaf_pairs(low, golden) if not _is_float(a)]
+    return any(difference(b, expected(a, None, None, manner)) is not None for a, b in pairs)
+
+
+def _is_float(value: Any) -> bool:
+    return is_tensor(value) and (value.dtype.is_floating_point or value.dtype.is_complex)
 
 
 def _give_back(arguments: Arguments) -> None:
     """Free the memory that torch holds back: timed launches must find the device as they would without this."""
     if any(tensor.device.type == "cuda" for tensor in arguments.tensors()):
         require("torch", "freeing memory").cuda.empty_cache()
-
-
-def as_list(result: Any) -> list[Any]:
-    """The results of a call as a list, also where the call returns a single one."""
-    return list(result) if isinstance(result, (tuple, list)) else [result]
-
-
-def kept(found: Any) -> Any:
-    """A copy of a result, without its gradient graph, which later launches cannot change."""
-    return value_copy(Arguments((found,)).map(lambda tensor: tensor.detach()).positional[0])
 
 
 def _f(low: Sequence[Any], precision: Precision) -> float:
@@ -217,21 +290,6 @@ def _f(low: Sequence[Any], precision: Precision) -> float:
 def _alike(found: Sequence[Any], low: Sequence[Any]) -> bool:
     shapes = [[tuple(t.shape) for t in Arguments(tuple(each)).tensors()] for each in (found, low)]
     return len(found) == len(low) and shapes[0] == shapes[1]
-
-
-def same_bits(found: Any, other: Any) -> bool:
-    """Whether two results hold the same tensors, bit for bit; what is no tensor is not compared."""
-    pairs = zip(Arguments((found,)).tensors(), Arguments((other,)).tensors(), strict=True)
-    return all(_same_bits(a, b) for a, b in pairs)
-
-
-def _same_bits(a: Any, b: Any) -> bool:
-    torch = require("torch", "checking results")
-    if a.shape != b.shape or a.dtype != b.dtype:
-        return False
-    flat = [torch.view_as_real(t.resolve_conj()) if t.is_complex() else t for t in (a, b)]
-    one, two = (t.contiguous().reshape(-1).view(torch.uint8) for t in flat)
-    return bool(torch.equal(one, two))
 
 
 def _not_wider(golden: Any, low: Any) -> bool:

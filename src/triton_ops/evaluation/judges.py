@@ -13,12 +13,12 @@ from typing import Any
 
 from triton_ops._optional import require
 from triton_ops.evaluation.criteria import Difference, Precision
+from triton_ops.evaluation.dense import pieces
 from triton_ops.tolerance import Tolerance
 
 _LARGEST, _MEAN, _ROW, _MOST_ROWS, _OUTLIER_SHARE = 2.0, 1.5, 2.0, 1.5, 0.005
 _LARGEST_NARROW = 4.0
 _VANISHING = 1 / 16  # of the median row's size
-_PIECE = 1 << 24  # elements that are judged at a time, so that little memory is needed beside the result
 _ROW_LENGTHS = (64, 512)  # a last axis of this length is a row; else rows are pieces of `_CUT` elements
 _CUT = 128
 
@@ -156,9 +156,7 @@ class Rounded:
         return ", ".join(parts)
 
     def _parts(self) -> Iterator[slice]:
-        step = _PIECE // self._width * self._width
-        for start in range(0, self._golden.numel(), step):
-            yield slice(start, min(start + step, self._golden.numel()))
+        yield from pieces(self._golden, self._width)
 
     def _row_parts(self) -> Iterator[slice]:
         for part in self._parts():
@@ -190,16 +188,22 @@ class _OddPlaces:
     """
 
     def __init__(self, golden: Any, peers: Sequence[Any], dtype: Any) -> None:
-        torch = self._torch = require("torch", "checking results")
-        self._holds: list[Any] = []
-        rounded = golden.to(dtype).to(golden.dtype)
-        mask = ~torch.isfinite(rounded)
-        others = [peer.to(golden.dtype) for peer in peers]
-        for other in others:
-            mask |= ~torch.isfinite(other)
-        self._mask = mask if bool(mask.any()) else None
-        if self._mask is not None:
-            self._holds = [rounded, *others]
+        self._torch = require("torch", "checking results")
+        self._golden, self._peers, self._dtype = golden, list(peers), dtype
+        self._mask = None
+        found = [self._odd(part) for part in pieces(golden)]
+        if any(bool(each.any()) for each in found):
+            self._mask = self._torch.cat(found)
+        else:
+            self._peers = []  # they may be large
+
+    def _odd(self, part: slice) -> Any:
+        return ~self._torch.stack([self._torch.isfinite(each) for each in self._held(part)]).all(0)
+
+    def _held(self, part: slice) -> list[Any]:
+        """What the golden result, rounded, and the peers are."""
+        golden = self._golden[part]
+        return [golden.to(self._dtype).to(golden.dtype), *(peer[part].to(golden.dtype) for peer in self._peers)]
 
     def without(self, values: Any, part: slice) -> Any:
         """The values with zeros at the odd places."""
@@ -216,10 +220,10 @@ class _OddPlaces:
         if self._mask is None:
             return ~torch.isfinite(wide)
         right = torch.isfinite(wide) & ~self._mask[part]
-        for held in self._holds:
-            there = held[part].double()
+        held = [each.double() for each in self._held(part)]
+        for there in held:
             right |= self._mask[part] & ((wide == there) | (wide.isnan() & there.isnan()))
-        near = (wide - self._holds[0][part].double()).abs() <= limit
+        near = (wide - held[0]).abs() <= limit
         return ~(right | (self._mask[part] & near))
 
 
@@ -234,30 +238,45 @@ class ByElement:
 
     def __init__(self, golden: Any, peer: Any, tolerance: Tolerance) -> None:
         self._torch = require("torch", "checking results")
-        self._either = (peer.reshape(-1),) if golden is None else (peer.reshape(-1), golden.reshape(-1))
+        either = (peer,) if golden is None else (peer, golden)
+        self._either = [(each.reshape(-1), self._size(each.reshape(-1))) for each in either]
         self._tolerance = tolerance
 
     def difference(self, found: Any) -> Difference | None:
         """How `found`, a tensor of the same shape, is wrong; None if it is right."""
-        torch, flat = self._torch, found.reshape(-1).double()
-        least = None
-        for one in self._either:
-            expected = one.double()
+        flat, worst, over = found.reshape(-1), [0.0], 0
+        for part in pieces(flat):
+            least = self._ratios(flat[part].double(), part)
+            worst.append(float(least.max()))
+            over += int((least > 1).sum())
+        if max(worst) <= 1:
+            return None
+        return Difference(
+            f"{over / flat.numel():.2%} of the elements differ, the worst by {max(worst):.3g} times the tolerance, "
+            f"which is {self._tolerance}",
+            max(worst),
+        )
+
+    def _ratios(self, found: Any, part: slice) -> Any:
+        """The error of each element divided by what is allowed, for the nearer of the expected results."""
+        torch, least = self._torch, None
+        for one, size in self._either:
+            expected = one[part].double()
             finite = torch.where(torch.isfinite(expected), expected, 0.0)
-            scale = finite.abs() + finite.square().mean().sqrt()
-            allowed = self._tolerance.absolute + (self._tolerance.relative or 0.0) * scale
-            same = (flat == expected) | (flat.isnan() & expected.isnan())
-            error = torch.nan_to_num((flat - expected).abs(), nan=math.inf)
+            allowed = self._tolerance.absolute + (self._tolerance.relative or 0.0) * (finite.abs() + size)
+            same = (found == expected) | (found.isnan() & expected.isnan())
+            error = torch.nan_to_num((found - expected).abs(), nan=math.inf)
             ratio = torch.where(same, 0.0, _ratio(torch, error, allowed))
             least = ratio if least is None else torch.minimum(least, ratio)
-        if least is None or least.numel() == 0 or float(least.max()) <= 1:
-            return None
-        excess, share = float(least.max()), float((least > 1).double().mean())
-        return Difference(
-            f"{share:.2%} of the elements differ, the worst by {excess:.3g} times the tolerance, which is "
-            f"{self._tolerance}",
-            excess,
-        )
+        return least
+
+    def _size(self, expected: Any) -> float:
+        """The root mean square of the finite elements, the others counted as 0."""
+        torch, total = self._torch, 0.0
+        for part in pieces(expected):
+            wide = expected[part].double()
+            total += float(torch.where(torch.isfinite(wide), wide, 0.0).square().sum())
+        return math.sqrt(total / max(expected.numel(), 1))
 
 
 class Equal:
@@ -277,21 +296,37 @@ class Equal:
 
     def difference(self, found: Any) -> Difference | None:
         """How `found`, a tensor of the same shape, is wrong; None if it is right."""
-        torch, flat = self._torch, found.reshape(-1)
-        wrong = torch.ones_like(flat, dtype=torch.bool)
+        flat, count, largest, index = found.reshape(-1), 0, -1.0, 0
+        for part in pieces(flat):
+            wrong = self._wrong(flat[part], part)
+            if not (here := int(wrong.sum())):
+                continue
+            apart = (flat[part].double() - self._peers[0][part].double()).abs()
+            apart = self._torch.where(wrong, self._torch.nan_to_num(apart, nan=math.inf), -1.0)
+            count, top = count + here, int(apart.argmax())
+            if float(apart[top]) > largest:
+                largest, index = float(apart[top]), part.start + top
+        share = count / max(flat.numel(), 1)
+        if count == 0 or (self._codes and largest <= 1 and share <= self._MOST_CODES):
+            return None
+        return Difference(self._text(flat[index].item(), self._peers[0][index].item(), share, index))
+
+    def _wrong(self, found: Any, part: slice) -> Any:
+        wrong = self._torch.ones_like(found, dtype=self._torch.bool)
         for peer in self._peers:
-            wrong &= ~((flat == peer) | ((flat != flat) & (peer != peer)))
-        count = int(wrong.sum())
-        if count == 0:
-            return None
-        apart = (flat.double() - self._peers[0].double()).abs()[wrong]
-        largest, share = float(torch.nan_to_num(apart, nan=math.inf).max()), count / flat.numel()
-        if self._codes and largest <= 1 and share <= self._MOST_CODES:
-            return None
-        index = int(wrong.int().argmax())
-        return Difference(
-            f"{share:.2%} of the elements differ, the worst by {largest:g}; none may; "
-            f"element {index} is {flat[index].item():g} instead of {self._peers[0][index].item():g}"
+            there = peer[part]
+            wrong &= ~((found == there) | ((found != found) & (there != there)))
+        return wrong
+
+    @staticmethod
+    def _text(found: Any, wanted: Any, share: float, index: int) -> str:
+        """The worst element in words; integers in full, since 17 digits do not tell large ones apart."""
+        worst, *pair = (
+            f"{value:g}" if isinstance(value, float) else f"{value:d}" for value in (abs(found - wanted), found, wanted)
+        )
+        return (
+            f"{share:.2%} of the elements differ, the worst by {worst}; none may; element {index} is {pair[0]} instead "
+            f"of {pair[1]}"
         )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from triton_ops.backend import one_line
 from triton_ops.evaluation.criteria import Difference
+from triton_ops.evaluation.parts import kept
 from triton_ops.exceptions import TargetError
 
 Check = Callable[[Any, Any], Any]
@@ -19,11 +20,13 @@ def refusal(check: Check, results: Sequence[Any], expected: Sequence[Any]) -> Di
         check: Called with a result and the expected one; with tuples of them where there is not exactly one.
         results: The results of a config.
         expected: The results of the reference, or of the default config.
+
+    Cost: a copy of both, since the check may write them.
     """
     try:
         said = check(_one_or_all(results), _one_or_all(expected))
         truth = _truth(said)
-    except Exception as error:  # noqa: BLE001 - the caller's function may raise anything; it ends this trial only
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the caller's function may raise anything; it ends this trial only
         return Difference(f"the check raised {one_line(error)}")
     if truth is None:
         return Difference(f"the check returned a {type(said).__name__}, not a bool")
@@ -52,4 +55,5 @@ def _truth(said: Any) -> bool | None:
 
 
 def _one_or_all(values: Sequence[Any]) -> Any:
-    return values[0] if len(values) == 1 else tuple(values)
+    copies = tuple(kept(value) for value in values)
+    return copies[0] if len(copies) == 1 else copies

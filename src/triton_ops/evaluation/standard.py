@@ -8,9 +8,10 @@ from typing import Any
 
 from triton_ops.backend import is_tensor
 from triton_ops.evaluation.criteria import Difference, Precision
-from triton_ops.evaluation.expected import Manner, difference, expected, is_exact
-from triton_ops.evaluation.golden import Answers, kept
+from triton_ops.evaluation.expected import Manner, difference, expected, is_exact, uncompared
+from triton_ops.evaluation.golden import Answers
 from triton_ops.evaluation.own_check import Check, refusal, try_check
+from triton_ops.evaluation.parts import kept
 from triton_ops.tolerance import Tolerance
 
 
@@ -51,6 +52,10 @@ class ExpectedResults:
         cut: Gives the golden results for inputs cut to TF32; called once, and only for a config that computes in TF32.
         whole: Whether the inputs are whole numbers, so that results may have to be equal.
 
+    Attributes:
+        opaque: Types in the expected results that define no equality, so that values of them are not compared.
+        empty: Whether nothing in the expected results can be compared.
+
     Raises:
         TargetError: The caller's check does not accept the expected results themselves.
     """
@@ -68,6 +73,8 @@ class ExpectedResults:
         self._whole = whole and standard.by_rule
         self._dtypes = [tensor.dtype if is_tensor(tensor) else None for tensor in outputs] or [None] * len(answers.low)
         self._by_tf32: dict[bool, list[Any]] = {}
+        opaque, some = ([], True) if standard.check is not None else uncompared(answers.low)
+        self.opaque, self.empty = tuple(opaque), not some
         if standard.check is not None:
             try_check(standard.check, answers.low)
 
@@ -109,7 +116,7 @@ class ExpectedResults:
         if len(results) != len(self._dtypes):
             return Difference(f"returns {len(results)} results instead of {len(self._dtypes)}")
         if self._standard.check is not None:
-            return refusal(self._standard.check, [kept(each) for each in results], self._answers.low)
+            return refusal(self._standard.check, results, self._answers.low)
         wanted = self._by_tf32[self._cuts(tf32)]
         return next((d for a, b in zip(results, wanted, strict=True) if (d := difference(a, b)) is not None), None)
 

@@ -235,7 +235,7 @@ def _verifier(given: Assignment, subject: Subject, tell: Callable[[str], None]) 
         )  # fmt: skip
     except TritonKernelError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise TargetError(
             f"the reference of {given.problem} raised {one_line(error)}", hint="call it with the same arguments to try"
         ) from error

@@ -17,15 +17,18 @@ from typing import Any
 
 from triton_ops.backend import Arguments, Executable, Kernel
 from triton_ops.evaluation.criteria import Difference
+from triton_ops.evaluation.dense import same_bits
 from triton_ops.evaluation.dissent import Dissent
 from triton_ops.evaluation.expected import Manner, difference, expected
-from triton_ops.evaluation.golden import Referee, as_list, kept, same_bits
+from triton_ops.evaluation.golden import Referee
+from triton_ops.evaluation.parts import as_list, kept
 from triton_ops.evaluation.standard import ExpectedResults, Standard, own_answers
 from triton_ops.evaluation.subject import ArgumentSet, Subject, synchronize
 from triton_ops.space import Config
 
 LAUNCH, ODD, BASELINE = "launch", "odd extents", "baseline"
 """Steps that `Verifier.tell` is called with."""
+_NOTHING = "the results hold nothing that can be compared"
 _OTHER_BITS = "launched again on the same inputs, it gives other bits: it has a race, or reads what it has not written"
 
 
@@ -145,6 +148,8 @@ class Verifier:
         """What results are compared with, in words, such as `the reference in float64`."""
         if self.not_compared:
             return f"nothing: {self.not_compared}"
+        if (first := self.cases[0]).expected is not None and first.expected.empty and not first.effects:
+            return f"nothing: {_NOTHING}"
         if self._referee is not None:
             used = self._referee.used
             return "the reference" + (f" in {used}" if used and self.standard.by_rule else "") + self.standard.words
@@ -158,7 +163,15 @@ class Verifier:
         """Remarks on the verdicts: what the reference could not do, and what most configs say of the default."""
         why = "" if self._referee is None or not self.standard.by_rule else self._referee.why_own
         own = f"the reference is its own judge, with twice the rounding allowed: {why}" if why else ""
-        return tuple(filter(None, (own, self._varies, self._dissent.note(self.base))))
+        held = self.cases[0].expected
+        opaque = (
+            ""
+            if held is None or not held.opaque
+            else (
+                f"values of type {_and(held.opaque)} are not compared, since the type defines no equality: give a check"
+            )
+        )
+        return tuple(filter(None, (own, opaque, self._varies, self._dissent.note(self.base))))
 
     def _wrong_at(self, case: Case, executable: Executable) -> Difference | None:
         if case.expected is not None:
@@ -182,14 +195,18 @@ class Verifier:
     def _differs(self, case: Case, executable: Executable, results: list[Any]) -> Difference | None:
         if self.not_compared or case.expected is None:
             return None
+        if case.expected is self.cases[0].expected and self._is_last(executable, results):
+            return None  # equal bits need no second judgement
         case.expected.prepare(bool(executable.tf32))
         return case.expected.difference(results, bool(executable.tf32))
 
     def _differs_again(self, case: Case, executable: Executable, results: list[Any]) -> Difference | None:
-        """How results of a further launch differ; equal bits need no second judgement."""
-        if self._last is not None and self._last[0] is executable and same_bits(results, self._last[1]):
-            return None
+        """How results of a further launch differ."""
         return self._differs(case, executable, results) or self._differs_from_last(executable, results)
+
+    def _is_last(self, executable: Executable, results: list[Any]) -> bool:
+        """Whether results have the bits of the executable's first ones on these arguments, which were right."""
+        return self._last is not None and self._last[0] is executable and same_bits(results, self._last[1])
 
     def _differs_from_last(self, executable: Executable, results: list[Any]) -> Difference | None:
         """Keep the first results of an executable; later ones must have equal bits where nothing explains others."""
@@ -280,6 +297,9 @@ class Verifier:
 
     def _learn(self, case: Case, executable: Executable) -> None:
         """Launch the base on a case, and keep its effects, and without a reference its results, as the right ones."""
+        if case is not self.cases[0] and case.argument_set is self.cases[0].argument_set:
+            self._learn_again(case, executable)
+            return
         with self._ran(case, executable) as (results, changed):
             manner = Manner(
                 precision=replace(self.standard.precision, blur=2.0, tf32=bool(executable.tf32)),
@@ -290,6 +310,21 @@ class Verifier:
             if self.reference is None:
                 answers = own_answers(results, self.standard.precision)
                 case.expected = ExpectedResults(self.standard, answers, whole=case.whole)
+        self._keep_if_repeatable(case, executable)
+
+    def _learn_again(self, case: Case, executable: Executable) -> None:
+        """Launch the base with another poison on arguments whose effects and results are known."""
+        first = self.cases[0]
+        case.effects = first.effects
+        if self.reference is not None:
+            return
+        case.expected = first.expected
+        again = None if self.not_compared else self._wrong_at(case, executable)
+        if again is not None and not case.argument_set.outputs:  # else the poison that was there may explain it
+            self.not_compared = _varying(again)
+
+    def _keep_if_repeatable(self, case: Case, executable: Executable) -> None:
+        """Leave a case out that proves nothing; without a reference, launch once more to see whether results repeat."""
         if case.whole and case.expected is not None and not case.expected.exact:
             self.cases.remove(case)
         elif case is self.ragged or self.reference is None:
@@ -297,7 +332,7 @@ class Verifier:
             if again is not None and case is self.ragged:
                 self.cases.remove(case)
             elif again is not None and case.expected is not None:
-                self.not_compared = f"the first config's results differ from run to run ({again.text})"
+                self.not_compared = _varying(again)
 
     def _same_code(self, ragged: Case, executable: Executable) -> bool:
         """Whether the very code that is tuned serves the odd extents too; a check of other code would prove nothing."""
@@ -310,14 +345,22 @@ class Verifier:
         return other.machine_code == executable.machine_code
 
     def _ask(self, referee: Referee, case: Case) -> None:
-        given = case.argument_set
-        answers = referee.answers(given, self.standard.precision)
+        given, check = case.argument_set, self.standard.check
+        if case is not self.cases[0] and given is self.cases[0].argument_set:
+            case.expected = self.cases[0].expected
+            return
+        precision = self.standard.precision
+        answers = referee.answers_for(check, given, precision) if check else referee.answers(given, precision)
         outputs = [given.arguments.keyword.get(name) for name in self.kernel.outputs]
         case.expected = ExpectedResults(
             self.standard, answers, outputs, cut=lambda: referee.cut_to_tf32(given), whole=case.whole
         )
         if case.whole and not case.expected.exact:
             self.cases.remove(case)
+
+
+def _varying(found: Difference) -> str:
+    return f"the first config's results differ from run to run ({found.text})"
 
 
 def _and(names: Any) -> str:
