@@ -200,7 +200,7 @@ def graded(selections: list[dict], oracle: dict) -> dict:
 
 
 def spread_of_short(oracle: dict) -> float:
-    """Robust spread of a short kernel's round-centred block medians."""
+    """Robust spread of a short kernel's round-centred medians."""
     centres = [statistics.median(column) for column in zip(*oracle.values(), strict=True)]
     return statistics.median(robust_sigma(contrasts(row, centres)) for row in oracle.values())
 

@@ -63,9 +63,9 @@ class Ground:
     def _sample_ms(self, sampler: Sampler) -> float:
         return statistics.median(take(sampler, self.timer, 5)) * sampler.launches
 
-    def arms(self, block_ms: float) -> dict[Config, Arm]:
+    def arms(self, visit_ms: float) -> dict[Config, Arm]:
         """An arm for each config, with visits of about this long."""
-        return {c: Arm(s, max(int(block_ms / self.sample_ms[c]), 1)) for c, s in self.samplers.items()}
+        return {c: Arm(s, max(int(visit_ms / self.sample_ms[c]), 1)) for c, s in self.samplers.items()}
 
 
 def without_rests(timer: Timer) -> Timer:
@@ -80,17 +80,17 @@ def heat(ground: Ground, seconds: float) -> None:
         interleave(list(ground.arms(2.0).values()), ground.timer, rounds=2, rng=random.Random(0))
 
 
-def raced(ground: Ground, *, rounds: int, block_ms: float, duty: float, heated_s: float) -> dict:
+def raced(ground: Ground, *, rounds: int, visit_ms: float, duty: float, heated_s: float) -> dict:
     """Rounds over all configs; the device works for the share `duty` of the time."""
     heat(ground, heated_s) if heated_s else time.sleep(1.0)
-    arms, guard, rng = ground.arms(block_ms), guard_for("cuda"), random.Random(1)
+    arms, guard, rng = ground.arms(visit_ms), guard_for("cuda"), random.Random(1)
     order: list[Arm] = []
     round_ms = []
     for turn in range(rounds):
         begun = time.monotonic()
         order = next_order(list(arms.values()), order, turn, rng)
-        for arm, block in visit(order, ground.timer):
-            arm.blocks.append(block)
+        for arm, samples in visit(order, ground.timer):
+            arm.visits.append(samples)
         took = time.monotonic() - begun
         round_ms.append(took * 1e3)
         if duty < 1:
@@ -124,11 +124,11 @@ def alone(ground: Ground, *, seconds: float, repeats: int) -> dict:
     heat(ground, 3.0)
     for _ in range(repeats):
         for config in rng.sample(ground.configs, len(ground.configs)):
-            begun, blocks = time.monotonic(), []
+            begun, medians_ms = time.monotonic(), []
             while time.monotonic() - begun < seconds:
-                blocks.append(statistics.median(take(ground.samplers[config], ground.timer, 40)))
+                medians_ms.append(statistics.median(take(ground.samplers[config], ground.timer, 40)))
             guard.round_ok()
-            levels[config.text].append(statistics.median(blocks[len(blocks) // 2 :]))
+            levels[config.text].append(statistics.median(medians_ms[len(medians_ms) // 2 :]))
     first = next(iter(levels.values()))
     over = {t: [round(100 * (a / b - 1), 2) for a, b in zip(v, first, strict=True)] for t, v in levels.items()}
     return {"levels_ms": levels, "over_first_pct": over, **seen(guard)}
@@ -169,12 +169,12 @@ def of_space(space: str) -> dict:
         "rest twice as long": traced(ground, burst=burst, rest_s=0.01, seconds=2.5),
     }
     for name, ways in {
-        "rested 1/4": {"rounds": 150, "block_ms": 0.1, "duty": 0.25, "heated_s": 0.0},
-        "rested 1/2": {"rounds": 150, "block_ms": 0.1, "duty": 0.5, "heated_s": 0.0},
-        "rested 1/2, visits of 1 ms": {"rounds": 100, "block_ms": 1.0, "duty": 0.5, "heated_s": 0.0},
-        "lasting, one launch": {"rounds": 300, "block_ms": 0.1, "duty": 1.0, "heated_s": 3.0},
-        "lasting, visits of 5 ms": {"rounds": 100, "block_ms": 5.0, "duty": 1.0, "heated_s": 3.0},
-        "rested 1/2 after that": {"rounds": 150, "block_ms": 0.1, "duty": 0.5, "heated_s": 0.0},
+        "rested 1/4": {"rounds": 150, "visit_ms": 0.1, "duty": 0.25, "heated_s": 0.0},
+        "rested 1/2": {"rounds": 150, "visit_ms": 0.1, "duty": 0.5, "heated_s": 0.0},
+        "rested 1/2, visits of 1 ms": {"rounds": 100, "visit_ms": 1.0, "duty": 0.5, "heated_s": 0.0},
+        "lasting, one launch": {"rounds": 300, "visit_ms": 0.1, "duty": 1.0, "heated_s": 3.0},
+        "lasting, visits of 5 ms": {"rounds": 100, "visit_ms": 5.0, "duty": 1.0, "heated_s": 3.0},
+        "rested 1/2 after that": {"rounds": 150, "visit_ms": 0.1, "duty": 0.5, "heated_s": 0.0},
     }.items():
         found[name] = raced(ground, **ways)
         print(space, name, json.dumps(found[name]), flush=True)

@@ -40,16 +40,17 @@ class Clock:
 class Field:
     """Arms of known times in one race: the arm at place N takes N + 1 ms, unless `ms` gives other times."""
 
-    def __init__(self, count, block=1, ms=None):
+    def __init__(self, count, visit_samples=1, ms=None):
         self.clock = Clock()
         self.timer = HostTimer(self.clock)
         self.log = []
         times = ms or [place + 1 for place in range(count)]
-        self.arms = [self.arm(place, time_ms, block) for place, time_ms in enumerate(times)]
+        self.arms = [self.arm(place, time_ms, visit_samples) for place, time_ms in enumerate(times)]
 
-    def arm(self, name, ms, block=1):
+    def arm(self, name, ms, visit_samples=1):
         return Arm(
-            self.timer.prepare(Launch(lambda: (self.log.append(name), self.clock.spend(round(ms * MS)))), 1), block
+            self.timer.prepare(Launch(lambda: (self.log.append(name), self.clock.spend(round(ms * MS)))), 1),
+            visit_samples,
         )
 
     def rounds(self, count):

@@ -99,7 +99,7 @@ class Measurement:
             raise ValueError(f"{len(self.samples_ms)} samples cannot be of {self.rounds} rounds")
 
     @property
-    def blocks(self) -> list[tuple[float, ...]]:
+    def by_round(self) -> list[tuple[float, ...]]:
         """The samples, one tuple per round."""
         size = len(self.samples_ms) // self.rounds
         return [self.samples_ms[at : at + size] for at in range(0, size * self.rounds, size)]

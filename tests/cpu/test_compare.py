@@ -79,9 +79,9 @@ def test_equal_launches_are_not_told_apart_and_different_ones_are(disturbance):
 
 def test_a_duel_ends_as_soon_as_the_answer_is_clear():
     checkpoints = (12, 24, 48, 96)
-    assert len(fought(1.1, 0, checkpoints=checkpoints)[1][0].blocks) == 12
-    assert len(fought(1.0, 0, checkpoints=checkpoints, sample=0.001, spikes=0.0, carry=0.0)[1][0].blocks) == 12
-    assert len(fought(1.0, 0, checkpoints=checkpoints, sample=0.1)[1][0].blocks) == 96
+    assert len(fought(1.1, 0, checkpoints=checkpoints)[1][0].visits) == 12
+    assert len(fought(1.0, 0, checkpoints=checkpoints, sample=0.001, spikes=0.0, carry=0.0)[1][0].visits) == 12
+    assert len(fought(1.0, 0, checkpoints=checkpoints, sample=0.1)[1][0].visits) == 96
 
 
 def test_a_duel_ends_in_time_but_not_before_six_rounds():
@@ -89,7 +89,7 @@ def test_a_duel_ends_in_time_but_not_before_six_rounds():
     timer = SimulatedTimer(device)
     arms = tuple(Arm(timer.prepare(device.launch(50.0, name)), 1) for name in "abc")
     duel(arms, timer, DuelPolicy(seconds=0.3), random.Random(0), clock=device.clock)
-    assert [len(arm.blocks) for arm in arms] == [6, 6, 6]
+    assert [len(arm.visits) for arm in arms] == [6, 6, 6]
 
 
 def test_a_discarded_round_counts_for_no_arm():
@@ -105,7 +105,7 @@ def test_a_discarded_round_counts_for_no_arm():
         keep_round=lambda: next(answers),
         clock=device.clock,
     )
-    assert [len(arm.blocks) for arm in arms] == [8, 8, 8]
+    assert [len(arm.visits) for arm in arms] == [8, 8, 8]
 
 
 def test_a_difference_of_one_tick_counts_as_none():

@@ -19,7 +19,7 @@ from triton_ops.task.effort import effort_of
 from triton_ops.trial import Measurement, Status, Trial
 
 DEFAULT, RIVAL = Config(k=0), Config(k=1)
-PAIR = Pair(challenger=RIVAL, default=DEFAULT, block=1)
+PAIR = Pair(challenger=RIVAL, default=DEFAULT, visit_samples=1)
 
 
 class Noisy:

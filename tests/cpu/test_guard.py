@@ -161,9 +161,9 @@ def test_a_race_ends_whatever_the_gpu_does(masks):
     arms = [steady(1.0), steady(2.0)]
     timer = SimpleNamespace(round=nullcontext)
     race(arms, timer, RacePolicy(), random.Random(0), keep_round=keep, clock=clock)
-    assert len(arms[0].blocks) == len(arms[1].blocks) >= 2
+    assert len(arms[0].visits) == len(arms[1].visits) >= 2
     summary = watched.summary()
-    assert summary.rounds - summary.discarded == len(arms[0].blocks)
+    assert summary.rounds - summary.discarded == len(arms[0].visits)
 
 
 # Devices that cannot be watched

@@ -112,9 +112,9 @@ def test_there_are_enough_argument_sets_to_keep_l2_cold_where_they_fit(touched, 
 # Screening
 
 
-def test_screening_takes_as_many_samples_as_fit_into_its_block():
+def test_screening_takes_as_many_samples_as_fit_into_its_time():
     clock = Clock()
-    samples = screen(clock.sampler(MS // 2), HostTimer(clock), ScreenPolicy(block_ms=3.0, least=3, most=10))
+    samples = screen(clock.sampler(MS // 2), HostTimer(clock), ScreenPolicy(screening_ms=3.0, least=3, most=10))
     assert samples == [0.5] * 6
     assert clock.calls == 6
 
@@ -122,32 +122,32 @@ def test_screening_takes_as_many_samples_as_fit_into_its_block():
 @given(
     ns=st.integers(1_000, 50 * MS),
     launches=st.integers(1, 50),
-    block_ms=st.floats(0.1, 100),
+    screening_ms=st.floats(0.1, 100),
     least=st.integers(1, 5),
     more=st.integers(0, 20),
 )
 @examples(20)
-def test_screening_stays_within_its_bounds(ns, launches, block_ms, least, more):
+def test_screening_stays_within_its_bounds(ns, launches, screening_ms, least, more):
     clock = Clock()
-    count = len(screen(clock.sampler(ns, launches), HostTimer(clock), ScreenPolicy(block_ms, least, least + more)))
+    count = len(screen(clock.sampler(ns, launches), HostTimer(clock), ScreenPolicy(screening_ms, least, least + more)))
     assert least <= count <= least + more
     assert clock.calls == count * launches
     if least < count:
-        assert (count - 1) * ns * launches / MS <= block_ms  # another sample was taken only while there was time
+        assert (count - 1) * ns * launches / MS <= screening_ms  # another sample was taken only while there was time
 
 
 @pytest.mark.parametrize(("best_ms", "count"), [(None, 3), (10.0, 3), (4.0, 3), (3.99, 1), (1.0, 1)])
 def test_a_hopeless_candidate_gets_one_sample(best_ms, count):
     clock = Clock()
-    policy = ScreenPolicy(block_ms=5.0, least=3, most=10, hopeless=3.0)
+    policy = ScreenPolicy(screening_ms=5.0, least=3, most=10, hopeless=3.0)
     assert screen(clock.sampler(12 * MS), HostTimer(clock), policy, best_ms) == [12.0] * count
 
 
 @pytest.mark.parametrize(("best", "count"), [(None, 4), (1.5, 4), (0.76, 4), (0.74, 1)])
 def test_screening_beside_a_baseline_gives_the_ratio_to_the_baseline(best, count):
-    clock, policy = Clock(), ScreenPolicy(block_ms=10.0, least=3, most=10, hopeless=2.0)
+    clock, policy = Clock(), ScreenPolicy(screening_ms=10.0, least=3, most=10, hopeless=2.0)
     samples, rank = screen_beside(clock.sampler(3 * MS // 2), clock.sampler(MS), HostTimer(clock), policy, best)
-    assert samples == [1.5] * count  # with the baseline's 1 ms, four pairs fill the block
+    assert samples == [1.5] * count  # with the baseline's 1 ms, four pairs fill the time
     assert rank == pytest.approx(1.5)
     assert clock.calls == 2 * count
 
@@ -178,7 +178,7 @@ def test_screening_raises_the_error_of_the_launch():
 
 @pytest.mark.parametrize(("sample_ms", "count"), [(0.0, 10), (0.2, 5), (0.34, 2), (0.6, 1), (70.0, 1)])
 def test_a_visit_takes_as_many_samples_as_fit(sample_ms, count):
-    assert fitting(sample_ms, 1.0, 1, 10) == RacePolicy(block_ms=1.0, longest=10).samples(sample_ms) == count
+    assert fitting(sample_ms, 1.0, 1, 10) == RacePolicy(visit_ms=1.0, longest=10).samples(sample_ms) == count
 
 
 # Pace

@@ -41,12 +41,12 @@ def test_dropped_and_failed_arms_are_left_out_of_the_order():
     assert set(map(id, next_order(arms, before, 2, random.Random(0)))) == set(map(id, arms[2:]))
 
 
-def test_the_value_of_a_visit_is_the_median_of_its_block():
-    field = Field(2, block=3)
+def test_the_value_of_a_visit_is_the_median_of_its_samples():
+    field = Field(2, visit_samples=3)
     visited = visit(field.arms[::-1], field.timer)
     assert [arm for arm, _ in visited] == field.arms[::-1]
-    assert [block for _, block in visited] == [[2.0] * 3, [1.0] * 3]
-    arm = Arm(field.arms[0].sampler, blocks=[[1.0, 9.0, 2.0], [4.0, 5.0]])
+    assert [samples for _, samples in visited] == [[2.0] * 3, [1.0] * 3]
+    arm = Arm(field.arms[0].sampler, visits=[[1.0, 9.0, 2.0], [4.0, 5.0]])
     assert arm.medians_ms == [2.0, 4.5]
     assert arm.samples_ms == [1.0, 9.0, 2.0, 4.0, 5.0]
 
@@ -96,7 +96,7 @@ def test_a_round_is_queued_whole_before_any_time_is_read():
             events.append(("queued", name, count))
             return lambda: events.append(("read", name)) or [1.0] * count
 
-        return Arm(Sampler(queue), block=2)
+        return Arm(Sampler(queue), visit_samples=2)
 
     visit([arm("a"), arm("b")], Logging())
     assert events == [("queued", "a", 2), ("queued", "b", 2), ("read", "a"), ("read", "b")]
@@ -114,8 +114,8 @@ def test_a_failing_arm_does_not_stop_the_other_arms():
     bad = Arm(field.timer.prepare(Launch(third_time_bad), 1))
     interleave([good, bad, late], field.timer, rounds=6, rng=random.Random(0))
     assert isinstance(bad.error, OverflowError)
-    assert (len(calls), len(bad.blocks)) == (3, 2)
-    assert len(good.blocks) == len(late.blocks) == 6
+    assert (len(calls), len(bad.visits)) == (3, 2)
+    assert len(good.visits) == len(late.visits) == 6
     assert good.error is late.error is None
 
 
@@ -141,7 +141,7 @@ def test_a_failed_arm_frees_the_memory_of_its_launch():
 def test_interleave_ends_when_go_on_says_no(answers, rounds):
     field, left = Field(2), iter([*answers, False])
     interleave(field.arms, field.timer, rounds=9, rng=random.Random(0), go_on=lambda: next(left))
-    assert [len(arm.blocks) for arm in field.arms] == [rounds, rounds]
+    assert [len(arm.visits) for arm in field.arms] == [rounds, rounds]
     assert next(left, None) is None  # asked once per round after the second, and not again
 
 
@@ -169,14 +169,14 @@ def test_a_race_drops_arms_proven_slower_and_ends_when_one_is_left():
     field = Field(0, ms=[1.0, 1.1, 2.0])
     assert raced(field) == "proven"
     assert [arm.dropped_at for arm in field.arms] == [None, 4, 4]
-    assert [len(arm.blocks) for arm in field.arms] == [4, 4, 4]
+    assert [len(arm.visits) for arm in field.arms] == [4, 4, 4]
 
 
 def test_a_race_ends_when_the_remaining_arms_are_proven_equal():
     field = Field(0, ms=[1.0, 1.002, 1.5])
     assert raced(field) == "proven"
     assert [arm.dropped_at for arm in field.arms] == [None, None, 4]
-    assert len(field.arms[0].blocks) == 4
+    assert len(field.arms[0].visits) == 4
 
 
 def test_only_a_difference_beyond_the_zone_drops_an_arm():
@@ -192,7 +192,7 @@ def test_noise_keeps_the_race_going_to_its_last_checkpoint():
     noisy = Launch(lambda: field.clock.spend(round(1.005 * MS * math.exp(rng.gauss(0, 0.05)))))
     field.arms.append(Arm(field.timer.prepare(noisy, 1)))
     assert raced(field) == "rounds"
-    assert [len(arm.blocks) for arm in field.arms] == [16, 16]
+    assert [len(arm.visits) for arm in field.arms] == [16, 16]
 
 
 def test_arms_are_dropped_at_checkpoints_only():
@@ -204,20 +204,20 @@ def test_arms_are_dropped_at_checkpoints_only():
 def test_a_discarded_round_counts_for_no_arm():
     field, answers = Field(0, ms=[1.0, 1.002]), iter([False, True, False, True, True, True])
     assert raced(field, keep_round=lambda: next(answers)) == "proven"
-    assert [len(arm.blocks) for arm in field.arms] == [4, 4]
+    assert [len(arm.visits) for arm in field.arms] == [4, 4]
     assert len(field.log) == 2 * 6
 
 
 def test_the_time_limit_ends_a_race_after_its_second_round_at_the_earliest():
     field = Field(0, ms=[600.0, 601.0])
     assert raced(field, policy={"seconds": 1.0}) == "seconds"
-    assert [len(arm.blocks) for arm in field.arms] == [2, 2]
+    assert [len(arm.visits) for arm in field.arms] == [2, 2]
 
 
 def test_a_race_in_which_no_round_counts_ends():
     field = Field(0, ms=[600.0, 601.0])
     assert raced(field, policy={"seconds": 1.0}, keep_round=lambda: False) == "seconds"
-    assert field.arms[0].blocks == []
+    assert field.arms[0].visits == []
     assert len(field.log) < 40
 
 
@@ -226,14 +226,14 @@ def test_a_twin_runs_in_every_round_and_neither_drops_an_arm_nor_is_dropped():
     fast, slow = field.arm("fast", 0.5), field.arm("slow", 2.0)
     assert raced(field, beside=[fast, slow]) == "proven"
     assert [arm.dropped_at for arm in (*field.arms, fast, slow)] == [None] * 4
-    assert [len(arm.blocks) for arm in (*field.arms, fast, slow)] == [4] * 4
+    assert [len(arm.visits) for arm in (*field.arms, fast, slow)] == [4] * 4
 
 
 def test_a_race_ends_when_all_others_have_failed():
     field = Field(0, ms=[1.0])
     field.arms.append(Arm(field.timer.prepare(Launch(lambda: 1 // 0), 1)))
     assert raced(field) == "one arm"
-    assert len(field.arms[0].blocks) == 1
+    assert len(field.arms[0].visits) == 1
 
 
 def test_a_failing_arm_leaves_the_race_to_the_others():
@@ -241,7 +241,7 @@ def test_a_failing_arm_leaves_the_race_to_the_others():
     field.arms.append(Arm(field.timer.prepare(Launch(lambda: 1 // 0), 1)))
     assert raced(field) == "proven"
     assert isinstance(field.arms[2].error, ZeroDivisionError)
-    assert field.arms[2].blocks == []
+    assert field.arms[2].visits == []
 
 
 @pytest.mark.parametrize("count", [0, 1])
@@ -254,6 +254,6 @@ def test_few_rounds_that_agree_by_chance_prove_nothing_beside_noisy_ones():
     rows = [[1.0 * math.exp(rng.gauss(0, 0.02)) for _ in range(4)] for _ in range(9)]
     lead = rows[leader(rows)]
     lucky = [value * 1.008 for value in lead]  # 0.8 % slower than the leader in each of four rounds
-    arms = [Arm(Field(1).arms[0].sampler, blocks=[[value] for value in row]) for row in (*rows, lucky)]
+    arms = [Arm(Field(1).arms[0].sampler, visits=[[value] for value in row]) for row in (*rows, lucky)]
     drop_slower(arms, RacePolicy())
     assert arms[-1].dropped_at is None

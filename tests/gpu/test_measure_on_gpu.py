@@ -190,7 +190,7 @@ def test_screening_a_kernel_gives_a_block_of_samples():
     launch.call()
     calls.clear()
     sampler = timer.prepare(launch)
-    found = screen(sampler, timer, ScreenPolicy(block_ms=5.0, least=3, most=10))
+    found = screen(sampler, timer, ScreenPolicy(screening_ms=5.0, least=3, most=10))
     assert 3 <= len(found) == len(calls) <= 10
     assert max(found) / min(found) < 1.5
     assert len(screen(sampler, timer, ScreenPolicy(), best_ms=statistics.median(found) / 10)) == 1

@@ -208,15 +208,15 @@ class TritonAutoTuner:
                 arm.error = error
 
     def _time(self, arms: Sequence[Arm], timer: Timer) -> None:
-        """Exactly `benchmark_runs` timed calls of every arm, in blocks spread over rounds."""
-        block = max(1, self.benchmark_runs // _ROUNDS)
+        """Exactly `benchmark_runs` timed calls of every arm, spread over rounds."""
+        each = max(1, self.benchmark_runs // _ROUNDS)
         rng = random.Random(0)
         for arm in arms:
-            arm.block = block
-        interleave(arms, timer, rounds=self.benchmark_runs // block, rng=rng)
-        if rest := self.benchmark_runs % block:
+            arm.visit_samples = each
+        interleave(arms, timer, rounds=self.benchmark_runs // each, rng=rng)
+        if rest := self.benchmark_runs % each:
             for arm in arms:
-                arm.block = rest
+                arm.visit_samples = rest
             interleave(arms, timer, rounds=1, rng=rng)
 
     def _warm_up(self, call: Callable[[], Any]) -> Exception | None:

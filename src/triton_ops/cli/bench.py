@@ -145,7 +145,7 @@ def _as_json(a: BenchContestant, b: BenchContestant, found: Comparison) -> dict[
 
 
 def _contestant_json(shown: BenchContestant, times: Measurement) -> dict[str, Any]:
-    blocks: Sequence[Sequence[float]] = times.blocks
+    rounds: Sequence[Sequence[float]] = times.by_round
     return {
         "target": shown.target,
         "config": dict(shown.contestant.config),
@@ -155,5 +155,5 @@ def _contestant_json(shown: BenchContestant, times: Measurement) -> dict[str, An
         "p20_ms": times.p20_ms,
         "p80_ms": times.p80_ms,
         "spread": times.spread,
-        "samples": sum(map(len, blocks)),
+        "samples": sum(map(len, rounds)),
     }

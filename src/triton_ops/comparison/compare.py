@@ -216,13 +216,13 @@ def _compared(
     follow: Follow,
 ) -> Comparison:
     prepared = prepare([a, b, a], sets=3, cold=cold, choose=choose)  # the second a is the twin
-    block = _block((a, b), prepared)
-    first, second, twin = (Arm(sampler, block) for sampler in _taking_turns(prepared.samplers, rng))
+    visit_samples = _visit_samples((a, b), prepared)
+    first, second, twin = (Arm(sampler, visit_samples) for sampler in _taking_turns(prepared.samplers, rng))
     guard, start = guard_for(a.device_name), clock()
 
     def keep_round() -> bool:
         kept = guard.round_ok()
-        follow(len(first.blocks) + kept, clock() - start)
+        follow(len(first.visits) + kept, clock() - start)
         return kept
 
     try:
@@ -234,8 +234,8 @@ def _compared(
     return _comparison((a.name, b.name), found, (first, second), prepared.timer.mode, guard.summary())
 
 
-def _block(contestants: Sequence[Contestant], prepared: Prepared) -> int:
-    """Samples per visit, the same number for both contestants, since medians of equally long blocks are comparable."""
+def _visit_samples(contestants: Sequence[Contestant], prepared: Prepared) -> int:
+    """Samples per visit, the same number for both contestants, since medians of equally many samples are comparable."""
     longest_ms = 0.0
     for contestant, (sampler, *_) in zip(contestants, prepared.samplers, strict=False):
         with blaming(contestant):
@@ -263,7 +263,7 @@ def _in_turn(samplers: Sequence[Sampler]) -> Callable[[int], Pending]:
 def _comparison(
     names: tuple[str, str], found: DuelOutcome, arms: Sequence[Arm], mode: str, guard: GuardSummary
 ) -> Comparison:
-    a, b = (Measurement(tuple(arm.samples_ms), mode, len(arm.blocks)) for arm in arms)
+    a, b = (Measurement(tuple(arm.samples_ms), mode, len(arm.visits)) for arm in arms)
     return Comparison(
         verdict=found.verdict,
         percent=_percent(found.gain.centre),

@@ -14,7 +14,7 @@ from triton_ops.exceptions import SettingsError
 from triton_ops.hardware import Turns, probe, turn_key
 from triton_ops.measure import Sampler, ScreenPolicy, Timer, screen, take
 
-_ESTIMATE = ScreenPolicy(block_ms=3.0, least=1, most=5)
+_ESTIMATE = ScreenPolicy(screening_ms=3.0, least=1, most=5)
 _MOST_QUEUED = 32  # samples in a round: with more, a GPU's queue is full, and waiting for the host enters the times
 _MOST_TIMES_BUDGET = 10  # wall time over budget: restoring arguments between samples takes time that is in no sample
 

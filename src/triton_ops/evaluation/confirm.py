@@ -85,7 +85,7 @@ def _outcomes(assignment: Assignment, questions: list[FinalRequest], turns: Turn
         except TritonKernelError as error:
             _log.warning("a process that should confirm the winner failed: %s", error)
             continue
-        if len({len(trial.final.blocks) for trial in found.trials if trial.final is not None}) == 1:
+        if len({len(trial.final.by_round) for trial in found.trials if trial.final is not None}) == 1:
             yield found
         else:
             _log.warning("a process that should confirm the winner did not compare the tied configs")

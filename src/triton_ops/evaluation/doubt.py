@@ -30,12 +30,12 @@ class Pair:
     Attributes:
         challenger: The config that may be faster.
         default: The default config.
-        block: Samples per visit.
+        visit_samples: Samples per visit.
     """
 
     challenger: Config
     default: Config
-    block: int
+    visit_samples: int
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def resolve(
         ArmFailedError: A launch raised.
     """
     configs = (pair.challenger, pair.default, pair.challenger)
-    first, second, twin = (_arm(evaluator, config, pair.block) for config in configs)
+    first, second, twin = (_arm(evaluator, config, pair.visit_samples) for config in configs)
     policy = DuelPolicy(checkpoints=_CHECKPOINTS, seconds=seconds, chance=_CHANCE)
     try:
         found = duel((first, second, twin), timer, policy, rng, keep_round=keep_round, clock=clock)
@@ -100,8 +100,8 @@ def resolve(
     return Resolved(found.verdict == "faster" and found.gain.low > EXCLUDED * INDIFFERENCE, found.gain)
 
 
-def _arm(evaluator: Evaluator, config: Config, block: int) -> Arm:
+def _arm(evaluator: Evaluator, config: Config, visit_samples: int) -> Arm:
     try:
-        return Arm(evaluator.sampler(config), block)
+        return Arm(evaluator.sampler(config), visit_samples)
     except Exception as error:
         raise ArmFailedError(config, error) from error

@@ -28,7 +28,7 @@ _DOUBT_S = 3.0  # at most, where the race leaves a doubt: only on a noisy device
 _RACE_SHARE, _CHECK_SHARE = 0.5, 0.3  # of the seconds that are left
 _FEW_ROUNDS = 6  # for which there must be time
 _LOAD = 1.5  # wall time of a round over that of its samples: rests, and the host's own work
-_ROUND_MS = 100.0  # a longer round is avoided by shorter blocks where there are many finalists
+_ROUND_MS = 100.0  # a longer round is avoided by shorter visits where there are many finalists
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +74,7 @@ def compare_finalists(
     end = clock() + (math.inf if final.seconds is None else final.seconds)
     trials, policy = {trial.config: trial for trial in final.trials}, final.race or effort.race
     racing = finalists(trials, effort, {final.default, *final.incumbents})
-    policy = replace(policy, block_ms=min(policy.block_ms, _ROUND_MS / max(len(racing), 1)))
+    policy = replace(policy, visit_ms=min(policy.visit_ms, _ROUND_MS / max(len(racing), 1)))
     most_s = math.inf if final.seconds is None else _RACE_SHARE * final.seconds
     racing = _fitting(racing, policy, most_s, {final.default, *final.incumbents})
     if not racing and final.seconds is not None:
@@ -163,7 +163,7 @@ class _LastComparison:
     def _found(self) -> Outcome:
         """The outcome by what is known so far."""
         updated = {**self.trials, **{config: self._updated(config, arm) for config, arm in self.arms.items()}}
-        alive = [updated[config] for config, arm in self.arms.items() if updated[config].ok and arm.blocks]
+        alive = [updated[config] for config, arm in self.arms.items() if updated[config].ok and arm.visits]
         if not alive:
             return fastest_screening(tuple(updated.values()))
         standing = Field(
@@ -197,7 +197,9 @@ class _LastComparison:
         default, timer = self.final.default, self.evaluator.shared_timer.timer
         assert timer is not None  # there are rounds, so there is a timer
         pair = Pair(
-            challenger=challenger, default=default, block=max(self.arms[it].block for it in (challenger, default))
+            challenger=challenger,
+            default=default,
+            visit_samples=max(self.arms[it].visit_samples for it in (challenger, default)),
         )
         try:
             self.resolved[challenger] = resolve(
@@ -226,9 +228,9 @@ class _LastComparison:
             return wrong_trial(config, said, trial.resources, trial.compile_s)
         if arm.error is not None:
             return Trial(config, Status.RUNTIME, error=one_line(arm.error), resources=trial.resources)
-        if not arm.blocks or timer is None:
+        if not arm.visits or timer is None:
             return trial
-        return replace(trial, final=Measurement(tuple(arm.samples_ms), timer.mode, len(arm.blocks)))
+        return replace(trial, final=Measurement(tuple(arm.samples_ms), timer.mode, len(arm.visits)))
 
 
 def finalists(trials: Mapping[Config, Trial], effort: Effort, always: Collection[Config]) -> list[Trial]:
@@ -260,7 +262,7 @@ def _fitting(racing: Sequence[Trial], policy: RacePolicy, seconds: float, always
 
 def _visits_ms(trials: Sequence[Trial], policy: RacePolicy) -> float:
     """Wall time of a round with these finalists."""
-    return _LOAD * sum(max(policy.block_ms, trial.median_ms) for trial in trials)
+    return _LOAD * sum(max(policy.visit_ms, trial.median_ms) for trial in trials)
 
 
 def _room_ms(seconds: float) -> float:
@@ -284,4 +286,4 @@ def _twins(evaluator: Evaluator, arms: Mapping[Config, Arm]) -> tuple[Config | N
     config = next((config for config, arm in arms.items() if arm.running), None)
     if config is None or len(arms) < 2:
         return None, []
-    return config, [Arm(evaluator.sampler(config), arms[config].block) for _ in range(2)]
+    return config, [Arm(evaluator.sampler(config), arms[config].visit_samples) for _ in range(2)]

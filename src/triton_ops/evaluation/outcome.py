@@ -129,7 +129,7 @@ def outcome_of(
         winner, over = (challenger, found.over) if found.faster else (field.default, None)
         tied = {*ties, challenger, field.default} if not found.faster else {*ties, challenger} - {field.default}
         ties = [winner, *(t.config for t in field.trials if t.config in tied and t.config != winner)]
-    rows = [twin.medians_ms for twin in field.twins if twin.blocks]
+    rows = [twin.medians_ms for twin in field.twins if twin.visits]
     itself = gap(rows[1], rows[0]) if len(rows) == 2 else None
     return Outcome(
         winner=next(trial for trial in field.trials if trial.config == winner),
@@ -254,4 +254,4 @@ def _by_config(trials: Sequence[Trial]) -> dict[Config, Trial]:
 
 
 def _row(trial: Trial) -> list[float]:
-    return [statistics.median(block) for block in trial.final.blocks] if trial.final else [trial.median_ms]
+    return [statistics.median(samples) for samples in trial.final.by_round] if trial.final else [trial.median_ms]

@@ -21,33 +21,33 @@ class Arm:
 
     Attributes:
         sampler: Queues samples; made by the timer's `prepare`.
-        block: Samples per visit.
-        blocks: The arm's samples in milliseconds, one list per round that counted and in which the arm ran.
+        visit_samples: Samples per visit.
+        visits: The arm's samples in milliseconds, one list per round that counted and in which the arm ran.
         dropped_at: How many rounds the arm had run when it was dropped; None while it takes part.
         error: What the launch raised; an arm with an error runs no further round.
     """
 
     sampler: Sampler
-    block: int = 1
+    visit_samples: int = 1
     _: KW_ONLY
-    blocks: list[list[float]] = field(default_factory=list)
+    visits: list[list[float]] = field(default_factory=list)
     dropped_at: int | None = None
     error: Exception | None = None
 
     @property
     def medians_ms(self) -> list[float]:
-        """The median of each block, one per round that counted."""
-        return [statistics.median(block) for block in self.blocks]
+        """The median of each visit, one per round that counted."""
+        return [statistics.median(samples) for samples in self.visits]
 
     @property
     def samples_ms(self) -> list[float]:
         """All samples in the order taken."""
-        return [sample for block in self.blocks for sample in block]
+        return [sample for samples in self.visits for sample in samples]
 
     @property
     def visit_ms(self) -> float:
         """How long the arm's last visit took; 0 before the first visit."""
-        return statistics.median(self.blocks[-1]) * self.sampler.launches * self.block if self.blocks else 0.0
+        return statistics.median(self.visits[-1]) * self.sampler.launches * self.visit_samples if self.visits else 0.0
 
     @property
     def running(self) -> bool:
@@ -56,7 +56,7 @@ class Arm:
 
     def start_again(self) -> None:
         """Forget all rounds, for a race from the beginning."""
-        self.blocks, self.dropped_at = [], None
+        self.visits, self.dropped_at = [], None
 
 
 def next_order(arms: Sequence[Arm], before: Sequence[Arm], turn: int, rng: random.Random) -> list[Arm]:
@@ -72,7 +72,7 @@ def next_order(arms: Sequence[Arm], before: Sequence[Arm], turn: int, rng: rando
 
 
 def visit(order: Sequence[Arm], timer: Timer) -> list[tuple[Arm, list[float]]]:
-    """Run one round, in bursts short enough for a GPU's highest clock; the blocks of the arms that did not fail."""
+    """Run one round, in bursts short enough for a GPU's highest clock; the samples of the arms that did not fail."""
     return [found for burst in _bursts(order) for found in _together(burst, timer)]
 
 
@@ -87,7 +87,7 @@ def interleave(
     """Run up to `rounds` rounds over `arms`; only an arm that fails is dropped.
 
     Args:
-        arms: The launches to compare; their `blocks` and `error` are filled in.
+        arms: The launches to compare; their `visits` and `error` are filled in.
         timer: The clock that prepared their samplers.
         rounds: How many times each arm is visited.
         rng: Draws the orders.
@@ -98,8 +98,8 @@ def interleave(
         if turn > 1 and not go_on():
             return
         order = next_order(arms, order, turn, rng)
-        for arm, block in visit(order, timer):
-            arm.blocks.append(block)
+        for arm, samples in visit(order, timer):
+            arm.visits.append(samples)
 
 
 def _bursts(order: Sequence[Arm]) -> list[list[Arm]]:
@@ -116,7 +116,7 @@ def _bursts(order: Sequence[Arm]) -> list[list[Arm]]:
 
 
 def _together(arms: Sequence[Arm], timer: Timer) -> list[tuple[Arm, list[float]]]:
-    """The blocks of `arms`: the samples of all arms are queued before any time is read."""
+    """The samples of `arms`, all of which are queued before any time is read."""
     queued: list[tuple[Arm, Pending]] = []
     with timer.round():
         queued.extend((arm, pending) for arm in arms if (pending := _queued(arm)) is not None)
@@ -125,7 +125,7 @@ def _together(arms: Sequence[Arm], timer: Timer) -> list[tuple[Arm, list[float]]
 
 def _queued(arm: Arm) -> Pending | None:
     try:
-        return arm.sampler.queue(arm.block)
+        return arm.sampler.queue(arm.visit_samples)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # noqa: BLE001 - one candidate's failure is its own, SystemExit too; the others go on

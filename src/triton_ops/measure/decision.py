@@ -64,7 +64,7 @@ def decide(
     """Compare candidates that were measured in the same rounds.
 
     Args:
-        rows_ms: The block medians of each candidate in milliseconds, one per round from the first round on. A
+        rows_ms: The medians of each candidate in milliseconds, one per round from the first round on. A
             candidate with fewer rounds than others was dropped, and cannot tie.
         preference: A sort key for each candidate: among equals the smallest key wins.
         kept: Positions of the configs in use: each wins over any candidate that it ties with, if it beats the default.

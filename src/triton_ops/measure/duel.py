@@ -87,7 +87,7 @@ def duel(
     """Run rounds until the answer is clear, or the rounds or the time are used up.
 
     Args:
-        arms: The first, the second, and the first's twin; their blocks and errors are filled in.
+        arms: The first, the second, and the first's twin; their visits and errors are filled in.
         timer: The clock that prepared the arms' samplers.
         policy: How long the duel may go on.
         rng: Draws the orders.
@@ -108,8 +108,8 @@ def duel(
             if arm.error is not None:
                 raise arm.error
         if keep_round():
-            for arm, block in visited:
-                arm.blocks.append(block)
+            for arm, samples in visited:
+                arm.visits.append(samples)
             done += 1
             if done in policy.checkpoints and _clear(_judged(arms, policy), arms, policy):
                 break

@@ -1,7 +1,7 @@
 """The interleaved race: rounds over the surviving arms, and an arm is dropped only if it is proven slower.
 
 A round visits every surviving arm once, in a new random order; every second round runs the previous order backwards.
-The value of a visit is the median of a short block, because drift is the same for all arms only in a short round. At a
+The value of a visit is the median of a few samples, because drift is the same for all arms only in a short round. At a
 few scheduled rounds, the checkpoints, an arm is dropped if it is slower than the leader by more than the indifference
 zone, with confidence. The race ends when all remaining arms are proven equal, or the budget is spent.
 
@@ -32,7 +32,7 @@ class RacePolicy:
         zone: Differences up to this share count as none.
         confidence: Standard errors by which a difference must exceed the zone.
         seconds: Wall seconds after which no round is started; two rounds are always run.
-        block_ms: Time that a visit should take: ten replays of a short kernel, a few launches of a long one, and ten
+        visit_ms: Time that a visit should take: ten replays of a short kernel, a few launches of a long one, and ten
             arms in one burst.
         longest: Most samples in a visit.
     """
@@ -41,12 +41,12 @@ class RacePolicy:
     zone: float = INDIFFERENCE
     confidence: float = 3.0
     seconds: float = 10.0
-    block_ms: float = 2.5
+    visit_ms: float = 2.5
     longest: int = 10
 
     def samples(self, sample_ms: float) -> int:
         """How many samples of `sample_ms` milliseconds make a visit."""
-        return fitting(sample_ms, self.block_ms, 1, self.longest)
+        return fitting(sample_ms, self.visit_ms, 1, self.longest)
 
 
 Keep = Callable[[], bool]
@@ -68,7 +68,7 @@ def race(
     """Run rounds until all survivors are proven equal, the last checkpoint is reached, or the time is used up.
 
     Args:
-        arms: The launches that race; their blocks, errors and `dropped_at` are filled in.
+        arms: The launches that race; their visits, errors and `dropped_at` are filled in.
         timer: The clock that prepared the arms' samplers.
         policy: How long the race may go on, and when an arm is dropped.
         rng: Draws the orders.
@@ -93,8 +93,8 @@ def race(
         visited = visit(order, timer)
         turn += 1
         if keep_round():
-            for arm, block in visited:
-                arm.blocks.append(block)
+            for arm, samples in visited:
+                arm.visits.append(samples)
             done += 1
         if done in policy.checkpoints and not drop_slower([arm for arm in arms if arm.running], policy, kept):
             return "proven"

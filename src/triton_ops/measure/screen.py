@@ -1,4 +1,4 @@
-"""Screening: one short block of samples of each candidate, cut short if the candidate is far too slow.
+"""Screening: a few samples of each candidate, cut short if the candidate is far too slow.
 
 The result ranks candidates roughly and never decides: the finalists race side by side afterwards.
 """
@@ -19,20 +19,20 @@ class ScreenPolicy:
     """How much the screening of one candidate may cost.
 
     Attributes:
-        block_ms: Time that a block should take; short, so that the power state cannot drift inside a block.
+        screening_ms: Time that the samples should take; short, so that the power state cannot drift meanwhile.
         least: Fewest samples, however long they take.
         most: Most samples, however short they are.
         hopeless: A candidate whose first sample is this many times slower than the best so far gets no second sample.
     """
 
-    block_ms: float = 3.0
+    screening_ms: float = 3.0
     least: int = 3
     most: int = 10
     hopeless: float = 1.5
 
 
 def screen(sampler: Sampler, timer: Timer, policy: ScreenPolicy, best_ms: float | None = None) -> list[float]:
-    """Take a block of samples; milliseconds per launch, in the order taken.
+    """Take a few samples; milliseconds per launch, in the order taken.
 
     Args:
         sampler: The launch's sampler, made by `timer`.
@@ -46,14 +46,14 @@ def screen(sampler: Sampler, timer: Timer, policy: ScreenPolicy, best_ms: float 
     samples = take(sampler, timer, 1)
     if best_ms is not None and samples[0] > policy.hopeless * best_ms:
         return samples
-    count = fitting(samples[0] * sampler.launches, policy.block_ms, policy.least, policy.most)
+    count = fitting(samples[0] * sampler.launches, policy.screening_ms, policy.least, policy.most)
     return samples + take(sampler, timer, count - 1)
 
 
 def screen_beside(
     sampler: Sampler, baseline: Sampler, timer: Timer, policy: ScreenPolicy, best: float | None = None
 ) -> tuple[list[float], float]:
-    """Take a block of samples, each beside a sample of a baseline; also the launch's time over the baseline's.
+    """Take a few samples, each beside a sample of a baseline; also the launch's time over the baseline's.
 
     Launch and baseline share one power state and one load. Ratios to the baseline are therefore comparable even if
     minutes or a compilation lie between two screenings.
@@ -72,7 +72,7 @@ def screen_beside(
     if best is not None and samples[0] > policy.hopeless * best * beside[0]:
         return samples, samples[0] / max(beside[0], 1e-9)
     pair_ms = samples[0] * sampler.launches + beside[0] * baseline.launches
-    count = fitting(pair_ms, policy.block_ms, policy.least, policy.most)
+    count = fitting(pair_ms, policy.screening_ms, policy.least, policy.most)
     more, more_beside = _in_turn(sampler, baseline, timer, count - 1)
     samples, beside = samples + more, beside + more_beside
     return samples, math.exp(statistics.median(contrasts(samples, beside)))
@@ -85,9 +85,9 @@ def take(sampler: Sampler, timer: Timer, count: int) -> list[float]:
     return pending()
 
 
-def fitting(sample_ms: float, block_ms: float, least: int, most: int) -> int:
-    """How many samples of `sample_ms` fill `block_ms`, at least `least` and at most `most`."""
-    return min(max(int(block_ms / max(sample_ms, 1e-6)), least), most)
+def fitting(sample_ms: float, wanted_ms: float, least: int, most: int) -> int:
+    """How many samples of `sample_ms` fill `wanted_ms`, at least `least` and at most `most`."""
+    return min(max(int(wanted_ms / max(sample_ms, 1e-6)), least), most)
 
 
 def _in_turn(sampler: Sampler, baseline: Sampler, timer: Timer, count: int) -> tuple[list[float], list[float]]:
