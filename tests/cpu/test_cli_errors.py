@@ -283,7 +283,11 @@ def test_a_target_that_always_raises(cli, target, name, reason):
     assert "; and 2 more" in ran.err
     loud = cli(*words, "-v")
     assert loud.code == 1
-    assert sorted(loud.err.splitlines()[:-1]) == [f"(a={a}) runtime: {reason.format(a)}" for a in range(1, 6)]
+    lines = loud.err.splitlines()
+    assert sorted(line for line in lines if line.startswith("(")) == [
+        f"(a={a}) runtime: {reason.format(a)}" for a in range(1, 6)
+    ]
+    assert sum(line.strip() == "Traceback (most recent call last):" for line in lines) == 5
 
 
 def test_v_shows_the_trace(cli, tmp_path):
