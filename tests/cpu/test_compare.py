@@ -159,15 +159,15 @@ def test_contestants_use_every_argument_set_equally_often():
 
 def test_a_callable_is_not_distinguishable_from_itself():
     call = spin(400)
-    found = [compare(call, call, rounds=12, seed=seed) for seed in range(30)]
-    assert [c.verdict for c in found].count("not distinguishable") >= 28
+    found = [compare(call, call, rounds=12, seed=seed) for seed in range(12)]
+    assert [c.verdict for c in found].count("not distinguishable") >= 11
     assert {c.mode for c in found} == {"host"}
 
 
 def test_copies_of_tensors_do_not_make_a_difference():
     x = torch.rand(1000)
-    found = [compare(torch.sort, torch.sort, args=(x,), rounds=12, seed=seed) for seed in range(20)]
-    assert [c.verdict for c in found].count("not distinguishable") >= 18
+    found = [compare(torch.sort, torch.sort, args=(x,), rounds=12, seed=seed) for seed in range(12)]
+    assert [c.verdict for c in found].count("not distinguishable") >= 11
 
 
 def test_a_comparison_says_by_how_much_the_first_is_faster():
@@ -182,9 +182,9 @@ def test_a_comparison_says_by_how_much_the_first_is_faster():
     assert f"{found.rounds} rounds, host" in str(found)
 
 
-def test_a_comparison_says_that_it_found_no_difference():
-    call = spin(100)
-    said = str(compare(call, call, rounds=6))
+def test_a_comparison_says_that_it_found_no_difference(clocks):
+    clocks[True, True] = Fixed("host", 0.1)
+    said = str(compare(spin(1), spin(1), rounds=6))
     assert said.startswith("a and b are not distinguishable (")
     assert " %, needed " in said
 
