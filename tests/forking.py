@@ -23,22 +23,23 @@ class Lent:
 
 
 class Lender:
-    """Makes fork servers as `ForkServer` does, and lends one and the same to all who need Triton alone.
+    """Makes fork servers as `ForkServer` does, and lends one and the same to all who need the same packages.
 
-    Its environment is that of the test that needed it first.
+    Their environment is that of the test that needed them first.
     """
 
     def __init__(self) -> None:
-        self._server: ForkServer | None = None
+        self._servers: dict[str, ForkServer] = {}
 
     def __call__(self, imports, target):
-        return ForkServer(imports, target) if imports else Lent(self.server())
+        return Lent(self.server(imports))
 
-    def server(self) -> ForkServer:
-        if self._server is None or not self._server.alive:
-            self._server = ForkServer("", named_target("sm_90"))
-        return self._server
+    def server(self, imports="") -> ForkServer:
+        """The server that has imported Triton and these packages, which runs from now on."""
+        if imports not in self._servers or not self._servers[imports].alive:
+            self._servers[imports] = ForkServer(imports, named_target("sm_90"))
+        return self._servers[imports]
 
     def end(self) -> None:
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers.values():
+            server.close()

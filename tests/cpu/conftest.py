@@ -63,7 +63,7 @@ def _lender():
 
 @pytest.fixture
 def shared_fork_server(_lender, monkeypatch):
-    """Compile pools of this process fork from one server, unless their kernels need torch; it runs when tests begin."""
+    """Compile pools of this process fork from one server, and from one more if kernels need torch; the first runs."""
     monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")
     _lender.server()
     monkeypatch.setattr(pool, "ForkServer", _lender)

@@ -40,7 +40,7 @@ from triton_ops.space import Config, as_space  # noqa: E402
 from triton_ops.task.request import make_request, make_task, with_configs  # noqa: E402
 from triton_ops.trial import Status  # noqa: E402
 
-pytestmark = pytest.mark.triton
+pytestmark = [pytest.mark.triton, pytest.mark.usefixtures("shared_fork_server")]
 TARGET = replace(named_target("sm_90"), units=132)
 MATRIX = TensorSpec((kinds.ROWS, kinds.COLUMNS), "bfloat16")
 VECTOR = TensorSpec((1000,), "float32")
@@ -51,14 +51,6 @@ COPY = TritonKernel(
     outputs=("out",),
     descriptors={"x": ("BLOCK", kinds.COLUMNS), "out": lambda meta: (meta["BLOCK"], kinds.COLUMNS)},
 )
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _own_cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TRITON_CACHE_DIR", str(tmp_path_factory.mktemp("triton")))
-        patch.setenv("TRITON_DEFAULT_FP_FUSION", "1")
-        yield
 
 
 def ahead(kernel, **arguments):
