@@ -263,6 +263,9 @@ def test_arrays_of_texts_and_structures_that_hold_arrays():
     wanted = expected(np.array(["a", "b"]), None, None, Manner())
     assert difference(np.array(["a", "b"]), wanted) is None
     assert difference(np.array(["a", "c"]), wanted) is not None
+    text = expected(np.str_("a"), None, None, Manner())
+    assert difference(np.str_("a"), text) is None
+    assert difference(np.str_("b"), text) is not None
     missing = expected(np.array(["2020-01-01", "NaT"], dtype="M8[D]"), None, None, Manner())
     assert difference(np.array(["2020-01-01", "NaT"], dtype="M8[D]"), missing) is None
 

@@ -53,6 +53,20 @@ def test_an_output_that_is_not_written_is_wrong():
         assert "50.00%" in checked(found, share=0.5), dtype
 
 
+def test_an_array_that_is_not_written_is_wrong_too():
+    np = pytest.importorskip("numpy")
+
+    def half(x, out, *, share):
+        out[: int(8 * share)] = x[: int(8 * share)]
+
+    for dtype in ("f8", "f4", "i4", "u1", "?"):
+        x = np.ones(8, dtype=dtype)
+        for reference in (lambda x, out: x, None):
+            found = verifier(half, ["out"], reference, x=x, out=x.copy())
+            assert checked(found, share=1.0) is None, dtype
+            assert "50.00%" in checked(found, share=0.5), dtype
+
+
 def test_a_value_that_equals_one_poison_does_not_equal_the_other():
     for dtype in (torch.int32, torch.bool, torch.float32):
         first, second = torch.zeros(1).to(dtype), torch.zeros(1).to(dtype)

@@ -20,6 +20,7 @@ from triton_ops.backend import (
     PreparedCall,
     Protection,
     host_values,
+    is_array,
     is_tensor,
     place_of,
     private_copy,
@@ -45,15 +46,17 @@ class ArgumentSet:
 
     Attributes:
         arguments: The same values; outputs lie between their canaries.
-        outputs: The tensors that launches write.
+        outputs: The tensors and NumPy arrays that launches write.
 
     Cost: a copy of every output with its canaries, and, if `protected`, of every input.
     """
 
     def __init__(self, arguments: Arguments, outputs: Sequence[str] = (), *, protected: bool = True) -> None:
         self.arguments, self._canaries = with_canaries(arguments, outputs)
-        self.outputs = [t for name in outputs for t in Arguments((self.arguments.keyword.get(name),)).tensors()]
-        self._inputs = dict(_inputs(self.arguments, outputs, {place_of(tensor) for tensor in self.outputs}))
+        written = [self.arguments.keyword.get(name) for name in outputs]
+        tensors = list(Arguments(tuple(written)).tensors())
+        self.outputs = [*tensors, *(value for value in host_values(written) if is_array(value))]
+        self._inputs = dict(_inputs(self.arguments, outputs, {place_of(tensor) for tensor in tensors}))
         self._before = Protection(self._inputs.values() if protected else ())
         self._forms = {name: Form.of(self.arguments.keyword[name]) for name in outputs if self._is_tensor(name)}
 
@@ -69,8 +72,8 @@ class ArgumentSet:
 
     def poison(self, pattern: int) -> None:
         """Fill the outputs with values that no right result holds; `pattern` is 0 or 1."""
-        for tensor in self.outputs:
-            poison(tensor, pattern)
+        for values in self.outputs:
+            poison(values, pattern)
 
     def stray_writes(self) -> str | None:
         """How many bytes a launch wrote outside which output; None if all canaries are whole."""
