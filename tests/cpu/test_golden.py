@@ -23,7 +23,7 @@ from triton_ops import (
     recall,
     tune,
 )
-from triton_ops.backend import Arguments
+from triton_ops.backend import Arguments, same_bytes
 from triton_ops.evaluation.criteria import Precision
 from triton_ops.evaluation.dense import same_bits
 from triton_ops.evaluation.golden import Referee
@@ -201,6 +201,15 @@ def test_what_cannot_be_compared_is_said(tmp_path):
     assert any("values of type Plain are not compared" in note for note in some.notes)
     nothing = tune(lambda x, *, n: None, [torch.ones(4)], space={"n": [1]}, cache_dir=tmp_path / "b")
     assert nothing.verified == "nothing: the results hold nothing that can be compared"
+
+
+@pytest.mark.parametrize(("start", "stop"), [(0, 16), (0, 15), (1, 16), (3, 3), (8, 16)])
+def test_bytes_are_compared_to_the_last_one(start, stop):
+    a, b = (torch.arange(16, dtype=torch.uint8)[start:stop] for _ in range(2))
+    assert same_bytes(a, b)
+    if len(a):
+        b[-1] += 1
+        assert not same_bytes(a, b)
 
 
 def test_bits_of_results_are_compared_nan_and_zeros_included():

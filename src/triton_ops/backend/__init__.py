@@ -32,6 +32,7 @@ from triton_ops.backend.private import Form as Form
 from triton_ops.backend.private import Protection as Protection
 from triton_ops.backend.private import place_of as place_of
 from triton_ops.backend.private import private_copy as private_copy
+from triton_ops.backend.private import same_bytes as same_bytes
 from triton_ops.backend.private import value_copy as value_copy
 from triton_ops.backend.private import with_canaries as with_canaries
 from triton_ops.backend.scratch import packed_allocator as packed_allocator

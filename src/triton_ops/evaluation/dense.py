@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from triton_ops._optional import require
-from triton_ops.backend import Arguments
+from triton_ops.backend import Arguments, same_bytes
 
 _PIECE, _PIECE_ON_CPU = 1 << 24, 1 << 17  # elements; on a CPU as many as its cache holds in float64
 
@@ -52,4 +52,4 @@ def same_bits_of(a: Any, b: Any) -> bool:
     if a.shape != b.shape or a.dtype != b.dtype or a.device != b.device or kind_of(a) != kind_of(b):
         return False
     one, two = (dense(t).contiguous().reshape(-1).view(torch.uint8) for t in (a, b))
-    return bool(torch.equal(one, two))
+    return same_bytes(one, two)
