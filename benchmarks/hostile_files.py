@@ -1,13 +1,13 @@
 """Damaged and hostile files of every kind that this package reads: nothing may raise, hang, or be believed.
 
-    python -m benchmarks.hostile_files --files 25000 --seed 7
+    TMPDIR=/dev/shm python -m benchmarks.hostile_files --files 25000 --seed 7
 
 Each file is put in the place of a healthy one and read as a tune, a search or a command reads it. Counted are errors
-other than the documented ones; reads that took longer than 50 ms of CPU time beyond the healthy file's, and those that
+other than the documented ones; reads that twice took 50 ms of CPU time more than the healthy file's, and those that
 had to be ended after 10 s; values that were served and are not those of the healthy file; and how much memory grew.
 Two thirds of the files are damaged blindly. One third are written by somebody who means harm, with checksums that fit:
 these may be believed, and what is believed is then used as `show`, a hit and a search would. In the end every bit of
-one file of each kind is flipped.
+one file of each kind is flipped. A folder in memory saves half of the time.
 """
 
 from __future__ import annotations
@@ -81,6 +81,7 @@ class Kind:
         read: Reads it as the package does; what is served, by name, and nothing for what is missed or left out.
         refusals: Errors that are documented for a file of this kind that cannot be read.
         sealed: Whether the file carries checksums, so that damage must be noticed.
+        bits: Whether each bit is flipped; not so for a file that is of another kind too.
     """
 
     name: str
@@ -88,6 +89,7 @@ class Kind:
     read: Callable[[], dict[str, Any]]
     refusals: tuple[type[Exception], ...] = ()
     sealed: bool = True
+    bits: bool = True
 
 
 @dataclass
@@ -142,9 +144,10 @@ def kinds(folder: Path) -> list[Kind]:
     return [
         Kind(name="record", path=cache / f"{record.id}.record.json", read=lambda: _looked_up(cache, record.id)),
         Kind(name="record of another problem", path=cache / f"{record.id}.record.json",
-             read=lambda: _learned(task, here, cache)),
+             read=lambda: _learned(task, here, cache), bits=False),
         Kind(name="run log", path=log, read=lambda: _gone_on(cache, record.id, log), refusals=(RunLogError,)),
-        Kind(name="run log as a recording", path=copied, read=lambda: _replayed(copied), refusals=(RecordingError,)),
+        Kind(name="run log as a recording", path=copied, read=lambda: _replayed(copied), refusals=(RecordingError,),
+             bits=False),
         Kind(name="quarantine", path=quarantine, read=lambda: _held(quarantine)),
         Kind(name="config", path=config, read=lambda: _config(folder / "configs")),
         Kind(name="calibration", path=calibration, read=lambda: _rates(folder)),
@@ -194,7 +197,7 @@ def _learned(task: Any, here: Key, cache: Path) -> dict[str, Any]:
     priors = transfers_to(task, here, open_store(cache), cache)
     configs = list(task.space)
     for prior in priors:
-        assert all(math.isfinite(score) for score in prior.score(configs))
+        assert all(0 <= score < math.inf or math.isnan(score) for score in prior.score(configs))
     return {}
 
 
@@ -273,6 +276,8 @@ class Attack:
         found.files += 1
         try:
             taken_s, served = self._timed()
+            if taken_s > self.healthy_s + LATE_S:  # a collection of garbage may have fallen into it
+                taken_s = min(taken_s, self._timed()[0])
         except HangError:
             found.hangs += 1
             return
@@ -323,7 +328,7 @@ def attack(each: Iterable[Attack], files: int, seed: int, bit_step: int) -> dict
         hostile_hand = draw.random() < 1 / 3
         one(rewritten(one.healthy, draw) if hostile_hand else damaged(one.healthy, others, draw), hostile_hand)
     for one in each:
-        for data in every_bit(one.healthy, bit_step):
+        for data in every_bit(one.healthy, bit_step) if one.kind.bits else ():
             one(data)
     return {one.kind.name: one.found for one in each}
 

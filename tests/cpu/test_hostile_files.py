@@ -18,7 +18,7 @@ def test_no_hostile_file_raises_hangs_or_is_believed():
         found = attack(each, files=600, seed=11, bit_step=211)
     assert len(found) == 10
     for name, one in found.items():
-        assert one.files > 60
+        assert one.files >= 60
         assert (name, dict(one.errors), one.altered, one.hangs) == (name, {}, [], 0)
     assert sum(one.served for one in found.values()) > 100  # lines beside a damaged one still count
 
