@@ -71,6 +71,8 @@ class Tolerance:
     @property
     def content(self) -> dict[str, Any]:
         """What differs from the default, as plain values; empty for the default."""
+        if self is RULE or self == RULE:
+            return {}
         found = {field.name: getattr(self, field.name) for field in fields(self)}
         default = {field.name: field.default for field in fields(self)}
         return {name: value for name, value in found.items() if value != default[name]}

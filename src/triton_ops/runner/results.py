@@ -27,6 +27,7 @@ from triton_ops.task.request import TuneRequest
 from triton_ops.task.task import Task
 from triton_ops.trial import KernelMetrics, Measurement, Resources, Status, Trial, TuningResult, Work, totals
 
+_FAILED = frozenset(status.value for status in Status if status is not Status.OK)
 _LISTED_FAILURES = 3
 _KEPT_FAILURES = 32
 _COMPARED_PACKAGES = ("torch", "triton")
@@ -157,9 +158,8 @@ def _failures(trials: Sequence[Trial]) -> tuple[Failure, ...]:
 
 
 def _failed_of(record: Record) -> tuple[Trial, ...]:
-    known = {status.value for status in Status} - {Status.OK.value}
     return tuple(
-        Trial(each.config, Status(each.status), error=each.error) for each in record.failures if each.status in known
+        Trial(each.config, Status(each.status), error=each.error) for each in record.failures if each.status in _FAILED
     )
 
 

@@ -80,7 +80,8 @@ class TuneRequest:
     @property
     def held_to(self) -> dict[str, Any]:
         """What replaces the rule for verdicts, for the key of the record; empty where the rule holds."""
-        content: dict[str, Any] = {"tolerance": self.tolerance.content} if self.tolerance.content else {}
+        tolerance = self.tolerance.content
+        content: dict[str, Any] = {"tolerance": tolerance} if tolerance else {}
         return content if self.check is None else {**content, "check": _object(self.check)}
 
     def task(self, space: ConfigSpace) -> Task:
