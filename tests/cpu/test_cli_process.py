@@ -61,7 +61,8 @@ def long(*, a):
     slept(0.03, a)
 
 def endless(*, a):
-    slept(60, a)
+    while True:  # a signal that comes just before a sleep begins is heard when it ends
+        slept(0.05, a)
 
 def broken(*, a):
     raise ValueError(a)
@@ -93,9 +94,18 @@ def start(place, *words, **options):
 
 
 def run(place, *words, **options):
-    process = start(place, *words, **options)
-    out, err = process.communicate(timeout=120)
-    return process.returncode, out, DOUBT.sub("", err or "")
+    code, out, err = ended(start(place, *words, **options), 120)
+    return code, out, DOUBT.sub("", err or "")
+
+
+def ended(process, timeout_s):
+    """The exit code of a process that ends in time, and what it wrote."""
+    try:
+        out, err = process.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        pytest.fail(f"it did not end within {timeout_s} s: {process.communicate()}")
+    return process.returncode, out, err
 
 
 def tune(place, name, count, *words):
@@ -123,8 +133,7 @@ def wait_until(done, process, what):
 
 def interrupted(process):
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    return process.returncode, out, err
+    return ended(process, 60)
 
 
 @pytest.mark.parametrize(

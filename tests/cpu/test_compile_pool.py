@@ -70,7 +70,7 @@ class Place:
         return [path.name for path in self.cache.rglob("*.so") if "launcher" in path.name]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def _place(tmp_path_factory):
     place = Place(tmp_path_factory.mktemp("place"))
     server = place.server()
@@ -179,13 +179,13 @@ def test_the_launching_process_compiles_nothing():
     assert hits == [True]
 
 
-def test_compilers_of_a_kernel_that_needs_no_torch_have_none():
+def test_compilers_of_a_kernel_that_needs_no_torch_have_none(started):
     operation = load("matmul")
     arguments = Arguments(keyword=dict(operation.problem((64, 64, 64), "float16").arguments))
     space = list(operation.space_for(operation.problem((64, 64, 64), "float16")))
     with CompilePool(AheadOfTime(operation.kernel, arguments, TARGET), workers=2) as pool:
         assert [pool.submit(config).result().launchable for config in space[:2]] == [True, True]
-        mapped = [Path(f"/proc/{pid}/maps").read_text() for pid in children(os.getpid())]
+        mapped = [Path(f"/proc/{pid}/maps").read_text() for pid in started()]
     assert any("libtriton" in text for text in mapped)
     assert not any("libtorch" in text for text in mapped)
 
@@ -288,13 +288,13 @@ def uses_helpers(tmp_path, monkeypatch):
     return module_from(tmp_path, monkeypatch, f"uses_{name}", text)
 
 
-def test_a_module_with_a_side_effect_is_not_imported_again_and_its_binary_is_found(tmp_path, monkeypatch):
+def test_a_module_with_a_side_effect_is_not_imported_again_and_its_binary_is_found(started, tmp_path, monkeypatch):
     module = uses_helpers(tmp_path, monkeypatch)
     kernel = TritonKernel(module.kernel, module.grid)
     given = Config(BLOCK=64, num_warps=1)
     with CompilePool(AheadOfTime(kernel, X, TARGET), workers=1) as pool:
         found = pool.submit(given).result()
-        mapped = [Path(f"/proc/{pid}/maps").read_text() for pid in children(os.getpid())]
+        mapped = [Path(f"/proc/{pid}/maps").read_text() for pid in started()]
     assert (found.status, found.reason) == (Status.OK, "")
     assert found.launch, "the grid was asked, with a tensor in its module's globals"
     assert not any("libtorch" in text for text in mapped), "a module that imports torch for itself costs nothing here"

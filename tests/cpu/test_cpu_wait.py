@@ -33,7 +33,7 @@ def test_the_counters_of_a_thread_never_fall():
             pass
         second = counters()
     assert second.waited_ns >= first.waited_ns
-    assert second.others_ns >= first.others_ns - MS  # two clocks of different steps
+    assert second.others_ns >= first.others_ns - 20 * MS  # two clocks; one may move with the system's ticks only
 
 
 def test_a_system_that_does_not_count_has_counters_of_zero(monkeypatch):

@@ -9,6 +9,7 @@ import socket
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -302,15 +303,14 @@ os.setgroups([]); os.setgid(65534); os.setuid(65534)
 
 
 @pytest.fixture
-def shared(tmp_path):
-    """A folder that everybody may write and reach."""
-    for parent in (tmp_path, *tmp_path.parents):
-        if parent.stat().st_uid == os.geteuid() and parent != Path(parent.anchor):
-            parent.chmod(parent.stat().st_mode | 0o011)
-    folder = tmp_path / "shared"
-    folder.mkdir()
-    folder.chmod(0o1777)
-    return folder
+def shared():
+    """A folder that everybody may write and reach; pytest closes its own whenever another session starts."""
+    with tempfile.TemporaryDirectory() as place:
+        Path(place).chmod(0o755)
+        folder = Path(place) / "shared"
+        folder.mkdir()
+        folder.chmod(0o1777)
+        yield folder
 
 
 def as_nobody(code, folder):

@@ -96,7 +96,7 @@ json.dump(answers, sys.stdout)
 """
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def answers():
     done = subprocess.run(
         [sys.executable, "-c", INTERPRETED],

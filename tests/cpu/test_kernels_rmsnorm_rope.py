@@ -120,7 +120,7 @@ json.dump(answers, sys.stdout)
 TOLERANCE = {"float32": 1e-5, "float16": 3 * 2**-11}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def answers():
     done = subprocess.run(
         [sys.executable, "-c", INTERPRETED],

@@ -40,7 +40,7 @@ CONFIGS = 120
 QUIET = Noise(sample=0, spikes=0, drift=0, carry=0, process=0)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def figures():
     shapes = {name: SHAPES[name] for name in SOME}
     return {

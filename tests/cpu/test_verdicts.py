@@ -31,7 +31,7 @@ TILES = (32, 64, 128)
 KINDS = ("normal", "outlier", "sink")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def judges():
     """For each kind of input and seed: the inputs, and the judges with a fused and with an eager reference."""
     found = {}
