@@ -520,7 +520,7 @@ else:
     operation = load("matmul")
     kernel, arguments = operation.kernel, Arguments(keyword=dict(operation.problem((4096,) * 3, "bf16").arguments))
     configs = [Config(BM=256, BN=256, BK=bk, GROUP_M=8, num_warps=4, num_stages=2) for bk in (64, 32)]
-with CompilePool(AheadOfTime(kernel, arguments, TARGET), workers=2) as pool:
+with CompilePool(AheadOfTime(kernel, arguments, TARGET), workers=1) as pool:
     futures = [pool.submit(given, anyway=True) for given in configs]
     print("begun", flush=True)
     futures[0].result()
