@@ -20,6 +20,8 @@ from triton_ops.history.run_log import Tried, read_run
 
 CONFIGS = 60
 WINNER = 17
+# As `python -m triton_ops`, with Ctrl-C heard even where this process runs in the background and hears none.
+PROGRAM = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); import triton_ops.__main__"
 EVERY_CONFIG = ("--search", "exhaustive", "--trials", str(CONFIGS + 1), "--budget-s", "600")
 TARGET = f'''
 """Calls that take planned times, by a clock of their own, and note when a config is begun."""
@@ -63,7 +65,7 @@ class Tune:
 
     def start(self) -> subprocess.Popen[bytes]:
         """A process that tunes, or goes on."""
-        command = [sys.executable, "-m", "triton_ops", "tune", f"{self._target}:planned", *EVERY_CONFIG]
+        command = [sys.executable, "-c", PROGRAM, "tune", f"{self._target}:planned", *EVERY_CONFIG]
         environment = {**os.environ, "STARTED_LOG": str(self.log), "TRITON_OPS_CACHE_DIR": str(self.cache)}
         return subprocess.Popen(
             [*command, "--json", *self._words], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE

@@ -21,14 +21,13 @@ import time
 from pathlib import Path
 
 import pytest
+from benchmarks.kills import PROGRAM
 
 import triton_ops
 from tests.records import record
 from triton_ops.cache import open_store
 
 DOUBT = re.compile(r"^warning: low confidence: .*\n", re.MULTILINE)  # true at times where other programs run as well
-# As `python -m triton_ops`, with Ctrl-C heard even where the tests themselves run in the background.
-PROGRAM = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); import triton_ops.__main__"
 # With every right but those of its user taken away; first run once, so that everything is imported while it may be.
 NOBODY = """
 import os, sys, tempfile
