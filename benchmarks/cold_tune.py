@@ -29,7 +29,7 @@ from benchmarks.spaces import SPACES
 from triton_ops import ConfigSpace, Operation, compare, kernels, tune
 from triton_ops.hardware import probe
 from triton_ops.kernels.matmul.kernel import grid, matmul_kernel
-from triton_ops.runner.events import Silent
+from triton_ops.progress.events import Silent
 from triton_ops.runner.results import result_json
 from triton_ops.space import Config
 

@@ -52,9 +52,9 @@ from triton_ops.history.quarantine import Quarantine
 from triton_ops.history.run_log import has_ended, read_run
 from triton_ops.history.runs import Runs
 from triton_ops.history.transfer import transfers_to
+from triton_ops.progress.events import Silent
 from triton_ops.replay.recorder import write_recording
 from triton_ops.replay.recording import read_recording
-from triton_ops.runner.events import Silent
 from triton_ops.space import Config
 from triton_ops.task.request import make_task
 from triton_ops.tensors import TensorSpec

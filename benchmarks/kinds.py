@@ -23,7 +23,7 @@ from benchmarks.kernels import KINDS
 from benchmarks.live_tune import judged_on
 from triton_ops import Operation, TuningResult, tune
 from triton_ops.hardware import probe
-from triton_ops.runner.events import Silent
+from triton_ops.progress.events import Silent
 from triton_ops.space import Config
 
 WITHIN = 0.01

@@ -38,7 +38,7 @@ from triton_ops.hardware import probe
 from triton_ops.history.run_log import read_run
 from triton_ops.measure import Arm, gap, interleave, take
 from triton_ops.measure.decision import relative_levels
-from triton_ops.runner.events import Silent
+from triton_ops.progress.events import Silent
 from triton_ops.settings import cache_dir
 from triton_ops.space import Config
 from triton_ops.task.effort import effort_of

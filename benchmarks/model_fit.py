@@ -21,7 +21,7 @@ from benchmarks.model_quality import figures, read, resources_of, spearman, time
 from triton_ops.ranking.gemm import GemmTiles
 from triton_ops.ranking.predict import Model
 from triton_ops.ranking.recorded_work import recorded_model
-from triton_ops.trial import Resources
+from triton_ops.resources import Resources
 
 FITTED = {
     True: ("shared_share", "line_cycles", "load_ns", "stream_gbps", "step_cycles", "overlap", "spill_bytes_per_cycle"),

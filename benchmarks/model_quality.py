@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks.document import save
 from triton_ops.ranking.recorded_work import recorded_model
-from triton_ops.trial import Resources
+from triton_ops.resources import Resources
 
 FIRST = (1, 5, 10, 25)
 _WORD_BYTES = 4  # recordings count spilled registers

@@ -25,7 +25,7 @@ from typing import Any
 
 from benchmarks.document import headed, save
 from triton_ops import FunctionKernel, TuningResult, tune
-from triton_ops.runner.events import Silent
+from triton_ops.progress.events import Silent
 
 SHORTEST_US, LONGEST_US = 2.0, 2000.0
 GAIN = 1.1

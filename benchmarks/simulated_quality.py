@@ -32,6 +32,7 @@ from triton_ops.evaluation.outcome import Outcome
 from triton_ops.evaluation.subject import SharedTimer
 from triton_ops.hardware import probe
 from triton_ops.measure import INDIFFERENCE, Arm, decide, race
+from triton_ops.resources import Resources
 from triton_ops.space import Config
 from triton_ops.task.effort import Effort, effort_of
 from triton_ops.testing.shares import wilson
@@ -44,7 +45,6 @@ from triton_ops.testing.simulate import (
     SimulatedKernel,
     SimulatedTimer,
 )
-from triton_ops.trial import Resources
 
 EFFORT = effort_of("exhaustive")
 CONFIGS = 480

@@ -13,7 +13,7 @@ from triton_ops.evaluation.station import StationFacts
 from triton_ops.evaluation.subject import ArgumentSet, SharedTimer, Subject
 from triton_ops.hardware import DeviceSpec
 from triton_ops.history.run_log import RunLog
-from triton_ops.runner.events import Silent
+from triton_ops.progress.events import Silent
 from triton_ops.runner.feed import DirectFeed
 from triton_ops.runner.loop import TuningLoop
 from triton_ops.search import make_searcher

@@ -39,7 +39,7 @@ from benchmarks.verdict_kernels import (
 )
 from triton_ops import Operation, Status, Trial, TuningFailedError, compare, kernels, tune
 from triton_ops.hardware import probe
-from triton_ops.runner.events import Silent
+from triton_ops.progress.events import Silent
 from triton_ops.space import Config
 
 TUNES = 3

@@ -7,6 +7,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from triton_ops._hashing import canonical_json, fingerprint
+from triton_ops.problem import Problem
+from triton_ops.resources import Resources
 from triton_ops.space import (
     Choice,
     Config,
@@ -17,7 +19,7 @@ from triton_ops.space import (
     PowerOfTwo,
 )
 from triton_ops.tensors import ITEM_BYTES, TensorSpec, contiguous_stride
-from triton_ops.trial import Compiled, Measurement, Problem, Resources, Status, Trial
+from triton_ops.trial import Compiled, Measurement, Status, Trial
 
 EXAMPLES = 40  # of each property, unless its test says otherwise or another profile is asked for
 

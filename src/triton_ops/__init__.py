@@ -59,6 +59,7 @@ if TYPE_CHECKING:  # for type checkers and editors, which cannot follow the tabl
     from triton_ops.kernels.rmsnorm_rope import fused_rmsnorm_rope as fused_rmsnorm_rope
     from triton_ops.measure import RacePolicy as RacePolicy
     from triton_ops.measure import ScreenPolicy as ScreenPolicy
+    from triton_ops.problem import Problem as Problem
     from triton_ops.ranking.attention import AttentionTiles as AttentionTiles
     from triton_ops.ranking.gemm import GemmTiles as GemmTiles
     from triton_ops.ranking.rows import ElementTiles as ElementTiles
@@ -80,7 +81,6 @@ if TYPE_CHECKING:  # for type checkers and editors, which cannot follow the tabl
     from triton_ops.tolerance import Tolerance as Tolerance
     from triton_ops.trial import KernelMetrics as KernelMetrics
     from triton_ops.trial import Measurement as Measurement
-    from triton_ops.trial import Problem as Problem
     from triton_ops.trial import Status as Status
     from triton_ops.trial import Trial as Trial
     from triton_ops.trial import TuningResult as TuningResult
@@ -115,7 +115,8 @@ _NAMES_IN = {
     "task.effort": "Effort Patience",
     "tensors": "TensorSpec",
     "tolerance": "Tolerance",
-    "trial": "KernelMetrics Measurement Problem Status Trial TuningResult",
+    "problem": "Problem",
+    "trial": "KernelMetrics Measurement Status Trial TuningResult",
     "ranking.attention": "AttentionTiles",
     "ranking.gemm": "GemmTiles",
     "ranking.rows": "ElementTiles RowTiles",

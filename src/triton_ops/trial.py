@@ -14,13 +14,8 @@ from typing import Any
 
 from triton_ops._ranges import Count, NotNegative, Seconds
 from triton_ops._text import gain_text
-from triton_ops.problem import Problem as Problem
-from triton_ops.problem import Scalar as Scalar
-from triton_ops.problem import plain as plain
-from triton_ops.resources import WASTEFUL_SPILL_BYTES as WASTEFUL_SPILL_BYTES
-from triton_ops.resources import Resources as Resources
+from triton_ops.resources import Resources
 from triton_ops.space import Config
-from triton_ops.work import Work as Work
 
 
 class Status(str, Enum):

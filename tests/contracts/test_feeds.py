@@ -7,11 +7,12 @@ from concurrent.futures import Future
 import pytest
 
 from triton_ops.exceptions import TargetError
+from triton_ops.resources import Resources
 from triton_ops.runner.compiled_feed import CompiledFeed
 from triton_ops.runner.feed import DirectFeed
 from triton_ops.runner.previews import Previews
 from triton_ops.space import Config
-from triton_ops.trial import Compiled, Resources, Status
+from triton_ops.trial import Compiled, Status
 
 CONFIGS = [Config(n=n) for n in range(6)]
 SPILLS = Resources(registers=255, spill_bytes=4000, binary="b")

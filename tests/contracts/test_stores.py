@@ -27,8 +27,8 @@ from triton_ops.cache import (
     open_store,
 )
 from triton_ops.exceptions import CacheError
+from triton_ops.resources import Resources
 from triton_ops.space import Config
-from triton_ops.trial import Resources
 
 
 def memory(folder: Path) -> Store[Record]:

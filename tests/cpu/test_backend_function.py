@@ -17,7 +17,8 @@ from triton_ops.exceptions import (
 )
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tensors import TensorSpec
-from triton_ops.trial import Status, Work
+from triton_ops.trial import Status
+from triton_ops.work import Work
 
 
 def scaled(x, y=1, *, factor=2, shift=0):

@@ -10,7 +10,7 @@ from tests.clocks import Clock
 from tests.cpu.test_doubt import DEFAULT, RIVAL, Noisy
 from triton_ops import Config, tune
 from triton_ops.evaluation.finals import FinalRequest, compare_finalists
-from triton_ops.runner.events import Silent
+from triton_ops.progress.events import Silent
 from triton_ops.task.budget import Budget, RunningBudget
 from triton_ops.task.effort import PRESETS, effort_of
 from triton_ops.trial import Measurement, Status, Trial

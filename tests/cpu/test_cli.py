@@ -17,9 +17,9 @@ from triton_ops.cache import Key, Record, Timing, Verified, export_records, open
 from triton_ops.cli.app import program
 from triton_ops.cli.lazy_commands import imported
 from triton_ops.hardware import probe
+from triton_ops.resources import Resources
 from triton_ops.space import Config
 from triton_ops.task.effort import PRESETS
-from triton_ops.trial import Resources
 
 PROJECT = Path(__file__).parents[2]
 REFERENCE = PROJECT / "docs" / "reference" / "cli.md"
@@ -30,7 +30,7 @@ COMMANDS = [
 ]  # fmt: skip
 
 H200 = {"kind": "cuda", "name": "NVIDIA H200", "arch": "sm_90", "units": 132, "driver": "580.95.05"}
-CPU = {"kind": "cpu", "name": "AMD EPYC", "arch": "x86_64", "units": 2, "driver": None}
+CPU = {"kind": "cpu", "name": "MOS 6502", "arch": "x86_64", "units": 2, "driver": None}
 WINNER = Config(BM=128, BN=256, BK=64, GROUP_M=8, num_warps=8, num_stages=3)
 DEFAULT = Config(WINNER, BN=128, num_warps=4, num_stages=4)
 MANY = Config({
@@ -322,7 +322,7 @@ def test_cache_export_and_import(cli, golden, filled, tmp_path):
 
 THREE_TAKEN = """3 added, 0 replaced, 0 skipped
   2 records for NVIDIA H200, which is not found here
-  1 record for AMD EPYC, which is not found here
+  1 record for MOS 6502, which is not found here
 """
 
 

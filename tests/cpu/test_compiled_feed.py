@@ -17,8 +17,8 @@ from triton_ops.compile_pool.pool import CompilePool
 from triton_ops.evaluation.station import StationFacts
 from triton_ops.hardware import machine_of, named_target, spec_named
 from triton_ops.history.run_log import Preview, RunLog, read_run
+from triton_ops.progress.events import Silent
 from triton_ops.runner.compiled_feed import CompiledFeed
-from triton_ops.runner.events import Silent
 from triton_ops.runner.loop import TuningLoop
 from triton_ops.runner.previews import Previews
 from triton_ops.search import make_searcher

@@ -443,7 +443,7 @@ from pathlib import Path
 from triton_ops import tune
 from triton_ops.cache import Key, open_store
 from triton_ops.history.quarantine import quarantine_of
-from triton_ops.runner.events import Silent
+from triton_ops.progress.events import Silent
 from triton_ops.task.request import make_task
 import triton_ops.cache.directory as directory
 

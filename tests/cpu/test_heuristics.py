@@ -14,8 +14,8 @@ import triton.language as tl  # noqa: E402
 
 from triton_ops.backend import Arguments, TritonKernel  # noqa: E402
 from triton_ops.exceptions import ConfigCollisionError, KernelTypeError  # noqa: E402
+from triton_ops.resources import Resources  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
-from triton_ops.trial import Resources  # noqa: E402
 
 pytestmark = pytest.mark.triton
 

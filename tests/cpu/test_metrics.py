@@ -14,7 +14,7 @@ from triton_ops.autotuner import metrics
 from triton_ops.autotuner.metrics import PerformanceProfile, compute_elementwise_metrics, compute_gemm_metrics
 from triton_ops.exceptions import SettingsError
 from triton_ops.hardware import A100_BANDWIDTH_GBPS, DeviceSpec
-from triton_ops.trial import Work
+from triton_ops.work import Work
 
 
 @pytest.fixture

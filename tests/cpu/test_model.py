@@ -20,8 +20,8 @@ from triton_ops.ranking.predict import Model
 from triton_ops.ranking.prior import ModelPrior
 from triton_ops.ranking.recorded_work import recorded_model, recorded_work
 from triton_ops.ranking.waves import Wave, overlapped, schedule
+from triton_ops.resources import Resources
 from triton_ops.search import make_searcher
-from triton_ops.trial import Resources
 from triton_ops.work import Footprint, Schedule, TilePlan, tile_side
 
 SAMPLE = json.loads((Path(__file__).parents[1] / "data" / "h200_spaces.json").read_text(encoding="utf-8"))

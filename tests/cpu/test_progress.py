@@ -11,11 +11,12 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from triton_ops.comparison.progress import rounds_bar
-from triton_ops.runner.events import RunPlan, RunProgress
-from triton_ops.runner.progress import ProgressBar
+from triton_ops.problem import Problem
+from triton_ops.progress.bar import ProgressBar
+from triton_ops.progress.events import RunPlan, RunProgress
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.task.budget import Budget
-from triton_ops.trial import Problem, Status, Trial
+from triton_ops.trial import Status, Trial
 
 LONG = "Intel(R) Xeon(R) Platinum 8480C with Every Letter That Its Maker Could Think Of @ 2.00GHz"
 

@@ -68,11 +68,11 @@ NAMES = {
     "triton_ops.task.budget": ["Budget"],
     "triton_ops.task.effort": ["Effort", "Patience"],
     "triton_ops.tensors": ["TensorSpec"],
+    "triton_ops.problem": ["Problem"],
     "triton_ops.tolerance": ["Tolerance"],
     "triton_ops.trial": [
         "KernelMetrics",
         "Measurement",
-        "Problem",
         "Status",
         "Trial",
         "TuningResult",

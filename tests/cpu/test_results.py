@@ -15,11 +15,13 @@ from triton_ops.evaluation.station import StationFacts
 from triton_ops.history.recall import reference_fingerprint
 from triton_ops.measure.guard import GuardSummary
 from triton_ops.measure.stats import Interval
+from triton_ops.resources import Resources
 from triton_ops.runner.results import record_of, result_json, result_of
 from triton_ops.space import Config
 from triton_ops.task.effort import PRESETS
 from triton_ops.task.request import make_task
-from triton_ops.trial import Measurement, Resources, Status, Trial, TuningResult, Work
+from triton_ops.trial import Measurement, Status, Trial, TuningResult
+from triton_ops.work import Work
 
 # Not in a record: every trial, with what is told of it. What was asked: whether it was recalled, and how long it took.
 NOT_KEPT = {"trials", "all_results", "from_cache", "elapsed_s", "winner", "default"}

@@ -32,7 +32,7 @@ from triton_ops import (
     operation,
     tune,
 )
-from triton_ops.runner.events import Silent
+from triton_ops.progress.events import Silent
 
 SPACE = {"delay_ms": [1.0, 2.0, 4.0, 8.0]}
 CALLS: list[float] = []

@@ -11,18 +11,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.strategies import measurements, problems, trials
+from triton_ops.problem import Problem
 from triton_ops.space import Config
 from triton_ops.tensors import TensorSpec
-from triton_ops.trial import (
-    KernelMetrics,
-    Measurement,
-    Problem,
-    Status,
-    Trial,
-    TuningResult,
-    Work,
-    totals,
-)
+from triton_ops.trial import KernelMetrics, Measurement, Status, Trial, TuningResult, totals
+from triton_ops.work import Work
 
 CONFIG = Config(BLOCK=64)
 

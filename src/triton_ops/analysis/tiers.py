@@ -17,8 +17,9 @@ from triton_ops.backend.compiled import compile_error, most, one_of
 from triton_ops.backend.offline import AheadOfTime, Built, option_names
 from triton_ops.exceptions import CacheError, TargetError
 from triton_ops.hardware import Target
+from triton_ops.resources import Resources
 from triton_ops.space import Config
-from triton_ops.trial import Compiled, Resources, Status
+from triton_ops.trial import Compiled, Status
 
 HEAVY_SPILL_BYTES = 256
 """A config that spills more bytes than this per thread is deferred.

@@ -12,7 +12,8 @@ from typing import Any
 
 from triton_ops.exceptions import SettingsError
 from triton_ops.hardware import A100_BANDWIDTH_GBPS, probe
-from triton_ops.trial import KernelMetrics, Work
+from triton_ops.trial import KernelMetrics
+from triton_ops.work import Work
 
 __all__ = ["PerformanceProfile", "compute_elementwise_metrics", "compute_gemm_metrics"]
 

@@ -12,8 +12,8 @@ from typing import Any, Protocol, runtime_checkable
 
 from triton_ops.backend.containers import is_descriptor, mapped, tensors_in
 from triton_ops.backend.containers import is_tensor as is_tensor
+from triton_ops.resources import Resources
 from triton_ops.space import Config
-from triton_ops.trial import Resources
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from typing import Any
 from triton_ops._hashing import fingerprint
 from triton_ops.backend.errors import CandidateError, candidate_error, not_of_the_config
 from triton_ops.exceptions import CacheError
-from triton_ops.trial import Resources, Status
+from triton_ops.resources import Resources
+from triton_ops.trial import Status
 
 _SPILL_UNIT_BYTES = 4
 _TF32 = {"ptx": re.compile(r"\.tf32\b"), "ttir": re.compile(r"inputPrecision = tf32")}

@@ -25,8 +25,9 @@ from triton_ops.backend.stand_in import described
 from triton_ops.backend.unwrap import is_triton, layers, unwrap
 from triton_ops.backend.users_code import is_users
 from triton_ops.exceptions import KernelTypeError, TargetError
+from triton_ops.resources import Resources
 from triton_ops.space import Config
-from triton_ops.trial import Resources, Status
+from triton_ops.trial import Status
 
 _log = logging.getLogger("triton_ops")
 

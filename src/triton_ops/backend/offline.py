@@ -25,8 +25,8 @@ from triton_ops.backend.stand_in import StandIn as StandIn
 from triton_ops.backend.stand_in import described as described
 from triton_ops.backend.triton import TritonKernel
 from triton_ops.hardware import VENDORS, Target
+from triton_ops.resources import Resources
 from triton_ops.space import Config
-from triton_ops.trial import Resources
 
 _BACKENDS = {
     "cuda": ("triton.backends.nvidia.compiler", "CUDABackend", "CUDAOptions", "nvidia"),

@@ -16,10 +16,11 @@ from triton_ops.backend.config_hooks import taken_apart
 from triton_ops.backend.function import FunctionKernel, as_kernel
 from triton_ops.backend.signatures import parameters_of
 from triton_ops.exceptions import KernelTypeError, ShapeMismatchError, UnsupportedDtypeError
+from triton_ops.problem import Problem
 from triton_ops.space import ConfigSpace, as_space
 from triton_ops.tensors import TensorSpec, dtype_name
 from triton_ops.tolerance import Tolerance, as_tolerance, callable_check
-from triton_ops.trial import Problem, Work
+from triton_ops.work import Work
 
 _TENSORS_SHOWN = 4
 ArgumentSpecs = Mapping[str, "TensorSpec | bool | int | float | str | None"]

@@ -26,8 +26,8 @@ from triton_ops.backend.scratch import with_scratch
 from triton_ops.backend.signatures import parameters_of
 from triton_ops.backend.unwrap import unwrap
 from triton_ops.exceptions import ConfigCollisionError, DeviceError, KernelTypeError, UnknownTunableError
+from triton_ops.resources import Resources
 from triton_ops.space import Config
-from triton_ops.trial import Resources
 
 # By the form of the code that tells best: what the assembler is given, else Triton's own.
 Grid = Callable[[Mapping[str, Any]], tuple[int, ...]]

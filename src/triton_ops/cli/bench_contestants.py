@@ -17,9 +17,9 @@ from triton_ops.cli.target import load_target
 from triton_ops.comparison.contestant import Contestant, MakeArguments
 from triton_ops.exceptions import SettingsError, TargetError, TritonKernelError
 from triton_ops.hardware import probe
+from triton_ops.problem import Problem
 from triton_ops.space import Config, ConfigSpace, as_space
 from triton_ops.task.request import device_for
-from triton_ops.trial import Problem
 
 _WINNER, _DEFAULT = "recorded winner", "default config"
 

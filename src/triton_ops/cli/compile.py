@@ -33,9 +33,11 @@ from triton_ops.cli.terminal import stderr
 from triton_ops.compile_pool.pool import TIMEOUT_S, CompilePool
 from triton_ops.exceptions import SettingsError, TargetError
 from triton_ops.hardware import Target, named_target, probe, target_of
+from triton_ops.problem import Problem
+from triton_ops.resources import Resources
 from triton_ops.space import ConfigSpace
 from triton_ops.tensors import dtype_name
-from triton_ops.trial import Compiled, Problem, Resources, Status
+from triton_ops.trial import Compiled, Status
 
 _HEADER = ("status", "registers", "spilled", "shared", "mma", "load", "s", "config")
 _NUMBERS = ("registers", "spilled", "shared", "load", "s")

@@ -16,9 +16,9 @@ from triton_ops.cli.record_selection import folder_of
 from triton_ops.cli.target import load_target
 from triton_ops.exceptions import ConfigValueError, DeviceError, TargetError
 from triton_ops.hardware import DeviceSpec, gpu_missing, load_calibration, machine_of, named_devices, probe, spec_named
+from triton_ops.problem import Problem
 from triton_ops.ranking.predict import Forecast, Model
 from triton_ops.space import Config
-from triton_ops.trial import Problem
 from triton_ops.work import Work
 
 _SHOWN = 8

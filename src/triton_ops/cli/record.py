@@ -23,8 +23,8 @@ from triton_ops.cli.problem import operation_of, parse_shapes, parse_space
 from triton_ops.cli.target import load_target
 from triton_ops.cli.terminal import stderr
 from triton_ops.exceptions import SettingsError
+from triton_ops.progress.bar import ProgressBar
 from triton_ops.replay.recorder import record, write_recording
-from triton_ops.runner.progress import ProgressBar
 
 
 def record_command(

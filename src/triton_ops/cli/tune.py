@@ -33,7 +33,7 @@ from triton_ops.cli.show import ENDS
 from triton_ops.cli.target import load_check, load_target
 from triton_ops.cli.terminal import stderr
 from triton_ops.hardware import probe
-from triton_ops.runner.progress import ProgressBar
+from triton_ops.progress.bar import ProgressBar
 from triton_ops.runner.results import result_json, trials_json
 from triton_ops.runner.session import tune
 from triton_ops.space import Config

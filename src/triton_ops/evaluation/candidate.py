@@ -25,8 +25,9 @@ from triton_ops.measure import (
     screen_beside,
 )
 from triton_ops.processes.signals import TerminatedError
+from triton_ops.resources import Resources
 from triton_ops.space import Config
-from triton_ops.trial import Measurement, Resources, Status, Trial
+from triton_ops.trial import Measurement, Status, Trial
 
 _log = logging.getLogger("triton_ops")
 

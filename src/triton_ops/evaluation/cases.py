@@ -14,9 +14,9 @@ from triton_ops.evaluation.subject import ArgumentSet
 from triton_ops.evaluation.verify import Case
 from triton_ops.hardware import DeviceSpec
 from triton_ops.hardware.state import free_bytes
+from triton_ops.problem import Problem, Scalar
 from triton_ops.task.task import GeneratedArguments
 from triton_ops.tensors import TensorSpec
-from triton_ops.trial import Problem, Scalar
 
 _COPIES_OF_A_SET = 5  # the arguments, the copies that restore them, and golden results, of up to thrice the bytes
 _MEMORY_SHARE = 0.25  # of the free memory: a further set of data may take so much

@@ -28,7 +28,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from triton_ops.trial import Problem, Work
+from triton_ops.problem import Problem
+from triton_ops.work import Work
 
 UNITS = {
     "float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8,

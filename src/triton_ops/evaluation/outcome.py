@@ -12,8 +12,9 @@ from triton_ops.measure import INDIFFERENCE, Arm, Decision, Preference, decide, 
 from triton_ops.measure.decision import beats, relative_levels
 from triton_ops.measure.guard import GuardSummary
 from triton_ops.measure.stats import Interval
+from triton_ops.resources import Resources
 from triton_ops.space import Config
-from triton_ops.trial import Resources, Trial
+from triton_ops.trial import Trial
 
 _DIFFERENT = "an A/A comparison of one config with itself showed a difference"
 _NO_TIME = "the budget left no time to compare the fastest with the default"

@@ -23,11 +23,13 @@ from triton_ops.exceptions import ShapeMismatchError, TargetError, TritonKernelE
 from triton_ops.hardware import DeviceSpec, turn_key
 from triton_ops.hardware.state import device_lost
 from triton_ops.measure.guard import guard_for
+from triton_ops.problem import Problem
 from triton_ops.space import Config
 from triton_ops.task.effort import Effort
 from triton_ops.task.task import CopiedArguments, GeneratedArguments, OwnedArguments, Task
 from triton_ops.tolerance import Tolerance
-from triton_ops.trial import Problem, Status, Trial, Work
+from triton_ops.trial import Status, Trial
+from triton_ops.work import Work
 
 RACE = "race"
 """The step that `tell` is called with for each round of the last comparison."""

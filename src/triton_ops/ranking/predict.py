@@ -15,7 +15,7 @@ from typing import Any
 
 from triton_ops.hardware import Machine
 from triton_ops.ranking.resource_guess import settled
-from triton_ops.trial import Resources
+from triton_ops.resources import Resources
 from triton_ops.work import UnknownTileError, Work
 
 

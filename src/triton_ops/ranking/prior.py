@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from triton_ops.ranking.predict import Model
+from triton_ops.resources import Resources
 from triton_ops.space import Config
-from triton_ops.trial import Resources, Trial
+from triton_ops.trial import Trial
 
 
 class ModelPrior:

@@ -6,7 +6,7 @@ deviation is ten registers. The shared memory of pipelined tiles is exact for po
 
 from __future__ import annotations
 
-from triton_ops.trial import Resources
+from triton_ops.resources import Resources
 from triton_ops.work import Footprint
 
 _MOST_REGISTERS = 255  # most registers that a thread can address

@@ -18,11 +18,12 @@ from triton_ops._files import write_named
 from triton_ops._sealed import sealed
 from triton_ops.backend import Operation
 from triton_ops.exceptions import RecordingError
+from triton_ops.problem import Problem
 from triton_ops.ranking.families import work_json
 from triton_ops.runner.results import versions
 from triton_ops.runner.session import tune
 from triton_ops.space import Config, ConfigSpace, as_space
-from triton_ops.trial import Measurement, Problem, Trial, TuningResult
+from triton_ops.trial import Measurement, Trial, TuningResult
 
 _PASSES = 2
 

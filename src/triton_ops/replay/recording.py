@@ -27,11 +27,12 @@ from triton_ops.exceptions import RecordingError, RunLogError, SpaceError, Unsup
 from triton_ops.hardware import machine_of, spec_named
 from triton_ops.history.head import Head
 from triton_ops.history.run_log import Run, run_of
+from triton_ops.resources import Resources
 from triton_ops.space import Config, ConfigSpace, Tunable
 from triton_ops.space.config import config_from_json
 from triton_ops.space.tunable import as_tunable
 from triton_ops.tensors import dtype_name
-from triton_ops.trial import Compiled, Measurement, Resources, Status, Trial
+from triton_ops.trial import Compiled, Measurement, Status, Trial
 
 MODE = "recorded"
 _RUN_LINE = b'{"type":'  # the beginning of a run log

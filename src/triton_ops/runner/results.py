@@ -21,11 +21,13 @@ from triton_ops.exceptions import TuningFailedError
 from triton_ops.hardware import DeviceSpec
 from triton_ops.history.recall import reference_fingerprint
 from triton_ops.measure.guard import GuardSummary
+from triton_ops.resources import Resources
 from triton_ops.space import Config
 from triton_ops.task.effort import Effort
 from triton_ops.task.request import TuneRequest
 from triton_ops.task.task import Task
-from triton_ops.trial import KernelMetrics, Measurement, Resources, Status, Trial, TuningResult, Work, totals
+from triton_ops.trial import KernelMetrics, Measurement, Status, Trial, TuningResult, totals
+from triton_ops.work import Work
 
 _FAILED = frozenset(status.value for status in Status if status is not Status.OK)
 _LISTED_FAILURES = 3

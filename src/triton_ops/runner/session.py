@@ -20,8 +20,8 @@ from triton_ops.history.quarantine import Quarantine, quarantine_of
 from triton_ops.history.recall import cache_folder, recalled, store_in
 from triton_ops.history.runs import FOLDER, Runs
 from triton_ops.processes.signals import cleaned_up_on_sigterm
-from triton_ops.runner.events import Listener
-from triton_ops.runner.progress import ProgressBar
+from triton_ops.progress.bar import ProgressBar
+from triton_ops.progress.events import Listener
 from triton_ops.runner.results import result_of
 from triton_ops.runner.tuning import RunRequest, Tuning
 from triton_ops.search import AnySearch

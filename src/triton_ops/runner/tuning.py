@@ -25,8 +25,8 @@ from triton_ops.history.run_log import Run, RunLog
 from triton_ops.history.runs import Runs
 from triton_ops.history.transfer import model_of, transfers_to
 from triton_ops.processes.worker_process import WorkerProcess
+from triton_ops.progress.events import Listener, RunPlan
 from triton_ops.runner.compiled_feed import open_feed
-from triton_ops.runner.events import Listener, RunPlan
 from triton_ops.runner.feed import Feed
 from triton_ops.runner.log_lines import log_comparison, open_log
 from triton_ops.runner.loop import TuningLoop

@@ -22,11 +22,12 @@ from triton_ops.backend import (
 from triton_ops.cache.key import UNKNOWN
 from triton_ops.exceptions import DeviceError, KernelTypeError, ShapeMismatchError, SpaceError
 from triton_ops.hardware import DeviceSpec, device_named, gpu_missing, probe
+from triton_ops.problem import Problem, Scalar
 from triton_ops.space import ConfigSpace, as_space
 from triton_ops.task.task import CopiedArguments, GeneratedArguments, NamedProblem, Task
 from triton_ops.tensors import TensorSpec
 from triton_ops.tolerance import RULE, Tolerance, as_tolerance, callable_check
-from triton_ops.trial import Problem, Scalar, Work
+from triton_ops.work import Work
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,9 +15,10 @@ from triton_ops.backend import (
 )
 from triton_ops.backend.offline import AheadOfTime
 from triton_ops.hardware import DeviceSpec, target_of
+from triton_ops.problem import Problem
 from triton_ops.space import ConfigSpace
 from triton_ops.tolerance import Tolerance
-from triton_ops.trial import Problem, Work
+from triton_ops.work import Work
 
 
 @dataclass(frozen=True)

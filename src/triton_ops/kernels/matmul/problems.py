@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from triton_ops.exceptions import ShapeMismatchError
+from triton_ops.problem import Problem
 from triton_ops.ranking.gemm import GemmTiles
 from triton_ops.tensors import TensorSpec
-from triton_ops.trial import Problem
 from triton_ops.work import Work
 
 OUTPUT_DTYPES = {"bfloat16": "bfloat16", "float16": "float16", "float8_e4m3fn": "bfloat16"}

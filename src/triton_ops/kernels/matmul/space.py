@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from triton_ops.problem import Problem
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, IntRange, PowerOfTwo, Tunable
 from triton_ops.tensors import ITEM_BYTES
-from triton_ops.trial import Problem
 
 TUNABLES: dict[str, Tunable] = {
     "BM": PowerOfTwo(16, 256),

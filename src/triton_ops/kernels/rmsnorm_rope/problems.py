@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from triton_ops.exceptions import ShapeMismatchError
+from triton_ops.problem import Problem
 from triton_ops.ranking.rows import RowTiles
 from triton_ops.tensors import TensorSpec
-from triton_ops.trial import Problem
 from triton_ops.work import Work
 
 DTYPES = ("bfloat16", "float16", "float32")

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from triton_ops.problem import Problem
 from triton_ops.space import Config, ConfigSpace, IntRange, PowerOfTwo, Tunable
 from triton_ops.tensors import ITEM_BYTES
-from triton_ops.trial import Problem
 
 TUNABLES: dict[str, Tunable] = {
     "BLOCK_SIZE": PowerOfTwo(64, 1024),

@@ -16,7 +16,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from triton_ops.runner.events import RunPlan, RunProgress
+from triton_ops.progress.events import RunPlan, RunProgress
 from triton_ops.trial import Trial, TuningResult
 
 _SHORTEST_DEVICE = 12  # columns: a shorter name would say nothing, so the line is wrapped instead

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from triton_ops.problem import Problem
 from triton_ops.space import SpaceSize
 from triton_ops.task.budget import Budget
-from triton_ops.trial import Problem, Trial, TuningResult
+from triton_ops.trial import Trial, TuningResult
 
 
 @dataclass(frozen=True, kw_only=True)
