@@ -86,6 +86,17 @@ def asked(cli, *words):
     return json.loads(ran.out)
 
 
+def test_bench_says_that_other_programs_used_the_cpus(cli, targets, monkeypatch):
+    words = ("bench", targets("sleepy"), "--config", "delay_ms=1", "--config-b", "delay_ms=2", "--seconds", "0.01")
+    for more in ((), ("--json",)):
+        stats = iter([(10.0, 100.0, 4.0), (30.0, 140.0, 9.0)])
+        monkeypatch.setattr("triton_ops.hardware.state._cpu_seconds", lambda stats=stats: next(stats))
+        ran = cli(*words, *more)
+        note = "other programs used 38% of the CPUs meanwhile"
+        assert ran.code == 0, ran.err
+        assert json.loads(ran.out)["notes"] == [note] if more else ran.out.splitlines()[-1] == f"Note: {note}"
+
+
 def test_help(cli, golden):
     ran = cli("bench", "--help", columns=80)
     assert (ran.code, ran.err) == (0, "")

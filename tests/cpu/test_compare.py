@@ -189,6 +189,15 @@ def test_a_comparison_says_that_it_found_no_difference(clocks):
     assert " %, needed " in said
 
 
+def test_a_comparison_says_that_other_programs_used_the_cpus(clocks, monkeypatch):
+    clocks[True, True] = Fixed("host", 0.1)
+    stats = iter([(10.0, 100.0, 4.0), (30.0, 140.0, 9.0)])
+    monkeypatch.setattr("triton_ops.hardware.state._cpu_seconds", lambda: next(stats))
+    found = compare(spin(1), spin(1), rounds=6)
+    assert found.notes == ("other programs used 38% of the CPUs meanwhile",)
+    assert str(found).endswith("\nNote: other programs used 38% of the CPUs meanwhile")
+
+
 def test_rounds_and_seconds_are_kept():
     call = spin(100)
     assert compare(call, call, rounds=7).rounds == 7

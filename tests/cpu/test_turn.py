@@ -178,6 +178,15 @@ def test_the_share_of_the_cpus_that_others_use_leaves_out_this_process(monkeypat
     assert own().others is None
 
 
+def test_a_note_says_that_others_kept_the_cpus_busy_where_callables_ran_on_them(monkeypatch):
+    cpu, gpu = DeviceSpec("cpu", "CPU", "x86_64", 2), DeviceSpec("cuda", "a GPU", "sm_90", 132)
+    for others_s, said in ((7.0, ()), (8.0, ("other programs used 20% of the CPUs meanwhile",))):
+        for device, notes in ((cpu, said), (gpu, ())):
+            stats = iter([(10.0, 100.0, 4.0), (12.0 + others_s, 140.0, 6.0)])
+            monkeypatch.setattr(state, "_cpu_seconds", lambda stats=stats: next(stats))
+            assert state.CpuLoad().notes(device) == notes
+
+
 def test_the_counters_of_this_machine_can_be_read(monkeypatch):
     monkeypatch.undo()  # of the fixture that hides them
     found = state.CpuLoad()

@@ -107,7 +107,9 @@ def _report(a: BenchContestant, b: BenchContestant, found: Comparison, columns: 
     rows = [_row(a, found.a), _row(b, found.b)]
     header, *lines = table(_HEADER, rows, columns, _NUMBERS)
     head = f"{a.problem} on {probe(a.contestant.device_name).name}"
-    return [head, bold(header), *lines, *map(bold, paragraph("", str(found), columns))]
+    verdict, *notes = str(found).splitlines()
+    said = [*map(bold, paragraph("", verdict, columns))]
+    return [head, bold(header), *lines, *said, *(line for note in notes for line in paragraph("", note, columns))]
 
 
 def _row(shown: BenchContestant, times: Measurement) -> list[str]:
@@ -141,6 +143,7 @@ def _as_json(a: BenchContestant, b: BenchContestant, found: Comparison) -> dict[
         "a": _contestant_json(a, found.a),
         "b": _contestant_json(b, found.b),
         "guard": msgspec.to_builtins(found.guard),
+        "notes": list(found.notes),
     }
 
 

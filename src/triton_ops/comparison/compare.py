@@ -7,14 +7,14 @@ import math
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from triton_ops.comparison.contestant import Contestant, Prepared, blamed, blaming, contestants_of, prepare
 from triton_ops.comparison.progress import Follow, rounds_bar
 from triton_ops.evaluation.subject import Choose
 from triton_ops.exceptions import SettingsError
-from triton_ops.hardware import Turns, probe, turn_key
+from triton_ops.hardware import CpuLoad, Turns, probe, turn_key
 from triton_ops.measure import Arm, Sampler, fitting, take
 from triton_ops.measure.duel import FEW_TICKS, LEAST_ROUNDS, DuelOutcome, DuelPolicy, Verdict, duel, tick_of
 from triton_ops.measure.guard import GuardSummary, guard_for
@@ -42,6 +42,7 @@ class Comparison:
         a: Times of a.
         b: Times of b, taken in the same rounds.
         guard: Summary of the device's sensors during the comparison.
+        notes: Remarks on how it was measured, such as that other programs used the CPUs.
     """
 
     verdict: Verdict
@@ -54,6 +55,7 @@ class Comparison:
     a: Measurement
     b: Measurement
     guard: GuardSummary
+    notes: tuple[str, ...] = ()
 
     @property
     def a_ms(self) -> float:
@@ -96,7 +98,8 @@ class Comparison:
                 f"{a} is {_number(abs(self.percent))} % {self.verdict} than {b} ({_number(near)} to {_number(far)} %)"
             )
         doubt = "" if self.confidence == "ok" else f"; low confidence: {self.confidence}"
-        return f"{said}, {self.rounds} rounds, {self.mode}{doubt}"
+        notes = "".join(f"\nNote: {note}" for note in self.notes)
+        return f"{said}, {self.rounds} rounds, {self.mode}{doubt}{notes}"
 
 
 def compare(
@@ -201,8 +204,12 @@ def compare_contestants(
         TargetError: A contestant raised.
         DeviceError, ShapeMismatchError: The contestants are on two devices, or their arguments do not fit in memory.
     """
-    with Turns(a.device_name, wait).turn(turn_key(probe(a.device_name), a.device_name)):
-        return _compared(a, b, policy, cold, random.Random(seed), choose, clock, follow)
+    device = probe(a.device_name)
+    turns = Turns(a.device_name, wait)
+    with turns.turn(turn_key(device, a.device_name)):
+        load = CpuLoad()
+        found = _compared(a, b, policy, cold, random.Random(seed), choose, clock, follow)
+        return replace(found, notes=(*turns.notes, *load.notes(device)))
 
 
 def _compared(

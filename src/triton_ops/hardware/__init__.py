@@ -10,6 +10,7 @@ from triton_ops.hardware.probe import device_named as device_named
 from triton_ops.hardware.probe import gpu_missing as gpu_missing
 from triton_ops.hardware.probe import probe as probe
 from triton_ops.hardware.spec import DeviceSpec as DeviceSpec
+from triton_ops.hardware.state import CpuLoad as CpuLoad
 from triton_ops.hardware.table import A100_BANDWIDTH_GBPS as A100_BANDWIDTH_GBPS
 from triton_ops.hardware.table import A100_TFLOPS as A100_TFLOPS
 from triton_ops.hardware.table import Peaks as Peaks

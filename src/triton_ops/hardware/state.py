@@ -11,6 +11,8 @@ from pathlib import Path
 from triton_ops._optional import require
 from triton_ops.hardware.spec import DeviceSpec
 
+_BUSY = 0.2  # of all CPU time: less, such as one program on a host of many CPUs, is not worth a note
+
 
 def device_lost(device: DeviceSpec, device_name: str) -> str | None:
     """Why this process can no longer use a device; None if it can.
@@ -66,6 +68,15 @@ class CpuLoad:
             return None
         busy_s, whole_s, own_s = (late - early for late, early in zip(after, self._before, strict=True))
         return min(max((busy_s - own_s) / whole_s, 0.0), 1.0) if whole_s > 0 else None
+
+    def notes(self, device: DeviceSpec) -> tuple[str, ...]:
+        """A note if other programs kept the CPUs busy while callables were timed on them; empty if not, or on a GPU.
+
+        Args:
+            device: The device on which callables were timed.
+        """
+        others = self.others if device.kind == "cpu" else None
+        return () if others is None or others < _BUSY else (f"other programs used {others:.0%} of the CPUs meanwhile",)
 
 
 def _cpu_seconds() -> tuple[float, float, float] | None:

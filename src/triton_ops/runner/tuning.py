@@ -17,8 +17,7 @@ from triton_ops.evaluation.outcome import Outcome, fastest_screening
 from triton_ops.evaluation.station import Assignment, Station, StationFacts, assignment_of
 from triton_ops.evaluation.turns import TakesTurns
 from triton_ops.exceptions import DeviceError
-from triton_ops.hardware import Turns
-from triton_ops.hardware.state import CpuLoad
+from triton_ops.hardware import CpuLoad, Turns
 from triton_ops.history.quarantine import Quarantine
 from triton_ops.history.recall import recalled, unknown_note
 from triton_ops.history.run_log import Run, RunLog
@@ -37,8 +36,6 @@ from triton_ops.task.budget import RunningBudget
 from triton_ops.task.effort import Effort
 from triton_ops.task.task import Task
 from triton_ops.trial import Trial, TuningResult
-
-_BUSY = 0.2  # of all CPU time: less, such as one program on a host of many CPUs, is not worth a note
 
 _log = logging.getLogger("triton_ops")
 
@@ -172,21 +169,14 @@ class Tuning:
                 seconds=loop.budget.left_s,
             )
             outcome = _compared(loop, station, final)
-            told = station.facts
+            told, busy = station.facts, self.load.notes(request.task.device)
             facts = replace(
-                told, waited_s=feed.waited_s, notes=(*told.notes, *loop.doubts.notes, *_cut(loop, final), *self._busy())
+                told, waited_s=feed.waited_s, notes=(*told.notes, *loop.doubts.notes, *_cut(loop, final), *busy)
             )
         outcome = _confirmed(
             loop, outcome, assignment, final, facts.mode, self.turns
         )  # after the station has freed its memory
         return _Findings(loop, outcome, facts)
-
-    def _busy(self) -> list[str]:
-        """A note if other programs kept the CPUs busy on which callables were timed; else empty."""
-        others = self.load.others if self.request.task.device.kind == "cpu" else None
-        if others is None or others < _BUSY:
-            return []
-        return [f"other programs used {others:.0%} of the CPUs meanwhile"]
 
     def _station(self, assignment: Assignment, process: WorkerProcess | None) -> Station:
         return TakesTurns(open_station(assignment, self.request.isolate, process), self.turns)
