@@ -42,6 +42,7 @@ if TYPE_CHECKING:  # for type checkers and editors, which cannot follow the tabl
     from triton_ops.exceptions import DeviceError as DeviceError
     from triton_ops.exceptions import EmptySpaceError as EmptySpaceError
     from triton_ops.exceptions import KernelTypeError as KernelTypeError
+    from triton_ops.exceptions import LockfileError as LockfileError
     from triton_ops.exceptions import MissingDependencyError as MissingDependencyError
     from triton_ops.exceptions import NumericalOverflowError as NumericalOverflowError
     from triton_ops.exceptions import RecordingError as RecordingError
@@ -97,7 +98,7 @@ _NAMES_IN = {
     "backend": "FunctionKernel LauncherKernel Operation TritonKernel operation",
     "exceptions": (
         "CacheError ConfigCollisionError ConfigValueError ConstraintError DeviceError "
-        "EmptySpaceError KernelTypeError MissingDependencyError "
+        "EmptySpaceError KernelTypeError LockfileError MissingDependencyError "
         "NumericalOverflowError RecordingError RunLogError SettingsError "
         "ShapeMismatchError SpaceError TargetError TritonKernelError TuningFailedError "
         "UnknownTunableError UnsupportedDtypeError"

@@ -18,6 +18,7 @@ An error has its facts as attributes, can be pickled between processes, and may 
     ├── SettingsError             an environment variable or option out of range
     ├── MissingDependencyError    an optional package that is needed and missing
     ├── CacheError                a cache folder that cannot be used
+    │   └── LockfileError         a lockfile that cannot be read, was edited, or does not fit
     ├── RecordingError            a file of recorded times that cannot be read as one
     ├── RunLogError               a file that is no run log of this version
     └── TuningFailedError         no configuration worked; holds the reason for each
@@ -35,6 +36,7 @@ __all__ = [
     "DeviceError",
     "EmptySpaceError",
     "KernelTypeError",
+    "LockfileError",
     "MissingDependencyError",
     "NumericalOverflowError",
     "RecordingError",
@@ -220,6 +222,10 @@ class MissingDependencyError(TritonKernelError, ImportError):
 
 class CacheError(TritonKernelError):
     """A cache folder or file that cannot be used."""
+
+
+class LockfileError(CacheError):
+    """A lockfile that cannot be read or written, was damaged or edited by hand, or contradicts itself."""
 
 
 class RecordingError(TritonKernelError):

@@ -34,6 +34,7 @@ NAMES = {
         "DeviceError",
         "EmptySpaceError",
         "KernelTypeError",
+        "LockfileError",
         "MissingDependencyError",
         "NumericalOverflowError",
         "RecordingError",

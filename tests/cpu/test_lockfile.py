@@ -1,0 +1,268 @@
+"""A lockfile: read strictly, looked up by problem and range, and written so that people can read and merge it."""
+
+import subprocess
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.strategies import configs
+from triton_ops.buckets import Range, extents_of, why_outside
+from triton_ops.cache import Key, LockedDevice, LockEntry, Lockfile, Measured, Origin, accept_edits, read_lockfile
+from triton_ops.cache.lockfile import dumps, loads, merged, write_lockfile
+from triton_ops.exceptions import LockfileError
+from triton_ops.space import Config
+
+H200 = LockedDevice(alias="h200", kind="cuda", name="NVIDIA H200", arch="sm_90", units=132)
+HERE = {"kind": "cuda", "name": "NVIDIA H200", "arch": "sm_90", "units": 132, "driver": "570.1"}
+IDENTITY = {"source": "a" * 32, "grid": "b" * 32, "triton": "3.6.0"}
+
+
+def problem(m=32, n=64, dtype="float16"):
+    tensor = {"shape": [m, n], "dtype": dtype, "stride": [n, 1], "aligned": True}
+    return {"x": tensor, "y": tensor, "M": m, "N": n, "eps": 1e-6}
+
+
+def entry(m=32, n=64, **changes):
+    given = {
+        "kernel": "add", "device": "h200", "label": f"{m}x{n}", "config": Config(BLOCK=m), "default": Config(BLOCK=1),
+        "measured": Measured(cache_state="cold", mode="graph-cold", median_ms=0.5, default_ms=1.0, gain=2.0),
+        "problem": problem(m, n), "identity": IDENTITY,
+        "origin": Origin(record="c" * 32, run="r", created="2026-11-22T08:46:27+00:00", driver="570.1"),
+    }  # fmt: skip
+    return LockEntry(**{**given, **changes})
+
+
+def key(m=32, n=64, *, device=HERE, identity=IDENTITY, **changes):
+    return Key(kernel="add", problem={**problem(m, n), **changes}, identity=identity, device=device, cache_state="cold")
+
+
+def lock(*entries, devices=(H200,)):
+    return Lockfile(devices, entries)
+
+
+ranged = entry(32, ranges=(Range(("M", "x[0]", "y[0]"), 17, 64),))
+
+
+def test_what_is_written_is_read():
+    written = lock(entry(32), entry(16), ranged.__class__(**{**vars(ranged), "kernel": "mul"}))
+    assert loads(dumps(written)) == written
+    assert dumps(loads(dumps(written))) == dumps(written)
+
+
+@given(st.lists(st.tuples(st.integers(1, 99), configs()), max_size=5, unique_by=lambda pair: pair[0]))
+def test_any_config_survives_and_the_order_of_entries_makes_no_difference(pairs):
+    entries = [entry(m, config=config) for m, config in pairs]
+    assert loads(dumps(lock(*entries))) == lock(*entries)
+    assert dumps(lock(*entries)) == dumps(lock(*reversed(entries)))
+    assert lock(*entries).digest == lock(*reversed(entries)).digest
+
+
+def test_a_changed_winner_changes_the_lines_of_one_entry():
+    before, after = (dumps(lock(entry(16), entry(32, config=c), entry(64))) for c in (Config(B=1), Config(B=2)))
+    changed = [a for a, b in zip(before.splitlines(), after.splitlines(), strict=True) if a != b]
+    assert len(changed) == 3  # the config, the entry's checksum and the file's
+
+
+def test_the_very_problem_answers_before_a_range():
+    found = lock(entry(64), ranged).find(key(64))
+    assert (found.rung, found.entry.config) == ("exact", Config(BLOCK=64))
+
+
+@pytest.mark.parametrize(("m", "answered"), [(16, False), (17, True), (32, True), (64, True), (65, False)])
+def test_a_range_answers_for_the_problem_as_it_is(m, answered):
+    found = lock(ranged).find(key(m))
+    assert (found is not None) == answered
+    if found is not None:
+        assert found.rung == ("exact" if m == 32 else "range")
+
+
+def test_of_two_ranges_the_nearer_entry_answers():
+    near, far = (entry(m, ranges=(Range(("M", "x[0]", "y[0]"), 1, 4096),)) for m in (64, 1024))
+    assert lock(near, far).find(key(100)).entry == near
+    assert lock(near, far).find(key(900)).entry == far
+
+
+def test_extents_of_one_range_must_be_equal():
+    other = {"shape": [20, 64], "dtype": "float16", "stride": [64, 1], "aligned": True}
+    assert lock(ranged).find(key(24, x=other)) is None
+    assert "20 and 24" in lock(ranged).why_not(key(24, x=other))
+
+
+def test_an_ignored_argument_may_differ():
+    assert lock(entry()).find(key(eps=1e-5)) is None
+    assert lock(entry(ignored=("eps",))).find(key(eps=1e-5)).rung == "exact"
+
+
+def test_a_changed_kernel_is_not_answered_and_changed_versions_are_named():
+    changed = key(identity={**IDENTITY, "source": "d" * 32})
+    assert lock(entry()).find(changed) is None
+    assert "source changed" in lock(entry()).why_not(changed)
+    found = lock(entry()).find(key(identity={**IDENTITY, "triton": "3.7.0"}, device={**HERE, "driver": "580"}))
+    assert found.drift == ("driver: 570.1 | 580", "triton: 3.6.0 | 3.7.0")
+
+
+def test_an_entry_of_another_device_is_refused_unless_it_is_asked_for():
+    h100 = {**HERE, "name": "NVIDIA H100 80GB HBM3"}
+    assert lock(entry()).find(key(device=h100)) is None
+    assert "NVIDIA H100 80GB HBM3, not NVIDIA H200" in lock(entry()).why_not(key(device=h100))
+    found = lock(entry()).find(key(device=h100), borrow=True)
+    assert "borrowed from NVIDIA H200" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("device", "same"),
+    [
+        ({**HERE, "name": "nvidia_h200"}, True),
+        ({**HERE, "units": 16}, False),  # a slice of it
+        ({**HERE, "arch": "sm_100"}, False),
+        ({**HERE, "kind": "hip"}, False),
+        ({**HERE, "name": "NVIDIA GH200 480GB", "units": 130}, True),  # an alias
+    ],
+)
+def test_a_device_is_known_by_name_architecture_and_units_or_by_an_alias(device, same):
+    known = LockedDevice(**{**vars(H200), "also": ("NVIDIA GH200 480GB",)})
+    assert (known.why_not(device) is None) == same
+
+
+def edited(tmp_path, change, content=None):
+    path = tmp_path / "lock.json"
+    path.write_text(change(dumps(lock(entry(16), ranged) if content is None else content)))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda text: text.replace('"BLOCK": 16', '"BLOCK": 64'), "edited by hand: add 16x64"),
+        (lambda text: text.replace('"high": 64', '"high": 640'), "edited by hand: add 32x64"),
+        (lambda text: text.replace('"name": "NVIDIA H200"', '"name": "NVIDIA H100"'), "each entry is whole"),
+        (lambda text: text.replace('"schema_version": 1', '"schema_version": 2'), "schema version 2"),
+        (lambda text: text.replace("triton-ops lock", "triton-ops record"), "its kind is 'triton-ops record'"),
+        (lambda text: text[:-100], "no lockfile"),
+        (lambda text: "[]", "no lockfile"),
+        (lambda text: text.replace('"entries": [', '"entries": 3, "more": ['), "no list of entries"),
+        (lambda text: "<<<<<<< ours\n" + text, "a merge left conflicts"),
+    ],
+)
+def test_a_file_that_was_changed_is_refused_with_its_name_and_the_next_step(tmp_path, change, said):
+    path = edited(tmp_path, change)
+    with pytest.raises(LockfileError, match=r"lock\.json") as caught:
+        read_lockfile(path)
+    assert said in str(caught.value)
+    assert caught.value.hint
+
+
+def test_an_entry_that_was_taken_out_is_noticed(tmp_path):
+    whole = dumps(lock(entry(16), ranged)).splitlines(keepends=True)
+    start = next(at for at, line in enumerate(whole) if '"kernel"' in line)
+    path = tmp_path / "lock.json"
+    path.write_text("".join(whole[:start] + whole[start + 10 :]))
+    with pytest.raises(LockfileError, match="each entry is whole"):
+        read_lockfile(path)
+    accepted, by_hand = accept_edits(path)
+    assert (len(accepted.entries), by_hand) == (1, ())
+
+
+def test_accepted_edits_say_that_they_are_edits(tmp_path):
+    path = edited(tmp_path, lambda text: text.replace('"BLOCK": 16', '"BLOCK": 64'))
+    accepted, by_hand = accept_edits(path)
+    assert [each.config for each in by_hand] == [Config(BLOCK=64)]
+    write_lockfile(accepted, path)
+    assert read_lockfile(path).entries[0].origin.source == "edited by hand, and accepted"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('"config": {"BLOCK": 16}', '"config": {"BLOCK": {}}', "not well formed"),
+        ('"config": {"BLOCK": 16}', '"confg": {"BLOCK": 16}', "unknown fields confg"),
+        ('"low": 17', '"low": 170', "is empty: 170 to 64"),
+        ('"low": 17', '"low": -1', "not well formed"),
+        ('"median_ms": 0.5', '"median_ms": -0.5', "not well formed"),
+        ('"device": "h200"', '"device": "h300"', "h300"),
+    ],
+)
+def test_edits_that_make_no_sense_are_not_accepted(tmp_path, old, new, said):
+    with pytest.raises(LockfileError, match=said):
+        accept_edits(edited(tmp_path, lambda text: text.replace(old, new)))
+
+
+def test_two_entries_for_one_problem_are_refused():
+    with pytest.raises(LockfileError, match="two entries of add on h200"):
+        lock(entry(), entry(config=Config(BLOCK=3)))
+
+
+def test_one_alias_for_two_devices_is_refused():
+    other = LockedDevice(**{**vars(H200), "name": "NVIDIA H100"})
+    with pytest.raises(LockfileError, match="one alias"):
+        lock(devices=(H200, other))
+    with pytest.raises(LockfileError, match="NVIDIA H200 in one lockfile and NVIDIA H100"):
+        merged([lock(), lock(devices=(other,))])
+
+
+def test_of_merged_lockfiles_the_earlier_decides():
+    first, second = lock(entry(16)), lock(entry(16, config=Config(BLOCK=3)), entry(32))
+    assert [each.config["BLOCK"] for each in merged([first, second]).entries] == [16, 32]
+
+
+def git(folder, *arguments):
+    command = ["git", "-c", "user.name=t", "-c", "user.email=t@t", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
+
+
+def test_two_branches_that_add_entries_conflict_only_in_the_checksum_of_the_whole(tmp_path):
+    path = tmp_path / "lock.json"
+    kept = [entry(m) for m in (16, 128, 1024)]
+
+    def commit(*entries):
+        write_lockfile(lock(*entries), path)
+        git(tmp_path, "add", "lock.json")
+        git(tmp_path, "commit", "-m", "x")
+
+    git(tmp_path, "init", "-b", "main")
+    commit(*kept)
+    git(tmp_path, "switch", "-c", "other")
+    commit(*kept, entry(64))
+    git(tmp_path, "switch", "main")
+    commit(*kept, entry(512))
+    git(tmp_path, "merge", "other")
+    with pytest.raises(LockfileError, match="conflicts"):
+        read_lockfile(path)
+    accepted, by_hand = accept_edits(path)
+    assert accepted == lock(*kept, entry(64), entry(512))
+    assert by_hand == ()
+
+
+def test_a_conflict_between_entries_is_left_to_a_person(tmp_path):
+    path = edited(
+        tmp_path, lambda t: t.replace("{", "<<<<<<< a\n{", 1).replace("16}", "16}\n=======\n\n>>>>>>> b\n", 1)
+    )
+    with pytest.raises(LockfileError, match="conflict between entries"):
+        accept_edits(path)
+
+
+numbers = st.integers(1, 10**6)
+
+
+@given(numbers, numbers, st.sampled_from(["x[0]", "M", "x[0],M"]))
+def test_a_problem_outside_of_its_ranges_is_always_told(low, value, names):
+    high = 2 * low
+    found = {"x": {"shape": [low], "dtype": "float16", "stride": [1], "aligned": True}, "M": low}
+    asked = {"x": {**found["x"], "shape": [value]}, "M": value}
+    tied = Range(("x[0]", "M"), low, high)
+    assert (why_outside(found, asked, (tied,)) is None) == (low <= value <= high)
+    assert extents_of(asked) == {"x[0]": value, "M": value}
+    alone = why_outside(found, asked, (Range(tuple(names.split(",")), low, high),))
+    assert (alone is None) <= (low <= value <= high)
+
+
+def test_true_is_not_one():
+    assert why_outside({"flag": 1}, {"flag": True}) is not None
+
+
+def test_a_lockfile_that_is_not_there_or_cannot_be_written_is_told(tmp_path):
+    with pytest.raises(LockfileError, match="cannot be read: No such file"):
+        read_lockfile(tmp_path / "none.json")
+    with pytest.raises(LockfileError, match="cannot be written"):
+        write_lockfile(lock(), tmp_path)
