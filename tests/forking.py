@@ -40,6 +40,13 @@ class Lender:
             self._servers[imports] = ForkServer(imports, named_target("sm_90"))
         return self._servers[imports]
 
+    def wait(self) -> None:
+        """Wait until the server that has imported Triton alone has begun to fork, and has started all that it keeps."""
+        child = self.server().fork()
+        child.connection.close()
+        child.errors.close()
+        child.wait(10)
+
     def end(self) -> None:
         for server in self._servers.values():
             server.close()

@@ -8,6 +8,8 @@
 | `NO_COLOR`             | any value: no colours (https://no-color.org)        | not set                           |
 | `COLUMNS`              | width of tables, also in files and pipes            | the terminal's; no limit in files |
 | `OMP_NUM_THREADS`      | threads on a CPU, part of a key, without torch      | one for each CPU                  |
+| `TMPDIR`               | where folders for temporary files of child processes are made | `/tmp`                  |
+| `TORCHINDUCTOR_CACHE_DIR` | torch's; children are given its default by name  | a folder in `TMPDIR`              |
 | `TRITON_PTXAS_PATH`, `TRITON_PTXAS_BLACKWELL_PATH` | Triton's; the program's version is part of a key | Triton's own |
 
 An explicit argument always wins over the environment.
@@ -15,7 +17,9 @@ An explicit argument always wins over the environment.
 
 from __future__ import annotations
 
+import getpass
 import os
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -24,6 +28,7 @@ import platformdirs
 from triton_ops.exceptions import SettingsError
 
 _OWN_LOCKS = Path(f"/tmp/triton-ops-{os.getuid() if hasattr(os, 'getuid') else 'locks'}")
+_NO_NAMES = str.maketrans(dict.fromkeys('\\/:*?"<>|', "_"))  # characters that torch replaces in a user's name
 EFFORTS = ("quick", "full", "exhaustive")
 
 
@@ -67,9 +72,27 @@ def triton_program(name: str) -> str | None:
     return os.environ.get(f"TRITON_{name.upper().replace('-', '_')}_PATH") or None
 
 
-def for_child(changes: Mapping[str, str]) -> dict[str, str]:
-    """The environment for a new process: that of this process, with `changes`."""
-    return {**os.environ, **changes}
+def for_child(changes: Mapping[str, str], temporary: Path | None = None) -> dict[str, str]:
+    """The environment for a new process: that of this process, with `changes`.
+
+    Args:
+        changes: Variables by name.
+        temporary: A folder for the process's temporary files; None takes that of this process. What `torch.compile`
+            keeps between processes stays where it is.
+    """
+    if temporary is None:
+        return {**os.environ, **changes}
+    inductor = os.environ.get("TORCHINDUCTOR_CACHE_DIR") or _inductor_cache()
+    return {**os.environ, "TMPDIR": str(temporary), "TORCHINDUCTOR_CACHE_DIR": inductor, **changes}
+
+
+def _inductor_cache() -> str:
+    """Where Inductor keeps what it has compiled if no variable names a place."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, ModuleNotFoundError, OSError):  # a container's user without a name
+        user = f"uid_{os.getuid()}" if hasattr(os, "getuid") else "unknown_user"
+    return str(Path(tempfile.gettempdir(), "torchinductor_" + user.translate(_NO_NAMES)))
 
 
 def effort() -> str:

@@ -67,6 +67,7 @@ def shared_fork_server(_lender, monkeypatch):
     monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")
     _lender.server()
     monkeypatch.setattr(pool, "ForkServer", _lender)
+    return _lender
 
 
 @pytest.fixture

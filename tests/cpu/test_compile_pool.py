@@ -101,8 +101,9 @@ def children(pid):
 
 
 @pytest.fixture
-def started():
+def started(shared_fork_server):
     """Says which processes below this one were not there when the test began."""
+    shared_fork_server.wait()
     before = set(children(os.getpid()))
     return lambda: [pid for pid in children(os.getpid()) if pid not in before]
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from triton_ops.cli.console import (
+    INTERRUPTED,
     Device,
     Dtype,
     Json,
@@ -18,6 +19,7 @@ from triton_ops.cli.console import (
     only_data_on_stdout,
     say,
     say_json,
+    tell,
 )
 from triton_ops.cli.problem import operation_of, parse_shapes, parse_space
 from triton_ops.cli.target import load_target
@@ -47,12 +49,16 @@ def record_command(
     if not out.absolute().parent.is_dir():
         raise SettingsError(f"{out.absolute().parent} is no folder", hint="make it first")
     shapes, values = parse_shapes(shape), parse_space(space or [])
-    with only_data_on_stdout():
-        operation, narrowed, extents, chosen_dtype = operation_of(load_target(target), values, shapes, dtype)
-        content = record(
-            operation, narrowed, extents, chosen_dtype,
-            passes=passes, device=device, cold=not warm, listener=ProgressBar(stderr()),
-        )  # fmt: skip
+    try:
+        with only_data_on_stdout():
+            operation, narrowed, extents, chosen_dtype = operation_of(load_target(target), values, shapes, dtype)
+            content = record(
+                operation, narrowed, extents, chosen_dtype,
+                passes=passes, device=device, cold=not warm, listener=ProgressBar(stderr()),
+            )  # fmt: skip
+    except KeyboardInterrupt:
+        tell(f"interrupted: {out} is not written, since a part of a recording is of no use")
+        raise typer.Exit(INTERRUPTED) from None
     write_recording(out, content)
     ok = sum(row["status"] == "ok" for row in content["rows"])
     if as_json:

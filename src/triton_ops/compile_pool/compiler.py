@@ -25,7 +25,7 @@ from triton_ops.compile_pool.fork_server import ANSWER, FORK, QUESTION, RUNNING
 from triton_ops.compile_pool.packed_kernel import PackedKernel
 from triton_ops.exceptions import CacheError, TargetError, TritonKernelError
 from triton_ops.hardware import named_target
-from triton_ops.processes.child import Surroundings, die_with, import_heavy
+from triton_ops.processes.child import Surroundings, die_with, guarded, import_heavy, own_temporary_folder
 from triton_ops.space import Config
 
 compiles_for: list[int] = []
@@ -63,6 +63,7 @@ def main() -> None:
     """The program of the fork server: import what compilers need, then answer questions until the socket is closed."""
     questions, parent = socket.socket(fileno=int(sys.argv[2])), int(sys.argv[3])
     compiles_for.append(parent)
+    guarded(own_temporary_folder())
     os.nice(_NICENESS)
     warming = warm_up(launches=False)
     import_heavy(filter(None, ("triton", sys.argv[4])), "compiling")

@@ -22,6 +22,7 @@ from multiprocessing.connection import Connection
 from typing import IO, Any
 
 from triton_ops import settings
+from triton_ops._files import TemporaryFolder
 from triton_ops.backend.offline import compiler_environment
 from triton_ops.hardware import Target
 from triton_ops.processes.child import command
@@ -49,20 +50,25 @@ class ForkServer:
     def __init__(self, imports: str, target: Target) -> None:
         self._lock = threading.Lock()
         with contextlib.ExitStack() as undo:
+            self._temporary = TemporaryFolder()  # of all compilers
+            undo.callback(self._temporary.remove)
             self._errors = undo.enter_context(tempfile.TemporaryFile())
             ours, theirs = socket.socketpair()
             self._socket = undo.enter_context(ours)
             self._socket.settimeout(_START_TIMEOUT_S)
             with theirs:
                 self._process = subprocess.Popen(
-                    command("triton_ops.compile_pool.compiler", theirs.fileno(), os.getpid(), imports, target.arch),
+                    command(
+                        "triton_ops.compile_pool.compiler", theirs.fileno(), os.getpid(), imports, target.arch,
+                        temporary=self._temporary.path,
+                    ),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=self._errors,
                     pass_fds=(theirs.fileno(),),
-                    env=settings.for_child(compiler_environment()),
+                    env=settings.for_child(compiler_environment(), self._temporary.path),
                     start_new_session=True,
-                )
+                )  # fmt: skip
             undo.pop_all()
 
     def fork(self) -> Child:
@@ -107,8 +113,9 @@ class ForkServer:
         self._process.wait()
 
     def close(self) -> None:
-        """Kill the fork server, and close its socket and its file here."""
+        """Kill the fork server, close its socket and its file here, and remove the temporary files of compilers."""
         self.kill()
+        self._temporary.remove()
         with self._lock:  # a thread that waits for an answer first learns that there is none
             self._socket.close()
             self._errors.close()

@@ -22,7 +22,7 @@ from triton_ops.evaluation.finals import FinalRequest
 from triton_ops.evaluation.station import Inline, StationFacts
 from triton_ops.exceptions import KernelTypeError, TritonKernelError
 from triton_ops.hardware import make_ready
-from triton_ops.processes.child import Surroundings, die_with, import_heavy
+from triton_ops.processes.child import Surroundings, die_with, import_heavy, own_temporary_folder
 from triton_ops.processes.worker_process import FRAME, StepStarted
 from triton_ops.space import Config
 from triton_ops.trial import Trial
@@ -74,7 +74,7 @@ class Answer:
 def main() -> None:
     """Import packages, then answer questions until the pipe is closed."""
     questions, answers, parent = (int(word) for word in sys.argv[2:5])
-    die_with(parent)
+    die_with(parent, own_temporary_folder())
     with contextlib.suppress(OSError):  # where memory runs out, Linux is to kill the worker and not its parent
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     _import(sys.argv[6:], sys.argv[5])

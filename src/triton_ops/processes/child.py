@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from triton_ops._files import remove_temporary
 from triton_ops._optional import require
 from triton_ops.exceptions import DeviceError
 from triton_ops.processes.bytecode import folder
@@ -37,7 +38,7 @@ _PROGRAM = (
 )
 
 
-def command(module: str, *words: object) -> list[str]:
+def command(module: str, *words: object, temporary: Path | None = None) -> list[str]:
     """The command line of an interpreter that runs the function `main` of a module.
 
     `main` must take over the `Surroundings` of this process, which are sent to it by other means, before it loads the
@@ -46,6 +47,7 @@ def command(module: str, *words: object) -> list[str]:
     Args:
         module: Full name of the module.
         *words: Arguments that `main` finds from `sys.argv[2]` on.
+        temporary: The folder of its temporary files, which its guard removes.
 
     Raises:
         DeviceError: No process can be started here, such as where Python is embedded in another program.
@@ -53,8 +55,19 @@ def command(module: str, *words: object) -> list[str]:
     if not sys.executable or os.name != "posix":
         raise DeviceError("no further Python process can be started here", hint="run it inline")
     path = sorted(search_path(), key=lambda entry: not _of_python(entry))
-    manner = json.dumps({"path": path, "bytecode": None if (kept := folder()) is None else str(kept)})
-    return [sys.executable, "-W", "ignore", "-c", _PROGRAM.format(module), manner, *map(str, words)]
+    kept = folder()
+    manner = {
+        "path": path,
+        "bytecode": None if kept is None else str(kept),
+        "temporary": None if temporary is None else str(temporary),
+    }
+    return [sys.executable, "-W", "ignore", "-c", _PROGRAM.format(module), json.dumps(manner), *map(str, words)]
+
+
+def own_temporary_folder() -> Path | None:
+    """In a child, the folder of its temporary files; None if it has none of its own."""
+    named = json.loads(sys.argv[1])["temporary"]
+    return None if named is None else Path(named)
 
 
 def import_heavy(packages: Iterable[str], purpose: str) -> None:
@@ -114,19 +127,23 @@ def _of_python(entry: str) -> bool:
     return Path(entry) in (home, home / "lib-dynload", Path(sysconfig.get_path("platstdlib")), home.parent / archive)
 
 
-def die_with(parent: int) -> None:
+def die_with(parent: int, temporary: Path | None = None) -> None:
     """Arrange that this process and its children end when the parent ends, however it ends.
 
     On Linux the kernel kills this process when its parent dies, and a guard process kills the rest of the process
     group, such as an assembler that does not end. On other systems a thread watches the parent; user code that holds
     the interpreter can keep that thread from running. To be called first, in a process that leads a process group.
+
+    Args:
+        parent: The parent's process id.
+        temporary: A folder of temporary files that is removed when this process has ended, however it ends.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(
         resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1])
     )  # core dumps take seconds
     if sys.platform == "linux":
-        _guarded()
+        guarded(temporary)
         _signalled_at_death_of_parent(signal.SIGKILL)
     else:
         threading.Thread(target=_watch, args=(parent,), daemon=True).start()
@@ -134,12 +151,17 @@ def die_with(parent: int) -> None:
         os._exit(1)
 
 
-def _guarded() -> None:
-    """Fork the guard, a process that sleeps until this process is gone, and then kills everything in its group."""
+def guarded(temporary: Path | None = None) -> None:
+    """Fork the guard of this process on Linux.
+
+    The guard sleeps until this process is gone, kills everything in its process group, and removes the folder of its
+    temporary files. It has a process group of its own, so that it outlives a kill of the whole group by a moment.
+    """
     me = os.getpid()
-    if os.getpgrp() != me or os.fork():
+    if sys.platform != "linux" or os.getpgrp() != me or os.fork():
         return
     try:
+        os.setpgid(0, 0)
         for descriptor in list(Path("/proc/self/fd").iterdir()):  # an open end in the guard would keep pipes open
             with contextlib.suppress(OSError):
                 os.close(int(descriptor.name))
@@ -148,7 +170,11 @@ def _guarded() -> None:
         if os.getppid() == me:
             signal.sigwait({signal.SIGTERM})
     finally:
-        os.killpg(0, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(me, signal.SIGKILL)  # no other group can have this number while one of its processes lives
+        if temporary is not None:
+            remove_temporary(temporary)
+        os._exit(0)
 
 
 def _signalled_at_death_of_parent(number: int) -> None:

@@ -20,9 +20,11 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 from triton_ops import settings
+from triton_ops._files import TemporaryFolder
 from triton_ops.processes.child import OUTSIDE, command
 
 FRAME = struct.Struct("!Q")
@@ -81,17 +83,22 @@ class WorkerProcess:
     def __init__(self, imports: Sequence[str] = (), device: str = "") -> None:
         here, there = _pipes()
         lines_out, lines_in = os.pipe()
+        self._temporary = TemporaryFolder()
         try:
             self._process = subprocess.Popen(
-                command("triton_ops.evaluation.worker", *there, os.getpid(), device, *imports),
+                command(
+                    "triton_ops.evaluation.worker", *there, os.getpid(), device, *imports,
+                    temporary=self._temporary.path,
+                ),
                 stdin=subprocess.DEVNULL,
                 stdout=lines_in,
                 stderr=lines_in,
                 pass_fds=there,
                 start_new_session=True,
-                env=_environment(device),
-            )
+                env=_environment(device, self._temporary.path),
+            )  # fmt: skip
         except BaseException:
+            self._temporary.remove()
             for descriptor in (*here, lines_out):
                 os.close(descriptor)
             raise
@@ -153,6 +160,7 @@ class WorkerProcess:
         if self._out >= 0:
             os.close(self._out)
             self._out = -1
+        self._temporary.remove()
         self._listener.join(_EXIT_S)
 
     def _send(self, question: Any, whole_s: float, step: str) -> None:
@@ -194,9 +202,9 @@ class WorkerProcess:
                 self._lines.append(" ".join(line.split())[:200])
 
 
-def _environment(device: str) -> dict[str, str] | None:
+def _environment(device: str, temporary: Path | None) -> dict[str, str]:
     """Environment variables of a worker; on a GPU torch does not look for further backends among all packages."""
-    return settings.for_child({"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}) if device.startswith("cuda") else None
+    return settings.for_child({"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"} if device.startswith("cuda") else {}, temporary)
 
 
 def _pipes() -> tuple[tuple[int, int], tuple[int, int]]:

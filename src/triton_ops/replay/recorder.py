@@ -9,7 +9,6 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -49,20 +48,19 @@ def record(
 
     Raises:
         TuningFailedError: No config ran.
-        RecordingError: The recording was interrupted; a part of a recording would look like a small space.
+        KeyboardInterrupt: Ctrl-C; nothing is returned, since a part of a recording would look like a small space.
     """
     problem = operation.problem(None if shape is None else tuple(shape), dtype)
     results: list[TuningResult] = []
     for seed in range(passes):
-        with tempfile.TemporaryDirectory() as folder:
-            results.append(
-                tune(
-                    operation, space=space, shape=shape, dtype=dtype, effort="exhaustive", search="exhaustive",
-                    seed=seed, cache_dir=folder, **options,
-                )
-            )  # fmt: skip
+        results.append(
+            tune(
+                operation, space=space, shape=shape, dtype=dtype, effort="exhaustive", search="exhaustive",
+                seed=seed, keep=False, **options,
+            )
+        )  # fmt: skip
         if results[-1].stopped == "interrupted":
-            raise RecordingError("the recording was interrupted", hint="start it again: a part of it is of no use")
+            raise KeyboardInterrupt
     chosen = operation.space_for(problem) if space is None else as_space(space)
     work = None if operation.work is None else operation.work(problem)
     return {

@@ -13,7 +13,7 @@ from typing import Any
 
 from triton_ops._files import ensure_folder, folder_within, locked, writable
 from triton_ops.backend import Kernel, Operation
-from triton_ops.cache import Key
+from triton_ops.cache import RECORDS, Key, MemoryStore
 from triton_ops.exceptions import CacheError
 from triton_ops.hardware import Turns
 from triton_ops.history.quarantine import Quarantine, quarantine_of
@@ -58,6 +58,7 @@ def tune(
     patience: Patience | None = None,
     transfer: bool = True,
     wait: bool = True,
+    keep: bool = True,
     listener: Listener | None = None,
 ) -> TuningResult:
     """Find the fastest config of `target` for one problem, or recall it.
@@ -99,6 +100,8 @@ def tune(
         transfer: Whether records of the same kernel on other problems and devices may guide the search `auto`.
         wait: Whether to wait for other processes that measure on the same GPU; False raises a `DeviceError` if one
             does when the tune begins to measure. Later measurements take turns in any case.
+        keep: Whether the cache folder is used. False recalls nothing, learns from no record, and writes no file, so
+            that an interrupted tune cannot be resumed; of the folder only a device's calibration is read.
         listener: Is told of the run's events; None draws a progress bar if stderr is a terminal.
 
     Returns:
@@ -130,7 +133,7 @@ def tune(
     folder = cache_folder(cache_dir)
 
     def known() -> TuningResult | None:
-        if force or not os.path.isdir(folder):  # noqa: PTH112 - a hit makes no further objects; a refusal makes no folder
+        if force or not keep or not os.path.isdir(folder):  # noqa: PTH112 - a hit makes no further objects; a refusal makes no folder
             return None
         record = recalled(key, store_in(folder), space=searched, effort=plan, reference=request.reference)
         return None if record is None else result_of(record, request, time.monotonic() - start)
@@ -145,15 +148,15 @@ def tune(
         seed=seed,
         cold=cold,
         isolate=isolate,
-        transfer=transfer,
-        folder=ensure_folder(folder),
+        transfer=transfer and keep,
+        folder=ensure_folder(folder) if keep else Path(folder),
     )
-    with cleaned_up_on_sigterm(), _only_one(run.folder, key) as (runs, quarantine):
+    with cleaned_up_on_sigterm(), _only_one(run.folder if keep else None, key) as (runs, quarantine):
         if (found := known()) is not None:
             return found
         return Tuning(
             request=run,
-            store=store_in(folder),
+            store=store_in(folder) if keep else MemoryStore(RECORDS),
             runs=runs,
             quarantine=quarantine,
             listener=listener or ProgressBar(),
@@ -163,11 +166,14 @@ def tune(
 
 
 @contextmanager
-def _only_one(folder: Path, key: Key) -> Iterator[tuple[Runs, Quarantine]]:
-    """The run logs and the quarantine of a problem, for one tune at a time.
+def _only_one(folder: Path | None, key: Key) -> Iterator[tuple[Runs, Quarantine]]:
+    """The run logs and the quarantine of a problem in a cache folder, for one tune at a time.
 
-    A second tune of the problem waits for the first, and finds its winner.
+    A second tune of the problem waits for the first, and finds its winner. Without a folder nobody waits.
     """
+    if folder is None:
+        yield Runs(None, key.id), Quarantine(None)
+        return
     place = folder / FOLDER
     if not writable(folder):
         _log.warning("%s cannot be written: this tune will be neither stored nor resumable", folder)

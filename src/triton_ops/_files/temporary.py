@@ -1,0 +1,112 @@
+"""Temporary folders of child processes, removed with the process; what killed processes leave is swept by later ones.
+
+Compilers and assemblers leave their temporary files where they are killed. Each child process that may be killed is
+therefore given a folder of its own for them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import secrets
+import shutil
+import stat
+import tempfile
+import time
+from pathlib import Path
+
+_NAME = re.compile(r"triton-ops-run-[0-9a-f]{16}")
+_YOUNG_S = 60.0  # between the making of a folder and its lock lie microseconds
+_PATIENCE_S = 5.0
+_PAUSE_S = 0.01
+
+
+class TemporaryFolder:
+    """A private folder in `tempfile.gettempdir()`, locked as long as this object and its process live.
+
+    Folders of this user that are a minute old and that no process holds are removed first. On a file system without
+    locks none are.
+
+    Attributes:
+        path: The folder; None where none can be made, as on a full disk.
+    """
+
+    def __init__(self) -> None:
+        self.path: Path | None = None
+        self._descriptor = -1
+        with contextlib.suppress(OSError):
+            place = Path(tempfile.gettempdir())
+            sweep_temporary(place)
+            path = place / f"triton-ops-run-{secrets.token_hex(8)}"
+            path.mkdir(mode=0o700)
+            self.path = path
+            self._descriptor = _held(path)
+
+    def remove(self) -> None:
+        """Remove the folder with all that is in it; a second call does nothing."""
+        path, self.path = self.path, None
+        if path is not None:
+            remove_temporary(path)
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def remove_temporary(path: Path) -> None:
+    """Remove the folder of a `TemporaryFolder`, of this or another process; any other path is left alone.
+
+    Processes that are just ending may still put files there, so that several passes may be needed; after 5 s the rest
+    is left to the next sweep.
+    """
+    if not _NAME.fullmatch(path.name):
+        return
+    until = time.monotonic() + _PATIENCE_S
+    while True:
+        shutil.rmtree(path, ignore_errors=True)  # follows no link
+        if not os.path.lexists(path) or time.monotonic() > until:
+            return
+        time.sleep(_PAUSE_S)
+
+
+def sweep_temporary(place: Path, now_s: float | None = None) -> None:
+    """Remove the folders in `place` that killed processes of this user left there.
+
+    Args:
+        place: A folder for temporary files; one that cannot be listed is left as it is.
+        now_s: Seconds since 1970; None asks the clock.
+    """
+    oldest_s = (time.time() if now_s is None else now_s) - _YOUNG_S
+    try:
+        names = [name for name in os.listdir(place) if _NAME.fullmatch(name)]  # noqa: PTH208 - names only
+    except OSError:
+        return
+    for name in names:
+        with contextlib.suppress(OSError):  # another process removes it
+            found = os.lstat(place / name)
+            if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and found.st_mtime < oldest_s:
+                _remove_unheld(place / name)
+
+
+def _remove_unheld(path: Path) -> None:
+    descriptor = _held(path)
+    try:
+        shutil.rmtree(path, ignore_errors=True)
+    finally:
+        os.close(descriptor)
+
+
+def _held(path: Path) -> int:
+    """A descriptor that holds a folder's lock until it is closed, at the latest by the end of the process.
+
+    Raises:
+        OSError: Another process holds the lock, or the file system has no locks for folders.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
