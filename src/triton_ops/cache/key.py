@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 from triton_ops._cpus import cpu_threads
 from triton_ops._hashing import fingerprint
 from triton_ops._ranges import Extent, Nested, Plain
+from triton_ops.buckets import Mapper
 from triton_ops.problem import Problem, plain
 
 if TYPE_CHECKING:
@@ -22,14 +23,23 @@ if TYPE_CHECKING:
 UNKNOWN = "unknown"
 
 
-class TensorFacts(TypedDict, total=False):
-    """A tensor argument; or with `float` alone, a number that JSON does not have."""
+Span: TypeAlias = list[Extent]  # of two; a tuple of two inside a union makes msgspec 0.22 crash
 
-    shape: list[Extent]
+
+class TensorFacts(TypedDict, total=False):
+    """A tensor argument; or with `float` alone, a number that JSON does not have.
+
+    Where a bucket stands for several problems, an extent is the least and the largest of them, and a stride other than
+    0 and 1 is null. Then `range` alone is a whole number in a bucket, and `any` alone an argument of no account.
+    """
+
+    shape: list[Extent | Span]
     dtype: str
-    stride: list[int]
+    stride: list[int | None]
     aligned: bool
-    float: str  # a tensor argument; with `float` a number that JSON does not have
+    float: str
+    range: Span
+    any: bool
 
 
 Argument: TypeAlias = TensorFacts | bool | int | float | str | None
@@ -67,14 +77,16 @@ class Key:
         *,
         cold: bool = True,
         held_to: Mapping[str, Any] | None = None,
+        mapper: Mapper | None = None,
     ) -> Key:
-        """The key of a problem on a device."""
+        """The key of a problem on a device; with `mapper` that of every problem that shares its buckets."""
         where = {name: getattr(device, name) for name in ("kind", "name", "arch", "units", "driver")}
         if device.kind == "cpu":
             where["threads"] = cpu_threads()
+        content = {name: plain(given) for name, given in problem.arguments}
         return cls(
             kernel=problem.kernel,
-            problem={name: plain(given) for name, given in problem.arguments},
+            problem=content if mapper is None else mapper.keyed(content),
             identity=dict(identity),
             device=where,
             cache_state="cold" if cold else "warm",
