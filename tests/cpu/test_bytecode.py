@@ -16,6 +16,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
+from triton_ops._files import private
 from triton_ops.processes import bytecode
 
 SOURCE = Path(__file__).parents[2] / "src"
@@ -41,7 +42,7 @@ def heavy(tmp_path, monkeypatch):
 
 def test_bytecode_is_kept_where_python_keeps_none_in_a_folder_of_this_user_alone(heavy, tmp_path):
     kept = bytecode.folder()
-    assert kept.parent == tmp_path / "home" / "triton-ops" / "bytecode"
+    assert kept.parent == tmp_path / "home" / "triton-ops-bytecode"
     assert stat.S_IMODE(kept.stat().st_mode) == 0o700
     assert bytecode.folder() == kept
 
@@ -117,6 +118,7 @@ def test_there_is_no_folder_where_none_can_be_made_or_there_is_no_home(heavy, tm
 
 
 def test_a_folder_that_other_users_can_write_or_replace_is_not_used(heavy, tmp_path, monkeypatch):
+    monkeypatch.setattr(private, "_is_own_group", lambda _: False)
     kept = bytecode.folder()
     for place in (kept, kept.parent, tmp_path / "home"):
         before = stat.S_IMODE(place.stat().st_mode)
@@ -131,15 +133,59 @@ def test_a_folder_that_other_users_can_write_or_replace_is_not_used(heavy, tmp_p
     assert bytecode.folder() is None
 
 
+def test_under_umask_002_a_folder_is_kept_beside_a_cache_that_the_group_may_write(heavy, tmp_path, monkeypatch):
+    before = os.umask(0o002)
+    try:
+        (tmp_path / "home" / "triton-ops").mkdir(parents=True)
+        monkeypatch.setattr(private, "_is_own_group", lambda _: True)
+        kept = bytecode.folder()
+    finally:
+        os.umask(before)
+    assert [stat.S_IMODE(place.stat().st_mode) for place in (kept, kept.parent, tmp_path / "home")] == [
+        0o700, 0o700, 0o775,
+    ]  # fmt: skip
+    kept.chmod(0o770)
+    assert bytecode.folder() is None, "in the folder itself no group may write"
+    kept.chmod(0o700)
+    monkeypatch.setattr(private, "_is_own_group", lambda _: False)
+    assert bytecode.folder() is None
+
+
+@pytest.mark.parametrize(("first", "name", "members", "own"), [
+    (7, "ann", [], True), (7, "ann", ["ann"], True), (7, "ann", ["ann", "bob"], False), (7, "staff", [], False),
+    (8, "ann", [], False),
+])  # fmt: skip
+def test_a_group_is_a_users_own_if_it_bears_the_name_and_has_no_other_member(monkeypatch, first, name, members, own):
+    monkeypatch.setattr(private.pwd, "getpwuid", lambda _: SimpleNamespace(pw_name="ann", pw_gid=first))
+    monkeypatch.setattr(private.grp, "getgrgid", lambda _: SimpleNamespace(gr_name=name, gr_mem=members))
+    assert private._is_own_group(7) == own
+
+
 def test_a_link_to_a_folder_that_other_users_can_write_is_not_used(heavy, tmp_path):
     kept = bytecode.folder()
-    (tmp_path / "open" / kept.name).mkdir(parents=True)
+    (tmp_path / "open" / kept.name).mkdir(parents=True, mode=0o700)
     (tmp_path / "open").chmod(0o777)
     kept.rmdir()
     kept.symlink_to(tmp_path / "open" / kept.name)
     assert bytecode.folder() is None
     (tmp_path / "open").chmod(0o755)
-    assert bytecode.folder() is not None
+    assert bytecode.folder() == tmp_path / "open" / kept.name, "the path that others cannot bend"
+
+
+def test_a_link_by_way_of_a_folder_that_other_users_can_write_is_not_used(heavy, tmp_path):
+    opened, kept = tmp_path / "open", tmp_path / "kept"
+    opened.mkdir()
+    kept.mkdir(mode=0o700)
+    (opened / "second").symlink_to("../kept")
+    (tmp_path / "home").symlink_to("open/second")  # both ends of the way are private, its middle is not
+    opened.chmod(0o777)
+    assert bytecode.folder() is None
+    assert not list(kept.iterdir()), "nothing is made behind a link that others could have placed"
+    opened.chmod(0o755)
+    assert bytecode.folder().parent == kept / "triton-ops-bytecode"
+    (opened / "second").unlink()
+    (opened / "second").symlink_to("second")
+    assert bytecode.folder() is None, "a circle"
 
 
 class Lazy(ModuleType):
@@ -230,6 +276,7 @@ def main():
 """
 PARENT = """
 import colorsys, mine, subprocess, time
+from triton_ops._files import private
 from triton_ops.processes import bytecode
 from triton_ops.processes.child import command
 
@@ -257,7 +304,7 @@ def test_a_child_takes_what_was_compiled_for_it_and_keeps_nothing_of_the_users(t
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     folder, compiled, said = done.stdout.splitlines()[:3]
-    assert folder.startswith(str(tmp_path / "home" / "triton-ops" / "bytecode"))
+    assert folder.startswith(str(tmp_path / "home" / "triton-ops-bytecode"))
     assert compiled == "1"
     prefix, taken, afterwards, dont_write = json.loads(said)
     assert prefix == folder

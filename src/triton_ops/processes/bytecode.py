@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import stat
 import struct
 import subprocess
 import sys
@@ -31,13 +30,11 @@ from types import ModuleType
 import platformdirs
 
 from triton_ops._cpus import usable_cpus
-from triton_ops._files import writable
+from triton_ops._files import private_folder, writable
 from triton_ops._hashing import fingerprint
 
 _HEAVY = "torch"  # the only dependency so large that a folder of bytecode saves time
 _MOST_HELPERS = 8  # so many compile torch's modules in a quarter of a second, before a child imports them
-_PRIVATE = 0o700
-_OF_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _HEADER = struct.Struct("<4sIII")  # magic number, flags, then time and size of the source or a hash of it
 _HASHED, _CHECKED, _WORD = 1, 2, 0xFFFF_FFFF
 _HELPER = Path(__file__).with_name("bytecode_helper.py")
@@ -52,10 +49,9 @@ def folder() -> Path | None:
         origin = None if spec is None else spec.origin
         if origin is None or _kept_by_python(origin):
             return None
-        home = Path(platformdirs.user_cache_dir("triton-ops")).absolute() / "bytecode"
-        path = home / fingerprint([origin, version(_HEAVY)])  # each installed torch has its own
-        path.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
-        return path if _of_this_user_alone(path) and writable(path) else None
+        home = Path(platformdirs.user_cache_dir("triton-ops-bytecode")).absolute()  # others may share `triton-ops`
+        path = private_folder(home / fingerprint([origin, version(_HEAVY)]))  # each installed torch has its own
+        return path if writable(path) else None
     except (ImportError, OSError, RuntimeError, ValueError):  # no home folder, or torch without an installed version
         return None
 
@@ -99,17 +95,6 @@ def _fresh(cached: Path, source: Path) -> bool:
         return not flags & _CHECKED or kept == source_hash(source.read_bytes())
     found = source.stat()
     return bool((first, second) == (int(found.st_mtime) & _WORD, found.st_size & _WORD))
-
-
-def _of_this_user_alone(path: Path) -> bool:
-    """Whether no other user can put files there, or replace the folder by another."""
-    me, real = os.getuid(), path.resolve()
-    for place in {path, *path.parents, real, *real.parents}:
-        found = place.lstat()
-        open_to_others = stat.S_ISDIR(found.st_mode) and found.st_mode & _OF_OTHERS and not found.st_mode & stat.S_ISVTX
-        if found.st_uid not in (0, me) or open_to_others:
-            return False
-    return real.lstat().st_uid == me and not real.lstat().st_mode & _OF_OTHERS
 
 
 def _start(to: Path, helpers: contextlib.ExitStack) -> None:

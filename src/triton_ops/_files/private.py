@@ -1,0 +1,80 @@
+"""Folders of files that are executed: nobody else may write there, or put another folder in their place."""
+
+from __future__ import annotations
+
+import errno
+import grp
+import os
+import pwd
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+_MOST_LINKS = 40  # as many as Linux follows
+
+
+def private_folder(path: Path) -> Path:
+    """The folder at an absolute path without links, which only this user can write or replace.
+
+    Missing folders are made with mode 0700, whatever the umask. Every folder and link on the way is judged before what
+    lies behind it is looked at or made: it must belong to this user or to root, and nobody else may write it, save for
+    a folder with the sticky bit, in which nobody can replace what is another's. A group without other members, as many
+    systems give to each user, is nobody else. In the last folder nobody else may write at all.
+
+    Raises:
+        OSError: The folder cannot be made, or another user could write on the way.
+    """
+    here = Path(path.anchor)
+    for here in _way(path):
+        try:
+            found = here.lstat()
+        except FileNotFoundError:
+            here.mkdir(mode=0o700)
+            found = here.lstat()
+        if found.st_uid not in (0, os.getuid()) or (stat.S_ISDIR(found.st_mode) and _open_to_others(found)):
+            raise PermissionError(errno.EPERM, "another user could write or replace it", str(here))
+    if here.lstat().st_uid != os.getuid() or here.lstat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise PermissionError(errno.EPERM, "another user could write it", str(here))
+    return here
+
+
+def _way(path: Path) -> Iterator[Path]:
+    """The root, and each folder and link behind which the next one lies; the last one is the folder itself.
+
+    A folder is looked at after it was yielded, so that it may be made then.
+    """
+    here, left, links = Path(path.anchor), list(reversed(path.parts[1:])), 0
+    yield here
+    while left:
+        name = left.pop()
+        if name == "..":
+            here = here.parent
+            yield here
+            continue
+        yield here / name
+        if not (here / name).is_symlink():
+            here /= name
+            continue
+        target, links = (here / name).readlink(), links + 1
+        if links > _MOST_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+        here = Path(target.anchor) if target.is_absolute() else here
+        left += reversed(target.parts[target.is_absolute() :])
+        yield here
+
+
+def _open_to_others(found: os.stat_result) -> bool:
+    """Whether somebody else may rename or remove what is this user's in a folder."""
+    if found.st_mode & stat.S_ISVTX:
+        return False
+    by_group = found.st_mode & stat.S_IWGRP and not _is_own_group(found.st_gid)
+    return bool(by_group or found.st_mode & stat.S_IWOTH)
+
+
+def _is_own_group(group: int) -> bool:
+    """Whether a group is this user's alone: the user's first group, of the same name, without further members."""
+    try:
+        user, named = pwd.getpwuid(os.getuid()), grp.getgrgid(group)
+    except KeyError:
+        return False
+    return user.pw_gid == group and named.gr_name == user.pw_name and set(named.gr_mem) <= {user.pw_name}
