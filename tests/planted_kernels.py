@@ -24,6 +24,8 @@ class Trouble:
             time.sleep(600)
         if kind == "exit":
             os._exit(3)
+        if kind == "raise":
+            raise ValueError("planted, too")
         if kind == "print":
             print("printed by a compiler")  # noqa: T201 - as Triton prints PTX
         return 0

@@ -51,6 +51,8 @@ class Compiled:
         launch: Fingerprint of machine code, memory, grid and plain arguments: configs with equal ones are the same
             program, and one measurement serves all. None where it is not known.
         resident: Blocks that one multiprocessor holds at a time; None where registers or device are not known.
+        trace: What the compiler, or code of the user's that it called, raised, with the frames; empty if nothing was
+            raised.
     """
 
     config: Config
@@ -61,6 +63,7 @@ class Compiled:
     compile_s: Seconds | None = None
     launch: str | None = None
     resident: Count | None = None
+    trace: str = ""
 
     @property
     def launchable(self) -> bool:

@@ -72,10 +72,11 @@ def test_a_config_that_cannot_run_is_dropped_with_its_numbers():
     feed = CompiledFeed(compiler, 4)
     feed.add(CONFIGS[:1])
     over = Resources(shared_bytes=300_000)
-    compiler.finish(CONFIGS[0], Status.RESOURCES, "300,000 bytes of shared memory, 232,448 are there", resources=over)
+    reason = "300,000 bytes of shared memory, 232,448 are there"
+    compiler.finish(CONFIGS[0], Status.RESOURCES, reason, resources=over, trace="where it was raised")
     dropped = feed.next(False).dropped
     assert dropped.status is Status.RESOURCES
-    assert dropped.error == "300,000 bytes of shared memory, 232,448 are there"
+    assert (dropped.error, dropped.trace) == (reason, "where it was raised")
     assert dropped.resources == over
 
 

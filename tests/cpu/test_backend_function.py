@@ -230,6 +230,14 @@ def test_torchs_memory_error_is_a_lack_of_resources():
     assert candidate_error(error, Status.RUNTIME).status is Status.RESOURCES
 
 
+def test_one_line_of_an_error_that_only_points_at_a_call_is_that_of_its_cause():
+    outer = ValueError("at 3:23:\n    y = helper(x)\n        ^")
+    outer.__cause__ = TypeError("at 2:4:\n    f(x)\n    ^\ntoo large")
+    assert one_line(outer) == "TypeError: at 2:4: … too large"
+    outer.__cause__ = None
+    assert one_line(outer) == "ValueError: at 3:23: … ^"
+
+
 @pytest.mark.parametrize(
     ("error", "line"),
     [

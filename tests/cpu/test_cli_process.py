@@ -215,6 +215,31 @@ def test_a_config_that_ends_the_tuning_process_is_named_by_the_next_run(place):
     assert json.loads(log.read_text().splitlines()[-1])["config"] == {"a": 2}
 
 
+DIES_IN_THE_RACE = """
+
+calls = []
+
+def fatal(*, a):
+    calls.append(a)
+    if list(zip(calls, calls[1:])).count((1, 2)) == 4:  # trials run a config beside the first one only
+        os._exit(9)
+    short(a=0)
+"""
+
+
+def test_a_config_that_ends_the_process_in_the_last_comparison_is_named_by_the_next_run(place):
+    with (place / "target.py").open("a") as target:
+        target.write(DIES_IN_THE_RACE)
+    words = tune(place, "short", 3)
+    words[1] = words[1].replace(":short", ":fatal")
+    assert run(place, *words)[0] == 9
+    [log] = place.glob("cache/runs/*/*.jsonl")
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [line["trial"]["status"] for line in lines if line["type"] == "trial"] == ["ok"] * 3
+    assert (lines[-1]["type"], lines[-1]["config"]) == ("begun", {"a": 2})
+    assert "ended while config (a=2) ran in it" in run(place, *words)[2]
+
+
 def test_sigterm_while_a_config_runs_ends_the_tune_and_is_no_failure_of_the_config(place):
     target = (
         place / "target.py"

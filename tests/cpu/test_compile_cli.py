@@ -16,10 +16,29 @@ from triton_ops.kernels import load
 pytest.importorskip("triton")
 pytestmark = [pytest.mark.triton, pytest.mark.usefixtures("shared_fork_server")]
 
-FIELDS = ["config", "status", "reason", "registers", "spill_bytes", "shared_bytes", "mma", "compile_s"]
+FIELDS = ["config", "status", "reason", "trace", "registers", "spill_bytes", "shared_bytes", "mma", "compile_s"]
 AXES = ["BM=64,128", "BN=256", "BK=32", "num_warps=4", "num_stages=2,10"]
 SPACE = [*(word for axis in AXES for word in ("--space", axis)), "--jobs", "2"]
 SMALL = ["--space", "BLOCK_SIZE=64", "--space", "num_warps=2,4", "--space", "num_stages=1"]
+
+REFUSED = """
+import triton
+import triton.language as tl
+from triton_ops import Operation, TensorSpec, TritonKernel
+
+@triton.jit
+def kernel(x, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.static_assert(BLOCK < 50, "too large")
+    tl.store(x + at, 0.0, mask=at < n)
+
+def given(n, *, dtype):
+    return {"x": TensorSpec((n,), dtype), "n": n}
+
+problems = {"small": ((64,), "float32")}
+kernel = TritonKernel(kernel, lambda meta: (1,))
+refused = Operation("refused", kernel, {"BLOCK": [64]}, given, dtypes=("float32",), problems=problems)
+"""
 
 
 def blurred(text):
@@ -52,6 +71,16 @@ def test_json_has_every_config_of_the_space(cli):
         assert entry["mma"] == ("wgmma" if fits else None)
         assert entry["compile_s"] >= 0
     assert {entry["shared_bytes"] for entry in found if entry["status"] == "resources"} == {245760}
+
+
+def test_verbose_shows_what_the_compiler_raised(cli, tmp_path):
+    (tmp_path / "refused.py").write_text(REFUSED)
+    ran = cli("compile", str(tmp_path / "refused.py:refused"), "--target", "sm_90", "--jobs", "1", "-v")
+    assert ran.code == 1, ran.err
+    assert "CompileTimeAssertionFailure: at 3:4: … too large" in ran.out
+    first, *trace = ran.err.splitlines()[1:]
+    assert first == "(BLOCK=64) compile: CompileTimeAssertionFailure: at 3:4: … too large"
+    assert '        tl.static_assert(BLOCK < 50, "too large")' in trace
 
 
 def test_another_vendor_and_no_shape(cli):

@@ -128,16 +128,19 @@ def eventually(condition, seconds=20.0):
 
 
 def test_every_fault_ends_one_config_and_the_pool_goes_on(started, capfd):
-    kinds = ["good", "abort", "print", "exit", "hang", "good"]
+    kinds = ["good", "abort", "print", "exit", "hang", "raise", "good"]
     with CompilePool(AheadOfTime(PLANTED, X, TARGET), workers=1, timeout_s=3.0) as pool:
         futures = [pool.submit(config(kind, 128 << number)) for number, kind in enumerate(kinds)]
         found = [future.result() for future in futures]
         left = started()
     assert [result.config["KIND"] for result in found] == kinds
-    assert [result.status.value for result in found] == ["ok", "crash", "ok", "crash", "timeout", "ok"]
+    assert [result.status.value for result in found] == ["ok", "crash", "ok", "crash", "timeout", "compile", "ok"]
     assert found[1].reason == "the compiler's process ended by SIGABRT: LLVM ERROR: planted"
     assert found[3].reason == "the compiler's process ended with exit code 3"
     assert found[4].reason == "compiling took over 3 s"
+    assert found[5].reason == "CompilationError: at 2:25: … planted, too"
+    assert 'raise ValueError("planted, too")' in found[5].trace, "the trace reaches into the user's code"
+    assert [bool(result.trace) for result in found] == [kind == "raise" for kind in kinds]
     for result in found:
         assert result.launchable == (result.resources is not None)
         assert result.compile_s > 0

@@ -12,7 +12,7 @@ from typing import Any
 
 from triton_ops.analysis.features import amdgcn_features, ptx_features
 from triton_ops.analysis.usage import amdgcn_usage, cubin_usage
-from triton_ops.backend import CandidateError
+from triton_ops.backend import CandidateError, trace_of
 from triton_ops.backend.compiled import compile_error, most, one_of
 from triton_ops.backend.offline import AheadOfTime, Built, option_names
 from triton_ops.exceptions import CacheError, TargetError
@@ -66,7 +66,8 @@ def examine(ahead: AheadOfTime, config: Config) -> Compiled:
         failure = _sorted(error)
         if isinstance(failure, CacheError):
             raise failure from error
-        return Compiled(config, failure.status, str(failure), compile_s=time.perf_counter() - start)
+        taken_s = time.perf_counter() - start
+        return Compiled(config, failure.status, str(failure), compile_s=taken_s, trace=trace_of(error))
     reason = _spills(resources)
     status = Status.DEFERRED if reason else Status.OK
     return Compiled(config, status, reason, resources, compile_s=time.perf_counter() - start)

@@ -24,6 +24,7 @@ from triton_ops.cli.console import (
     say,
     say_json,
     tell,
+    tell_failures,
     width,
 )
 from triton_ops.cli.layout import paragraph, table
@@ -85,6 +86,8 @@ def compile_command(
         begun = time.perf_counter()
         results = _compiled(operation, problem, narrowed or operation.space_for(problem), goal, jobs, timeout_s)
         elapsed_s = time.perf_counter() - begun
+    refused = [result for result in results if not result.launchable]
+    tell_failures((str(result.config), f"{result.status}: {result.reason}", result.trace) for result in refused)
     if as_json:
         say_json([_as_json(result) for result in results])
     else:
@@ -151,6 +154,7 @@ def _as_json(result: Compiled) -> dict[str, Any]:
         "config": dict(result.config),
         "status": result.status.value,
         "reason": result.reason,
+        "trace": result.trace,
         "registers": found.registers,
         "spill_bytes": found.spill_bytes,
         "shared_bytes": found.shared_bytes,

@@ -24,6 +24,7 @@ from triton_ops.measure import (
     screen,
     screen_beside,
 )
+from triton_ops.measure.timer import Pending
 from triton_ops.processes.signals import TerminatedError
 from triton_ops.resources import Resources
 from triton_ops.space import Config
@@ -49,6 +50,7 @@ class Evaluator:
         baseline: The config that each screening is measured next to; None takes the first config that works.
         executables: The compiled configs, kept for later launches.
         tell: Called with each step that begins: a compilation, a launch, or work on the baseline.
+        begun: Called with the config that is going to run, before each trial, check and visit of a race.
     """
 
     kernel: Kernel
@@ -59,6 +61,7 @@ class Evaluator:
     baseline: Config | None = None
     executables: dict[Config, Executable] = field(default_factory=dict)
     tell: Callable[[str], None] = lambda _: None
+    begun: Callable[[Config], None] = lambda _: None
     _baseline_sampler: Sampler | None = None
     _measured: dict[str, Trial] = field(default_factory=dict)  # by program
     _working_on_baseline: bool = False
@@ -74,6 +77,7 @@ class Evaluator:
             CacheError: The compiler cannot write its cache, so that no config can be compiled.
         """
         executable: Executable | None = None
+        self.begun(config)
         try:
             executable = self._compiled(config)
             return self._same_program(executable) or self._remembered(
@@ -92,11 +96,19 @@ class Evaluator:
     def sampler(self, config: Config) -> Sampler:
         """A sampler of a config that has worked; the config is compiled again if its executable is not held here.
 
+        `begun` is called before each visit.
+
         Raises:
             CandidateError: The config cannot be compiled or loaded.
         """
-        launch = self._warm(config)
-        return self._timer(launch).prepare(launch)
+        self.begun(config)
+        plain = self._plain_sampler(config)
+
+        def queue(samples: int) -> Pending:
+            self.begun(config)
+            return plain.queue(samples)
+
+        return replace(plain, queue=queue)
 
     def take_baseline(self, config: Config) -> None:
         """Take a config that has worked in another process as the baseline.
@@ -132,6 +144,7 @@ class Evaluator:
         """
         if self.verifier is None:
             return None
+        self.begun(config)
         executable = self._compiled(config)
         end = time.monotonic() + seconds
         for turn in range(repeats):
@@ -184,6 +197,10 @@ class Evaluator:
         if self.shared_timer.timer is None and self.baseline is not None:
             launch = self._warm(self.baseline)
         return self.shared_timer.start(launch)
+
+    def _plain_sampler(self, config: Config) -> Sampler:
+        launch = self._warm(config)
+        return self._timer(launch).prepare(launch)
 
     def _warm(self, config: Config) -> Launch:
         """A launch of a config that has worked, after it has run once."""
@@ -240,7 +257,7 @@ class Evaluator:
         self.tell(BASELINE)
         self._working_on_baseline = True
         try:
-            return self.sampler(baseline)
+            return self._plain_sampler(baseline)
         finally:
             self._working_on_baseline = False
 

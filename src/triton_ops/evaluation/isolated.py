@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -77,7 +77,7 @@ class Isolated:
         ended = f", {len(self._deaths)} ended by what ran in them" if self._deaths else ""
         place = f"in a process of its own{ended}"
         notes = (*self._notes, *self._facts.notes)
-        return replace(self._facts, lost=None, place=place, in_this_process=False, notes=notes)
+        return replace(self._facts, lost=None, place=place, notes=notes)
 
     def attempt(self, config: Config, best: Trial | None) -> Trial:
         """Try `config` in the worker; a worker that dies or hangs ends the trial as `crash` or `timeout`."""
@@ -256,22 +256,29 @@ def wants_isolation(kernel: Kernel, device: DeviceSpec, isolate: bool | None) ->
     return isolate if isolate is not None else device.kind != "cpu" and isinstance(kernel, MayCrash)
 
 
-def open_station(assignment: Assignment, isolate: bool | None, process: WorkerProcess | None = None) -> Station:
+def open_station(
+    assignment: Assignment,
+    isolate: bool | None,
+    process: WorkerProcess | None = None,
+    begun: Callable[[Config | None], None] = lambda _: None,
+) -> Station:
     """The station for an assignment: in a worker, or in this process.
 
     Args:
         assignment: The work of the station.
         isolate: Whether candidates run in a worker; None isolates kernels that may crash, such as Triton's on a GPU.
         process: A process from `process_started_early`, if there is one already.
+        begun: As of `Inline`; it is not called for a worker, which a config ends alone.
 
     Raises:
         KernelTypeError: Isolation is asked for, and the task exists in this process only.
         TritonKernelError: The arguments or the reference fail, as with `Inline`.
     """
     if isolate is False:
-        return Inline(assignment, place="inline, as asked")
+        return Inline(assignment, place="inline, as asked", begun=begun)
     if not wants_isolation(assignment.kernel, assignment.device, isolate):
-        return Inline(assignment, place="inline, as callables are unless isolation is asked for")
+        place = "inline, as callables are unless isolation is asked for"
+        return Inline(assignment, place=place, begun=begun)
     try:
         return Isolated(assignment, process)
     except NotPortableError as error:
@@ -281,4 +288,4 @@ def open_station(assignment: Assignment, isolate: bool | None, process: WorkerPr
                 hint="define it in a module that can be imported, or leave the isolation out",
             ) from error
         _log.warning("%s runs inline, where a crash ends this process: %s", assignment.kernel.name, error)
-        return Inline(assignment, place=f"inline: {error}")
+        return Inline(assignment, place=f"inline: {error}", begun=begun)

@@ -102,7 +102,6 @@ class StationFacts:
         against: What results are compared with, in words.
         lost: Why this station cannot use the device any more; None if it can.
         place: Where candidates run, in words.
-        in_this_process: Whether candidates run in the process that tunes, which they can end.
         notes: Remarks for the caller, such as that inputs are restored before every launch.
         waited_s: Seconds in which nothing could be tried because nothing was compiled yet.
         turn_key: The name under which measurements on the device take turns; empty where they take none.
@@ -113,7 +112,6 @@ class StationFacts:
     against: str = ""
     lost: str | None = None
     place: str = ""
-    in_this_process: bool = False
     notes: tuple[str, ...] = ()
     waited_s: float = 0.0
     turn_key: str = ""
@@ -145,6 +143,8 @@ class Inline:
         assignment: The work of the station.
         tell: Called with each step that begins, as `Evaluator.tell` is.
         place: Why candidates run inline, in words.
+        begun: Called with a config that is going to run, which may end this process, and with None when one that
+            leaves no trial has ended without that: in the last comparison, or after Ctrl-C.
 
     Raises:
         ShapeMismatchError: The arguments cannot be made on the device.
@@ -153,13 +153,17 @@ class Inline:
     """
 
     def __init__(
-        self, assignment: Assignment, tell: Callable[[str], None] = lambda _: None, place: str = "inline"
+        self,
+        assignment: Assignment,
+        tell: Callable[[str], None] = lambda _: None,
+        place: str = "inline",
+        begun: Callable[[Config | None], None] = lambda _: None,
     ) -> None:
         self._assignment = assignment
         self._tell = tell
-        self._place = place
+        self._place, self._begun = place, begun
         self._lost: str | None = None
-        self._evaluator = _evaluator(assignment, tell)
+        self._evaluator = _evaluator(assignment, tell, begun)
         self._started = assignment.baseline is None
         self._turn_key = turn_key(assignment.device, assignment.device_name)
 
@@ -174,13 +178,17 @@ class Inline:
         notes = (*restored, *(verifier.notes if verifier else ()))
         return StationFacts(
             mode=evaluator.shared_timer.mode, baseline=evaluator.baseline, against=against, lost=self._lost,
-            place=self._place, in_this_process=True, notes=notes, turn_key=self._turn_key,
+            place=self._place, notes=notes, turn_key=self._turn_key,
         )  # fmt: skip
 
     def attempt(self, config: Config, best: Trial | None) -> Trial:
         """Try `config` here; after a failure the device is probed, and memory that the candidate held is freed."""
-        self._start(config)
-        trial = self._evaluator.attempt(config, best)
+        try:
+            self._start(config)
+            trial = self._evaluator.attempt(config, best)
+        except BaseException:
+            self._begun(None)  # Ctrl-C or an error of this package
+            raise
         if trial.status in (Status.RUNTIME, Status.RESOURCES):
             self._lost = device_lost(self._assignment.device, self._assignment.device_name)
             if self._lost is None and self._assignment.device.kind != "cpu":
@@ -189,14 +197,17 @@ class Inline:
 
     def finals(self, final: FinalRequest) -> Outcome:
         """Run the last comparison; a guard of its own reads the device's sensors meanwhile."""
-        self._start(None)
         guard = guard_for(self._assignment.device_name)
 
         def keep_round() -> bool:
             self._tell(RACE)
             return guard.round_ok()
 
-        found = compare_finalists(self._evaluator, final, self._assignment.effort, keep_round)
+        try:
+            self._start(None)
+            found = compare_finalists(self._evaluator, final, self._assignment.effort, keep_round)
+        finally:
+            self._begun(None)
         return replace(found, guard=guard.summary())
 
     def close(self) -> None:
@@ -205,11 +216,12 @@ class Inline:
     def _start(self, config: Config | None) -> None:
         baseline = self._assignment.baseline
         if not self._started and baseline is not None and config != baseline:
+            self._begun(baseline)
             self._evaluator.take_baseline(baseline)
         self._started = True
 
 
-def _evaluator(given: Assignment, tell: Callable[[str], None]) -> Evaluator:
+def _evaluator(given: Assignment, tell: Callable[[str], None], begun: Callable[[Config | None], None]) -> Evaluator:
     shared = SharedTimer(given.device, given.device_name, cold=given.cold, mode=given.mode)
     subject = Subject(ArgumentSet(_made(given, given.arguments), given.kernel.outputs), shared.sets)
     verifier = _verifier(given, subject, tell)
@@ -220,6 +232,7 @@ def _evaluator(given: Assignment, tell: Callable[[str], None]) -> Evaluator:
         policy=given.effort.screen,
         verifier=verifier,
         tell=tell,
+        begun=begun,
     )
     verifier.tell = evaluator.announce
     return evaluator

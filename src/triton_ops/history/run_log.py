@@ -193,6 +193,7 @@ class RunLog:
         self._file = AppendedFile(path, "this run cannot be resumed", root)
         self._clock = clock
         self._zero = (clock() if start is None else start) - before_s
+        self._begun: Config | None = None  # the config of the last line, if that is such a line
 
     @property
     def id(self) -> str:
@@ -217,8 +218,13 @@ class RunLog:
         self._write(Preview(at_s=self.at_s, compiled=compiled), durable=False)
 
     def begun(self, config: Config | None) -> None:
-        """Write that a config is about to run in this process; None takes it back. The end of the process keeps it."""
-        self._write(Begun(at_s=self.at_s, config=config), durable=False)
+        """Write that a config is about to run in this process; None takes it back. The end of the process keeps it.
+
+        Nothing is written if the last line says so already.
+        """
+        if config != self._begun:
+            self._write(Begun(at_s=self.at_s, config=config), durable=False)
+            self._begun = config
 
     def trial(self, trial: Trial, origin: Origin) -> None:
         """Write a finished trial; it is on disk when this returns."""
@@ -233,6 +239,7 @@ class RunLog:
         self._write(End(at_s=self.at_s, at=_now(), stopped=stopped, record=record))
 
     def _write(self, line: Head | Event, durable: bool = True) -> None:
+        self._begun = None
         self._file.append(msgspec.to_builtins(line, enc_hook=config_to_json), durable)
 
 

@@ -127,7 +127,10 @@ class CompiledFeed:
 
 def _dropped(found: Compiled, reason: str) -> Ready:
     """A proposal that is not run, with its finished trial."""
-    trial = Trial(found.config, found.status, error=reason, resources=found.resources, compile_s=found.compile_s)
+    trial = Trial(
+        found.config, found.status, error=reason, resources=found.resources, compile_s=found.compile_s,
+        trace=found.trace,
+    )  # fmt: skip
     return Ready(found.config, found, dropped=trial)
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from triton_ops.evaluation.station import Station
@@ -169,24 +168,10 @@ class TuningLoop:
         return self.quarantine.held(config)
 
     def _measured(self, ready: Ready, station: Station) -> Trial:
-        with self._under_way(ready.config, station):
-            trial = station.attempt(ready.config, self.best)
+        trial = station.attempt(ready.config, self.best)
         if ready.compiled is None:
             return trial
         return replace(trial, compile_s=ready.compiled.compile_s, resources=ready.compiled.resources or trial.resources)
-
-    @contextmanager
-    def _under_way(self, config: Config, station: Station) -> Iterator[None]:
-        """Note in the log that a config is tried, where it may end this process, so that a later run can name it."""
-        if not station.facts.in_this_process:
-            yield
-            return
-        self.log.begun(config)
-        try:
-            yield
-        except BaseException:
-            self.log.begun(None)  # Ctrl-C or an error of this package: the config has not ended the process
-            raise
 
     def _keep(self, trial: Trial, origin: Origin) -> None:
         self.log.trial(trial, origin)

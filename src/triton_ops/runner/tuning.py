@@ -159,7 +159,7 @@ class Tuning:
             with open_feed(request.task, request.effort, searcher, log.preview) as feed:
                 loop = self._loop(log, searcher, feed)
                 loop.prepare(incumbents, known)
-                station = opened.enter_context(closing(self._station(assignment, process)))
+                station = opened.enter_context(closing(self._station(assignment, process, log)))
                 loop.run(station)
             final = FinalRequest(
                 trials=tuple(loop.trials.values()),
@@ -178,8 +178,8 @@ class Tuning:
         )  # after the station has freed its memory
         return _Findings(loop, outcome, facts)
 
-    def _station(self, assignment: Assignment, process: WorkerProcess | None) -> Station:
-        return TakesTurns(open_station(assignment, self.request.isolate, process), self.turns)
+    def _station(self, assignment: Assignment, process: WorkerProcess | None, log: RunLog) -> Station:
+        return TakesTurns(open_station(assignment, self.request.isolate, process, log.begun), self.turns)
 
     def _loop(self, log: RunLog, searcher: Searcher, feed: Feed) -> TuningLoop:
         effort = self.request.effort
