@@ -345,7 +345,8 @@ def test_calls_are_exact_on_a_gpu_too():
 
     # Long enough for event pairs: a shorter kernel is captured once, and its graph is replayed.
     TritonAutoTuner(kernel, {"BLOCK_SIZE": [64, 128]}, 3, 25).tune(tensor(1024))
-    assert (calls.count(64), calls.count(128)) == (28, 28)
+    assert calls.count(128) == 28
+    assert 28 < calls.count(64) < 40, "a few more calls of the first config choose the timer"
 
 
 @pytest.mark.parametrize("warmup_runs", [0, 2])
@@ -388,11 +389,20 @@ def test_a_profile_gives_figures_that_a_gpu_can_have():
 
 def test_a_config_that_does_not_fit_in_memory_ends_alone():
     def kernel(x, SIZE):
-        return torch.empty(SIZE, dtype=torch.uint8, device=x.device)
+        return torch.zeros(SIZE, dtype=torch.uint8, device=x.device)
 
     result = TritonAutoTuner(kernel, {"SIZE": [MIB, 1 << 46, 2 * MIB]}, 1, 5).tune(tensor(1))
     assert [trial.status for trial in result.trials] == [Status.OK, Status.RESOURCES, Status.OK]
     assert "OutOfMemoryError" in result.failures[0].error
+
+
+def test_a_config_that_does_nothing_on_the_gpu_fails_alone():
+    def kernel(x, idle):
+        return torch.empty_like(x) if idle else torch.zeros_like(x)
+
+    result = TritonAutoTuner(kernel, {"idle": [True, False]}, 1, 5).tune(tensor(1))
+    assert [trial.status for trial in result.trials] == [Status.RUNTIME, Status.OK]
+    assert "the work is done elsewhere" in result.failures[0].error
 
 
 def test_what_a_failed_config_had_allocated_is_free_for_the_next():

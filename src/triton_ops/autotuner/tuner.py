@@ -113,9 +113,10 @@ class TritonAutoTuner:
             ConfigValueError: The cache cannot hold `problem_size`; see `ConfigCache.set`.
             TuningFailedError: Every config failed; the error holds the reason of each.
 
-        Cost: exactly `warmup_runs + benchmark_runs` calls per config; one copy of the arguments' tensors. A call that
-        takes less than 0.2 ms on a GPU is timed by replays of a graph, as by `tune`: `benchmark_runs` is then the
-        number of replays, each of several calls. On a GPU there are also the copies that keep L2 cold.
+        Cost: exactly `warmup_runs + benchmark_runs` calls per config; one copy of the arguments' tensors. On a GPU a
+        few more calls of the first config choose the timer, and there are the copies that keep L2 cold. A call that
+        takes less than 0.2 ms there is timed by replays of a graph, as by `tune`: `benchmark_runs` is then the number
+        of replays, each of several calls. A config that does nothing on the GPU fails there.
         """
         start = time.monotonic()
         given = Arguments(args, kwargs)
@@ -185,15 +186,14 @@ class TritonAutoTuner:
 
     def _prepare(self, arms: Sequence[Arm], launches: Sequence[Launch], shared: SharedTimer) -> Timer:
         """Choose the timer, and prepare the samplers of all arms that work; graphs for all of them, or for none."""
-        alive = [place for place, arm in enumerate(arms) if arm.error is None]
-        if self.timer is None and shared.device.kind != "cpu" and alive:
-            shared.start(launches[alive[0]])
+        if self.timer is None and shared.device.kind != "cpu":
+            _start(shared, arms, launches)
         timer = self.timer or shared.timer or HostTimer()
         try:
             self._prepare_all(arms, launches, timer)
         except CaptureError as error:
             _log.warning("%s: timed by event pairs instead", error)
-            timer = shared.change(launches[alive[0]])
+            timer = shared.change(next(launch for arm, launch in zip(arms, launches, strict=True) if arm.error is None))
             self._prepare_all(arms, launches, timer)
         return timer
 
@@ -243,6 +243,19 @@ def _shared_timer(given: Arguments, device: str | None) -> SharedTimer:
     if not places and str(device).startswith("cuda") and gpu_missing() is None:
         name = "cuda"
     return SharedTimer(probe(name), name)
+
+
+def _start(shared: SharedTimer, arms: Sequence[Arm], launches: Sequence[Launch]) -> None:
+    """The first config that works chooses the timer; one whose work a graph would miss fails, and the next chooses."""
+    for arm, launch in zip(arms, launches, strict=True):
+        if arm.error is not None:
+            continue
+        try:
+            shared.start(launch)
+        except EmptyCaptureError as error:
+            arm.error = error
+        else:
+            return
 
 
 def _trial(config: Config, arm: Arm, timer: Timer) -> Trial:
