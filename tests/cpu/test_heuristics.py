@@ -12,10 +12,16 @@ import pytest
 triton = pytest.importorskip("triton")
 import triton.language as tl  # noqa: E402
 
-from triton_ops.backend import Arguments, TritonKernel  # noqa: E402
+from triton_ops.analysis.tiers import examine  # noqa: E402
+from triton_ops.backend import Arguments, TritonKernel, pack, unpack  # noqa: E402
+from triton_ops.backend.offline import AheadOfTime  # noqa: E402
+from triton_ops.compile_pool.packed_kernel import PackedKernel  # noqa: E402
 from triton_ops.exceptions import ConfigCollisionError, KernelTypeError  # noqa: E402
+from triton_ops.hardware import named_target  # noqa: E402
 from triton_ops.resources import Resources  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
+from triton_ops.tensors import TensorSpec  # noqa: E402
+from triton_ops.trial import Status  # noqa: E402
 
 pytestmark = pytest.mark.triton
 
@@ -48,10 +54,40 @@ def test_what_heuristics_compute_is_neither_missing_nor_to_be_given():
         kernel.check(["BLOCK"], Arguments(keyword={**given.keyword, "EVEN": True}))
 
 
-def test_an_autotuner_is_found_below_heuristics():
+def test_heuristics_above_an_autotuner_are_those_of_the_function_below():
+    tuned = triton.autotune([triton.Config({"BLOCK": 64})], key=[], reset_to_zero=["x"])(plain)
+    above, below = triton.heuristics({"WIDE": lambda _: 4})(tuned), triton.heuristics({"EVEN": even})
+    kernel = TritonKernel(below(above), grid)
+    assert kernel.name == "tests.cpu.test_heuristics:plain"
+    assert kernel.reset_to_zero == ("x",)
+    assert TritonKernel(above, grid, restore_value=("x",)).restore_value == ("x",)
+    kernel.check(["BLOCK"], Arguments(keyword={"x": None, "n": 64}))
+    with pytest.raises(ConfigCollisionError, match="'EVEN', 'WIDE' is computed"):
+        kernel.check(["BLOCK", "EVEN", "WIDE"], Arguments(keyword={"x": None, "n": 64}))
+    assert above.fn is tuned, "the caller's own kernel is as it was"
+
+
+def test_an_autotuner_at_the_top_and_one_with_a_hook_are_refused():
+    configs = [triton.Config({"BLOCK": 64})]
+    with pytest.raises(KernelTypeError, match=r"already wrapped by @triton\.autotune.*kernel\.fn"):
+        TritonKernel(triton.autotune(configs, key=[])(triton.heuristics({"EVEN": even})(plain)), grid)
+    hooked = triton.autotune(configs, key=[], pre_hook=lambda *_, **__: None)(plain)
+    with pytest.raises(KernelTypeError, match=r"has a hook of its own.*as pre_hook"):
+        TritonKernel(triton.heuristics({"EVEN": even})(hooked), grid)
+
+
+def test_heuristics_above_an_autotuner_are_compiled_ahead_and_sent_to_other_processes():
     tuned = triton.autotune([triton.Config({"BLOCK": 64})], key=[])(plain)
-    with pytest.raises(KernelTypeError, match=r"already wrapped by @triton\.autotune"):
-        TritonKernel(triton.heuristics({"EVEN": even})(tuned), grid)
+    kernels = [TritonKernel(triton.heuristics({"EVEN": even})(below), grid) for below in (tuned, plain)]
+    given = Arguments(keyword={"x": TensorSpec((64,), "float32"), "n": 64})
+    found = []
+    for kernel in kernels:
+        sent = unpack(pack(kernel).content)
+        loaded = PackedKernel.of(AheadOfTime(sent, given, named_target("sm_90"))).load()
+        compiled = examine(loaded, Config(BLOCK=32, num_warps=4))
+        found.append((compiled.status, compiled.resources.binary, kernel.cache_key))
+    assert found[0][0] is Status.OK
+    assert found[0] == found[1]
 
 
 def test_a_launch_is_told_apart_unless_heuristics_compute_what_no_binary_holds():
@@ -70,8 +106,9 @@ import torch, triton
 from tests.cpu.test_heuristics import even, plain
 from triton_ops import TritonKernel, tune
 
+tuned = triton.autotune([triton.Config({"BLOCK": 64})], key=[])(plain)
 kernel = TritonKernel(
-    triton.heuristics({"EVEN": even})(plain), lambda meta: (triton.cdiv(meta["n"], meta["BLOCK"]) * meta["WIDE"] // 2,)
+    triton.heuristics({"EVEN": even})(tuned), lambda meta: (triton.cdiv(meta["n"], meta["BLOCK"]) * meta["WIDE"] // 2,)
 )
 x = torch.ones(100)
 result = tune(kernel, kwargs={"x": x, "n": 100}, space={"BLOCK": [32, 64]}, reference=lambda x, n: x * 2)

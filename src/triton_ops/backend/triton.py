@@ -3,12 +3,14 @@
 Facts used, from Triton 3.6 to 3.9: `JITFunction.arg_names` and `.params`; `.warmup(…, grid=…)` compiles with the real
 specialisation of the arguments and does not launch; a kernel whose `global_scratch_size` is not 0
 asks the allocator when it is launched; a `triton.Config` tells its values in `all_kwargs()`, and its `pre_hook` is
-called with all arguments and values by name. Under `TRITON_INTERPRET=1` a kernel is an `InterpretedFunction` and
-nothing is compiled.
+called with all arguments and values by name; a decorator has what is below it in `fn`, an `Autotuner` its configs in
+`configs`, `Heuristics` its functions in `values`, and `run` calls the `run` below with what it added. Under
+`TRITON_INTERPRET=1` a kernel is an `InterpretedFunction` and nothing is compiled.
 """
 
 from __future__ import annotations
 
+import copy
 import functools
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -45,7 +47,9 @@ class TritonKernel:
     """A `@triton.jit` function with its grid.
 
     Attributes:
-        function: The JIT function itself, below any `@triton.autotune`; it may have `@triton.heuristics`.
+        function: The JIT function itself, below any `@triton.autotune`; it may have `@triton.heuristics`. Of heuristics
+            above an `@triton.autotune`, the heuristics on the function below are taken: the space has the configs'
+            place, and `reset_to_zero` and `restore_value` are the decorator's unless they are given.
         grid: From the arguments and the config's values, by name, to the launch grid, as Triton's grid functions.
             It must be a function: a grid that does not follow a tuned block size launches the wrong number of programs.
         outputs: Names of the arguments that the kernel writes.
@@ -77,11 +81,12 @@ class TritonKernel:
     overrides: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if any(hasattr(layer, "configs") for layer in _layers(self.function)):
+        if hasattr(self.function, "configs"):
             raise KernelTypeError(
                 f"{self.name} is already wrapped by @triton.autotune",
                 hint="give the function below it: kernel.fn, or leave the decorator out",
             )
+        self._take_from_below_heuristics()
         if not (hasattr(self.function, "arg_names") and hasattr(self.function, "run")):
             raise KernelTypeError(f"{self.function!r} is no Triton kernel", hint="decorate it with @triton.jit")
         if not callable(self.grid):
@@ -99,6 +104,18 @@ class TritonKernel:
                 f"{', '.join(both)} of {self.name} is an output and is restored; outputs hold nothing before a launch",
                 hint="leave it out of the outputs",
             )
+
+    def _take_from_below_heuristics(self) -> None:
+        """Take every `@triton.autotune` below heuristics out of the function, and keep what it says of arguments."""
+        for tuner in [layer for layer in _layers(self.function) if hasattr(layer, "configs")]:
+            if getattr(tuner, "user_defined_pre_hook", False) or getattr(tuner, "user_defined_post_hook", False):
+                raise KernelTypeError(
+                    f"the @triton.autotune of {self.name} has a hook of its own",
+                    hint="give TritonKernel the function with its heuristics alone, and the hook as pre_hook",
+                )
+            for name in ("reset_to_zero", "restore_value"):
+                object.__setattr__(self, name, getattr(self, name) or tuple(getattr(tuner, name, ())))
+        object.__setattr__(self, "function", _without_autotune(self.function))
 
     @property
     def name(self) -> str:
@@ -340,6 +357,18 @@ def _layers(function: Any) -> list[Any]:
     while hasattr(inner := getattr(layers[-1], "fn", None), "run"):
         layers.append(inner)
     return layers
+
+
+def _without_autotune(function: Any) -> Any:
+    """A kernel with its other decorators, which see the values of the config too."""
+    if hasattr(function, "configs"):
+        return _without_autotune(function.fn)
+    inner = getattr(function, "fn", None)
+    if not hasattr(inner, "run") or (below := _without_autotune(inner)) is inner:
+        return function
+    made = copy.copy(function)
+    made.fn = below
+    return made
 
 
 def _heuristics(function: Any) -> set[str]:
