@@ -15,6 +15,10 @@ class Lent:
     def alive(self) -> bool:
         return self._server.alive
 
+    @property
+    def ended_from_outside(self) -> bool:
+        return self._server.ended_from_outside
+
     def kill(self) -> None:
         """Nothing: the pool has ended the processes that it asked for, and the server stays."""
 
@@ -43,7 +47,7 @@ class Lender:
     def wait(self) -> None:
         """Wait until the server that has imported Triton alone has begun to fork, and has started all that it keeps."""
         child = self.server().fork()
-        child.connection.close()
+        child.channel.close()
         child.errors.close()
         child.wait(10)
 

@@ -7,6 +7,8 @@ import time
 import triton
 import triton.language as tl
 
+from tests.torchless import write_where_possible
+
 
 class Trouble:
     """What happens while a kernel is compiled; in an object, since Triton looks into functions."""
@@ -22,10 +24,14 @@ class Trouble:
             os.abort()
         if kind == "hang":
             time.sleep(600)
+        if kind == "slow":
+            time.sleep(1)
         if kind == "exit":
             os._exit(3)
         if kind == "raise":
             raise ValueError("planted, too")
+        if kind == "write":
+            write_where_possible(4)
         if kind == "print":
             print("printed by a compiler")  # noqa: T201 - as Triton prints PTX
         return 0

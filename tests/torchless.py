@@ -1,9 +1,12 @@
 """What tests send to workers, in a module without torch: a worker that needs no torch starts in a fifth of the time."""
 
+import contextlib
 import os
+import subprocess
 import time
+from pathlib import Path
 
-_LAUNCHES = {"deadly": 0}
+_LAUNCHES = {"deadly": 0, "left": 0}
 
 
 def dies_in_the_race(*, ms, deadly):
@@ -44,3 +47,35 @@ class CalledWhenUnpacked:
 
     def __reduce__(self):
         return self.function, ()
+
+
+def writes_where_it_can(*, count):
+    """Writes so many bytes into every descriptor that it finds open, beside the standard ones."""
+    time.sleep(1e-3)
+    write_where_possible(count)
+
+
+def write_where_possible(count):
+    for path in list(Path("/proc/self/fd").iterdir()) if count else []:
+        if int(path.name) > 2:
+            with contextlib.suppress(OSError):
+                os.set_blocking(int(path.name), False)
+                os.write(int(path.name), b"x" * count)
+
+
+def leaves_processes(*, how):
+    """Starts a process that leaves its group and its session, or its parent as well."""
+    time.sleep(1e-3)
+    if how == "session" and not _LAUNCHES["left"]:
+        subprocess.Popen(["sleep", "600"], start_new_session=True)
+        _LAUNCHES["left"] += 1
+    if how == "daemon" and not _LAUNCHES["left"]:
+        _LAUNCHES["left"] += 1
+        child = os.fork()
+        if child:
+            os.waitpid(child, 0)
+            return
+        os.setsid()
+        if not os.fork():
+            time.sleep(600)
+        os._exit(0)

@@ -11,6 +11,7 @@
 | `TMPDIR`               | where folders for temporary files of child processes are made | `/tmp`                  |
 | `TORCHINDUCTOR_CACHE_DIR` | torch's; children are given its default by name  | a folder in `TMPDIR`              |
 | `TRITON_PTXAS_PATH`, `TRITON_PTXAS_BLACKWELL_PATH` | Triton's; the program's version is part of a key | Triton's own |
+| `TRITON_OPS_FAMILY`    | set for the processes that this package starts: whose they are | not set                |
 
 An explicit argument always wins over the environment.
 """
@@ -28,6 +29,7 @@ import platformdirs
 from triton_ops.exceptions import SettingsError
 
 _OWN_LOCKS = Path(f"/tmp/triton-ops-{os.getuid() if hasattr(os, 'getuid') else 'locks'}")
+_FAMILY = "TRITON_OPS_FAMILY"
 _NO_NAMES = str.maketrans(dict.fromkeys('\\/:*?"<>|', "_"))  # characters that torch replaces in a user's name
 EFFORTS = ("quick", "full", "exhaustive")
 
@@ -72,18 +74,21 @@ def triton_program(name: str) -> str | None:
     return os.environ.get(f"TRITON_{name.upper().replace('-', '_')}_PATH") or None
 
 
-def for_child(changes: Mapping[str, str], temporary: Path | None = None) -> dict[str, str]:
+def for_child(changes: Mapping[str, str], family: str, temporary: Path | None = None) -> dict[str, str]:
     """The environment for a new process: that of this process, with `changes`.
 
     Args:
         changes: Variables by name.
+        family: The mark by which the process and all that it starts are told; it has the marks of the processes above
+            it too.
         temporary: A folder for the process's temporary files; None takes that of this process. What `torch.compile`
             keeps between processes stays where it is.
     """
+    marked = {**os.environ, _FAMILY: f"{os.environ.get(_FAMILY, '')} {family}".strip()}
     if temporary is None:
-        return {**os.environ, **changes}
+        return {**marked, **changes}
     inductor = os.environ.get("TORCHINDUCTOR_CACHE_DIR") or _inductor_cache()
-    return {**os.environ, "TMPDIR": str(temporary), "TORCHINDUCTOR_CACHE_DIR": inductor, **changes}
+    return {**marked, "TMPDIR": str(temporary), "TORCHINDUCTOR_CACHE_DIR": inductor, **changes}
 
 
 def _inductor_cache() -> str:

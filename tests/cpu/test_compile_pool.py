@@ -28,6 +28,7 @@ from triton_ops.compile_pool.pool import CompilePool, usable_cpus  # noqa: E402
 from triton_ops.exceptions import CacheError, DeviceError, KernelTypeError, TargetError  # noqa: E402
 from triton_ops.hardware import named_target  # noqa: E402
 from triton_ops.kernels import load  # noqa: E402
+from triton_ops.processes import descriptors  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
 from triton_ops.tensors import TensorSpec  # noqa: E402
 from triton_ops.trial import Status  # noqa: E402
@@ -147,6 +148,44 @@ def test_every_fault_ends_one_config_and_the_pool_goes_on(started, capfd):
     assert left, "there was a process to be ended"
     eventually(lambda: not alive(left))
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_compiler_that_writes_into_its_connection_ends_one_config():
+    with CompilePool(AheadOfTime(PLANTED, X, TARGET), workers=1, timeout_s=30.0) as pool:
+        found = [pool.submit(config(kind, 128 << n)).result() for n, kind in enumerate(("good", "write", "good"))]
+    assert [result.status.value for result in found] == ["ok", "crash", "ok"]
+    assert found[1].reason == (
+        "the compiler's process wrote bytes that are no answer into its connection, and was ended"
+    )
+
+
+def test_a_fork_server_that_is_killed_from_outside_is_started_again(own_fork_server, started):
+    kinds = ["good", "slow", "good", "good"]
+    with CompilePool(AheadOfTime(PLANTED, X, TARGET), workers=2, timeout_s=60.0) as pool:
+        pool.submit(config("good", 64)).result()
+        futures = [pool.submit(config(kind, 128 << number)) for number, kind in enumerate(kinds)]
+        futures[0].result()
+        first = pool._fork_server._process.pid
+        os.kill(first, signal.SIGKILL)
+        found = [future.result() for future in futures]
+        later = pool.submit(config("good", 4096)).result()
+        left = started()
+    assert [result.status.value for result in (*found, later)] == ["ok"] * 5, found
+    eventually(lambda: not alive(left) and not alive([first]))
+
+
+def test_a_fork_server_that_is_killed_again_and_again_is_said(own_fork_server, monkeypatch):
+    fork = fork_server.ForkServer.fork
+
+    def killed_first(server):
+        os.kill(server._process.pid, signal.SIGKILL)
+        return fork(server)
+
+    monkeypatch.setattr(fork_server.ForkServer, "fork", killed_first)
+    with CompilePool(AheadOfTime(PLANTED, X, TARGET), workers=1) as pool:
+        future = pool.submit(config("good"))
+        with pytest.raises(TargetError, match=r"no compiling process can be started: .* is gone"):
+            future.result()
 
 
 @pytest.mark.skipif(not triton.__version__.startswith("3.6"), reason="only there a launcher is built")
@@ -598,7 +637,7 @@ def test_a_process_that_cannot_be_started_is_said(own_fork_server, monkeypatch):
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(fork_server.tempfile, "TemporaryFile", full)
+    monkeypatch.setattr(descriptors.tempfile, "TemporaryFile", full)
     with CompilePool(AheadOfTime(PLANTED, X, TARGET), workers=1) as pool:
         future = pool.submit(config("good"))
         with pytest.raises(TargetError, match=r"no compiling process can be started: .*No space left on device"):

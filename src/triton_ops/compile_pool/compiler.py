@@ -15,7 +15,6 @@ import socket
 import sys
 import traceback
 from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
 from triton_ops.analysis import examine
@@ -25,7 +24,8 @@ from triton_ops.compile_pool.fork_server import ANSWER, FORK, QUESTION, RUNNING
 from triton_ops.compile_pool.packed_kernel import PackedKernel
 from triton_ops.exceptions import CacheError, TargetError, TritonKernelError
 from triton_ops.hardware import named_target
-from triton_ops.processes.child import Surroundings, die_with, guarded, import_heavy, own_temporary_folder
+from triton_ops.processes.channel import ChildsEnd
+from triton_ops.processes.child import Leftovers, Surroundings, die_with, guarded, import_heavy
 from triton_ops.space import Config
 
 compiles_for: list[int] = []
@@ -63,7 +63,7 @@ def main() -> None:
     """The program of the fork server: import what compilers need, then answer questions until the socket is closed."""
     questions, parent = socket.socket(fileno=int(sys.argv[2])), int(sys.argv[3])
     compiles_for.append(parent)
-    guarded(own_temporary_folder())
+    guarded(Leftovers.own())
     os.nice(_NICENESS)
     warming = warm_up(launches=False)
     import_heavy(filter(None, ("triton", sys.argv[4])), "compiling")
@@ -105,7 +105,7 @@ def _begin(fork_server: int, connection: int, errors: int) -> NoReturn:
         os.setsid()
         os.dup2(errors, 2)
         die_with(fork_server)
-        serve(Connection(connection))
+        serve(ChildsEnd(connection, connection))
         code = 0
     except BaseException as error:  # noqa: BLE001 - whatever it is, this process ends here
         code = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1
@@ -116,12 +116,12 @@ def _begin(fork_server: int, connection: int, errors: int) -> NoReturn:
         os._exit(code)
 
 
-def serve(connection: Connection[Any, Any]) -> None:
+def serve(connection: ChildsEnd) -> None:
     """Load the kernel, then answer questions until the connection is closed.
 
     The first answer says how the loading ended: None, or the error because of which no question can be answered.
     """
-    start: Start = connection.recv()
+    start: Start = connection.receive()
     start.surroundings.take()
     try:
         ahead = start.packed.load()
@@ -131,7 +131,7 @@ def serve(connection: Connection[Any, Any]) -> None:
     connection.send(None)
     while True:
         try:
-            question = connection.recv()
+            question = connection.receive()
         except EOFError:
             return
         connection.send(_answer(question, ahead))

@@ -9,23 +9,25 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import socket
 import struct
 import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Sequence
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection
-from typing import IO, Any
+from typing import IO
 
 from triton_ops import settings
 from triton_ops._files import TemporaryFolder
 from triton_ops.backend.offline import compiler_environment
 from triton_ops.hardware import Target
-from triton_ops.processes.child import command
+from triton_ops.processes.awake_clock import AwakeClock
+from triton_ops.processes.channel import Channel
+from triton_ops.processes.child import OUTSIDE, Leftovers, command
+from triton_ops.processes.descriptors import file_without_a_name, socket_pair
+from triton_ops.processes.family import end_family, new_mark
 
 FORK, CODE = b"f", b"c"
 """The two questions: fork a process, which gets the two descriptors sent along; tell the exit code of a process."""
@@ -33,6 +35,7 @@ QUESTION, ANSWER = struct.Struct("<cq"), struct.Struct("<q")
 """A question with the id of a process, 0 with `FORK`; and its answer, the id of the new process or the exit code."""
 RUNNING = 1 << 20  # the answer in place of an exit code while a process runs; no exit code is so large
 _START_TIMEOUT_S = 120.0  # the first answer waits for the imports, on a slow disk and with all cores busy
+_EXIT_S = 2.0  # the socket may be closed a moment before its process ends
 _EXIT_CHECK_S = 0.005  # between two questions for the exit code of a process that is about to end
 
 
@@ -49,24 +52,25 @@ class ForkServer:
 
     def __init__(self, imports: str, target: Target) -> None:
         self._lock = threading.Lock()
+        self._family = new_mark()
+        self._ended_here = False
         with contextlib.ExitStack() as undo:
             self._temporary = TemporaryFolder()  # of all compilers
             undo.callback(self._temporary.remove)
-            self._errors = undo.enter_context(tempfile.TemporaryFile())
-            ours, theirs = socket.socketpair()
+            self._errors = undo.enter_context(file_without_a_name())
+            ours, theirs = socket_pair()
             self._socket = undo.enter_context(ours)
-            self._socket.settimeout(_START_TIMEOUT_S)
             with theirs:
                 self._process = subprocess.Popen(
                     command(
                         "triton_ops.compile_pool.compiler", theirs.fileno(), os.getpid(), imports, target.arch,
-                        temporary=self._temporary.path,
+                        leftovers=Leftovers(self._family, self._temporary.path),
                     ),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=self._errors,
                     pass_fds=(theirs.fileno(),),
-                    env=settings.for_child(compiler_environment(), self._temporary.path),
+                    env=settings.for_child(compiler_environment(), self._family, self._temporary.path),
                     start_new_session=True,
                 )  # fmt: skip
             undo.pop_all()
@@ -78,16 +82,14 @@ class ForkServer:
             OSError: No more files can be opened.
             EOFError: The fork server is gone, or has not finished its imports in time; `last_line` tells more.
         """
-        here, there = Pipe()
-        errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
-        try:
+        with contextlib.ExitStack() as undo:
+            errors = undo.enter_context(file_without_a_name())
+            here, there = map(undo.enter_context, socket_pair())
             with there:
                 pid = self._asked(FORK, 0, (there.fileno(), errors.fileno()))
-        except BaseException:
-            here.close()
-            errors.close()
-            raise
-        return Child(self, pid, here, errors)
+            undo.pop_all()
+        descriptor = here.detach()
+        return Child(self, pid, Channel(descriptor, descriptor), errors)
 
     def code_of(self, pid: int) -> int | None:
         """The exit code of a process, or minus the number of the signal that ended it; None while it runs.
@@ -109,12 +111,14 @@ class ForkServer:
         """
         with contextlib.suppress(ProcessLookupError):
             if self._process.poll() is None:
+                self._ended_here = True
                 os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
     def close(self) -> None:
-        """Kill the fork server, close its socket and its file here, and remove the temporary files of compilers."""
+        """Kill the fork server with all that it has started; close its socket, and remove its files."""
         self.kill()
+        end_family(self._family)
         self._temporary.remove()
         with self._lock:  # a thread that waits for an answer first learns that there is none
             self._socket.close()
@@ -125,16 +129,38 @@ class ForkServer:
         """Whether the fork server runs."""
         return self._process.poll() is None
 
+    @property
+    def ended_from_outside(self) -> bool:
+        """Whether a signal that people and systems send has ended the fork server, and not this process."""
+        return not self._ended_here and -(self._process.poll() or 0) in OUTSIDE
+
     def _asked(self, question: bytes, about: int, descriptors: Sequence[int] = ()) -> int:
         with self._lock:
             try:
                 socket.send_fds(self._socket, [QUESTION.pack(question, about)], descriptors)
-                answer = self._socket.recv(ANSWER.size)
-            except OSError:
-                answer = b""
-            if len(answer) < ANSWER.size:
+                return self._answer()
+            except TimeoutError:
                 self.kill()  # a late answer must not be taken for the answer to the next question
-                raise EOFError("the process that starts compilers is gone")
+            except (OSError, EOFError):
+                with contextlib.suppress(subprocess.TimeoutExpired):  # how it ended is asked for later
+                    self._process.wait(_EXIT_S)
+                self.kill()
+        raise EOFError("the process that starts compilers is gone")
+
+    def _answer(self) -> int:
+        """The answer to the question that was sent.
+
+        Raises:
+            TimeoutError: There is none in time.
+            EOFError, OSError: The fork server is gone.
+        """
+        arrived = select.poll()
+        arrived.register(self._socket, select.POLLIN)
+        if not AwakeClock().wait(arrived, _START_TIMEOUT_S):
+            raise TimeoutError
+        answer = self._socket.recv(ANSWER.size)
+        if len(answer) < ANSWER.size:
+            raise EOFError
         return int(ANSWER.unpack(answer)[0])
 
 
@@ -142,15 +168,16 @@ class Child:
     """The pool's handle of one process that the fork server has forked.
 
     Attributes:
-        connection: The pipe for questions and answers.
+        channel: The connection for questions and answers.
         errors: The file that holds the stderr of the process.
+        lost: Whether the fork server was found to be gone; its processes end with it.
     """
 
-    def __init__(self, server: ForkServer, pid: int, connection: Connection[Any, Any], errors: IO[bytes]) -> None:
-        self.connection, self.errors = connection, errors
+    def __init__(self, server: ForkServer, pid: int, channel: Channel, errors: IO[bytes]) -> None:
+        self.channel, self.errors = channel, errors
         self._fork_server, self._pid = server, pid
         self._code: int | None = None
-        self._lost = False
+        self.lost = False
 
     def wait(self, seconds: float) -> int | None:
         """Wait for the end of the process, at most `seconds`.
@@ -159,13 +186,13 @@ class Child:
             Its exit code, or minus the number of the signal that ended it; None if it still runs, or if the fork server
             is gone and cannot tell.
         """
-        until = time.monotonic() + seconds
-        while self._code is None and not self._lost:
+        clock = AwakeClock()
+        while self._code is None and not self.lost:
             try:
                 self._code = self._fork_server.code_of(self._pid)
             except EOFError:
-                self._lost = True  # the processes of a fork server that is gone end as well
-            if time.monotonic() >= until:
+                self.lost = True
+            if clock.now() >= seconds:
                 break
             if self._code is None:
                 time.sleep(_EXIT_CHECK_S)
@@ -173,7 +200,7 @@ class Child:
 
     def signal(self, number: int) -> None:
         """Send a signal to the process and to everything that it has started; to nothing once its end is known."""
-        if self._code is None:
+        if self._code is None and not self.lost:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._pid, number)
 

@@ -21,6 +21,8 @@ from triton_ops.compile_pool.fork_server import ForkServer, last_line
 from triton_ops.compile_pool.packed_kernel import PackedKernel
 from triton_ops.compile_pool.queue import CompileJob, Queue
 from triton_ops.exceptions import CacheError, TargetError
+from triton_ops.processes.awake_clock import AwakeClock
+from triton_ops.processes.channel import GarbledError
 from triton_ops.processes.child import OUTSIDE, Surroundings
 from triton_ops.space import Config
 from triton_ops.trial import Compiled, Status
@@ -29,6 +31,7 @@ TIMEOUT_S = 60.0
 _START_TIMEOUT_S = 120.0  # what the kernel refers to may import many modules
 _CLOSED = "the compile pool is closed"
 _SPARE_PART = 2  # previews take at most half of the processes: processes that import or measure need CPUs too
+_STARTS = 3  # of a fork server for one process, where others end it
 _EXIT_S = 2.0  # a connection may be closed a moment before its process ends
 
 
@@ -155,7 +158,7 @@ class CompilePool:
         """Have the launcher built. A failure here is no failure of the config, which is compiled."""
         try:
             self._process().ask(LauncherRequest(config), self._timeout_s)
-        except (TimeoutError, EOFError, OSError):
+        except (TimeoutError, EOFError, OSError, GarbledError):
             self._forget(self._own.process)
         except TargetError:
             pass  # the next compilation meets the same error, and reports it
@@ -173,6 +176,10 @@ class CompilePool:
         begun = time.perf_counter()
         try:
             found: Compiled | CacheError | TargetError = process.ask(config, self._timeout_s)
+        except GarbledError as error:
+            self._forget(process)
+            said = f"the compiler's process wrote {error} into its connection, and was ended"
+            return Compiled(config, Status.CRASH, said, compile_s=time.perf_counter() - begun)
         except (TimeoutError, EOFError, OSError) as error:
             late = isinstance(error, TimeoutError)
             said = f"compiling took over {self._timeout_s:g} s" if late else process.last_words()
@@ -196,7 +203,7 @@ class CompilePool:
             process = self._forked()
             try:
                 refused = process.ask(self._start, _START_TIMEOUT_S)
-            except (TimeoutError, EOFError, OSError) as error:
+            except (TimeoutError, EOFError, OSError, GarbledError) as error:
                 refused = TargetError(f"a compiling process did not start: {process.last_words() or error!r}")
             if refused is not None:
                 self._forget(process)
@@ -206,16 +213,25 @@ class CompilePool:
 
     def _forked(self) -> _Process:
         """A new process; the first call waits for the fork server's imports."""
-        try:
-            server = self._forking()
-            process = _Process(server)
-        except (OSError, EOFError) as error:  # the fork server is gone, or there are too many open files
-            said = self._last_line() or error
-            raise TargetError(f"no compiling process can be started: {said}") from error
+        process = self._started()
         if not self._admitted(process):
             process.close()
             raise TargetError(_CLOSED)
         return process
+
+    def _started(self) -> _Process:
+        """A process of the fork server, or of another one if this one was ended by somebody else."""
+        for turn in range(_STARTS):
+            server: ForkServer | None = None
+            try:
+                server = self._forking()
+                return _Process(server)
+            except (OSError, EOFError) as error:  # the fork server is gone, or there are too many open files
+                again = server is not None and server.ended_from_outside and turn + 1 < _STARTS
+                said = self._last_line() or error
+                if not again:
+                    raise TargetError(f"no compiling process can be started: {said}") from error
+        raise AssertionError("the last turn returns or raises")
 
     def _forking(self) -> ForkServer:
         """The fork server, started by the first call."""
@@ -260,18 +276,18 @@ class _Process:
         self._child = server.fork()
 
     def ask(self, question: Any, timeout_s: float) -> Any:
-        """The answer of the process to a question.
+        """The answer of the process to a question; seconds in which this process was paused do not count.
 
         Raises:
+            GarbledError: The process wrote what is no answer.
             TimeoutError: The answer did not come within `timeout_s` seconds.
             EOFError, OSError: The process is gone.
         """
         self._child.errors.seek(0)
         self._child.errors.truncate()
-        self._child.connection.send(question)
-        if not self._child.connection.poll(timeout_s):
-            raise TimeoutError
-        return self._child.connection.recv()
+        clock = AwakeClock()
+        self._child.channel.send(question, clock, timeout_s)
+        return self._child.channel.receive(clock, timeout_s)
 
     def last_words(self) -> str:
         """How the process ended, in words: its signal or exit code, and the last line it wrote to stderr."""
@@ -288,8 +304,11 @@ class _Process:
 
     @property
     def ended_from_outside(self) -> bool:
-        """Whether the process has ended by a signal that people and systems send, which is no crash of a compiler."""
-        return -(self._child.wait(0) or 0) in OUTSIDE
+        """Whether a signal that people and systems send has ended the process, or the fork server and so the process.
+
+        That is no crash of a compiler.
+        """
+        return -(self._child.wait(0) or 0) in OUTSIDE or self._child.lost
 
     def signal(self, number: int) -> None:
         """Send a signal to the process and to everything that it has started."""
@@ -303,5 +322,5 @@ class _Process:
     def close(self) -> None:
         """Kill the process, and close its connection and its file here."""
         self.kill()
-        self._child.connection.close()
+        self._child.channel.close()
         self._child.errors.close()

@@ -7,23 +7,21 @@ parent keeps the last lines of stderr.
 from __future__ import annotations
 
 import contextlib
-import os
-import pickle
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from triton_ops.backend import one_line, take_allocator, unpack, warm_up
 from triton_ops.evaluation.finals import FinalRequest
 from triton_ops.evaluation.station import Inline, StationFacts
 from triton_ops.exceptions import KernelTypeError, TritonKernelError
 from triton_ops.hardware import make_ready
-from triton_ops.processes.child import Surroundings, die_with, import_heavy, own_temporary_folder
-from triton_ops.processes.worker_process import FRAME, StepStarted
+from triton_ops.processes.channel import ChildsEnd
+from triton_ops.processes.child import Leftovers, Surroundings, die_with, import_heavy
+from triton_ops.processes.worker_process import StepStarted
 from triton_ops.space import Config
 from triton_ops.trial import Trial
 
@@ -74,24 +72,12 @@ class Answer:
 def main() -> None:
     """Import packages, then answer questions until the pipe is closed."""
     questions, answers, parent = (int(word) for word in sys.argv[2:5])
-    die_with(parent, own_temporary_folder())
+    die_with(parent, Leftovers.own())
     with contextlib.suppress(OSError):  # where memory runs out, Linux is to kill the worker and not its parent
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     _import(sys.argv[6:], sys.argv[5])
-    with os.fdopen(questions, "rb") as stream:
-        serve(lambda: _received(stream), Connection(answers, readable=False).send)
-
-
-def _received(stream: BinaryIO) -> Any:
-    """The next question.
-
-    Raises:
-        EOFError: The pipe is closed.
-    """
-    head = stream.read(FRAME.size)
-    if len(head) < FRAME.size:
-        raise EOFError
-    return pickle.loads(stream.read(FRAME.unpack(head)[0]))
+    connection = ChildsEnd(questions, answers)
+    serve(connection.receive, connection.send)
 
 
 def _import(packages: Sequence[str], device: str) -> None:

@@ -26,6 +26,7 @@ from triton_ops._files import remove_temporary
 from triton_ops._optional import require
 from triton_ops.exceptions import DeviceError
 from triton_ops.processes.bytecode import folder
+from triton_ops.processes.family import end_family
 
 OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 """Signals that people and systems send: a process that dies of one has not crashed."""
@@ -38,7 +39,30 @@ _PROGRAM = (
 )
 
 
-def command(module: str, *words: object, temporary: Path | None = None) -> list[str]:
+@dataclass(frozen=True)
+class Leftovers:
+    """What a process may leave behind, which its guard clears away.
+
+    Attributes:
+        family: The mark of all that the process starts, wherever that goes (`family.py`); None if it shares the mark
+            with others.
+        temporary: The folder of its temporary files; None if it has none of its own.
+    """
+
+    family: str | None = None
+    temporary: Path | None = None
+
+    @classmethod
+    def own(cls) -> Leftovers:
+        """In a child, what its parent gave to `command`."""
+        given = json.loads(sys.argv[1])
+        return cls(given["family"], None if given["temporary"] is None else Path(given["temporary"]))
+
+
+_NOTHING = Leftovers()
+
+
+def command(module: str, *words: object, leftovers: Leftovers = _NOTHING) -> list[str]:
     """The command line of an interpreter that runs the function `main` of a module.
 
     `main` must take over the `Surroundings` of this process, which are sent to it by other means, before it loads the
@@ -47,7 +71,7 @@ def command(module: str, *words: object, temporary: Path | None = None) -> list[
     Args:
         module: Full name of the module.
         *words: Arguments that `main` finds from `sys.argv[2]` on.
-        temporary: The folder of its temporary files, which its guard removes.
+        leftovers: What its guard clears away.
 
     Raises:
         DeviceError: No process can be started here, such as where Python is embedded in another program.
@@ -59,15 +83,10 @@ def command(module: str, *words: object, temporary: Path | None = None) -> list[
     manner = {
         "path": path,
         "bytecode": None if kept is None else str(kept),
-        "temporary": None if temporary is None else str(temporary),
+        "family": leftovers.family,
+        "temporary": None if leftovers.temporary is None else str(leftovers.temporary),
     }
     return [sys.executable, "-W", "ignore", "-c", _PROGRAM.format(module), json.dumps(manner), *map(str, words)]
-
-
-def own_temporary_folder() -> Path | None:
-    """In a child, the folder of its temporary files; None if it has none of its own."""
-    named = json.loads(sys.argv[1])["temporary"]
-    return None if named is None else Path(named)
 
 
 def import_heavy(packages: Iterable[str], purpose: str) -> None:
@@ -127,7 +146,7 @@ def _of_python(entry: str) -> bool:
     return Path(entry) in (home, home / "lib-dynload", Path(sysconfig.get_path("platstdlib")), home.parent / archive)
 
 
-def die_with(parent: int, temporary: Path | None = None) -> None:
+def die_with(parent: int, leftovers: Leftovers = _NOTHING) -> None:
     """Arrange that this process and its children end when the parent ends, however it ends.
 
     On Linux the kernel kills this process when its parent dies, and a guard process kills the rest of the process
@@ -136,14 +155,14 @@ def die_with(parent: int, temporary: Path | None = None) -> None:
 
     Args:
         parent: The parent's process id.
-        temporary: A folder of temporary files that is removed when this process has ended, however it ends.
+        leftovers: What is cleared away when this process has ended, however it ends.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(
         resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1])
     )  # core dumps take seconds
     if sys.platform == "linux":
-        guarded(temporary)
+        guarded(leftovers)
         _signalled_at_death_of_parent(signal.SIGKILL)
     else:
         threading.Thread(target=_watch, args=(parent,), daemon=True).start()
@@ -151,11 +170,12 @@ def die_with(parent: int, temporary: Path | None = None) -> None:
         os._exit(1)
 
 
-def guarded(temporary: Path | None = None) -> None:
+def guarded(leftovers: Leftovers) -> None:
     """Fork the guard of this process on Linux.
 
-    The guard sleeps until this process is gone, kills everything in its process group, and removes the folder of its
-    temporary files. It has a process group of its own, so that it outlives a kill of the whole group by a moment.
+    The guard sleeps until this process is gone, kills everything in its process group and its family, and removes the
+    folder of its temporary files. It has a process group of its own, so that it outlives a kill of the whole group by a
+    moment.
     """
     me = os.getpid()
     if sys.platform != "linux" or os.getpgrp() != me or os.fork():
@@ -172,8 +192,10 @@ def guarded(temporary: Path | None = None) -> None:
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(me, signal.SIGKILL)  # no other group can have this number while one of its processes lives
-        if temporary is not None:
-            remove_temporary(temporary)
+        if leftovers.family is not None:
+            end_family(leftovers.family)
+        if leftovers.temporary is not None:
+            remove_temporary(leftovers.temporary)
         os._exit(0)
 
 

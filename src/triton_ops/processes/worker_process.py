@@ -9,26 +9,23 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pickle
-import select
 import signal
-import struct
 import subprocess
 import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 from triton_ops import settings
 from triton_ops._files import TemporaryFolder
-from triton_ops.processes.child import OUTSIDE, command
+from triton_ops.processes.awake_clock import AwakeClock
+from triton_ops.processes.channel import Channel, GarbledError
+from triton_ops.processes.child import OUTSIDE, Leftovers, command
+from triton_ops.processes.descriptors import pipe
+from triton_ops.processes.family import end_family, new_mark
 
-FRAME = struct.Struct("!Q")
-"""The number of bytes of a pickled question, sent before it."""
 _LINES = 20  # of a worker's output that are kept
 _EXIT_S = 2.0  # waited for a process that closed its pipe to end
 
@@ -82,20 +79,21 @@ class WorkerProcess:
 
     def __init__(self, imports: Sequence[str] = (), device: str = "") -> None:
         here, there = _pipes()
-        lines_out, lines_in = os.pipe()
+        lines_out, lines_in = pipe()
+        self._family = new_mark()
         self._temporary = TemporaryFolder()
         try:
             self._process = subprocess.Popen(
                 command(
                     "triton_ops.evaluation.worker", *there, os.getpid(), device, *imports,
-                    temporary=self._temporary.path,
+                    leftovers=Leftovers(self._family, self._temporary.path),
                 ),
                 stdin=subprocess.DEVNULL,
                 stdout=lines_in,
                 stderr=lines_in,
                 pass_fds=there,
                 start_new_session=True,
-                env=_environment(device, self._temporary.path),
+                env=settings.for_child(_changes(device), self._family, self._temporary.path),
             )  # fmt: skip
         except BaseException:
             self._temporary.remove()
@@ -105,8 +103,7 @@ class WorkerProcess:
         finally:
             for descriptor in (*there, lines_in):
                 os.close(descriptor)
-        self._in, self._out = Connection(here[0], writable=False), here[1]
-        os.set_blocking(self._out, False)
+        self._channel = Channel(*here)
         self.step = ""
         self._lines: deque[str] = deque(maxlen=_LINES)
         self._listener = threading.Thread(target=self._listen, args=(lines_out,), daemon=True)
@@ -120,6 +117,8 @@ class WorkerProcess:
     def ask(self, question: Any, whole_s: float, limits_s: Mapping[str, float], step: str) -> Any:
         """The worker's answer to a question.
 
+        Seconds in which this process was paused are not counted.
+
         Args:
             question: The question; it is pickled.
             whole_s: Seconds until the answer must be there.
@@ -127,55 +126,60 @@ class WorkerProcess:
             step: The step that the worker is at until it announces another.
 
         Raises:
-            WorkerDiedError: The worker died; its process group is cleaned up.
+            WorkerDiedError: The worker died, or wrote what is no answer and was killed.
             WorkerHungError: The worker did not answer in time, and was killed.
         """
-        start = since = time.monotonic()
+        clock = AwakeClock()
         self.step = step
-        try:
-            self._send(question, whole_s, step)
-            while True:
-                own, whole = since + limits_s.get(step, whole_s), start + whole_s
-                if not self._in.poll(max(0.0, min(own, whole) - time.monotonic())):
-                    limit = limits_s.get(step, whole_s) if own <= whole else whole_s
-                    self.kill()
-                    what = step if own <= whole else "trial"
-                    raise WorkerHungError(f"its {what} did not end within {limit:g} s", step)
-                answer = self._in.recv()
-                if not isinstance(answer, StepStarted):
-                    return answer
-                self.step = step = answer.step
-                since = time.monotonic()
-        except (EOFError, OSError) as error:
-            raise self._dead(step) from error
+        self._send(question, clock, whole_s)
+        since_s = 0.0
+        while True:
+            limit_s = limits_s.get(self.step, whole_s)
+            answer = self._answer(clock, since_s + limit_s, limit_s, whole_s)
+            if not isinstance(answer, StepStarted):
+                return answer
+            self.step = answer.step
+            since_s = clock.now()
 
     def kill(self) -> None:
         """Kill the worker and the processes that it has started."""
         if self._process.returncode is None:  # not yet waited for, so no other process can have its number
+            end_family(self._family)
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
-        with contextlib.suppress(OSError):
-            self._in.close()
-        if self._out >= 0:
-            os.close(self._out)
-            self._out = -1
+        self._channel.close()
         self._temporary.remove()
         self._listener.join(_EXIT_S)
 
-    def _send(self, question: Any, whole_s: float, step: str) -> None:
-        """Send a question; a worker that does not read it in time is killed, since a pipe holds only some KiB."""
-        if self._out < 0:
-            raise BrokenPipeError("it was ended before")
-        content = pickle.dumps(question)
-        left, end = memoryview(FRAME.pack(len(content)) + content), time.monotonic() + whole_s
-        room = select.poll()
-        room.register(self._out, select.POLLOUT)
-        while left:
-            if not room.poll(max(0.0, end - time.monotonic()) * 1e3):
-                self.kill()
-                raise WorkerHungError(f"it did not take its task within {whole_s:g} s", step)
-            left = left[os.write(self._out, left) :]
+    def _send(self, question: Any, clock: AwakeClock, whole_s: float) -> None:
+        try:
+            self._channel.send(question, clock, whole_s)
+        except TimeoutError as error:
+            self.kill()
+            raise WorkerHungError(f"it did not take its task within {whole_s:g} s", self.step) from error
+        except GarbledError as error:  # by what ran before this question, so that nothing of it is to blame
+            raise self._garbled(error, outside=True) from error
+        except OSError as error:
+            raise self._dead(self.step) from error
+
+    def _answer(self, clock: AwakeClock, own_until_s: float, own_s: float, whole_s: float) -> Any:
+        """The next message of the worker, for which it has until its step's limit or that of the whole."""
+        try:
+            return self._channel.receive(clock, min(own_until_s, whole_s))
+        except TimeoutError as error:
+            self.kill()
+            what, limit_s = (self.step, own_s) if own_until_s <= whole_s else ("trial", whole_s)
+            raise WorkerHungError(f"its {what} did not end within {limit_s:g} s", self.step) from error
+        except GarbledError as error:
+            raise self._garbled(error, outside=False) from error
+        except (EOFError, OSError) as error:
+            raise self._dead(self.step) from error
+
+    def _garbled(self, error: GarbledError, outside: bool) -> WorkerDiedError:
+        self.kill()
+        said = f"its process wrote {error} into its connection during its {self.step}, and was ended"
+        return WorkerDiedError(said, self.step, outside)
 
     def _dead(self, step: str) -> WorkerDiedError:
         ended = self._await_end()
@@ -186,11 +190,11 @@ class WorkerProcess:
 
     def _await_end(self) -> bool:
         """Whether the worker ends within 2 s. It is not reaped here, so that its process group keeps its number."""
-        end = time.monotonic() + _EXIT_S
+        clock = AwakeClock()
         while self._process.returncode is None:
             if os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None:
                 return True
-            if time.monotonic() > end:
+            if clock.now() > _EXIT_S:
                 return False
             time.sleep(0.005)
         return True
@@ -202,15 +206,15 @@ class WorkerProcess:
                 self._lines.append(" ".join(line.split())[:200])
 
 
-def _environment(device: str, temporary: Path | None) -> dict[str, str]:
+def _changes(device: str) -> dict[str, str]:
     """Environment variables of a worker; on a GPU torch does not look for further backends among all packages."""
-    return settings.for_child({"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"} if device.startswith("cuda") else {}, temporary)
+    return {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"} if device.startswith("cuda") else {}
 
 
 def _pipes() -> tuple[tuple[int, int], tuple[int, int]]:
     """A descriptor to read from and one to write to for this process, and the same for the worker."""
-    answers_out, answers_in = os.pipe()
-    questions_out, questions_in = os.pipe()
+    answers_out, answers_in = pipe()
+    questions_out, questions_in = pipe()
     return (answers_out, questions_in), (questions_out, answers_in)
 
 

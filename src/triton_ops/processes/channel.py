@@ -1,0 +1,163 @@
+"""Messages between this process and one that it has started: pickled, each after its length and its checksum.
+
+The code that is tried runs in the other process and can write into every descriptor that is open there. What arrives is
+therefore read as far as it is there, without waiting for more than a time limit, and is taken for a message only if its
+head and its checksum are right. This finds faults; it is no protection from code that wants to deceive.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import select
+import struct
+import zlib
+from typing import Any, BinaryIO
+
+from triton_ops.processes.awake_clock import AwakeClock
+
+_HEAD = struct.Struct("!4sQI")  # the mark, the number of bytes of the content, and their checksum
+_MARK = b"\xf1\xd5\x0b\x9e"  # unlikely in text
+_MOST_BYTES = 1 << 30  # of an answer
+_PART = 1 << 16
+
+
+class GarbledError(Exception):
+    """What the other process wrote is no message."""
+
+
+class Channel:
+    """This process's end of a connection: it never waits without a limit, and never reads what is no message.
+
+    Args:
+        incoming: A descriptor to read from, which the channel closes.
+        outgoing: A descriptor to write to, which may be the same.
+    """
+
+    def __init__(self, incoming: int, outgoing: int) -> None:
+        self._in, self._out = incoming, outgoing
+        self._read = bytearray()
+        for descriptor in {incoming, outgoing}:
+            os.set_blocking(descriptor, False)
+        self._arrived, self._room = select.poll(), select.poll()
+        self._arrived.register(incoming, select.POLLIN)
+        self._room.register(outgoing, select.POLLOUT)
+
+    def send(self, message: Any, clock: AwakeClock, until: float) -> None:
+        """Send a message; a pipe holds only some KiB, so that the other process has to read it meanwhile.
+
+        Raises:
+            GarbledError: The other process has written something that nobody asked for.
+            TimeoutError: The clock shows `until`, and a part is not sent.
+            OSError: The other process is gone.
+        """
+        self._open()
+        if self._read or self._part():
+            raise GarbledError("bytes that nobody had asked for")
+        for part in _framed(message):
+            left = memoryview(part)
+            while left:
+                if not clock.wait(self._room, until):
+                    raise TimeoutError
+                left = left[os.write(self._out, left) :]
+
+    def receive(self, clock: AwakeClock, until: float) -> Any:
+        """The next message.
+
+        Raises:
+            GarbledError: What arrived is no message.
+            TimeoutError: The clock shows `until`, and there is no whole message.
+            EOFError, OSError: The other process is gone.
+        """
+        self._open()
+        while (content := self._content()) is None:
+            if not clock.wait(self._arrived, until):
+                raise TimeoutError
+            if not self._part():
+                raise EOFError
+        try:
+            return pickle.loads(content)
+        except Exception as error:
+            raise GarbledError(f"an answer that cannot be read: {error!r}") from error
+
+    def close(self) -> None:
+        """Close the descriptors; a second time does nothing."""
+        for descriptor in {self._in, self._out} - {-1}:
+            os.close(descriptor)
+        self._in = self._out = -1
+
+    def _open(self) -> None:
+        if self._in < 0:
+            raise BrokenPipeError("it was ended before")
+
+    def _part(self) -> int:
+        """Read what is there; the number of bytes, which is 0 at the end and where nothing is there."""
+        try:
+            part = os.read(self._in, _PART)
+        except BlockingIOError:
+            return 0
+        self._read += part
+        return len(part)
+
+    def _content(self) -> bytes | None:
+        """Take the first message's content; None while it is not whole.
+
+        Raises:
+            GarbledError: It cannot become one.
+        """
+        if not _MARK.startswith(self._read[: len(_MARK)]):
+            raise GarbledError("bytes that are no answer")
+        if len(self._read) < _HEAD.size:
+            return None
+        _, length, checksum = _HEAD.unpack(self._read[: _HEAD.size])
+        if length > _MOST_BYTES:
+            raise GarbledError("bytes that are no answer")
+        if len(self._read) < _HEAD.size + length:
+            return None
+        content = bytes(self._read[_HEAD.size : _HEAD.size + length])
+        if zlib.crc32(content) != checksum:
+            raise GarbledError("bytes within its answer")
+        del self._read[: _HEAD.size + length]
+        return content
+
+
+class ChildsEnd:
+    """The other process's end, which waits as long as it takes.
+
+    Args:
+        incoming: A descriptor to read from.
+        outgoing: A descriptor to write to, which may be the same.
+    """
+
+    def __init__(self, incoming: int, outgoing: int) -> None:
+        for descriptor in (incoming, outgoing):
+            os.set_inheritable(descriptor, False)  # a program that is started here shall not hold the connection open
+        self._in: BinaryIO = open(incoming, "rb", closefd=False)  # noqa: SIM115 - open as long as the process
+        self._out = outgoing
+
+    def send(self, message: Any) -> None:
+        """Send a message."""
+        for part in _framed(message):
+            left = memoryview(part)
+            while left:
+                left = left[os.write(self._out, left) :]
+
+    def receive(self) -> Any:
+        """The next message.
+
+        Raises:
+            EOFError: The connection is closed.
+        """
+        head = self._in.read(_HEAD.size)
+        if len(head) < _HEAD.size:
+            raise EOFError
+        _, length, _ = _HEAD.unpack(head)
+        content = self._in.read(length)
+        if len(content) < length:
+            raise EOFError
+        return pickle.loads(content)
+
+
+def _framed(message: Any) -> tuple[bytes, bytes]:
+    content = pickle.dumps(message)
+    return _HEAD.pack(_MARK, len(content), zlib.crc32(content)), content

@@ -1,0 +1,88 @@
+"""All that a process has started, wherever it went: into another group or session, or away from its parent.
+
+A process that this package starts has a mark in its environment, which its children, and theirs, inherit. Whoever ends
+the process ends all that have its mark, and their children. That needs Linux's `/proc`; elsewhere, and for a process
+that empties its environment and leaves its parent and its group as well, only the process group ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+
+_PROCESSES = "/proc"
+_MOST_S = 2.0  # waited for processes that were killed to be gone
+_LOOK_S = 0.005
+
+
+def new_mark() -> str:
+    """A mark that no other process has."""
+    return os.urandom(8).hex()
+
+
+def end_family(mark: str) -> None:
+    """Kill all processes with a mark and their children, but not this process, until there is none.
+
+    Cost: 10 µs for each process of this user, twice.
+    """
+    until = time.monotonic() + _MOST_S
+    while (found := members(mark)) and time.monotonic() < until:
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(_LOOK_S)
+
+
+def members(mark: str) -> set[int]:
+    """The processes with a mark and their children, without this one and without those that have ended."""
+    processes, sought = _own_processes(), mark.encode()
+    found = further = {pid for pid in processes if sought in _read(pid, "environ")} - {os.getpid()}
+    if found:
+        parents = {pid: _parent(pid) for pid in processes}
+        while further:
+            further = {pid for pid, parent in parents.items() if parent in further} - found - {os.getpid()}
+            found |= further
+    return {pid for pid in found if not _ended(pid)}
+
+
+def _own_processes() -> list[int]:
+    me = os.geteuid()
+    try:
+        with os.scandir(_PROCESSES) as entries:
+            return [int(entry.name) for entry in entries if entry.name.isdigit() and _belongs_to(entry, me)]
+    except OSError:
+        return []
+
+
+def _belongs_to(entry: os.DirEntry[str], user: int) -> bool:
+    try:
+        return entry.stat().st_uid == user
+    except OSError:
+        return False
+
+
+def _parent(pid: int) -> int:
+    fields = _fields(pid)
+    return int(fields[1]) if fields else 0
+
+
+def _ended(pid: int) -> bool:
+    """Whether a process is gone, or waits for its parent to take note of its end."""
+    fields = _fields(pid)
+    return not fields or fields[0] in b"ZX"
+
+
+def _fields(pid: int) -> list[bytes]:
+    """State, parent and so on of a process; none if it is gone."""
+    return _read(pid, "stat").rpartition(b")")[2].split()
+
+
+def _read(pid: int, name: str) -> bytes:
+    """A file of a process; empty if the process is gone, or hides it."""
+    try:
+        with open(f"{_PROCESSES}/{pid}/{name}", "rb", buffering=0) as file:  # noqa: PTH123 - a fifth of `Path`'s time
+            return file.read()
+    except OSError:
+        return b""

@@ -1,0 +1,155 @@
+"""Messages between processes: what is no message ends a wait, and a pause of this process is no time."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import struct
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.torchless import writes_where_it_can
+from triton_ops import Status, tune
+from triton_ops.processes.awake_clock import AwakeClock
+from triton_ops.processes.channel import Channel, ChildsEnd, GarbledError
+from triton_ops.processes.worker_process import WorkerDiedError, WorkerProcess
+from triton_ops.task.effort import Patience
+
+
+@pytest.fixture
+def ends():
+    ours, theirs = socket.socketpair()
+    channel, fd = Channel(ours.fileno(), ours.fileno()), theirs.fileno()
+    ours.detach()
+    yield channel, ChildsEnd(fd, fd), theirs
+    channel.close()
+    theirs.close()
+
+
+def received(channel, seconds=5.0):
+    return channel.receive(AwakeClock(), seconds)
+
+
+def test_messages_go_both_ways_in_their_order_and_of_any_size(ends):
+    channel, childs, _ = ends
+    for message in ("first", b"x" * 100, {"n": 1}):
+        channel.send(message, AwakeClock(), 5.0)
+        assert childs.receive() == message
+        childs.send(message)
+        childs.send("more")
+        assert [received(channel), received(channel)] == [message, "more"]
+
+
+def test_a_message_in_parts_is_waited_for_and_its_end_is_noticed(ends):
+    channel, childs, theirs = ends
+    childs.send("whole")
+    whole = os.read(channel._in, 1 << 16)
+    theirs.sendall(whole[:9])
+    with pytest.raises(TimeoutError):
+        received(channel, 0.05)
+    theirs.sendall(whole[9:])
+    assert received(channel) == "whole"
+    theirs.sendall(whole[:9])
+    theirs.shutdown(socket.SHUT_WR)
+    with pytest.raises(EOFError):
+        received(channel)
+
+
+@given(st.binary(min_size=1, max_size=200))
+def test_bytes_that_are_no_message_end_the_wait(stray):
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        channel = Channel(ours.fileno(), ours.fileno())
+        theirs.sendall(stray)
+        ChildsEnd(theirs.fileno(), theirs.fileno()).send("an answer")
+        theirs.shutdown(socket.SHUT_WR)
+        with pytest.raises((GarbledError, EOFError)):
+            received(channel)
+
+
+@pytest.mark.parametrize("place", [0, 4, 11, 15, 20])
+def test_a_message_with_bytes_within_it_is_none(ends, place):
+    channel, childs, theirs = ends
+    childs.send("an answer of some length")
+    whole = os.read(channel._in, 1 << 16)
+    theirs.sendall(whole[:place] + b"xxxx" + whole[place:] + whole)
+    theirs.shutdown(socket.SHUT_WR)
+    with pytest.raises((GarbledError, EOFError)):
+        received(channel)
+
+
+def test_a_message_that_cannot_be_unpickled_is_none(ends):
+    channel, _, theirs = ends
+    content = b"no pickle"
+    theirs.sendall(struct.pack("!4sQI", b"\xf1\xd5\x0b\x9e", len(content), zlib.crc32(content)) + content)
+    with pytest.raises(GarbledError, match="an answer that cannot be read: UnpicklingError"):
+        received(channel)
+
+
+def test_what_was_written_before_a_question_is_no_answer_to_it(ends):
+    channel, _, theirs = ends
+    theirs.sendall(b"x")
+    with pytest.raises(GarbledError, match="nobody had asked for"):
+        channel.send("question", AwakeClock(), 5.0)
+
+
+def test_a_closed_channel_says_so(ends):
+    channel, _, _ = ends
+    channel.close()
+    channel.close()
+    for call in (lambda: channel.send("x", AwakeClock(), 1.0), lambda: received(channel)):
+        with pytest.raises(BrokenPipeError):
+            call()
+
+
+class Seconds:
+    """A system's clock that goes on by given steps, one at each look."""
+
+    def __init__(self, *steps):
+        self.steps, self.now = list(steps), 100.0
+
+    def __call__(self):
+        self.now += self.steps.pop(0) if self.steps else 0.25
+        return self.now
+
+
+def test_the_clock_counts_at_most_a_second_between_two_looks():
+    clock = AwakeClock(Seconds(0.0, 0.25, 3600.0, 0.5, 0.75))
+    assert [clock.now() for _ in range(4)] == [0.25, 1.25, 1.75, 2.5]
+
+
+def test_a_wait_ends_at_its_limit_after_a_pause():
+    reading, writing = os.pipe()
+    ready = select.poll()
+    ready.register(reading, select.POLLIN)
+    clock = AwakeClock(Seconds(0.0, 0.25, 3600.0))
+    assert not clock.wait(ready, 3.0)
+    assert 3.0 <= clock.now() < 4.0
+    os.write(writing, b"x")
+    assert clock.wait(ready, 0.0), "what is there counts, even late"
+    os.close(reading)
+    os.close(writing)
+
+
+PATIENCE = Patience(launch_s=4.0, trial_s=20.0)
+
+
+@pytest.mark.parametrize("count", [1, 4, 100, 100_000])
+def test_a_config_that_writes_into_the_connection_ends_its_trial(count):
+    space = [{"count": 0}, {"count": count}]
+    result = tune(writes_where_it_can, space=space, device="cpu", isolate=True, patience=PATIENCE)
+    assert [trial.status for trial in result.trials] == [Status.OK, Status.CRASH]
+    assert "bytes that are no answer into its connection during its launch" in result.trials[1].error
+    assert result.best_config == {"count": 0}
+
+
+def test_a_question_after_stray_bytes_blames_nothing_that_it_asks_for():
+    worker = WorkerProcess()
+    worker._channel._read += b"x"  # as an earlier trial's thread may have written it
+    with pytest.raises(WorkerDiedError, match="wrote bytes that nobody had asked for") as caught:
+        worker.ask("question", 60.0, {}, "start")
+    assert caught.value.outside
