@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from triton_ops._hashing import fingerprint
+from triton_ops.exceptions import KernelTypeError
 from triton_ops.tensors import TensorSpec
 
 Scalar: TypeAlias = bool | int | float | str | None
@@ -52,3 +54,21 @@ def plain(given: TensorSpec | Scalar) -> Any:
     if isinstance(given, float) and not math.isfinite(given):
         return {"float": repr(given)}  # JSON has no infinity, but a mask value is often one
     return given
+
+
+def from_plain(value: Any) -> TensorSpec | Scalar:
+    """The argument that `plain` has turned into `value`.
+
+    Strides that a bucket has left open are those of a row-major tensor.
+
+    Raises:
+        KernelTypeError: The value stands for no argument that can be made, such as a range.
+    """
+    if not isinstance(value, Mapping):
+        return value  # type: ignore[no-any-return]
+    if "float" in value:
+        return float(value["float"])
+    if not {"shape", "dtype", "stride"} <= value.keys():
+        raise KernelTypeError(f"no argument can be made from {dict(value)}", hint="call the kernel with its arguments")
+    stride = None if None in value["stride"] else tuple(value["stride"])
+    return TensorSpec(tuple(value["shape"]), value["dtype"], stride, aligned=value.get("aligned", True))

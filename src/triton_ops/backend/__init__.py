@@ -22,6 +22,7 @@ from triton_ops.backend.function import as_kernel as as_kernel
 from triton_ops.backend.host_values import host_values as host_values
 from triton_ops.backend.host_values import is_array as is_array
 from triton_ops.backend.launcher import LauncherKernel as LauncherKernel
+from triton_ops.backend.operation import HasOperation as HasOperation
 from triton_ops.backend.operation import Operation as Operation
 from triton_ops.backend.operation import operation as operation
 from triton_ops.backend.portable import Packed as Packed

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from triton_ops.backend.base import Arguments, Kernel
 from triton_ops.backend.config_hooks import taken_apart
@@ -158,6 +158,15 @@ class Operation:
                 hint="use one of these",
             )
         return {"dtype": name}
+
+
+@runtime_checkable
+class HasOperation(Protocol):
+    """An object, such as a decorated kernel, that knows all of its operation, the grid included."""
+
+    @property
+    def operation(self) -> Operation:
+        """Kernel, space, reference and name."""
 
 
 def _described(specs: ArgumentSpecs) -> str:

@@ -42,6 +42,7 @@ _COMMANDS = {
     "explain": "Say what the model expects of a config, and why.",
     "calibrate": "Measure this GPU for the model.",
     "doctor": "Say what works here, what does not, and why.",
+    "misses": "List the problems that nothing answered.",
     "cache": "List, remove, locate, export and import records.",
 }  # each command is in the module of its name; `--help` lists them in this order
 

@@ -15,7 +15,6 @@ from triton_ops.cli.console import (
     Json,
     Shape,
     Space,
-    TargetName,
     Verbose,
     bold,
     is_verbose,
@@ -26,12 +25,14 @@ from triton_ops.cli.console import (
     tell_failures,
     width,
 )
+from triton_ops.cli.from_misses import tune_from_misses
 from triton_ops.cli.layout import fits, paragraph, table
 from triton_ops.cli.problem import operation_of, parse_shapes, parse_space
 from triton_ops.cli.record_selection import folder_of
 from triton_ops.cli.show import ENDS
 from triton_ops.cli.target import load_check, load_target
 from triton_ops.cli.terminal import stderr
+from triton_ops.exceptions import SettingsError
 from triton_ops.hardware import probe
 from triton_ops.progress.bar import ProgressBar
 from triton_ops.runner.results import result_json, trials_json
@@ -51,7 +52,12 @@ _NUMBERS = ("median ms", "spread", "vs default")
 
 
 def tune_command(
-    target: TargetName,
+    target: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="TARGET", help="A shipped kernel, module:object, or file.py:object.", show_default=False
+        ),
+    ] = None,
     shape: Shape = None,
     dtype: Dtype = None,
     space: Space = None,
@@ -88,13 +94,32 @@ def tune_command(
     no_wait: Annotated[
         bool, typer.Option("--no-wait", help="End with an error if another process measures on the GPU.")
     ] = False,
+    from_misses: Annotated[
+        bool, typer.Option("--from-misses", help="Tune what `triton-ops misses` lists; TARGET restricts it.")
+    ] = False,
+    most: Annotated[int | None, typer.Option("--most", metavar="N", help="With --from-misses, at most N.")] = None,
     cache_dir: CacheDir = None,
     as_json: Json = False,
     verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
-) -> None:
+) -> int | None:
     """Find the fastest configuration of TARGET for one problem, or recall it."""
     checked_seed(seed)
     chosen_effort(effort, search, trials, budget_s)  # bad options are refused before the target's code runs
+    if from_misses:
+        only_for_one = {
+            "--shape": shape, "--dtype": dtype, "--space": space, "--device": device, "--warm": warm or None,
+            "--check": check,
+        }  # fmt: skip
+        options = {
+            "effort": effort, "search": search, "trials": trials, "budget_s": budget_s, "seed": seed,
+            "isolate": isolate, "tolerance": tolerance, "force": force, "transfer": not no_transfer,
+            "wait": not no_wait,
+        }  # fmt: skip
+        return tune_from_misses(target, most, only_for_one, options, cache_dir, as_json=as_json)
+    if target is None or most is not None:
+        raise SettingsError(
+            "Missing argument 'TARGET'" if target is None else "--most is for --from-misses", hint="triton-ops tune --help"
+        )
     shapes, values = parse_shapes(shape), parse_space(space or [])
     _check(dtype, device, cache_dir)
     as_tolerance(tolerance)
@@ -120,6 +145,7 @@ def tune_command(
     if result.stopped == "interrupted":
         tell("interrupted: this is the best so far; the same command goes on where it stopped")
         raise typer.Exit(INTERRUPTED)
+    return None
 
 
 def _check(dtype: str | None, device: str | None, cache_dir: str | None) -> None:

@@ -1,0 +1,104 @@
+"""The kernels that records and lockfiles name, found again as objects that can be tuned, checked and compiled."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from triton_ops import kernels
+from triton_ops.backend import Arguments, HasOperation, Kernel, Operation, as_kernel
+from triton_ops.exceptions import TargetError
+from triton_ops.problem import Problem, from_plain
+from triton_ops.space import ConfigSpace
+from triton_ops.tensors import TensorSpec
+
+Target = Operation | Kernel
+
+
+class Targets:
+    """Kernels by the names that they have in records.
+
+    Args:
+        given: Operations, kernels, functions, and objects that have an operation; they are found before all others.
+        load: From a name that is neither among these nor that of a shipped kernel to the object; it raises a
+            `TargetError` for one that it does not find. None looks in modules that are imported already, and imports
+            none: what a file names is no reason to run code.
+    """
+
+    def __init__(self, given: Iterable[Any] = (), load: Callable[[str], Any] | None = None) -> None:
+        self._known: dict[str, Target] = {}
+        self._load = load or _imported
+        for each in given:
+            target = as_target(each)
+            if target.name in self._known:
+                raise TargetError(f"two targets are called {target.name}", hint="give one of them")
+            self._known[target.name] = target
+
+    def find(self, name: str) -> Target:
+        """The operation or the kernel that records call `name`.
+
+        Raises:
+            TargetError: There is none, or the object of that name is called otherwise.
+        """
+        if name not in self._known:
+            found = kernels.load(name) if name in kernels.names() else as_target(self._load(name))
+            if found.name != name:
+                raise TargetError(f"what {name} names is called {found.name}", hint="give the operation as a target")
+            self._known[name] = found
+        return self._known[name]
+
+
+def as_target(given: Any) -> Target:
+    """The operation or the kernel in what a caller gives.
+
+    Raises:
+        KernelTypeError: It is neither, and no callable either.
+    """
+    if isinstance(given, Operation):
+        return given
+    return given.operation if isinstance(given, HasOperation) else as_kernel(given)
+
+
+def kernel_in(target: Target) -> Kernel:
+    """The kernel of an operation, or the kernel itself."""
+    return target.kernel if isinstance(target, Operation) else target
+
+
+def specs_of(problem: Mapping[str, Any]) -> dict[str, Any]:
+    """A problem of a key as arguments by name, with a `TensorSpec` for each tensor; what is ignored is left out.
+
+    Raises:
+        KernelTypeError: An argument cannot be made.
+    """
+    return {name: from_plain(value) for name, value in problem.items() if value != {"any": True}}
+
+
+def made_on(specs: Mapping[str, Any], device: str, seed: int = 0) -> dict[str, Any]:
+    """Arguments on a device, with a tensor for each spec, uniform in [-1, 1]."""
+    return {
+        name: given.create_tensor(device, seed + place) if isinstance(given, TensorSpec) else given
+        for place, (name, given) in enumerate(specs.items())
+    }
+
+
+def space_of(target: Target, specs: Mapping[str, Any], label: str = "") -> ConfigSpace | None:
+    """The config space of an operation on a problem; None for a kernel alone."""
+    if not isinstance(target, Operation):
+        return None
+    return target.space_for(Problem(target.name, tuple(specs.items()), label))
+
+
+def call_of(specs: Mapping[str, Any]) -> Arguments:
+    """The arguments as a kernel checks and compiles them."""
+    return Arguments(keyword=dict(specs))
+
+
+def _imported(name: str) -> Any:
+    module, colon, path = name.partition(":")
+    found: Any = sys.modules.get(module) if colon else None
+    for part in path.split(".") if found is not None else ():
+        found = getattr(found, part, None)
+    if found is None:
+        raise TargetError(f"{name} is not among the modules that are imported", hint="give the operation as a target")
+    return found

@@ -1,0 +1,103 @@
+"""What nothing answered is listed, tuned and taken off the list; what cannot be tuned here is told, and stays."""
+
+import json
+import sys
+from dataclasses import replace
+
+import pytest
+
+from triton_ops.cache import Key
+from triton_ops.cli.app import main
+from triton_ops.cli.target import load_target
+from triton_ops.history.misses import Harvest, read_misses
+from triton_ops.task.request import make_request
+
+WORK = """
+from triton_ops import operation
+
+@operation(space={"step": [1, 2]}, arguments=lambda n=64: {"n": n})
+def add_up(n, step):
+    return sum(sum(range(at, n, step)) for at in range(step))
+"""
+
+
+@pytest.fixture
+def keys(tmp_path, monkeypatch, steady_clock):
+    """Keys of an operation that is found by its name in records."""
+    (tmp_path / "missed_work.py").write_text(WORK)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    monkeypatch.setenv("TRITON_OPS_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delitem(sys.modules, "missed_work", raising=False)
+    found = load_target("missed_work:add_up")
+
+    def key(n):
+        request = make_request(found, kwargs={"n": n}, device="cpu")
+        return Key.of(request.problem, request.kernel.identity, request.device)
+
+    yield key
+    sys.modules.pop("missed_work", None)
+
+
+def note(tmp_path, *keys):
+    harvest = Harvest(tmp_path / "cache")
+    for key, count, expected_ms in keys:
+        for _ in range(count):
+            harvest.note(key, expected_ms)
+    harvest.flush()
+
+
+def test_misses_are_tuned_in_the_order_of_their_cost_and_taken_off_the_list(tmp_path, keys, capsys):
+    elsewhere = replace(keys(8), device={**keys(8).device, "name": "MOS 6502"})
+    unknown = replace(keys(8), kernel="nowhere:kernel")
+    note(tmp_path, (keys(8), 1, 0.1), (keys(64), 3, 0.1), (elsewhere, 1, 9.0), (unknown, 1, 8.0))
+
+    assert main(["tune", "--from-misses", "--json"]) == 0
+    served = json.loads(capsys.readouterr().out)
+    assert [each["key"]["problem"] for each in served] == [{"n": 8}, {"n": 8}, {"n": 64}, {"n": 8}]
+    assert [each["stored"] for each in served] == [False, False, True, True]
+    assert "MOS 6502" in served[0]["reason"]
+    assert "no module nowhere" in served[1]["reason"]
+    assert {miss.key.id for miss in read_misses(tmp_path / "cache")} == {elsewhere.id, unknown.id}
+
+    assert main(["show", "--json"]) == 0
+    assert {record["id"] for record in json.loads(capsys.readouterr().out)} == {keys(8).id, keys(64).id}
+
+
+def test_a_target_and_a_number_restrict_what_is_tuned(tmp_path, keys, capsys):
+    note(tmp_path, (keys(8), 1, None), (keys(64), 3, None), (replace(keys(8), kernel="other:kernel"), 9, None))
+    assert main(["tune", "missed_work:add_up", "--from-misses", "--most", "1"]) == 0
+    assert "add_up" in capsys.readouterr().out
+    assert sorted(miss.count for miss in read_misses(tmp_path / "cache")) == [1, 9]
+
+
+def test_where_nothing_can_be_tuned_the_exit_code_says_so(tmp_path, keys, capsys):
+    note(tmp_path, (replace(keys(8), kernel="nowhere:kernel"), 1, None))
+    assert main(["tune", "--from-misses"]) == 1
+    assert "not tuned: there is no module nowhere" in " ".join(capsys.readouterr().out.split())
+
+
+def test_misses_are_listed_and_cleared(tmp_path, keys, capsys):
+    assert main(["misses"]) == 0
+    assert "there are no misses" in capsys.readouterr().err
+    note(tmp_path, (keys(8), 2, 0.25))
+    assert main(["misses", "--clear"]) == 0
+    shown = capsys.readouterr()
+    assert "missed_work:add_up" in shown.out
+    assert "1 removed" in shown.err
+    assert main(["misses", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["tune"], "Missing argument 'TARGET'"),
+        (["tune", "x:y", "--most", "3"], "--most is for --from-misses"),
+        (["tune", "--from-misses", "--shape", "3"], "--shape and --from-misses"),
+        (["tune", "--from-misses", "--most", "0"], "--most is 0"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(arguments, said, capsys):
+    assert main(arguments) == 2
+    assert said in capsys.readouterr().err

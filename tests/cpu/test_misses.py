@@ -1,0 +1,117 @@
+"""Misses: noted without waiting, kept once each in a bounded file, and ranked by what they cost."""
+
+import os
+import threading
+
+import pytest
+
+from triton_ops.cache import Key
+from triton_ops.history import misses
+from triton_ops.history.misses import FILE, Harvest, Miss, forget_misses, note_miss, ranked, read_misses, shorten
+
+
+def key(m, kernel="add"):
+    device = {"kind": "cuda", "name": "NVIDIA H200", "arch": "sm_90", "units": 132, "driver": None}
+    return Key(kernel=kernel, problem={"M": m}, identity={}, device=device, cache_state="cold", label=f"M={m}")
+
+
+def noted(folder, *given):
+    harvest = Harvest(folder)
+    for m, expected_ms in given:
+        harvest.note(key(m), expected_ms)
+    harvest.flush()
+    return read_misses(folder)
+
+
+def test_a_problem_is_kept_once_with_its_count_over_several_processes(tmp_path):
+    noted(tmp_path, (1, 0.5), (2, None), (1, None))
+    (first, second) = noted(tmp_path, (1, 0.5))
+    assert (first.key, first.count, first.expected_ms) == (key(1), 3, 0.5)
+    assert (second.key.label, second.count, second.expected_ms) == ("M=2", 1, None)
+    assert first.first <= first.last
+
+
+def test_misses_are_ranked_by_count_times_time():
+    given = [
+        Miss(key=key(m), count=count, expected_ms=ms) for m, count, ms in ((1, 10, 1.0), (2, 1, 50.0), (3, 4, None))
+    ]
+    assert [miss.key.problem["M"] for miss in ranked(given)] == [3, 2, 1]  # 4 times the median of 1 and 50 is 102
+
+
+def test_a_file_that_grew_keeps_the_dearest_problems_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(misses, "MOST_PROBLEMS", 3)
+    for _ in range(2):
+        noted(tmp_path, *((m, float(m)) for m in range(1, 9)))
+    shorten(tmp_path)
+    assert [miss.key.problem["M"] for miss in read_misses(tmp_path)] == [8, 7, 6]
+    assert len((tmp_path / FILE).read_text().splitlines()) == 3
+
+
+def test_a_file_over_its_size_is_shortened_by_the_writer(tmp_path, monkeypatch):
+    monkeypatch.setattr(misses, "_LARGEST_BYTES", 2000)
+    for _ in range(20):
+        noted(tmp_path, (1, 1.0), (2, 1.0))
+    assert (tmp_path / FILE).stat().st_size < 3000
+    assert {miss.count for miss in read_misses(tmp_path)} == {20}
+
+
+def test_what_was_served_is_forgotten(tmp_path):
+    noted(tmp_path, (1, 1.0), (2, 1.0))
+    assert forget_misses(tmp_path, [key(1).id, key(9).id]) == 1
+    assert [miss.key for miss in read_misses(tmp_path)] == [key(2)]
+
+
+def test_damaged_lines_are_left_out_with_one_warning(tmp_path, caplog):
+    noted(tmp_path, (1, 1.0), (2, 1.0))
+    path = tmp_path / FILE
+    path.write_text(path.read_text().replace('"M": 2', '"M": 3') + "{\n" + '{"key": 3}\n' + "torn")
+    assert [miss.key for miss in read_misses(tmp_path)] == [key(1)]
+    assert caplog.text.count("lines are ignored") == 1
+
+
+@pytest.mark.parametrize("blocked", ["file", "fifo"])
+def test_what_cannot_be_written_or_read_holds_up_nothing(tmp_path, blocked, caplog):
+    folder = tmp_path / "cache"
+    if blocked == "file":
+        folder.write_text("a file where the folder should be")
+    else:
+        folder.mkdir()
+        os.mkfifo(folder / FILE)
+    assert noted(folder, (1, 1.0)) == []
+    assert "cannot be written" in caplog.text
+
+
+def test_notes_of_many_threads_all_count(tmp_path):
+    def serve():
+        for _ in range(100):
+            note_miss(key(1), 1.0, tmp_path)
+
+    threads = [threading.Thread(target=serve) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    misses.flush_misses()
+    assert read_misses(tmp_path)[0].count == 800
+
+
+def test_the_thread_writes_without_being_asked(tmp_path, monkeypatch):
+    monkeypatch.setattr(misses, "_FIRST_WAIT_S", 0.01)
+    written, write = threading.Event(), Harvest.flush
+    monkeypatch.setattr(Harvest, "flush", lambda harvest: (write(harvest), written.set()))
+    Harvest(tmp_path).note(key(1))
+    assert written.wait(60)
+    assert len(read_misses(tmp_path)) == 1
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_writes_only_its_own(tmp_path):
+    note_miss(key(1), folder=tmp_path)
+    child = os.fork()
+    if child == 0:
+        note_miss(key(2), folder=tmp_path)
+        misses.flush_misses()
+        os._exit(0)
+    os.waitpid(child, 0)
+    misses.flush_misses()
+    assert sorted((miss.key.problem["M"], miss.count) for miss in read_misses(tmp_path)) == [(1, 1), (2, 1)]
