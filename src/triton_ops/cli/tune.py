@@ -116,10 +116,7 @@ def tune_command(
             "wait": not no_wait,
         }  # fmt: skip
         return tune_from_misses(target, most, only_for_one, options, cache_dir, as_json=as_json)
-    if target is None or most is not None:
-        raise SettingsError(
-            "Missing argument 'TARGET'" if target is None else "--most is for --from-misses", hint="triton-ops tune --help"
-        )
+    target = _one_target(target, most)
     shapes, values = parse_shapes(shape), parse_space(space or [])
     _check(dtype, device, cache_dir)
     as_tolerance(tolerance)
@@ -146,6 +143,14 @@ def tune_command(
         tell("interrupted: this is the best so far; the same command goes on where it stopped")
         raise typer.Exit(INTERRUPTED)
     return None
+
+
+def _one_target(target: str | None, most: int | None) -> str:
+    if target is None:
+        raise SettingsError("Missing argument 'TARGET'", hint="triton-ops tune --help")
+    if most is not None:
+        raise SettingsError("--most is for --from-misses", hint="leave it out")
+    return target
 
 
 def _check(dtype: str | None, device: str | None, cache_dir: str | None) -> None:
