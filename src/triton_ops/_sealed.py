@@ -57,8 +57,7 @@ def parsed(text: bytes | str) -> dict[str, Any]:
     import msgspec
 
     encoded = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
-    if encoded.count(b"[") + encoded.count(b"{") > _MOST_CONTAINERS:
-        raise DamagedError(f"it has more than {_MOST_CONTAINERS} lists and objects")
+    bounded(encoded)
     try:
         content = msgspec.json.decode(encoded)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -66,6 +65,16 @@ def parsed(text: bytes | str) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise DamagedError(f"it holds a {type(content).__name__} instead of a JSON object")
     return content
+
+
+def bounded(text: bytes) -> None:
+    """Refuse a JSON text that would take more than some hundred MB of memory beyond its own.
+
+    Raises:
+        DamagedError: It has more than two million lists and objects.
+    """
+    if text.count(b"[") + text.count(b"{") > _MOST_CONTAINERS:
+        raise DamagedError(f"it has more than {_MOST_CONTAINERS} lists and objects")
 
 
 def storable(value: Any) -> Any:

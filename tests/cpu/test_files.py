@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -323,3 +324,34 @@ def test_old_probes_and_half_written_files_are_swept_and_nothing_else(tmp_path):
     sweep(tmp_path, now_s=time.time() + 7200)
     assert not (tmp_path / ".probe-new").exists()
     sweep(tmp_path / "absent")
+
+
+@pytest.fixture
+def on_disk(monkeypatch):
+    """What was written to disk, in order, with the names that a folder had at that moment."""
+    done, real = [], os.fsync
+
+    def noted(descriptor):
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        done.append((path.name, sorted(found.name for found in path.iterdir()) if path.is_dir() else None))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    return done
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs Linux's list of open files")
+def test_what_was_written_survives_a_power_loss_with_its_name_and_its_folder(tmp_path, on_disk):
+    folder = ensure_folder(tmp_path / "a" / "b")
+    assert on_disk == [("a", ["b"]), (tmp_path.name, ["a"])]
+    on_disk.clear()
+    atomic_write(folder / "file", "text")
+    (content, none), renamed = on_disk
+    assert content.startswith(".file-")
+    assert none is None, "the content comes before the name"
+    assert renamed == ("b", ["file"])
+    on_disk.clear()
+    append_line(folder / "log", "first")
+    append_line(folder / "log", "second")
+    append_line(folder / "log", "third", durable=False)
+    assert on_disk == [("log", None), ("b", ["file", "log"]), ("log", None)]

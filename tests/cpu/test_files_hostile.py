@@ -271,7 +271,7 @@ def test_stdout_by_name_is_the_stdout_of_this_process(tmp_path, name, kind):
     assert (done.stdout if kind == "pipe" else (tmp_path / "out").read_bytes()) == b"before text after"
 
 
-def test_what_unpacks_to_far_more_than_its_size_is_refused():
+def test_what_unpacks_to_far_more_than_its_size_is_refused(monkeypatch):
     text = b'{"a": [1, 2, 3]}\n' * 1000
     assert unpacked(text) == text
     packed = gzip.compress(text)
@@ -279,6 +279,10 @@ def test_what_unpacks_to_far_more_than_its_size_is_refused():
     assert unpacked(packed + packed) == text + text
     with pytest.raises(ValueError, match="unpack to more"):
         unpacked(gzip.compress(b"\0" * (5 << 20)))
+    monkeypatch.setattr("triton_ops._files.named._MOST_UNPACKED_BYTES", 1000)
+    with pytest.raises(ValueError, match="unpack to more than 1000 bytes"):
+        unpacked(packed)
+    monkeypatch.undo()
     for cut in (3, 12, len(packed) // 2, len(packed) - 1):
         with pytest.raises(ValueError, match="cut off"):
             unpacked(packed[:cut])

@@ -11,6 +11,12 @@ from triton_ops import _sealed
 from triton_ops._sealed import DamagedError, parsed, sealed, unsealed
 from triton_ops.cache import RECORDS, DirectoryStore
 from triton_ops.cli.console import printable
+from triton_ops.exceptions import RecordingError
+from triton_ops.history import lines
+from triton_ops.history.quarantine import Quarantine
+from triton_ops.replay.recording import read_recording
+from triton_ops.space import Config
+from triton_ops.trial import Status, Trial
 
 
 def test_no_hostile_file_raises_hangs_or_is_believed():
@@ -101,3 +107,23 @@ def test_show_prints_no_escape_of_a_record(cli, tmp_path):
         assert "\x1b" not in ran.out + ran.err
         assert "\x07" not in ran.out + ran.err
         assert "\nrecords: all fine" not in ran.out
+
+
+def test_of_a_file_without_a_sound_line_the_rest_is_not_read(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(lines, "_MOST_BAD", 10)
+    path = tmp_path / "quarantine.jsonl"
+    Quarantine(path).add(Trial(Config(n=1), Status.CRASH))
+    sound = path.read_bytes()
+    path.write_bytes(b"x\n" * 9 + sound)
+    assert len(Quarantine(path)) == 1
+    path.write_bytes(b"x\n" * 10 + sound)
+    assert len(Quarantine(path)) == 0
+    assert ["9 lines are" in caplog.messages[0], "10 lines and the rest are" in caplog.messages[1]] == [True, True]
+
+
+def test_a_cache_file_of_another_tuner_is_bounded_too(tmp_path, monkeypatch):
+    monkeypatch.setattr("triton_ops._sealed._MOST_CONTAINERS", 100)
+    path = tmp_path / "cache.json"
+    path.write_text('{"tune_params": ' + "[" * 101)
+    with pytest.raises(RecordingError, match="more than 100 lists and objects"):
+        read_recording(path)

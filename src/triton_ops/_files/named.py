@@ -24,6 +24,7 @@ _MOST_LINKS = 40  # as many as Linux follows
 _GZIP = 31  # zlib's number for gzip
 _SMALL_BYTES = 4 << 20
 _DENSEST = 64  # JSON of this package shrinks to a tenth or a thirtieth
+_MOST_UNPACKED_BYTES = 1 << 30
 
 
 def read_named(path: Path, limit_bytes: int = LARGEST_NAMED_BYTES) -> bytes:
@@ -73,14 +74,15 @@ def write_named(path: Path, content: str | bytes) -> None:
 
 
 def unpacked(content: bytes) -> bytes:
-    """Gzipped bytes, unpacked up to 4 MiB or 64 times their size; other bytes as they are.
+    """Gzipped bytes, unpacked up to 4 MiB or 64 times their size, and to 1 GiB; other bytes as they are.
 
     Raises:
         ValueError: The bytes are damaged, cut off, or unpack to more.
     """
     if content[:2] != b"\x1f\x8b":
         return content
-    limit, parts, rest = max(_SMALL_BYTES, _DENSEST * len(content)), [], content
+    most = min(max(_SMALL_BYTES, _DENSEST * len(content)), _MOST_UNPACKED_BYTES)
+    limit, parts, rest = most, [], content
     while rest:
         member = zlib.decompressobj(_GZIP)
         try:
@@ -89,7 +91,7 @@ def unpacked(content: bytes) -> bytes:
             raise ValueError(f"its gzip data are damaged: {error}") from error
         limit -= len(part)
         if limit < 0:
-            raise ValueError(f"its gzip data unpack to more than {_DENSEST} times their size")
+            raise ValueError(f"its gzip data unpack to more than {most} bytes")
         if not member.eof:
             raise ValueError("its gzip data are cut off")
         parts.append(part)

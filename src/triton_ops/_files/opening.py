@@ -28,6 +28,7 @@ _KINDS = {
     stat.S_IFSOCK: "a socket",
     stat.S_IFDIR: "a folder",
     stat.S_IFLNK: "a link",
+    stat.S_IFREG: "a file",
 }
 
 
@@ -84,7 +85,7 @@ def folder_within(root: Path, path: Path) -> Path:
 
 def kind_of(found: os.stat_result) -> str:
     """The kind of a file in words, such as `a FIFO`."""
-    return _KINDS.get(stat.S_IFMT(found.st_mode), "no regular file")
+    return _KINDS.get(stat.S_IFMT(found.st_mode), "of a kind without a name")
 
 
 def may_be_anyones(found: os.stat_result) -> bool:

@@ -19,7 +19,7 @@ _LEFT_BEHIND_S = 3600.0  # a write takes milliseconds; a file of this age has no
 
 
 def ensure_folder(folder: str | os.PathLike[str]) -> Path:
-    """The folder with `~` expanded; it is made if it is missing.
+    """The folder with `~` expanded; it is made if it is missing, and its name is on disk when this returns.
 
     Raises:
         CacheError: The path is a file, or the folder cannot be made.
@@ -28,7 +28,10 @@ def ensure_folder(folder: str | os.PathLike[str]) -> Path:
     if path.is_dir():
         return path
     try:
+        missing = [path, *(above for above in path.parents if not above.exists())]
         path.mkdir(parents=True, exist_ok=True)
+        for made in missing:
+            sync_folder(made.parent)
     except (FileExistsError, NotADirectoryError) as error:
         raise CacheError(
             f"{path} cannot be a cache folder: it, or a part of it, is a file",

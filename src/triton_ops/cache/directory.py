@@ -229,7 +229,8 @@ class DirectoryStore(Generic[T]):
             what = f"{path}, like every {self.codec.kind} that an earlier version wrote, is ignored"
             self._report("(older)", f"{what}: {_reason(error)}")
         else:
-            self._report(path.name, f"{path} is ignored: {_reason(error)}")
+            step = "" if getattr(error, "hint", None) else "; mend or remove it, and what it held is written anew"
+            self._report(path.name, f"{path} is ignored: {_reason(error)}{step}")
 
     def _report(self, subject: str, message: str) -> None:
         with self._guard:

@@ -14,6 +14,7 @@ from triton_ops.exceptions import SpaceError
 from triton_ops.space.config import config_from_json
 
 _log = logging.getLogger("triton_ops")
+_MOST_BAD = 10_000  # damaged lines after which the rest of a file is not read: it is no file of this package
 
 
 def converted(line: bytes, kind: Any) -> Any:
@@ -39,12 +40,14 @@ def readable(path: Path, lines: Iterable[bytes], kind: Any, *, first: int = 1, l
         first: The number of the first of the lines.
         loss: What the lines that are ignored cost, for the warning.
     """
-    bad: list[str] = []
+    bad, reason = 0, ""
     for number, line in enumerate(lines, first):
         try:
             yield converted(line, kind)
         except DamagedError as error:  # noqa: PERF203 - a file has few lines that are bad
-            bad.append(f"line {number}: {error}")
+            bad, reason = bad + 1, reason or f"line {number}: {error}"
+            if bad == _MOST_BAD:
+                break
     if bad:
-        count = "a line is" if len(bad) == 1 else f"{len(bad)} lines are"
-        _log.warning("%s: %s ignored, so that %s (%s)", path, count, loss, bad[0])
+        count = "a line is" if bad == 1 else f"{bad} lines are" if bad < _MOST_BAD else f"{bad} lines and the rest are"
+        _log.warning("%s: %s ignored, so that %s (%s)", path, count, loss, reason)

@@ -129,7 +129,7 @@ def _readable(path: Path, unfinished: bool = False) -> Run | None:
         left_out = not has_begun(path) or (unfinished and has_ended(path))
         return None if left_out else read_run(path)
     except RunLogError as error:
-        _log.warning("a run log is ignored: %s", error.message)
+        _log.warning("a run log is ignored: %s", error)
         return None
 
 

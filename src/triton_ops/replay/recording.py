@@ -20,7 +20,7 @@ import msgspec
 
 from triton_ops._files import read_named, unpacked
 from triton_ops._ranges import Count, Extent, Milliseconds, Seconds
-from triton_ops._sealed import CHECKSUM, parsed, unsealed
+from triton_ops._sealed import CHECKSUM, bounded, parsed, unsealed
 from triton_ops.analysis import with_residents
 from triton_ops.cache.key import Argument
 from triton_ops.exceptions import RecordingError, RunLogError, SpaceError, UnsupportedDtypeError
@@ -149,6 +149,7 @@ def _parsed(path: Path, content: bytes) -> Recording:
     if content.startswith(_RUN_LINE):
         return _of_run(run_of(path, content.split(b"\n")[:-1]))
     if _CACHE_NAME in content:
+        bounded(content)
         return _of_cache(path.name, _cache_content(content.decode()))
     found = parsed(content)
     return _of_rows(path.name, unsealed(found) if CHECKSUM in found else found)

@@ -196,6 +196,6 @@ def _made(folder: Path, place: Path) -> bool:
         ensure_folder(folder_within(folder, place))
     except (OSError, CacheError) as error:
         reason = getattr(error, "strerror", None) or error
-        _log.warning("%s is ignored, so that this tune cannot be resumed: %s", place, reason)
+        _log.warning("%s is ignored, so that this tune cannot be resumed: %s; move it away", place, reason)
         return False
     return True
