@@ -328,7 +328,7 @@ def beside(options, state: dict, grades: dict) -> tuple[dict, dict]:
     if "baseline" not in state:
         earlier = json.loads(options.theirs.read_text())
         found = {space: {name: earlier["spaces"][space][name] for name in _THEIRS} for space in grades}
-        return found, {name: earlier[name] for name in ("date", "commit")}
+        return found, earlier["do_bench_measured"]
     found = {}
     for space, grade_of_space in grades.items():
         reference, regret = state["baseline"][space], grade_of_space["regret"]
