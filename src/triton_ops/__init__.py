@@ -56,8 +56,12 @@ if TYPE_CHECKING:  # for type checkers and editors, which cannot follow the tabl
     from triton_ops.exceptions import UnknownTunableError as UnknownTunableError
     from triton_ops.exceptions import UnsupportedDtypeError as UnsupportedDtypeError
     from triton_ops.history.recall import recall as recall
+    from triton_ops.kernels.choice import tuning as tuning
+    from triton_ops.kernels.layer_norm import layer_norm as layer_norm
     from triton_ops.kernels.matmul import matmul as matmul
     from triton_ops.kernels.rmsnorm_rope import fused_rmsnorm_rope as fused_rmsnorm_rope
+    from triton_ops.kernels.rmsnorm_rope.module import FusedRMSNormRoPE as FusedRMSNormRoPE
+    from triton_ops.kernels.softmax import softmax as softmax
     from triton_ops.measure import RacePolicy as RacePolicy
     from triton_ops.measure import ScreenPolicy as ScreenPolicy
     from triton_ops.problem import Problem as Problem
@@ -104,8 +108,12 @@ _NAMES_IN = {
         "UnknownTunableError UnsupportedDtypeError"
     ),
     "history.recall": "recall",
+    "kernels.choice": "tuning",
+    "kernels.layer_norm": "layer_norm",
     "kernels.matmul": "matmul",
     "kernels.rmsnorm_rope": "fused_rmsnorm_rope",
+    "kernels.rmsnorm_rope.module": "FusedRMSNormRoPE",
+    "kernels.softmax": "softmax",
     "runner.session": "tune",
     "comparison.compare": "Comparison compare",
     "comparison.timing": "Times time_ms",

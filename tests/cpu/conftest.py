@@ -10,6 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.forking import Lender
+from tests.interpreter import Interpreter
 from triton_ops.compile_pool import pool
 from triton_ops.compile_pool.fork_server import ForkServer
 
@@ -89,3 +90,11 @@ def golden(request):
         assert text == path.read_text(encoding="utf-8"), f"{path.name} differs; pytest --update-golden writes it anew"
 
     return compare
+
+
+@pytest.fixture(scope="session")
+def interpreted():
+    """Calls a function of a test's module in a process where Triton's kernels run as Python."""
+    process = Interpreter()
+    yield process
+    process.close()

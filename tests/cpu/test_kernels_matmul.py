@@ -52,15 +52,10 @@ CASES = {
     "no-rows": ((0, 7, 5), SMALL, "rows rows rows"),
 }
 # Runs in a process of its own: Triton reads TRITON_INTERPRET when it is imported, and it must not stay behind.
-# The public function runs whole, save that CPU tensors may pass for CUDA ones.
 INTERPRETED = """
-import contextlib, json, sys
+import json, sys
 import torch
-from triton_ops.kernels import call
 from triton_ops.kernels.matmul import matmul
-
-call.check_placement = lambda tensors: None
-torch.cuda.device = lambda device: contextlib.nullcontext()
 
 def laid_out(values, layout):
     rows, columns = values.shape
@@ -222,7 +217,7 @@ def test_tensors_of_two_gpus_are_a_device_error():
 @pytest.fixture
 def anywhere(monkeypatch):
     """CPU tensors pass for CUDA ones, so that the checks after the device can be met."""
-    monkeypatch.setattr(call, "check_placement", lambda tensors: None)
+    monkeypatch.setattr(call, "check_placement", lambda tensors, on_cpu: None)
     monkeypatch.setattr(call, "launch", lambda *arguments: pytest.fail("launched"))
 
 
@@ -280,7 +275,7 @@ def test_config_needs_exactly_the_tunables(anywhere):
 
 def test_public_function_launches_once_with_the_default_and_never_tunes(monkeypatch):
     launches = []
-    monkeypatch.setattr(call, "check_placement", lambda tensors: None)
+    monkeypatch.setattr(call, "check_placement", lambda tensors, on_cpu: None)
     monkeypatch.setattr(call, "launch", lambda *arguments: launches.append(arguments))
     out = matmul(HALF, HALF.t())
     ((kernel, config, values, device),) = launches

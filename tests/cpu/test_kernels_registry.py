@@ -6,12 +6,16 @@ import sys
 import pytest
 
 from triton_ops import kernels
-from triton_ops.backend import Operation
+from triton_ops.backend import Arguments, Operation
 from triton_ops.exceptions import MissingDependencyError, TargetError
+from triton_ops.hardware import machine_of, spec_named
 
 
 def test_names():
-    assert kernels.names() == ("matmul", "rmsnorm_rope")
+    assert kernels.names() == (
+        "layer_norm", "layer_norm_backward", "matmul", "rmsnorm_rope", "rmsnorm_rope_backward", "softmax",
+        "softmax_backward",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("name", kernels.names())
@@ -23,8 +27,40 @@ def test_loaded_operation_has_the_name_it_was_asked_for(name):
 
 
 def test_unknown_name_is_told_the_known_ones():
-    with pytest.raises(TargetError, match="'matmull'; there are matmul, rmsnorm_rope"):
+    with pytest.raises(TargetError, match="'matmull'; there are layer_norm, "):
         kernels.load("matmull")
+
+
+@pytest.mark.parametrize("name", kernels.names())
+def test_named_problem_has_its_default_in_its_space_and_fits_the_kernel(name):
+    operation = kernels.load(name)
+    for shape, dtype in operation.problems.values():
+        problem = operation.problem(shape, dtype)
+        space = operation.space_for(problem)
+        assert space.why_not(space.default_config) is None
+        assert all(value in space.tunables[tunable] for tunable, value in space.default_config.items())
+        operation.kernel.check(space.tunables, Arguments(keyword=dict(problem.arguments)))
+
+
+def first_problem(operation):
+    return operation.problem(*next(iter(operation.problems.values())))
+
+
+@pytest.mark.parametrize("name", kernels.names())
+def test_arguments_come_in_the_order_of_the_kernels_parameters(name):
+    operation = kernels.load(name)
+    names = [name for name, _ in first_problem(operation).arguments]
+    assert names == list(operation.kernel.parameter_names)[: len(names)]
+
+
+@pytest.mark.parametrize("name", kernels.names())
+def test_work_knows_the_tiles_of_the_default(name):
+    operation = kernels.load(name)
+    problem = first_problem(operation)
+    work = operation.work(problem)
+    assert work.bytes > 0
+    plan = work.tiles.plan(operation.space_for(problem).default_config, machine_of(spec_named("NVIDIA H200")))
+    assert plan.schedule(plan.footprint).time_ms > 0
 
 
 def test_registry_imports_neither_torch_nor_triton():
@@ -38,8 +74,9 @@ def test_registry_imports_neither_torch_nor_triton():
 
 @pytest.mark.parametrize("name", kernels.names())
 def test_without_triton_a_kernel_says_what_is_missing(monkeypatch, name):
-    for module in [m for m in sys.modules if m.startswith(f"triton_ops.kernels.{name}")]:
+    folder = name.removesuffix("_backward")
+    for module in [m for m in sys.modules if m.startswith(f"triton_ops.kernels.{folder}")]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "triton", None)
-    with pytest.raises(MissingDependencyError, match=f"triton is needed for the {name} kernel"):
+    with pytest.raises(MissingDependencyError, match="triton is needed for the "):
         kernels.load(name)

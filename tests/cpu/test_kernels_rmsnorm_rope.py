@@ -7,11 +7,13 @@ import math
 import os
 import subprocess
 import sys
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+from tests.near import drawn, off, widened
 from triton_ops.backend import Arguments
 from triton_ops.exceptions import (
     DeviceError,
@@ -22,8 +24,13 @@ from triton_ops.exceptions import (
     UnsupportedDtypeError,
 )
 from triton_ops.kernels import call
-from triton_ops.kernels.rmsnorm_rope import fused_rmsnorm_rope, operation
-from triton_ops.kernels.rmsnorm_rope.space import default_config
+from triton_ops.kernels.gradient import differentiable
+from triton_ops.kernels.rmsnorm_rope import _forward, fused_rmsnorm_rope, operation
+from triton_ops.kernels.rmsnorm_rope.backward import gradient
+from triton_ops.kernels.rmsnorm_rope.backward import operation as backward_operation
+from triton_ops.kernels.rmsnorm_rope.module import FusedRMSNormRoPE
+from triton_ops.kernels.rmsnorm_rope.space import default_config, gradient_space, wide_space
+from triton_ops.space import Config
 
 pytestmark = pytest.mark.triton
 
@@ -52,15 +59,11 @@ CASES = {
     "empty": case((0, 3, 96), 2),
 }
 # Runs in a process of its own: Triton reads TRITON_INTERPRET when it is imported, and it must not stay behind.
-# The public function runs whole, save that CPU tensors may pass for CUDA ones.
 INTERPRETED = """
-import contextlib, json, sys
+import json, sys
 import torch
 from triton_ops.kernels import call
 from triton_ops.kernels.rmsnorm_rope import fused_rmsnorm_rope, operation
-
-call.check_placement = lambda tensors: None
-torch.cuda.device = lambda device: contextlib.nullcontext()
 
 def rotated(y, angles_cos, angles_sin):
     # One pair at a time, so that the reference shares no index arithmetic with the kernel.
@@ -236,7 +239,7 @@ def test_an_argument_that_is_no_tensor_is_a_type_error():
 @pytest.fixture
 def anywhere(monkeypatch):
     """CPU tensors pass for CUDA ones, so that the checks after the device can be met."""
-    monkeypatch.setattr(call, "check_placement", lambda tensors: None)
+    monkeypatch.setattr(call, "check_placement", lambda tensors, on_cpu: None)
     monkeypatch.setattr(call, "launch", lambda *arguments: pytest.fail("launched"))
 
 
@@ -315,7 +318,7 @@ def test_halves_that_differ_are_found_when_asked_for(anywhere, name, axes):
 
 def test_public_function_launches_once_with_the_default_and_never_tunes(monkeypatch):
     launches = []
-    monkeypatch.setattr(call, "check_placement", lambda tensors: None)
+    monkeypatch.setattr(call, "check_placement", lambda tensors, on_cpu: None)
     monkeypatch.setattr(call, "launch", lambda *arguments: launches.append(arguments))
     out = fused_rmsnorm_rope(**given(), num_heads=2, check_halves=True)
     ((kernel, config, values, device),) = launches
@@ -324,3 +327,106 @@ def test_public_function_launches_once_with_the_default_and_never_tunes(monkeypa
     assert values["out"] is out
     assert device == out.device
     assert list(values) == [name for name, _ in operation.problem((2, 3, 8, 2)).arguments]
+
+
+def by_formula(x, weight, cos, sin, eps=1e-6):
+    """In the precision of the arguments, so that autograd gives the gradients to compare with."""
+    head_dim = cos.shape[-1]
+    half = head_dim // 2
+    y = x / (x.square().mean(-1, keepdim=True) + eps).sqrt() * weight
+    first, second = y.unflatten(-1, (-1, 2, half)).unbind(-2)
+    c, s = cos[:, None, :half], sin[:, None, :half]
+    return torch.cat([first * c - second * s, second * c + first * s], -1).reshape(x.shape)
+
+
+def largest_gradient_error(shape, heads, dtype):
+    kind = getattr(torch, dtype)
+    angles = [drawn(shape[1], shape[2] // heads, dtype=kind), drawn(shape[1], shape[2] // heads, dtype=kind).flip(0)]
+    given = [drawn(*shape, dtype=kind).requires_grad_(), drawn(shape[2], dtype=kind).requires_grad_()]
+    weights = drawn(*shape, dtype=kind)
+    (fused_rmsnorm_rope(*given, *angles) * weights).sum().backward()
+    wide = [each.detach().double().requires_grad_() for each in given]
+    (by_formula(*wide, *(each.double() for each in angles)) * weights).sum().backward()
+    return off([each.grad for each in given], [each.grad for each in wide])
+
+
+@pytest.mark.parametrize(("dtype", "most"), [("float32", 1e-5), ("float16", 2**-9)])
+@pytest.mark.parametrize(("shape", "heads"), [((2, 3, 96), 2), ((1, 5, 144), 3)])
+def test_gradients_are_those_of_float64(interpreted, shape, heads, dtype, most):
+    assert interpreted(largest_gradient_error, shape, heads, dtype) <= most
+
+
+def checked_gradient():
+    """The kernels compute in float64 where tensors are float64, which the public function does not take."""
+    x, weight, cos, sin = drawn(2, 2, 12).double(), drawn(12).double(), drawn(2, 6).double(), drawn(2, 6).double() + 0.5
+
+    def rotated(x, weight):
+        kept = [tensor.detach() for tensor in (x, weight, cos, sin)]
+        run = lambda _: (_forward(kept, 1e-3, 6, None, False), kept)  # noqa: E731
+        return differentiable((x, weight), run, partial(gradient, eps=1e-3, head_dim=6))
+
+    return torch.autograd.gradcheck(rotated, [x.requires_grad_(), weight.requires_grad_()])
+
+
+def test_gradients_pass_gradcheck_in_float64(interpreted):
+    assert interpreted(checked_gradient)
+
+
+def form_error(block):
+    values = backward_operation.materialise(backward_operation.problem((2, 3, 288, 3), "float32"), "cpu")
+    backward_operation.kernel.compile(Config(BLOCK_SIZE=block, PROGRAMS=2, num_warps=1), values).launch(values)
+    right = backward_operation.reference(**widened(values.keyword))
+    return off([values.keyword[name] for name in ("dx", "dweight")], right)
+
+
+@pytest.mark.parametrize("block", [64, 256])
+def test_both_forms_of_the_gradient_are_right(interpreted, block):
+    assert interpreted(form_error, block) <= 1e-5
+
+
+@pytest.mark.parametrize("hidden", [64, 1024, 4096, 8192, 65536])
+def test_default_of_the_gradient_and_of_the_wide_space_are_in_them(hidden):
+    problem = operation.problem((1, 2, hidden, 1), "bfloat16")
+    for space in (wide_space(problem), gradient_space(problem)):
+        assert space.why_not(space.default_config) is None
+
+
+def test_wide_space_holds_what_the_documented_one_has_for_a_long_row():
+    problem = operation.problem((1, 2, 4096, 32), "bfloat16")
+    left_out = [config for config in ALL_CONFIGS if wide_space(problem).why_not(config) is not None]
+    assert left_out == [config for config in ALL_CONFIGS if config["BLOCK_SIZE"] < 32 * config["num_warps"]]
+
+
+def test_angles_that_need_a_gradient_are_refused(anywhere):
+    with pytest.raises(KernelTypeError, match="cos requires a gradient"):
+        fused_rmsnorm_rope(**given(cos=torch.zeros(3, 4, requires_grad=True)))
+
+
+def module_output():
+    module = FusedRMSNormRoPE(96, 48, eps=1e-3)
+    with torch.no_grad():
+        module.weight.copy_(drawn(96))
+    x, cos, sin = drawn(2, 3, 96), drawn(3, 48), drawn(3, 48)
+    again = FusedRMSNormRoPE(96, 48, eps=1e-3)
+    again.load_state_dict(module.state_dict())
+    torch.testing.assert_close(again(x, cos, sin), by_formula(x, module.weight, cos, sin, 1e-3))
+    again(x, cos, sin).sum().backward()
+    return again.weight.grad is not None, repr(again)
+
+
+def test_module_owns_a_weight_that_learns(interpreted):
+    assert interpreted(module_output) == (True, "FusedRMSNormRoPE(hidden_dim=96, head_dim=48, eps=0.001)")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "error"),
+    [
+        ((0, 2), ShapeMismatchError),
+        ((96, 3), ShapeMismatchError),
+        ((96, 10), ShapeMismatchError),
+        ((96, 48, -1.0), SettingsError),
+    ],
+)
+def test_module_refuses_sizes_that_do_not_fit(sizes, error):
+    with pytest.raises(error):
+        FusedRMSNormRoPE(*sizes)

@@ -2,7 +2,8 @@
 
 Every folder has the same files: `kernel` (Triton code and grid), `space` (tunables, constraints and default config),
 `reference` (plain PyTorch), `problems` (arguments, work and named shapes), and `__init__` with the public function and
-the `operation` for tuners. The import of this package imports neither torch nor Triton.
+the `operation` for tuners. Where a kernel has a gradient, `backward` has it, an operation of its own; where it has an
+`nn.Module`, `module` has that. The import of this package imports neither torch nor Triton.
 """
 
 from __future__ import annotations
@@ -13,12 +14,20 @@ from typing import cast
 from triton_ops.backend import Operation
 from triton_ops.exceptions import TargetError
 
-_FOLDERS = ("matmul", "rmsnorm_rope")
+_MODULES = {
+    "layer_norm": "layer_norm",
+    "layer_norm_backward": "layer_norm.backward",
+    "matmul": "matmul",
+    "rmsnorm_rope": "rmsnorm_rope",
+    "rmsnorm_rope_backward": "rmsnorm_rope.backward",
+    "softmax": "softmax",
+    "softmax_backward": "softmax.backward",
+}
 
 
 def names() -> tuple[str, ...]:
     """The names of the kernels that `load` knows."""
-    return _FOLDERS
+    return tuple(_MODULES)
 
 
 def load(name: str) -> Operation:
@@ -28,7 +37,7 @@ def load(name: str) -> Operation:
         TargetError: No shipped kernel has this name.
         MissingDependencyError: Triton is not installed.
     """
-    if name not in _FOLDERS:
-        known = ", ".join(_FOLDERS)
+    if name not in _MODULES:
+        known = ", ".join(_MODULES)
         raise TargetError(f"no shipped kernel is called {name!r}; there are {known}", hint="use one of these names")
-    return cast("Operation", importlib.import_module(f"{__name__}.{name}").operation)
+    return cast("Operation", importlib.import_module(f"{__name__}.{_MODULES[name]}").operation)

@@ -7,6 +7,7 @@ The checks neither use a device nor import torch.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 from triton_ops._optional import require
@@ -21,9 +22,15 @@ from triton_ops.exceptions import (
 from triton_ops.space import Config
 from triton_ops.tensors import contiguous_stride
 
+_UNITS_UNKNOWN = 132
 
-def check_placement(tensors: Mapping[str, Any]) -> None:
+
+def check_placement(tensors: Mapping[str, Any], on_cpu: bool = False) -> None:
     """Check that all are tensors, that they are on a GPU, and that they are on the same GPU, in this order.
+
+    Args:
+        tensors: Name to tensor.
+        on_cpu: Whether the kernel runs on a CPU too, as under `TRITON_INTERPRET=1`.
 
     Raises:
         KernelTypeError: An argument is not a tensor.
@@ -33,7 +40,7 @@ def check_placement(tensors: Mapping[str, Any]) -> None:
         if not is_tensor(tensor):
             raise KernelTypeError(f"{name} is a {type(tensor).__name__}, not a torch.Tensor")
     for name, tensor in tensors.items():
-        if tensor.device.type != "cuda":
+        if tensor.device.type != "cuda" and not on_cpu:
             raise DeviceError(
                 f"{name} is on {tensor.device}; the kernel runs on a CUDA device",
                 "cuda",
@@ -113,19 +120,36 @@ def check_rank(name: str, actual: Iterable[int], axes: str) -> None:
         raise ShapeMismatchError(f"{name} has shape {shape}; it must be {axes}", axes, shape, name)
 
 
-def checked_config(given: Mapping[str, Any], tunables: Collection[str], kernel: str) -> Config:
-    """Return `given` as a config with exactly the names in `tunables`.
+def check_constant(tensors: Mapping[str, Any], kernel: str) -> None:
+    """Check that no tensor waits for a gradient that a kernel does not compute.
+
+    Raises:
+        KernelTypeError: A tensor requires a gradient, and torch is recording.
+    """
+    recording = require("torch", "running a kernel").is_grad_enabled()
+    for name, tensor in tensors.items():
+        if recording and tensor.requires_grad:
+            raise KernelTypeError(
+                f"{name} requires a gradient, which {kernel} does not compute", hint=f"pass {name}.detach()"
+            )
+
+
+def checked_config(
+    given: Mapping[str, Any], tunables: Collection[str], optional: Collection[str], kernel: str
+) -> Config:
+    """Return `given` as a config with the names in `tunables`, and any of those in `optional`.
 
     Raises:
         UnknownTunableError: A tunable is missing, or a name is no tunable of the kernel.
         ConfigValueError: A value is of a type that no config can hold.
     """
-    unknown = [name for name in given if name not in tunables]
+    unknown = [name for name in given if name not in tunables and name not in optional]
     missing = [name for name in tunables if name not in given]
     if unknown or missing:
         wrong = [f"has no tunable {name!r}" for name in unknown]
         wrong += [f"needs a value for {name!r}" for name in missing]
-        raise UnknownTunableError(f"{kernel} {', '.join(wrong)}", hint=f"give exactly {', '.join(tunables)}")
+        rest = f", and if you like {', '.join(optional)}" if optional else ""
+        raise UnknownTunableError(f"{kernel} {', '.join(wrong)}", hint=f"give exactly {', '.join(tunables)}{rest}")
     return given if isinstance(given, Config) else Config(given)
 
 
@@ -134,5 +158,22 @@ def launch(kernel: CompilesAtLaunch, config: Config, values: Mapping[str, Any], 
 
     Cost: asynchronous; the first launch of a config with arguments of these types compiles.
     """
-    with require("torch", "launching a kernel").cuda.device(device):
+    with on_device(device):
         kernel.executable(config).launch(Arguments(keyword=values))
+
+
+def on_device(device: Any) -> Any:
+    """A context in which launches go to a torch device; on a CPU, where kernels are interpreted, it does nothing."""
+    return nullcontext() if device.type == "cpu" else require("torch", "launching a kernel").cuda.device(device)
+
+
+def multiprocessors(device: Any) -> int:
+    """The multiprocessors of a torch device, from which launches that walk over their work take their programs.
+
+    A CPU, where kernels are interpreted, counts as one. Where a launch is only compiled and the device is not known, it
+    counts as an H100: the number is no part of the code.
+    """
+    if device.type == "cpu":
+        return 1
+    found = require("torch", "launching a kernel").cuda.get_device_properties(device)
+    return int(getattr(found, "multi_processor_count", _UNITS_UNKNOWN))

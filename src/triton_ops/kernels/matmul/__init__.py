@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from triton_ops._optional import require
 from triton_ops.backend import Operation, TritonKernel
 from triton_ops.kernels import call
+from triton_ops.kernels.choice import config_for
+from triton_ops.kernels.jit import INTERPRETED
 from triton_ops.kernels.matmul.kernel import grid, matmul_kernel
 from triton_ops.kernels.matmul.problems import OUTPUT_DTYPES, PROBLEMS, arguments, extents, work
 from triton_ops.kernels.matmul.reference import matmul_reference
@@ -39,17 +41,20 @@ def matmul(
     *,
     out: torch.Tensor | None = None,
     config: Mapping[str, Any] | None = None,
+    tune: bool = False,
 ) -> torch.Tensor:
     """Multiply two matrices on a GPU: out = a @ b.
 
     The product is accumulated in float32 and rounded once; Hopper's tensor cores keep fewer bits than that while they
-    sum float8 products. The function has no gradient, and never tunes.
+    sum float8 products. The function has no gradient.
 
     Args:
         a: [M, K], bfloat16 | float16 | float8_e4m3fn, any strides, CUDA.
         b: [K, N], dtype and device of `a`, any strides; float8 is fastest with K as its contiguous axis.
         out: [M, N], dtype as returned, any strides, without storage shared with `a` and `b`; None allocates.
-        config: A value for each of BM, BN, BK, GROUP_M, num_warps and num_stages; None takes the default config.
+        config: A value for each of BM, BN, BK, GROUP_M, num_warps and num_stages; None takes the winner of
+            a record, else the default.
+        tune: Whether to tune this problem first if it has no record, as inside `with triton_ops.tuning():`.
 
     Returns:
         `out`, or a new row-major tensor [M, N]: dtype of `a`, bfloat16 for float8 inputs.
@@ -67,20 +72,21 @@ def matmul(
     """
     _check(a, b, out)
     (M, K), N, dtype = a.shape, b.shape[1], dtype_name(a.dtype)
-    chosen = default_config(M, N, K, dtype)
-    if config is not None:
-        chosen = call.checked_config(config, TUNABLES, "matmul")
     if out is None:
         out = a.new_empty((M, N), dtype=getattr(require("torch", "matmul"), OUTPUT_DTYPES[dtype]))
     values = {"a": a, "b": b, "c": out, **extents((M, N, K), a.stride(), b.stride(), out.stride())}
     if out.numel() > 0:
+        chosen = config_for(
+            operation, values, lambda: default_config(M, N, K, dtype),
+            config=config, tunables=(tuple(TUNABLES), ()), tune=tune,
+        )  # fmt: skip
         call.launch(_KERNEL, chosen, values, a.device)
     return out
 
 
 def _check(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None) -> None:
     tensors = {"a": a, "b": b} if out is None else {"a": a, "b": b, "out": out}
-    call.check_placement(tensors)
+    call.check_placement(tensors, on_cpu=INTERPRETED)
     call.check_dtypes({"a": a}, tuple(OUTPUT_DTYPES))
     call.check_dtypes({"b": b}, (dtype_name(a.dtype),))
     if out is not None:

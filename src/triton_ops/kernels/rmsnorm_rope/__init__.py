@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from triton_ops.backend import Operation, TritonKernel
-from triton_ops.exceptions import SettingsError, ShapeMismatchError
 from triton_ops.kernels import call
+from triton_ops.kernels.choice import config_for
+from triton_ops.kernels.gradient import differentiable
+from triton_ops.kernels.rmsnorm_rope.backward import gradient
+from triton_ops.kernels.rmsnorm_rope.contract import check_halves_equal, validate_rmsnorm_rope_inputs
 from triton_ops.kernels.rmsnorm_rope.kernel import grid, rmsnorm_rope_kernel
 from triton_ops.kernels.rmsnorm_rope.problems import (
     DEFAULT_EPS,
@@ -50,6 +53,7 @@ def fused_rmsnorm_rope(
     *,
     config: Mapping[str, Any] | None = None,
     check_halves: bool = False,
+    tune: bool = False,
 ) -> torch.Tensor:
     """RMS-normalise `x`, then rotate each head by its position, in one kernel.
 
@@ -57,7 +61,8 @@ def fused_rmsnorm_rope(
     D the elements i and i + D/2 are a pair (y, z) and become (y cos - z sin, z cos + y sin) with cos[position, i] and
     sin[position, i]. This is the rotate-half convention, which reads only the first D/2 columns of `cos` and `sin`. The
     usual tables repeat these columns in the other half; `check_halves` checks that. The result is computed in float32
-    and rounded once; NaN and infinity propagate. The function has no gradient, and never tunes.
+    and rounded once, with the same bits at every call; NaN and infinity propagate. The gradients of x and weight are
+    computed by a kernel too, by partial sums without locks; cos and sin have none.
 
     Args:
         x: [batch, seq, hidden], bfloat16 | float16 | float32, contiguous, CUDA.
@@ -66,14 +71,16 @@ def fused_rmsnorm_rope(
         sin: As `cos`.
         eps: A number that is added to the mean square; finite, 0 or more, in the unit of x².
         num_heads: Number of heads in `hidden`; None takes hidden / D.
-        config: A value for each of BLOCK_SIZE, num_warps and num_stages; None takes the default config.
+        config: A value for each of BLOCK_SIZE, num_warps and num_stages; None takes the winner of a
+            record, else the default.
         check_halves: Compare the two halves of `cos` and of `sin` first, which costs a host sync.
+        tune: Whether to tune this problem first if it has no record, as inside `with triton_ops.tuning():`.
 
     Returns:
         [batch, seq, hidden], dtype of `x`, contiguous, new storage.
 
     Raises:
-        KernelTypeError: An argument is not a tensor.
+        KernelTypeError: An argument is not a tensor, or `cos` or `sin` needs a gradient.
         DeviceError: A tensor is not on a CUDA device, or the tensors are on different devices.
         UnsupportedDtypeError: A dtype is not in the list above.
         ShapeMismatchError: A tensor is not contiguous, has another shape, D is odd, num_heads * D is not hidden, or
@@ -85,84 +92,31 @@ def fused_rmsnorm_rope(
     `check_halves`. The first call of a config, dtype, hidden size and head size compiles: about 0.2 s.
     Source: RMSNorm arXiv:1910.07467; RoPE arXiv:2104.09864.
     """
-    head_dim = _check(x, weight, cos, sin, eps, num_heads)
+    *_, head_dim, _ = validate_rmsnorm_rope_inputs(x, weight, cos, sin, eps, num_heads)
     if check_halves:
-        _check_halves({"cos": cos, "sin": sin}, head_dim)
+        check_halves_equal({"cos": cos, "sin": sin}, head_dim)
+    kept = [tensor.detach() for tensor in (x, weight, cos, sin)]
+    return differentiable(  # type: ignore[no-any-return]
+        (x, weight),
+        lambda _kept: (_forward(kept, float(eps), head_dim, config, tune), kept),
+        partial(gradient, eps=float(eps), head_dim=head_dim),
+    )
+
+
+def _forward(
+    tensors: Sequence[torch.Tensor], eps: float, head_dim: int, config: Mapping[str, Any] | None, tune: bool
+) -> torch.Tensor:
+    x, weight, cos, sin = tensors
     seq_len, hidden = x.shape[1:]
-    chosen = default_config(hidden, dtype_name(x.dtype))
-    if config is not None:
-        chosen = call.checked_config(config, TUNABLES, "rmsnorm_rope")
     out = x.new_empty(x.shape)
-    values = {"x": x, "weight": weight, "cos": cos, "sin": sin, "out": out}
-    scalars = {"seq_len": seq_len, "eps": float(eps), "HIDDEN": hidden, "HEAD_DIM": head_dim}
     if out.numel() > 0:
-        call.launch(_KERNEL, chosen, {**values, **scalars}, x.device)
+        values = {
+            "x": x, "weight": weight, "cos": cos, "sin": sin, "out": out,
+            "seq_len": seq_len, "eps": DEFAULT_EPS, "HIDDEN": hidden, "HEAD_DIM": head_dim,
+        }  # fmt: skip
+        chosen = config_for(
+            operation, values, lambda: default_config(hidden, dtype_name(x.dtype)),
+            config=config, tunables=(tuple(TUNABLES), ()), tune=tune,
+        )  # fmt: skip
+        call.launch(_KERNEL, chosen, {**values, "eps": eps}, x.device)
     return out
-
-
-def _check(
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    cos: torch.Tensor,
-    sin: torch.Tensor,
-    eps: float,
-    num_heads: int | None,
-) -> int:
-    """Check all arguments, and return the head size."""
-    tensors = {"x": x, "weight": weight, "cos": cos, "sin": sin}
-    call.check_placement(tensors)
-    call.check_dtypes(tensors, DTYPES)
-    call.check_contiguous(tensors)
-    call.check_rank("x", x.shape, "[batch, seq, hidden]")
-    _, seq_len, hidden = x.shape
-    call.check_shape("weight", weight.shape, (hidden,), "x has this hidden size")
-    head_dim = _check_angles(cos, sin, seq_len)
-    _check_heads(hidden, head_dim, num_heads)
-    if not (math.isfinite(eps) and eps >= 0):
-        raise SettingsError(f"eps is {eps}; it must be finite and 0 or more")
-    return head_dim
-
-
-def _check_angles(cos: torch.Tensor, sin: torch.Tensor, seq_len: int) -> int:
-    """Check `cos` and `sin`, and return their head size."""
-    if cos.ndim not in (2, 4):
-        axes = "[seq, D] or [1, seq, 1, D]"
-        raise ShapeMismatchError(f"cos has shape {tuple(cos.shape)}; it must be {axes}", axes, tuple(cos.shape), "cos")
-    head_dim = cos.shape[-1]
-    expected = (seq_len, head_dim) if cos.ndim == 2 else (1, seq_len, 1, head_dim)
-    call.check_shape("cos", cos.shape, expected, f"x has {seq_len} positions")
-    call.check_shape("sin", sin.shape, expected, "it must be as cos")
-    if head_dim % 2 or head_dim < 2:
-        raise ShapeMismatchError(
-            f"cos has {head_dim} columns; RoPE turns pairs, so the head size must be even",
-            "an even head size",
-            head_dim,
-            "cos",
-        )
-    return head_dim
-
-
-def _check_heads(hidden: int, head_dim: int, num_heads: int | None) -> None:
-    heads = hidden // head_dim if num_heads is None else num_heads
-    if heads * head_dim != hidden:
-        said = f"heads of {head_dim}" if num_heads is None else f"{num_heads} heads of {head_dim}"
-        raise ShapeMismatchError(
-            f"x has hidden size {hidden}, which is not made of {said}",
-            f"a multiple of {head_dim}" if num_heads is None else num_heads * head_dim,
-            hidden,
-            "x",
-            hint="give num_heads so that num_heads * D is the hidden size, or tables of another D",
-        )
-
-
-def _check_halves(tables: Mapping[str, torch.Tensor], head_dim: int) -> None:
-    for name, table in tables.items():
-        half = head_dim // 2
-        if not table[..., :half].equal(table[..., half:]):
-            raise ShapeMismatchError(
-                f"the two halves of {name} differ, and only the first one would be used",
-                f"{name}[..., :{half}] equal to {name}[..., {half}:]",
-                "halves that differ",
-                name,
-                hint="build the table as torch.cat([angles, angles], -1)",
-            )

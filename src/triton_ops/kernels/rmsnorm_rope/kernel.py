@@ -1,10 +1,15 @@
-"""The Triton kernel: one program normalises and rotates one token's row.
+"""The Triton kernels: one program normalises and rotates one token's row; and the gradient.
 
 The row is read twice in chunks, once for its mean square and once to rotate; the second time it comes out of L1 or
 L2, so device memory sees it once. It is not kept in registers between: that spills for long rows and few warps.
+
+The gradient's programs each walk over many rows, and add up the weight's gradient of their rows: in registers where
+a block holds a whole row, else in a row of memory of their own. Another launch sums these rows. No program waits for
+another and nothing is added atomically, so that equal launches of one config give equal bits on one device.
 """
 
 from triton_ops._optional import require
+from triton_ops.kernels.jit import widened
 
 triton = require("triton", "the rmsnorm_rope kernel")
 tl = require("triton.language", "the rmsnorm_rope kernel")
@@ -31,6 +36,8 @@ def rmsnorm_rope_kernel(
 ):
     """out[row] = rope(x[row] / sqrt(mean(x[row]²) + eps) * weight, position of row), in float32, rounded once.
 
+    float64 is computed in float64.
+
     BLOCK_SIZE counts pairs (i, i + HEAD_DIM / 2) of one head: a chunk is two runs of elements per head, so both halves
     of a pair are in the same thread. num_stages is Triton's launch option, and how far the chunks' loads run ahead.
     """
@@ -50,13 +57,13 @@ def rmsnorm_rope_kernel(
         c = tl.load(cos_row + lane % HALF)
         s = tl.load(sin_row + lane % HALF)
 
-    squares = tl.zeros((BLOCK_SIZE,), dtype=tl.float32)
+    squares = widened(tl.zeros((BLOCK_SIZE,), dtype=x.dtype.element_ty))
     for start in tl.range(0, PAIRS, BLOCK_SIZE, num_stages=num_stages):
         pair = start + lane
         first = pair // HALF * HEAD_DIM + pair % HALF
         inside = pair < PAIRS
-        u = tl.load(x_row + first, mask=inside, other=0.0).to(tl.float32)
-        v = tl.load(x_row + first + HALF, mask=inside, other=0.0).to(tl.float32)
+        u = widened(tl.load(x_row + first, mask=inside, other=0.0))
+        v = widened(tl.load(x_row + first + HALF, mask=inside, other=0.0))
         squares += u * u + v * v
     scale = tl.rsqrt(tl.sum(squares) / HIDDEN + eps)
 
@@ -64,14 +71,119 @@ def rmsnorm_rope_kernel(
         pair = start + lane
         first = pair // HALF * HEAD_DIM + pair % HALF
         inside = pair < PAIRS
-        u = tl.load(x_row + first, mask=inside, other=0.0).to(tl.float32)
-        v = tl.load(x_row + first + HALF, mask=inside, other=0.0).to(tl.float32)
-        u *= scale * tl.load(weight + first, mask=inside, other=0.0).to(tl.float32)
-        v *= scale * tl.load(weight + first + HALF, mask=inside, other=0.0).to(tl.float32)
+        u = widened(tl.load(x_row + first, mask=inside, other=0.0))
+        v = widened(tl.load(x_row + first + HALF, mask=inside, other=0.0))
+        u *= scale * widened(tl.load(weight + first, mask=inside, other=0.0))
+        v *= scale * widened(tl.load(weight + first + HALF, mask=inside, other=0.0))
         if not SAME_ANGLES:
             c = tl.load(cos_row + pair % HALF)
             s = tl.load(sin_row + pair % HALF)
-        turned_u = u * c.to(tl.float32) - v * s.to(tl.float32)
-        turned_v = v * c.to(tl.float32) + u * s.to(tl.float32)
+        turned_u = u * widened(c) - v * widened(s)
+        turned_v = v * widened(c) + u * widened(s)
         tl.store(out_row + first, turned_u.to(out.dtype.element_ty), mask=inside)
         tl.store(out_row + first + HALF, turned_v.to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def turned_back(grad, place, angles, c, s, HALF: tl.constexpr, inside):
+    """The gradient of the normalised and weighted pairs: that of the result, turned back by the angles."""
+    u = widened(tl.load(grad + place, mask=inside, other=0.0))
+    v = widened(tl.load(grad + place + HALF, mask=inside, other=0.0))
+    cosine = widened(tl.load(c + angles))
+    sine = widened(tl.load(s + angles))
+    return u * cosine + v * sine, v * cosine - u * sine
+
+
+@triton.jit
+def rmsnorm_rope_backward_kernel(
+    x,
+    weight,
+    cos,
+    sin,
+    grad,
+    dx,
+    partial,
+    rows,
+    seq_len,
+    eps,
+    HIDDEN: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+):
+    """dx, and in partial[program] what the program's rows add to dweight.
+
+    With n = x * scale, g the gradient of the result turned back, and h = g * weight:
+    dx = (h - n * mean(h * n)) * scale, and dweight is the sum of g * n over the rows. `partial` is [programs, HIDDEN],
+    float32 or float64, and need not hold zeros. BLOCK_SIZE counts pairs, as in the forward pass.
+    """
+    HALF: tl.constexpr = HEAD_DIM // 2
+    PAIRS: tl.constexpr = HIDDEN // 2
+    program, programs = tl.program_id(0), tl.num_programs(0)
+    lane = tl.arange(0, BLOCK_SIZE)
+    own = partial + program.to(tl.int64) * HIDDEN
+
+    if BLOCK_SIZE >= PAIRS:
+        inside = lane < PAIRS
+        place = lane // HALF * HEAD_DIM + lane % HALF
+        w_u = widened(tl.load(weight + place, mask=inside, other=0.0))
+        w_v = widened(tl.load(weight + place + HALF, mask=inside, other=0.0))
+        dw_u = tl.zeros((BLOCK_SIZE,), dtype=partial.dtype.element_ty)
+        dw_v = tl.zeros((BLOCK_SIZE,), dtype=partial.dtype.element_ty)
+        for row in range(program, rows, programs):
+            start = tl.cast(row, tl.int64) * HIDDEN
+            angles = tl.cast(row % seq_len, tl.int64) * HEAD_DIM + lane % HALF
+            u = widened(tl.load(x + start + place, mask=inside, other=0.0))
+            v = widened(tl.load(x + start + place + HALF, mask=inside, other=0.0))
+            g_u, g_v = turned_back(grad + start, place, angles, cos, sin, HALF, inside)
+            scale = tl.rsqrt(tl.sum(u * u + v * v) / HIDDEN + eps)
+            u *= scale
+            v *= scale
+            dw_u += g_u * u
+            dw_v += g_v * v
+            g_u *= w_u
+            g_v *= w_v
+            inner = tl.sum(g_u * u + g_v * v) / HIDDEN
+            tl.store(dx + start + place, ((g_u - u * inner) * scale).to(dx.dtype.element_ty), mask=inside)
+            tl.store(dx + start + place + HALF, ((g_v - v * inner) * scale).to(dx.dtype.element_ty), mask=inside)
+        tl.store(own + place, dw_u, mask=inside)
+        tl.store(own + place + HALF, dw_v, mask=inside)
+    else:
+        for first in tl.range(0, PAIRS, BLOCK_SIZE):
+            pair = first + lane
+            place = pair // HALF * HEAD_DIM + pair % HALF
+            nothing = tl.zeros((BLOCK_SIZE,), dtype=partial.dtype.element_ty)
+            tl.store(own + place, nothing, mask=pair < PAIRS)
+            tl.store(own + place + HALF, nothing, mask=pair < PAIRS)
+        tl.debug_barrier()  # the sums are read again by threads that need not be those that wrote them
+        for row in range(program, rows, programs):
+            start = tl.cast(row, tl.int64) * HIDDEN
+            angles = tl.cast(row % seq_len, tl.int64) * HEAD_DIM
+            squares = tl.zeros((BLOCK_SIZE,), dtype=partial.dtype.element_ty)
+            products = tl.zeros((BLOCK_SIZE,), dtype=partial.dtype.element_ty)
+            for first in tl.range(0, PAIRS, BLOCK_SIZE):
+                pair = first + lane
+                inside = pair < PAIRS
+                place = pair // HALF * HEAD_DIM + pair % HALF
+                u = widened(tl.load(x + start + place, mask=inside, other=0.0))
+                v = widened(tl.load(x + start + place + HALF, mask=inside, other=0.0))
+                g_u, g_v = turned_back(grad + start, place, angles + pair % HALF, cos, sin, HALF, inside)
+                g_u *= widened(tl.load(weight + place, mask=inside, other=0.0))
+                g_v *= widened(tl.load(weight + place + HALF, mask=inside, other=0.0))
+                squares += u * u + v * v
+                products += g_u * u + g_v * v
+            scale = tl.rsqrt(tl.sum(squares) / HIDDEN + eps)
+            inner = tl.sum(products) * scale / HIDDEN
+            for first in tl.range(0, PAIRS, BLOCK_SIZE):
+                pair = first + lane
+                inside = pair < PAIRS
+                place = pair // HALF * HEAD_DIM + pair % HALF
+                u = widened(tl.load(x + start + place, mask=inside, other=0.0)) * scale
+                v = widened(tl.load(x + start + place + HALF, mask=inside, other=0.0)) * scale
+                g_u, g_v = turned_back(grad + start, place, angles + pair % HALF, cos, sin, HALF, inside)
+                tl.store(own + place, tl.load(own + place, mask=inside) + g_u * u, mask=inside)
+                tl.store(own + place + HALF, tl.load(own + place + HALF, mask=inside) + g_v * v, mask=inside)
+                g_u *= widened(tl.load(weight + place, mask=inside, other=0.0))
+                g_v *= widened(tl.load(weight + place + HALF, mask=inside, other=0.0))
+                tl.store(dx + start + place, ((g_u - u * inner) * scale).to(dx.dtype.element_ty), mask=inside)
+                tl.store(dx + start + place + HALF, ((g_v - v * inner) * scale).to(dx.dtype.element_ty), mask=inside)
+            tl.debug_barrier()

@@ -17,6 +17,8 @@ PROBLEMS: dict[str, tuple[tuple[int, ...], str]] = {
     "llama-8b-prefill": ((4, 4096, 4096, 32), "bfloat16"),
     "llama-8b-decode": ((64, 1, 4096, 32), "bfloat16"),
     "llama-70b-prefill": ((1, 8192, 8192, 64), "bfloat16"),
+    "qwen-7b-prefill": ((2, 4096, 3584, 28), "bfloat16"),
+    "deepseek-v3-decode": ((128, 1, 7168, 56), "bfloat16"),
     "small-heads": ((8, 2048, 2048, 32), "float16"),  # heads of 64
     "head-80": ((2, 2048, 2560, 32), "float16"),  # half a head is 40, which is no power of two
     "float32": ((2, 2048, 4096, 32), "float32"),
@@ -46,6 +48,23 @@ def arguments(
     }
 
 
+def gradient_arguments(
+    batch: int = 4, seq: int = 4096, hidden: int = 4096, heads: int = 32, dtype: str = "bfloat16"
+) -> dict[str, TensorSpec | int | float]:
+    """The arguments of the gradient's launch, by name, in the order of its parameters.
+
+    Raises:
+        ShapeMismatchError: As `arguments`.
+    """
+    given = arguments(batch, seq, hidden, heads, dtype)
+    x = TensorSpec((batch, seq, hidden), dtype)
+    return {
+        **{name: given[name] for name in ("x", "weight", "cos", "sin")},
+        "grad": x, "dx": given["out"], "dweight": TensorSpec((hidden,), dtype, fill="empty"),
+        **{name: given[name] for name in ("seq_len", "eps", "HIDDEN", "HEAD_DIM")},
+    }  # fmt: skip
+
+
 def checked_head_dim(hidden: int, heads: int) -> int:
     """The number of elements per head.
 
@@ -71,13 +90,13 @@ def checked_head_dim(hidden: int, heads: int) -> int:
 
 
 def work(problem: Problem) -> Work:
-    """The work: bytes of x, weight and out, and of the half of cos and sin that is read; bandwidth is the limit."""
+    """The work: bytes of all tensors, but only of the half of cos and sin that is read; bandwidth is the limit."""
     specs = problem.specs
-    x, out = specs["x"], specs["out"]
-    angles = (specs["cos"].nbytes + specs["sin"].nbytes) / 2
+    x, out = specs["x"], specs["out"] if "out" in specs else specs["dx"]
+    unread = (specs["cos"].nbytes + specs["sin"].nbytes) / 2
     rows, columns = math.prod(x.shape[:-1]), x.shape[-1]
     tiles = RowTiles(
         rows, columns, dtype=x.dtype, out_dtype=out.dtype, tile_rows=1, tile_columns="BLOCK_SIZE",
         lanes=2,  # BLOCK_SIZE counts pairs
     )  # fmt: skip
-    return Work(bytes=x.nbytes + specs["weight"].nbytes + out.nbytes + angles, tiles=tiles)
+    return Work(bytes=sum(spec.nbytes for spec in specs.values()) - unread, tiles=tiles)

@@ -1,0 +1,94 @@
+"""The gradient of the layer norm: the operation `layer_norm_backward`, and the launch of autograd."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from triton_ops._optional import require
+from triton_ops.backend import LauncherKernel, Operation
+from triton_ops.kernels import call
+from triton_ops.kernels.choice import config_for
+from triton_ops.kernels.layer_norm.kernel import layer_norm_backward_kernel
+from triton_ops.kernels.layer_norm.problems import DEFAULT_EPS, DTYPES, PROBLEMS, gradient_arguments, work
+from triton_ops.kernels.layer_norm.reference import layer_norm_backward_reference
+from triton_ops.kernels.layer_norm.space import GRADIENT_TUNABLES, gradient_default, gradient_space
+
+
+def launch(
+    x: Any,
+    weight: Any,
+    grad: Any,
+    dx: Any,
+    dweight: Any,
+    dbias: Any,
+    eps: float,
+    COLUMNS: int,
+    ROWS: int,
+    BLOCK_SIZE: int,
+    PROGRAMS: int,
+    num_warps: int,
+) -> None:
+    """Write dx, dweight and dbias: programs that walk over the rows, and a sum of their partial sums.
+
+    Args:
+        x: [rows, COLUMNS].
+        weight: [COLUMNS], or None.
+        grad: As `x`.
+        dx: As `x`; written.
+        dweight: [COLUMNS]; written.
+        dbias: [COLUMNS]; written.
+        eps: As in the forward pass.
+        COLUMNS: Elements of a row.
+        ROWS: Rows that a program takes at once.
+        BLOCK_SIZE: Columns that it takes at once.
+        PROGRAMS: Programs for each multiprocessor.
+        num_warps: Warps of a program.
+    """
+    torch = require("torch", "the gradient of layer_norm")
+    rows = x.shape[0]
+    programs = min(-(-rows // ROWS), PROGRAMS * call.multiprocessors(x.device))
+    partial = x.new_empty((2, programs, COLUMNS), dtype=torch.promote_types(x.dtype, torch.float32))
+    layer_norm_backward_kernel[(programs,)](
+        x, weight, grad, dx, partial, rows, eps,
+        COLUMNS=COLUMNS, ROWS=ROWS, BLOCK_SIZE=BLOCK_SIZE, num_warps=num_warps,
+    )  # fmt: skip
+    dweight.copy_(partial[0].sum(0))
+    dbias.copy_(partial[1].sum(0))
+
+
+operation = Operation(
+    name="layer_norm_backward",
+    kernel=LauncherKernel(launch, outputs=("dx", "dweight", "dbias")),
+    space=gradient_space,
+    arguments=gradient_arguments,
+    reference=layer_norm_backward_reference,
+    work=work,
+    dtypes=DTYPES,
+    problems=PROBLEMS,
+    device="cuda",
+)
+
+
+def gradient(kept: Sequence[Any], grad: Any, needed: Sequence[bool], eps: float) -> tuple[Any, Any, Any]:
+    """The gradients of x, weight and bias, None for one that is not needed.
+
+    Args:
+        kept: x, and weight if there is one.
+        grad: The gradient of the result.
+        needed: Which of x, weight and bias need theirs.
+        eps: As in the forward pass.
+    """
+    x, weight = kept[0], kept[1] if len(kept) > 1 else None
+    columns, like = x.shape[-1], x if weight is None else weight
+    dx, dweight, dbias = x.new_empty(x.shape), like.new_zeros(columns), like.new_zeros(columns)
+    if dx.numel() > 0:
+        values = {
+            "x": x.view(-1, columns), "weight": weight, "grad": grad.contiguous().view(-1, columns),
+            "dx": dx.view(-1, columns), "dweight": dweight, "dbias": dbias, "eps": DEFAULT_EPS, "COLUMNS": columns,
+        }  # fmt: skip
+        names = (tuple(GRADIENT_TUNABLES), ())
+        config = config_for(operation, values, lambda: gradient_default(columns), tunables=names)
+        with call.on_device(x.device):
+            launch(**{**values, "eps": eps, **config})
+    return tuple(each if wanted else None for each, wanted in zip((dx, dweight, dbias), needed, strict=True))  # type: ignore[return-value]

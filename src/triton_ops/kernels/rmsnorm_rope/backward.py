@@ -1,0 +1,98 @@
+"""The gradient of the fused RMSNorm and RoPE: the operation `rmsnorm_rope_backward`, and the launch of autograd."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from triton_ops._optional import require
+from triton_ops.backend import LauncherKernel, Operation
+from triton_ops.kernels import call
+from triton_ops.kernels.choice import config_for
+from triton_ops.kernels.rmsnorm_rope.kernel import rmsnorm_rope_backward_kernel
+from triton_ops.kernels.rmsnorm_rope.problems import DEFAULT_EPS, DTYPES, PROBLEMS, gradient_arguments, work
+from triton_ops.kernels.rmsnorm_rope.reference import rmsnorm_rope_backward_reference
+from triton_ops.kernels.rmsnorm_rope.space import GRADIENT_TUNABLES, gradient_default, gradient_space
+
+
+def launch(
+    x: Any,
+    weight: Any,
+    cos: Any,
+    sin: Any,
+    grad: Any,
+    dx: Any,
+    dweight: Any,
+    seq_len: int,
+    eps: float,
+    HIDDEN: int,
+    HEAD_DIM: int,
+    BLOCK_SIZE: int,
+    PROGRAMS: int,
+    num_warps: int,
+) -> None:
+    """Write dx and dweight: programs that walk over the rows, and a sum of their partial sums.
+
+    Args:
+        x: [batch, seq_len, HIDDEN].
+        weight: [HIDDEN].
+        cos: [seq_len, HEAD_DIM] or [1, seq_len, 1, HEAD_DIM].
+        sin: As `cos`.
+        grad: As `x`.
+        dx: As `x`; written.
+        dweight: As `weight`; written.
+        seq_len: Positions of a sequence.
+        eps: As in the forward pass.
+        HIDDEN: Elements of a row.
+        HEAD_DIM: Elements of a head.
+        BLOCK_SIZE: Pairs that a program takes at once.
+        PROGRAMS: Programs for each multiprocessor.
+        num_warps: Warps of a program.
+    """
+    torch = require("torch", "the gradient of rmsnorm_rope")
+    rows = x.numel() // HIDDEN
+    programs = min(rows, PROGRAMS * call.multiprocessors(x.device))
+    partial = x.new_empty((programs, HIDDEN), dtype=torch.promote_types(x.dtype, torch.float32))
+    rmsnorm_rope_backward_kernel[(programs,)](
+        x, weight, cos, sin, grad, dx, partial, rows, seq_len, eps,
+        HIDDEN=HIDDEN, HEAD_DIM=HEAD_DIM, BLOCK_SIZE=BLOCK_SIZE, num_warps=num_warps,
+    )  # fmt: skip
+    dweight.copy_(partial.sum(0))
+
+
+operation = Operation(
+    name="rmsnorm_rope_backward",
+    kernel=LauncherKernel(launch, outputs=("dx", "dweight")),
+    space=gradient_space,
+    arguments=gradient_arguments,
+    reference=rmsnorm_rope_backward_reference,
+    work=work,
+    dtypes=DTYPES,
+    problems=PROBLEMS,
+    device="cuda",
+)
+
+
+def gradient(kept: Sequence[Any], grad: Any, needed: Sequence[bool], eps: float, head_dim: int) -> tuple[Any, Any]:
+    """The gradients of x and weight, None for one that is not needed.
+
+    Args:
+        kept: x, weight, cos and sin.
+        grad: The gradient of the result.
+        needed: Whether x and weight need theirs.
+        eps: As in the forward pass.
+        head_dim: Elements of a head.
+    """
+    x, weight, cos, sin = kept
+    _, seq_len, hidden = x.shape
+    dx, dweight = x.new_empty(x.shape), weight.new_zeros(weight.shape)
+    if dx.numel() > 0:
+        values = {
+            "x": x, "weight": weight, "cos": cos, "sin": sin, "grad": grad.contiguous(), "dx": dx, "dweight": dweight,
+            "seq_len": seq_len, "eps": DEFAULT_EPS, "HIDDEN": hidden, "HEAD_DIM": head_dim,
+        }  # fmt: skip
+        names = (tuple(GRADIENT_TUNABLES), ())
+        config = config_for(operation, values, lambda: gradient_default(hidden), tunables=names)
+        with call.on_device(x.device):
+            launch(**{**values, "eps": eps, **config})
+    return dx if needed[0] else None, dweight if needed[1] else None

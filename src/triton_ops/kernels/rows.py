@@ -1,0 +1,68 @@
+"""The config space of kernels that reduce rows and write them: blocks, rows for each program, and warps.
+
+A block that is as wide as the row keeps it in registers, and reads it once. Narrow rows go several to a program, which
+else would have less work than threads.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from triton_ops.space import Config, ConfigSpace, Constraint, PowerOfTwo, Tunable
+
+TUNABLES: dict[str, Tunable] = {
+    "BLOCK_SIZE": PowerOfTwo(64, 32768),
+    "ROWS": PowerOfTwo(1, 16),
+    "num_warps": PowerOfTwo(1, 16),
+}
+_MOST_PER_THREAD = 128  # elements of a block in float32: half of a thread's registers
+_LEAST_PER_THREAD = 2
+_WHOLE = 16384  # elements of the widest row that the default keeps in registers
+_CHUNK = 4096
+
+
+def padded(columns: int) -> int:
+    """The smallest block that holds a whole row."""
+    return max(64, 1 << max(columns - 1, 0).bit_length())
+
+
+def config_space(columns: int, tensors: int = 1) -> ConfigSpace:
+    """The space for rows of so many columns.
+
+    Args:
+        columns: Elements of a row.
+        tensors: How many blocks of the row's size a program holds at once, such as two for a gradient.
+    """
+    widest, most = padded(columns), _MOST_PER_THREAD // tensors
+    return ConfigSpace(
+        TUNABLES,
+        (
+            Constraint("row", lambda BLOCK_SIZE: widest >= BLOCK_SIZE, f"{{BLOCK_SIZE}} is over a row of {widest}"),
+            Constraint(
+                "chunked",
+                lambda BLOCK_SIZE, ROWS: ROWS == 1 or widest == BLOCK_SIZE,
+                "{ROWS} rows at once are for blocks that hold whole rows",
+            ),
+            Constraint(
+                "registers",
+                lambda BLOCK_SIZE, ROWS, num_warps: 32 * most * num_warps >= BLOCK_SIZE * ROWS,
+                f"over {most} elements for each thread spill",
+            ),
+            Constraint(
+                "threads",
+                lambda BLOCK_SIZE, ROWS, num_warps: 32 * _LEAST_PER_THREAD * num_warps <= BLOCK_SIZE * ROWS,
+                "{num_warps} warps have fewer than two elements for each thread",
+            ),
+        ),
+        default_config(columns, tensors),
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=1024)
+def default_config(columns: int, tensors: int = 1) -> Config:
+    """The untuned config: whole rows in registers as far as they go, and about 16 elements for each thread."""
+    widest = padded(columns)
+    block = widest if widest * tensors <= _WHOLE else _CHUNK
+    rows = min(16, max(1, 1024 // block))
+    warps = min(16, max(1, block * rows * tensors // (32 * 16)))
+    return Config(BLOCK_SIZE=block, ROWS=rows, num_warps=1 << (warps.bit_length() - 1))

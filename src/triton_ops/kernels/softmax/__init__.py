@@ -1,0 +1,83 @@
+"""Softmax over the last axis, with its gradient: the public function, and the operation for tuners."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from triton_ops.backend import Operation, TritonKernel
+from triton_ops.exceptions import ShapeMismatchError
+from triton_ops.kernels import call
+from triton_ops.kernels.choice import config_for
+from triton_ops.kernels.gradient import differentiable
+from triton_ops.kernels.jit import INTERPRETED
+from triton_ops.kernels.softmax.backward import gradient
+from triton_ops.kernels.softmax.kernel import grid, softmax_kernel
+from triton_ops.kernels.softmax.problems import DTYPES, PROBLEMS, arguments, work
+from triton_ops.kernels.softmax.reference import softmax_reference
+from triton_ops.kernels.softmax.space import TUNABLES, config_space, default_config
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["operation", "softmax"]
+
+_KERNEL = TritonKernel(softmax_kernel, grid, outputs=("out",))
+operation = Operation(
+    name="softmax",
+    kernel=_KERNEL,
+    space=config_space,
+    arguments=arguments,
+    reference=softmax_reference,
+    work=work,
+    dtypes=DTYPES,
+    problems=PROBLEMS,
+    device="cuda",
+)
+
+
+def softmax(x: torch.Tensor, *, config: Mapping[str, Any] | None = None, tune: bool = False) -> torch.Tensor:
+    """The softmax over the last axis of `x`: exp(x - max) / sum(exp(x - max)) in every row.
+
+    It is computed in float32 and rounded once, with the same bits at every call. A row of which all is minus infinity
+    is NaN, as is one with NaN or plus infinity in it. The gradient is computed by a kernel too, from the result.
+
+    Args:
+        x: [..., columns], bfloat16 | float16 | float32, contiguous, CUDA.
+        config: A value for each of BLOCK_SIZE, ROWS and num_warps; None takes the winner of a record, else the default.
+        tune: Whether to tune this problem first if it has no record, as inside `with triton_ops.tuning():`.
+
+    Returns:
+        Shape and dtype of `x`, contiguous, new storage.
+
+    Raises:
+        KernelTypeError: `x` is not a tensor.
+        DeviceError: `x` is not on a CUDA device.
+        UnsupportedDtypeError: `x` has another dtype.
+        ShapeMismatchError: `x` has no axis, or is not contiguous.
+        UnknownTunableError: `config` lacks a tunable, or names another.
+
+    Cost: reads x and writes the result once where a row fits into BLOCK_SIZE, else reads it twice, the second time from
+    L2; no host sync. The first call of a config, dtype and row length compiles: about 0.2 s.
+    Source: chunked rows by Milakov, Gimelshein, arXiv:1805.02867.
+    """
+    call.check_placement({"x": x}, on_cpu=INTERPRETED)
+    call.check_dtypes({"x": x}, DTYPES)
+    call.check_contiguous({"x": x})
+    if x.ndim == 0:
+        raise ShapeMismatchError("x has no axis to take the softmax over", "[..., columns]", (), "x")
+    return differentiable(  # type: ignore[no-any-return]
+        (x,), lambda _kept: _forward(x.detach(), config, tune), gradient
+    )
+
+
+def _forward(x: torch.Tensor, config: Mapping[str, Any] | None, tune: bool) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    out, columns = x.new_empty(x.shape), x.shape[-1]
+    if out.numel() > 0:
+        flat, flat_out = x.view(-1, columns), out.view(-1, columns)
+        values = {"x": flat, "out": flat_out, "rows": len(flat), "COLUMNS": columns}
+        chosen = config_for(
+            operation, values, lambda: default_config(columns), config=config, tunables=(tuple(TUNABLES), ()), tune=tune
+        )
+        call.launch(_KERNEL, chosen, values, x.device)
+    return out, [out]

@@ -1,0 +1,44 @@
+"""The gradient of the softmax: an operation of its own, `softmax_backward`, and the launch that autograd makes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from triton_ops.backend import Operation, TritonKernel
+from triton_ops.kernels import call
+from triton_ops.kernels.choice import config_for
+from triton_ops.kernels.softmax.kernel import gradient_grid, softmax_backward_kernel
+from triton_ops.kernels.softmax.problems import DTYPES, PROBLEMS, gradient_arguments, work
+from triton_ops.kernels.softmax.reference import softmax_backward_reference
+from triton_ops.kernels.softmax.space import TUNABLES, gradient_default, gradient_space
+
+_KERNEL = TritonKernel(softmax_backward_kernel, gradient_grid, outputs=("dx",))
+operation = Operation(
+    name="softmax_backward",
+    kernel=_KERNEL,
+    space=gradient_space,
+    arguments=gradient_arguments,
+    reference=softmax_backward_reference,
+    work=work,
+    dtypes=DTYPES,
+    problems=PROBLEMS,
+    device="cuda",
+)
+
+
+def gradient(kept: Sequence[Any], grad: Any, _needed: Sequence[bool]) -> tuple[Any]:
+    """The gradient of the softmax's input, from its result and the gradient of that."""
+    (out,) = kept
+    columns = out.shape[-1]
+    dx = out.new_empty(out.shape)
+    if dx.numel() == 0:
+        return (dx,)
+    flat = out.view(-1, columns)
+    values = {
+        "out": flat, "grad": grad.contiguous().view(-1, columns), "dx": dx.view(-1, columns),
+        "rows": len(flat), "COLUMNS": columns,
+    }  # fmt: skip
+    config = config_for(operation, values, lambda: gradient_default(columns), tunables=(tuple(TUNABLES), ()))
+    call.launch(_KERNEL, config, values, out.device)
+    return (dx,)

@@ -1,0 +1,52 @@
+"""The problems of the softmax: arguments from extents, the least work, and named shapes."""
+
+from __future__ import annotations
+
+import math
+
+from triton_ops.problem import Problem
+from triton_ops.ranking.rows import RowTiles
+from triton_ops.tensors import TensorSpec
+from triton_ops.work import Work
+
+DTYPES = ("bfloat16", "float16", "float32")
+
+PROBLEMS: dict[str, tuple[tuple[int, ...], str]] = {
+    "attention-4096": ((32768, 4096), "bfloat16"),  # scores of 8 heads of one sequence of 4,096 tokens
+    "llama-3-logits-decode": ((64, 128256), "float32"),
+    "qwen-logits-prefill": ((2048, 151936), "bfloat16"),
+    "deepseek-router": ((16384, 256), "float32"),  # 256 experts
+    "short-rows": ((65536, 128), "float16"),
+    "odd": ((4099, 1025), "float16"),  # a row of one element more than a power of two
+}
+
+
+def arguments(rows: int = 32768, columns: int = 4096, dtype: str = "bfloat16") -> dict[str, TensorSpec | int]:
+    """The kernel's arguments for x[rows, columns], by name, in the order of its parameters."""
+    shape = (rows, columns)
+    return {
+        "x": TensorSpec(shape, dtype),
+        "out": TensorSpec(shape, dtype, fill="empty"),
+        "rows": rows,
+        "COLUMNS": columns,
+    }
+
+
+def gradient_arguments(rows: int = 32768, columns: int = 4096, dtype: str = "bfloat16") -> dict[str, TensorSpec | int]:
+    """The arguments of the gradient's kernel; `out` stands for probabilities, and holds any numbers."""
+    shape = (rows, columns)
+    return {
+        "out": TensorSpec(shape, dtype), "grad": TensorSpec(shape, dtype), "dx": TensorSpec(shape, dtype, fill="empty"),
+        "rows": rows, "COLUMNS": columns,
+    }  # fmt: skip
+
+
+def work(problem: Problem) -> Work:
+    """The work: bytes of the inputs and of the output; bandwidth is the limit."""
+    specs = list(problem.specs.values())
+    first, last = specs[0], specs[-1]
+    tiles = RowTiles(
+        math.prod(first.shape[:-1]), first.shape[-1], dtype=first.dtype, out_dtype=last.dtype,
+        tile_rows="ROWS", tile_columns="BLOCK_SIZE",
+    )  # fmt: skip
+    return Work(bytes=float(sum(spec.nbytes for spec in specs)), tiles=tiles)

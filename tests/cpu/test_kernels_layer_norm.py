@@ -1,0 +1,165 @@
+"""Layer norm: numbers from Triton's interpreter beside float64, gradients, its problems and space, and its errors."""
+
+import math
+from functools import partial
+
+import pytest
+import torch
+
+from tests.near import drawn, error_of, off, widened
+from triton_ops.exceptions import DeviceError, SettingsError, ShapeMismatchError, UnsupportedDtypeError
+from triton_ops.kernels.gradient import differentiable
+from triton_ops.kernels.layer_norm import _forward, layer_norm, operation
+from triton_ops.kernels.layer_norm.backward import gradient
+from triton_ops.kernels.layer_norm.backward import operation as backward_operation
+from triton_ops.space import Config
+
+pytestmark = pytest.mark.triton
+
+
+def config(block, rows, warps=1):
+    return {"BLOCK_SIZE": block, "ROWS": rows, "num_warps": warps}
+
+
+CASES = [
+    ((5, 100), None),
+    ((5, 100), config(128, 4)),
+    ((5, 300), config(64, 1)),
+    ((2, 3, 128), config(64, 1)),
+    ((3, 1), None),
+    ((1, 2049), None),
+    ((0, 7), None),
+    ((7, 0), None),
+]
+ROUNDING = {"float32": 3e-6, "float16": 2**-10}
+
+
+def expected(x, weight, bias, eps=1e-5):
+    wide = [None if each is None else each.double() for each in (x, weight, bias)]
+    return torch.nn.functional.layer_norm(wide[0], x.shape[-1:], *wide[1:], eps=eps)
+
+
+def forward_error(shape, chosen, dtype, affine=(True, True)):
+    kind, columns = getattr(torch, dtype), shape[-1]
+    x = drawn(*shape, dtype=kind, shift=0.5)
+    weight, bias = (drawn(columns, dtype=kind) if given else None for given in affine)
+    found, right = layer_norm(x, weight, bias, config=chosen), expected(x, weight, bias)
+    assert (found.shape, found.dtype) == (x.shape, x.dtype)
+    return ((found.double() - right).abs().max() / right.abs().max().clamp_min(1)).item() if right.numel() else 0.0
+
+
+@pytest.mark.parametrize("dtype", ROUNDING)
+@pytest.mark.parametrize(("shape", "chosen"), CASES)
+def test_result_is_that_of_float64(interpreted, shape, chosen, dtype):
+    assert interpreted(forward_error, shape, chosen, dtype) <= ROUNDING[dtype]
+
+
+@pytest.mark.parametrize("affine", [(False, False), (True, False), (False, True)])
+def test_weight_and_bias_may_be_left_out(interpreted, affine):
+    assert interpreted(forward_error, (4, 96), None, "float32", affine) <= ROUNDING["float32"]
+
+
+def error_beside_a_large_mean(chosen):
+    x = drawn(3, 1000) * 1e-2 + 1000.0
+    return (layer_norm(x, config=chosen).double() - expected(x, None, None)).abs().max().item()
+
+
+@pytest.mark.parametrize("chosen", [config(64, 1), config(1024, 1)], ids=["chunks", "whole"])
+def test_a_mean_far_larger_than_the_deviation_costs_no_accuracy(interpreted, chosen):
+    assert interpreted(error_beside_a_large_mean, chosen) <= 1e-2  # E[x²] - mean² would be off by more than 1
+
+
+EXTREMES = {"nan": math.nan, "infinity": math.inf, "large": 1e18, "denormal": 1e-42, "zero": 0.0}
+
+
+def as_torch_has_it(value, chosen):
+    x = torch.ones(2, 128)
+    x[0, 5] = value
+    right = torch.nn.functional.layer_norm(x, (128,))
+    torch.testing.assert_close(layer_norm(x, config=chosen), right, equal_nan=True, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("chosen", [config(64, 1), config(128, 2)], ids=["chunks", "whole"])
+@pytest.mark.parametrize("value", EXTREMES.values(), ids=EXTREMES)
+def test_extreme_values_are_torchs(interpreted, value, chosen):
+    interpreted(as_torch_has_it, value, chosen)
+
+
+def largest_gradient_error(shape, dtype):
+    kind = getattr(torch, dtype)
+    given = [drawn(*shape, dtype=kind, shift=0.5), drawn(shape[-1], dtype=kind), drawn(shape[-1], dtype=kind)]
+    given = [each.requires_grad_() for each in given]
+    weights = drawn(*shape, dtype=kind)
+    (layer_norm(*given) * weights).sum().backward()
+    wide = [each.detach().double().requires_grad_() for each in given]
+    (expected(*wide) * weights).sum().backward()
+    return off([each.grad for each in given], [each.grad for each in wide])
+
+
+@pytest.mark.parametrize("dtype", ROUNDING)
+@pytest.mark.parametrize("shape", [(7, 100), (2, 3, 64)])
+def test_gradients_are_those_of_float64(interpreted, shape, dtype):
+    assert interpreted(largest_gradient_error, shape, dtype) <= 4 * ROUNDING[dtype]
+
+
+def checked_gradient():
+    """The kernels compute in float64 where tensors are float64, which the public function does not take."""
+    x, weight, bias = drawn(4, 9).double(), drawn(9).double(), drawn(9).double()
+
+    def normalised(x, weight, bias):
+        kept = [x.detach(), weight.detach()]
+        run = lambda _: (_forward(*(t.detach() for t in (x, weight, bias)), 1e-3, None, False), kept)  # noqa: E731
+        return differentiable((x, weight, bias), run, partial(gradient, eps=1e-3))
+
+    return torch.autograd.gradcheck(normalised, [t.requires_grad_() for t in (x, weight, bias)])
+
+
+def test_gradients_pass_gradcheck_in_float64(interpreted):
+    assert interpreted(checked_gradient)
+
+
+def form_error(block, rows):
+    values = backward_operation.materialise(backward_operation.problem((5, 300), "float32"), "cpu")
+    chosen = Config(config(block, rows), PROGRAMS=2)
+    backward_operation.kernel.compile(chosen, values).launch(values)
+    right = backward_operation.reference(**widened(values.keyword))
+    return off([values.keyword[name] for name in ("dx", "dweight", "dbias")], right)
+
+
+@pytest.mark.parametrize(("block", "rows"), [(64, 1), (512, 1), (512, 4)])
+def test_every_form_of_the_gradient_is_right(interpreted, block, rows):
+    assert interpreted(form_error, block, rows) <= 2e-5
+
+
+@pytest.mark.parametrize("columns", [1, 128, 768, 8192, 16385, 65536])
+def test_default_is_in_its_space(columns):
+    for each in (operation, backward_operation):
+        space = each.space_for(each.problem((8, columns), "bfloat16"))
+        assert space.why_not(space.default_config) is None
+
+
+def test_work_reads_and_writes_once():
+    assert operation.work(operation.problem((3, 100), "float16")).bytes == 2 * (2 * 3 * 100 + 2 * 100)
+    assert backward_operation.work(backward_operation.problem((3, 100), "float16")).bytes == 2 * (3 * 3 * 100 + 3 * 100)
+
+
+X = torch.zeros(3, 4)
+ERRORS = {
+    "dtype": ((X, torch.zeros(4, dtype=torch.int32)), UnsupportedDtypeError, "weight"),
+    "layout": ((torch.zeros(4, 3).t(),), ShapeMismatchError, "x"),
+    "rank": ((torch.zeros(()),), ShapeMismatchError, "x"),
+    "weight": ((X, torch.zeros(3)), ShapeMismatchError, "weight"),
+    "bias": ((X, None, torch.zeros(4, 1)), ShapeMismatchError, "bias"),
+    "eps": ((X, None, None, -1.0), SettingsError, None),
+}
+
+
+@pytest.mark.parametrize("what", ERRORS)
+def test_bad_inputs_are_refused(interpreted, what):
+    given, error, name = ERRORS[what]
+    assert interpreted(error_of, layer_norm, *given) == (error.__name__, name)
+
+
+def test_cpu_tensors_are_a_device_error():
+    with pytest.raises(DeviceError, match="x is on cpu"):
+        layer_norm(X)

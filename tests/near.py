@@ -1,0 +1,31 @@
+"""Numbers for tests of kernels: seeded inputs, and how far results are from those of float64."""
+
+from __future__ import annotations
+
+import torch
+
+
+def drawn(*shape, dtype=torch.float32, shift=0.0):
+    """Values between -1 and 1 around `shift`, that follow from the shape."""
+    seeded = torch.Generator().manual_seed(sum(shape))
+    return (torch.rand(shape, generator=seeded) * 2 - 1 + shift).to(dtype)
+
+
+def off(found, right):
+    """The largest error of the results, each relative to its largest element; 0 where there are none."""
+    pairs = zip(found, right, strict=True)
+    return max(((a.double() - b).abs().max() / b.abs().max()).item() if b.numel() else 0.0 for a, b in pairs)
+
+
+def widened(values):
+    """The arguments of a kernel by name, with tensors in float64."""
+    return {name: each.double() if isinstance(each, torch.Tensor) else each for name, each in values.items()}
+
+
+def error_of(function, *args, **kwargs):
+    """The name of the error that a call raises, and of the tensor that it blames."""
+    try:
+        function(*args, **kwargs)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the test names what it should be
+        return type(error).__name__, getattr(error, "tensor_name", None)
+    return None
