@@ -39,6 +39,14 @@ def _own_environment(_cache_folders, _compiled, monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _usual_permissions():
+    """Files of tests may be read by other users, whatever the caller's umask: some tests are such users."""
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
 @pytest.fixture
 def steady_clock(monkeypatch):
     """Callables on the CPU all take the same time, and few calls: for tests of what is no matter of time."""

@@ -4,6 +4,7 @@ import contextlib
 import os
 import subprocess
 import time
+from enum import Enum
 from pathlib import Path
 
 _LAUNCHES = {"deadly": 0, "left": 0}
@@ -15,6 +16,19 @@ def dies_in_the_race(*, ms, deadly):
     if _LAUNCHES["deadly"] > 8:
         os.abort()
     time.sleep(ms * 1e-3)
+
+
+class Mode(Enum):
+    """What a tunable may be."""
+
+    FAST = 1
+    SLOW = 2
+
+
+def takes_a_mode(*, mode):
+    """Takes a member, and not its name."""
+    if not isinstance(mode, Mode):
+        raise TypeError(f"{mode!r} was given")
 
 
 def raises(*_, **__):

@@ -336,7 +336,7 @@ class TuningResult:
         return "\n".join(filter(None, lines))
 
     def _gain_line(self) -> str:
-        if self.default is not None and dict(self.default.config) == self.best_config:
+        if self.default is not None and self.default.config == Config(self.best_config):
             return "Gain: none, the default won"
         return "" if self.gain is None else f"Gain: {gain_text(self.gain, self.gain_interval)} as fast as the default"
 

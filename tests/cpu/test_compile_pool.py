@@ -51,7 +51,7 @@ class Place:
 
     def server(self):
         self.compiler.write_text(
-            f'#!/bin/sh\ntouch {self.asked}\nif [ -e {self._slow} ]; then exec sleep 100; fi\nexec cc "$@"\n'
+            f'#!/bin/sh\ntouch "{self.asked}"\nif [ -e "{self._slow}" ]; then exec sleep 100; fi\nexec cc "$@"\n'
         )
         self.compiler.chmod(0o755)
         with pytest.MonkeyPatch.context() as patch:

@@ -110,8 +110,8 @@ def test_a_disk_that_fills_up_costs_the_memory_and_not_the_tune(tune, blocks):
     environment = {**os.environ, "STARTED_LOG": os.devnull, "TRITON_OPS_CACHE_DIR": str(cache)}
     environment["PYTHONDONTWRITEBYTECODE"] = "1"  # Python 3.11 leaves a torn .pyc where a file cannot grow
     target = f"{log.parent / 'sleepy_target.py'}:sleepy"
-    words = f"{sys.executable} -m triton_ops tune {target} --search random --trials 20 --json"
-    limited = ["bash", "-c", f"ulimit -f {blocks}; exec {words}"]
+    words = [sys.executable, "-m", "triton_ops", "tune", target, "--search", "random", "--trials", "20", "--json"]
+    limited = ["bash", "-c", f'ulimit -f {blocks}; exec "$@"', "bash", *words]
     done = subprocess.run(limited, env=environment, capture_output=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr.decode()
     assert json.loads(done.stdout)["totals"] == {"ok": 20}

@@ -6,7 +6,7 @@ import json
 import pickle
 import random
 import time
-from enum import Enum, IntEnum
+from enum import IntEnum
 
 import pytest
 from hypothesis import given
@@ -132,10 +132,6 @@ class Name(str):
     __slots__ = ()
 
 
-class Mode(Enum):
-    FAST = "fast"
-
-
 def test_values_that_are_numbers_or_strings_by_their_class_count_as_these():
     np, torch = pytest.importorskip("numpy"), pytest.importorskip("torch")
     for value, plain in [
@@ -162,7 +158,6 @@ def test_values_that_are_numbers_or_strings_by_their_class_count_as_these():
 def test_other_objects_are_refused_with_a_way_to_list_them():
     np, torch = pytest.importorskip("numpy"), pytest.importorskip("torch")
     for value, way in [
-        (Mode.FAST, r"\[m.value for m in Mode\], and write Mode\(value\)"),
         (float("nan"), "finite numbers"),
         ([1], "a tuple instead of a list"),
         (torch.float16, "a dtype's name"),

@@ -24,7 +24,7 @@ from triton_ops.exceptions import ConfigValueError, KernelTypeError, SettingsErr
 from triton_ops.hardware import Turns, gpu_missing, probe, turn_key
 from triton_ops.measure import Arm, CaptureError, EmptyCaptureError, HostTimer, Launch, Sampler, Timer, interleave
 from triton_ops.measure.stats import Z95, gaps_to
-from triton_ops.space import Config, ConfigSpace
+from triton_ops.space import Config, ConfigSpace, Members, given_back
 from triton_ops.trial import KernelMetrics as KernelMetrics
 from triton_ops.trial import Measurement, Status, Trial, totals
 from triton_ops.trial import TuningResult as TuningResult
@@ -79,7 +79,9 @@ class TritonAutoTuner:
         self.warmup_runs = _runs("warmup_runs", warmup_runs, 0)
         self.benchmark_runs = _runs("benchmark_runs", benchmark_runs, 1)
         self.cache = ConfigCache(cache_dir)
-        self.all_configs: list[dict[str, Any]] = [dict(config) for config in self._space]
+        self.all_configs: list[dict[str, Any]] = [
+            dict(config.with_members(self._space.members)) for config in self._space
+        ]
         self.timer: Timer | None = None
 
     def tune(
@@ -128,7 +130,9 @@ class TritonAutoTuner:
             if label is not None and (hit := self._cached(label)) is not None:
                 (trial,), _ = self._measure([hit], subject, shared)
                 if trial.ok:
-                    return _result([trial], trial, performance, problem_size, device, start, from_cache=True)
+                    return _result(
+                        [trial], trial, performance, problem_size, device, start, self._space.members, from_cache=True
+                    )
                 _log.warning("cached config (%s) failed, searching again: %s", hit, trial.error)
             trials, noise = self._measure([Config(c) for c in self.all_configs], subject, shared)
         finally:
@@ -136,11 +140,13 @@ class TritonAutoTuner:
         winner = _fastest(trials, problem_size)
         if label is not None:
             self.cache.set(*label, dict(winner.config))
-        return _result(trials, winner, performance, problem_size, device, start, noise=noise)
+        return _result(trials, winner, performance, problem_size, device, start, self._space.members, noise=noise)
 
     def get_cached_config(self, problem_size: Any, device: str, kernel_type: str = "unknown") -> dict[str, Any] | None:
         """The cached winner; None if there is none. Nothing is measured."""
-        return self.cache.get(kernel_type, problem_size, device)
+        found = self.cache.get(kernel_type, problem_size, device)
+        members = self._space.members
+        return found and {name: given_back(value, members.get(name, {})) for name, value in found.items()}
 
     def clear_cache(self) -> None:
         """Forget every winner, in memory and in the cache folder."""
@@ -162,7 +168,8 @@ class TritonAutoTuner:
 
     def _measure(self, configs: Sequence[Config], subject: Subject, shared: SharedTimer) -> tuple[list[Trial], float]:
         """One trial per config, in the order given, and the noise; each config is called exactly as often as asked."""
-        executables = [self._kernel.compile(config, subject.arguments) for config in configs]
+        given = [config.with_members(self._space.members) for config in configs]
+        executables = [self._kernel.compile(config, subject.arguments) for config in given]
         turns = Turns(shared.device_name)
         with without_ptxas_dumps(), turns.turn(turn_key(shared.device, shared.device_name)):
             arms, timer = self._run(executables, subject, shared)
@@ -289,13 +296,16 @@ def _result(
     problem_size: Any,
     device: str | None,
     start: float,
+    members: Members,
     *,
     noise: float = 0.0,
     from_cache: bool = False,
 ) -> TuningResult:
-    shown = [] if from_cache else [(dict(t.config), _metrics(t, performance)) for t in trials if t.ok]
+    shown = (
+        [] if from_cache else [(dict(t.config.with_members(members)), _metrics(t, performance)) for t in trials if t.ok]
+    )
     return TuningResult(
-        best_config=dict(winner.config),
+        best_config=dict(winner.config.with_members(members)),
         metrics=_metrics(winner, performance),
         all_results=shown,
         problem_size=problem_size,

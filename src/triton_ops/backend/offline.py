@@ -15,8 +15,8 @@ import contextlib
 import importlib
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from triton_ops._optional import require
@@ -26,7 +26,7 @@ from triton_ops.backend.stand_in import described as described
 from triton_ops.backend.triton import TritonKernel
 from triton_ops.hardware import VENDORS, Target
 from triton_ops.resources import Resources
-from triton_ops.space import Config
+from triton_ops.space import Config, Members
 
 _BACKENDS = {
     "cuda": ("triton.backends.nvidia.compiler", "CUDABackend", "CUDAOptions", "nvidia"),
@@ -148,11 +148,13 @@ class AheadOfTime:
         arguments: Of its launches: from `described`, or the caller's own. To compile in another process, specs in place
             of tensors are enough.
         target: What to compile for.
+        members: Members of an `Enum` that the kernel is given in place of their names.
     """
 
     kernel: Compilable
     arguments: Arguments
     target: Target
+    members: Members = field(default_factory=dict)
 
     def build(self, config: Config) -> Built:
         """As `built`, of a kernel that is launched once."""
@@ -174,7 +176,7 @@ class AheadOfTime:
             Exception: Whatever Triton raises, and what `judge` raises.
         """
         with pretending(self.target), _judged(self.target, judge):
-            made = self.kernel.lowered(config, self.arguments)
+            made = self._lowered(config)
         binary, assembly = ("cubin", "ptx") if self.target.kind == "cuda" else ("hsaco", "amdgcn")
         return tuple(Built(one.asm[binary], one.asm[assembly], one.metadata._asdict(), one.hash) for one in made)
 
@@ -195,7 +197,7 @@ class AheadOfTime:
         apart = f"{self.target.arch}, lowered"
         with pretending(self.target, apart), _judged(self.target, stop), _never_cached():
             try:
-                self.kernel.lowered(config, self.arguments)
+                self._lowered(config)
             except _EnoughError as enough:
                 return enough.answer
         raise RuntimeError(f"Triton's backend for {self.target.arch} has no stage between TTGIR and LLVM")
@@ -212,14 +214,17 @@ class AheadOfTime:
         if vendor is None:
             return
         with pretending(self.target):
-            made = self.kernel.lowered(config, self.arguments)
+            made = self._lowered(config)
         driver = vendor.triton_driver
         for compiled in made:
             getattr(importlib.import_module(driver.module), driver.launcher)(compiled.src, compiled.metadata)
 
     def program_key(self, config: Config, made: Resources | None) -> str | None:
         """The kernel's name for the program of a compiled config with these arguments; None where it is not known."""
-        return self.kernel.program_key(config, self.arguments, made)
+        return self.kernel.program_key(config.with_members(self.members), self.arguments, made)
+
+    def _lowered(self, config: Config) -> Sequence[Any]:
+        return self.kernel.lowered(config.with_members(self.members), self.arguments)
 
 
 @contextlib.contextmanager

@@ -121,7 +121,7 @@ def _row(shown: BenchContestant, times: Measurement) -> list[str]:
 
 def label(config: Config) -> str:
     """The values of a config without their names, such as `128/4`; another column holds the names."""
-    return "/".join(str(value) for value in config.values()) or "-"
+    return "/".join(str(value) for value in config.plain.values()) or "-"
 
 
 def _config(config: Config) -> str:
@@ -151,7 +151,7 @@ def _contestant_json(shown: BenchContestant, times: Measurement) -> dict[str, An
     rounds: Sequence[Sequence[float]] = times.by_round
     return {
         "target": shown.target,
-        "config": dict(shown.contestant.config),
+        "config": dict(shown.contestant.config.plain),
         "label": label(shown.contestant.config),
         "origin": shown.origin,
         "median_ms": times.median_ms,

@@ -76,7 +76,8 @@ class _BoundTarget:
     record: Record | None
 
     def contestant(self, name: str, config: Mapping[str, Any], origin: str) -> BenchContestant:
-        chosen = Config(config)
+        chosen = Config(config if self.space is None else self.space.with_names(config))
+        chosen = chosen if self.space is None else chosen.with_members(self.space.members)
         self.kernel.check(chosen, Arguments(keyword=dict(self.problem.arguments)))
         contestant = Contestant(name, self.kernel, chosen, device_name=self.device, arguments=self.arguments)
         return BenchContestant(self.target, origin, self.problem, contestant)

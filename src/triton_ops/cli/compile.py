@@ -134,7 +134,7 @@ def _compiled(
 ) -> list[Compiled]:
     arguments = Arguments(keyword=dict(problem.arguments))
     operation.kernel.check(space.tunables, arguments)
-    ahead = AheadOfTime(_ahead(operation), arguments, target)
+    ahead = AheadOfTime(_ahead(operation), arguments, target, space.members)
     with CompilePool(ahead, workers=jobs, timeout_s=timeout_s) as pool:
         futures = [pool.submit(config, anyway=True) for config in space]
         return [future.result() for future in _watched(futures)]

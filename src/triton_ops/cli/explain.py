@@ -98,7 +98,7 @@ def _config(operation: Operation, problem: Problem, values: dict[str, Any]) -> C
         raise ConfigValueError(
             f"{operation.name} has no tunable {', '.join(wrong)}", hint=f"it has {', '.join(space.tunables)}"
         )
-    config = Config({**space.default_config, **values})
+    config = Config({**space.default_config, **space.with_names(values)})
     if (reason := space.why_not(config)) is not None:
         raise ConfigValueError(
             f"config ({config}) is not in the space of {operation.name}: {reason}", hint="take a config of the space"

@@ -35,7 +35,7 @@ from triton_ops.exceptions import DeviceError, KernelTypeError, ShapeMismatchErr
 from triton_ops.hardware import device_named, probe
 from triton_ops.measure import CaptureError, EmptyCaptureError, Launch, Sampler, Timer, choose_timer, take
 from triton_ops.measure.duel import COARSEST_TICK_MS, FEW_TICKS
-from triton_ops.space import Config
+from triton_ops.space import Config, members_among
 from triton_ops.task.request import device_of, make_task
 
 MakeArguments: TypeAlias = Callable[[], Arguments]
@@ -101,7 +101,7 @@ def _contestant(
     seed: int,
 ) -> Contestant:
     target, config = what if _is_pair(what) else (what, None)
-    config = Config(config or {})
+    config = _config_of(config or {})
     if isinstance(target, Operation) and _is_pair(what):
         if not arguments.positional and not arguments.keyword:
             task = make_task(target, space=[config], device=device, seed=seed)
@@ -116,6 +116,11 @@ def _contestant(
     place = device_of(arguments, device)
     probe(place)
     return Contestant(name, kernel, config, device_name=place, arguments=makers[0])
+
+
+def _config_of(values: Mapping[str, Any]) -> Config:
+    """A config with the members of an `Enum` that it was given."""
+    return Config(values).with_members({name: members_among([value], name) for name, value in values.items()})
 
 
 def _is_pair(what: Any) -> bool:

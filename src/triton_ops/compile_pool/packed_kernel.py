@@ -26,7 +26,7 @@ class PackedKernel:
         name: The kernel's, for errors.
         kernel: The kernel, packed by value; its grid is left out if it cannot be sent.
         cache_key: What Triton calls the source here; there it must be the same, or a launch finds no binary.
-        arguments: Packed, tensors as stand-ins.
+        arguments: Packed, tensors as stand-ins, with the members of an `Enum` that the kernel is given.
         target: What to compile for.
         needs_torch: Whether the process must have torch.
     """
@@ -53,7 +53,7 @@ class PackedKernel:
             )
         packed = _packed(kernel)
         try:
-            given = pack(ahead.arguments, by_value=True)
+            given = pack((ahead.arguments, ahead.members), by_value=True)
         except KernelTypeError as error:
             raise TargetError(f"the arguments of {kernel.name}: {error.message}", hint=error.hint) from error
         imports = packed.imports | given.imports
@@ -73,12 +73,12 @@ class PackedKernel:
             TargetError: They cannot be, or the kernel would not be the same to Triton.
         """
         try:
-            kernel, arguments = unpack(self.kernel), unpack(self.arguments)
+            kernel, (arguments, members) = unpack(self.kernel), unpack(self.arguments)
         except KernelTypeError as error:
             raise TargetError(f"{self.name}: {error.message}", hint=error.hint) from error
         if kernel.cache_key != self.cache_key:
             raise TargetError(f"{self.name} is not the same kernel in another process", hint="report the kernel")
-        return AheadOfTime(kernel, described(arguments, light=not self.needs_torch), self.target)
+        return AheadOfTime(kernel, described(arguments, light=not self.needs_torch), self.target, members)
 
 
 def _packed(kernel: Compilable) -> Packed:

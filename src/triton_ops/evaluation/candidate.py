@@ -27,7 +27,7 @@ from triton_ops.measure import (
 from triton_ops.measure.timer import Pending
 from triton_ops.processes.signals import TerminatedError
 from triton_ops.resources import Resources
-from triton_ops.space import Config
+from triton_ops.space import Config, Members
 from triton_ops.trial import Measurement, Status, Trial
 
 _log = logging.getLogger("triton_ops")
@@ -50,6 +50,7 @@ class Evaluator:
         baseline: The config that each screening is measured next to; None takes the first config that works.
         executables: The compiled configs, kept for later launches.
         tell: Called with each step that begins: a compilation, a launch, or work on the baseline.
+        members: Members of an `Enum` that the kernel is given in place of their names.
         begun: Called with the config that is going to run, before each trial, check and visit of a race.
     """
 
@@ -62,6 +63,7 @@ class Evaluator:
     executables: dict[Config, Executable] = field(default_factory=dict)
     tell: Callable[[str], None] = lambda _: None
     begun: Callable[[Config], None] = lambda _: None
+    members: Members = field(default_factory=dict)
     _baseline_sampler: Sampler | None = None
     _measured: dict[str, Trial] = field(default_factory=dict)  # by program
     _working_on_baseline: bool = False
@@ -118,7 +120,7 @@ class Evaluator:
         self._working_on_baseline = True
         self.announce(BASELINE)
         try:
-            executable = self.kernel.compile(config, self.subject.arguments)
+            executable = self.kernel.compile(config.with_members(self.members), self.subject.arguments)
             if self._wrong(executable) is None:
                 self.executables[config] = executable
                 self.baseline = config
@@ -163,7 +165,7 @@ class Evaluator:
         known = None if executable.key is None else self._measured.get(executable.key)
         if known is None or known.config == executable.config:
             return None
-        config = executable.config
+        config = executable.config.plain
         found = replace(known, config=config, compile_s=executable.compile_s, same_code_as=known.config)
         return replace(found, error=f"as ({known.config}), the same code: {known.error}") if known.error else found
 
@@ -211,11 +213,12 @@ class Evaluator:
     def _compiled(self, config: Config) -> Executable:
         if config not in self.executables:
             self.announce(COMPILE)
-            self.executables[config] = self.kernel.compile(config, self.subject.arguments)
+            given = config.with_members(self.members)
+            self.executables[config] = self.kernel.compile(given, self.subject.arguments)
         return self.executables[config]
 
     def _verified_and_timed(self, executable: Executable, best: Trial | None) -> Trial:
-        config = executable.config
+        config = executable.config.plain
         self.tell(LAUNCH)
         if (difference := self._wrong(executable)) is not None:
             return wrong_trial(config, difference, executable.resources, executable.compile_s)

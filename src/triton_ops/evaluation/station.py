@@ -24,7 +24,7 @@ from triton_ops.hardware import DeviceSpec, turn_key
 from triton_ops.hardware.state import device_lost
 from triton_ops.measure.guard import guard_for
 from triton_ops.problem import Problem
-from triton_ops.space import Config
+from triton_ops.space import Config, Members
 from triton_ops.task.effort import Effort
 from triton_ops.task.task import CopiedArguments, GeneratedArguments, OwnedArguments, Task
 from triton_ops.tolerance import Tolerance
@@ -57,6 +57,7 @@ class Assignment:
         baseline: A config that has worked before, next to which others are timed; None takes the first that works.
         mode: The mode of times that were taken before; None leaves the choice of the timer open.
         odd: Whether results are checked on odd extents too.
+        members: Members of an `Enum` that kernels are given in place of their names.
     """
 
     kernel: Kernel
@@ -73,6 +74,7 @@ class Assignment:
     baseline: Config | None = None
     mode: str | None = None
     odd: bool = True
+    members: Members = field(default_factory=dict)
     tolerance: Tolerance = field(default_factory=Tolerance)
     check: Callable[[Any, Any], Any] | None = None
     trusted: Config | None = None
@@ -88,7 +90,7 @@ def assignment_of(task: Task, effort: Effort, cold: bool, baseline: Config | Non
         kernel=task.kernel, problem=task.problem, device=task.device, device_name=task.device_name,
         arguments=task.arguments, reference=task.reference, work=task.work, shape=shape, dtype=dtype,
         effort=replace(effort, search=effort.search_name), cold=cold, baseline=baseline,
-        tolerance=task.tolerance, check=task.check, trusted=task.space.default_config,
+        tolerance=task.tolerance, check=task.check, trusted=task.space.default_config, members=task.space.members,
     )  # fmt: skip
 
 
@@ -233,6 +235,7 @@ def _evaluator(given: Assignment, tell: Callable[[str], None], begun: Callable[[
         verifier=verifier,
         tell=tell,
         begun=begun,
+        members=given.members,
     )
     verifier.tell = evaluator.announce
     return evaluator
@@ -243,7 +246,8 @@ def _verifier(given: Assignment, subject: Subject, tell: Callable[[str], None]) 
     precision = Precision(inputs=tuple(subject.first.input_dtypes), reduction=reduction)
     try:
         return Verifier(
-            kernel=given.kernel, subject=subject, reference=given.reference, tell=tell, trusted=given.trusted,
+            kernel=given.kernel, subject=subject, reference=given.reference, tell=tell,
+            trusted=None if given.trusted is None else given.trusted.with_members(given.members),
             others=further_cases(subject.first, given.arguments, given.device, given.device_name),
             ragged=odd_case(given.arguments, given.shape, given.dtype) if given.odd else None,
             standard=Standard(precision=precision, tolerance=given.tolerance, check=given.check),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,8 @@ def recall(
         target: As for `tune`.
         args: Positional arguments of every call of the kernel.
         kwargs: Keyword arguments of every call of the kernel.
-        space: The space in which the winner must have been found; None takes the winner of any space.
+        space: The space in which the winner must have been found; None takes the winner of any space, in which members
+            of an `Enum` are names.
         shape: Extents of an operation's problem; None takes its defaults.
         dtype: Dtype of an operation's problem; None takes its default.
         device: `cpu`, `cuda` or `cuda:N`; None as for `tune`.
@@ -66,12 +68,11 @@ def recall(
     if not os.path.isdir(folder):  # noqa: PTH112 - as text, since a path object takes a tenth of the whole look-up
         return None
     key = Key.of(request.problem, request.kernel.identity, request.device, cold=cold, held_to=request.held_to)
-    return recalled(
-        key,
-        store_in(folder),
-        space=None if space is None else as_space(space),
-        reference=request.reference,
-    )
+    searched = None if space is None else as_space(space)
+    record = recalled(key, store_in(folder), space=searched, reference=request.reference)
+    if record is None or searched is None or not searched.members:
+        return record
+    return replace(record, winner=record.winner.with_members(searched.members))
 
 
 def recalled(

@@ -22,7 +22,7 @@ from triton_ops.hardware import DeviceSpec
 from triton_ops.history.recall import reference_fingerprint
 from triton_ops.measure.guard import GuardSummary
 from triton_ops.resources import Resources
-from triton_ops.space import Config
+from triton_ops.space import Config, Members
 from triton_ops.task.effort import Effort
 from triton_ops.task.request import TuneRequest
 from triton_ops.task.task import Task
@@ -112,7 +112,13 @@ def record_of(
     )
 
 
-def result_of(record: Record, task: Task | TuneRequest, elapsed_s: float, trials: Sequence[Trial] = ()) -> TuningResult:
+def result_of(
+    record: Record,
+    task: Task | TuneRequest,
+    elapsed_s: float,
+    trials: Sequence[Trial] = (),
+    members: Members | None = None,
+) -> TuningResult:
     """The result that `tune` returns, whether its record is new or was recalled.
 
     Args:
@@ -121,14 +127,17 @@ def result_of(record: Record, task: Task | TuneRequest, elapsed_s: float, trials
         elapsed_s: Wall seconds of this call.
         trials: Every trial of the tune; empty if the record was recalled, which keeps of its trials only the times of
             the winner and of the default.
+        members: Members of an `Enum` that `best_config` and `all_results` hold; None leaves their names.
     """
-    work, device = task.work, task.device
+    work, device, members = task.work, task.device, members or {}
     winner = _trial_of(record.winner, trials) if trials else _winner_of(record)
     default = _trial_of(record.default, trials) if trials else _default_of(record)
     return TuningResult(
-        best_config=dict(record.winner),
+        best_config=dict(record.winner.with_members(members)),
         metrics=metrics_of(record.timing, work, device),
-        all_results=[(dict(t.config), metrics_of(t.best_measurement, work, device)) for t in trials if t.ok],
+        all_results=[
+            (dict(t.config.with_members(members)), metrics_of(t.best_measurement, work, device)) for t in trials if t.ok
+        ],
         problem_size=task.problem.label,
         device=device.name,
         from_cache=not trials,
@@ -246,7 +255,7 @@ def trials_json(trials: Iterable[Trial]) -> list[dict[str, Any]]:
 def result_json(result: TuningResult) -> dict[str, Any]:
     """A result as plain JSON values, without its trials."""
     return {
-        "best_config": result.best_config,
+        "best_config": dict(Config(result.best_config)),
         "metrics": msgspec.to_builtins(result.metrics),
         "problem": result.problem_size,
         "device": result.device,

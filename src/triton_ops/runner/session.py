@@ -136,7 +136,9 @@ def tune(
         if force or not keep or not os.path.isdir(folder):  # noqa: PTH112 - a hit makes no further objects; a refusal makes no folder
             return None
         record = recalled(key, store_in(folder), space=searched, effort=plan, reference=request.reference)
-        return None if record is None else result_of(record, request, time.monotonic() - start)
+        if record is None:
+            return None
+        return result_of(record, request, time.monotonic() - start, members=searched.members)
 
     if (found := known()) is not None:
         return found

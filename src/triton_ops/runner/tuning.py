@@ -124,7 +124,9 @@ class Tuning:
             try:
                 found = self._searched(log, known, process)
                 record = self._record(found, log, len(known))
-                result = result_of(record, request.task, record.elapsed_s, found.outcome.trials)
+                result = result_of(
+                    record, request.task, record.elapsed_s, found.outcome.trials, request.task.space.members
+                )
             finally:
                 self.listener.ended(result)
             if not found.cut_short:  # an interrupted run keeps no record and has no end, so that it can be resumed

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from triton_ops._hashing import canonical_json
 from triton_ops.exceptions import ConfigValueError
+from triton_ops.space.members import Members, given_back
 from triton_ops.space.tunable import Value, checked_value
 
 _DEEPEST = 16  # levels of tuples in a file; no kernel takes such a value
@@ -20,10 +21,11 @@ class Config(Mapping[str, Value]):
     pickle.
     """
 
-    __slots__ = ("_text", "_values")
+    __slots__ = ("_plain", "_text", "_values")
 
-    _values: dict[str, Value]
+    _values: dict[str, Any]
     _text: str | None
+    _plain: Config | None
 
     def __init__(self, values: Mapping[str, Any] | None = None, /, **more: Any) -> None:
         given = {**(values or {}), **more}
@@ -32,6 +34,7 @@ class Config(Mapping[str, Value]):
                 raise ConfigValueError(f"a tunable's name must be a string, not {name!r}")
         object.__setattr__(self, "_values", {name: checked_value(name, value) for name, value in given.items()})
         object.__setattr__(self, "_text", None)
+        object.__setattr__(self, "_plain", None)
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Config:
@@ -51,8 +54,27 @@ class Config(Mapping[str, Value]):
             object.__setattr__(self, "_text", canonical_json(self._values))
         return cast("str", self._text)
 
+    @property
+    def plain(self) -> Config:
+        """This config with the names of members in place of the members that `with_members` has given back."""
+        return self._plain or self
+
+    def with_members(self, members: Members) -> Config:
+        """An equal config with members of an `Enum` in place of their names, to call a user's code with.
+
+        Files, other processes and messages get the names.
+        """
+        values = {name: given_back(value, members.get(name, {})) for name, value in self._values.items()}
+        if all(value is self._values[name] for name, value in values.items()):
+            return self
+        made = object.__new__(Config)
+        for slot, value in (("_values", values), ("_text", self.text), ("_plain", self.plain)):
+            object.__setattr__(made, slot, value)
+        return made
+
     def __getitem__(self, name: str) -> Value:
-        return self._values[name]
+        found: Value = self._values[name]
+        return found
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
@@ -72,13 +94,13 @@ class Config(Mapping[str, Value]):
         raise AttributeError("a Config cannot be changed; make a new one")
 
     def __reduce__(self) -> tuple[type[Config], tuple[dict[str, Value]]]:
-        return Config, (dict(self._values),)
+        return Config, (dict(self.plain._values),)
 
     def __str__(self) -> str:
-        return " ".join(f"{name}={value}" for name, value in self._values.items()) or "(empty)"
+        return " ".join(f"{name}={value}" for name, value in self.plain._values.items()) or "(empty)"
 
     def __repr__(self) -> str:
-        return f"Config({self._values!r})"
+        return f"Config({self.plain._values!r})"
 
 
 def config_to_json(value: Any) -> dict[str, Value]:
@@ -88,7 +110,7 @@ def config_to_json(value: Any) -> dict[str, Value]:
         TypeError: The value is no config.
     """
     if isinstance(value, Config):
-        return dict(value)
+        return dict(value.plain)
     raise TypeError(f"a value of type {type(value).__name__} has no JSON form")
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from triton_ops.exceptions import ConstraintError, KernelTypeError
+from triton_ops.space.members import Members, given_back
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Constraint:
         name: A short and stable name, for trials and tables.
         predicate: A function of tunables, called with keywords; true means that the config keeps the rule.
         reason: Why a config that breaks the rule is refused; `{BM}` stands for the config's value of BM.
+        members: Members of an `Enum` that the predicate is given in place of their names; a space sets them.
         names: The tunables that the predicate needs, which are its parameters.
 
     Raises:
@@ -32,6 +34,7 @@ class Constraint:
     name: str
     predicate: Callable[..., bool]
     reason: str
+    members: Members = field(default_factory=dict, repr=False, compare=False)
     names: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -44,6 +47,8 @@ class Constraint:
             ConstraintError: The predicate raised; the error has the constraint and the values.
         """
         chosen = {name: values[name] for name in self.names}
+        if self.members:
+            chosen = {name: given_back(value, self.members.get(name, {})) for name, value in chosen.items()}
         try:
             return bool(self.predicate(**chosen))
         except Exception as error:

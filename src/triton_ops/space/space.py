@@ -12,7 +12,7 @@ import logging
 import math
 import random
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 from typing import Any
@@ -22,6 +22,8 @@ from triton_ops.exceptions import EmptySpaceError, SpaceError, UnknownTunableErr
 from triton_ops.space.config import Config
 from triton_ops.space.constraint import Constraint
 from triton_ops.space.groups import Completions, Found, Group, groups_of
+from triton_ops.space.listed import flat_configs, values_of_config
+from triton_ops.space.members import Members, members_among, named_shortly, values_of_members
 from triton_ops.space.tunable import Tunable, as_tunable
 from triton_ops.space.walk import Asks, TooManyAsks, Walk
 
@@ -83,7 +85,10 @@ class ConfigSpace:
             raise EmptySpaceError("the config space has no tunables", hint='name at least one: {"BLOCK": [64, 128]}')
         tunables = {name: as_tunable(name, given) for name, given in self.tunables.items()}
         object.__setattr__(self, "tunables", tunables)
-        object.__setattr__(self, "constraints", tuple(self.constraints))
+        members, rules = self.members, tuple(self.constraints)
+        object.__setattr__(
+            self, "constraints", tuple(replace(it, members=members) for it in rules) if members else rules
+        )
         for constraint in self.constraints:
             self._check_names(constraint.names, f"constraint {constraint.name!r}")
         if self.default is not None:
@@ -106,7 +111,8 @@ class ConfigSpace:
             SpaceError: The configs have different names, or a `triton.Config` has a `pre_hook`, which a stored config
                 cannot have.
         """
-        listed = tuple(dict.fromkeys(_flat_configs(list(configs))))
+        given = list(configs)
+        listed = tuple(dict.fromkeys(flat_configs(given)))
         if not listed:
             raise EmptySpaceError("the list of configs is empty", hint="give at least one config")
         names = list(listed[0])
@@ -117,7 +123,12 @@ class ConfigSpace:
                     hint="give every config the same names",
                 )
         by_text = {name: {canonical_json(c[name]): c[name] for c in listed} for name in names}
-        tunables = {name: Tunable(tuple(values.values())) for name, values in by_text.items()}
+        tunables = {
+            name: Tunable(
+                tuple(values.values()), members=members_among([values_of_config(it).get(name) for it in given], name)
+            )
+            for name, values in by_text.items()
+        }
         return cls(tunables, tuple(constraints), None if default is None else Config(default), listed)
 
     def __iter__(self) -> Iterator[Config]:
@@ -131,6 +142,11 @@ class ConfigSpace:
 
     def __contains__(self, config: object) -> bool:
         return isinstance(config, Mapping) and self.why_not(Config(config)) is None
+
+    @property
+    def members(self) -> Members:
+        """The members of an `Enum` among the values, for each tunable that has any; see `Config.with_members`."""
+        return {name: tunable.members for name, tunable in self.tunables.items() if tunable.members}
 
     @cached_property
     def size(self) -> SpaceSize:
@@ -170,7 +186,10 @@ class ConfigSpace:
         """Hexadecimal digits for the content: tunables with their values, constraints by name and reason, default."""
         return fingerprint(
             {
-                "tunables": [[name, list(tunable.values)] for name, tunable in self.tunables.items()],
+                "tunables": [
+                    [name, list(tunable.values), *filter(None, [values_of_members(tunable.members)])]
+                    for name, tunable in self.tunables.items()
+                ],
                 "constraints": [[c.name, c.reason, list(c.names)] for c in self.constraints],
                 "default": None if self.default is None else self.default.text,
                 "listed": None if self.listed is None else [config.text for config in self.listed],
@@ -218,6 +237,8 @@ class ConfigSpace:
     def with_values(self, values: Mapping[str, Any]) -> ConfigSpace:
         """A space with other values of some tunables; the default stays a candidate.
 
+        Members of an `Enum` may be given by name, as `FAST` or `Mode.FAST`.
+
         Raises:
             UnknownTunableError: A name is no tunable of this space.
             SpaceError: This space is an explicit list of configs.
@@ -225,12 +246,16 @@ class ConfigSpace:
         if self.listed is not None:
             raise SpaceError("a list of configs has no values to replace", hint="give a whole space instead")
         self._check_names(values, "the replacement")
-        tunables = {name: values.get(name, tunable) for name, tunable in self.tunables.items()}
+        tunables = {**self.tunables, **self.with_names(values)}
         return ConfigSpace(tunables, self.constraints, self.default)
 
     def take(self, count: int) -> list[Config]:
         """The first `count` valid configs in the order of enumeration."""
         return list(islice(iter(self), count))
+
+    def with_names(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Values by tunable, single ones or lists, with the members of an `Enum` that texts such as `FAST` name."""
+        return {name: named_shortly(value, self.members.get(name, {})) for name, value in values.items()}
 
     @cached_property
     def _listed_set(self) -> frozenset[Config]:
@@ -372,28 +397,3 @@ def _plain_text(given: Mapping[str, Any]) -> str | None:
     if all(type(values) in (list, tuple) and _PLAIN.issuperset(map(type, values)) for values in given.values()):
         return repr(given)
     return None
-
-
-_TRITON_OPTIONS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None, "ir_override": None}
-
-
-def _flat_configs(configs: list[Any]) -> Iterator[Config]:
-    triton_configs = [config for config in configs if not isinstance(config, Mapping)]
-    optional = [
-        name
-        for name in ("num_ctas", "maxnreg", "ir_override")
-        if any(getattr(config, name, None) != _TRITON_OPTIONS[name] for config in triton_configs)
-    ]
-    for config in configs:
-        yield (Config(config) if isinstance(config, Mapping) else _flat(config, ["num_warps", "num_stages", *optional]))
-
-
-def _flat(config: Any, options: list[str]) -> Config:
-    if not isinstance(getattr(config, "kwargs", None), Mapping):
-        raise SpaceError(f"{config!r} is neither a mapping nor a triton.Config", hint="give a list of either")
-    if getattr(config, "pre_hook", None) is not None:
-        raise SpaceError(
-            f"triton.Config ({config}) has a pre_hook, which a stored configuration cannot hold",
-            hint="give the list itself as the space, or the hook to the kernel: TritonKernel(..., pre_hook=...)",
-        )
-    return Config({**config.kwargs, **{name: getattr(config, name) for name in options}})

@@ -6,14 +6,15 @@ A tunable does not know the meaning of a value to a kernel, nor which values fit
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import islice, pairwise
 from typing import Any, TypeAlias, cast
 
 from triton_ops._hashing import canonical_json
 from triton_ops.exceptions import ConfigValueError, EmptySpaceError
+from triton_ops.space.members import is_member, member_name, members_among
 
 Value: TypeAlias = "bool | int | float | str | tuple[Value, ...] | None"
 
@@ -25,7 +26,7 @@ def checked_value(name: str, value: Any) -> Value:
     """Return `value` if it can be hashed, compared, and stored as JSON without loss, or the plain value that it is.
 
     A NumPy scalar, a member of `IntEnum` or `StrEnum`, and whatever else is a number or a string by its class becomes
-    that number or string; a `torch.device` becomes its name.
+    that number or string; a `torch.device` becomes its name, and a member of another `Enum` its name with its module.
 
     Raises:
         ConfigValueError: The value cannot be stored; the error has the tunable, the value, and the allowed types.
@@ -41,12 +42,12 @@ def checked_value(name: str, value: Any) -> Value:
             return cast("Value", value)
     elif isinstance(value, tuple):
         return tuple(checked_value(name, item) for item in value)
-    plain = _plain(value)
+    plain = member_name(name, value) if is_member(value) else _plain(value)
     if plain is not value:
         return checked_value(name, plain)
     raise ConfigValueError(
         f"tunable {name!r} has the value {value!r} of type {type(value).__name__}; "
-        "allowed are None, bool, int of 64 bits, finite float, str, and tuples of these",
+        "allowed are None, bool, int of 64 bits, finite float, str, members of an Enum, and tuples of these",
         hint=_way_out(value),
     )
 
@@ -66,9 +67,6 @@ def _plain(value: Any) -> Any:
 
 
 def _way_out(value: Any) -> str:
-    if isinstance(value, Enum):
-        kind = type(value).__name__
-        return f"list the values, [m.value for m in {kind}], and write {kind}(value) where it is used"
     if isinstance(value, float):
         return "list finite numbers; None can stand for a limit that is not set"
     if isinstance(value, list):
@@ -85,6 +83,7 @@ class Tunable:
     Attributes:
         values: The possible values, all different, in the order of enumeration.
         ordered: Whether neighbours in `values` have similar effects, as sizes have.
+        members: The members of an `Enum` whose names are among the values, by these names.
 
     Raises:
         ConfigValueError: There are more than a million values.
@@ -92,6 +91,7 @@ class Tunable:
 
     values: tuple[Value, ...]
     ordered: bool = False
+    members: Mapping[str, Enum] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         _check_number(self.values)
@@ -121,8 +121,9 @@ class Tunable:
             if text in seen:
                 raise ConfigValueError(f"tunable {name!r} lists {value!r} twice", hint="list every value once")
             seen.add(text)
-        same = all(value is given for value, given in zip(plain, self.values, strict=True))
-        return self if same else replace(self, values=plain)
+        if all(value is given for value, given in zip(plain, self.values, strict=True)):
+            return self
+        return replace(self, values=plain, members={**self.members, **members_among(self.values, name)})
 
 
 def Choice(values: Iterable[Value]) -> Tunable:  # noqa: N802 - reads as a type where spaces are written

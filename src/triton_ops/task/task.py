@@ -133,4 +133,4 @@ class Task:
             return None
         specs = Arguments(keyword=dict(self.problem.arguments))
         given = self.arguments.given if isinstance(self.arguments, CopiedArguments) else specs
-        return AheadOfTime(kernel, given, target_of(self.device))
+        return AheadOfTime(kernel, given, target_of(self.device), self.space.members)

@@ -1,0 +1,44 @@
+"""Explicit lists of configs, given as mappings or as `triton.Config` objects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from triton_ops.exceptions import SpaceError
+from triton_ops.space.config import Config
+
+_TRITON_OPTIONS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None, "ir_override": None}
+
+
+def flat_configs(configs: Sequence[Any]) -> Iterator[Config]:
+    """Mappings and `triton.Config` objects as configs with the same names.
+
+    Raises:
+        SpaceError: A config is neither, or has a `pre_hook`, which a stored config cannot have.
+    """
+    triton_configs = [config for config in configs if not isinstance(config, Mapping)]
+    optional = [
+        name
+        for name in ("num_ctas", "maxnreg", "ir_override")
+        if any(getattr(config, name, None) != _TRITON_OPTIONS[name] for config in triton_configs)
+    ]
+    for config in configs:
+        yield (Config(config) if isinstance(config, Mapping) else _flat(config, ["num_warps", "num_stages", *optional]))
+
+
+def values_of_config(config: Any) -> Mapping[str, Any]:
+    """The values of a mapping or of a `triton.Config`, as they were given."""
+    found: Mapping[str, Any] = config if isinstance(config, Mapping) else config.kwargs
+    return found
+
+
+def _flat(config: Any, options: list[str]) -> Config:
+    if not isinstance(getattr(config, "kwargs", None), Mapping):
+        raise SpaceError(f"{config!r} is neither a mapping nor a triton.Config", hint="give a list of either")
+    if getattr(config, "pre_hook", None) is not None:
+        raise SpaceError(
+            f"triton.Config ({config}) has a pre_hook, which a stored configuration cannot hold",
+            hint="give the list itself as the space, or the hook to the kernel: TritonKernel(..., pre_hook=...)",
+        )
+    return Config({**config.kwargs, **{name: getattr(config, name) for name in options}})

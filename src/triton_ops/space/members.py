@@ -1,0 +1,100 @@
+"""Members of an `Enum` as values of tunables.
+
+A config holds the name of a member, `module:Class.NAME`, as every file, key and message does. Wherever a user's code is
+called, a kernel, a constraint or whoever reads a result, the member itself is given back.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
+from typing import Any, TypeAlias
+
+from triton_ops._hashing import canonical_json
+from triton_ops.exceptions import ConfigValueError
+
+Members: TypeAlias = "Mapping[str, Mapping[str, Enum]]"
+"""For each tunable the members among its values, by their names in a config."""
+
+
+def is_member(value: Any) -> bool:
+    """Whether a value is a member of an `Enum`, and no number or string by its class, as those of `IntEnum` are."""
+    return isinstance(value, Enum) and not isinstance(value, (int, float, str))
+
+
+def member_name(tunable: str, member: Enum) -> str:
+    """The name of a member in a config: `module:Class.NAME`.
+
+    Raises:
+        ConfigValueError: The member cannot be found again by that name.
+    """
+    kind = type(member)
+    if (why := _why_not_found(kind, member)) is not None:
+        raise ConfigValueError(
+            f"tunable {tunable!r} has the value {member!r}, which cannot be found again by its name: {why}",
+            hint=f"define {kind.__name__} at the top of a module, or list the values, [m.value for m in "
+            f"{kind.__name__}], and write {kind.__name__}(value) where it is used",
+        )
+    return f"{kind.__module__}:{kind.__qualname__}.{member.name}"
+
+
+def members_among(values: Iterable[Any], tunable: str) -> dict[str, Enum]:
+    """The members among the values of a tunable, those in tuples too, by their names in a config."""
+    return {member_name(tunable, member): member for member in _members(values)}
+
+
+def given_back(value: Any, members: Mapping[str, Enum]) -> Any:
+    """A value of a config with the members in place of their names."""
+    if isinstance(value, tuple):
+        found = tuple(given_back(item, members) for item in value)
+        return value if all(new is old for new, old in zip(found, value, strict=True)) else found
+    return members.get(value, value) if isinstance(value, str) else value
+
+
+def named_shortly(value: Any, members: Mapping[str, Enum]) -> Any:
+    """A text that names a member, in full or as `FAST` or `Mode.FAST`, as the member; any other value as it is.
+
+    Of a list, each item.
+    """
+    if isinstance(value, list):
+        return [named_shortly(item, members) for item in value]
+    if not isinstance(value, str):
+        return value
+    found = [
+        member
+        for name, member in members.items()
+        if value == name or f".{name.partition(':')[2]}".endswith(f".{value}")
+    ]
+    return found[0] if len(found) == 1 else value
+
+
+def values_of_members(members: Mapping[str, Enum]) -> dict[str, str]:
+    """The values of members as text, for fingerprints; of a value that has no JSON form the name of its class."""
+    return {name: _value_text(member.value) for name, member in members.items()}
+
+
+def _members(values: Iterable[Any]) -> Iterator[Enum]:
+    for value in values:
+        if is_member(value):
+            yield value
+        elif isinstance(value, tuple):
+            yield from _members(value)
+
+
+def _why_not_found(kind: type[Enum], member: Enum) -> str | None:
+    if "<locals>" in kind.__qualname__:
+        return f"{kind.__qualname__} is made inside a function"
+    found: Any = sys.modules.get(kind.__module__)
+    for part in kind.__qualname__.split("."):
+        found = getattr(found, part, None)
+    if found is not kind:
+        return f"{kind.__module__} has another {kind.__qualname__}, or none"
+    return None if kind.__members__.get(str(member.name)) is member else "it is a combination of members"
+
+
+def _value_text(value: Any) -> str:
+    try:
+        return canonical_json(value)
+    except (TypeError, ValueError):
+        return type(value).__qualname__
