@@ -195,7 +195,7 @@ class AheadOfTime:
             raise _EnoughError(shared_bytes, text)
 
         apart = f"{self.target.arch}, lowered"
-        with pretending(self.target, apart), _judged(self.target, stop), _never_cached():
+        with pretending(self.target, apart), _judged(self.target, stop), never_cached():
             try:
                 self._lowered(config)
             except _EnoughError as enough:
@@ -228,7 +228,8 @@ class AheadOfTime:
 
 
 @contextlib.contextmanager
-def _never_cached() -> Iterator[None]:
+def never_cached() -> Iterator[None]:
+    """Inside, nothing is taken from the disk cache."""
     compilation = importlib.import_module("triton.knobs").compilation
     before = compilation.always_compile
     compilation.always_compile = True
@@ -244,14 +245,10 @@ def _judged(target: Target, judge: Judge | None) -> Iterator[None]:
     if judge is None:
         yield
         return
-    module, name, _, passes = _BACKENDS[target.kind]
-    compiler = importlib.import_module(module)
-    backend = getattr(compiler, name)
-    native = getattr(compiler, passes).passes.ttgpuir
-    original = backend.add_stages
+    module, _, _, passes = _BACKENDS[target.kind]
+    native = getattr(importlib.import_module(module), passes).passes.ttgpuir
 
-    def add_stages(self: Any, stages: dict[str, Any], options: Any, language: Any) -> None:
-        original(self, stages, options, language)
+    def change(stages: dict[str, Any]) -> None:
         to_llvm = stages["llir"]
 
         def judged(source: Any, metadata: dict[str, Any]) -> Any:
@@ -260,6 +257,21 @@ def _judged(target: Target, judge: Judge | None) -> Iterator[None]:
             return to_llvm(source, metadata)
 
         stages["llir"] = judged
+
+    with stages_changed(target, change):
+        yield
+
+
+@contextlib.contextmanager
+def stages_changed(target: Target, change: Callable[[dict[str, Any]], None]) -> Iterator[None]:
+    """Inside, `change` may replace stages of the target's backend, by name, before each compilation."""
+    module, name, _, _ = _BACKENDS[target.kind]
+    backend = getattr(importlib.import_module(module), name)
+    original = backend.add_stages
+
+    def add_stages(self: Any, stages: dict[str, Any], options: Any, language: Any) -> None:
+        original(self, stages, options, language)
+        change(stages)
 
     backend.add_stages = add_stages
     try:

@@ -241,7 +241,8 @@ class TritonKernel:
             Exception: Whatever Triton raises.
         """
         given, _ = self._taken(config, arguments)
-        compiled = self.function.warmup(*given.positional, grid=(1,), **given.keyword, **config)
+        grid = functools.partial(self._grid, config, arguments)  # for those who ask: compiling does not
+        compiled = self.function.warmup(*given.positional, grid=grid, **given.keyword, **config)
         return [compiled.result() if hasattr(compiled, "result") else compiled]
 
     def compile(self, config: Config, arguments: Arguments) -> Executable:

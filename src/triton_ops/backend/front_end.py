@@ -1,0 +1,203 @@
+"""The work of a config's launches, from what Triton's front end makes of them: their TTIR, grids and operands.
+
+Nothing further is compiled: a launch takes 20 to 30 ms. TTIR does not depend on launch options such as `num_warps`.
+
+Facts used, of Triton 3.6 to 3.9: every launch ends in `JITFunction.run(…, grid=…, warmup=…)`; `ASTSource.make_ir` has
+in `signature` each parameter's type, in order, `constexpr` for those that are no operands of the kernel's function; a
+backend's `add_stages` fills a dictionary of stages, whose `ttir` comes first; a tensor descriptor made on the host is
+followed by its extents and strides among the operands.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from triton_ops.backend.base import Arguments, Compilable
+from triton_ops.backend.errors import one_line
+from triton_ops.backend.offline import never_cached, pretending, stages_changed
+from triton_ops.exceptions import TargetError
+from triton_ops.hardware import Target
+from triton_ops.space import Config
+from triton_ops.ttir.scope import UntoldError
+from triton_ops.ttir.summary import KernelWork, Operand, launch_work
+from triton_ops.ttir.syntax import UnreadableError
+
+_CONSTANT = "constexpr"
+_MOST_LAUNCHES = 64  # a function that launches more is taken for one without an end
+Contents = Mapping[str, Sequence[int]]
+
+
+class _EnoughError(Exception):
+    """Ends a compilation once the TTIR is known."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__("lowered far enough")
+        self.text = text
+
+
+class _TooManyError(Exception):
+    """Ends a function that launches without end."""
+
+
+@dataclass
+class _Launch:
+    """One launch as it is met: the text of its TTIR, its grid, and what its parameters are given."""
+
+    given: Mapping[str, Any]
+    grid: Any
+    signature: Mapping[str, Any]
+    text: str
+
+
+def kernel_work(
+    kernel: Compilable, config: Config, arguments: Arguments, target: Target, contents: Contents | None = None
+) -> KernelWork:
+    """The work of one config, launch by launch; why it cannot be told is part of it, and never an error.
+
+    Args:
+        kernel: The kernel.
+        config: Tunables and launch options.
+        arguments: Arguments of its launches, with tensors or what stands for them.
+        target: What to compile for.
+        contents: Elements of tensors of whole numbers that are known, by the parameter's name.
+
+    Cost: 20 to 50 ms for each launch.
+    """
+    try:
+        launches = _launches(kernel, config, arguments, target)
+    except _TooManyError:
+        return KernelWork(silent=f"it launches more than {_MOST_LAUNCHES} kernels")
+    except TargetError as error:
+        return KernelWork(silent=error.message)
+    except Exception as error:  # noqa: BLE001 - whatever the front end raises; a compilation will say so
+        return KernelWork(silent=f"Triton's front end refuses it: {one_line(error)}")
+    if not launches:
+        return KernelWork(silent="it launches no kernel that Triton's front end lowers to TTIR")
+    try:
+        return KernelWork(tuple(_work(launch, contents or {}) for launch in launches))
+    except (UntoldError, UnreadableError) as error:
+        return KernelWork(silent=str(error))
+
+
+def _work(launch: _Launch, contents: Contents) -> Any:
+    operands = tuple(
+        operand
+        for name, kind in launch.signature.items()
+        for operand in _operands(name, kind, launch.given.get(name), contents.get(name))
+    )
+    return launch_work(launch.text, _extents(launch), operands)
+
+
+def _launches(kernel: Compilable, config: Config, arguments: Arguments, target: Target) -> list[_Launch]:
+    """The launches of one config, each with its text.
+
+    Raises:
+        Exception: Whatever the front end and the caller's own functions raise.
+    """
+    met: list[_Launch] = []
+
+    def stop(stages: dict[str, Any]) -> None:
+        lower = stages.get("ttir")
+        if lower is not None:
+            stages["ttir"] = lambda source, metadata: _stop(lower(source, metadata))
+
+    with (
+        pretending(target, f"{target.arch}, read"),
+        stages_changed(target, stop),
+        never_cached(),
+        _launches_met(met),
+    ):
+        kernel.lowered(config, arguments)
+    return met
+
+
+def _stop(module: Any) -> None:
+    raise _EnoughError(module.str_nodebug() if hasattr(module, "str_nodebug") else str(module))
+
+
+@contextlib.contextmanager
+def _launches_met(met: list[_Launch]) -> Iterator[None]:
+    """Inside, each launch is lowered to TTIR, kept in `met`, and goes no further."""
+    jit = importlib.import_module("triton.runtime.jit").JITFunction
+    source = importlib.import_module("triton.compiler.compiler").ASTSource
+    run, make_ir = jit.run, source.make_ir
+    signatures: list[Mapping[str, Any]] = []
+
+    def kept(self: Any, *args: Any, **kwargs: Any) -> Any:
+        signatures.append(self.signature)
+        return make_ir(self, *args, **kwargs)
+
+    def launched(self: Any, *args: Any, grid: Any, **kwargs: Any) -> None:
+        if len(met) >= _MOST_LAUNCHES:
+            raise _TooManyError
+        try:
+            run(self, *args, grid=grid, **{**kwargs, "warmup": True})
+        except _EnoughError as enough:
+            met.append(_Launch(_bound(self, args, kwargs), grid, signatures[-1], enough.text))
+
+    jit.run, source.make_ir = launched, kept
+    try:
+        yield
+    finally:
+        jit.run, source.make_ir = run, make_ir
+
+
+def _bound(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """What each parameter of a JIT function is given, defaults included."""
+    names = set(function.arg_names)
+    defaults = {param.name: param.default for param in function.params if param.has_default}
+    given = dict(zip(function.arg_names, args, strict=False))
+    return {**defaults, **given, **{name: value for name, value in kwargs.items() if name in names}}
+
+
+def _extents(launch: _Launch) -> tuple[int, int, int]:
+    """Programs along x, y and z.
+
+    Raises:
+        UntoldError: The grid function raises, or gives no extents.
+    """
+    try:
+        found = launch.grid(launch.given) if callable(launch.grid) else launch.grid
+        across, down, deep = (*(int(extent) for extent in found), 1, 1)[:3]
+    except Exception as error:
+        raise UntoldError(f"its grid cannot be told: {one_line(error)}") from error
+    return across, down, deep
+
+
+def _operands(name: str, kind: Any, value: Any, content: Sequence[int] | None) -> Iterator[Operand]:
+    """The operands of the kernel's function that one parameter becomes."""
+    if isinstance(kind, (tuple, list)):
+        parts = list(value) if isinstance(value, (tuple, list)) else [None] * len(kind)
+        for at, (inner, part) in enumerate(zip(kind, parts, strict=False)):
+            yield from _operands(f"{name}[{at}]", inner, part, None)
+    elif kind == _CONSTANT:
+        return
+    elif str(kind).startswith("tensordesc"):
+        yield from _descriptor(name, value)
+    elif hasattr(value, "data_ptr"):
+        known = None if content is None else np.asarray(content, dtype=np.int64)
+        yield Operand(name=name, bytes=_span(value), content=known)
+    else:
+        yield Operand(name=name, number=int(value) if isinstance(value, int) else None)
+
+
+def _descriptor(name: str, value: Any) -> Iterator[Operand]:
+    """A descriptor, then its extents and strides, as they follow it among the operands."""
+    extents, strides = (tuple(int(n) for n in getattr(value, what)) for what in ("shape", "strides"))
+    yield Operand(name=name, bytes=_span(value.base), strides=strides, extents=extents)
+    for number in (*extents, *strides):
+        yield Operand(name=name, number=number)
+
+
+def _span(tensor: Any) -> int:
+    """Bytes of memory that a tensor spans; 0 if it does not tell."""
+    if hasattr(tensor, "storage_bytes"):
+        return int(tensor.storage_bytes)
+    inner: Callable[[], Any] | None = getattr(tensor, "untyped_storage", None)
+    return 0 if inner is None else int(inner().nbytes())

@@ -1,0 +1,208 @@
+"""Kernels of many structures whose work is counted by hand in `tests/cpu/test_inferred_work.py`."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def grouped_matmul(
+    a, b, c, M, N, K, sam, sak, sbk, sbn, scm, scn,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr,
+):  # fmt: skip
+    pid = tl.program_id(0)
+    tiles_m = tl.cdiv(M, BM)
+    tiles_n = tl.cdiv(N, BN)
+    per_group = GROUP * tiles_n
+    first = pid // per_group * GROUP
+    rows_here = min(tiles_m - first, GROUP)
+    pid_m = first + (pid % per_group) % rows_here
+    pid_n = (pid % per_group) // rows_here
+    rows = (pid_m * BM + tl.arange(0, BM)) % M
+    cols = (pid_n * BN + tl.arange(0, BN)) % N
+    inner = tl.arange(0, BK)
+    at_a = a + rows[:, None] * sam + inner[None, :] * sak
+    at_b = b + inner[:, None] * sbk + cols[None, :] * sbn
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in range(tl.cdiv(K, BK)):
+        left = tl.load(at_a, mask=inner[None, :] < K - k * BK, other=0.0)
+        right = tl.load(at_b, mask=inner[:, None] < K - k * BK, other=0.0)
+        total = tl.dot(left, right, total)
+        at_a += BK * sak
+        at_b += BK * sbk
+    out_rows = pid_m * BM + tl.arange(0, BM)
+    out_cols = pid_n * BN + tl.arange(0, BN)
+    mask = (out_rows[:, None] < M) & (out_cols[None, :] < N)
+    tl.store(c + out_rows[:, None] * scm + out_cols[None, :] * scn, total.to(c.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def persistent_matmul(a, b, c, M, N, K, PROGRAMS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    start = tl.program_id(0)
+    tiles_n = tl.cdiv(N, BN)
+    tiles = tl.cdiv(M, BM) * tiles_n
+    for tile in tl.range(start, tiles, PROGRAMS, flatten=True):
+        rows = (tile // tiles_n) * BM + tl.arange(0, BM)
+        cols = (tile % tiles_n) * BN + tl.arange(0, BN)
+        total = tl.zeros((BM, BN), dtype=tl.float32)
+        for k in range(tl.cdiv(K, BK)):
+            inner = k * BK + tl.arange(0, BK)
+            left = tl.load(a + rows[:, None] * K + inner[None, :], mask=inner[None, :] < K, other=0.0)
+            right = tl.load(b + inner[:, None] * N + cols[None, :], mask=inner[:, None] < K, other=0.0)
+            total = tl.dot(left, right, total)
+        tl.store(c + rows[:, None] * N + cols[None, :], total.to(tl.bfloat16))
+
+
+@triton.jit
+def split_matmul(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SPLIT: tl.constexpr):
+    pid = tl.program_id(0)
+    part = tl.program_id(1)
+    tiles_n = tl.cdiv(N, BN)
+    rows = (pid // tiles_n) * BM + tl.arange(0, BM)
+    cols = (pid % tiles_n) * BN + tl.arange(0, BN)
+    inner = part * BK + tl.arange(0, BK)
+    at_a = a + rows[:, None] * K + inner[None, :]
+    at_b = b + inner[:, None] * N + cols[None, :]
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for _ in range(tl.cdiv(K, BK * SPLIT)):
+        total = tl.dot(tl.load(at_a), tl.load(at_b), total)
+        at_a += BK * SPLIT
+        at_b += BK * SPLIT * N
+    tl.atomic_add(c + rows[:, None] * N + cols[None, :], total)
+
+
+@triton.jit
+def described_matmul(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    pid = tl.program_id(0)
+    tiles_n = tl.cdiv(N, BN)
+    row = (pid // tiles_n) * BM
+    col = (pid % tiles_n) * BN
+    from_a = tl.make_tensor_descriptor(a, shape=[M, K], strides=[K, 1], block_shape=[BM, BK])
+    from_b = tl.make_tensor_descriptor(b, shape=[N, K], strides=[K, 1], block_shape=[BN, BK])
+    to_c = tl.make_tensor_descriptor(c, shape=[M, N], strides=[N, 1], block_shape=[BM, BN])
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in range(tl.cdiv(K, BK)):
+        total = tl.dot(from_a.load([row, k * BK]), from_b.load([col, k * BK]).T, total)
+    to_c.store([row, col], total.to(tl.bfloat16))
+
+
+@triton.jit
+def block_pointer_matmul(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    pid = tl.program_id(0)
+    tiles_n = tl.cdiv(N, BN)
+    row = (pid // tiles_n) * BM
+    col = (pid % tiles_n) * BN
+    at_a = tl.make_block_ptr(a, (M, K), (K, 1), (row, 0), (BM, BK), (1, 0))
+    at_b = tl.make_block_ptr(b, (K, N), (N, 1), (0, col), (BK, BN), (1, 0))
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for _ in range(0, K, BK):
+        left = tl.load(at_a, boundary_check=(0, 1))
+        right = tl.load(at_b, boundary_check=(0, 1))
+        total = tl.dot(left, right, total)
+        at_a = tl.advance(at_a, (0, BK))
+        at_b = tl.advance(at_b, (BK, 0))
+    at_c = tl.make_block_ptr(c, (M, N), (N, 1), (row, col), (BM, BN), (1, 0))
+    tl.store(at_c, total.to(tl.bfloat16), boundary_check=(0, 1))
+
+
+@triton.jit
+def while_rows(x, y, rows, columns, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    step = tl.num_programs(0)
+    lanes = tl.arange(0, BLOCK)
+    while row < rows:
+        values = tl.load(x + row * columns + lanes, mask=lanes < columns, other=0.0)
+        tl.store(y + row * columns + lanes, values * 2.0, mask=lanes < columns)
+        row += step
+
+
+@triton.jit
+def varlen_sum(x, starts, y, width, BLOCK: tl.constexpr, WIDTH: tl.constexpr):
+    group = tl.program_id(0)
+    begin = tl.load(starts + group)
+    end = tl.load(starts + group + 1)
+    lanes = tl.arange(0, WIDTH)
+    total = tl.zeros((WIDTH,), dtype=tl.float32)
+    for at in range(begin, end, BLOCK):
+        rows = at + tl.arange(0, BLOCK)
+        mask = (rows[:, None] < end) & (lanes[None, :] < width)
+        total += tl.sum(tl.load(x + rows[:, None] * width + lanes[None, :], mask=mask, other=0.0), axis=0)
+    tl.store(y + group * width + lanes, total, mask=lanes < width)
+
+
+@triton.jit
+def gather_rows(x, index, y, count, width, ROWS: tl.constexpr, WIDTH: tl.constexpr):
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    lanes = tl.arange(0, WIDTH)
+    chosen = tl.load(index + rows, mask=rows < count, other=0)
+    mask = (rows[:, None] < count) & (lanes[None, :] < width)
+    values = tl.load(x + chosen[:, None] * width + lanes[None, :], mask=mask, other=0.0)
+    tl.store(y + rows[:, None] * width + lanes[None, :], values, mask=mask)
+
+
+@triton.jit
+def flat_transpose(x, y, rows, columns, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    row = at // columns
+    column = at % columns
+    mask = at < rows * columns
+    tl.store(y + at, tl.load(x + column * rows + row, mask=mask), mask=mask)
+
+
+@triton.jit
+def causal_attention(
+    q, k, v, o, length, scale, HEADS: tl.constexpr, DIM: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr
+):
+    start = tl.program_id(0)
+    head = tl.program_id(1)
+    base = head * length * DIM
+    rows = start * BM + tl.arange(0, BM)
+    dims = tl.arange(0, DIM)
+    queries = tl.load(q + base + rows[:, None] * DIM + dims[None, :])
+    highest = tl.full((BM,), float("-inf"), dtype=tl.float32)
+    weight = tl.zeros((BM,), dtype=tl.float32)
+    total = tl.zeros((BM, DIM), dtype=tl.float32)
+    for at in range(0, (start + 1) * BM, BN):
+        at = tl.multiple_of(at, BN)
+        cols = at + tl.arange(0, BN)
+        keys = tl.load(k + base + cols[None, :] * DIM + dims[:, None])
+        scores = tl.dot(queries, keys) * scale
+        scores = tl.where(rows[:, None] >= cols[None, :], scores, float("-inf"))
+        new = tl.maximum(highest, tl.max(scores, 1))
+        chance = tl.exp2(scores - new[:, None])
+        shrink = tl.exp2(highest - new)
+        weight = weight * shrink + tl.sum(chance, 1)
+        total = total * shrink[:, None]
+        values = tl.load(v + base + cols[:, None] * DIM + dims[None, :])
+        total = tl.dot(chance.to(tl.bfloat16), values, total)
+        highest = new
+    total = total / weight[:, None]
+    tl.store(o + base + rows[:, None] * DIM + dims[None, :], total.to(tl.bfloat16))
+
+
+@triton.jit
+def chunked_norm(x, y, columns, eps, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    total = tl.zeros((BLOCK,), dtype=tl.float32)
+    for at in range(0, columns, BLOCK):
+        lanes = at + tl.arange(0, BLOCK)
+        values = tl.load(x + row * columns + lanes, mask=lanes < columns, other=0.0).to(tl.float32)
+        total += values * values
+    scale = 1 / tl.sqrt(tl.sum(total, axis=0) / columns + eps)
+    for at in range(0, columns, BLOCK):
+        lanes = at + tl.arange(0, BLOCK)
+        values = tl.load(x + row * columns + lanes, mask=lanes < columns, other=0.0)
+        tl.store(y + row * columns + lanes, (values * scale).to(y.dtype.element_ty), mask=lanes < columns)
+
+
+@triton.jit
+def early_return(x, y, n, limit, BLOCK: tl.constexpr):
+    pid = tl.program_id(0)
+    if pid >= limit:
+        return
+    at = pid * BLOCK + tl.arange(0, BLOCK)
+    if pid % 2 == 0:
+        tl.store(y + at, tl.load(x + at, mask=at < n), mask=at < n)
+    else:
+        tl.store(y + at, tl.load(x + at, mask=at < n) + tl.load(x + n + at, mask=at < n), mask=at < n)
