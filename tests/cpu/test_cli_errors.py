@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -394,3 +396,26 @@ def test_other_warnings_are_one_line_as_well(cli, target):
     assert "matmul" in ran.out
     assert ran.err.count("\n") == 1
     assert ran.err.startswith("warning: ")
+
+
+STATUS = ["show", "cache ls", "cache rm --all", "cache export out.json", "doctor", "tune"]
+
+
+@pytest.mark.usefixtures("steady_clock")
+@pytest.mark.parametrize("command", STATUS)
+def test_a_folder_of_which_the_file_system_tells_nothing_is_one_line(cli, target, monkeypatch, command):
+    """As on a network file system whose server has forgotten the folder."""
+    folder, real = target.parent / "gone", os.stat
+
+    def stale(path, *words, **more):
+        if isinstance(path, (str, os.PathLike)) and Path(path) == folder:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return real(path, *words, **more)
+
+    folder.mkdir()
+    monkeypatch.setattr(os, "stat", stale)
+    words = ["tune", f"{target}:plain", "--space", "a=1", "--device", "cpu"] if command == "tune" else command.split()
+    ran = cli(*words, "--cache-dir", str(folder))
+    assert ran.code == (0 if command == "doctor" else 4)
+    assert "Stale file handle" in ran.err or command == "doctor"
+    assert len(ran.err.splitlines()) == (0 if command == "doctor" else 1)

@@ -83,6 +83,16 @@ def folder_within(root: Path, path: Path) -> Path:
     return path
 
 
+def is_folder(path: str | os.PathLike[str]) -> bool:
+    """Whether a path leads to a folder; False too where that cannot be told, for which `Path.is_dir` raises."""
+    return os.path.isdir(path)  # noqa: PTH112
+
+
+def is_file(path: str | os.PathLike[str]) -> bool:
+    """Whether a path leads to a regular file; False too where that cannot be told, for which `Path.is_file` raises."""
+    return os.path.isfile(path)  # noqa: PTH113
+
+
 def kind_of(found: os.stat_result) -> str:
     """The kind of a file in words, such as `a FIFO`."""
     return _KINDS.get(stat.S_IFMT(found.st_mode), "of a kind without a name")

@@ -11,6 +11,7 @@ import stat
 import time
 from pathlib import Path
 
+from triton_ops._files.opening import is_folder
 from triton_ops.exceptions import CacheError
 
 _PROBE = ".probe-"
@@ -25,10 +26,10 @@ def ensure_folder(folder: str | os.PathLike[str]) -> Path:
         CacheError: The path is a file, or the folder cannot be made.
     """
     path = Path(folder).expanduser()
-    if path.is_dir():
+    if is_folder(path):
         return path
     try:
-        missing = [path, *(above for above in path.parents if not above.exists())]
+        missing = [path, *(above for above in path.parents if not is_folder(above))]
         path.mkdir(parents=True, exist_ok=True)
         for made in missing:
             sync_folder(made.parent)

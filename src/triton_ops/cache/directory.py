@@ -76,7 +76,7 @@ class DirectoryStore(Generic[T]):
     @property
     def reachable(self) -> bool:
         """Whether the folder can be read, so that a missing file means a missing entry."""
-        return os.path.isdir(self.folder) and os.access(self.folder, os.R_OK | os.X_OK)  # noqa: PTH112 - four times as quick
+        return _files.is_folder(self.folder) and os.access(self.folder, os.R_OK | os.X_OK)
 
     def path_of(self, entry_id: str) -> Path:
         """The path of an entry, whether the file exists or not."""
@@ -137,7 +137,7 @@ class DirectoryStore(Generic[T]):
         if not _ID.fullmatch(entry_id):
             return False
         path = self.path_of(entry_id)
-        return self._remove(lambda: [path] if path.exists() else []) == 1
+        return self._remove(lambda: [path] if _files.is_file(path) else []) == 1
 
     def clear(self) -> int:
         """Remove every entry that this version can read, whoever wrote it, and return their number.
@@ -247,7 +247,7 @@ class DirectoryStore(Generic[T]):
 
 def _existing(folder: str | os.PathLike[str]) -> Path:
     path = Path(folder).expanduser()
-    if path.exists() and not path.is_dir():
+    if _files.is_file(path):
         raise CacheError(
             f"{path} cannot be a cache folder: it is a file",
             hint="name the folder that holds the entries",

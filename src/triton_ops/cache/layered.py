@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Generic
 
+from triton_ops._files import is_file
 from triton_ops.cache.directory import DirectoryStore
 from triton_ops.cache.memory import MemoryStore
 from triton_ops.cache.record import Record
@@ -85,7 +86,7 @@ class LayeredStore(Generic[T]):
             CacheError: The folder cannot be changed; memory is empty nevertheless.
         """
         with self._guard:
-            unwritten = {entry_id for entry_id in self._unwritten if not self.directory.path_of(entry_id).exists()}
+            unwritten = {entry_id for entry_id in self._unwritten if not is_file(self.directory.path_of(entry_id))}
             self._unwritten.clear()
             self.memory.clear()
         return self.directory.clear() + len(unwritten)

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from triton_ops._files import is_file
 from triton_ops.cache import Imported, Record, export_records, import_records, open_store
 from triton_ops.cli.console import CacheDir, Json, Verbose, say, say_json, tell
 from triton_ops.cli.record_selection import ID_SHOWN, Which, folder_of, matching, nothing_found, tell_nothing
@@ -70,7 +71,7 @@ def export(
         say_json({"exported": count, "file": str(file)})
     else:
         note = f"{count} {_records(count)} to {file}"
-        (say if file.is_file() else tell)(note)  # stdout may be where the records went
+        (say if is_file(file) else tell)(note)  # stdout may be where the records went
 
 
 @app.command("import")

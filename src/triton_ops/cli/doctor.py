@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from triton_ops import __version__
-from triton_ops._files import writable
+from triton_ops._files import is_folder, writable
 from triton_ops._optional import available, require
 from triton_ops.cli.console import CacheDir, Json, Verbose, say, say_json, width
 from triton_ops.cli.layout import table
@@ -106,7 +106,7 @@ def _cache(cache_dir: str | None) -> CheckedPart:
         folder = folder_of(cache_dir)
     except CacheError as error:
         return CheckedPart("cache", str(cache_dir or "TRITON_OPS_CACHE_DIR"), False, str(error))
-    if folder.is_dir():
+    if is_folder(folder):
         if not os.access(folder, os.R_OK | os.X_OK):
             return CheckedPart("cache", str(folder), False, "it cannot be read: nothing in it is of use to you")
         if not writable(folder):
@@ -119,7 +119,7 @@ def _cache(cache_dir: str | None) -> CheckedPart:
 
 def _nearest(folder: Path) -> Path:
     """The innermost existing parent of `folder`."""
-    return next(path for path in folder.parents if path.is_dir())
+    return next(path for path in folder.parents if is_folder(path))
 
 
 def _broken(name: str, *parts: str) -> str | None:

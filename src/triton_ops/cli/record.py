@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from triton_ops._files import is_folder
 from triton_ops.cli.console import (
     INTERRUPTED,
     Device,
@@ -46,7 +47,7 @@ def record_command(
     """Measure every config of TARGET's space for one problem, and write a recording for `triton-ops replay`."""
     if not out.name.endswith(".json.gz"):
         raise SettingsError(f"--out is {out}; a recording's name ends in .json.gz", hint=f"write {out}.json.gz")
-    if not out.absolute().parent.is_dir():
+    if not is_folder(out.absolute().parent):
         raise SettingsError(f"{out.absolute().parent} is no folder", hint="make it first")
     shapes, values = parse_shapes(shape), parse_space(space or [])
     try:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from triton_ops import settings
+from triton_ops._files import is_file
 from triton_ops.cache import RECORDS, DirectoryStore, Record
 from triton_ops.cli.console import tell
 from triton_ops.exceptions import CacheError, SettingsError
@@ -28,7 +31,7 @@ def folder_of(cache_dir: str | None) -> Path:
     """
     folder = (settings.cache_dir() if cache_dir is None else Path(cache_dir).expanduser()).absolute()
     for path in (folder, *folder.parents):
-        if _is_file(path):
+        if is_file(path):
             raise CacheError(f"{folder} cannot be a cache folder: {path} is a file", hint="name another folder")
     return folder
 
@@ -52,13 +55,17 @@ def matching(which: str | None, cache_dir: str | None) -> list[Record]:
 
 
 def _all(folder: Path) -> list[Record]:
+    store = DirectoryStore(folder, RECORDS, read_only=True)
+    if store.reachable:
+        return list(store)
     try:
-        store = DirectoryStore(folder, RECORDS, read_only=True)
-        if store.reachable or not folder.exists():
-            return list(store)
-    except PermissionError:  # a parent folder may not be entered
-        pass
-    raise CacheError(f"{folder} cannot be read: Permission denied", hint="name a folder that you may read")
+        os.stat(folder)  # noqa: PTH116 - for its error alone
+        reason = os.strerror(errno.EACCES)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        reason = error.strerror or str(error)
+    raise CacheError(f"{folder} cannot be read: {reason}", hint="name a folder that you may read")
 
 
 def nothing_found(which: str | None, cache_dir: str | None) -> str:
@@ -69,10 +76,3 @@ def nothing_found(which: str | None, cache_dir: str | None) -> str:
 def tell_nothing(which: str | None, cache_dir: str | None) -> None:
     """Write that there are no records, and which command makes them."""
     tell(f"{nothing_found(which, cache_dir)}; `triton-ops tune` makes them")
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except PermissionError:  # a parent folder may not be entered: opening the folder reports that
-        return False

@@ -124,7 +124,10 @@ class Harvest:
         for key_id, key in keys.items():
             miss = Miss(key=key, count=counts[key_id], expected_ms=expected[key_id], first=now, last=now)
             self._file.append(_line(miss), durable=False)
-        if keys and self.path.is_file() and self.path.stat().st_size > _LARGEST_BYTES:
+        size = 0
+        with contextlib.suppress(OSError):  # it could not be written, or is being shortened
+            size = self.path.stat().st_size if keys else 0
+        if size > _LARGEST_BYTES:
             shorten(self.path.parent)
 
 
