@@ -241,9 +241,9 @@ def test_without_a_place_for_temporary_files_there_is_no_folder(tmp_path, monkey
 def test_what_torch_compiles_is_kept_where_it_was(tmp_path, monkeypatch):
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
     directories = pytest.importorskip("torch._inductor.runtime.cache_dir_utils")
-    found = settings.for_child({"A": "1"}, tmp_path)
+    found = settings.for_child({"A": "1"}, "mark", tmp_path)
     assert (found["A"], found["TMPDIR"]) == ("1", str(tmp_path))
     assert found["TORCHINDUCTOR_CACHE_DIR"] == directories.default_cache_dir()
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/named")
-    assert settings.for_child({}, tmp_path)["TORCHINDUCTOR_CACHE_DIR"] == "/named"
-    assert "TMPDIR" not in set(settings.for_child({})) - set(os.environ)
+    assert settings.for_child({}, "mark", tmp_path)["TORCHINDUCTOR_CACHE_DIR"] == "/named"
+    assert "TMPDIR" not in set(settings.for_child({}, "mark")) - set(os.environ)
