@@ -25,7 +25,7 @@ PROJECT = Path(__file__).parents[2]
 REFERENCE = PROJECT / "docs" / "reference" / "cli.md"
 PINNED = PROJECT / "constraints.txt"
 COMMANDS = [
-    "", "tune", "show", "compile", "explain", "calibrate", "record", "replay", "doctor", "misses", "cache",
+    "", "tune", "show", "compile", "explain", "calibrate", "record", "replay", "doctor", "lock", "misses", "cache",
     "cache ls", "cache rm", "cache path", "cache export", "cache import",
 ]  # fmt: skip
 

@@ -1,6 +1,7 @@
 """Buckets: which problems share one winner. One mapping serves the tuner, the launcher and the lockfile."""
 
 from triton_ops.buckets.extents import extents_of as extents_of
+from triton_ops.buckets.extents import rest_of as rest_of
 from triton_ops.buckets.mapper import Bucket as Bucket
 from triton_ops.buckets.mapper import Mapper as Mapper
 from triton_ops.buckets.mapper import unkeyed as unkeyed

@@ -7,10 +7,16 @@ from triton_ops.cache.directory import DirectoryStore as DirectoryStore
 from triton_ops.cache.key import Key as Key
 from triton_ops.cache.layered import LayeredStore as LayeredStore
 from triton_ops.cache.layered import open_store as open_store
+from triton_ops.cache.lock_changes import Change as Change
+from triton_ops.cache.lock_changes import changes as changes
 from triton_ops.cache.lock_entry import LockedDevice as LockedDevice
 from triton_ops.cache.lock_entry import LockEntry as LockEntry
 from triton_ops.cache.lock_entry import Measured as Measured
 from triton_ops.cache.lock_entry import Origin as Origin
+from triton_ops.cache.lock_making import LeftOut as LeftOut
+from triton_ops.cache.lock_making import LockPlan as LockPlan
+from triton_ops.cache.lock_making import lock_of as lock_of
+from triton_ops.cache.lock_making import updated as updated
 from triton_ops.cache.lockfile import Lockfile as Lockfile
 from triton_ops.cache.lockfile import Pinned as Pinned
 from triton_ops.cache.lockfile import accept_edits as accept_edits

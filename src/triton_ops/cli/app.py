@@ -19,7 +19,8 @@ Exit codes:
   1    no configuration ran
   2    bad input
   3    no such device or package
-  4    cache or run log cannot be used
+  4    cache, lockfile or run log cannot be used
+  5    a check found something
   70   internal error
   130  interrupted; the same command goes on"""
 
@@ -42,6 +43,7 @@ _COMMANDS = {
     "explain": "Say what the model expects of a config, and why.",
     "calibrate": "Measure this GPU for the model.",
     "doctor": "Say what works here, what does not, and why.",
+    "lock": "Pin winners in a file for git, or check it.",
     "misses": "List the problems that nothing answered.",
     "cache": "List, remove, locate, export and import records.",
 }  # each command is in the module of its name; `--help` lists them in this order

@@ -5,7 +5,8 @@ Exit codes:
     1    no configuration ran
     2    bad input: usage, TARGET, space, shape, dtype, setting
     3    a device or a package that is needed is not there
-    4    the cache or a run log cannot be used
+    4    the cache, a lockfile or a run log cannot be used
+    5    a check found something: a lockfile that would change, or an entry that fails
     70   an error of this program; `-v` shows the trace
     130  interrupted; the best so far was printed, and the same command goes on
 """
@@ -39,6 +40,7 @@ from triton_ops.exceptions import (
 )
 from triton_ops.space import Config
 
+CHECK_FAILED = 5
 INTERNAL_ERROR = 70
 INTERRUPTED = 130
 _BOLD = re.compile(r"(\x1b\[[01]m)")

@@ -1,0 +1,250 @@
+"""A lockfile made from records: which of them it takes, the aliases of devices, and how far each winner holds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from triton_ops._hashing import canonical_json
+from triton_ops.buckets import Bucket, Mapper, Nearest, Rule, extents_of, rest_of, unkeyed
+from triton_ops.cache.lock_entry import LockedDevice, LockEntry, Measured, Origin
+from triton_ops.cache.lockfile import Lockfile, merged
+from triton_ops.cache.record import Record
+from triton_ops.exceptions import SettingsError
+
+MEASURED = "measured"  # the rule whose points are the problems that were measured
+_CAP = 2.0
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A record that a lockfile does not take, and why."""
+
+    record: Record
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class LockPlan:
+    """How records become entries.
+
+    Attributes:
+        buckets: For names of extents, separated by commas, the rule by which a winner also holds for other values: a
+            text as of `rule_of`, or `measured`, or `measured@2` with the cap: the nearest value that has a record.
+            A single name stands for every extent that has its value in all records of the kernel.
+        ignored: Arguments that make no difference.
+        also: For a device's name further names that count as this device.
+        all_sources: Whether records of earlier sources of a kernel are taken too.
+    """
+
+    buckets: Mapping[str, str] = field(default_factory=dict)
+    ignored: tuple[str, ...] = ()
+    also: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    all_sources: bool = False
+
+    def __post_init__(self) -> None:
+        self.rules({})  # wrong texts are refused before any work
+
+    def rules(self, points: Mapping[str, Sequence[int]]) -> Mapper:
+        """The mapper, with the given points for the extents whose rule is `measured`.
+
+        Raises:
+            SettingsError: A text names no rule, or an extent has two.
+        """
+        made = {names: _rule(text, points.get(names, (1,))) for names, text in self.buckets.items()}
+        return Mapper.of(made, self.ignored)
+
+
+def lock_of(records: Iterable[Record], plan: LockPlan | None = None) -> tuple[Lockfile, tuple[LeftOut, ...]]:
+    """The lockfile of some records, and the records that it does not take.
+
+    Of several records of one problem the one of cold caches is taken, and of these the newest. Of a kernel whose source
+    has changed only the records of the newest source are.
+
+    Raises:
+        SettingsError: The plan names a device or an extent that no record has.
+    """
+    plan = plan or LockPlan()
+    newest = sorted(records, key=lambda record: (record.key.cache_state == "cold", record.created), reverse=True)
+    taken: dict[tuple[Any, ...], LockEntry] = {}
+    left: list[LeftOut] = []
+    devices = _devices(newest, plan)
+    sources = _sources(newest)
+    for record in newest:
+        entry = _entry(record, devices, plan)
+        reason = _why_left(record, entry, sources, taken, plan)
+        if reason is None:
+            taken[entry.place] = entry
+        else:
+            left.append(LeftOut(record, reason))
+    used = {entry.device for entry in taken.values()}
+    entries = _with_ranges(list(taken.values()), plan)
+    return Lockfile(tuple(device for device in devices.values() if device.alias in used), tuple(entries)), tuple(left)
+
+
+def updated(old: Lockfile, new: Lockfile, *, all_sources: bool = False) -> Lockfile:
+    """The entries of `new`, and those of `old` that they do not replace.
+
+    An entry is replaced by one for the same problem on the same device, and by any of the same kernel whose source is
+    another, unless `all_sources` is set.
+
+    Raises:
+        LockfileError: One alias means different devices.
+    """
+    sources: dict[str, list[dict[str, str]]] = {}
+    for entry in new.entries:
+        sources.setdefault(entry.kernel, []).append(entry.source)
+    renamed = {_facts(device): device.alias for device in new.devices}
+    aliases = {device.alias: renamed.get(_facts(device), device.alias) for device in old.devices}
+    kept = [
+        replace(entry, device=aliases[entry.device])
+        for entry in old.entries
+        if all_sources or entry.kernel not in sources or entry.source in sources[entry.kernel]
+    ]
+    places = {_problem_of(entry) for entry in new.entries}
+    kept = [entry for entry in kept if _problem_of(entry) not in places]
+    devices = tuple(replace(device, alias=aliases[device.alias]) for device in old.devices)
+    used = {entry.device for entry in (*kept, *new.entries)}
+    both = merged([new, Lockfile(devices, tuple(kept))])
+    return Lockfile(tuple(device for device in both.devices if device.alias in used), both.entries)
+
+
+def _entry(record: Record, devices: Mapping[tuple[Any, ...], LockedDevice], plan: LockPlan) -> LockEntry:
+    problem, ranges, ignored = unkeyed(record.key.problem)
+    key, default_ms = record.key, record.default_timing
+    return LockEntry(
+        kernel=key.kernel,
+        device=devices[_identity_of(key.device)].alias,
+        label=key.label,
+        config=record.winner,
+        default=record.default,
+        measured=Measured(
+            cache_state=key.cache_state,
+            mode=record.mode,
+            median_ms=record.timing.median_ms,
+            default_ms=None if default_ms is None else default_ms.median_ms,
+            gain=record.gain,
+        ),
+        problem=problem,
+        ranges=ranges,
+        ignored=tuple(sorted({*ignored, *(name for name in plan.ignored if name in problem)})),
+        identity=dict(key.identity),
+        origin=Origin(
+            record=record.id,
+            run=record.run,
+            created=record.created,
+            driver=key.device.get("driver"),
+            versions=dict(record.versions),
+        ),
+    )
+
+
+def _why_left(
+    record: Record,
+    entry: LockEntry,
+    sources: Mapping[str, dict[str, str]],
+    taken: Mapping[tuple[Any, ...], LockEntry],
+    plan: LockPlan,
+) -> str | None:
+    if record.key.unknown is not None:
+        return f"its kernel cannot be told from others: {record.key.unknown}"
+    if not plan.all_sources and entry.source != sources[entry.kernel]:
+        return "its kernel has changed since: a newer record has another source"
+    if entry.place in taken:
+        return "another record is of the same problem"
+    return None
+
+
+def _sources(newest: Sequence[Record]) -> dict[str, dict[str, str]]:
+    """The source of each kernel in its newest record."""
+    found: dict[str, tuple[str, dict[str, str]]] = {}
+    for record in newest:
+        source = {name: text for name, text in record.key.identity.items() if name in ("source", "grid")}
+        if record.key.kernel not in found or record.created > found[record.key.kernel][0]:
+            found[record.key.kernel] = (record.created, source)
+    return {kernel: source for kernel, (_, source) in found.items()}
+
+
+def _identity_of(device: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(device.get(name) for name in ("kind", "name", "arch", "units", "threads"))
+
+
+def _facts(device: LockedDevice) -> tuple[Any, ...]:
+    return device.kind, device.name, device.arch, device.units, device.threads
+
+
+def _devices(records: Iterable[Record], plan: LockPlan) -> dict[tuple[Any, ...], LockedDevice]:
+    found: dict[tuple[Any, ...], LockedDevice] = {}
+    used: set[str] = set()
+    for facts in sorted({_identity_of(record.key.device) for record in records}, key=canonical_json):
+        kind, name, arch, units, threads = facts
+        alias = re.sub(r"[^a-z0-9]+", "-", str(name).lower()).strip("-") or "device"
+        alias = alias if alias not in used else f"{alias}-{len(used)}"
+        used.add(alias)
+        found[facts] = LockedDevice(
+            alias=alias, kind=str(kind), name=str(name), arch=arch, units=units, threads=threads,
+            also=tuple(plan.also.get(str(name), ())),
+        )  # fmt: skip
+    if unknown := set(plan.also) - {device.name for device in found.values()}:
+        names = ", ".join(sorted(device.name for device in found.values()))
+        raise SettingsError(f"no record is of {', '.join(sorted(unknown))}; there are {names or 'none'}")
+    return found
+
+
+def _with_ranges(entries: list[LockEntry], plan: LockPlan) -> list[LockEntry]:
+    families: dict[tuple[Any, ...], list[LockEntry]] = {}
+    for entry in entries:
+        families.setdefault(_family(entry), []).append(entry)
+    return [made for alike in families.values() for made in _family_with_ranges(alike, plan)]
+
+
+def _family_with_ranges(alike: list[LockEntry], plan: LockPlan) -> list[LockEntry]:
+    """Entries of one kernel and device with ranges by the plan; a rule whose extents they do not have makes none."""
+    extents = [extents_of(entry.problem) for entry in alike]
+    tied = {given: names for given in plan.buckets if (names := _tied(given, extents))}
+    points: dict[tuple[str, str], set[int]] = {}
+    for entry, values in zip(alike, extents, strict=True):
+        for given, names in tied.items():
+            points.setdefault((given, _rest(entry, names)), set()).add(values[names[0]])
+    made = []
+    for entry in alike:
+        own = {given: sorted(points[given, _rest(entry, names)]) for given, names in tied.items()}
+        rules = dict(zip(plan.buckets, plan.rules(own).buckets, strict=True))
+        mapper = Mapper(tuple(Bucket(names, rules[given].rule) for given, names in tied.items()))
+        made.append(replace(entry, ranges=(*entry.ranges, *mapper.ranges(entry.problem))))
+    return made
+
+
+def _family(entry: LockEntry) -> tuple[Any, ...]:
+    return entry.kernel, entry.device, canonical_json(entry.source), tuple(extents_of(entry.problem))
+
+
+def _tied(given: str, alike: Sequence[Mapping[str, int]]) -> tuple[str, ...]:
+    """The extents that a rule is about: those named, or for a single name all that have its value in every problem."""
+    names = tuple(name.strip() for name in given.split(","))
+    if any(name not in alike[0] for name in names):
+        return ()
+    if len(names) > 1:
+        return names
+    return tuple(name for name in alike[0] if all(each[name] == each[names[0]] for each in alike))
+
+
+def _rest(entry: LockEntry, tied: tuple[str, ...]) -> str:
+    """What must be equal in problems that differ in these extents only."""
+    return canonical_json(rest_of(entry.problem, tied))
+
+
+def _problem_of(entry: LockEntry) -> tuple[Any, ...]:
+    return entry.kernel, entry.device, canonical_json([dict(entry.problem), entry.source])
+
+
+def _rule(text: str, points: Sequence[int]) -> str | Rule:
+    kind, at, cap = text.strip().partition("@")
+    if kind != MEASURED:
+        return text
+    try:
+        return Nearest(tuple(points), float(cap) if at else _CAP)
+    except ValueError as error:
+        raise SettingsError(f"{text!r} is no rule for buckets", hint=f"write {MEASURED}@1.5") from error

@@ -1,0 +1,140 @@
+"""`triton-ops lock`: write the winners of records into one file for git, or say how that file differs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from triton_ops.cache import (
+    Change,
+    Lockfile,
+    LockPlan,
+    Record,
+    accept_edits,
+    changes,
+    lock_of,
+    read_lockfile,
+    updated,
+    write_lockfile,
+)
+from triton_ops.cache.lockfile import DEFAULT_NAME
+from triton_ops.cli.console import CHECK_FAILED, CacheDir, Json, Verbose, say, say_json, tell
+from triton_ops.cli.record_selection import Which, matching, nothing_found
+from triton_ops.exceptions import CacheError, SettingsError
+from triton_ops.space.config import config_to_json
+
+
+def lock_command(
+    which: Which = None,
+    lockfile: Annotated[Path, typer.Option("--lockfile", metavar="FILE", help="The lockfile.")] = Path(DEFAULT_NAME),
+    device_name: Annotated[
+        str | None, typer.Option("--device-name", metavar="NAME", help="Only records of this device.")
+    ] = None,
+    bucket: Annotated[
+        list[str] | None,
+        typer.Option("--bucket", metavar="EXTENT=RULE", help="Where a winner holds too: M=pow2, M=measured@2, …"),
+    ] = None,
+    ignore: Annotated[
+        list[str] | None, typer.Option("--ignore", metavar="NAME", help="An argument that makes no difference.")
+    ] = None,
+    alias: Annotated[
+        list[str] | None,
+        typer.Option("--alias", metavar="NAME=OTHER", help="A further name that counts as the device NAME."),
+    ] = None,
+    all_sources: Annotated[
+        bool, typer.Option("--all-sources", help="Take records of earlier sources of a kernel, too.")
+    ] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Keep no entry that is in the file.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Write nothing; exit 5 if the file would change.")] = False,
+    against: Annotated[
+        Path | None, typer.Option("--against", metavar="FILE", help="With --check, compare with this lockfile.")
+    ] = None,
+    refresh: Annotated[
+        bool, typer.Option("--refresh", help="Accept edits by hand and merges: write the checksums anew.")
+    ] = False,
+    cache_dir: CacheDir = None,
+    as_json: Json = False,
+    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
+) -> int:
+    """Write the winners of records into a lockfile, from which programs can launch without ever tuning."""
+    if refresh and (check or which or bucket or ignore or alias):
+        raise SettingsError("--refresh stands alone", hint="refresh first, then lock")
+    if against is not None and not check:
+        raise SettingsError("--against is for --check", hint="add --check")
+    plan = LockPlan(
+        buckets=_pairs(bucket or [], "--bucket", "M=pow2"), ignored=tuple(ignore or ()), all_sources=all_sources,
+        also={name: [other] for name, other in _pairs(alias or [], "--alias", '"NVIDIA H200=NVIDIA GH200"').items()},
+    )  # fmt: skip
+    if refresh:
+        return _refreshed(lockfile, as_json)
+    before = read_lockfile(lockfile) if lockfile.is_file() or check else Lockfile()
+    after = (
+        read_lockfile(against)
+        if against is not None
+        else _from_records(which, device_name, plan, Lockfile() if fresh else before, cache_dir)
+    )
+    found = changes(before, after)
+    if not check:
+        write_lockfile(after, lockfile)
+    if as_json:
+        say_json(_as_json(after, found, lockfile))
+    else:
+        say(*map(str, found), _summary(found, after, lockfile, check))
+    return CHECK_FAILED if check and found else 0
+
+
+def _from_records(
+    which: str | None, device_name: str | None, plan: LockPlan, before: Lockfile, cache_dir: str | None
+) -> Lockfile:
+    records: list[Record] = matching(which, cache_dir)
+    if device_name is not None:
+        records = [record for record in records if record.key.device.get("name") == device_name]
+    if not records:  # a lockfile without entries would replace a good one
+        of_device = f" of {device_name}" if device_name else ""
+        raise CacheError(f"{nothing_found(which, cache_dir)}{of_device}", hint="`triton-ops show` lists what there is")
+    made, left = lock_of(records, plan)
+    for reason, count in Counter((each.record.key.kernel, each.reason) for each in left).items():
+        tell(f"{count} of {reason[0]} left out: {reason[1]}")
+    return updated(before, made, all_sources=plan.all_sources)
+
+
+def _refreshed(lockfile: Path, as_json: bool) -> int:
+    lock, by_hand = accept_edits(lockfile)
+    write_lockfile(lock, lockfile)
+    if as_json:
+        say_json({"file": str(lockfile), "entries": len(lock.entries), "by_hand": [_entry(entry) for entry in by_hand]})
+    else:
+        said = [f"by hand: {entry.kernel} {entry.label} on {entry.device}; ({entry.config})" for entry in by_hand]
+        say(*said, f"{lockfile}: {len(lock.entries)} entries, checksums written anew")
+    return 0
+
+
+def _pairs(given: list[str], option: str, example: str) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not (name.strip() and equals and value.strip()) or name.strip() in pairs:
+            raise SettingsError(f"{option} {text!r} is not NAME=VALUE with each name once", hint=f"{option} {example}")
+        pairs[name.strip()] = value.strip()
+    return pairs
+
+
+def _summary(found: tuple[Change, ...], after: Lockfile, lockfile: Path, check: bool) -> str:
+    counts = Counter(change.kind for change in found)
+    said = ", ".join(f"{counts[kind]} {kind}" for kind in ("added", "changed", "removed") if counts[kind])
+    if check:
+        return f"{lockfile}: {said} since" if found else f"{lockfile} is up to date: {len(after.entries)} entries"
+    return f"{lockfile}: {len(after.entries)} entries, {said or 'no change'}"
+
+
+def _as_json(after: Lockfile, found: tuple[Change, ...], lockfile: Path) -> dict[str, Any]:
+    told = [{"kind": each.kind, "entry": _entry(each.entry), "fields": list(each.fields)} for each in found]
+    return {"file": str(lockfile), "entries": len(after.entries), "digest": after.digest, "changes": told}
+
+
+def _entry(entry: Any) -> Any:
+    return msgspec.to_builtins(entry, enc_hook=config_to_json)
