@@ -58,18 +58,19 @@ class Tune:
 
     def __init__(self, folder: Path, isolate: bool) -> None:
         self.cache, self.log = folder / "cache", folder / "started.log"
-        self._target = folder / "planned_target.py"
-        self._target.write_text(TARGET)
+        self.target = folder / "planned_target.py"
+        self.target.write_text(TARGET)
         self.log.touch()
-        self._words = ["--isolate" if isolate else "--inline"]
+        how = "--isolate" if isolate else "--inline"
+        self.words = ["tune", f"{self.target}:planned", *EVERY_CONFIG, "--json", how]
+        self.environment = {"STARTED_LOG": str(self.log), "TRITON_OPS_CACHE_DIR": str(self.cache)}
 
     def start(self) -> subprocess.Popen[bytes]:
         """A process that tunes, or goes on."""
-        command = [sys.executable, "-c", PROGRAM, "tune", f"{self._target}:planned", *EVERY_CONFIG]
-        environment = {**os.environ, "STARTED_LOG": str(self.log), "TRITON_OPS_CACHE_DIR": str(self.cache)}
         return subprocess.Popen(
-            [*command, "--json", *self._words], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
+            [sys.executable, "-c", PROGRAM, *self.words], env={**os.environ, **self.environment},
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
 
     def begun(self) -> list[int]:
         """The configs that were begun, in order."""
@@ -82,8 +83,13 @@ class Tune:
 
     def processes(self) -> list[int]:
         """The processes that work for it, whatever their parent; told by their environment."""
-        mark = f"STARTED_LOG={self.log}".encode()
-        return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and _has(entry, mark)]
+        return processes_with(f"STARTED_LOG={self.log}")
+
+
+def processes_with(variable: str) -> list[int]:
+    """The processes that live and have a variable in their environment."""
+    mark = variable.encode()
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and _has(entry, mark)]
 
 
 def _has(entry: Path, mark: bytes) -> bool:

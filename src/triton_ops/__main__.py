@@ -1,5 +1,5 @@
 """`python -m triton_ops` is `triton-ops`."""
 
-from triton_ops.cli.app import main
+from triton_ops.cli.start import main
 
 main()

@@ -10,7 +10,13 @@ import typer
 from typer.core import TyperGroup
 
 from triton_ops import __version__
-from triton_ops.cli.console import INTERRUPTED, Verbose, messages, report, say, tell, with_open_streams
+from triton_ops.cli.console import Verbose, messages, report, say, tell, with_open_streams
+from triton_ops.cli.interrupts import (
+    INTERRUPTED,
+    end_at_once_when_interrupted,
+    raised_when_interrupted,
+    was_interrupted,
+)
 from triton_ops.cli.lazy_commands import ImportedLater, unconverted
 
 _EPILOG = """\b
@@ -77,6 +83,8 @@ def program() -> TyperGroup:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code; without `arguments` end the process with that code."""
     with_open_streams()
+    if arguments is None:
+        end_at_once_when_interrupted()
     with messages():
         code = _run(list(sys.argv[1:] if arguments is None else arguments))
     if arguments is None:
@@ -86,11 +94,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: list[str]) -> int:
     try:
-        done = program()(arguments, prog_name="triton-ops", standalone_mode=False)
+        with raised_when_interrupted():
+            commands = program()
+            with commands.make_context("triton-ops", arguments) as context:  # its `main` would end on Ctrl-C in silence
+                done = commands.invoke(context)
+    except typer.Exit as end:
+        return end.exit_code
     except (KeyboardInterrupt, typer.Abort):
         tell("interrupted")
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the outermost frame: every error becomes one line and a code
+        if was_interrupted():
+            tell("interrupted")
+            return INTERRUPTED
         if type(error).__name__ != "NoArgsIsHelpError":
             return report(error)
         error.show()  # type: ignore[attr-defined]

@@ -42,7 +42,6 @@ from triton_ops.space import Config
 
 CHECK_FAILED = 5
 INTERNAL_ERROR = 70
-INTERRUPTED = 130
 _BOLD = re.compile(r"(\x1b\[[01]m)")
 _CONTROLS = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _USAGE_ERROR = typer.BadParameter.__mro__[1]  # typer keeps click's class in different places from version to version

@@ -9,7 +9,6 @@ import typer
 
 from triton_ops._files import is_folder
 from triton_ops.cli.console import (
-    INTERRUPTED,
     Device,
     Dtype,
     Json,
@@ -22,6 +21,7 @@ from triton_ops.cli.console import (
     say_json,
     tell,
 )
+from triton_ops.cli.interrupts import INTERRUPTED
 from triton_ops.cli.problem import operation_of, parse_shapes, parse_space
 from triton_ops.cli.target import load_target
 from triton_ops.cli.terminal import stderr

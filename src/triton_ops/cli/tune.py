@@ -8,7 +8,6 @@ import typer
 
 from triton_ops._text import gain_text
 from triton_ops.cli.console import (
-    INTERRUPTED,
     CacheDir,
     Device,
     Dtype,
@@ -26,6 +25,7 @@ from triton_ops.cli.console import (
     width,
 )
 from triton_ops.cli.from_misses import tune_from_misses
+from triton_ops.cli.interrupts import INTERRUPTED
 from triton_ops.cli.layout import fits, paragraph, table
 from triton_ops.cli.problem import operation_of, parse_shapes, parse_space
 from triton_ops.cli.record_selection import folder_of

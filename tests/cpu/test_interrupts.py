@@ -1,0 +1,144 @@
+"""Ctrl-C at any moment of a command, imports and its end included: one line on stderr, and exit code 130."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from benchmarks.kills import PROGRAM
+
+# Sends SIGINT to itself, once or twice, when a module of that name begins to be imported or a function is called.
+AT_IMPORT = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+class Interrupts:
+    def find_spec(self, name, path=None, target=None):
+        if name == {name!r}:
+            for _ in range({times}):
+                os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupts())
+sys.argv[1:] = {words!r}
+from triton_ops.__main__ import main
+"""
+TARGET = """
+import os, signal, sys, time
+
+def plain(*, n):
+    time.sleep(1e-3)
+
+def swallows(*, n):
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(1)
+    except BaseException:
+        raise RuntimeError("something else came of it")
+
+class Finalized:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        sum(range(10))
+
+def finalizes(*, n):
+    Finalized()
+    time.sleep(1e-3)
+
+def twice(*, n):
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(1)
+    finally:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(1e-3)
+"""
+
+
+@pytest.fixture
+def target(tmp_path):
+    (tmp_path / "target.py").write_text(TARGET)
+    return tmp_path / "target.py"
+
+
+def ran(program, tmp_path):
+    variables = {**os.environ, "TRITON_OPS_CACHE_DIR": str(tmp_path / "cache")}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=variables, capture_output=True, text=True, timeout=60, check=False
+    )
+    return done.returncode, done.stderr
+
+
+def tune(target, name):
+    return ["tune", f"{target}:{name}", "--space", "n=1,2", "--device", "cpu", "--inline"]
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("name", ["typer", "triton_ops.cli.app", "triton_ops.cli.tune", "triton_ops.runner.session"])
+def test_an_import_that_is_interrupted_is_one_line(name, times, target, tmp_path):
+    words = tune(target, "plain")
+    assert ran(AT_IMPORT.format(name=name, times=times, words=words), tmp_path) == (130, "interrupted\n")
+
+
+def test_an_interrupt_in_the_targets_own_import_is_one_line(target, tmp_path):
+    target.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n" + TARGET)
+    words = tune(target, "plain")
+    assert ran(AT_IMPORT.format(name="", times=0, words=words), tmp_path) == (130, "interrupted\n")
+
+
+@pytest.mark.parametrize("name", ["finalizes", "twice"])
+def test_an_interrupt_that_python_would_print_or_raise_again_is_one_line(name, target, tmp_path):
+    code, err = ran(AT_IMPORT.format(name="", times=0, words=tune(target, name)), tmp_path)
+    assert (code, err.count("\n")) == (130, 1), err
+    assert err.startswith("interrupted")
+
+
+def test_the_end_of_the_program_hears_it_too(target, tmp_path):
+    late = "import atexit, os, signal\natexit.register(lambda: os.kill(os.getpid(), signal.SIGINT))\n"
+    code, err = ran(late + AT_IMPORT.format(name="", times=0, words=["cache", "path"]), tmp_path)
+    assert (code, err) == (130, "interrupted\n")
+
+
+def test_a_later_ctrl_c_ends_what_did_not_listen_to_the_first(target, tmp_path):
+    target.write_text(
+        "import time\ndef deaf(*, n):\n    open('deaf', 'w').close()\n"
+        "    while True:\n        try:\n            time.sleep(60)\n        except BaseException:\n            pass\n"
+    )
+    variables = {**os.environ, "TRITON_OPS_CACHE_DIR": str(tmp_path / "cache")}
+    command = [sys.executable, "-c", PROGRAM, *tune(target, "deaf")]
+    with subprocess.Popen(command, cwd=tmp_path, env=variables, stderr=subprocess.PIPE, text=True) as process:
+        until = time.monotonic() + 60
+        while not (tmp_path / "deaf").exists():
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        assert process.poll() is None, "taken for the same"
+        while process.poll() is None:
+            assert time.monotonic() < until
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.5)
+        assert (process.returncode, process.stderr.read()) == (130, "interrupted\n")
+
+
+def test_where_it_is_ignored_it_stays_ignored(target, tmp_path):
+    words = shlex.join([sys.executable, "-m", "triton_ops", *tune(target, "finalizes")])
+    variables = {**os.environ, "TRITON_OPS_CACHE_DIR": str(tmp_path / "cache")}
+    done = subprocess.run(
+        ["sh", "-c", f"trap '' INT; exec {words}"], env=variables, capture_output=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_command_without_words_of_its_own_says_one_line(tmp_path):
+    """The parser of commands would end on Ctrl-C in silence."""
+    late = "import os, signal\nfrom triton_ops import settings\n"
+    late += "settings.cache_dir = lambda: os.kill(os.getpid(), signal.SIGINT) or sum(range(9))\n"
+    assert ran(late + AT_IMPORT.format(name="", times=0, words=["cache", "path"]), tmp_path) == (130, "interrupted\n")
