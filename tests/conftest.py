@@ -35,7 +35,8 @@ def _compiled(tmp_path_factory):
 def _own_environment(_cache_folders, _compiled, monkeypatch):
     monkeypatch.setenv("TRITON_OPS_CACHE_DIR", str(next(_cache_folders)))
     monkeypatch.setenv("TRITON_CACHE_DIR", str(_compiled))
-    monkeypatch.delenv("TRITON_OPS_EFFORT", raising=False)
+    for name in ("EFFORT", "ON_MISS", "LOCKFILE", "REPORT"):
+        monkeypatch.delenv(f"TRITON_OPS_{name}", raising=False)
     monkeypatch.setenv("NO_COLOR", "1")
 
 

@@ -35,6 +35,12 @@ if TYPE_CHECKING:  # for type checkers and editors, which cannot follow the tabl
     from triton_ops.comparison.compare import compare as compare
     from triton_ops.comparison.timing import Times as Times
     from triton_ops.comparison.timing import time_ms as time_ms
+    from triton_ops.dispatch.decision import Decision as Decision
+    from triton_ops.dispatch.decorator import autotune as autotune
+    from triton_ops.dispatch.ledger import LaunchedConfig as LaunchedConfig
+    from triton_ops.dispatch.ledger import launches as launches
+    from triton_ops.dispatch.policy import on_miss as on_miss
+    from triton_ops.dispatch.sources import use_lockfile as use_lockfile
     from triton_ops.exceptions import CacheError as CacheError
     from triton_ops.exceptions import ConfigCollisionError as ConfigCollisionError
     from triton_ops.exceptions import ConfigValueError as ConfigValueError
@@ -55,6 +61,7 @@ if TYPE_CHECKING:  # for type checkers and editors, which cannot follow the tabl
     from triton_ops.exceptions import TuningFailedError as TuningFailedError
     from triton_ops.exceptions import UnknownTunableError as UnknownTunableError
     from triton_ops.exceptions import UnsupportedDtypeError as UnsupportedDtypeError
+    from triton_ops.exceptions import UntunedError as UntunedError
     from triton_ops.history.recall import recall as recall
     from triton_ops.kernels.choice import tuning as tuning
     from triton_ops.kernels.layer_norm import layer_norm as layer_norm
@@ -100,12 +107,17 @@ _NAMES_IN = {
     "autotuner.metrics": "PerformanceProfile",
     "autotuner.tuner": "TritonAutoTuner compute_elementwise_metrics compute_gemm_metrics",
     "backend": "FunctionKernel LauncherKernel Operation TritonKernel operation",
+    "dispatch.decision": "Decision",
+    "dispatch.decorator": "autotune",
+    "dispatch.ledger": "LaunchedConfig launches",
+    "dispatch.policy": "on_miss",
+    "dispatch.sources": "use_lockfile",
     "exceptions": (
         "CacheError ConfigCollisionError ConfigValueError ConstraintError DeviceError "
         "EmptySpaceError KernelTypeError LockfileError MissingDependencyError "
         "NumericalOverflowError RecordingError RunLogError SettingsError "
         "ShapeMismatchError SpaceError TargetError TritonKernelError TuningFailedError "
-        "UnknownTunableError UnsupportedDtypeError"
+        "UnknownTunableError UnsupportedDtypeError UntunedError"
     ),
     "history.recall": "recall",
     "kernels.choice": "tuning",

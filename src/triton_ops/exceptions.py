@@ -21,6 +21,7 @@ An error has its facts as attributes, can be pickled between processes, and may 
     │   └── LockfileError         a lockfile that cannot be read, was edited, or does not fit
     ├── RecordingError            a file of recorded times that cannot be read as one
     ├── RunLogError               a file that is no run log of this version
+    ├── UntunedError              a launch without a known winner, where that was to be an error
     └── TuningFailedError         no configuration worked; holds the reason for each
 """
 
@@ -49,6 +50,7 @@ __all__ = [
     "TuningFailedError",
     "UnknownTunableError",
     "UnsupportedDtypeError",
+    "UntunedError",
 ]
 
 
@@ -234,6 +236,20 @@ class RecordingError(TritonKernelError):
 
 class RunLogError(TritonKernelError):
     """A file that is no run log of this version, or cannot be read."""
+
+
+class UntunedError(TritonKernelError):
+    """A launch for whose problem no winner is known, where the caller asked for an error.
+
+    Attributes:
+        kernel: The kernel's name.
+        problem: The problem in short.
+    """
+
+    def __init__(self, message: str, kernel: str = "", problem: str = "", *, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.kernel = kernel
+        self.problem = problem
 
 
 class TuningFailedError(TritonKernelError):

@@ -5,6 +5,9 @@
 | `TRITON_OPS_CACHE_DIR` | folder of records and run logs; `~` is expanded     | the platform's user cache folder  |
 | `TRITON_OPS_LOCK_DIR`  | folder of the locks by which measurements take turns | `/tmp/triton-ops-UID`             |
 | `TRITON_OPS_EFFORT`    | effort of a tune that names none: quick, full, exhaustive | quick                       |
+| `TRITON_OPS_ON_MISS`   | what a launch without a winner does: tune, default, error, queue | `tune` |
+| `TRITON_OPS_LOCKFILE`  | the lockfile whose configs launches use             | none                              |
+| `TRITON_OPS_REPORT`    | a file for what the process launched, written at its end; `1` is stderr | not told  |
 | `NO_COLOR`             | any value: no colours (https://no-color.org)        | not set                           |
 | `COLUMNS`              | width of tables, also in files and pipes            | the terminal's; no limit in files |
 | `OMP_NUM_THREADS`      | threads on a CPU, part of a key, without torch      | one for each CPU                  |
@@ -31,6 +34,7 @@ from triton_ops.exceptions import SettingsError
 _OWN_LOCKS = Path(f"/tmp/triton-ops-{os.getuid() if hasattr(os, 'getuid') else 'locks'}")
 _FAMILY = "TRITON_OPS_FAMILY"
 _NO_NAMES = str.maketrans(dict.fromkeys('\\/:*?"<>|', "_"))  # characters that torch replaces in a user's name
+ON_MISS = ("tune", "default", "error", "queue")
 EFFORTS = ("quick", "full", "exhaustive")
 
 
@@ -118,3 +122,35 @@ def checked_effort(name: str, source: str = "effort") -> str:
     if name not in EFFORTS:
         raise SettingsError(f"{source} is {name!r}; allowed are {', '.join(EFFORTS)}", hint="choose one of these")
     return name
+
+
+def on_miss() -> str | None:
+    """What a launch without a known winner does, as the environment says; None if it says nothing.
+
+    Raises:
+        SettingsError: `TRITON_OPS_ON_MISS` holds another word.
+    """
+    named = os.environ.get("TRITON_OPS_ON_MISS", "").strip()
+    return checked_on_miss(named, "TRITON_OPS_ON_MISS") if named else None
+
+
+def checked_on_miss(name: str, source: str = "on_miss") -> str:
+    """`name`, if it says what a launch without a known winner does.
+
+    Raises:
+        SettingsError: It does not; the message holds `source`, the value and the allowed values.
+    """
+    if name not in ON_MISS:
+        raise SettingsError(f"{source} is {name!r}; allowed are {', '.join(ON_MISS)}", hint="choose one of these")
+    return name
+
+
+def lockfile() -> Path | None:
+    """The lockfile that the environment names; None if it names none."""
+    named = os.environ.get("TRITON_OPS_LOCKFILE", "").strip()
+    return Path(named).expanduser() if named else None
+
+
+def report() -> str:
+    """Where a process tells at its end what it launched: `1` is stderr, else a path; empty for nowhere."""
+    return os.environ.get("TRITON_OPS_REPORT", "").strip()

@@ -29,7 +29,7 @@ def function_identity(function: Callable[..., Any]) -> dict[str, str]:
 
 def triton_identity(
     function: Any,
-    grid: Callable[..., Any],
+    grid: Callable[..., Any] | None,
     *,
     interpreted: bool,
     parts: Mapping[str, Any] = MappingProxyType({}),
@@ -39,24 +39,23 @@ def triton_identity(
 
     Args:
         function: The JIT function.
-        grid: The grid function.
+        grid: The grid function; None if it does not count.
         interpreted: Whether it runs as Python.
         parts: What else decides what a launch does, such as hooks, by name.
         files: Files that take the place of what the compiler makes; they count by their content.
     """
-    source, launch = source_of(function), source_of(grid)
-    others = {name: source_of(part) for name, part in parts.items()}
+    counted = {**parts, **({} if grid is None else {"grid": grid})}
+    source, others = source_of(function), {name: source_of(part) for name, part in counted.items()}
     contents = {f"file {path}": _content(path) for path in files}
     packages = {name: version for name, version in source.packages.items() if name != "triton"}
     return {
         "source": source.fingerprint,
-        "grid": launch.fingerprint,
         **{name: other.fingerprint for name, other in others.items()},
         **contents,
         **packages,
         **toolchain(),
         **({"interpreted": "yes"} if interpreted else {}),
-        **_unknown({"source": source.unknown, "grid": launch.unknown, **{n: o.unknown for n, o in others.items()}}),
+        **_unknown({"source": source.unknown, **{n: o.unknown for n, o in others.items()}}),
     }
 
 

@@ -64,6 +64,7 @@ class TritonKernel:
         restore_value: Names of the arguments that the kernel changes in place. Naming them is not needed: every input
             that a launch changes is restored before the next.
         overrides: Files that the configs name as `ir_override`; their content is part of the identity.
+        grid_of_call: Whether the grid is that of one call, which is no part of what the kernel is.
 
     Raises:
         KernelTypeError: `function` is no JIT function, `grid` is not callable, or a name is no parameter.
@@ -79,6 +80,7 @@ class TritonKernel:
     reset_to_zero: tuple[str, ...] = ()
     restore_value: tuple[str, ...] = ()
     overrides: tuple[str, ...] = ()
+    grid_of_call: bool = False
 
     def __post_init__(self) -> None:
         if hasattr(self.function, "configs"):
@@ -134,7 +136,11 @@ class TritonKernel:
         parts = {"reset": self.reset_to_zero, "pre_hook": self.pre_hook, "descriptors": dict(self.descriptors)}
         found = {name: part for name, part in parts.items() if part}
         return triton_identity(
-            self.function, self.grid, interpreted=self.interpreted, parts=found, files=self.overrides
+            self.function,
+            None if self.grid_of_call else self.grid,
+            interpreted=self.interpreted,
+            parts=found,
+            files=self.overrides,
         )
 
     @property

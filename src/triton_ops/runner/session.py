@@ -14,6 +14,7 @@ from typing import Any
 from triton_ops._files import ensure_folder, folder_within, locked, writable
 from triton_ops.backend import Kernel, Operation
 from triton_ops.cache import RECORDS, Key, MemoryStore
+from triton_ops.cache.key import Argument
 from triton_ops.exceptions import CacheError
 from triton_ops.hardware import Turns
 from triton_ops.history.quarantine import Quarantine, quarantine_of
@@ -25,9 +26,10 @@ from triton_ops.progress.events import Listener
 from triton_ops.runner.results import result_of
 from triton_ops.runner.tuning import RunRequest, Tuning
 from triton_ops.search import AnySearch
+from triton_ops.space import ConfigSpace
 from triton_ops.task.budget import checked_seed
 from triton_ops.task.effort import Effort, Patience, chosen_effort
-from triton_ops.task.request import make_request, with_configs
+from triton_ops.task.request import TuneRequest, make_request, with_configs
 from triton_ops.tolerance import Tolerance
 from triton_ops.trial import TuningResult
 
@@ -128,24 +130,65 @@ def tune(
         target, args, kwargs, shape=shape, dtype=dtype, device=device, reference=reference, tolerance=tolerance,
         check=check, seed=seed,
     )  # fmt: skip
-    searched = request.space(space)
-    key = Key.of(request.problem, request.kernel.identity, request.device, cold=cold, held_to=request.held_to)
+    return tune_request(
+        request, request.space(space), plan, cache_dir=cache_dir, seed=seed, force=force, cold=cold, isolate=isolate,
+        transfer=transfer, wait=wait, keep=keep, listener=listener, start=start,
+    )  # fmt: skip
+
+
+def tune_request(
+    request: TuneRequest,
+    space: ConfigSpace,
+    plan: Effort,
+    *,
+    cache_dir: str | Path | None = None,
+    seed: int = 0,
+    force: bool = False,
+    cold: bool = True,
+    isolate: bool | None = None,
+    transfer: bool = True,
+    wait: bool = True,
+    keep: bool = True,
+    listener: Listener | None = None,
+    start: float | None = None,
+    key: Key | None = None,
+) -> TuningResult:
+    """Find the fastest config for a request that is checked already, or recall it; `tune` describes the parameters.
+
+    Args:
+        request: Kernel, problem, device and arguments. Its problem decides the key of the record.
+        space: The config space.
+        plan: The effort.
+        cache_dir: Folder of records and run logs.
+        seed: The seed of the search's order.
+        force: Whether to search even if the winner is known.
+        cold: Whether L2 holds none of the kernel's data when a launch starts.
+        isolate: Whether candidates run in a separate process.
+        transfer: Whether other records may guide the search.
+        wait: Whether to wait for other processes that measure on the same GPU.
+        keep: Whether the cache folder is used.
+        listener: Is told of the run's events.
+        start: When the call began, by `time.monotonic`; None is now.
+        key: The key of the record; None takes the request's.
+    """
+    start = time.monotonic() if start is None else start
+    key = key_of(request, cold=cold) if key is None else key
     folder = cache_folder(cache_dir)
 
     def known() -> TuningResult | None:
         if force or not keep or not os.path.isdir(folder):  # noqa: PTH112 - a hit makes no further objects; a refusal makes no folder
             return None
-        record = recalled(key, store_in(folder), space=searched, effort=plan, reference=request.reference)
+        record = recalled(key, store_in(folder), space=space, effort=plan, reference=request.reference)
         if record is None:
             return None
-        return result_of(record, request, time.monotonic() - start, members=searched.members)
+        return result_of(record, request, time.monotonic() - start, members=space.members)
 
     if (found := known()) is not None:
         return found
     run = RunRequest(
-        task=request.task(searched),
+        task=request.task(space),
         effort=plan,
-        default=searched.default_config,
+        default=space.default_config,
         key=key,
         seed=seed,
         cold=cold,
@@ -165,6 +208,12 @@ def tune(
             start=start,
             turns=Turns(run.task.device_name, wait),
         ).run()
+
+
+def key_of(request: TuneRequest, *, cold: bool = True, keyed: Mapping[str, Argument] | None = None) -> Key:
+    """The key of the record that answers a request; `keyed` stands in it in place of the request's problem."""
+    key = Key.of(request.problem, request.kernel.identity, request.device, cold=cold, held_to=request.held_to)
+    return key if keyed is None else replace(key, problem=keyed)
 
 
 @contextmanager

@@ -300,13 +300,14 @@ def _described(kernel: Kernel, given: Arguments) -> tuple[tuple[tuple[str, Tenso
     known = positional_names(kernel, len(given.positional))
     names = [name or f"arg{place}" for place, name in enumerate(known)]
     items = [*zip(names, given.positional, strict=True), *given.keyword.items()]
-    specs = tuple((name, _spec(value)) for name, value in items)
+    specs = tuple((name, spec_of(value)) for name, value in items)
     shown = [str(spec) for _, spec in specs if spec is not None]
     label = ", ".join(shown[:4]) + (", …" if len(shown) > 4 else "")
     return specs, label
 
 
-def _spec(value: Any) -> TensorSpec | Scalar:
+def spec_of(value: Any) -> TensorSpec | Scalar:
+    """What an argument is in a problem: the spec of a tensor, a scalar itself, and any other object as text."""
     if is_tensor(value):
         return TensorSpec.of(value)
     if value is None or isinstance(value, (bool, int, float, str)):
@@ -329,7 +330,7 @@ def _spec(value: Any) -> TensorSpec | Scalar:
 
 def _descriptor(value: Any) -> str:
     """A tensor descriptor that the caller has made."""
-    base = TensorSpec.of(value.base) if is_tensor(value.base) else _spec(value.base)
+    base = TensorSpec.of(value.base) if is_tensor(value.base) else spec_of(value.base)
     layout = f", layout {value.layout}" if hasattr(value, "layout") else ""
     parts = [f"{name} {'x'.join(map(str, getattr(value, name)))}" for name in ("shape", "strides", "block_shape")]
     return f"descriptor of {base}: {', '.join(parts)}, padding {getattr(value, 'padding', None)}{layout}"

@@ -1,0 +1,282 @@
+"""Launches of kernels that are compiled already: one look-up by what the arguments are, then the launch itself.
+
+Triton binds, specialises and looks up the compiled kernel at every launch, and `triton.autotune` builds its own key
+before that. Here both keys are one: the device, what Triton specialises each argument on, and the values that decide
+the config. A launch whose key was seen before calls the compiled kernel directly. Whatever is not plainly the same as
+when it was seen goes the plain way: other options, hooks of profilers, hooks before a run, changed globals or knobs,
+another driver, arguments that cannot be hashed.
+
+Facts used, from Triton 3.6 to 3.9: `native_specialize_impl(backend, argument, is_const, specialise, align)` gives what
+a compiled kernel depends on, and `JITFunction.params` with which of these flags; `JITFunction.run` returns the compiled
+kernel, whose `run` takes grid, stream, `function`, `packed_metadata`, launch metadata, two hooks and all bound
+arguments; metadata and hooks may be None. `device_caches[device]` ends in the backend and the binder. A
+`HookChain` without `calls` does nothing. `used_global_vals` holds the globals that a kernel has been compiled with.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+MISSING = type("Missing", (), {"__repr__": lambda _: "missing", "__slots__": ()})()
+"""The place of a parameter for which a call gives no value."""
+_COUNTED_FROM = 1 << 62
+_MOST_ENTRIES = 4_096  # of one kernel; a call with a new value costs one look-up by the ladder
+
+
+class LaunchCount:
+    """A number that any thread may raise by one without a lock, in a few nanoseconds."""
+
+    __slots__ = ("_left", "up")
+
+    def __init__(self) -> None:
+        self._left = itertools.repeat(None, _COUNTED_FROM)
+        self.up = self._left.__next__  # one step of an iterator written in C is never torn
+
+    @property
+    def value(self) -> int:
+        """How often `up` was called."""
+        return _COUNTED_FROM - operator.length_hint(self._left)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """What is launched for one key.
+
+    Attributes:
+        compiled: Triton's compiled kernel, loaded.
+        brings: What the config brings to a call: parameters and launch options.
+        config: What the tuner calls the config.
+        count: Counts the launches.
+        holds: Says at each launch whether this is still what is launched; None if it always is.
+    """
+
+    compiled: Any
+    brings: Mapping[str, Any]
+    config: Any
+    count: LaunchCount
+    holds: Callable[[], bool] | None = None
+
+
+@dataclass(eq=False)
+class FastLaunch:
+    """The launches of one kernel that are known.
+
+    Attributes:
+        function: The kernel: a `JITFunction`, with or without `Heuristics` around it.
+        keys: The parameters whose values decide the config.
+        owner: Its `best_config` is set to the config of every launch.
+        call: Launches `call(grid, *args, **kwargs)` and returns the compiled kernel; None, with nothing done, if the
+            call is not known or not plainly the same.
+    """
+
+    function: Any
+    keys: tuple[str, ...]
+    owner: Any
+
+    def __post_init__(self) -> None:
+        self._jit, self._heuristics = taken_apart(self.function)
+        self._entries: dict[Any, Any] = {}
+        self._key: Callable[..., Any] | None = None
+        self._driver: Any = None
+        self.call: Callable[..., Any] = _unknown
+
+    @property
+    def possible(self) -> bool:
+        """Whether the kernel is compiled, and its heuristics give constexpr values only."""
+        if not hasattr(self._jit, "device_caches"):
+            return False
+        return not {param.name for param in self._jit.params if not param.is_constexpr}.intersection(self._heuristics)
+
+    def forget(self) -> None:
+        """Forget every launch, so that the next of each key is decided again."""
+        self._entries.clear()
+
+    def learn(self, args: Sequence[Any], kwargs: Mapping[str, Any], known: Known) -> bool:
+        """Launch calls like this one as `known` from now on; returns whether that can be done.
+
+        Args:
+            args: The call's positional arguments.
+            kwargs: Its keyword arguments, without what the config brings.
+            known: What the plain way launched for them.
+        """
+        if not self.possible or not hasattr(known.compiled, "packed_metadata"):
+            return False
+        if self._key is None or self._driver is not _driver().active:
+            self._generate()
+        try:
+            key = None if self._key is None else self._key(*args, **kwargs)
+            return key is not None and self._keep(key, self._constexprs(args, kwargs, known.brings), known)
+        except (TypeError, KeyError):  # an argument that cannot be hashed, or a constexpr without a value
+            return False
+
+    def _keep(self, key: Any, values: Mapping[str, Any], known: Known) -> bool:
+        constexprs = tuple(values[param.name] for param in self._jit.params if param.is_constexpr)
+        compiled = known.compiled
+        entry = (compiled.run, compiled.function, compiled.packed_metadata, compiled, known.config, known.count.up,
+                 known.holds, constexprs)  # fmt: skip
+        if len(self._entries) >= _MOST_ENTRIES:
+            self._entries.clear()
+        if not self._heuristics:
+            self._entries[key] = entry
+            return True
+        variants = self._entries.setdefault(key, _Variants(self._heuristics, known.config, dict(known.brings)))
+        if variants.config is not known.config:
+            variants = self._entries[key] = _Variants(self._heuristics, known.config, dict(known.brings))
+        variants.entries[tuple(values[name] for name in self._heuristics)] = entry
+        return True
+
+    def _constexprs(self, args: Sequence[Any], kwargs: Mapping[str, Any], brings: Mapping[str, Any]) -> dict[str, Any]:
+        """The values of a launch by name, as Triton binds them."""
+        given = {**dict(zip(self._jit.arg_names, args, strict=False)), **kwargs, **brings}
+        for name, heuristic in self._heuristics.items():
+            given[name] = heuristic(given)
+        return {**{param.name: param.default for param in self._jit.params if param.has_default}, **given}
+
+    def _generate(self) -> None:
+        """Write the two functions of this kernel: the key of a call, and its launch."""
+        self._entries.clear()
+        self._driver = _driver().active
+        space = self._namespace()
+        params, defaults = self._jit.params, {param.name for param in self._jit.params if param.has_default}
+        names = [param.name for param in params]
+        values = [name for name in self.keys if name in names]
+        meta = "{" + ", ".join(f"{name!r}: {name}" for name in names) + "}"
+        source = _TEMPLATE.format(
+            head=", ".join(f"{name}={f'default_{name}' if name in defaults else 'MISSING'}" for name in names),
+            key=", ".join(["device", *map(_part, params), *values]),
+            doubts=" or ".join(_doubts(space)),
+            variant=_VARIANT.format(meta=meta) if self._heuristics else "",
+            constexprs="".join(f"{param.name}, " for param in params if param.is_constexpr),
+            meta=meta,
+            names=", ".join(names),
+        )
+        exec(compile(source, f"<launch of {self._jit.__name__}>", "exec"), space)
+        self._key, self.call = space["key_of"], space["launch"]
+
+    def _namespace(self) -> dict[str, Any]:
+        """What the generated functions refer to."""
+        jit, knobs = self._jit, importlib.import_module("triton.knobs")
+        runtime, compilation = knobs.runtime, knobs.compilation
+        backend = jit.device_caches[self._driver.get_current_device()][-2]
+        return {
+            **{f"default_{param.name}": param.default for param in jit.params if param.has_default},
+            "MISSING": MISSING, "backend": backend, "driver": _driver(), "seen_driver": self._driver,
+            "entries": self._entries, "specialize": _specialize(), "runtime": runtime, "compilation": compilation,
+            "used_globals": jit.used_global_vals, "changed": _changed, "owner": self.owner,
+            "hooks_before": jit.pre_run_hooks, "enter": runtime.launch_enter_hook, "exit": runtime.launch_exit_hook,
+            "debug": runtime.debug, "mode": compilation.instrumentation_mode,
+            "casts": getattr(compilation, "fpsan_homomorphic_casts", None),
+        }  # fmt: skip
+
+
+@dataclass
+class _Variants:
+    """What is launched for one key of a kernel with heuristics, by the values that these compute at each call."""
+
+    heuristics: Mapping[str, Callable[[dict[str, Any]], Any]]
+    config: Any
+    brings: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        self.entries: dict[tuple[Any, ...], Any] = {}
+
+    def of(self, given: dict[str, Any]) -> Any:
+        """The entry for these arguments; None if their values were not seen."""
+        meta = {name: value for name, value in given.items() if value is not MISSING}
+        meta.update(self.brings)
+        for name, heuristic in self.heuristics.items():
+            meta[name] = heuristic(meta)
+        return self.entries.get(tuple(meta[name] for name in self.heuristics))
+
+
+def taken_apart(function: Any) -> tuple[Any, dict[str, Callable[[dict[str, Any]], Any]]]:
+    """The innermost kernel, and the heuristics around it in the order in which they are computed."""
+    heuristics: dict[str, Callable[[dict[str, Any]], Any]] = {}
+    while hasattr(function, "values") and hasattr(function, "fn"):
+        heuristics.update(function.values)
+        function = function.fn
+    return function, heuristics
+
+
+_TEMPLATE = """
+def key_of({head}, **options):
+    if options:
+        return None
+    device = driver.active.get_current_device()
+    return ({key},)
+
+def launch(grid, {head}, **options):
+    active = driver.active
+    if options or active is not seen_driver or {doubts}:
+        return None
+    device = active.get_current_device()
+    try:
+        entry = entries.get(({key},))
+    except TypeError:
+        return None
+    if entry is None:
+        return None
+{variant}    run, function, packed, compiled, config, count, holds, ({constexprs}) = entry
+    if holds is not None and not holds():
+        return None
+    if used_globals and changed(used_globals):
+        return None
+    if callable(grid):
+        grid = grid({meta})
+    extents = len(grid)
+    owner.best_config = config
+    run(grid[0], grid[1] if extents > 1 else 1, grid[2] if extents > 2 else 1, active.get_current_stream(device),
+        function, packed, None, None, None, {names})
+    count()
+    return compiled
+"""
+
+_VARIANT = """    entry = entry.of({meta})
+    if entry is None:
+        return None
+"""
+
+
+def _doubts(space: Mapping[str, Any]) -> list[str]:
+    """Conditions under which a launch goes the plain way."""
+    found = [
+        "hooks_before", "runtime.launch_enter_hook is not enter", "runtime.launch_exit_hook is not exit",
+        "runtime.debug is not debug", "compilation.instrumentation_mode != mode",
+    ]  # fmt: skip
+    found += [f"{name}.calls" for name in ("enter", "exit") if hasattr(space[name], "calls")]
+    found += [name for name in ("enter", "exit") if space[name] is not None and not hasattr(space[name], "calls")]
+    if hasattr(space["runtime"], "add_stages_inspection_hook"):
+        found.append("runtime.add_stages_inspection_hook is not None")
+    if hasattr(space["compilation"], "fpsan_homomorphic_casts"):
+        found.append("compilation.fpsan_homomorphic_casts != casts")
+    return found
+
+
+def _part(param: Any) -> str:
+    """What of an argument the compiled kernel depends on, as an expression."""
+    if param.is_constexpr:
+        return str(param.name)
+    align = not param.do_not_specialize_on_alignment
+    return f"specialize(backend, {param.name}, {bool(param.is_const)}, {not param.do_not_specialize}, {align})"
+
+
+def _changed(used: Mapping[Any, tuple[Any, Mapping[str, Any]]]) -> bool:
+    """Whether a global that the kernel was compiled with has another value now; the plain way then raises."""
+    return any(scope.get(name, MISSING) != value for (name, _), (value, scope) in list(used.items()))
+
+
+def _unknown(*_args: Any, **_kwargs: Any) -> None:
+    """The launch before anything is known."""
+
+
+def _driver() -> Any:
+    return importlib.import_module("triton.runtime.driver").driver
+
+
+def _specialize() -> Any:
+    return importlib.import_module("triton._C.libtriton").native_specialize_impl

@@ -1,0 +1,46 @@
+"""Between `triton.Config`s and this package's configs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from triton_ops._optional import require
+from triton_ops.backend.config_hooks import values_of
+from triton_ops.space import Config
+
+_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override")
+
+
+def to_triton(config: Mapping[str, Any], listed: Iterable[Any] = ()) -> Any:
+    """The `triton.Config` with these values: the one in the list that has them, with its hook, or else a new one."""
+    wanted = dict(config)
+    for one in listed:
+        values = values_of(one)
+        if all(name in values or name in _OPTIONS for name in wanted) and _equal(wanted, values):
+            return one
+    kwargs = {name: value for name, value in wanted.items() if name not in _OPTIONS}
+    options = {name: wanted[name] for name in _OPTIONS if wanted.get(name) is not None}
+    return require("triton", "launching a config").Config(kwargs, **options)
+
+
+def _equal(wanted: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
+    plain = {name: value for name, value in values.items() if name not in _OPTIONS}
+    if plain != {name: value for name, value in wanted.items() if name not in _OPTIONS}:
+        return False
+    return all(values.get(name) == wanted[name] for name in _OPTIONS if name in wanted)
+
+
+def from_triton(config: Any) -> Config:
+    """The values of a `triton.Config`, as they are shown; those that no config can hold appear as text."""
+    shown = {name: value if _is_plain(value) else str(value) for name, value in values_of(config).items()}
+    return Config(shown)
+
+
+def in_list(config: Config, listed: Sequence[Any]) -> bool:
+    """Whether some `triton.Config` of the list has these values."""
+    return any(_equal(dict(config), values_of(one)) for one in listed)
+
+
+def _is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, (bool, int, float, str))

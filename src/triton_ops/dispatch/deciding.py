@@ -1,0 +1,274 @@
+"""How one call of a decorated kernel gets its config: the ladder first, then what the policy says about a miss."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Any
+
+from triton_ops._optional import require
+from triton_ops.backend import TritonKernel, taken_apart
+from triton_ops.cache import Key, Record
+from triton_ops.dispatch.calls import CalledWith
+from triton_ops.dispatch.configs import from_triton
+from triton_ops.dispatch.decision import FALLBACK, TUNED, Decision, Found
+from triton_ops.dispatch.grids import grid_of_call
+from triton_ops.dispatch.ladder import Answer, Question
+from triton_ops.dispatch.options import Options
+from triton_ops.dispatch.policy import DEFAULT, ERROR, QUEUE, TUNE, policy_of, within
+from triton_ops.dispatch.sources import ladder_of
+from triton_ops.exceptions import DeviceError, KernelTypeError, SpaceError, TritonKernelError, UntunedError
+from triton_ops.progress.events import Listener
+from triton_ops.runner.session import key_of, tune_request
+from triton_ops.space import Config, ConfigSpace, as_space
+from triton_ops.task.effort import covers
+from triton_ops.task.request import TuneRequest, device_of, make_request
+from triton_ops.trial import TuningResult
+
+_log = logging.getLogger("triton_ops")
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelCall:
+    """One call of a decorated kernel, and all that decides its config.
+
+    Attributes:
+        function: The kernel below the decorator, with its heuristics.
+        grid: What stood in the brackets.
+        called: The problem of the call.
+        configs: The `triton.Config`s that may be taken here, the default first; None where there is a config space.
+        options: What the decorator asks for.
+        reset_to_zero: Arguments that are filled with zeros before every launch of a tune.
+        restore_value: Arguments that the kernel changes in place.
+        pre_hook: The decorator's own hook before every launch of a tune.
+        listener: Is told of a tune's events; None draws a progress bar if stderr is a terminal.
+        own_bench: Whether the decorator brings a function that measures, which only Triton's own loop calls.
+    """
+
+    function: Any
+    grid: Any
+    called: CalledWith
+    configs: tuple[Any, ...] | None
+    options: Options
+    reset_to_zero: tuple[str, ...] = ()
+    restore_value: tuple[str, ...] = ()
+    pre_hook: Callable[[dict[str, Any]], Any] | None = None
+    listener: Listener | None = None
+    own_bench: bool = False
+
+    @cached_property
+    def _parts(self) -> tuple[TritonKernel, ConfigSpace]:
+        """The kernel as the tuner takes it, and the space."""
+        plain = TritonKernel(
+            self.function, _no_grid, self.options.outputs, pre_hook=self.pre_hook, reset_to_zero=self.reset_to_zero,
+            restore_value=self.restore_value, grid_of_call=True,
+        )  # fmt: skip
+        given = self.options.space if self.configs is None else list(self.configs)
+        kernel, without_hooks = taken_apart(plain, given)
+        return kernel, as_space(without_hooks)
+
+    @property
+    def space(self) -> ConfigSpace:
+        """The configs that may be taken here."""
+        return self._parts[1]
+
+    @cached_property
+    def request(self) -> TuneRequest:
+        """The request of a tune for this call."""
+        kernel, space = self._parts
+        given = dict(self.called.given.keyword)
+        kernel = replace(kernel, grid=grid_of_call(self.grid, self.function, given, space))
+        chosen = self.options
+        return make_request(
+            kernel, (), given, device=self.device, reference=chosen.reference, tolerance=chosen.tolerance,
+            check=chosen.check,
+        )  # fmt: skip
+
+    @cached_property
+    def device(self) -> str:
+        """The torch name of the device that the tensors are on."""
+        return device_of(self.called.given, None)
+
+    @property
+    def key(self) -> Key:
+        """The key of the record for this call."""
+        return replace(key_of(self.request, keyed=self.called.problem), label=self.called.label)
+
+    def question(self, policy: str) -> Question:
+        """What the ladder is asked."""
+        space = self.space
+        return Question(
+            key=self.key,
+            loose=self.called.loose,
+            default=space.default_config,
+            why_not=space.why_not,
+            enough=self._enough if policy == TUNE else None,
+            near=policy != TUNE,
+        )
+
+    def tuned(self, key: Key) -> TuningResult:
+        """The result of a tune for this call."""
+        return tune_request(
+            self.request, self.space, self.options.plan, cache_dir=self.options.cache_dir,
+            isolate=self.options.isolate, listener=self.listener, key=key,
+        )  # fmt: skip
+
+    def _enough(self, record: Record) -> str | None:
+        """Why a record does not spare a tune that was asked for; None if it does."""
+        if record.space != self.space.fingerprint:
+            return "it was found among other configs"
+        return None if covers(record, self.options.plan) else f"it was found with the effort {record.effort}"
+
+
+def decide(call: KernelCall, triton_tunes: Callable[[], Any], *, launched: bool = True) -> Decision:
+    """The config of a call: of the first rung that answers, else as the policy says.
+
+    Args:
+        call: The call.
+        triton_tunes: Tunes with Triton's own loop, and returns a `triton.Config`; used where the call cannot be
+            described to this package's tuner.
+        launched: Whether a launch follows; if not, a miss is the default, whatever the policy says.
+
+    Raises:
+        UntunedError: No winner is known, and the policy is `error`.
+        DeviceError: A tune is asked for, and the tensors are on no GPU.
+    """
+    asked = policy_of(call.options.on_miss, TUNE) if launched else DEFAULT
+    policy = asked if _possible(asked, call) else DEFAULT
+    try:
+        question = call.question(policy)
+        answer = ladder_of(call.options.cache_dir).ask(question)
+    except TritonKernelError as error:
+        return _undescribed(call, error, policy, triton_tunes)
+    decision = _decision(call, answer, question.key)
+    if not decision.missed:
+        return decision
+    decision = replace(decision, policy=asked, within=within(), kept=asked == policy or _interpreted(call))
+    if policy == TUNE and call.own_bench:
+        return _undescribed(call, KernelTypeError("the decorator brings do_bench"), policy, triton_tunes)
+    return _missed(call, decision, policy, triton_tunes)
+
+
+def _decision(call: KernelCall, answer: Answer, key: Key) -> Decision:
+    return Decision(
+        found=answer.found, kernel=key.kernel, problem=call.called.label, device=str(key.device.get("name", "")),
+        passed=answer.passed, key=key,
+    )  # fmt: skip
+
+
+def _missed(call: KernelCall, decision: Decision, policy: str, triton_tunes: Callable[[], Any]) -> Decision:
+    """What the policy makes of a miss."""
+    if policy == ERROR:
+        raise untuned(decision)
+    if policy == TUNE and decision.key is not None:
+        try:
+            return _after_tune(decision, call.tuned(decision.key))
+        except DeviceError:
+            raise
+        except SpaceError as error:
+            return _undescribed(call, error, policy, triton_tunes)
+        except TritonKernelError as error:
+            return _because(decision, f"tuning failed: {_first_line(error)}", warn=True)
+    return _because(decision, _why(call, policy))
+
+
+def _after_tune(decision: Decision, result: TuningResult) -> Decision:
+    why = f"found by a tune of {result.elapsed_s:.1f} s"
+    why += f", {result.raced_gain:.3g} times as fast as the default" if result.raced_gain else ""
+    record = decision.key.id if decision.key is not None else ""
+    found = Found(config=Config(result.best_config), rung=TUNED, why=why, record=record)
+    return replace(decision, found=found, policy=None)
+
+
+def _undescribed(call: KernelCall, error: TritonKernelError, policy: str, triton_tunes: Callable[[], Any]) -> Decision:
+    """The decision for a call that this package's tuner cannot be told about."""
+    name = getattr(call.function, "__name__", None) or type(call.function).__name__
+    reason = _first_line(error)
+    if policy == ERROR:
+        raise UntunedError(f"no winner can be known for a call of {name}: {reason}", name) from error
+    listed = () if call.configs is None else call.configs
+    first = listed[0] if listed else None
+    if policy == TUNE and len(listed) > 1:
+        _warn_once(f"{name} is tuned by Triton's own loop: {reason}")
+        chosen = triton_tunes()
+        found = Found(config=_shown(chosen), rung=TUNED, why=f"found by Triton's own loop, since {reason}")
+        return Decision(found=found, kernel=name, problem=call.called.label, config=chosen)
+    _warn_once(f"{name} runs its default config: {reason}")
+    found = Found(config=_shown(first), rung=FALLBACK, why=reason)
+    return Decision(
+        found=found, kernel=name, problem=call.called.label, config=first, policy=policy, within=within()
+    )  # fmt: skip
+
+
+def _because(decision: Decision, why: str, *, warn: bool = False) -> Decision:
+    if warn:
+        _log.warning("%s %s runs its default config: %s", decision.kernel, decision.problem, why)
+    else:
+        _warn_once(f"{decision.kernel} {decision.problem}".rstrip() + f" runs its default config: {why}")
+    return replace(decision, found=replace(decision.found, why=why))
+
+
+def untuned(decision: Decision) -> UntunedError:
+    """The error of a miss."""
+    told = "; ".join(decision.passed)
+    return UntunedError(
+        f"no winner is known for {decision.kernel} {decision.problem}".rstrip() + (f" ({told})" if told else ""),
+        decision.kernel,
+        decision.problem,
+        hint='tune it before, or let misses run the default: triton_ops.on_miss("default")',
+    )
+
+
+def _possible(policy: str, call: KernelCall) -> bool:
+    """Whether a policy can be followed now: captures stay undisturbed, interpreted kernels tune on request."""
+    return policy != TUNE or not (_capturing() or (_interpreted(call) and not _asked_to_tune(call)))
+
+
+def _why(call: KernelCall, policy: str) -> str:
+    if policy == QUEUE:
+        return "no winner is known for this problem, which is queued for a later tune"
+    if _capturing():
+        return "no winner is known for this problem, and nothing is measured while a CUDA graph is captured"
+    if _interpreted(call):
+        return "no winner is known for this problem, and an interpreted kernel is tuned only where that is asked for"
+    return f"no winner is known for this problem, and on_miss is {policy}"
+
+
+def _asked_to_tune(call: KernelCall) -> bool:
+    return TUNE in (within(), call.options.on_miss)
+
+
+def _interpreted(call: KernelCall) -> bool:
+    inner = call.function
+    while hasattr(inner, "fn") and hasattr(inner.fn, "run"):
+        inner = inner.fn
+    return type(inner).__name__ == "InterpretedFunction"
+
+
+def _capturing() -> bool:
+    """Whether the current stream is being captured into a CUDA graph; asked only where torch uses a GPU."""
+    if "torch" not in sys.modules:
+        return False
+    cuda = require("torch", "a launch").cuda
+    return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())
+
+
+def _no_grid(_meta: Mapping[str, Any]) -> tuple[int, ...]:
+    raise LookupError("the grid of the call takes this one's place")
+
+
+def _shown(config: Any) -> Config:
+    return Config() if config is None else from_triton(config)
+
+
+def _first_line(error: Exception) -> str:
+    message = error.message if isinstance(error, TritonKernelError) else str(error)
+    return message.partition("\n")[0]
+
+
+@lru_cache(maxsize=1024)
+def _warn_once(message: str) -> None:
+    _log.warning("%s", message)

@@ -1,0 +1,105 @@
+"""The grid of a call as the tuner takes it: evaluated for every config, so that no other process needs its code."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from triton_ops.backend.fast_launch import taken_apart
+from triton_ops.backend.unwrap import unwrap
+from triton_ops.space import Config, ConfigSpace
+
+_MOST = 4_096  # configs of a space for which the grid is evaluated ahead
+
+
+@dataclass(frozen=True)
+class GridByConfig:
+    """A grid that was evaluated for every config of a space.
+
+    Attributes:
+        names: The tunables.
+        extents: From the tunables' values to the grid, or to the text of what the grid function raised.
+    """
+
+    names: tuple[str, ...]
+    extents: Mapping[tuple[Any, ...], Any] = field(hash=False)
+
+    def __call__(self, meta: Mapping[str, Any]) -> tuple[int, ...]:
+        """The grid of the config whose values are in `meta`.
+
+        Raises:
+            ValueError: The grid function raised for it.
+        """
+        found: tuple[int, ...] | str = self.extents[tuple(meta[name] for name in self.names)]
+        if isinstance(found, str):
+            raise ValueError(found)
+        return found
+
+
+def grid_of_call(grid: Any, function: Any, given: Mapping[str, Any], space: ConfigSpace) -> Callable[..., Any]:
+    """The grid of a call as a function of the config, which other processes can be sent.
+
+    Args:
+        grid: Extents, or a function of what a launch is given, as in `kernel[grid]`.
+        function: The kernel, with its heuristics.
+        given: The call's arguments by name.
+        space: The configs. A grid function is sent as it is where there are too many.
+    """
+    if callable(grid) and space.size.total > _MOST:
+        found: Callable[..., Any] = grid
+        return found
+    names = tuple(space.tunables)
+    return GridByConfig(names, {_values(config, names): _extents(grid, function, given, config) for config in space})
+
+
+def _values(config: Config, names: Sequence[str]) -> tuple[Any, ...]:
+    return tuple(config[name] for name in names)
+
+
+def _extents(grid: Any, function: Any, given: Mapping[str, Any], config: Config) -> Any:
+    if not callable(grid):
+        return tuple(grid)
+    try:
+        inner, heuristics = taken_apart(function)
+        meta = {**given, **config}
+        for name, heuristic in heuristics.items():
+            meta[name] = heuristic(meta)
+        defaults = inspect.signature(unwrap(inner)).parameters.values()
+        meta = {**{p.name: p.default for p in defaults if p.default is not p.empty}, **meta}
+        return tuple(int(extent) for extent in grid(meta))
+    except Exception as error:  # noqa: BLE001 - the user's own function; the launch of that config will say why
+        return f"the grid function raised {type(error).__name__}: {error}"
+
+
+def blocks_left_out(function: Any, tunables: Collection[str]) -> list[str]:
+    """The tunables by which a kernel multiplies its program's number: a grid that does not follow them is wrong.
+
+    With larger blocks than it was written for, programs have nothing to do; with smaller ones, a part stays undone.
+    """
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(unwrap(function))))
+    except (OSError, TypeError, SyntaxError):
+        return []
+    programs = {
+        target.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and _is_program(node.value)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+            for one, other in ((node.left, node.right), (node.right, node.left)):
+                numbered = _is_program(one) or (isinstance(one, ast.Name) and one.id in programs)
+                if numbered and isinstance(other, ast.Name) and other.id in tunables:
+                    found.append(other.id)
+    return sorted({*found})
+
+
+def _is_program(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "program_id"

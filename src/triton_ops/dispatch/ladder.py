@@ -1,0 +1,212 @@
+"""The ladder: lockfile, exact record, record of a problem nearby, default. Nothing here launches or measures."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from triton_ops.cache import Key, Lockfile, Record, Store
+from triton_ops.dispatch.decision import BORROWED, FALLBACK, LOCKFILE, RECORD, Found
+from triton_ops.space import Config
+
+FARTHEST = 1.0  # |log2| of the ratios of all extents together: a record is borrowed over a factor of two
+_SHOWN = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What is asked of the ladder.
+
+    Attributes:
+        key: The problem's key.
+        loose: Names in the key's problem in which a borrowed record may differ, whatever the policy: classes of
+            arguments that the caller has not named as deciding.
+        default: The config that runs untuned.
+        why_not: Why a config cannot be taken for this very problem; None if it can.
+        enough: Why a record does not answer although its key is equal; None if every such record does.
+        near: Whether a record of a problem nearby may answer.
+    """
+
+    key: Key
+    loose: frozenset[str]
+    default: Config
+    why_not: Callable[[Config], str | None]
+    enough: Callable[[Record], str | None] | None = None
+    near: bool = True
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the ladder answers, and what the rungs above have answered."""
+
+    found: Found
+    passed: tuple[str, ...]
+
+
+class Ladder:
+    """The sources of winners, in their order.
+
+    Args:
+        store: The records.
+        folder: The folder of the records, whose time of change says when to list them anew; None lists them each time.
+        lockfile: The lockfile; None if there is none.
+        only_lockfile: Whether nothing but the lockfile is asked.
+    """
+
+    def __init__(
+        self,
+        store: Store[Record],
+        folder: str | None = None,
+        lockfile: Lockfile | None = None,
+        *,
+        only_lockfile: bool = False,
+    ) -> None:
+        self.store, self.lockfile, self.only_lockfile = store, lockfile, only_lockfile
+        self._records = _ByKernel(store, folder)
+
+    def ask(self, question: Question) -> Answer:
+        """The first rung that answers with a config that the problem can take; the last one is the default.
+
+        Cost: reads one file; where there is no exact record, lists the records of the folder once per change of it.
+        """
+        passed: list[str] = []
+        rungs = [self._locked] if self.only_lockfile else [self._locked, self._exact, self._borrowed]
+        for rung in rungs:
+            for found in rung(question, passed):
+                refused = question.why_not(found.config)
+                if refused is None:
+                    return Answer(found, tuple(passed))
+                passed.append(f"{found.rung}: its config ({found.config}) cannot be taken here: {refused}")
+        why = "no winner is known for this problem"
+        return Answer(Found(config=question.default, rung=FALLBACK, why=why), tuple(passed))
+
+    def _locked(self, question: Question, passed: list[str]) -> Iterator[Found]:
+        if self.lockfile is None:
+            passed.append("lockfile: none is used")
+            return
+        pinned = self.lockfile.find(question.key)
+        if pinned is not None:
+            yield Found(config=pinned.entry.config, rung=LOCKFILE, why=str(pinned), record=pinned.entry.origin.record)
+        problems = [entry.problem for entry in self.lockfile.entries if entry.kernel == question.key.kernel]
+        for key in _loosened(question, problems):
+            if (pinned := self.lockfile.find(key)) is not None:
+                why = f"{pinned}; borrowed, since it differs in {_said(question.key.differences(key))}"
+                yield Found(config=pinned.entry.config, rung=LOCKFILE, why=why, record=pinned.entry.origin.record)
+        passed.append(f"lockfile: {self.lockfile.why_not(question.key)}")
+
+    def _exact(self, question: Question, passed: list[str]) -> Iterator[Found]:
+        key = question.key
+        if key.unknown is not None:
+            passed.append(f"record: the kernel or its arguments cannot be told from others: {key.unknown}")
+            return
+        record = self.store.get(key.id)
+        if record is not None:
+            lacking = None if question.enough is None else question.enough(record)
+            if lacking is None:
+                yield Found(config=record.winner, rung=RECORD, why=_measured(record), record=record.id)
+            else:
+                passed.append(f"record: there is one, but {lacking}")
+                return
+        nearest = self._nearest(question)
+        others = f"the nearest differs in {_said(key.differences(nearest.key))}" if nearest else "none of this kernel"
+        passed.append(f"record: none for this problem; {others}")
+
+    def _borrowed(self, question: Question, passed: list[str]) -> Iterator[Found]:
+        ranked = sorted(self._reachable(question), key=lambda pair: pair[0])
+        for _, record in ranked:
+            differs = _said(question.key.differences(record.key))
+            why = f"borrowed from {record.key.label or record.id}, which differs in {differs}; {_measured(record)}"
+            yield Found(config=record.winner, rung=BORROWED, why=why, record=record.id)
+        passed.append("borrowed: no record of this kernel and device is near enough")
+
+    def _reachable(self, question: Question) -> Iterator[tuple[tuple[float, str], Record]]:
+        if question.key.unknown is not None:
+            return
+        for record in self._records.of(question.key.kernel):
+            distance = None if record.id == question.key.id else _distance(question, record.key)
+            if distance is not None and (question.enough is None or question.enough(record) is None):
+                yield (distance, record.id), record
+
+    def _nearest(self, question: Question) -> Record | None:
+        """The record of the kernel whose key differs in the fewest fields."""
+        records = self._records.of(question.key.kernel)
+        return min(records, key=lambda record: (len(question.key.differences(record.key)), record.id), default=None)
+
+
+class _ByKernel:
+    """The records of a store by kernel, listed anew when the folder has changed."""
+
+    def __init__(self, store: Store[Record], folder: str | None) -> None:
+        self._store, self._folder = store, folder
+        self._seen: float | None = None
+        self._found: dict[str, list[Record]] = {}
+        self._guard = threading.Lock()
+
+    def of(self, kernel: str) -> list[Record]:
+        with self._guard:
+            changed = self._changed()
+            if changed is None or changed != self._seen:
+                self._found = {}
+                for record in self._store:
+                    self._found.setdefault(record.key.kernel, []).append(record)
+                self._seen = changed
+            return self._found.get(kernel, [])
+
+    def _changed(self) -> float | None:
+        try:
+            return None if self._folder is None else Path(self._folder).stat().st_mtime_ns
+        except OSError:
+            return None
+
+
+def _distance(question: Question, other: Key) -> float | None:
+    """How far a record's problem is, 0 if it differs in loose names only; None if it cannot be borrowed."""
+    key = question.key
+    if other.device.get("name") != key.device.get("name") or other.device.get("arch") != key.device.get("arch"):
+        return None
+    if other.identity.get("source") != key.identity.get("source") or other.problem.keys() != key.problem.keys():
+        return None
+    strict = dict(other.identity) == dict(key.identity) and dict(other.device) == dict(key.device)
+    strict = strict and (other.cache_state, dict(other.held_to)) == (key.cache_state, dict(key.held_to))
+    if not (strict or question.near):
+        return None
+    total = 0.0 if strict else FARTHEST / 1024  # of two equal problems that of these versions is nearer
+    for name, mine in key.problem.items():
+        apart = _apart(mine, other.problem[name], name in question.loose)
+        if apart is None or (apart and not question.near):
+            return None
+        total += apart
+    return total if total <= FARTHEST else None
+
+
+def _apart(mine: Any, theirs: Any, loose: bool) -> float | None:
+    """|log2| of the ratio of two numbers; 0 for what is equal or loose, and None for what else differs."""
+    if loose or (type(mine) is type(theirs) and mine == theirs):
+        return 0.0
+    numbers = all(isinstance(value, int) and not isinstance(value, bool) and value > 0 for value in (mine, theirs))
+    return abs(math.log2(mine / theirs)) if numbers else None
+
+
+def _loosened(question: Question, problems: Iterable[Mapping[str, Any]]) -> Iterator[Key]:
+    """The key with the loose values of problems that are known."""
+    seen = {question.key.id}
+    for problem in problems:
+        changed = {name: problem[name] for name in question.loose if name in problem}
+        key = replace(question.key, problem={**question.key.problem, **changed})
+        if key.id not in seen:
+            seen.add(key.id)
+            yield key
+
+
+def _measured(record: Record) -> str:
+    gain = f", {record.gain:.3g} times as fast as the default" if record.gain else ""
+    return f"measured {record.created}{gain}"
+
+
+def _said(differences: list[str]) -> str:
+    more = f" and {len(differences) - _SHOWN} more" if len(differences) > _SHOWN else ""
+    return "; ".join(differences[:_SHOWN]) + more

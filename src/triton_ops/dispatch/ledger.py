@@ -1,0 +1,154 @@
+"""What this process has launched: every decision with its number of launches, and a report at the end on request."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import sys
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Protocol
+
+from triton_ops import _files, settings
+from triton_ops._hashing import canonical_json
+from triton_ops.dispatch.decision import RUNGS, Decision
+from triton_ops.space import Config
+
+KIND = "triton-ops report"
+SCHEMA_VERSION = 1
+
+_log = logging.getLogger("triton_ops")
+
+
+class Decides(Protocol):
+    """What has taken decisions, such as a decorated kernel."""
+
+    @property
+    def decisions(self) -> list[Decision]:
+        """The decisions so far."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchedConfig:
+    """One config that was launched for one problem.
+
+    Attributes:
+        kernel: The kernel's name.
+        problem: The problem in short.
+        device: The device's name; empty where none was asked for.
+        rung: The rung of the ladder that the config came from.
+        config: The config.
+        why: Why this config.
+        passed: What the rungs above answered.
+        record: Id of the record that it comes from; empty if none.
+        launches: How often it was launched.
+    """
+
+    kernel: str
+    problem: str
+    device: str
+    rung: str
+    config: Config
+    why: str
+    passed: tuple[str, ...]
+    record: str
+    launches: int
+
+    @property
+    def text(self) -> str:
+        """One line."""
+        where = f"{self.kernel} {self.problem}".rstrip()
+        return f"{where}: {self.launches:,} launches of ({self.config}) by {self.rung}: {self.why}"
+
+
+_deciders: weakref.WeakSet[Any] = weakref.WeakSet()
+_dropped: list[LaunchedConfig] = []
+
+
+def register(decides: Decides) -> None:
+    """Count the launches of `decides` from now on."""
+    _deciders.add(decides)
+    _report_at_exit()
+
+
+def drop(decisions: list[Decision]) -> None:
+    """Keep the counts of decisions that are forgotten."""
+    _dropped.extend(row for row in map(_row, decisions) if row.launches)
+
+
+def launches() -> list[LaunchedConfig]:
+    """Every config that this process has launched through a decorated kernel or an operation, the most launched first.
+
+    Cost: no device work; counters are read.
+    """
+    rows = [row for row in map(_row, _decisions()) if row.launches]
+    merged: dict[tuple[Any, ...], LaunchedConfig] = {}
+    for row in [*_dropped, *rows]:
+        place = (row.kernel, row.problem, row.device, row.rung, row.config, row.why)
+        before = merged.get(place)
+        merged[place] = (
+            row if before is None else LaunchedConfig(**{**_fields(row), "launches": row.launches + before.launches})
+        )
+    return sorted(merged.values(), key=lambda row: (-row.launches, row.kernel, row.problem, RUNGS.index(row.rung)))
+
+
+def report_text() -> str:
+    """The launches of this process as text, one line each."""
+    rows = launches()
+    if not rows:
+        return "triton-ops: nothing was launched through it"
+    by_rung = {rung: sum(row.launches for row in rows if row.rung == rung) for rung in RUNGS}
+    told = ", ".join(f"{count:,} by {rung}" for rung, count in by_rung.items() if count)
+    return "\n".join(
+        [f"triton-ops: {sum(row.launches for row in rows):,} launches: {told}", *(row.text for row in rows)]
+    )
+
+
+def report_json() -> dict[str, Any]:
+    """The launches of this process as plain JSON values."""
+    rows = [{**_fields(row), "config": dict(row.config), "passed": list(row.passed)} for row in launches()]
+    return {"kind": KIND, "schema_version": SCHEMA_VERSION, "process": os.getpid(), "launches": rows}
+
+
+def _fields(row: LaunchedConfig) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in row.__dataclass_fields__}
+
+
+def _decisions() -> Iterator[Decision]:
+    for decides in list(_deciders):
+        yield from decides.decisions
+
+
+def _row(decision: Decision) -> LaunchedConfig:
+    found = decision.found
+    return LaunchedConfig(
+        kernel=decision.kernel, problem=decision.problem, device=decision.device, rung=found.rung, config=found.config,
+        why=found.why, passed=decision.passed, record=found.record, launches=decision.count.value,
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=1)
+def _report_at_exit() -> None:
+    """Tell at the end of the process what it launched, if the environment asks for that."""
+    if settings.report():
+        atexit.register(_tell, os.getpid())
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_dropped.clear)
+
+
+def _tell(process: int) -> None:
+    where = settings.report()
+    if os.getpid() != process or not where:  # a forked child has launched nothing that the parent does not tell
+        return
+    if where == "1":
+        sys.stderr.write(report_text() + "\n")
+        return
+    path = Path(where.replace("%p", str(process))).expanduser()
+    try:
+        _files.write_named(path, canonical_json(report_json()) + "\n")
+    except OSError as error:
+        _log.warning("the report of launches cannot be written to %s: %s", path, error.strerror or error)

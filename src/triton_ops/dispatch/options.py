@@ -1,0 +1,78 @@
+"""What a decorator asks for beyond `triton.autotune`, checked once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from triton_ops import settings
+from triton_ops.buckets import Mapper
+from triton_ops.buckets.rules import Rule
+from triton_ops.exceptions import KernelTypeError
+from triton_ops.task.effort import Effort, chosen_effort
+from triton_ops.tolerance import Tolerance, as_tolerance, callable_check
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How a decorated kernel is tuned, and what it does before.
+
+    Attributes:
+        space: A config space or a mapping in place of a list of configs; None takes the list.
+        reference: Called with the kernel's arguments by name; returns the right outputs in order.
+        outputs: Names of the arguments that the kernel writes.
+        tolerance: How far results may be from the right ones.
+        check: An own comparison in place of the rule.
+        effort: As of `tune`.
+        budget_s: As of `tune`.
+        on_miss: What a launch without a known winner does; None takes the environment's policy, else `tune`.
+        mapper: Which values of the key share one winner.
+        cache_dir: Folder of records.
+        isolate: As of `tune`.
+        strict: Whether a name in the key that is no argument is an error; Triton itself ignored it up to 3.8.
+    """
+
+    space: Any = None
+    reference: Callable[..., Any] | None = None
+    outputs: tuple[str, ...] = ()
+    tolerance: float | Tolerance | None = None
+    check: Callable[[Any, Any], Any] | None = None
+    effort: str | Effort | None = None
+    budget_s: float | None = None
+    on_miss: str | None = None
+    mapper: Mapper = field(default_factory=Mapper)
+    cache_dir: str | Path | None = None
+    isolate: bool | None = None
+    strict: bool = True
+
+    def __post_init__(self) -> None:
+        if self.on_miss is not None:
+            settings.checked_on_miss(self.on_miss)
+        if self.tolerance is not None:
+            object.__setattr__(self, "tolerance", as_tolerance(self.tolerance))
+        callable_check(self.check)
+        if self.effort is not None or self.budget_s is not None:
+            chosen_effort(self.effort, budget_s=self.budget_s)  # a word that is no effort is told now
+        if self.reference is not None and not self.outputs:
+            raise KernelTypeError(
+                "a reference is given, and no outputs: the kernel's results would have no names",
+                hint='name the arguments that the kernel writes: outputs=("out_ptr",)',
+            )
+
+    @property
+    def plan(self) -> Effort:
+        """The effort of a tune."""
+        return chosen_effort(self.effort, budget_s=self.budget_s)
+
+
+def mapper_of(buckets: Mapping[str, str | Rule | None] | Mapper | None, parameters: Collection[str]) -> Mapper:
+    """The mapper that a decorator's `buckets` mean.
+
+    Raises:
+        SettingsError, UnknownTunableError: A bucket has no rule, or names no argument.
+    """
+    mapper = buckets if isinstance(buckets, Mapper) else Mapper.of(buckets)
+    mapper.check(parameters)
+    return mapper

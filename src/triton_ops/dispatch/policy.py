@@ -1,0 +1,58 @@
+"""What a launch does when no winner is known for its problem: tune, run the default, raise an error, or queue it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import lru_cache
+
+from triton_ops import settings
+from triton_ops.exceptions import SettingsError
+
+TUNE, DEFAULT, ERROR, QUEUE = settings.ON_MISS
+
+_log = logging.getLogger("triton_ops")
+_within: ContextVar[str | None] = ContextVar("triton_ops_on_miss", default=None)
+
+within = _within.get
+"""The policy of the innermost `on_miss` around the caller, in this thread or task; None outside of all."""
+
+
+@contextmanager
+def on_miss(policy: str) -> Iterator[None]:
+    """Inside, launches without a known winner do as `policy` says, whatever their decorators and the environment say.
+
+    It holds for this thread or task only. `tune` finds the winner first, `default` runs the kernel's default config,
+    `error` raises `UntunedError`, and `queue` runs the default and notes the problem for a later tune.
+
+    Raises:
+        SettingsError: There is no such policy.
+    """
+    token = _within.set(settings.checked_on_miss(policy))
+    try:
+        yield
+    finally:
+        _within.reset(token)
+
+
+def policy_of(argument: str | None, otherwise: str) -> str:
+    """The policy of a launch: that of the innermost `on_miss`, else the decorator's, the environment's, `otherwise`.
+
+    An environment that holds no policy counts as `default`, with one warning: a launch is no place for its error.
+    """
+    return within() or argument or _environments() or otherwise
+
+
+def _environments() -> str | None:
+    try:
+        return settings.on_miss()
+    except SettingsError as error:
+        _warn_once(str(error))
+        return DEFAULT
+
+
+@lru_cache(maxsize=8)
+def _warn_once(message: str) -> None:
+    _log.warning("%s; launches without a known winner run their default config", message)

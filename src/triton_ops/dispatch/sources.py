@@ -1,0 +1,97 @@
+"""Where this process looks for winners: the lockfile in use, and the folders of records."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from triton_ops import settings
+from triton_ops.cache import Lockfile, MemoryStore, read_lockfile
+from triton_ops.cache.store import RECORDS
+from triton_ops.dispatch.ladder import Ladder
+from triton_ops.exceptions import CacheError, LockfileError
+from triton_ops.history.recall import cache_folder, store_in
+
+_log = logging.getLogger("triton_ops")
+_guard = threading.Lock()
+
+
+@dataclass(frozen=True)
+class _InUse:
+    """A lockfile that launches use, and whether they use nothing else."""
+
+    lockfile: Lockfile | None = None
+    only: bool = False
+
+
+class _Sources:
+    """The lockfile of this process, and one ladder for each folder of records."""
+
+    def __init__(self) -> None:
+        self.in_use: _InUse | None = None  # None until something was asked for; the environment then decides
+        self.ladders: dict[str, Ladder] = {}
+        self.generation = 0
+
+
+_sources = _Sources()
+
+
+def use_lockfile(lockfile: Lockfile | str | os.PathLike[str] | None, *, only: bool = False) -> Lockfile | None:
+    """Let the launches of this process take their configs from a lockfile first; returns the lockfile.
+
+    Args:
+        lockfile: The lockfile, or its path; None uses none, whatever `TRITON_OPS_LOCKFILE` says.
+        only: Whether records are not asked: what the lockfile does not pin then runs its default config, or does as
+            `on_miss` says.
+
+    Raises:
+        LockfileError: The file cannot be read, was edited by hand, or is of another version.
+
+    Kernels that were launched before keep their configs until their caches are cleared.
+    """
+    found = read_lockfile(lockfile) if isinstance(lockfile, (str, os.PathLike)) else lockfile
+    with _guard:
+        _sources.in_use = _InUse(found, only)
+        _sources.ladders.clear()
+        _sources.generation += 1
+    return found
+
+
+def ladder_of(cache_dir: str | Path | None = None) -> Ladder:
+    """The ladder over the lockfile in use and the records of a folder; None takes the folder of the environment.
+
+    A folder that cannot be used counts as empty, with a warning.
+    """
+    folder = cache_folder(cache_dir)
+    with _guard:
+        if _sources.in_use is None:
+            _sources.in_use = _environments()
+        if (ladder := _sources.ladders.get(folder)) is not None:
+            return ladder
+        ladder = _made(folder, _sources.in_use)
+        if os.path.isdir(folder):  # noqa: PTH112 - a folder that is made later is seen then
+            _sources.ladders[folder] = ladder
+        return ladder
+
+
+def _made(folder: str, in_use: _InUse) -> Ladder:
+    try:
+        if os.path.isdir(folder):  # noqa: PTH112 - as above
+            return Ladder(store_in(folder), folder, in_use.lockfile, only_lockfile=in_use.only)
+    except CacheError as error:
+        _log.warning("records are not used: %s", error)
+    return Ladder(MemoryStore(RECORDS), None, in_use.lockfile, only_lockfile=in_use.only)
+
+
+def _environments() -> _InUse:
+    path = settings.lockfile()
+    if path is None:
+        return _InUse()
+    try:
+        return _InUse(read_lockfile(path))
+    except LockfileError as error:
+        _log.warning("the lockfile that TRITON_OPS_LOCKFILE names is not used: %s", error)
+        return _InUse()

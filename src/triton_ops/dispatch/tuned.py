@@ -1,0 +1,326 @@
+"""The decorated kernel: what Triton, torch and libraries know as an `Autotuner`, with this package behind it.
+
+Facts used, from Triton 3.6 to 3.9: the constructor's parameters, `configs`, `cache`, `best_config`, `nargs`, `keys`,
+`configs_timings`, `bench_time`, `prune_configs(kwargs)` and `run(*args, grid, warmup, **kwargs)` of `Autotuner`, which
+others read, change and call; `Autotuner.run` tunes with Triton's own loop.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from triton_ops._optional import require
+from triton_ops.backend.fast_launch import FastLaunch, Known
+from triton_ops.dispatch import ledger
+from triton_ops.dispatch.calls import CalledWith, Calls
+from triton_ops.dispatch.configs import from_triton, to_triton
+from triton_ops.dispatch.deciding import KernelCall, decide
+from triton_ops.dispatch.decision import EXPLICIT, FALLBACK, Decision, Found
+from triton_ops.dispatch.grids import blocks_left_out
+from triton_ops.dispatch.options import Options
+from triton_ops.dispatch.policy import within
+from triton_ops.dispatch.printed import printed_listener
+from triton_ops.exceptions import ConfigCollisionError
+from triton_ops.space import as_space
+
+_log = logging.getLogger("triton_ops")
+_upstream: Any = require("triton.runtime.autotuner", "triton_ops.autotune")
+_TritonError: Any = require("triton.errors", "triton_ops.autotune").TritonError
+
+
+class Tuned(_upstream.Autotuner):  # type: ignore[misc]
+    """A kernel whose configs are chosen by the ladder, and launched directly once they are known.
+
+    It is made by `triton_ops.autotune`, and used as a kernel under `triton.autotune` is.
+
+    Attributes:
+        options: What the decorator asks for beyond Triton's own parameters.
+    """
+
+    def __init__(self, fn: Any, arg_names: Sequence[str], configs: Any, key: Sequence[str], *rest: Any,
+                 options: Options, do_bench: Any = None, **more: Any) -> None:  # fmt: skip
+        self.options = options
+        self._local = threading.local()
+        self._decisions: dict[Any, Decision] = {}
+        self._locks: defaultdict[Any, threading.RLock] = defaultdict(threading.RLock)
+        self._fast = FastLaunch(fn, tuple(key), self)
+        self._calls = Calls.of(fn, key, options.mapper)
+        self._own_bench = do_bench
+        self._only: Decision | None = None
+        self._told_of_grid = False
+        super().__init__(fn, arg_names, configs, list(key), *rest, do_bench=do_bench, **more)
+        ledger.register(self)
+
+    @property
+    def configs(self) -> list[Any]:
+        """The `triton.Config`s; other ones may be set, and are used from the next launch on."""
+        return self._configs
+
+    @configs.setter
+    def configs(self, configs: list[Any]) -> None:
+        self._configs = configs
+        self.forget()
+
+    @property
+    def cache(self) -> _Winners:
+        """The configs by Triton's key; to clear it is to have every call decided again, to set an item decides."""
+        return self._cache
+
+    @cache.setter
+    def cache(self, winners: Mapping[Any, Any]) -> None:
+        self._cache = _Winners(self.forget, winners)
+        self.forget()
+
+    @property
+    def nargs(self) -> dict[str, Any] | None:
+        """The positional arguments of the call that this thread is about to decide."""
+        return getattr(self._local, "nargs", None)
+
+    @nargs.setter
+    def nargs(self, named: dict[str, Any] | None) -> None:
+        self._local.nargs = named
+
+    def forget(self) -> None:
+        """Have every call decided again."""
+        ledger.drop(self.decisions)
+        self._decisions.clear()
+        self._only = None
+        self._fast.forget()
+
+    @property
+    def decisions(self) -> list[Decision]:
+        """The decisions so far."""
+        return [*self._decisions.values(), *([self._only] if self._only is not None else [])]
+
+    def __getitem__(self, grid: Any) -> Callable[..., Any]:
+        """A function that launches with this grid."""
+        fast = self._fast
+
+        def launch(*args: Any, **kwargs: Any) -> Any:
+            launched = fast.call(grid, *args, **kwargs)
+            return self._plainly(grid, args, kwargs) if launched is None else launched
+
+        return launch
+
+    def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
+        """Launch with the config of the call; returns Triton's compiled kernel. With `warmup` only compile it."""
+        if warmup:
+            config = self._decided(grid, args, kwargs, launched=False).config
+            return self.fn.run(*args, grid=grid, warmup=True, **kwargs, **config.all_kwargs())
+        launched = self._fast.call(grid, *args, **kwargs)
+        return self._plainly(grid, args, kwargs) if launched is None else launched
+
+    def why(self, *args: Any, grid: Any = (1,), **kwargs: Any) -> Decision:
+        """The config that a call with these arguments takes, the rung that it comes from, and why; nothing is launched.
+
+        What is not known is not tuned: the decision of a miss is the default.
+        """
+        return self._decided(grid, args, kwargs, launched=False)
+
+    def _plainly(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Launch as Triton does, and remember what was launched for the next call."""
+        decision = self._decided(grid, args, kwargs)
+        try:
+            compiled = self._launched(decision.config, grid, args, kwargs)
+        except _TritonError as error:
+            if decision.found.rung in (EXPLICIT, FALLBACK):
+                raise
+            decision = self._without(decision, error, args, kwargs)
+            compiled = self._launched(decision.config, grid, args, kwargs)
+        decision.count.up()
+        if decision.kept and decision.config.pre_hook is None and compiled is not None:
+            known = Known(compiled=compiled, brings=decision.config.all_kwargs(), config=decision.config,
+                          count=decision.count, holds=self._condition(decision))  # fmt: skip
+            self._fast.learn(args, kwargs, known)
+        return compiled
+
+    def _launched(self, config: Any, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        self.best_config = config
+        if config.pre_hook is not None:
+            config.pre_hook({**dict(zip(self.arg_names, args, strict=False)), **kwargs, **config.all_kwargs()})
+        return self.fn.run(*args, grid=grid, warmup=False, **kwargs, **config.all_kwargs())
+
+    def _condition(self, decision: Decision) -> Callable[[], bool] | None:
+        """What must hold for the decision of a miss to be launched again; None for a winner."""
+        return (lambda: decision.holds(within)) if decision.missed and decision.policy is not None else None
+
+    def _decided(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any], *, launched: bool = True) -> Decision:
+        """The decision for a call; that of an equal call before, if it still holds."""
+        if len(self.configs) == 1 and self.options.space is None:
+            return self._single()
+        called = self._calls.problem(args, kwargs)
+        key = (called.device, called.text)
+        decision = self._decisions.get(key)
+        if decision is not None and decision.holds(within):
+            return decision
+        with self._locks[key]:  # one thread decides, which may take as long as a tune; the others wait for it
+            decision = self._decisions.get(key)
+            if decision is None or not decision.holds(within):
+                decision = self._newly(grid, called, args, kwargs, launched=launched)
+                if launched and decision.kept:
+                    self._decisions[key] = decision
+        return decision
+
+    def _single(self) -> Decision:
+        """The decision of a kernel with one config."""
+        if self._only is None or self._only.config is not self.configs[0]:
+            found = Found(config=from_triton(self.configs[0]), rung=EXPLICIT, why="the kernel has no other config")
+            self._only = Decision(found=found, kernel=self._name, problem="", config=self.configs[0])
+        return self._only
+
+    def _newly(
+        self, grid: Any, called: CalledWith, args: Sequence[Any], kwargs: Mapping[str, Any], *, launched: bool
+    ) -> Decision:
+        self.nargs = dict(zip(self.arg_names, args, strict=False))
+        try:
+            self._refuse_conflicts(called)
+            if (seeded := self.cache.seeded.get(self._triton_key(args, kwargs))) is not None:
+                found = Found(config=from_triton(seeded), rung=EXPLICIT, why="it was set in the kernel's cache")
+                return Decision(found=found, kernel=self._name, problem=called.label, config=seeded)
+            self._tell_of_grid(grid)
+            listed = None if self.options.space is not None else tuple(self.prune_configs(dict(kwargs)))
+            call = self._call(grid, called, listed, args, kwargs)
+            decision = decide(call, self._by_triton(grid, args, kwargs), launched=launched)
+            if decision.config is None:
+                chosen = to_triton(decision.found.config, listed or ())
+                decision = replace(decision, config=chosen)
+            self.cache.keep(self._triton_key(args, kwargs), decision.config)
+            return decision
+        finally:
+            self.nargs = None
+
+    def _refuse_conflicts(self, called: CalledWith) -> None:
+        """Raise if a call gives a value to what is tuned."""
+        space = self.options.space
+        tuned = set(space.tunables) if space is not None else {name for each in self.configs for name in each.kwargs}
+        if clash := sorted(tuned.intersection(called.given.keyword)):
+            raise ConfigCollisionError(
+                f"{', '.join(clash)} is tuned, and a call of {self._name} gives it as well",
+                hint="leave it out of the call, or call the kernel below the decorator: kernel.fn[grid](...)",
+            )
+
+    def _call(
+        self, grid: Any, called: CalledWith, listed: tuple[Any, ...] | None, args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+    ) -> KernelCall:  # fmt: skip
+        return KernelCall(
+            function=self.fn, grid=grid, called=called, configs=listed, options=self.options,
+            reset_to_zero=tuple(self.reset_to_zero), restore_value=tuple(self.restore_value),
+            pre_hook=_Before(self.pre_hook) if self.user_defined_pre_hook else None,
+            listener=printed_listener(self.base_fn.__name__, self._triton_key(args, kwargs)),
+            own_bench=self._own_bench is not None,
+        )  # fmt: skip
+
+    def _by_triton(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[[], Any]:
+        """A tune with Triton's own loop, which launches the winner once."""
+
+        def tuned() -> Any:
+            inner = _upstream.Autotuner(
+                self.fn, self.arg_names, self.configs, self.keys, self.reset_to_zero, self.restore_value,
+                pre_hook=self.pre_hook if self.user_defined_pre_hook else None,
+                post_hook=self.post_hook if self.user_defined_post_hook else None,
+                prune_configs_by={"perf_model": self.perf_model, "top_k": self.configs_top_k,
+                                  "early_config_prune": self.early_config_prune},
+                do_bench=self._do_bench, cache_results=self.cache_results,
+            )  # fmt: skip
+            inner.run(*args, grid=grid, warmup=False, **kwargs)
+            return inner.best_config
+
+        return tuned
+
+    def _without(
+        self, decision: Decision, error: Exception, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Decision:
+        """The decision for the default, in place of a config that does not launch."""
+        self.nargs = dict(zip(self.arg_names, args, strict=False))
+        listed = self.prune_configs(dict(kwargs)) if self.options.space is None else self.configs
+        self.nargs = None
+        reason = str(error).partition("\n")[0]
+        why = f"the config ({decision.found.config}) of the rung {decision.found.rung} does not launch: {reason}"
+        _log.warning("%s %s runs its default config: %s", decision.kernel, decision.problem, why)
+        found = Found(config=from_triton(listed[0]), rung=FALLBACK, why=why)
+        changed = replace(decision, found=found, config=listed[0], passed=(*decision.passed, why))
+        for key, known in list(self._decisions.items()):
+            if known is decision:
+                self._decisions[key] = changed
+        return changed
+
+    def _triton_key(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+        """The key of a call in `cache`, as Triton makes it."""
+        given = {**dict(zip(self.arg_names, args, strict=False)), **kwargs}
+        named = {name: value for name, value in given.items() if name in self.arg_names}
+        dtypes = [str(value.dtype) for value in named.values() if hasattr(value, "dtype")]
+        return (*(named[name] for name in self.keys if name in named), *dtypes)
+
+    def _tell_of_grid(self, grid: Any) -> None:
+        """Point out a grid that stays as it is while a block size changes."""
+        if callable(grid) or self._told_of_grid:
+            return
+        self._told_of_grid = True
+        space = as_space(self.options.space) if self.options.space is not None else None
+        values = [*space.tunables] if space else [name for config in self.configs for name in config.kwargs]
+        if blocks := blocks_left_out(self.fn, {*values}):
+            _log.warning(
+                "the grid %s of %s stays as it is, and its programs are numbered by %s, which is tuned: too many are "
+                "launched where it is larger, and too few where it is smaller; write the grid as a function of it: "
+                "lambda meta: (triton.cdiv(n, meta[%r]),)",
+                tuple(grid), self._name, ", ".join(blocks), blocks[0],
+            )  # fmt: skip
+
+    @property
+    def _name(self) -> str:
+        return f"{self.base_fn.__module__}:{self.base_fn.__name__}"
+
+
+class _Before:
+    """A decorator's own hook before every launch of a tune."""
+
+    def __init__(self, hook: Callable[..., Any]) -> None:
+        self.hook = hook
+
+    def __call__(self, values: dict[str, Any]) -> None:
+        self.hook(values)
+
+
+class _Winners(dict[Any, Any]):
+    """The configs by Triton's key, where others may look, clear, and put their own."""
+
+    def __init__(self, forget: Callable[[], None], winners: Mapping[Any, Any]) -> None:
+        super().__init__(winners)
+        self.seeded: dict[Any, Any] = dict(winners)
+        self._forget = forget
+
+    def keep(self, key: Any, config: Any) -> None:
+        """Show a decision, which nobody else has set."""
+        super().__setitem__(key, config)
+
+    def __setitem__(self, key: Any, config: Any) -> None:
+        self.seeded[key] = config
+        super().__setitem__(key, config)
+        self._forget()
+
+    def update(self, *args: Any, **kwargs: Any) -> None:
+        """Put several."""
+        for key, config in dict(*args, **kwargs).items():
+            self[key] = config
+
+    def clear(self) -> None:
+        """Forget every winner, those that were set as well."""
+        self.seeded.clear()
+        super().clear()
+        self._forget()
+
+    def pop(self, key: Any, *default: Any) -> Any:
+        """Forget one winner; every call is decided again."""
+        self.seeded.pop(key, None)
+        found = super().pop(key, *default)
+        self._forget()
+        return found
+
+    def __delitem__(self, key: Any) -> None:
+        self.pop(key)

@@ -1,0 +1,467 @@
+"""The decorator: what it launches, from which rung, and that others may read and change what they do of Triton's."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import pytest
+
+torch = pytest.importorskip("torch")
+triton = pytest.importorskip("triton")
+
+import triton_ops  # noqa: E402
+from tests import tuned_kernels  # noqa: E402
+from tests.records import record  # noqa: E402
+from tests.tuned_kernels import add, grid, scale  # noqa: E402
+from triton_ops.cache import LockedDevice, LockEntry, Lockfile, write_lockfile  # noqa: E402
+from triton_ops.dispatch import deciding, sources  # noqa: E402
+from triton_ops.exceptions import (  # noqa: E402
+    ConfigCollisionError,
+    KernelTypeError,
+    SettingsError,
+    TuningFailedError,
+    UntunedError,
+)
+from triton_ops.history.recall import cache_folder, store_in  # noqa: E402
+from triton_ops.space import Config  # noqa: E402
+from triton_ops.testing.launches import launches_that_do_nothing  # noqa: E402
+
+pytestmark = pytest.mark.triton
+
+SMALL, LARGE = triton.Config({"BLOCK": 128}, num_warps=4), triton.Config({"BLOCK": 256}, num_warps=8)
+
+
+@pytest.fixture
+def launched():
+    """What was launched, by a driver that does nothing; every test has ladders of its own."""
+    sources._sources.ladders.clear()
+    sources._sources.in_use = None
+    with launches_that_do_nothing() as launches:
+        yield launches
+    sources._sources.in_use = None
+
+
+@pytest.fixture(autouse=True)
+def _fused(monkeypatch):
+    monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")
+
+
+def tuned_add(key=("n",), configs=(SMALL, LARGE), **more):
+    return triton_ops.autotune(list(configs), list(key), **{"on_miss": "default", **more})(add)
+
+
+def vectors(n=1024, offset=0, dtype=torch.float32):
+    return [torch.zeros(n + offset, dtype=dtype)[offset:] for _ in range(3)]
+
+
+def remember(kernel, winner, *args, **kwargs):
+    """A record of the winner for this call, as a tune would leave it."""
+    key = kernel.why(*args, grid=grid, **kwargs).key
+    store_in(cache_folder(None)).put(record(key=key, winner=winner))
+    sources._sources.ladders.clear()
+    kernel.cache.clear()
+    return key
+
+
+def test_triton_and_torch_take_it_for_an_autotuner():
+    kernel = tuned_add()
+    assert isinstance(kernel, triton.runtime.autotuner.Autotuner)
+    assert (kernel.fn, kernel.base_fn, kernel.configs, kernel.keys) == (add, add.fn, [SMALL, LARGE], ["n"])
+    assert kernel.cache == {}
+    assert {kernel: 1}[kernel] == 1
+
+
+def test_a_launch_takes_the_default_and_shows_it_as_triton_does(launched):
+    kernel, (x, y, out) = tuned_add(), vectors()
+    compiled = kernel[grid](x, y, out, 1024)
+    assert (launched.made[0][:2], compiled.metadata.num_warps) == (("add", (8, 1, 1)), 4)
+    assert kernel.best_config is SMALL
+    assert kernel.cache == {(1024, *["torch.float32"] * 3): SMALL}
+    assert kernel.nargs is None
+
+
+def test_later_launches_are_direct_and_have_the_same_arguments(launched, monkeypatch):
+    kernel, (x, y, out) = tuned_add(), vectors()
+    first = kernel[grid](x, y, out, 1024)
+    monkeypatch.setattr(type(kernel), "_plainly", lambda *_: pytest.fail("it went the plain way"))
+    assert kernel[grid](x, y, out_ptr=out, n=1024) is first
+    assert kernel.run(x, y, out, 1024, grid=(8,), warmup=False) is first
+    assert [made[1] for made in launched.made] == [(8, 1, 1)] * 3
+    assert all(given[0] is x and given[3:] == (1024, 128) for *_, given in launched.made)
+
+
+@pytest.mark.parametrize(
+    ("case", "args"),
+    [
+        ("another alignment", (*vectors(1024, offset=1), 1024)),
+        ("another dtype", (*vectors(dtype=torch.float16), 1024)),
+        ("no multiple of 16", (*vectors(), 1023)),
+        ("one", (*vectors(), 1)),
+        ("64 bits", (*vectors(), 1 << 40)),
+    ],
+)
+def test_another_specialisation_launches_other_code(launched, case, args):
+    kernel = tuned_add()
+    first = kernel[grid](*vectors(), 1024)
+    for _ in range(2):
+        other = kernel[(1,)](*args)
+        assert other is not first
+        assert other is add[(1,)](*args, **SMALL.all_kwargs())
+
+
+def test_each_device_and_stream_gets_its_own_launch(launched):
+    add.device_caches.clear()
+    kernel, arguments = tuned_add(), (*vectors(), 1024)
+    for device, stream in [(0, 0), (0, 7), (1, 7), (0, 7), (1, 0)]:
+        launched.device, launched.stream = device, stream
+        for _ in range(2):
+            kernel[grid](*arguments)
+            assert launched.made[-1][2:4] == (stream, device)
+    assert launched.loaded == ["add"] * 2  # once for each device
+
+
+def test_hooks_of_profilers_see_direct_launches(launched, monkeypatch):
+    kernel, arguments, seen = tuned_add(), (*vectors(), 1024), []
+    kernel[grid](*arguments)
+    enter = triton.knobs.runtime.launch_enter_hook
+    hook = lambda metadata: seen.append(metadata.get()["name"])  # noqa: E731
+    if hasattr(enter, "calls"):
+        enter.add(hook)
+        kernel[grid](*arguments)
+        enter.remove(hook)
+    monkeypatch.setattr(triton.knobs.runtime, "launch_enter_hook", hook)
+    kernel[grid](*arguments)
+    monkeypatch.undo()
+    kernel[grid](*arguments)
+    assert seen == ["add"] * (1 + hasattr(enter, "calls"))
+
+
+def test_hooks_before_a_run_see_direct_launches(launched):
+    kernel, arguments, seen = tuned_add(), (*vectors(), 1024), []
+    kernel[grid](*arguments)
+    add.pre_run_hooks.append(lambda *args, **_: seen.append(len(args)))
+    kernel[grid](*arguments)
+    add.pre_run_hooks.clear()
+    assert seen == [4]
+
+
+def test_options_of_a_call_go_the_plain_way(launched):
+    kernel = triton_ops.autotune([triton.Config({"BLOCK": 64}), triton.Config({"BLOCK": 32})], ["n"],
+                                 on_miss="default")(scale)  # fmt: skip
+    x, out = vectors()[:2]
+    assert kernel[grid](x, out, 1024, 1).metadata.enable_fp_fusion
+    assert not kernel[grid](x, out, 1024, 1, enable_fp_fusion=False).metadata.enable_fp_fusion
+    assert kernel[grid](x, out, 1024, 1).metadata.enable_fp_fusion
+
+
+def test_values_of_constants_are_part_of_the_launch(launched):
+    kernel = triton_ops.autotune([triton.Config({"BLOCK": 64}), triton.Config({"BLOCK": 32})], ["n"],
+                                 on_miss="default")(scale)  # fmt: skip
+    x, out = vectors()[:2]
+    once, twice = kernel[grid](x, out, 1024, 1), kernel[grid](x, out, 1024, 1, TWICE=True)
+    assert once is not twice
+    assert [kernel[grid](x, out, 1024, 1, TWICE=flag) for flag in (False, True)] == [once, twice]
+
+
+def test_heuristics_below_and_above_give_their_values_at_every_launch(launched):
+    even = {"EVEN": lambda args: args["n"] % args["BLOCK"] == 0}
+    configs = [triton.Config({"BLOCK": 64}), triton.Config({"BLOCK": 32})]
+    below = triton_ops.autotune(configs, [], on_miss="default")(triton.heuristics(even)(scale))
+    x, out = vectors()[:2]
+    for n in (1024, 1056, 1024, 1056):
+        below[grid](x, out, n, 16)
+        assert launched.made[-1][-1][-2:] == (64, n % 64 == 0)
+    twice = {"TWICE": lambda args: args["n"] > 1000}
+    above = triton.heuristics(twice)(triton_ops.autotune(configs, [], on_miss="default")(scale))
+    for n in (1024, 512, 1024):
+        above[grid](x, out, n, 16)
+        assert launched.made[-1][-1][4:6] == (n > 1000, 64)
+
+
+def test_a_global_that_changed_is_refused_as_by_triton(launched, monkeypatch):
+    kernel = triton_ops.autotune([SMALL, LARGE], ["n"], on_miss="default")(tuned_kernels.fill)
+    for _ in range(2):
+        kernel[(1,)](vectors()[0], 1024)
+    monkeypatch.setattr(tuned_kernels, "FILL", triton.language.constexpr(4))
+    with pytest.raises(RuntimeError, match="FILL has changed"):
+        kernel[(1,)](vectors()[0], 1024)
+
+
+def test_hooks_of_configs_are_called_before_every_launch(launched):
+    seen = []
+    hooked = triton.Config({"BLOCK": 128}, pre_hook=lambda args: seen.append((args["n"], args["BLOCK"])))
+    kernel = tuned_add(configs=[hooked, LARGE])
+    for _ in range(3):
+        kernel[grid](*vectors(), 1024)
+    assert seen == [(1024, 128)] * 3
+    assert kernel.best_config is hooked
+
+
+def test_the_configs_and_the_cache_may_be_changed_by_others(launched):
+    kernel, arguments = tuned_add(), (*vectors(), 1024)
+    kernel[grid](*arguments)
+    kernel.cache[(1024, *["torch.float32"] * 3)] = LARGE
+    assert kernel[grid](*arguments).metadata.num_warps == 8
+    assert kernel.why(*arguments).found.rung == "explicit"
+    kernel.cache.clear()
+    assert kernel[grid](*arguments).metadata.num_warps == 4
+    kernel.configs = [LARGE]
+    assert kernel[grid](*arguments).metadata.num_warps == 8
+    assert kernel.why(*arguments).found.rung == "explicit"
+
+
+def test_pruning_decides_what_may_run(launched):
+    seen = []
+
+    def prune(configs, named, **kwargs):
+        seen.append((dict(named), kwargs))
+        return configs[1:]
+
+    kernel = tuned_add(prune_configs_by={"early_config_prune": prune})
+    x, y, out = vectors()
+    assert kernel[grid](x, y, out, n=1024).metadata.num_warps == 8
+    assert [set(seen[0][0]), seen[0][1]] == [{"x_ptr", "y_ptr", "out_ptr"}, {"n": 1024}]
+    ranked = tuned_add(prune_configs_by={"perf_model": lambda BLOCK, **_: -BLOCK, "top_k": 1})
+    assert ranked[grid](x, y, out, 1024).metadata.num_warps == 8
+
+
+def test_a_space_may_stand_in_place_of_a_list(launched):
+    space = triton_ops.ConfigSpace({"BLOCK": [64, 128], "num_warps": [2, 4]}, default=Config(BLOCK=128, num_warps=2))
+    for given in (space, {"BLOCK": [128, 64], "num_warps": [2, 4]}):
+        kernel = triton_ops.autotune(given, ["n"], on_miss="default")(add)
+        assert kernel[grid](*vectors(), 1024).metadata.num_warps == 2
+        assert kernel.best_config.all_kwargs()["BLOCK"] == 128
+
+
+def test_a_record_is_launched_and_says_so(launched):
+    kernel, arguments = tuned_add(), (*vectors(), 1024)
+    remember(kernel, Config(BLOCK=256, num_warps=8, num_stages=3), *arguments)
+    for _ in range(3):
+        assert kernel[grid](*arguments).metadata.num_warps == 8
+    assert kernel.best_config is LARGE
+    (row,) = [row for row in triton_ops.launches() if row.rung == "record" and row.problem == "n=1024 float32"][-1:]
+    assert row.launches >= 3
+
+
+def test_a_comment_or_another_config_is_no_miss_and_another_value_of_the_key_is_one(launched):
+    arguments = (*vectors(), 1024)
+    remember(tuned_add(), Config(BLOCK=256, num_warps=8, num_stages=3), *arguments)
+    wider = tuned_add(configs=[SMALL, LARGE, triton.Config({"BLOCK": 512})])
+    assert wider.why(*arguments).found.rung == "record"
+    narrower = tuned_add(configs=[SMALL])
+    narrower.configs = [SMALL, triton.Config({"BLOCK": 512})]
+    refused = narrower.why(*arguments)
+    assert refused.found.rung == "default"
+    assert any("cannot be taken here" in passed for passed in refused.passed)
+    assert wider.why(*vectors(), 4096).found.rung == "default"
+
+
+def test_another_alignment_borrows_and_names_the_field(launched):
+    kernel = tuned_add()
+    remember(kernel, Config(BLOCK=256, num_warps=8, num_stages=3), *vectors(), 1024)
+    decision = kernel.why(*vectors(offset=1), 1024)
+    assert (decision.found.rung, decision.found.config["BLOCK"]) == ("borrowed", 256)
+    assert "x_ptr:class: not aligned | aligned" in decision.found.why
+    assert "x_ptr:class: not aligned | aligned" in "".join(decision.passed)
+
+
+def test_a_record_is_borrowed_over_a_factor_of_two_and_no_farther(launched):
+    kernel = tuned_add()
+    remember(kernel, Config(BLOCK=256, num_warps=8, num_stages=3), *vectors(), 1024)
+    assert kernel.why(*vectors(), 2048).found.rung == "borrowed"
+    assert kernel.why(*vectors(), 512).found.rung == "borrowed"
+    assert kernel.why(*vectors(), 2064).found.rung == "default"
+
+
+def test_a_record_of_other_source_or_of_another_device_is_never_taken(launched):
+    kernel, arguments = tuned_add(), (*vectors(), 1024)
+    key = kernel.why(*arguments).key
+    store = store_in(cache_folder(None))
+    for changed in (
+        replace(key, identity={**key.identity, "source": "other"}),
+        replace(key, device={**key.device, "name": "B200"}),
+    ):
+        store.put(record(key=changed, winner=Config(BLOCK=256, num_warps=8, num_stages=3)))
+    sources._sources.ladders.clear()
+    decision = kernel.why(*arguments)
+    assert decision.found.rung == "default"
+    assert "the nearest differs in" in "".join(decision.passed)
+
+
+def test_a_record_of_another_version_is_borrowed_where_nothing_tunes(launched):
+    kernel, arguments = tuned_add(), (*vectors(), 1024)
+    key = kernel.why(*arguments).key
+    before = replace(key, identity={**key.identity, "triton": "3.0.0"})
+    store_in(cache_folder(None)).put(record(key=before, winner=Config(BLOCK=256, num_warps=8, num_stages=3)))
+    sources._sources.ladders.clear()
+    decision = kernel.why(*arguments)
+    assert decision.found.rung == "borrowed"
+    assert "identity.triton" in decision.found.why
+
+
+def test_buckets_share_one_winner(launched):
+    kernel = tuned_add(buckets={"n": "pow2"})
+    remember(kernel, Config(BLOCK=256, num_warps=8, num_stages=3), *vectors(), 1024)
+    assert kernel.why(*vectors(), 1024).found.rung == "record"
+    assert kernel.why(*vectors(), 528).found.rung == "record"
+    assert kernel.why(*vectors(), 529).found.rung == "borrowed"
+    assert kernel.why(*vectors(), 512).found.rung == "default"
+
+
+def test_a_lockfile_comes_before_records(launched, tmp_path):
+    kernel, arguments = tuned_add(), (*vectors(), 1024)
+    key = remember(kernel, Config(BLOCK=128, num_warps=4, num_stages=3), *arguments)
+    device = LockedDevice(alias="here", kind=key.device["kind"], name=key.device["name"])
+    entry = LockEntry(kernel=key.kernel, device="here", config=Config(BLOCK=256, num_warps=8, num_stages=3),
+                      problem=key.problem, identity=key.identity)  # fmt: skip
+    write_lockfile(Lockfile((device,), (entry,)), tmp_path / "lock.json")
+    triton_ops.use_lockfile(tmp_path / "lock.json")
+    assert kernel.why(*arguments).found.rung == "lockfile"
+    assert kernel[grid](*arguments).metadata.num_warps == 8
+    unaligned = kernel.why(*vectors(offset=1), 1024)
+    assert unaligned.found.rung == "lockfile"
+    assert "borrowed" in unaligned.found.why
+    triton_ops.use_lockfile(tmp_path / "lock.json", only=True)
+    assert kernel.why(*vectors(), 2048).found.rung == "default"
+
+
+def test_policies_by_argument_context_and_environment(launched, monkeypatch):
+    kernel, arguments = tuned_add(on_miss=None), (*vectors(), 1024)
+    monkeypatch.setenv("TRITON_OPS_ON_MISS", "error")
+    with pytest.raises(UntunedError, match=r"no winner is known for .*add n=1024 float32"):
+        kernel[grid](*arguments)
+    with triton_ops.on_miss("default"):
+        kernel[grid](*arguments)
+        kernel[grid](*arguments)
+    with pytest.raises(UntunedError):
+        kernel[grid](*arguments)
+    tuned_add(on_miss="queue")[grid](*arguments)
+    remember(kernel, Config(BLOCK=256, num_warps=8, num_stages=3), *arguments)
+    assert kernel[grid](*arguments).metadata.num_warps == 8
+
+
+def test_a_wrong_policy_is_told_where_it_is_given_and_never_by_a_launch(launched, monkeypatch, caplog):
+    with pytest.raises(SettingsError, match="on_miss is 'guess'; allowed are tune, default, error, queue"):
+        tuned_add(on_miss="guess")
+    with pytest.raises(SettingsError), triton_ops.on_miss("guess"):
+        pass
+    monkeypatch.setenv("TRITON_OPS_ON_MISS", "guess")
+    tuned_add(on_miss=None)[grid](*vectors(), 1024)
+    assert "TRITON_OPS_ON_MISS is 'guess'" in caplog.text
+
+
+def test_bad_decorators_are_told_at_once():
+    with pytest.raises(SettingsError, match="key names 'm', which is no argument of add"):
+        tuned_add(key=["m"])
+    with pytest.raises(SettingsError, match="a list of names"):
+        triton_ops.autotune([SMALL], "n")(add)
+    with pytest.raises(SettingsError, match="restore_value"):
+        tuned_add(restore_value=["z"])
+    with pytest.raises(SettingsError):
+        tuned_add(buckets={"n": "cubes"})
+    with pytest.raises(SettingsError):
+        tuned_add(effort="heroic")
+    with pytest.raises(KernelTypeError):
+        triton_ops.autotune([SMALL], [])(len)
+    with pytest.raises(KernelTypeError, match="outputs"):
+        tuned_add(reference=lambda **_: None)
+
+
+def test_a_call_that_gives_what_is_tuned_is_refused(launched):
+    with pytest.raises(ConfigCollisionError, match="BLOCK is tuned"):
+        tuned_add()[grid](*vectors(), 1024, BLOCK=64)
+
+
+def test_a_winner_that_does_not_launch_gives_way_to_the_default(launched, caplog):
+    kernel, arguments = tuned_add(), (*vectors(), 1024)
+    huge = triton.Config({"BLOCK": 256}, num_warps=64)  # more threads than a block may have
+    kernel = tuned_add(configs=[SMALL, huge])
+    remember(kernel, Config(BLOCK=256, num_warps=64, num_stages=3), *arguments)
+    assert kernel[grid](*arguments).metadata.num_warps == 4
+    assert kernel[grid](*arguments).metadata.num_warps == 4
+    assert caplog.text.count("does not launch") == 1
+    assert [decision.found.rung for decision in kernel.decisions] == ["default"]
+
+
+def test_many_threads_decide_each_problem_once(launched, monkeypatch):
+    tunes = []
+
+    def tuned(call, key):
+        tunes.append(call.called.label)
+        threading.Event().wait(0.02)
+        return triton_ops.TuningResult({"BLOCK": 256, "num_warps": 8, "num_stages": 3}, None)
+
+    monkeypatch.setattr(deciding.KernelCall, "tuned", tuned)
+    kernel, x, failures = tuned_add(on_miss="tune"), vectors(), []
+
+    def calls():
+        try:
+            for turn in range(200):
+                assert kernel[grid](*x, 1024 + 16 * (turn % 10)).metadata.num_warps == 8
+        except BaseException as error:  # noqa: BLE001 - told by the main thread
+            failures.append(error)
+
+    threads = [threading.Thread(target=calls) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert sorted(tunes) == sorted(f"n={1024 + 16 * turn} float32" for turn in range(10))
+    assert sum(decision.count.value for decision in kernel.decisions) == 16 * 200
+
+
+def test_a_tune_that_fails_leaves_the_default(launched, monkeypatch, caplog):
+    def fails(call, key):
+        raise TuningFailedError("no configuration worked")
+
+    monkeypatch.setattr(deciding.KernelCall, "tuned", fails)
+    kernel = tuned_add(on_miss="tune")
+    for _ in range(2):
+        assert kernel[grid](*vectors(), 1024).metadata.num_warps == 4
+    assert caplog.text.count("tuning failed: no configuration worked") == 1
+
+
+def test_an_own_benchmark_is_asked_by_tritons_own_loop(launched):
+    asked = []
+
+    def bench(call, quantiles):
+        asked.append(quantiles)
+        return [1.0 / len(asked)] * 3
+
+    kernel = tuned_add(on_miss="tune", do_bench=bench)
+    for _ in range(2):
+        assert kernel[grid](*vectors(), 1024).metadata.num_warps == 8
+    assert len(asked) == 2
+    assert kernel.decisions[0].found.rung == "tuned"
+
+
+def test_nothing_is_tuned_while_a_graph_is_captured(launched, monkeypatch):
+    kernel, arguments = tuned_add(on_miss="tune"), (*vectors(), 1024)
+    monkeypatch.setattr(deciding.KernelCall, "tuned", lambda *_: pytest.fail("it tuned"))
+    monkeypatch.setattr(deciding, "_capturing", lambda: True)
+    assert kernel[grid](*arguments).metadata.num_warps == 4
+    assert kernel[grid](*arguments).metadata.num_warps == 4
+    monkeypatch.setattr(deciding, "_capturing", lambda: False)
+    monkeypatch.setattr(deciding.KernelCall, "tuned", lambda *_: triton_ops.TuningResult(
+        {"BLOCK": 256, "num_warps": 8, "num_stages": 3}, None))  # fmt: skip
+    assert kernel[grid](*arguments).metadata.num_warps == 8
+
+
+def test_a_grid_that_does_not_follow_the_block_is_pointed_out(launched, caplog):
+    kernel = tuned_add()
+    kernel[(8,)](*vectors(), 1024)
+    kernel[(8,)](*vectors(), 1024)
+    assert caplog.text.count("stays as it is, and its programs are numbered by BLOCK") == 1
+    caplog.clear()
+    tuned_add()[grid](*vectors(), 1024)
+    assert "stays as it is" not in caplog.text
+
+
+def test_warmup_compiles_and_launches_nothing(launched):
+    kernel = tuned_add()
+    made = kernel.warmup(*vectors(), 1024, grid=(8,))
+    assert [compiled.metadata.num_warps for compiled in made] == [4, 8]
+    assert kernel.run(*vectors(), 1024, grid=(8,), warmup=True).metadata.num_warps == 4
+    assert launched.made == []

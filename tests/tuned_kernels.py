@@ -1,0 +1,30 @@
+"""Triton kernels for tests of the decorator, which launch nothing."""
+
+import triton
+import triton.language as tl
+
+FILL = tl.constexpr(3)
+
+
+@triton.jit
+def add(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + i, mask=i < n)
+    tl.store(out_ptr + i, x + tl.load(y_ptr + i, mask=i < n), mask=i < n)
+
+
+@triton.jit
+def scale(x_ptr, out_ptr, n, step, TWICE: tl.constexpr = False, BLOCK: tl.constexpr = 64, EVEN: tl.constexpr = False):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + i * step) if EVEN else tl.load(x_ptr + i * step, mask=i < n)
+    tl.store(out_ptr + i, x + x if TWICE else x, mask=i < n)
+
+
+@triton.jit
+def fill(x_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x_ptr + i, FILL, mask=i < n)
+
+
+def grid(meta):
+    return (triton.cdiv(meta["n"], meta["BLOCK"]),)
