@@ -98,9 +98,9 @@ def test_an_interrupt_that_python_would_print_or_raise_again_is_one_line(name, t
 
 
 def test_the_end_of_the_program_hears_it_too(target, tmp_path):
-    late = "import atexit, os, signal\natexit.register(lambda: os.kill(os.getpid(), signal.SIGINT))\n"
-    code, err = ran(late + AT_IMPORT.format(name="", times=0, words=["cache", "path"]), tmp_path)
-    assert (code, err) == (130, "interrupted\n")
+    target.write_text("import atexit\n" + TARGET + "\natexit.register(lambda: os.kill(os.getpid(), signal.SIGINT))\n")
+    code, err = ran(AT_IMPORT.format(name="", times=0, words=tune(target, "plain")), tmp_path)
+    assert (code, err.splitlines()[-1]) == (130, "interrupted")
 
 
 def test_a_later_ctrl_c_ends_what_did_not_listen_to_the_first(target, tmp_path):
@@ -142,3 +142,9 @@ def test_a_command_without_words_of_its_own_says_one_line(tmp_path):
     late = "import os, signal\nfrom triton_ops import settings\n"
     late += "settings.cache_dir = lambda: os.kill(os.getpid(), signal.SIGINT) or sum(range(9))\n"
     assert ran(late + AT_IMPORT.format(name="", times=0, words=["cache", "path"]), tmp_path) == (130, "interrupted\n")
+
+
+def test_when_python_takes_itself_apart_the_work_is_done(tmp_path):
+    late = "import os, signal, sys\nclass Last:\n    def __del__(self, kill=os.kill, me=os.getpid()):\n"
+    late += "        kill(me, 2)\nsys.last = Last()\n"
+    assert ran(late + AT_IMPORT.format(name="", times=0, words=["cache", "path"]), tmp_path) == (0, "")

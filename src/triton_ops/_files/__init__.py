@@ -6,6 +6,7 @@ placed, waits on anything but a regular file, or deletes a file that this packag
 
 from triton_ops._files.appending import AppendedFile as AppendedFile
 from triton_ops._files.appending import append_line as append_line
+from triton_ops._files.guard import Guard as Guard
 from triton_ops._files.locks import locked as locked
 from triton_ops._files.named import read_named as read_named
 from triton_ops._files.named import unpacked as unpacked

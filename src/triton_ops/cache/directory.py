@@ -12,7 +12,6 @@ import errno
 import logging
 import os
 import re
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Generic
@@ -64,7 +63,7 @@ class DirectoryStore(Generic[T]):
         self._swept = False
         self.codec = codec
         self.read_only = read_only
-        self._guard = threading.Lock()
+        self._guard = _files.Guard()
         self._reported: set[str] = set()
         self._checked: dict[str, bytes] = {}
 

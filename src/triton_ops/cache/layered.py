@@ -8,12 +8,11 @@ every value that this process has seen.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator
 from itertools import chain
 from typing import Generic
 
-from triton_ops._files import is_file
+from triton_ops._files import Guard, is_file
 from triton_ops.cache.directory import DirectoryStore
 from triton_ops.cache.memory import MemoryStore
 from triton_ops.cache.record import Record
@@ -34,7 +33,7 @@ class LayeredStore(Generic[T]):
         self.memory: MemoryStore[T] = MemoryStore(directory.codec)
         self.further = further
         self._unwritten: set[str] = set()
-        self._guard = threading.Lock()
+        self._guard = Guard()
 
     @property
     def writable(self) -> bool:

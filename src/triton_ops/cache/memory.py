@@ -5,10 +5,10 @@ The store keeps texts instead of objects, so that every `get` gives a new copy, 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from typing import Generic
 
+from triton_ops._files import Guard
 from triton_ops.cache.store import Codec, T
 
 
@@ -21,7 +21,7 @@ class MemoryStore(Generic[T]):
     def __init__(self, codec: Codec[T]) -> None:
         self.codec = codec
         self._texts: dict[str, str | bytes] = {}
-        self._guard = threading.Lock()
+        self._guard = Guard()
 
     def get(self, entry_id: str, /) -> T | None:
         """The value of that id; None if there is none."""

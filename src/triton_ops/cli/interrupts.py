@@ -8,6 +8,7 @@ cut that short; a later one ends the program at once.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import signal
@@ -30,6 +31,8 @@ _state = SimpleNamespace(first_s=None)
 def end_at_once_when_interrupted() -> None:
     """Have Ctrl-C end this process at once, from now on; nothing changes where it is ignored or handled by others."""
     if _free_to_handle():
+        if signal.getsignal(signal.SIGINT) is not _end:
+            atexit.register(_deaf)  # before all others, and so the last that is called
         signal.signal(signal.SIGINT, _end)
         sys.unraisablehook = _unraisable
 
@@ -56,6 +59,11 @@ def _free_to_handle() -> bool:
     """Whether this thread may set handlers, and Ctrl-C has Python's own."""
     here = threading.current_thread() is threading.main_thread()
     return here and signal.getsignal(signal.SIGINT) in (signal.default_int_handler, _end)
+
+
+def _deaf() -> None:
+    """Block Ctrl-C while Python takes itself apart, when it handles none any more; its work is done."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 
 
 def _end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a handler's signature

@@ -132,6 +132,7 @@ class Harvest:
 
 
 _harvests: dict[Path, Harvest] = {}
+os.register_at_fork(after_in_child=_harvests.clear)  # what waits is the parent's, and its threads do not exist there
 
 
 def note_miss(key: Key, expected_ms: float | None = None, folder: Path | None = None) -> None:

@@ -1,0 +1,103 @@
+"""A process that forks while its threads use a store: the child finds every lock free, and loses nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from triton_ops._files import Guard
+from triton_ops.history import misses
+
+# Forks while a thread is within `set`, at a step that the first argument names; the child then writes and reads.
+SET_AND_FORK = """
+import os, sys, threading, time
+from triton_ops.autotuner.cache import ConfigCache
+from triton_ops.cache import directory, memory
+
+where, folder = sys.argv[1:3]
+cache = ConfigCache(None if where == "memory" else folder)
+within, forked = threading.Event(), threading.Event()
+
+def pausing(function):
+    def paused(*given, **named):
+        if threading.current_thread() is writer:
+            within.set()
+            forked.wait()
+        return function(*given, **named)
+    return paused
+
+def write():
+    cache.set("kernel", (1,), "cpu", {"n": 1})
+
+writer = threading.Thread(target=write)
+if where == "file":
+    directory._files.atomic_write = pausing(directory._files.atomic_write)
+elif where == "layered":
+    memory.MemoryStore.put = pausing(memory.MemoryStore.put)
+else:
+    class Texts(dict):
+        __setitem__ = pausing(dict.__setitem__)
+    store = cache._store.memory if hasattr(cache._store, "memory") else cache._store
+    store._texts = Texts()
+writer.start()
+within.wait()
+child = os.fork()
+if not child:
+    cache.set("kernel", (2,), "cpu", {"n": 2})
+    found = cache.get("kernel", (2,), "cpu")
+    again = found if where == "memory" else ConfigCache(folder).get("kernel", (2,), "cpu")
+    os.write(1, f"{found} {again} {len(cache)}\\n".encode())
+    os._exit(0)
+time.sleep(0.2 if where == "file" else 0.0)  # the child waits for the parent's lock of the folder meanwhile
+forked.set()
+writer.join()
+os.waitpid(child, 0)
+print(cache.get("kernel", (1,), "cpu"), flush=True)
+"""
+
+
+@pytest.mark.parametrize("where", ["file", "layered", "memory"])
+def test_a_fork_while_a_thread_writes_leaves_no_lock_held(where, tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", SET_AND_FORK, where, str(tmp_path)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    try:
+        out, err = process.communicate(timeout=25)  # a lock that stays held keeps a child waiting for 30 s, or for ever
+    finally:
+        os.killpg(process.pid, signal.SIGKILL) if process.poll() is None else None
+    assert err == ""
+    childs, own = out.splitlines()
+    assert childs.startswith("{'n': 2} {'n': 2} ")
+    assert own == "{'n': 1}"
+
+
+def test_a_guard_is_one_at_a_time():
+    guard, seen = Guard(), []
+
+    def enter():
+        with guard:
+            seen.append("in")
+
+    with guard:
+        thread = threading.Thread(target=enter)
+        thread.start()
+        time.sleep(0.05)
+        assert seen == []
+    thread.join()
+    assert seen == ["in"]
+
+
+def test_a_child_begins_its_own_harvest_of_misses(tmp_path, monkeypatch):
+    monkeypatch.setitem(misses._harvests, tmp_path, misses.Harvest(tmp_path))
+    child = os.fork()
+    if not child:
+        os._exit(len(misses._harvests))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert tmp_path in misses._harvests
