@@ -12,9 +12,12 @@ def drawn(*shape, dtype=torch.float32, shift=0.0):
 
 
 def off(found, right):
-    """The largest error of the results, each relative to its largest element; 0 where there are none."""
-    pairs = zip(found, right, strict=True)
-    return max(((a.double() - b).abs().max() / b.abs().max()).item() if b.numel() else 0.0 for a, b in pairs)
+    """The largest error of the results, each relative to its largest element; of zeros as it is."""
+    worst = 0.0
+    for a, b in zip(found, right, strict=True):
+        size = b.abs().max().item() if b.numel() else 1.0
+        worst = max(worst, (a.double() - b).abs().max().item() / (size or 1.0) if b.numel() else 0.0)
+    return worst
 
 
 def widened(values):

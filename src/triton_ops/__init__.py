@@ -64,6 +64,8 @@ if TYPE_CHECKING:  # for type checkers and editors, which cannot follow the tabl
     from triton_ops.exceptions import UntunedError as UntunedError
     from triton_ops.history.recall import recall as recall
     from triton_ops.kernels.choice import tuning as tuning
+    from triton_ops.kernels.gated_mlp import fused_gated_mlp as fused_gated_mlp
+    from triton_ops.kernels.gated_mlp.module import FusedGatedMLP as FusedGatedMLP
     from triton_ops.kernels.layer_norm import layer_norm as layer_norm
     from triton_ops.kernels.matmul import matmul as matmul
     from triton_ops.kernels.rmsnorm_rope import fused_rmsnorm_rope as fused_rmsnorm_rope
@@ -121,6 +123,8 @@ _NAMES_IN = {
     ),
     "history.recall": "recall",
     "kernels.choice": "tuning",
+    "kernels.gated_mlp": "fused_gated_mlp",
+    "kernels.gated_mlp.module": "FusedGatedMLP",
     "kernels.layer_norm": "layer_norm",
     "kernels.matmul": "matmul",
     "kernels.rmsnorm_rope": "fused_rmsnorm_rope",

@@ -55,6 +55,8 @@ NAMES = {
         "UntunedError",
     ],
     "triton_ops.kernels.choice": ["tuning"],
+    "triton_ops.kernels.gated_mlp": ["fused_gated_mlp"],
+    "triton_ops.kernels.gated_mlp.module": ["FusedGatedMLP"],
     "triton_ops.kernels.layer_norm": ["layer_norm"],
     "triton_ops.kernels.matmul": ["matmul"],
     "triton_ops.kernels.rmsnorm_rope": ["fused_rmsnorm_rope"],

@@ -15,6 +15,8 @@ from triton_ops.backend import Operation
 from triton_ops.exceptions import TargetError
 
 _MODULES = {
+    "gated_mlp": "gated_mlp",
+    "gated_mlp_backward": "gated_mlp.backward",
     "layer_norm": "layer_norm",
     "layer_norm_backward": "layer_norm.backward",
     "matmul": "matmul",

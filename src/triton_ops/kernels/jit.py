@@ -29,5 +29,13 @@ def tile_of(program, tile_rows, tile_columns, GROUP_SIZE_M: tl.constexpr):
     return first_row + place % group_rows, place // group_rows
 
 
+@triton.jit
+def described(base, rows, columns, stride, BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr):
+    """A tensor descriptor of a matrix with `columns` neighbours in memory; rows are multiples of 16 bytes apart."""
+    return tl.make_tensor_descriptor(
+        base, shape=[rows, columns], strides=[stride, 1], block_shape=[BLOCK_ROWS, BLOCK_COLUMNS]
+    )
+
+
 INTERPRETED = type(widened).__name__ == "InterpretedFunction"
 """Whether kernels run as Python, as under `TRITON_INTERPRET=1`: then they take tensors on a CPU."""

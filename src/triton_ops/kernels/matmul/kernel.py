@@ -4,6 +4,7 @@ No TMA and no persistent grid: plain pointer loads, which run on every GPU that 
 """
 
 from triton_ops._optional import require
+from triton_ops.kernels.jit import tile_of
 
 triton = require("triton", "the matmul kernel")
 tl = require("triton.language", "the matmul kernel")
@@ -34,15 +35,8 @@ def matmul_kernel(
     GROUP_M: tl.constexpr,
 ):
     """C[M, N] = A[M, K] @ B[K, N]; float32 accumulator, rounded once to C's dtype; strides in elements."""
-    # Consecutive programs walk down GROUP_M tile rows before they step to the next tile column: the programs that run
-    # at the same time then share rows of A and columns of B in L2.
-    program = tl.program_id(0)
-    tile_rows = tl.cdiv(M, BM)
-    tiles_per_group = GROUP_M * tl.cdiv(N, BN)
-    first_row = program // tiles_per_group * GROUP_M
-    group_rows = min(tile_rows - first_row, GROUP_M)
-    m0 = (first_row + program % tiles_per_group % group_rows) * BM
-    n0 = program % tiles_per_group // group_rows * BN
+    tile_row, tile_column = tile_of(tl.program_id(0), tl.cdiv(M, BM), tl.cdiv(N, BN), GROUP_M)
+    m0, n0 = tile_row * BM, tile_column * BN
 
     # A tile's corner is addressed in 64 bits, since M * K may pass 2^31; inside the tile 32 bits do, and keep the
     # registers for the accumulator.

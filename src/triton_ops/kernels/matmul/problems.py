@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from triton_ops.exceptions import ShapeMismatchError
+from triton_ops.kernels.tiles import check_reach
 from triton_ops.problem import Problem
 from triton_ops.ranking.gemm import GemmTiles
 from triton_ops.tensors import TensorSpec
@@ -23,9 +23,6 @@ PROBLEMS: dict[str, tuple[tuple[int, ...], str]] = {
     "llama-8b-prefill": ((512, 4096, 14336), "bfloat16"),  # down projection, 512 tokens
     "odd": ((1000, 777, 515), "float16"),  # no multiple of any tile; its rows do not allow 16-byte loads
 }
-
-_LARGEST_TILE = 256  # largest side of a tile along any axis in the space
-_TILE_REACH = 2**31  # offsets inside a tile have 32 bits in the kernel
 
 
 def arguments(M: int, N: int, K: int, dtype: str = "bfloat16") -> dict[str, TensorSpec | int]:
@@ -48,7 +45,7 @@ def extents(shape: tuple[int, int, int], a: Sequence[int], b: Sequence[int], c: 
     """
     M, N, K = shape
     for name, axes, stride in (("a", (M, K), a), ("b", (K, N), b), ("c", (M, N), c)):
-        _check_reach(name, axes, stride)
+        check_reach(name, axes, tuple(stride))
     return {
         "M": M, "N": N, "K": K,
         "stride_am": a[0], "stride_ak": a[1],
@@ -68,15 +65,3 @@ def work(problem: Problem) -> Work:
     )  # fmt: skip
     flops = 2.0 * problem["M"] * problem["N"] * problem["K"]
     return Work(flops, float(sum(spec.nbytes for spec in specs.values())), tiles)
-
-
-def _check_reach(name: str, shape: Sequence[int], stride: Sequence[int]) -> None:
-    reach = sum((min(n, _LARGEST_TILE) - 1) * step for n, step in zip(shape, stride, strict=True))
-    if reach >= _TILE_REACH:
-        raise ShapeMismatchError(
-            f"{name} has the strides {tuple(stride)}: a tile would span {reach:,} elements, over 2^31",
-            "strides below 2^23",
-            tuple(stride),
-            name,
-            hint=f"pass {name}.contiguous(), or split the product",
-        )

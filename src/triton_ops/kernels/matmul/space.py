@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from triton_ops.kernels.tiles import padded, widest
 from triton_ops.problem import Problem
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, IntRange, PowerOfTwo, Tunable
 from triton_ops.tensors import ITEM_BYTES
@@ -31,7 +32,7 @@ def config_space(problem: Problem) -> ConfigSpace:
         problem: A problem with the spec `a` and the extents M, N and K.
     """
     M, N, K = problem["M"], problem["N"], problem["K"]
-    rows, columns, step = _widest(M, 16), _widest(N, 32), _widest(K, 32)
+    rows, columns, step = widest(M, 16), widest(N, 32), widest(K, 32)
     fits = (
         Constraint("rows", lambda BM: rows >= BM, f"{{BM}} rows are over twice the padded M of {M}"),
         Constraint("columns", lambda BN: columns >= BN, f"{{BN}} columns are over twice the padded N of {N}"),
@@ -51,18 +52,8 @@ def default_config(M: int, N: int, K: int, dtype: str) -> Config:
     Source: share of the optimum of a recorded space with these tunables (H200, Triton 3.6.0): 0.97 at
     16x14336x4096, 0.92 at 512x4096x14336, 0.90 at 4096x4096x4096 (bfloat16), 0.91 at 1024x8192x8192 (float8).
     """
-    rows = min(_padded(M, 16), 128)
-    columns = min(_padded(N, 32), 64 if rows <= 32 else 128)
-    step = min(_padded(K, 32), _K_STEP_BYTES // ITEM_BYTES[dtype])
+    rows = min(padded(M, 16), 128)
+    columns = min(padded(N, 32), 64 if rows <= 32 else 128)
+    step = min(padded(K, 32), _K_STEP_BYTES // ITEM_BYTES[dtype])
     warps = 8 if rows * columns >= _FULL_TILE else 4
     return Config(BM=rows, BN=columns, BK=step, GROUP_M=8, num_warps=warps, num_stages=4)
-
-
-def _padded(extent: int, smallest: int) -> int:
-    """The next power of two from `extent` upwards, at least `smallest`."""
-    return max(smallest, 1 << max(extent - 1, 0).bit_length())
-
-
-def _widest(extent: int, smallest: int) -> int:
-    """The widest tile that is tried over `extent`."""
-    return max(smallest, 2 * _padded(extent, 1))

@@ -1,0 +1,125 @@
+"""The gated MLP of Llama and its kin, with its gradient: the public function, and the operation for tuners."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from triton_ops._optional import require
+from triton_ops.backend import Operation, TritonKernel
+from triton_ops.kernels import call
+from triton_ops.kernels.choice import config_for
+from triton_ops.kernels.gated_mlp.backward import gradient
+from triton_ops.kernels.gated_mlp.contract import validate_gated_mlp_inputs
+from triton_ops.kernels.gated_mlp.kernel import gated_mlp_kernel, grid
+from triton_ops.kernels.gated_mlp.problems import DTYPES, PROBLEMS, arguments, extents, work
+from triton_ops.kernels.gated_mlp.reference import gated_mlp_reference
+from triton_ops.kernels.gated_mlp.space import NEEDED, OPTIONAL, config_space, default_config
+from triton_ops.kernels.gradient import differentiable
+from triton_ops.tensors import dtype_name
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["fused_gated_mlp", "operation"]
+
+_KERNEL = TritonKernel(gated_mlp_kernel, grid, outputs=("out",))
+operation = Operation(
+    name="gated_mlp",
+    kernel=_KERNEL,
+    space=config_space,
+    arguments=arguments,
+    reference=gated_mlp_reference,
+    work=work,
+    dtypes=DTYPES,
+    problems=PROBLEMS,
+    device="cuda",
+)
+
+
+def fused_gated_mlp(
+    x: torch.Tensor,
+    gate_weight: torch.Tensor,
+    up_weight: torch.Tensor,
+    activation: str = "silu",
+    *,
+    config: Mapping[str, Any] | None = None,
+    tune: bool = False,
+) -> torch.Tensor:
+    """Compute act(x @ gate_weight.T) * (x @ up_weight.T) in one kernel, without the projection down.
+
+    Both products are accumulated in float32, multiplied, and rounded once, with the same bits at every call. Products
+    of float32 are computed in TF32 only where `torch.get_float32_matmul_precision()` allows it. NaN and infinity
+    propagate. All inputs have gradients: the forward pass then keeps both products, a kernel makes their gradients, and
+    torch multiplies these with x and the weights.
+
+    Args:
+        x: [batch, seq, hidden], bfloat16 | float16 | float32, CUDA; its tokens are evenly apart, as in a contiguous
+            tensor or a slice of the last axis.
+        gate_weight: [intermediate, hidden], dtype and device of `x`, any strides; fastest contiguous.
+        up_weight: As `gate_weight`.
+        activation: `silu`, or `gelu` by the error function.
+        config: A value for each of BLOCK_M, BLOCK_N, BLOCK_K, num_warps and num_stages, and if you like GROUP_SIZE_M,
+            DESCRIPTORS and PROGRAMS; None takes the winner of a record, else the default.
+        tune: Whether to tune this problem first if it has no record, as inside `with triton_ops.tuning():`.
+
+    Returns:
+        [batch, seq, intermediate], dtype of `x`, contiguous, new storage.
+
+    Raises:
+        KernelTypeError: An argument is not a tensor.
+        DeviceError: A tensor is not on a CUDA device, or the tensors are on different devices.
+        UnsupportedDtypeError: `x` has another dtype, or a weight's dtype is not that of `x`.
+        ShapeMismatchError: A shape does not fit, or the tokens of `x` are not evenly apart.
+        SettingsError: The activation is not known.
+        UnknownTunableError: `config` lacks a tunable, or names another.
+
+    Cost: 4 · batch · seq · intermediate · hidden operations; reads x and the weights and writes the result once where
+    L2 holds the tiles in flight; no host sync. The first call of a config and dtype compiles: up to some seconds.
+    Source: Shazeer, "GLU Variants Improve Transformer", arXiv:2002.05202.
+    """
+    batch, seq, hidden, intermediate = validate_gated_mlp_inputs(x, gate_weight, up_weight, activation)
+    flat = x.detach().as_strided((batch * seq, hidden), (x.stride(1 if seq > 1 else 0), x.stride(2)))
+    weights = gate_weight.detach(), up_weight.detach()
+
+    def forward(kept: bool) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        out, products = _forward(flat, weights, activation, kept, config, tune)
+        return out.view(batch, seq, intermediate), [flat, *weights, *products]
+
+    return differentiable(  # type: ignore[no-any-return]
+        (x, gate_weight, up_weight), forward, partial(gradient, activation=activation)
+    )
+
+
+def _forward(
+    x: torch.Tensor,
+    weights: tuple[torch.Tensor, torch.Tensor],
+    activation: str,
+    kept: bool,
+    config: Mapping[str, Any] | None,
+    tune: bool,
+) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """The result of [tokens, hidden], and the two products if they are to be kept for the gradient."""
+    torch = require("torch", "gated_mlp")
+    (tokens, hidden), intermediate = x.shape, weights[0].shape[0]
+    out = x.new_empty((tokens, intermediate))
+    products = [torch.empty_like(out), torch.empty_like(out)] if kept else []
+    if out.numel() > 0:
+        values = {
+            "x": x, "gate_weight": weights[0], "up_weight": weights[1], "out": out, "gate": None, "up": None,
+            **extents((tokens, intermediate, hidden), x.stride(), weights[0].stride(), weights[1].stride()),
+            "ACTIVATION": activation, "PRECISION": _precision(torch, x),
+        }  # fmt: skip
+        chosen = config_for(
+            operation, values, lambda: default_config(tokens, intermediate, hidden, dtype_name(x.dtype)),
+            config=config, tunables=(NEEDED, OPTIONAL), tune=tune,
+        )  # fmt: skip
+        call.launch(_KERNEL, chosen, {**values, **dict(zip(("gate", "up"), products, strict=False))}, x.device)
+    return out, products
+
+
+def _precision(torch: Any, x: torch.Tensor) -> str:
+    """How float32 is multiplied; other dtypes have one way, which is called as TF32 is."""
+    exact = x.dtype == torch.float32 and torch.get_float32_matmul_precision() == "highest"
+    return "ieee" if exact else "tf32"

@@ -1,0 +1,61 @@
+"""The contract of the gated MLP: what its arguments must be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from triton_ops.exceptions import SettingsError, ShapeMismatchError
+from triton_ops.kernels import call
+from triton_ops.kernels.gated_mlp.problems import ACTIVATIONS, DTYPES
+from triton_ops.kernels.jit import INTERPRETED
+from triton_ops.tensors import contiguous_stride, dtype_name
+
+if TYPE_CHECKING:
+    import torch
+
+
+def validate_gated_mlp_inputs(
+    x: torch.Tensor, gate_weight: torch.Tensor, up_weight: torch.Tensor, activation: str = "silu"
+) -> tuple[int, int, int, int]:
+    """Check all arguments of `fused_gated_mlp`: placement, dtypes, layout, activation, then shapes.
+
+    Returns:
+        batch, seq, hidden and intermediate size.
+
+    Raises:
+        KernelTypeError, DeviceError, UnsupportedDtypeError, ShapeMismatchError, SettingsError: As `fused_gated_mlp`.
+    """
+    tensors = {"x": x, "gate_weight": gate_weight, "up_weight": up_weight}
+    call.check_placement(tensors, on_cpu=INTERPRETED)
+    call.check_dtypes({"x": x}, DTYPES)
+    call.check_dtypes({"gate_weight": gate_weight, "up_weight": up_weight}, (dtype_name(x.dtype),))
+    _check_rows(x)
+    check_activation(activation)
+    call.check_rank("x", x.shape, "[batch, seq, hidden]")
+    call.check_rank("gate_weight", gate_weight.shape, "[intermediate, hidden]")
+    intermediate, hidden = gate_weight.shape[0], x.shape[2]
+    call.check_shape("gate_weight", gate_weight.shape, (intermediate, hidden), "x has this hidden size")
+    call.check_shape("up_weight", up_weight.shape, (intermediate, hidden), "it must be as gate_weight")
+    return x.shape[0], x.shape[1], hidden, intermediate
+
+
+def check_activation(activation: str) -> None:
+    """Check that the activation is known.
+
+    Raises:
+        SettingsError: It is not.
+    """
+    if activation not in ACTIVATIONS:
+        raise SettingsError(f"activation is {activation!r}; it must be {' or '.join(map(repr, ACTIVATIONS))}")
+
+
+def _check_rows(x: torch.Tensor) -> None:
+    """Check that the tokens of all sequences are evenly apart, so that they are the rows of one matrix."""
+    if x.ndim == 3 and min(x.shape[:2]) > 1 and x.stride(0) != x.shape[1] * x.stride(1):
+        raise ShapeMismatchError(
+            f"x has the strides {tuple(x.stride())}: its tokens are not evenly apart",
+            contiguous_stride(x.shape),
+            tuple(x.stride()),
+            "x",
+            hint="pass x.contiguous()",
+        )

@@ -1,0 +1,59 @@
+"""`FusedGatedMLP`: the gated MLP as a module that owns its two weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from triton_ops._optional import require
+from triton_ops.kernels.gated_mlp import fused_gated_mlp
+from triton_ops.kernels.gated_mlp.contract import check_activation
+from triton_ops.kernels.validation import validate_positive_dimensions
+
+torch = require("torch", "FusedGatedMLP")
+_DEVIATION = 0.02
+
+
+class FusedGatedMLP(torch.nn.Module):  # type: ignore[misc, name-defined]
+    """act(x @ gate_weight.T) * (x @ up_weight.T) in one kernel; the projection down is not part of it.
+
+    Args:
+        hidden_dim: Elements of a token, 1 or more.
+        intermediate_dim: Elements of a result, 1 or more.
+        activation: `silu` or `gelu`.
+        device: The device of the weights; None takes torch's default.
+        dtype: The dtype of the weights; None takes torch's default.
+
+    Attributes:
+        gate_weight: [intermediate_dim, hidden_dim], normal with a deviation of 0.02 at first.
+        up_weight: As `gate_weight`.
+
+    Raises:
+        ShapeMismatchError: A size is below 1.
+        SettingsError: The activation is not known.
+    """
+
+    def __init__(
+        self,
+        hidden_dim: int,
+        intermediate_dim: int,
+        activation: str = "silu",
+        *,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        validate_positive_dimensions(hidden_dim=hidden_dim, intermediate_dim=intermediate_dim)
+        check_activation(activation)
+        self.hidden_dim, self.intermediate_dim, self.activation = hidden_dim, intermediate_dim, activation
+        shape = (intermediate_dim, hidden_dim)
+        self.gate_weight = torch.nn.Parameter(torch.randn(shape, device=device, dtype=dtype) * _DEVIATION)
+        self.up_weight = torch.nn.Parameter(torch.randn(shape, device=device, dtype=dtype) * _DEVIATION)
+
+    def forward(self, x: Any) -> Any:
+        """From [batch, seq, hidden_dim] to [batch, seq, intermediate_dim], as `fused_gated_mlp`."""
+        return fused_gated_mlp(x, self.gate_weight, self.up_weight, self.activation)
+
+    def extra_repr(self) -> str:
+        """The sizes, for `print`."""
+        sizes = f"hidden_dim={self.hidden_dim}, intermediate_dim={self.intermediate_dim}"
+        return f"{sizes}, activation={self.activation!r}"

@@ -1,0 +1,109 @@
+"""The problems of the gated MLP: arguments from extents, the least work, and named shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from triton_ops.hardware import Machine
+from triton_ops.kernels.tiles import check_reach
+from triton_ops.problem import Problem
+from triton_ops.ranking.gemm import GemmTiles
+from triton_ops.ranking.rows import ElementTiles
+from triton_ops.tensors import ITEM_BYTES, TensorSpec
+from triton_ops.work import TilePlan, Work, tile_side
+
+DTYPES = ("bfloat16", "float16", "float32")
+ACTIVATIONS = ("silu", "gelu")
+
+PROBLEMS: dict[str, tuple[tuple[int, ...], str]] = {
+    "llama-8b-prefill": ((4096, 14336, 4096), "bfloat16"),
+    "llama-8b-decode": ((16, 14336, 4096), "bfloat16"),
+    "llama-8b-chunk": ((512, 14336, 4096), "bfloat16"),
+    "llama-70b-prefill": ((2048, 28672, 8192), "bfloat16"),
+    "qwen-7b-prefill": ((4096, 18944, 3584), "bfloat16"),
+    "deepseek-v3-expert": ((1024, 2048, 7168), "bfloat16"),
+    "odd": ((1000, 777, 516), "float16"),  # no multiple of any tile; rows of 516 are no multiple of 16 bytes
+}
+
+
+def arguments(
+    tokens: int = 4096, intermediate: int = 14336, hidden: int = 4096, dtype: str = "bfloat16"
+) -> dict[str, TensorSpec | int | str | None]:
+    """The kernel's arguments for x[tokens, hidden] and weights [intermediate, hidden], in the order of its parameters.
+
+    The activation is silu, and the products are not kept for a gradient.
+    """
+    x, weight = TensorSpec((tokens, hidden), dtype), TensorSpec((intermediate, hidden), dtype)
+    return {
+        "x": x, "gate_weight": weight, "up_weight": weight,
+        "out": TensorSpec((tokens, intermediate), dtype, fill="empty"), "gate": None, "up": None,
+        **extents((tokens, intermediate, hidden), x.strides, weight.strides, weight.strides),
+        "ACTIVATION": "silu", "PRECISION": "ieee" if dtype == "float32" else "tf32",
+    }  # fmt: skip
+
+
+def extents(shape: tuple[int, int, int], x: Sequence[int], gate: Sequence[int], up: Sequence[int]) -> dict[str, int]:
+    """The kernel's scalar arguments: M, N and K from `shape`, and the strides of x and the weights in elements.
+
+    Raises:
+        ShapeMismatchError: Elements of one tile would lie 2^31 or more elements apart.
+    """
+    M, N, K = shape
+    for name, axes, stride in (("x", (M, K), x), ("gate_weight", (N, K), gate), ("up_weight", (N, K), up)):
+        check_reach(name, axes, tuple(stride))
+    return {
+        "M": M, "N": N, "K": K,
+        "stride_xm": x[0], "stride_xk": x[1],
+        "stride_gn": gate[0], "stride_gk": gate[1],
+        "stride_un": up[0], "stride_uk": up[1],
+    }  # fmt: skip
+
+
+GRADIENT_PROBLEMS = {name: (shape[:2], dtype) for name, (shape, dtype) in PROBLEMS.items()}
+
+
+def gradient_arguments(
+    tokens: int = 4096, intermediate: int = 14336, dtype: str = "bfloat16"
+) -> dict[str, TensorSpec | int | str]:
+    """The arguments of the gradient's kernel, which maps the elements of the two products."""
+    shape = (tokens, intermediate)
+    given, made = TensorSpec(shape, dtype), TensorSpec(shape, dtype, fill="empty")
+    return {
+        "gate": given, "up": given, "grad": given, "dgate": made, "dup": made,
+        "elements": given.numel, "ACTIVATION": "silu",
+    }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class GatedTiles:
+    """The tiles of both products, of which a program computes one of each: as one product of twice the columns."""
+
+    both: GemmTiles
+
+    def plan(self, config: Mapping[str, Any], machine: Machine) -> TilePlan:
+        """The plan of a product whose tiles are twice as wide."""
+        group = config.get("GROUP_SIZE_M", 8)
+        return self.both.plan({**config, "BOTH": 2 * tile_side("BLOCK_N", config), "GROUP_SIZE_M": group}, machine)
+
+
+def work(problem: Problem) -> Work:
+    """The work: 4MNK operations; x and the weights read once, the result written once."""
+    M, N, K = problem["M"], problem["N"], problem["K"]
+    specs = problem.specs
+    x, out, weight = specs["x"], specs["out"], specs["gate_weight"]
+    tiles = GemmTiles(
+        M, 2 * N, K, dtype=x.dtype, out_dtype=out.dtype,
+        tile_rows="BLOCK_M", tile_columns="BOTH", tile_inner="BLOCK_K", group="GROUP_SIZE_M",
+        a_along_inner=x.strides[1] == 1, b_along_inner=weight.strides[1] == 1,
+    )  # fmt: skip
+    return Work(4.0 * M * N * K, float(sum(spec.nbytes for spec in specs.values())), GatedTiles(tiles))
+
+
+def gradient_work(problem: Problem) -> Work:
+    """The work: bytes of three inputs and two outputs; bandwidth is the limit."""
+    specs = list(problem.specs.values())
+    item = ITEM_BYTES[specs[0].dtype]
+    tiles = ElementTiles(specs[0].numel, "BLOCK_SIZE", read_bytes=3 * item, written_bytes=2 * item, weight=4.0)
+    return Work(bytes=float(sum(spec.nbytes for spec in specs)), tiles=tiles)

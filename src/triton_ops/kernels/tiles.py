@@ -1,0 +1,86 @@
+"""What kernels that cut a matrix into tiles share on the host: grids, padded extents, and layouts that TMA takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from triton_ops.exceptions import ShapeMismatchError
+from triton_ops.kernels.call import multiprocessors
+from triton_ops.space import Constraint
+from triton_ops.tensors import ALIGNMENT_BYTES, ITEM_BYTES, TensorSpec
+
+_LARGEST_TILE = 256  # largest side of a tile along any axis
+_TILE_REACH = 2**31  # offsets inside a tile have 32 bits in the kernels
+
+
+def programs_for(tiles: int, meta: Mapping[str, Any], tensor: str) -> tuple[int]:
+    """The grid: one program for each tile, or PROGRAMS for each multiprocessor, which walk over the tiles.
+
+    Args:
+        tiles: The number of tiles.
+        meta: What a grid function is given; PROGRAMS is 0 for one program for each tile.
+        tensor: The name of an argument on the device that is asked.
+    """
+    each = meta.get("PROGRAMS", 0)
+    return (min(tiles, each * multiprocessors(meta[tensor].device)) if each else tiles,)
+
+
+def padded(extent: int, smallest: int) -> int:
+    """The next power of two from `extent` upwards, at least `smallest`."""
+    return max(smallest, 1 << max(extent - 1, 0).bit_length())
+
+
+def widest(extent: int, smallest: int) -> int:
+    """The widest tile that is tried over `extent`: up to half of it may be masked."""
+    return max(smallest, 2 * padded(extent, 1))
+
+
+def describable(*specs: TensorSpec) -> bool:
+    """Whether tensor descriptors can be made of matrices: neighbours along the last axis, all else 16 bytes apart."""
+    return all(
+        spec.aligned and spec.strides[-1] == 1 and spec.strides[0] * ITEM_BYTES[spec.dtype] % ALIGNMENT_BYTES == 0
+        for spec in specs
+    )
+
+
+def fitting(M: int, N: int, K: int, *, least: tuple[int, int, int], described: bool) -> tuple[Constraint, ...]:
+    """The constraints of tiles of BLOCK_M by BLOCK_N in steps of BLOCK_K over a product of these extents.
+
+    Args:
+        M: Rows of the result.
+        N: Columns of the result.
+        K: Terms of a sum.
+        least: The least values of the three tunables, which are always allowed.
+        described: Whether tensor descriptors can be made of the matrices.
+    """
+    rows, columns, step = (widest(extent, small) for extent, small in zip((M, N, K), least, strict=True))
+    return (
+        Constraint("rows", lambda BLOCK_M: rows >= BLOCK_M, f"{{BLOCK_M}} rows are over twice the padded M of {M}"),
+        Constraint(
+            "columns", lambda BLOCK_N: columns >= BLOCK_N, f"{{BLOCK_N}} columns are over twice the padded N of {N}"
+        ),
+        Constraint("step", lambda BLOCK_K: step >= BLOCK_K, f"a step of {{BLOCK_K}} is over twice the padded K of {K}"),
+        Constraint(
+            "descriptors",
+            lambda DESCRIPTORS: described or not DESCRIPTORS,
+            "a tensor descriptor needs rows whose elements are neighbours and that start at multiples of 16 bytes",
+        ),
+    )
+
+
+def check_reach(name: str, shape: tuple[int, ...], stride: tuple[int, ...]) -> None:
+    """Check that no two elements of one tile lie 2^31 or more elements apart.
+
+    Raises:
+        ShapeMismatchError: They do.
+    """
+    reach = sum((min(n, _LARGEST_TILE) - 1) * step for n, step in zip(shape, stride, strict=True))
+    if reach >= _TILE_REACH:
+        raise ShapeMismatchError(
+            f"{name} has the strides {tuple(stride)}: a tile would span {reach:,} elements, over 2^31",
+            "strides below 2^23",
+            tuple(stride),
+            name,
+            hint=f"pass {name}.contiguous(), or split the product",
+        )

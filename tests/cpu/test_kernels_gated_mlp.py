@@ -1,0 +1,221 @@
+"""The gated MLP: numbers from Triton's interpreter beside float64, gradients, its spaces, module and errors."""
+
+import math
+from functools import partial
+
+import pytest
+import torch
+
+from tests.near import drawn, error_of, off, widened
+from triton_ops.autotuner.configs import GATED_MLP_CONFIGS, generate_configs, get_default_config
+from triton_ops.backend import Arguments
+from triton_ops.exceptions import DeviceError, SettingsError, ShapeMismatchError, UnsupportedDtypeError
+from triton_ops.kernels.gated_mlp import _forward, fused_gated_mlp, operation
+from triton_ops.kernels.gated_mlp.backward import gradient
+from triton_ops.kernels.gated_mlp.backward import operation as backward_operation
+from triton_ops.kernels.gated_mlp.module import FusedGatedMLP
+from triton_ops.kernels.gated_mlp.space import default_config
+from triton_ops.kernels.gradient import differentiable
+from triton_ops.space import Config
+
+pytestmark = pytest.mark.triton
+
+SMALL = {"BLOCK_M": 16, "BLOCK_N": 16, "BLOCK_K": 32, "num_warps": 4, "num_stages": 2}
+FORMS = {
+    "default": None,
+    "small": SMALL,
+    "grouped": {**SMALL, "GROUP_SIZE_M": 2},
+    "descriptors": {**SMALL, "DESCRIPTORS": True},
+    "programs": {**SMALL, "PROGRAMS": 1},
+    "both": {**SMALL, "DESCRIPTORS": True, "PROGRAMS": 2},
+}
+ROUNDING = {"float32": 1e-5, "float16": 2**-10}
+ACTIVATIONS = {"silu": torch.nn.functional.silu, "gelu": torch.nn.functional.gelu}
+
+
+def inputs(shape, dtype):
+    batch, seq, hidden, intermediate = shape
+    kind = getattr(torch, dtype)
+    x, gate = drawn(batch, seq, hidden, dtype=kind), drawn(intermediate, hidden, dtype=kind)
+    return x, gate, drawn(intermediate, hidden, dtype=kind).flip(0).contiguous()
+
+
+def expected(x, gate, up, activation):
+    return ACTIVATIONS[activation](x @ gate.mT) * (x @ up.mT)
+
+
+def forward_error(shape, chosen, dtype="float32", activation="silu"):
+    given = inputs(shape, dtype)
+    found = fused_gated_mlp(*given, activation, config=chosen)
+    assert (tuple(found.shape), found.dtype) == ((*shape[:2], shape[3]), given[0].dtype)
+    return off([found], [expected(*(each.double() for each in given), activation)])
+
+
+@pytest.mark.parametrize("dtype", ROUNDING)
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_is_that_of_float64(interpreted, form, dtype):
+    # 40 and 48 are no multiples of the tiles, and their rows start at multiples of 16 bytes, as descriptors need.
+    assert interpreted(forward_error, (2, 9, 40, 48), FORMS[form], dtype) <= ROUNDING[dtype]
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("shape", [(1, 1, 1, 1), (3, 5, 7, 9), (1, 33, 65, 17), (2, 0, 8, 8), (1, 2, 0, 3)])
+def test_odd_sizes_are_those_of_float64(interpreted, shape, activation):
+    assert interpreted(forward_error, shape, None, "float32", activation) <= ROUNDING["float32"]
+
+
+def documented_errors():
+    space = [config for config in generate_configs(GATED_MLP_CONFIGS) if config["num_stages"] == 2]
+    return [forward_error((1, 33, 40, 70), config) for config in space if config["num_warps"] == 4]
+
+
+def test_every_documented_tile_drives_the_kernel(interpreted):
+    errors = interpreted(documented_errors)
+    assert len(errors) == 18  # warps and stages are nothing to the interpreter
+    assert max(errors) <= ROUNDING["float32"]
+
+
+def strided_error():
+    x, gate, up = inputs((2, 5, 24, 20), "float32")
+    wide = torch.zeros(2, 5, 30)
+    wide[..., 3:27] = x
+    apart = torch.zeros(40, 48)[::2, ::2]
+    found = fused_gated_mlp(wide[..., 3:27], gate.t().contiguous().t(), apart.copy_(up))
+    one = fused_gated_mlp(x[:, :1], gate, up)
+    return off([found, one], [expected(*(each.double() for each in (y, gate, up)), "silu") for y in (x, x[:, :1])])
+
+
+def test_slices_of_x_and_weights_of_any_strides_are_taken(interpreted):
+    assert interpreted(strided_error) <= ROUNDING["float32"]
+
+
+def nans(value):
+    x, gate, up = inputs((1, 4, 40, 32), "float32")
+    x[0, 1, 3] = value
+    found, right = fused_gated_mlp(x, gate, up), expected(x, gate, up, "silu")
+    torch.testing.assert_close(found[0, [0, 2, 3]], right[0, [0, 2, 3]])
+    return found[0, 1].isfinite().any().item()
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_nan_and_infinity_spoil_their_own_token_only(interpreted, value):
+    assert not interpreted(nans, value)
+
+
+def largest_gradient_error(shape, dtype, activation):
+    given = [each.requires_grad_() for each in inputs(shape, dtype)]
+    weights = drawn(*shape[:2], shape[3], dtype=given[0].dtype)
+    (fused_gated_mlp(*given, activation) * weights).sum().backward()
+    wide = [each.detach().double().requires_grad_() for each in given]
+    (expected(*wide, activation) * weights).sum().backward()
+    return off([each.grad for each in given], [each.grad for each in wide])
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("dtype", ROUNDING)
+def test_gradients_are_those_of_float64(interpreted, dtype, activation):
+    assert interpreted(largest_gradient_error, (2, 3, 20, 24), dtype, activation) <= 4 * ROUNDING[dtype]
+
+
+def checked_gradient(activation):
+    """The kernels compute in float64 where tensors are float64, which the public function does not take."""
+    x, gate, up = (each.squeeze(0).double().requires_grad_() for each in inputs((1, 3, 5, 4), "float32"))
+
+    def found(x, gate, up):
+        plain = x.detach(), (gate.detach(), up.detach())
+
+        def run(kept):
+            out, products = _forward(*plain, activation, kept, {**SMALL}, False)
+            return out, [plain[0], *plain[1], *products]
+
+        return differentiable((x, gate, up), run, partial(gradient, activation=activation))
+
+    return torch.autograd.gradcheck(found, (x, gate, up))
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_gradients_pass_gradcheck_in_float64(interpreted, activation):
+    assert interpreted(checked_gradient, activation)
+
+
+def backward_error():
+    values = backward_operation.materialise(backward_operation.problem((5, 300), "float32"), "cpu")
+    backward_operation.kernel.executable(Config(BLOCK_SIZE=256, num_warps=1)).launch(values)
+    right = backward_operation.reference(**widened(values.keyword))
+    return off([values.keyword[name] for name in ("dgate", "dup")], right)
+
+
+def test_operation_of_the_gradient_agrees_with_its_reference(interpreted):
+    assert interpreted(backward_error) <= ROUNDING["float32"]
+
+
+def test_space_holds_the_documented_one():
+    problem = operation.problem((4096, 14336, 4096), "bfloat16")
+    space, default = operation.space_for(problem), default_config(4096, 14336, 4096, "bfloat16")
+    documented = [{**default, **config} for config in generate_configs(GATED_MLP_CONFIGS)]
+    reasons = {space.why_not(config) for config in documented} - {None}
+    assert all(reason.startswith("accumulators: ") for reason in reasons)  # 128 by 128 twice, with four warps
+    operation.kernel.check(get_default_config("gated_mlp"), Arguments(keyword=dict(problem.arguments)))
+
+
+def test_descriptors_are_left_out_where_rows_do_not_allow_them():
+    space = operation.space_for(operation.problem((64, 64, 65), "bfloat16"))
+    assert not any(config["DESCRIPTORS"] for config in space)
+    assert space.why_not({**space.default_config, "DESCRIPTORS": True}).startswith("descriptors: ")
+    assert any(config["DESCRIPTORS"] for config in operation.space_for(operation.problem((64, 64, 64), "bfloat16")))
+
+
+def test_small_problems_have_small_tiles():
+    assert {config["BLOCK_M"] for config in operation.space_for(operation.problem((4, 512, 512)))} == {16}
+    assert default_config(4, 512, 512, "float16")["BLOCK_M"] == 16
+
+
+def test_work_counts_two_products():
+    assert operation.work(operation.problem((8, 16, 32), "float16")).flops == 4 * 8 * 16 * 32
+    assert operation.work(operation.problem((8, 16, 32), "float16")).bytes == 2 * (8 * 32 + 2 * 16 * 32 + 8 * 16)
+
+
+X, WEIGHT = torch.zeros(2, 3, 4), torch.zeros(5, 4)
+ERRORS = {
+    "dtype of x": ((X.int(), WEIGHT, WEIGHT), UnsupportedDtypeError, "x"),
+    "dtype of a weight": ((X, WEIGHT.half(), WEIGHT), UnsupportedDtypeError, "gate_weight"),
+    "layout": ((torch.zeros(4, 3, 4)[::2], WEIGHT, WEIGHT), ShapeMismatchError, "x"),
+    "activation": ((X, WEIGHT, WEIGHT, "relu"), SettingsError, None),
+    "rank of x": ((X[0], WEIGHT, WEIGHT), ShapeMismatchError, "x"),
+    "rank of a weight": ((X, WEIGHT[0], WEIGHT), ShapeMismatchError, "gate_weight"),
+    "hidden size": ((X, torch.zeros(5, 3), WEIGHT), ShapeMismatchError, "gate_weight"),
+    "two weights": ((X, WEIGHT, torch.zeros(6, 4)), ShapeMismatchError, "up_weight"),
+}
+
+
+@pytest.mark.parametrize("what", ERRORS)
+def test_bad_inputs_are_refused(interpreted, what):
+    given, error, name = ERRORS[what]
+    assert interpreted(error_of, fused_gated_mlp, *given) == (error.__name__, name)
+
+
+def test_cpu_tensors_are_a_device_error():
+    with pytest.raises(DeviceError, match="x is on cpu"):
+        fused_gated_mlp(X, WEIGHT, WEIGHT)
+
+
+def module_found():
+    module = FusedGatedMLP(12, 20, "gelu")
+    again = FusedGatedMLP(12, 20, "gelu")
+    again.load_state_dict(module.state_dict())
+    x = drawn(2, 3, 12)
+    torch.testing.assert_close(again(x), expected(x, module.gate_weight, module.up_weight, "gelu"))
+    again(x).sum().backward()
+    return [tuple(p.shape) for p in again.parameters() if p.grad is not None], repr(again)
+
+
+def test_module_owns_weights_that_learn(interpreted):
+    shapes, shown = interpreted(module_found)
+    assert shapes == [(20, 12), (20, 12)]
+    assert shown == "FusedGatedMLP(hidden_dim=12, intermediate_dim=20, activation='gelu')"
+
+
+@pytest.mark.parametrize(("given", "error"), [((0, 2), ShapeMismatchError), ((2, 2, "relu"), SettingsError)])
+def test_module_refuses_what_does_not_fit(given, error):
+    with pytest.raises(error):
+        FusedGatedMLP(*given)
