@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -44,6 +45,11 @@ KERNELS = """
         at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
         tl.store(out + at, tl.load(x + at, mask=at < n), mask=at < n)
 
+    @triton.jit
+    def scale_twice(x, out, n, BLOCK: tl.constexpr):
+        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        tl.store(out + at, times(times(tl.load(x + at, mask=at < n))), mask=at < n)
+
     def blocks(n, size):
         return -(-n // size)
 
@@ -72,6 +78,7 @@ HOLDER = """
     scale = Operation("scale", TritonKernel(k.scale, k.grid, outputs=("out",)), k.space, given)
     move = Operation("move", TritonKernel(k.move, lambda meta: k.grid(meta), outputs=("out",)), k.SPACES["move"], given)
     both = Operation("both", LauncherKernel(launch, outputs=("out",)), lambda problem: k.SPACES["scale"], given)
+    twice = Operation("twice", TritonKernel(k.scale_twice, k.grid, outputs=("out",)), k.SPACES["move"], given)
     reversed_ = Operation("reversed", TritonKernel(k.scale, k.grid), lambda problem: k.space(problem), given)
 """
 LOADS = """
@@ -90,7 +97,9 @@ def operations(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "kernels.py").write_text(textwrap.dedent(KERNELS))
     (tmp_path / "holder.py").write_text(textwrap.dedent(HOLDER))
-    yield [load_target(f"{tmp_path}/holder.py:{name}") for name in ("scale", "move", "both", "reversed_")]
+    monkeypatch.chdir(tmp_path.parent)
+    folder = tmp_path.name  # of a relative path
+    yield [load_target(f"{folder}/holder.py:{name}") for name in ("scale", "move", "both", "reversed_", "twice")]
     sys.modules.pop("kernels", None)
 
 
@@ -101,6 +110,44 @@ def test_each_is_compiled_from_the_code_that_is_sent(operations):
         for config in operation.space_for(operation.problem()):
             found = examine(loaded, config)
             assert (operation.name, found.status, found.reason) == (operation.name, Status.OK, "")
+
+
+def test_a_kernel_has_one_name_whatever_was_compiled_before_in_the_process(operations):
+    k = sys.modules["kernels"]
+    assert k.scale.cache_key != k.scale_twice.cache_key  # named by Triton, one before and one after their helper
+    kernels = [operation.kernel for operation in operations if operation.name in ("scale", "twice")]
+    keys = [kernel.cache_key for kernel in kernels]
+    for kernel, key in zip(reversed(kernels), reversed(keys), strict=True):
+        given = Arguments(keyword=dict(operations[0].problem().arguments))
+        loaded = PackedKernel.of(AheadOfTime(kernel, given, named_target("sm_90"))).load()
+        assert loaded.kernel.cache_key == kernel.cache_key == key
+
+
+SCRIPT = """
+    from triton_ops.backend import Arguments
+    from triton_ops.backend.offline import AheadOfTime
+    from triton_ops.compile_pool.pool import CompilePool
+    from triton_ops.hardware import named_target
+
+    for operation in (scale, twice, move, both, reversed_) if __name__ == "__main__" else ():
+        given = Arguments(keyword=dict(operation.problem().arguments))
+        with CompilePool(AheadOfTime(operation.kernel, given, named_target("sm_90")), workers=1) as pool:
+            configs = operation.space_for(operation.problem()).take(1)
+            print(operation.name, *(str(pool.submit(config).result().status) for config in configs))
+"""
+
+
+def test_a_script_compiles_several_operations_where_another_module_of_the_name_is_found_first(tmp_path):
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "kernels.py").write_text(textwrap.dedent(KERNELS))
+    (tmp_path / "own" / "holder.py").write_text(textwrap.dedent(HOLDER) + textwrap.dedent(SCRIPT))
+    (tmp_path / "kernels.py").write_text("")
+    search_path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    ran = subprocess.run(
+        [sys.executable, "own/holder.py"], cwd=tmp_path, env={**os.environ, "PYTHONPATH": search_path},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ran.stdout.splitlines() == ["scale ok", "twice ok", "move ok", "both ok", "reversed ok"], ran.stderr
 
 
 @pytest.mark.parametrize("hidden", [False, True])

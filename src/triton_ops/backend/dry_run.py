@@ -22,6 +22,7 @@ from typing import Any
 from triton_ops._optional import require
 from triton_ops.backend.base import Arguments
 from triton_ops.backend.errors import one_line
+from triton_ops.backend.jit_function import settled
 from triton_ops.exceptions import TargetError
 
 Take = Callable[..., Any]
@@ -49,6 +50,7 @@ def dry_run(function: Callable[..., Any], arguments: Arguments) -> list[Any]:
 
     def compiled(run: Take, *args: Any, **kwargs: Any) -> Any:
         try:
+            settled(args[0])
             made.append(run(*args, **{**kwargs, "warmup": True}))
         except Exception as error:
             raise NotCompiledError(error) from error

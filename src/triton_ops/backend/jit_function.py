@@ -3,7 +3,9 @@
 Facts used, from Triton 3.6 to 3.9: a `JITFunction` and a `ConstexprFunction` keep their function in `fn`, and their
 other parameters of creation under their own names, `repr` under `_repr`; Gluon's class is a subclass of `JITFunction`.
 They read their source with `inspect`, which asks `linecache`. A JIT function has the source that it read in `raw_src`,
-from `starting_line_number` on.
+from `starting_line_number` on. `cache_key` names it in the disk cache and is kept in `hash`, which is None before; the
+name holds the constants of the module of a function that it calls only if that function had been named before, and
+while an error leaves `cache_key`, `hash` is no name.
 """
 
 from __future__ import annotations
@@ -14,7 +16,11 @@ import linecache
 import sys
 from typing import Any
 
+from triton_ops.backend.members import used_values
+
 _KINDS = {"JITFunction", "InterpretedFunction"}
+_MOST_SETTLED = 4096
+_settled: dict[int, str] = {}  # by identity: the name that a function got after those that it calls
 
 
 def is_jit_function(value: Any) -> bool:
@@ -25,6 +31,38 @@ def is_jit_function(value: Any) -> bool:
 def is_jit_or_constexpr_function(value: Any) -> bool:
     """Whether Triton made `value` of a Python function, to be called in kernels."""
     return is_jit_function(value) or (type(value).__name__ == "ConstexprFunction" and hasattr(value, "fn"))
+
+
+def settled(kernel: Any) -> Any:
+    """`kernel`, which Triton now names as it does in every other process that has called this.
+
+    Left to itself, Triton's name for a JIT function depends on what was compiled before in the process, so that a
+    binary that one process has compiled is not found by another.
+
+    Raises:
+        Exception: Whatever Triton raises when it reads the source.
+    """
+    _settle(kernel, set())
+    return kernel
+
+
+def _settle(kernel: Any, begun: set[int]) -> None:
+    before = getattr(kernel, "hash", None)
+    if id(kernel) in begun or not hasattr(kernel, "hash") or (before and _settled.get(id(kernel)) == before):
+        return
+    begun.add(id(kernel))
+    for used in used_values(kernel.fn, lambda _: False):
+        if is_jit_or_constexpr_function(used.value):
+            _settle(used.value, begun)
+    kernel.hash = None
+    try:
+        found = str(kernel.cache_key)
+    except BaseException:
+        kernel.hash = before
+        raise
+    if len(_settled) >= _MOST_SETTLED:
+        _settled.clear()
+    _settled[id(kernel)] = found
 
 
 def reduced_by_name(kernel: Any) -> tuple[Any, ...] | None:

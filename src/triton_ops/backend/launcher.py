@@ -18,7 +18,7 @@ from triton_ops.backend.compiled import compile_error, loaded, resources_of, tra
 from triton_ops.backend.dry_run import dry_run, launches_taken
 from triton_ops.backend.errors import CandidateError
 from triton_ops.backend.function import FunctionKernel
-from triton_ops.backend.jit_function import is_jit_function
+from triton_ops.backend.jit_function import is_jit_function, settled
 from triton_ops.backend.members import used_values
 from triton_ops.backend.scratch import with_scratch
 from triton_ops.backend.stand_in import described
@@ -118,7 +118,7 @@ class LauncherKernel:
     @property
     def cache_key(self) -> str:
         """Names the kernels that the function and its helpers refer to, as Triton does."""
-        return fingerprint(sorted([name, str(kernel.cache_key)] for name, kernel in _kernels_of(self.launch)))
+        return fingerprint(sorted([name, str(settled(kernel).cache_key)] for name, kernel in _kernels_of(self.launch)))
 
     def check(self, tunables: Iterable[str], arguments: Arguments) -> None:
         """Raise unless every tunable can be passed as a keyword beside the arguments.

@@ -24,6 +24,7 @@ from triton_ops.backend.config_hooks import hook_of, overrides_of, values_of, wi
 from triton_ops.backend.containers import tensors_in
 from triton_ops.backend.descriptors import BlockRule, check_declared, check_in_kernel, descriptor
 from triton_ops.backend.identity import triton_identity
+from triton_ops.backend.jit_function import settled
 from triton_ops.backend.scratch import with_scratch
 from triton_ops.backend.signatures import parameters_of
 from triton_ops.backend.unwrap import unwrap
@@ -146,7 +147,7 @@ class TritonKernel:
     @property
     def cache_key(self) -> str:
         """What Triton calls the source with all that it calls; the names of compiled binaries are made from it."""
-        return str(_layers(self.function)[-1].cache_key)
+        return str(settled(_layers(self.function)[-1]).cache_key)
 
     def check(self, tunables: Iterable[str], arguments: Arguments) -> None:
         """Raise unless tunables and arguments together are what the kernel takes.
@@ -247,6 +248,7 @@ class TritonKernel:
             Exception: Whatever Triton raises.
         """
         given, _ = self._taken(config, arguments)
+        settled(_layers(self.function)[-1])
         grid = functools.partial(self._grid, config, arguments)  # for those who ask: compiling does not
         compiled = self.function.warmup(*given.positional, grid=grid, **given.keyword, **config)
         return [compiled.result() if hasattr(compiled, "result") else compiled]
