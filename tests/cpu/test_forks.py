@@ -12,7 +12,6 @@ import time
 import pytest
 
 from triton_ops._files import Guard
-from triton_ops.history import misses
 
 # Forks while a thread is within `set`, at a step that the first argument names; the child then writes and reads.
 SET_AND_FORK = """
@@ -94,10 +93,19 @@ def test_a_guard_is_one_at_a_time():
     assert seen == ["in"]
 
 
-def test_a_child_begins_its_own_harvest_of_misses(tmp_path, monkeypatch):
-    monkeypatch.setitem(misses._harvests, tmp_path, misses.Harvest(tmp_path))
-    child = os.fork()
-    if not child:
-        os._exit(len(misses._harvests))
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert tmp_path in misses._harvests
+HARVESTS = """
+import os, pathlib, sys
+from triton_ops.history import misses
+misses._harvests[pathlib.Path(sys.argv[1])] = misses.Harvest(pathlib.Path(sys.argv[1]))
+child = os.fork()
+if not child:
+    os._exit(len(misses._harvests))
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), len(misses._harvests))
+"""
+
+
+def test_a_child_begins_its_own_harvest_of_misses(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", HARVESTS, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "0 1\n"
