@@ -190,7 +190,9 @@ def judge(notes: list[Notes], verdict: Verdict) -> None:
     lines = [each.read() for each in notes]
     clears: list[Span] = [span for each in lines for span in spans(each)]
     for number, each in enumerate(lines):
-        judge_one(number, each, clears, verdict)
+        judging = Judge(number, clears, verdict)
+        for note in each:
+            judging.hear(*note)
 
 
 def spans(lines: list[list[Any]]) -> list[Span]:
@@ -205,29 +207,45 @@ def spans(lines: list[list[Any]]) -> list[Span]:
     return found
 
 
-def judge_one(number: int, lines: list[list[Any]], clears: list[Span], verdict: Verdict) -> None:
-    """Judge the answers that one worker got for its own keys."""
-    possible: dict[int, set[int | None]] = {key: {None} for key in range(OWN_KEYS)}
-    since = dict.fromkeys(range(OWN_KEYS), 0)
-    for at, what, *more in lines:
+class Judge:
+    """Judges the answers that one worker got for its own keys.
+
+    Args:
+        number: The worker's.
+        clears: When any worker cleared the folder.
+        verdict: Takes what is found.
+    """
+
+    def __init__(self, number: int, clears: list[Span], verdict: Verdict) -> None:
+        self.number, self.clears, self.verdict = number, clears, verdict
+        self.possible: dict[int, set[int | None]] = {key: {None} for key in range(OWN_KEYS)}
+        self.since = dict.fromkeys(range(OWN_KEYS), 0)  # from when on a `clear` explains that there is nothing
+        self.begun = 0
+
+    def hear(self, at: int, what: str, *more: Any) -> None:
+        """Take a note."""
+        if what in ("set", "get"):
+            self.begun = at
         if what == "set":
-            possible[more[0]].add(more[1])
-            since[more[0]] = at
+            self.possible[more[0]].add(more[1])
         elif what == "was set":
-            possible[more[0]] = {more[1]}
+            self._known(*more)
         elif what in ("torn", "error"):
-            verdict.add(what, f"{number}: {more}")
+            self.verdict.add(what, f"{self.number}: {more}")
         elif what == "got":
-            key, found = more
-            cleared = any(begin <= at and end >= since[key] for begin, end in clears)
-            if found == -1:
-                verdict.add("torn", f"{number}: key {key}")
-            elif found is None and not cleared and None not in possible[key]:
-                verdict.add("lost", f"{number}: key {key}, of {possible[key]}")
-            elif found is not None and found not in possible[key]:
-                verdict.add("stale", f"{number}: key {key} is {found}, not of {possible[key]}")
-            else:
-                possible[key] = {found} if found is not None else {None, *possible[key]}
+            self._got(at, *more)
+
+    def _known(self, key: int, found: int | None) -> None:
+        self.possible[key], self.since[key] = {found}, self.begun
+
+    def _got(self, at: int, key: int, found: int | None) -> None:
+        possible = self.possible[key]
+        cleared = any(begin <= at and end >= self.since[key] for begin, end in self.clears)
+        if found in possible or (found is None and cleared):
+            self._known(key, found)
+        else:
+            what = "lost" if found is None else "torn" if found == -1 else "stale"
+            self.verdict.add(what, f"{self.number}: key {key} is {found}, not of {possible}")
 
 
 def hammered(place: Path, workers: int, ops: int, kills: int, seed: int) -> dict[str, Any]:

@@ -39,8 +39,11 @@ KILLED = [[30, "set", 0, 2], [40, "killed"]]
         ([*SET, *KILLED, [50, "got", 0, 1], [60, "got", 0, 1]], {}),
         ([*SET, *KILLED, [50, "got", 0, 2], [60, "got", 0, 1]], {"stale": 1}),
         ([*SET, *KILLED, [50, "got", 0, None]], {"lost": 1}),
-        ([*KILLED, [50, "got", 0, None], [60, "got", 0, 2]], {}),
+        ([*KILLED, [50, "got", 0, 2]], {}),
+        ([*KILLED, [50, "got", 0, None], [60, "got", 0, 2]], {"stale": 1}),
         ([*SET, [30, "clear"], [40, "cleared"], [50, "got", 0, None]], {}),
+        ([*SET, [22, "clear"], [25, "cleared"], *KILLED, [50, "got", 0, None]], {}),
+        ([*SET, [22, "clear"], [25, "cleared"], [30, "got", 0, None], [40, "got", 0, 1]], {"stale": 1}),
         ([[1, "clear"], [5, "cleared"], *SET, [50, "got", 0, None]], {"lost": 1}),
     ],
 )
