@@ -25,7 +25,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,16 +38,24 @@ from triton_ops.cache import (
     RECORDS,
     DirectoryStore,
     Key,
+    LockedDevice,
+    LockEntry,
+    Lockfile,
+    Measured,
     MemoryStore,
+    Origin,
     Record,
     export_records,
     import_records,
     open_store,
+    read_lockfile,
 )
+from triton_ops.cache.lockfile import dumps, write_lockfile
 from triton_ops.cli.show import _facts, _overview
-from triton_ops.exceptions import CacheError, RecordingError, RunLogError
+from triton_ops.exceptions import CacheError, LockfileError, RecordingError, RunLogError
 from triton_ops.hardware import Calibration, load_calibration, machine_of, save_calibration, spec_named
 from triton_ops.hardware.calibration import calibration_path
+from triton_ops.history.misses import flush_misses, note_miss, read_misses
 from triton_ops.history.quarantine import Quarantine
 from triton_ops.history.run_log import has_ended, read_run
 from triton_ops.history.runs import Runs
@@ -139,6 +147,11 @@ def kinds(folder: Path) -> list[Kind]:
     export_records([record], bundle)
     write_recording(recording, _recording())
     tuner.write_text(json.dumps(_kernel_tuner()))
+    lockfile, missed = folder / "lock.json", folder / "missed" / "misses.jsonl"
+    write_lockfile(_lock(), lockfile)
+    for label in ("one", "two"):
+        note_miss(replace(here, kernel=label), 1.0, missed.parent)
+    flush_misses()
     copied = folder / "copied.jsonl"
     copied.write_bytes(log.read_bytes())
     return [
@@ -153,9 +166,23 @@ def kinds(folder: Path) -> list[Kind]:
         Kind(name="calibration", path=calibration, read=lambda: _rates(folder)),
         Kind(name="bundle", path=bundle, read=lambda: _taken(bundle), refusals=(CacheError,)),
         Kind(name="recording", path=recording, read=lambda: _replayed(recording), refusals=(RecordingError,)),
+        Kind(name="lockfile", path=lockfile, read=lambda: _pinned(lockfile), refusals=(LockfileError,)),
+        Kind(name="misses", path=missed, read=lambda: _missed(missed.parent)),
         Kind(name="Kernel Tuner's cache", path=tuner, read=lambda: _replayed(tuner), refusals=(RecordingError,),
              sealed=False),
     ]  # fmt: skip
+
+
+def _lock() -> Lockfile:
+    device = LockedDevice(alias="h200", kind="cuda", name=GPU, arch="sm_90", units=132)
+    tensor = {"shape": [32, 64], "dtype": "float16", "stride": [64, 1], "aligned": True}
+    entry = LockEntry(
+        kernel="add", device="h200", label="32x64", config=Config(BLOCK=32), default=Config(BLOCK=1),
+        measured=Measured(cache_state="cold", mode="graph-cold", median_ms=0.5, default_ms=1.0, gain=2.0),
+        problem={"x": tensor, "M": 32, "eps": 1e-6}, identity={"source": "a" * 32, "triton": "3.6.0"},
+        origin=Origin(record="c" * 32, run="r", created="2026-11-22T08:46:27+00:00", driver="570.1"),
+    )  # fmt: skip
+    return Lockfile((device,), (entry, replace(entry, kernel="mul")))
 
 
 def _recording() -> dict[str, Any]:
@@ -246,6 +273,21 @@ def _taken(bundle: Path) -> dict[str, Any]:
     store: MemoryStore[Record] = MemoryStore(RECORDS)
     import_records(bundle, store)
     return {record.id: RECORDS.dumps(record) for record in store}
+
+
+def _pinned(path: Path) -> dict[str, Any]:
+    """Entries by place, as a look-up and `triton-ops lock` read them."""
+    lock = read_lockfile(path)
+    for entry in lock.entries:
+        device = next(asdict(one) for one in lock.devices if one.alias == entry.device)
+        key = Key(kernel=entry.kernel, problem=entry.problem, identity=entry.identity, device=device, cache_state="")
+        lock.find(key)
+        lock.why_not(key)
+    return {"lock": dumps(lock)}
+
+
+def _missed(folder: Path) -> dict[str, Any]:
+    return {miss.key.id: repr(miss) for miss in read_misses(folder)}
 
 
 class Attack:

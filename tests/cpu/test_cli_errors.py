@@ -106,6 +106,7 @@ BEFORE_IMPORT = [
     ([f"{T}:plain", "--space", "no.json"], 2, "--space no.json cannot be read: No such file"),
     ([f"{T}:plain", "--space", "{"], 2, "cannot be read as JSON"),
     ([f"{T}:plain", "--space", '{"a": 1}'], 2, "is no object of lists"),
+    ([f"{T}:plain", "--space", '{"a": ' + "[" * 50_000], 2, "cannot be read as JSON"),
     ([f"{T}:plain", "--space", '{"a": [1]}', *SPACE], 2, "a JSON --space stands alone"),
     ([f"{T}:plain", *SPACE, "--cache-dir", T], 4, "cannot be a cache folder: <target> is a file"),
     ([f"{T}:plain", *SPACE, "--cache-dir", f"{T}/a/b"], 4, "cannot be a cache folder: <target> is a file"),
@@ -121,6 +122,8 @@ BEFORE_IMPORT = [
     (["matmul", "one", "two"], 2, "unexpected extra argument"),
 ]
 AFTER_IMPORT = [
+    ([f"{T}:plain", "--space", '{"a": ' + "[" * 500 + "]" * 500 + "}"], 2, "nested"),
+    ([f"{T}:plain", "--space", '{"a": ["\\ud800"]}'], 2, "list whole characters"),
     (
         [f"{T}:nothing", *SPACE],
         2,

@@ -115,12 +115,24 @@ def test_unsound_tunables_are_refused(make, text):
 
 @pytest.mark.parametrize(
     "value",
-    [[1], {1}, {"a": 1}, ..., float("nan"), float("inf"), 1j, b"x", 2**64, (1, [2])],
+    [[1], {1}, {"a": 1}, ..., float("nan"), float("inf"), 1j, b"x", 2**64, (1, [2]), "\ud800", ("a", "b\udfff")],
     ids=repr,
 )
 def test_values_that_cannot_be_stored_are_named(value):
     for make in (lambda: Config(T=value), lambda: ConfigSpace({"T": [value]})):
         with pytest.raises(ConfigValueError, match=r"tunable 'T' has the value .* of type"):
+            make()
+
+
+def test_a_value_nested_deeper_than_any_file_holds_is_refused():
+    value = 1
+    for depth in range(1, 18):
+        value = (value,)
+        if depth < 17:
+            config = Config(T=value)
+            assert Config.from_json(json.loads(config.text)) == config
+    for make in (lambda: Config(T=value), lambda: ConfigSpace({"T": [value]})):
+        with pytest.raises(ConfigValueError, match="tunable 'T' has a value that is nested deeper than 16 levels"):
             make()
 
 

@@ -36,11 +36,11 @@ def read_all(descriptor: int, limit_bytes: int) -> bytes:
         OSError: It cannot be read, or there are more than `limit_bytes`.
     """
     size = os.fstat(descriptor).st_size
-    parts, left = [], limit_bytes + 1
+    parts, left = [], limit_bytes + 1 if size <= limit_bytes else 0
     while left > 0 and (part := os.read(descriptor, min(left, max(size + 1, 1 << 16)))):
         parts.append(part)
         left -= len(part)
-    if left <= 0 or size > limit_bytes:
+    if left <= 0:
         raise OSError(errno.EFBIG, f"it is larger than {limit_bytes} bytes, the most that is read")
     return b"".join(parts)
 

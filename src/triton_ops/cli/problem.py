@@ -27,6 +27,7 @@ T = TypeVar("T")
 _WORDS = {"true": True, "false": False, "none": None}
 _SPACE_HINT = "for example --space BM=64,128"
 _LARGEST_BYTES = 64 << 20
+_LONGEST_SHOWN = 200  # characters of a text that was typed
 _JSON_HINT = 'write {"BM": [64, 128]}'
 
 
@@ -66,8 +67,8 @@ def parse_config(given: list[str], option: str) -> dict[str, Any] | None:
         if not all("=" in part for part in parts):
             raise ValueError("a part without a value")
         return {name: values[0] for name, values in (parse_space(parts) or {}).items()}
-    except (SpaceError, ValueError) as error:
-        said = " ".join(f"{option} {item!r}" for item in given)
+    except (SpaceError, ValueError, RecursionError) as error:
+        said = " ".join(f"{option} {_short(item)}" for item in given)
         raise SpaceError(
             f"{said} is not NAME=value,NAME=value with each name once",
             hint=f"for example {option} BM=64,num_warps=4, or {option} BM=64 {option} num_warps=4",
@@ -226,11 +227,18 @@ def _json_space(text: str) -> dict[str, Any]:
         content = json.loads(text if text.lstrip().startswith("{") else read_named(Path(text), _LARGEST_BYTES))
     except OSError as error:
         raise SpaceError(f"--space {text} cannot be read: {error.strerror}", hint="check the path") from error
-    except ValueError as error:
-        raise SpaceError(f"--space {text!r} cannot be read as JSON: {error}", hint=_JSON_HINT) from error
+    except (ValueError, RecursionError) as error:
+        raise SpaceError(f"--space {_short(text)} cannot be read as JSON: {error}", hint=_JSON_HINT) from error
     if not isinstance(content, dict) or not all(isinstance(values, list) for values in content.values()):
-        raise SpaceError(f"--space {text!r} is no object of lists", hint=_JSON_HINT)
-    return {name: [_tuples(value) for value in values] for name, values in content.items()}
+        raise SpaceError(f"--space {_short(text)} is no object of lists", hint=_JSON_HINT)
+    try:
+        return {name: [_tuples(value) for value in values] for name, values in content.items()}
+    except RecursionError as error:
+        raise SpaceError(f"--space {_short(text)} is nested too deep", hint=_JSON_HINT) from error
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…")
 
 
 def _named_values(item: str) -> tuple[str, list[Any]]:

@@ -8,9 +8,7 @@ from typing import Any, cast
 from triton_ops._hashing import canonical_json
 from triton_ops.exceptions import ConfigValueError
 from triton_ops.space.members import Members, given_back
-from triton_ops.space.tunable import Value, checked_value
-
-_DEEPEST = 16  # levels of tuples in a file; no kernel takes such a value
+from triton_ops.space.tunable import DEEPEST, Value, checked_value
 
 
 class Config(Mapping[str, Value]):
@@ -129,6 +127,6 @@ def config_from_json(kind: type, value: Any) -> Config:
 def _as_tuples(value: Any, depth: int = 1) -> Any:
     if not isinstance(value, list):
         return value
-    if depth > _DEEPEST:
-        raise ConfigValueError(f"a value is nested deeper than {_DEEPEST} levels")
+    if depth > DEEPEST:
+        raise ConfigValueError(f"a value is nested deeper than {DEEPEST} levels")
     return tuple(_as_tuples(item, depth + 1) for item in value)

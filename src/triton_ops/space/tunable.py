@@ -19,10 +19,11 @@ from triton_ops.space.members import is_member, member_name, members_among
 Value: TypeAlias = "bool | int | float | str | tuple[Value, ...] | None"
 
 
+DEEPEST = 16  # levels of tuples in a value; no kernel takes such a value, and no file holds it
 _MOST_VALUES = 1_000_000  # of one tunable: its values are listed in every run log
 
 
-def checked_value(name: str, value: Any) -> Value:
+def checked_value(name: str, value: Any, depth: int = 1) -> Value:
     """Return `value` if it can be hashed, compared, and stored as JSON without loss, or the plain value that it is.
 
     A NumPy scalar, a member of `IntEnum` or `StrEnum`, and whatever else is a number or a string by its class becomes
@@ -31,17 +32,15 @@ def checked_value(name: str, value: Any) -> Value:
     Raises:
         ConfigValueError: The value cannot be stored; the error has the tunable, the value, and the allowed types.
     """
-    kind = type(value)
-    if value is None or kind is bool or kind is str:
+    if _is_storable(type(value), value):
         return cast("Value", value)
-    if kind is int:
-        if -(2**63) <= value < 2**64:  # the range of integers that every JSON reader accepts
-            return cast("Value", value)
-    elif kind is float:
-        if math.isfinite(value):
-            return cast("Value", value)
-    elif isinstance(value, tuple):
-        return tuple(checked_value(name, item) for item in value)
+    if isinstance(value, tuple):
+        if depth > DEEPEST:
+            raise ConfigValueError(
+                f"tunable {name!r} has a value that is nested deeper than {DEEPEST} levels",
+                hint="list flatter tuples, or names, and look up the object where it is used",
+            )
+        return tuple(checked_value(name, item, depth + 1) for item in value)
     plain = member_name(name, value) if is_member(value) else _plain(value)
     if plain is not value:
         return checked_value(name, plain)
@@ -50,6 +49,19 @@ def checked_value(name: str, value: Any) -> Value:
         "allowed are None, bool, int of 64 bits, finite float, str, members of an Enum, and tuples of these",
         hint=_way_out(value),
     )
+
+
+def _is_storable(kind: type, value: Any) -> bool:
+    if kind is int:
+        return bool(-(2**63) <= value < 2**64)  # the range of integers that every JSON reader accepts
+    if kind is str:
+        return bool(value.isascii()) or _whole(value)
+    return value is None or kind is bool or (kind is float and math.isfinite(value))
+
+
+def _whole(text: str) -> bool:
+    """Whether a text has no half of a character, which UTF-8 cannot hold."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def _plain(value: Any) -> Any:
@@ -69,6 +81,8 @@ def _plain(value: Any) -> Any:
 def _way_out(value: Any) -> str:
     if isinstance(value, float):
         return "list finite numbers; None can stand for a limit that is not set"
+    if isinstance(value, str):
+        return "list whole characters: no file can hold the half of one"
     if isinstance(value, list):
         return "use a tuple instead of a list"
     return "list names or numbers, such as a dtype's name, and look up the object where it is used"
