@@ -80,6 +80,8 @@ if TYPE_CHECKING:  # for type checkers and editors, which cannot follow the tabl
     from triton_ops.ranking.rows import RowTiles as RowTiles
     from triton_ops.runner.session import tune as tune
     from triton_ops.search import Searcher as Searcher
+    from triton_ops.serving.prepare import Prepared as Prepared
+    from triton_ops.serving.prepare import prepare as prepare
     from triton_ops.space import Choice as Choice
     from triton_ops.space import Config as Config
     from triton_ops.space import ConfigSpace as ConfigSpace
@@ -133,6 +135,7 @@ _NAMES_IN = {
     "runner.session": "tune",
     "comparison.compare": "Comparison compare",
     "comparison.timing": "Times time_ms",
+    "serving.prepare": "Prepared prepare",
     "space": "Choice Config ConfigSpace Constraint Flag IntRange PowerOfTwo SpaceSize",
     "measure": "RacePolicy ScreenPolicy",
     "search": "Searcher",

@@ -25,8 +25,8 @@ PROJECT = Path(__file__).parents[2]
 REFERENCE = PROJECT / "docs" / "reference" / "cli.md"
 PINNED = PROJECT / "constraints.txt"
 COMMANDS = [
-    "", "tune", "show", "compile", "explain", "calibrate", "record", "replay", "doctor", "lock", "misses", "cache",
-    "cache ls", "cache rm", "cache path", "cache export", "cache import",
+    "", "tune", "show", "compile", "explain", "calibrate", "record", "replay", "doctor", "lock", "verify", "misses",
+    "cache", "cache ls", "cache rm", "cache path", "cache export", "cache import",
 ]  # fmt: skip
 
 H200 = {"kind": "cuda", "name": "NVIDIA H200", "arch": "sm_90", "units": 132, "driver": "580.95.05"}

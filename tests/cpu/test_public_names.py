@@ -66,6 +66,7 @@ NAMES = {
     "triton_ops.runner.session": ["tune"],
     "triton_ops.comparison.compare": ["Comparison", "compare"],
     "triton_ops.comparison.timing": ["Times", "time_ms"],
+    "triton_ops.serving.prepare": ["Prepared", "prepare"],
     "triton_ops.space": [
         "Choice",
         "Config",

@@ -80,15 +80,12 @@ class Key:
         mapper: Mapper | None = None,
     ) -> Key:
         """The key of a problem on a device; with `mapper` that of every problem that shares its buckets."""
-        where = {name: getattr(device, name) for name in ("kind", "name", "arch", "units", "driver")}
-        if device.kind == "cpu":
-            where["threads"] = cpu_threads()
         content = {name: plain(given) for name, given in problem.arguments}
         return cls(
             kernel=problem.kernel,
             problem=content if mapper is None else mapper.keyed(content),
             identity=dict(identity),
-            device=where,
+            device=device_facts(device),
             cache_state="cold" if cold else "warm",
             held_to=dict(held_to or {}),
             label=problem.label,
@@ -128,6 +125,12 @@ class Key:
         }
         # Only where it is asked for, so that keys of the rule are those of records from before there was a choice.
         return {**content, "held_to": dict(self.held_to)} if self.held_to else content
+
+
+def device_facts(device: DeviceSpec) -> dict[str, Any]:
+    """What a key holds of a device: kind, name, architecture, units and driver; of a CPU the threads as well."""
+    facts = {name: getattr(device, name) for name in ("kind", "name", "arch", "units", "driver")}
+    return {**facts, "threads": cpu_threads()} if device.kind == "cpu" else facts
 
 
 def _flattened(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -50,6 +50,7 @@ _COMMANDS = {
     "calibrate": "Measure this GPU for the model.",
     "doctor": "Say what works here, what does not, and why.",
     "lock": "Pin winners in a file for git, or check it.",
+    "verify": "Check a lockfile, and measure it again.",
     "misses": "List the problems that nothing answered.",
     "cache": "List, remove, locate, export and import records.",
 }  # each command is in the module of its name; `--help` lists them in this order

@@ -60,7 +60,7 @@ class KernelCall:
     own_bench: bool = False
 
     @cached_property
-    def _parts(self) -> tuple[TritonKernel, ConfigSpace]:
+    def parts(self) -> tuple[TritonKernel, ConfigSpace]:
         """The kernel as the tuner takes it, and the space."""
         plain = TritonKernel(
             self.function, _no_grid, self.options.outputs, pre_hook=self.pre_hook, reset_to_zero=self.reset_to_zero,
@@ -73,12 +73,12 @@ class KernelCall:
     @property
     def space(self) -> ConfigSpace:
         """The configs that may be taken here."""
-        return self._parts[1]
+        return self.parts[1]
 
     @cached_property
     def request(self) -> TuneRequest:
         """The request of a tune for this call."""
-        kernel, space = self._parts
+        kernel, space = self.parts
         given = dict(self.called.given.keyword)
         kernel = replace(kernel, grid=grid_of_call(self.grid, self.function, given, space))
         chosen = self.options

@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from triton_ops._optional import require
+from triton_ops.backend import Arguments, Operation
 from triton_ops.backend.fast_launch import FastLaunch, Known
 from triton_ops.dispatch import ledger
 from triton_ops.dispatch.calls import CalledWith, Calls
@@ -27,6 +28,7 @@ from triton_ops.dispatch.policy import within
 from triton_ops.dispatch.printed import printed_listener
 from triton_ops.exceptions import ConfigCollisionError
 from triton_ops.space import as_space
+from triton_ops.tensors import TensorSpec
 
 _log = logging.getLogger("triton_ops")
 _upstream: Any = require("triton.runtime.autotuner", "triton_ops.autotune")
@@ -84,6 +86,14 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
     @nargs.setter
     def nargs(self, named: dict[str, Any] | None) -> None:
         self._local.nargs = named
+
+    @property
+    def operation(self) -> Operation:
+        """The kernel with its configs, without a grid and without problems: enough to check and compile configs."""
+        listed = None if self.options.space is not None else tuple(self.configs)
+        called = CalledWith({}, frozenset(), "", Arguments())
+        kernel, space = self._call((1,), called, listed, (), {}).parts
+        return Operation(kernel.name, kernel, space, _no_arguments)
 
     def forget(self) -> None:
         """Have every call decided again."""
@@ -275,6 +285,10 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
     @property
     def _name(self) -> str:
         return f"{self.base_fn.__module__}:{self.base_fn.__name__}"
+
+
+def _no_arguments() -> dict[str, TensorSpec]:
+    return {}
 
 
 class _Before:

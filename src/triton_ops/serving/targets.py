@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from triton_ops import kernels
-from triton_ops.backend import Arguments, HasOperation, Kernel, Operation, as_kernel
-from triton_ops.exceptions import TargetError
-from triton_ops.problem import Problem, from_plain
-from triton_ops.space import ConfigSpace
+from triton_ops.backend import HasOperation, Kernel, Operation, as_kernel
+from triton_ops.exceptions import KernelTypeError, TargetError
+from triton_ops.problem import from_plain
 from triton_ops.tensors import TensorSpec
 
 Target = Operation | Kernel
@@ -69,8 +68,13 @@ def specs_of(problem: Mapping[str, Any]) -> dict[str, Any]:
     """A problem of a key as arguments by name, with a `TensorSpec` for each tensor; what is ignored is left out.
 
     Raises:
-        KernelTypeError: An argument cannot be made.
+        KernelTypeError: An argument cannot be made, as those of a decorated kernel, of which only classes are known.
     """
+    if any(name.endswith(":class") for name in problem):
+        raise KernelTypeError(
+            "only the classes of its arguments are known, since it is a decorated kernel",
+            hint="tune it where it is called, with on_miss='tune'",
+        )
     return {name: from_plain(value) for name, value in problem.items() if value != {"any": True}}
 
 
@@ -80,18 +84,6 @@ def made_on(specs: Mapping[str, Any], device: str, seed: int = 0) -> dict[str, A
         name: given.create_tensor(device, seed + place) if isinstance(given, TensorSpec) else given
         for place, (name, given) in enumerate(specs.items())
     }
-
-
-def space_of(target: Target, specs: Mapping[str, Any], label: str = "") -> ConfigSpace | None:
-    """The config space of an operation on a problem; None for a kernel alone."""
-    if not isinstance(target, Operation):
-        return None
-    return target.space_for(Problem(target.name, tuple(specs.items()), label))
-
-
-def call_of(specs: Mapping[str, Any]) -> Arguments:
-    """The arguments as a kernel checks and compiles them."""
-    return Arguments(keyword=dict(specs))
 
 
 def _imported(name: str) -> Any:

@@ -1,0 +1,96 @@
+"""`triton-ops verify`: does every entry of a lockfile still hold, and is nothing faster?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from triton_ops.cache import read_lockfile
+from triton_ops.cache.lockfile import DEFAULT_NAME
+from triton_ops.cli.console import CHECK_FAILED, Device, Json, Verbose, bold, only_data_on_stdout, say, say_json, width
+from triton_ops.cli.layout import table
+from triton_ops.cli.target import load_target
+from triton_ops.cli.terminal import stderr
+from triton_ops.exceptions import DeviceError, SettingsError
+from triton_ops.hardware import probe
+from triton_ops.progress.bar import ProgressBar
+from triton_ops.runner.results import result_json
+from triton_ops.serving.targets import Targets
+from triton_ops.serving.verify import Verdict, verify
+from triton_ops.space.config import config_to_json
+
+_HEADER = ("outcome", "kernel", "problem", "device", "config")
+_NOTHING = "no entry could be measured: none is of a device that is here"
+
+
+def verify_command(
+    lockfile: Annotated[Path, typer.Argument(metavar="LOCKFILE", help="The lockfile.")] = Path(DEFAULT_NAME),
+    target: Annotated[
+        list[str] | None,
+        typer.Option("--target", metavar="TARGET", help="A kernel that the file names; repeat it."),
+    ] = None,
+    kernel: Annotated[str | None, typer.Option("--kernel", metavar="NAME", help="Only entries of this kernel.")] = None,
+    static: Annotated[
+        bool, typer.Option("--static", help="Only what needs no device: parsed, found, in its space, compiled.")
+    ] = False,
+    most_neighbours: Annotated[
+        int, typer.Option("--neighbours", metavar="N", help="Neighbours that are measured beside each entry.")
+    ] = 8,
+    device: Device = None,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of the order and the inputs.")] = 0,
+    as_json: Json = False,
+    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
+) -> int:
+    """Check every entry of LOCKFILE, and measure it against the default and its neighbours; exit 5 if one fails."""
+    if most_neighbours < 0:
+        raise SettingsError(
+            f"--neighbours is {most_neighbours}; it must be 0 or more", hint="0 measures the default only"
+        )
+    lock = read_lockfile(lockfile)
+    with only_data_on_stdout():
+        given = [load_target(each) for each in target or []]
+        here = None if static else probe(device)
+        options: dict[str, Any] = {"seed": seed, "listener": ProgressBar(stderr())}
+        found = list(
+            verify(
+                lock, Targets(given, load_target), here, device=device, kernel=kernel,
+                most_neighbours=most_neighbours, **options,
+            )
+        )  # fmt: skip
+    if kernel is not None and not found:
+        raise SettingsError(f"{lockfile} has no entry of {kernel}", hint="`triton-ops lock --check` lists what differs")
+    if as_json:
+        say_json([_as_json(each) for each in found])
+    else:
+        say(*_report(found, width()))
+    if any(each.failed for each in found):
+        return CHECK_FAILED
+    if not static and found and all(each.outcome == "not measured" for each in found):
+        raise DeviceError(_NOTHING, hint="run it where the device is, or with --static")
+    return 0
+
+
+def _report(found: list[Verdict], columns: int | None) -> list[str]:
+    if not found:
+        return ["0 entries"]
+    rows = [_row(each) for each in found]
+    header, *lines = table(_HEADER, rows, columns)
+    counts = Counter(each.outcome for each in found)
+    said = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
+    return [bold(header), *lines, f"{len(found)} {'entry' if len(found) == 1 else 'entries'}: {said}"]
+
+
+def _row(each: Verdict) -> list[str]:
+    entry = each.entry
+    why = f": {each.reason}" if each.reason else ""
+    return [each.outcome, entry.kernel, entry.label or "-", entry.device, f"{entry.config}{why}"]
+
+
+def _as_json(each: Verdict) -> dict[str, Any]:
+    result = None if each.result is None else result_json(each.result)
+    entry = msgspec.to_builtins(each.entry, enc_hook=config_to_json)
+    return {"outcome": each.outcome, "reason": each.reason, "entry": entry, "result": result}

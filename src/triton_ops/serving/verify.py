@@ -1,0 +1,170 @@
+"""`verify`: does every entry of a lockfile still hold? Checked without a GPU, and measured where the device is here."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Literal
+
+from triton_ops.cache import LockEntry, Lockfile
+from triton_ops.cache.key import device_facts
+from triton_ops.compile_pool.pool import TIMEOUT_S
+from triton_ops.exceptions import TritonKernelError, TuningFailedError
+from triton_ops.hardware import DeviceSpec
+from triton_ops.runner.session import tune
+from triton_ops.search.neighbours import neighbours
+from triton_ops.serving.entries import UNREACHABLE, Bound, bound
+from triton_ops.serving.programs import Program, compiled, programs_of
+from triton_ops.serving.targets import Targets, made_on
+from triton_ops.space import Config, ConfigSpace
+from triton_ops.trial import TuningResult
+
+Outcome = Literal["ok", "unreachable", "invalid", "slower", "not measured"]
+FAILURES = ("unreachable", "invalid", "slower")
+_NEIGHBOURS = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What became of one entry.
+
+    Attributes:
+        entry: The entry.
+        outcome: `ok`; `unreachable`: no launch can find it; `invalid`: its config is refused, does not compile, fails
+            or computes the wrong thing; `slower`: than the default or a neighbour, beyond noise; `not measured`: all
+            that can be checked without its device is right.
+        reason: Why, in one sentence; empty for `ok`.
+        result: The result of the measurement; None if nothing was measured.
+    """
+
+    entry: LockEntry
+    outcome: Outcome
+    reason: str = ""
+    result: TuningResult | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether the entry should not be served."""
+        return self.outcome in FAILURES
+
+
+def verify(
+    lock: Lockfile,
+    targets: Targets,
+    here: DeviceSpec | None,
+    *,
+    device: str | None = None,
+    kernel: str | None = None,
+    most_neighbours: int = _NEIGHBOURS,
+    jobs: int | None = None,
+    timeout_s: float = TIMEOUT_S,
+    **options: Any,
+) -> Iterator[Verdict]:
+    """Check each entry in turn: found, reachable, in its space, taken by its kernel, compiled, right, and fast.
+
+    A measurement is a tune among the entry's config, the default one and the neighbours in the space, with all that a
+    tune checks; an entry passes if nothing among them is faster beyond noise. Nothing is remembered.
+
+    Args:
+        lock: The lockfile.
+        targets: The kernels that it names.
+        here: The device on which entries are measured; None measures none.
+        device: The torch name of that device.
+        kernel: Only entries of this kernel; None takes all.
+        most_neighbours: How many neighbours are measured at most, those next to the config first.
+        jobs: Compiling processes; None is one for each CPU.
+        timeout_s: Seconds for the compilation of one config.
+        options: Further options of `tune`, such as `effort` and `seed`.
+    """
+    entries = [(entry, _checked(entry, found, lock, here)) for entry, found in bound(lock, targets, kernel)]
+    programs = [program for _, (_, made) in entries for program in made]
+    refused = {
+        program: f"{result.status} for {program.ahead.target.arch}: {result.reason}"
+        for program, result in compiled(programs, jobs, timeout_s)
+        if not result.launchable
+    }
+    for entry, (found, made) in entries:
+        reason = next((refused[program] for program in made if program in refused), None)
+        if isinstance(found, Verdict):
+            yield found
+        elif reason is not None:
+            yield Verdict(entry=entry, outcome="invalid", reason=reason)
+        elif (elsewhere := _why_not_measured(found, here)) is not None:
+            yield Verdict(entry=entry, outcome="not measured", reason=elsewhere)
+        else:
+            yield _measured(found, device, most_neighbours, options)
+
+
+def _checked(
+    entry: LockEntry, found: Bound | TritonKernelError, lock: Lockfile, here: DeviceSpec | None
+) -> tuple[Bound | Verdict, list[Program]]:
+    """The verdict of an entry that cannot be right; else the entry with the programs that must compile."""
+    if isinstance(found, TritonKernelError):
+        return Verdict(entry=entry, outcome="unreachable", reason=str(found)), []
+    reason = found.why_invalid(lock)
+    if reason is not None:
+        outcome: Outcome = "unreachable" if reason.startswith(UNREACHABLE) else "invalid"
+        return Verdict(entry=entry, outcome=outcome, reason=reason), []
+    try:
+        return found, programs_of(found, here if _of_device(found, here) else None)
+    except TritonKernelError as error:
+        return Verdict(entry=entry, outcome="invalid", reason=str(error)), []
+
+
+def _of_device(found: Bound, here: DeviceSpec | None) -> bool:
+    return here is not None and found.device.why_not(device_facts(here)) is None
+
+
+def _why_not_measured(found: Bound, here: DeviceSpec | None) -> str | None:
+    if here is None or not _of_device(found, here):
+        return "nothing is measured" if here is None else f"its device is not here: {here.name} is"
+    if found.specs is None:
+        return "only the classes of its arguments are known, since its kernel is a decorated one"
+    return None
+
+
+def _measured(found: Bound, device: str | None, most_neighbours: int, options: dict[str, Any]) -> Verdict:
+    entry = found.entry
+    assert found.specs is not None  # `_why_not_measured` has looked
+    place = device or ("cpu" if found.device.kind == "cpu" else "cuda")
+    rivals = _rivals(found, most_neighbours)
+    cold = entry.measured is None or entry.measured.cache_state == "cold"
+    try:
+        with tempfile.TemporaryDirectory(prefix="triton-ops-verify-") as folder:
+            asked = {"effort": "quick", "search": "exhaustive", **options}
+            arguments = made_on(found.specs, place)
+            result = tune(
+                found.target, kwargs=arguments, space=rivals, device=place, cold=cold, cache_dir=folder,
+                transfer=False, **asked,
+            )  # fmt: skip
+    except TuningFailedError as error:
+        return Verdict(entry=entry, outcome="invalid", reason=str(error))
+    return _judged(entry, result)
+
+
+def _rivals(found: Bound, most_neighbours: int) -> ConfigSpace:
+    """The entry's config beside the default one, which comes first, and its neighbours."""
+    entry, space = found.entry, found.space
+    default = entry.default if space is None else space.default_config
+    beside: Iterable[Config] = [] if space is None else neighbours(space, entry.config, steps_only=True)
+    listed = [*([default] if default is not None else []), entry.config, *islice(beside, most_neighbours)]
+    return ConfigSpace.from_configs(list(dict.fromkeys(listed)), default=listed[0])
+
+
+def _judged(entry: LockEntry, result: TuningResult) -> Verdict:
+    trial = next((each for each in result.trials if each.config == entry.config), None)
+    if trial is None or not trial.ok:
+        why = "it was not reached" if trial is None else f"{trial.status}: {trial.error}"
+        return Verdict(
+            entry=entry, outcome="invalid", reason=f"its config ({entry.config}) fails: {why}", result=result
+        )
+    best = Config(result.best_config)
+    if entry.config == best or entry.config in result.ties:
+        return Verdict(entry=entry, outcome="ok", result=result)
+    default = result.default
+    what = "the default" if default is not None and best == default.config else f"({best})"
+    slower = trial.median_ms / result.metrics.latency_ms - 1
+    reason = f"{what} is faster by {slower:.1%}: {result.metrics.latency_ms:.4g} ms against {trial.median_ms:.4g} ms"
+    return Verdict(entry=entry, outcome="slower", reason=reason, result=result)

@@ -1,0 +1,219 @@
+"""A lockfile before it serves: every entry is found, checked, compiled and measured, and failures are told."""
+
+import json
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+
+from triton_ops import TensorSpec, operation
+from triton_ops.buckets import Range
+from triton_ops.cache import Key, LockEntry, Lockfile, LockPlan, Record, Timing, lock_of, write_lockfile
+from triton_ops.cli.app import main
+from triton_ops.exceptions import DeviceError, KernelTypeError, TargetError
+from triton_ops.hardware import probe, spec_named
+from triton_ops.kernels import load
+from triton_ops.problem import Problem
+from triton_ops.serving.prepare import prepare
+from triton_ops.serving.stand_ins import kind_of, specialised, stand_ins
+from triton_ops.serving.targets import Targets
+from triton_ops.serving.verify import verify
+from triton_ops.space import Config
+
+H200 = spec_named("NVIDIA H200")
+QUICK = {"trials": 8}
+
+
+@operation(space={"ms": [1, 30], "other": [1, 2]}, arguments=lambda n=4: {"n": n})
+def wait(n, ms, other):
+    time.sleep(ms / 1000)
+    return n * other // other
+
+
+def record_of(found, problem, device, config, default=None):
+    key = Key.of(problem, found.kernel.identity, device)
+    return Record(key=key, winner=Config(config), timing=Timing(1.0, 1.0, 1.0, 3), default=Config(default or config))
+
+
+def lock_for(*records, **plan):
+    return lock_of(records, LockPlan(**plan))[0]
+
+
+def waiting(ms, other=1, n=4):
+    return record_of(
+        wait, Problem(wait.name, (("n", n),)), probe("cpu"), {"ms": ms, "other": other}, {"ms": 30, "other": 1}
+    )
+
+
+def only(lock, *given, here=None, **options):
+    (found,) = verify(lock, Targets(given), here, **QUICK, **options)
+    return found
+
+
+def test_an_entry_that_nothing_beats_passes():
+    found = only(lock_for(waiting(1)), wait, here=probe("cpu"))
+    assert (found.outcome, found.failed) == ("ok", False)
+    assert len(found.result.trials) == 3  # the entry, the default, and one further neighbour
+
+
+def test_an_entry_that_a_neighbour_beats_fails():
+    found = only(lock_for(waiting(30, other=2)), wait, here=probe("cpu"), most_neighbours=1)
+    assert found.outcome == "slower"
+    assert "the default is faster by" in found.reason
+
+
+def test_an_entry_whose_config_fails_is_invalid():
+    @operation(name=wait.name, space={"ms": [1, 30], "other": [0, 1, 2]}, arguments=lambda n=4: {"n": n})
+    def broken(n, ms, other):
+        return n // other
+
+    found = record_of(
+        broken, Problem(wait.name, (("n", 4),)), probe("cpu"), {"ms": 1, "other": 0}, {"ms": 1, "other": 1}
+    )
+    verdict = only(lock_for(found), broken, here=probe("cpu"))
+    assert verdict.outcome == "invalid"
+    assert "ZeroDivisionError" in verdict.reason
+
+
+def test_what_can_be_said_without_a_launch():
+    right = waiting(1)
+    assert only(lock_for(right), wait).outcome == "not measured"
+    outside = only(lock_for(waiting(7)), wait)
+    assert outside.outcome == "invalid"
+    assert "not in the space" in outside.reason
+    changed = only(lock_for(replace(right, key=replace(right.key, identity={"source": "x"}))), wait)
+    assert changed.outcome == "unreachable"
+    assert "source changed since" in changed.reason
+    unknown = only(lock_for(replace(right, key=replace(right.key, kernel="no:where"))), wait)
+    assert unknown.outcome == "unreachable"
+    elsewhere = replace(right, key=replace(right.key, device={**right.key.device, "name": "MOS 6502"}))
+    assert "its device is not here" in only(lock_for(elsewhere), wait, here=probe("cpu")).reason
+
+
+def test_an_entry_that_another_one_hides_is_unreachable():
+    lock = lock_for(waiting(1, n=4))
+    (first,) = lock.entries
+    alike = [replace(first, problem={"n": n}, ignored=("n",)) for n in (4, 5)]
+    outcomes = [each.outcome for each in verify(Lockfile(lock.devices, tuple(alike)), Targets([wait]), None)]
+    assert outcomes == ["not measured", "unreachable"]
+
+
+def softmax(rows, columns, **config):
+    shipped = load("softmax")
+    problem = shipped.problem((rows, columns), "float16")
+    return record_of(shipped, problem, H200, {**shipped.space_for(problem).default_config, **config})
+
+
+@pytest.mark.triton
+@pytest.mark.usefixtures("shared_fork_server")
+def test_the_programs_of_a_device_that_is_not_here_are_compiled(tmp_path):
+    pytest.importorskip("triton")
+    lock = lock_for(softmax(64, 512), softmax(128, 512), waiting(1))
+    done = prepare(lock, targets=[wait], alias="nvidia-h200", jobs=1)
+    assert (done.failed, done.loaded, done.elsewhere, done.nothing_to_compile) == ((), 0, 1, 0)
+    assert done.compiled >= 1
+    assert {each.outcome for each in verify(lock, Targets([wait]), None)} == {"not measured"}
+    with pytest.raises(DeviceError, match="no device 'b200'"):
+        prepare(lock, alias="b200")
+
+
+def test_what_has_nothing_to_compile_is_ready():
+    done = prepare(lock_for(waiting(1)), targets=[wait], device="cpu")
+    assert (done.compiled, done.nothing_to_compile, done.failed) == (0, 1, ())
+    outside = prepare(lock_for(waiting(7)), targets=[wait], device="cpu")
+    assert "not in the space" in outside.failed[0][1]
+    assert "1 failed" in str(outside)
+
+
+def test_targets_are_found_by_name_and_nothing_is_imported_for_a_file():
+    assert Targets().find("softmax").name == "softmax"
+    assert Targets([wait]).find(wait.name) is wait
+    with pytest.raises(TargetError, match="not among the modules that are imported"):
+        Targets().find("antigravity:fly")
+    assert "antigravity" not in sys.modules
+    with pytest.raises(TargetError, match="two targets are called"):
+        Targets([wait, wait])
+
+
+def test_a_range_is_compiled_for_each_kind_of_number_in_it():
+    def kinds(low, high):
+        tensor = {"shape": [low, 64], "dtype": "float16", "stride": [64, 1], "aligned": True}
+        problems = specialised({"x": tensor, "M": low}, [Range(("M", "x[0]"), low, high)])
+        return [(problem["M"], problem["x"]["shape"][0]) for problem in problems]
+
+    assert kinds(1, 64) == [(1, 1), (2, 2), (16, 16)]
+    assert kinds(17, 31) == [(17, 17)]
+    assert kinds(16, 16) == [(16, 16)]
+    assert kinds(32, 64) == [(32, 32), (33, 33)]
+
+
+def test_a_problem_of_a_decorated_kernel_has_stand_ins_by_class():
+    problem = {
+        "x": "float16", "x:class": "not aligned", "n": 4096, "stride:class": "1", "m:class": "no multiple of 16",
+        "k:class": "a multiple of 16 of 64 bits", "FLAG:class": True, "eps": "float", "none": "NoneType",
+    }  # fmt: skip
+    made = stand_ins(problem).keyword
+    assert (made["x"].dtype, made["x"].data_ptr() % 16 != 0) == ("float16", True)
+    assert {name: made[name] for name in ("n", "stride", "m", "FLAG", "none")} == {
+        "n": 4096, "stride": 1, "m": 17, "FLAG": True, "none": None,
+    }  # fmt: skip
+    assert made["k"] > 1 << 31
+    assert made["k"] % 16 == 0
+    with pytest.raises(KernelTypeError, match="no known dtype"):
+        stand_ins({"x:class": "aligned"})
+    assert kind_of(stand_ins({"n": 32}), exact=False) == kind_of(stand_ins({"n": 48}), exact=False)
+    assert kind_of(stand_ins({"n": 32}), exact=True) != kind_of(stand_ins({"n": 48}), exact=True)
+
+
+def test_specs_are_made_into_stand_ins():
+    made = stand_ins({"x": {"shape": [4], "dtype": "float32", "stride": [1], "aligned": True}}).keyword["x"]
+    assert (made.shape, made.dtype) == ((4,), TensorSpec((4,), "float32").dtype)
+
+
+WORK = """
+from triton_ops import operation
+
+@operation(space={"step": [1, 2]}, arguments=lambda n=64: {"n": n})
+def add_up(n, step):
+    return sum(sum(range(at, n, step)) for at in range(step))
+"""
+
+
+def test_the_command_tells_each_entry_and_exits_by_the_worst(tmp_path, capsys, monkeypatch, steady_clock):
+    (tmp_path / "locked_work.py").write_text(WORK)
+    monkeypatch.chdir(tmp_path)
+    assert main(["tune", "locked_work.py:add_up", "--device", "cpu", "--cache-dir", "cache"]) == 0
+    assert main(["lock", "--cache-dir", "cache"]) == 0
+    path = "triton-ops.lock.json"
+    capsys.readouterr()
+    assert main(["verify", path, "--target", "locked_work.py:add_up", "--device", "cpu"]) == 0
+    assert "1 entry: 1 ok" in capsys.readouterr().out
+    assert main(["verify", path, "--static", "--json", "--target", "locked_work.py:add_up"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["outcome"] == "not measured"
+    (tmp_path / "locked_work.py").write_text(WORK.replace("range(at", "range(0 + at"))
+    sys.modules.pop("locked_work")
+    assert main(["verify", path, "--static", "--target", "locked_work.py:add_up"]) == 5
+    assert "source changed since" in " ".join(capsys.readouterr().out.split())
+    sys.modules.pop("locked_work")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["verify", "none.json"], 4, "cannot be read"),
+        (["verify", "lock.json", "--neighbours", "-1"], 2, "--neighbours is -1"),
+        (["verify", "lock.json", "--static", "--kernel", "nothing"], 2, "has no entry of nothing"),
+        (["verify", "lock.json", "--device", "cpu"], 3, "no entry could be measured"),
+    ],
+)
+def test_what_cannot_be_verified_is_told(tmp_path, capsys, monkeypatch, words, code, said):
+    monkeypatch.chdir(tmp_path)
+    (entry,) = lock_for(waiting(1)).entries
+    lock = lock_for(waiting(1))
+    device = replace(lock.devices[0], name="MOS 6502")
+    monkeypatch.setitem(sys.modules, "tests.cpu.test_serving", sys.modules[__name__])
+    shipped: LockEntry = replace(entry, kernel=wait.name)
+    write_lockfile(Lockfile((device,), (shipped,)), "lock.json")
+    assert main(words) == code
+    assert said in capsys.readouterr().err
