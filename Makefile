@@ -27,7 +27,7 @@ READY :=
 SIDE_BY_SIDE :=
 endif
 
-.PHONY: help install demo test test-triton-versions check lint types layers docs format gpu-test gpu-bench import-time clean
+.PHONY: help install demo test test-triton-versions check lint types layers docs launch-cost format gpu-test gpu-bench import-time clean
 .DEFAULT_GOAL := help
 
 help:  ## This list
@@ -67,7 +67,7 @@ test-triton-versions: $(TRITON_VERSIONS:%=.triton/%)  ## The tests that use Trit
 	$(OTHER) -m pip install -qq $(PIP_FLAGS) --no-deps --target $@ triton==$*
 	touch $@
 
-check: lint types layers docs  ## Style, types, floors of the house, code blocks of the documents
+check: lint types layers docs launch-cost  ## Style, types, floors of the house, code blocks of the documents, cost of a launch
 
 lint: $(READY)
 	$(RUN) -m ruff check
@@ -81,6 +81,10 @@ layers: $(READY)
 
 docs: $(READY)
 	$(RUN) -m pytest --quiet $(SIDE_BY_SIDE) tests/docs
+
+# Ratios of what the host does before a launch; the least of many rounds, so that other programs hardly count.
+launch-cost: $(READY)  ## That a known launch costs at most the committed share of Triton's own
+	TRITON_DEFAULT_FP_FUSION=1 $(RUN) -m benchmarks.launch_cost --check
 
 format: $(READY)  ## Bring every file into the house's form
 	$(RUN) -m ruff check --fix-only --quiet

@@ -37,6 +37,8 @@ if TYPE_CHECKING:  # for type checkers and editors, which cannot follow the tabl
     from triton_ops.comparison.timing import time_ms as time_ms
     from triton_ops.dispatch.decision import Decision as Decision
     from triton_ops.dispatch.decorator import autotune as autotune
+    from triton_ops.dispatch.install import install as install
+    from triton_ops.dispatch.install import uninstall as uninstall
     from triton_ops.dispatch.ledger import LaunchedConfig as LaunchedConfig
     from triton_ops.dispatch.ledger import launches as launches
     from triton_ops.dispatch.policy import on_miss as on_miss
@@ -113,6 +115,7 @@ _NAMES_IN = {
     "backend": "FunctionKernel LauncherKernel Operation TritonKernel operation",
     "dispatch.decision": "Decision",
     "dispatch.decorator": "autotune",
+    "dispatch.install": "install uninstall",
     "dispatch.ledger": "LaunchedConfig launches",
     "dispatch.policy": "on_miss",
     "dispatch.sources": "use_lockfile",

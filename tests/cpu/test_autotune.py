@@ -453,7 +453,7 @@ def test_a_grid_that_does_not_follow_the_block_is_pointed_out(launched, caplog):
     kernel = tuned_add()
     kernel[(8,)](*vectors(), 1024)
     kernel[(8,)](*vectors(), 1024)
-    assert caplog.text.count("stays as it is, and its programs are numbered by BLOCK") == 1
+    assert caplog.text.count("stays as it is, and its programs are numbered by blocks that are tuned (BLOCK)") == 1
     caplog.clear()
     tuned_add()[grid](*vectors(), 1024)
     assert "stays as it is" not in caplog.text

@@ -28,6 +28,7 @@ NAMES = {
     "triton_ops.backend": ["FunctionKernel", "LauncherKernel", "Operation", "TritonKernel", "operation"],
     "triton_ops.dispatch.decision": ["Decision"],
     "triton_ops.dispatch.decorator": ["autotune"],
+    "triton_ops.dispatch.install": ["install", "uninstall"],
     "triton_ops.dispatch.ledger": ["LaunchedConfig", "launches"],
     "triton_ops.dispatch.policy": ["on_miss"],
     "triton_ops.dispatch.sources": ["use_lockfile"],

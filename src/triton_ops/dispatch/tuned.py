@@ -32,6 +32,7 @@ from triton_ops.tensors import TensorSpec
 
 _log = logging.getLogger("triton_ops")
 _upstream: Any = require("triton.runtime.autotuner", "triton_ops.autotune")
+_run_of_triton = _upstream.Autotuner.run  # `install` puts another one in its place
 _TritonError: Any = require("triton.errors", "triton_ops.autotune").TritonError
 
 
@@ -54,9 +55,33 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
         self._calls = Calls.of(fn, key, options.mapper)
         self._own_bench = do_bench
         self._only: Decision | None = None
+        self._shared: Any = None
         self._told_of_grid = False
         super().__init__(fn, arg_names, configs, list(key), *rest, do_bench=do_bench, **more)
         ledger.register(self)
+
+    @classmethod
+    def adopting(cls, autotuner: Any, options: Options) -> Tuned:
+        """What launches in place of an `Autotuner` that somebody else has made, whose cache it shares."""
+        hooks = {
+            name: getattr(autotuner, name)
+            for name in ("pre_hook", "post_hook")
+            if getattr(autotuner, f"user_defined_{name}")
+        }
+        prune = {"perf_model": autotuner.perf_model, "top_k": autotuner.configs_top_k,
+                 "early_config_prune": autotuner.early_config_prune}  # fmt: skip
+        made = cls(
+            autotuner.fn, autotuner.arg_names, autotuner.configs, autotuner.keys, autotuner.reset_to_zero,
+            autotuner.restore_value, prune_configs_by=prune, do_bench=autotuner._do_bench,
+            cache_results=autotuner.cache_results, options=options, **hooks,
+        )  # fmt: skip
+        made._cache = _Winners(made.forget, autotuner.cache)
+        made._shared, made._fast.owner = autotuner.cache, autotuner
+        return made
+
+    def differs_from(self, autotuner: Any) -> bool:
+        """Whether the `Autotuner` that this one stands for has been given other configs or another cache."""
+        return autotuner.configs is not self._configs or autotuner.cache is not self._shared
 
     @property
     def configs(self) -> list[Any]:
@@ -150,7 +175,7 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
         return compiled
 
     def _launched(self, config: Any, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        self.best_config = config
+        self.best_config = self._fast.owner.best_config = config
         if config.pre_hook is not None:
             config.pre_hook({**dict(zip(self.arg_names, args, strict=False)), **kwargs, **config.all_kwargs()})
         return self.fn.run(*args, grid=grid, warmup=False, **kwargs, **config.all_kwargs())
@@ -189,7 +214,7 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
         self.nargs = dict(zip(self.arg_names, args, strict=False))
         try:
             self._refuse_conflicts(called)
-            if (seeded := self.cache.seeded.get(self._triton_key(args, kwargs))) is not None:
+            if (seeded := self._seeded(self._triton_key(args, kwargs))) is not None:
                 found = Found(config=from_triton(seeded), rung=EXPLICIT, why="it was set in the kernel's cache")
                 return Decision(found=found, kernel=self._name, problem=called.label, config=seeded)
             self._tell_of_grid(grid)
@@ -203,6 +228,10 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
             return decision
         finally:
             self.nargs = None
+
+    def _seeded(self, key: Any) -> Any:
+        """The config that others have put into the cache for a key; None if there is none."""
+        return self.cache.seeded.get(key) or (None if self._shared is None else self._shared.get(key))
 
     def _refuse_conflicts(self, called: CalledWith) -> None:
         """Raise if a call gives a value to what is tuned."""
@@ -238,7 +267,7 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
                                   "early_config_prune": self.early_config_prune},
                 do_bench=self._do_bench, cache_results=self.cache_results,
             )  # fmt: skip
-            inner.run(*args, grid=grid, warmup=False, **kwargs)
+            _run_of_triton(inner, *args, grid=grid, warmup=False, **kwargs)
             return inner.best_config
 
         return tuned
@@ -276,8 +305,8 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
         values = [*space.tunables] if space else [name for config in self.configs for name in config.kwargs]
         if blocks := blocks_left_out(self.fn, {*values}):
             _log.warning(
-                "the grid %s of %s stays as it is, and its programs are numbered by %s, which is tuned: too many are "
-                "launched where it is larger, and too few where it is smaller; write the grid as a function of it: "
+                "the grid %s of %s stays as it is, and its programs are numbered by blocks that are tuned (%s): too "
+                "many are launched where a block is larger, and too few where it is smaller; write it as a function: "
                 "lambda meta: (triton.cdiv(n, meta[%r]),)",
                 tuple(grid), self._name, ", ".join(blocks), blocks[0],
             )  # fmt: skip

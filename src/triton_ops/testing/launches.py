@@ -64,6 +64,9 @@ class _Driver(TargetDriver):
         self.launches.loaded.append(name)
         return name, name, _REGISTERS, 0, _THREADS
 
+    def unload_module(self, _module: Any) -> None:
+        """Nothing: nothing was loaded."""
+
     def get_benchmarker(self) -> Callable[..., list[float]]:
         """Times by the order of calls, so that the first config wins."""
 

@@ -1,0 +1,161 @@
+"""What a launch costs the host: plain JIT, `triton.autotune`, and `triton_ops.autotune`, whose config is known.
+
+    python -m benchmarks.launch_cost [--check] [--out FILE]
+
+Kernels are an addition of 4 arguments and a matmul of 16. On a GPU the launches are real and nothing waits for them;
+without one, Triton compiles for sm_90 and launches do nothing, so that only the host's work before a launch is left.
+The three take turns in rounds of random order, and the least round of each counts: what other programs do to a round
+only makes it longer. `--check` fails where a ratio is above its limit.
+
+Another version of Triton: PYTHONPATH=.triton/3.9.0:src TRITON_DEFAULT_FP_FUSION=1 python -m benchmarks.launch_cost
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import random
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import triton
+import triton.language as tl
+
+import triton_ops
+from benchmarks.document import headed, save
+from triton_ops.testing.launches import launches_that_do_nothing
+
+LIMITS = {"triton.autotune": 0.45, "plain JIT": 0.70}
+ROUNDS, CALLS = 40, 500
+OURS = "triton_ops.autotune"
+
+
+@triton.jit
+def add(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):  # noqa: D103
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + i, mask=i < n)
+    tl.store(out_ptr + i, x + tl.load(y_ptr + i, mask=i < n), mask=i < n)
+
+
+@triton.jit
+def matmul(  # noqa: D103
+    a_ptr, b_ptr, c_ptr, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP_M: tl.constexpr,  # noqa: ARG001
+):  # fmt: skip
+    rows = tl.program_id(0) * BM + tl.arange(0, BM)
+    columns = tl.program_id(1) * BN + tl.arange(0, BN)
+    inner = tl.arange(0, BK)
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in range(tl.cdiv(K, BK)):
+        at = k * BK + inner
+        a = tl.load(a_ptr + rows[:, None] * stride_am + at[None, :] * stride_ak,
+                    mask=(rows[:, None] < M) & (at[None, :] < K), other=0.0)  # fmt: skip
+        b = tl.load(b_ptr + at[:, None] * stride_bk + columns[None, :] * stride_bn,
+                    mask=(at[:, None] < K) & (columns[None, :] < N), other=0.0)  # fmt: skip
+        total = tl.dot(a, b, total)
+    c = c_ptr + rows[:, None] * stride_cm + columns[None, :] * stride_cn
+    tl.store(c, total.to(tl.float16), mask=(rows[:, None] < M) & (columns[None, :] < N))
+
+
+ADD = [triton.Config({"BLOCK": 256}, num_warps=4), triton.Config({"BLOCK": 512}, num_warps=8)]
+TILES = [triton.Config({"BM": 64, "BN": 64, "BK": 32, "GROUP_M": 8}, num_warps=4),
+         triton.Config({"BM": 64, "BN": 32, "BK": 32, "GROUP_M": 8}, num_warps=4)]  # fmt: skip
+
+
+def cases(device: str) -> dict[str, tuple[object, list[triton.Config], list[str], tuple[object, ...], object]]:
+    """Name to kernel, configs, key, arguments and grid. A static grid: what a grid function costs is the caller's."""
+    x = [torch.zeros(4096, device=device) for _ in range(3)]
+    a, b, c = (torch.zeros(256, 256, device=device, dtype=torch.float16) for _ in range(3))
+    strides = (*a.stride(), *b.stride(), *c.stride())
+    return {
+        "add, 4 arguments": (add, ADD, ["n"], (*x, 4096), (16,)),
+        "matmul, 16 arguments": (matmul, TILES, ["M", "N", "K"], (a, b, c, 256, 256, 256, *strides), (4, 8)),
+    }
+
+
+def contenders(kernel: object, configs: list[triton.Config], key: list[str], args: tuple[object, ...],
+               grid: object) -> dict[str, Callable[[], object]]:  # fmt: skip
+    """The three ways to launch the first config, each launched once."""
+    first = configs[0]
+    theirs = triton.autotune(configs, key)(kernel)
+    theirs.cache[theirs_key(theirs, args)] = first
+    ours = triton_ops.autotune(configs, key, on_miss="default")(kernel)
+    values = first.all_kwargs()
+    found: dict[str, Callable[[], object]] = {
+        "plain JIT": lambda: kernel[grid](*args, **values),  # type: ignore[index]
+        "triton.autotune": lambda: theirs[grid](*args),
+        OURS: lambda: ours[grid](*args),
+    }
+    for call in found.values():
+        call()
+    return found
+
+
+def theirs_key(tuned: object, args: tuple[object, ...]) -> tuple[object, ...]:
+    """The key under which Triton looks for a known winner."""
+    named = dict(zip(tuned.arg_names, args, strict=False))  # type: ignore[attr-defined]
+    dtypes = [str(value.dtype) for value in named.values() if hasattr(value, "dtype")]
+    return (*(named[name] for name in tuned.keys), *dtypes)  # type: ignore[attr-defined]
+
+
+def least_us(calls: dict[str, Callable[[], object]], rounds: int, wait: Callable[[], object]) -> dict[str, float]:
+    """Microseconds of one call, of the least round."""
+    rng, best = random.Random(0), dict.fromkeys(calls, float("inf"))
+    for _ in range(rounds):
+        for name in rng.sample(list(calls), len(calls)):
+            call = calls[name]
+            start = time.perf_counter()
+            for _ in range(CALLS):
+                call()
+            best[name] = min(best[name], (time.perf_counter() - start) / CALLS * 1e6)
+            wait()
+    return best
+
+
+def measured(device: str, rounds: int) -> dict[str, dict[str, float]]:
+    """By case, the microseconds of each way."""
+    wait = torch.cuda.synchronize if device == "cuda" else (lambda: None)
+    found = {}
+    for name, (kernel, configs, key, args, grid) in cases(device).items():
+        found[name] = least_us(contenders(kernel, configs, key, args, grid), rounds, wait)
+    return found
+
+
+def told(found: dict[str, dict[str, float]]) -> bool:
+    """Print the times and the ratios; returns whether every ratio keeps its limit."""
+    kept = True
+    for name, times in found.items():
+        print(f"{name}: " + ", ".join(f"{way} {us:.2f} µs" for way, us in times.items()))
+        for other, limit in LIMITS.items():
+            ratio = times[OURS] / times[other]
+            kept = kept and ratio <= limit
+            print(f"  {ratio:.2f} of {other}, limit {limit:.2f}{'' if ratio <= limit else ': ABOVE'}")
+    return kept
+
+
+def main() -> None:
+    """Measure, tell, and check if that is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--check", action="store_true", help="end with 1 where a ratio is above its limit")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--commit")
+    options = parser.parse_args()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    where = contextlib.nullcontext() if device == "cuda" else launches_that_do_nothing(keep=False)
+    print(f"Triton {triton.__version__}, launches on {device if device == 'cuda' else 'nothing'}")
+    with where:
+        found = measured(device, options.rounds)
+    kept = told(found)
+    if options.out is not None:
+        ratios = {name: {other: times[OURS] / times[other] for other in LIMITS} for name, times in found.items()}
+        save(options.out, headed("python -m benchmarks.launch_cost", options.commit, device=device, limits=LIMITS,
+                                 us=found, ratios=ratios))  # fmt: skip
+    sys.exit(1 if options.check and not kept else 0)
+
+
+if __name__ == "__main__":
+    main()

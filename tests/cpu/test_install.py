@@ -1,0 +1,97 @@
+"""Kernels under Triton's own decorator are taken while this package is installed, and given back afterwards."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+triton = pytest.importorskip("triton")
+
+import triton_ops  # noqa: E402
+from tests.tuned_kernels import add, grid  # noqa: E402
+from triton_ops.exceptions import SettingsError  # noqa: E402
+from triton_ops.testing.launches import launches_that_do_nothing  # noqa: E402
+
+pytestmark = pytest.mark.triton
+
+CONFIGS = [triton.Config({"BLOCK": 128}), triton.Config({"BLOCK": 256}, num_warps=8)]
+
+
+@pytest.fixture(autouse=True)
+def _launches(monkeypatch):
+    monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")
+    with launches_that_do_nothing():
+        yield
+    triton_ops.uninstall()
+
+
+def arguments(n=1024):
+    return (*(torch.zeros(n) for _ in range(3)), n)
+
+
+def test_the_places_are_taken_and_given_back():
+    places = [triton, triton.runtime, triton.runtime.autotuner]
+    before = [place.autotune for place in places], triton.runtime.autotuner.Autotuner.run
+    with triton_ops.install(on_miss="default"):
+        assert len({place.autotune for place in places}) == 1
+        assert triton.autotune is not before[0][0]
+        with pytest.raises(SettingsError, match="installed already"):
+            triton_ops.install()
+    assert ([place.autotune for place in places], triton.runtime.autotuner.Autotuner.run) == before
+    triton_ops.uninstall()
+    with pytest.raises(SettingsError):
+        triton_ops.install(on_miss="guess")
+    assert triton.autotune is before[0][0]
+
+
+def test_kernels_decorated_before_meanwhile_and_by_subclasses_are_taken(monkeypatch):
+    class Theirs(triton.runtime.autotuner.Autotuner):
+        def __init__(self, fn, arg_names, configs, key, reset_to_zero, restore_value, **kwargs):
+            super().__init__(fn, arg_names, configs, key, reset_to_zero, restore_value, **kwargs)
+            self.calls = 0
+
+        def run(self, *args, **kwargs):
+            self.calls += 1
+            return super().run(*args, **kwargs)
+
+    before = triton.autotune(CONFIGS, key=["n"])(add)
+    theirs = Theirs(add, add.arg_names, CONFIGS, ["n"], None, None)
+    monkeypatch.setattr(triton.runtime.autotuner.Autotuner, "_bench", lambda *_, **__: pytest.fail("Triton measured"))
+    with triton_ops.install(on_miss="default"):
+        meanwhile = triton.autotune(configs=CONFIGS, key=["n"], cache_results=False)(add)
+        for kernel in (before, theirs, meanwhile):
+            for _ in range(3):
+                assert kernel[grid](*arguments()).metadata.num_warps == 4
+            assert kernel.best_config is CONFIGS[0]
+    assert theirs.calls == 3
+    assert type(before) is triton.runtime.autotuner.Autotuner
+    monkeypatch.undo()
+    assert before[grid](*arguments()).metadata.num_warps == 4  # Triton's again, with its own look-up
+
+
+def test_what_others_put_into_a_cache_is_launched():
+    theirs = triton.autotune(CONFIGS, key=["n"])(add)
+    with triton_ops.install(on_miss="default"):
+        theirs[grid](*arguments())
+        theirs.cache[(2048, *["torch.float32"] * 3)] = CONFIGS[1]
+        assert theirs[grid](*arguments(2048)).metadata.num_warps == 8
+        theirs.configs = [CONFIGS[1]]
+        assert theirs[grid](*arguments()).metadata.num_warps == 8
+
+
+def test_what_triton_accepts_is_accepted():
+    with triton_ops.install(on_miss="default"):
+        kernel = triton.autotune(CONFIGS, ["n"], None, ["out_ptr"], None)(add)
+        assert kernel.reset_to_zero == ["out_ptr"]
+        assert kernel[grid](*arguments()).metadata.num_warps == 4
+        without = triton.autotune([], [])(triton.heuristics({"BLOCK": lambda _: 64})(add))
+        assert without[grid](*arguments()).metadata.num_warps == 4
+
+
+def test_something_that_was_put_in_the_place_meanwhile_stays():
+    theirs = lambda *_, **__: None  # noqa: E731
+    before = triton.autotune
+    with triton_ops.install():
+        triton.autotune = theirs
+    assert triton.autotune is theirs
+    triton.autotune = before
