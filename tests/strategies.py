@@ -116,7 +116,7 @@ def tensor_specs(draw, dtypes=tuple(ITEM_BYTES)):
         stride = [step * 3 for step in stride]
     elif layout == "broadcast" and shape:
         stride[draw(st.integers(0, len(shape) - 1))] = 0
-    fill = draw(st.sampled_from(["uniform", "zeros", "empty", "arange"]))
+    fill = draw(st.sampled_from(["uniform", "outliers", "zeros", "empty", "arange"]))
     return TensorSpec(shape, draw(st.sampled_from(dtypes)), tuple(stride), fill, aligned=draw(st.booleans()))
 
 

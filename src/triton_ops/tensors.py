@@ -10,12 +10,12 @@ import math
 import operator
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from triton_ops._optional import require
-from triton_ops.exceptions import DeviceError, KernelTypeError, ShapeMismatchError, UnsupportedDtypeError
+from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, ShapeMismatchError, UnsupportedDtypeError
 
-Fill = Literal["uniform", "whole", "zeros", "empty", "arange"]
+Fill = Literal["uniform", "outliers", "whole", "zeros", "empty", "arange"]
 
 ITEM_BYTES = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2,
@@ -23,6 +23,8 @@ ITEM_BYTES = {
     "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint64": 8, "uint32": 4, "uint16": 2, "uint8": 1, "bool": 1,
     "complex128": 16, "complex64": 8,
 }  # fmt: skip
+_OUTLIERS = 1e-3  # of the values
+_OUTLIER = 10.0  # times as large
 ALIGNMENT_BYTES = 16  # Triton specialises pointers on being a multiple of this
 _SHORT = {
     "fp64": "float64", "f64": "float64", "double": "float64", "fp32": "float32", "f32": "float32", "float": "float32",
@@ -68,15 +70,17 @@ class TensorSpec:
         dtype: Long name, such as `bfloat16`; a `torch.dtype` or a short name is accepted and normalised.
         stride: Strides in elements, one per axis, none negative; None is row-major.
         fill: The values of a tensor made from this spec: `uniform` in [-1, 1] (integers: 0 to 127; complex numbers:
-            both parts), `whole` (floats: -1, 0 and 1, whose products add up without rounding; else as uniform),
-            `zeros`, `empty`, `arange`. Zeros draw less power and can run faster than real data, so they are never the
-            default.
+            both parts), `outliers` (as uniform, but one float in a thousand is ten times as large, to find sums and
+            maxima that do not reach so far), `whole` (floats: -1, 0 and 1, whose products add up without rounding;
+            else as uniform), `zeros`, `empty`, `arange`. Zeros draw less power and can run faster than real data, so
+            they are never the default.
         aligned: Whether the data starts at a multiple of 16 bytes, as elements of 16 bytes always do; if not, compilers
             emit narrower loads.
 
     Raises:
         ShapeMismatchError: An extent or a stride is negative, or their numbers differ.
         UnsupportedDtypeError: The dtype is not known.
+        SettingsError: The fill is not known.
     """
 
     shape: tuple[int, ...]
@@ -90,6 +94,8 @@ class TensorSpec:
         shape = tuple(operator.index(extent) for extent in self.shape)
         object.__setattr__(self, "shape", shape)
         object.__setattr__(self, "dtype", dtype_name(self.dtype))
+        if self.fill not in get_args(Fill):
+            raise SettingsError(f"fill is {self.fill!r}; it must be one of {', '.join(get_args(Fill))}")
         object.__setattr__(self, "aligned", self.aligned or ITEM_BYTES[self.dtype] >= ALIGNMENT_BYTES)
         if any(extent < 0 for extent in shape):
             raise ShapeMismatchError(f"shape {shape} has a negative extent", "0 or more", shape)
@@ -163,7 +169,7 @@ class TensorSpec:
 
         Args:
             device: A torch device string.
-            seed: Seed of the `uniform` fill; the same seed gives the same values on the same device type.
+            seed: Seed of the fills that draw values; the same seed gives the same values on the same device type.
             fill_value: A number to fill with, in place of the spec's `fill`.
 
         Cost: one allocation of the spanned bytes; a `uniform` fill of a 1-byte or 2-byte float draws in float32.
@@ -177,6 +183,8 @@ class TensorSpec:
             target.copy_(torch.full((), fill_value, dtype=torch.float64, device=device))
         elif self.fill == "uniform":
             target.copy_(_uniform(torch, target.shape, dtype, device, seed))
+        elif self.fill == "outliers":
+            target.copy_(_with_outliers(torch, target.shape, dtype, device, seed))
         elif self.fill == "whole":
             target.copy_(_whole(torch, target.shape, dtype, device, seed))
         elif self.fill == "zeros":
@@ -202,6 +210,15 @@ class TensorSpec:
                     return True
                 reach += (extent - 1) * step
         return False
+
+
+def _with_outliers(torch: Any, shape: tuple[int, ...], dtype: Any, device: str, seed: int) -> Any:
+    found = _uniform(torch, shape, dtype, device, seed)
+    if not dtype.is_floating_point:
+        return found
+    generator = torch.Generator(device=device).manual_seed(seed + 1)
+    far = torch.rand(shape, generator=generator, device=device) < _OUTLIERS
+    return torch.where(far, _OUTLIER * found, found)
 
 
 def _whole(torch: Any, shape: tuple[int, ...], dtype: Any, device: str, seed: int) -> Any:

@@ -114,12 +114,22 @@ def callable_check(given: Any) -> Callable[[Any, Any], Any] | None:
     Raises:
         KernelTypeError: It is not callable.
     """
+    return _callable("check", given, "give check(result, expected), which returns True or False")
+
+
+def callable_reference(given: Any) -> Callable[..., Any] | None:
+    """The caller's own reference, or None.
+
+    Raises:
+        KernelTypeError: It is not callable.
+    """
+    return _callable("reference", given, "give a function that returns the right result for the same arguments")
+
+
+def _callable(what: str, given: Any, hint: str) -> Callable[..., Any] | None:
     if given is None or callable(given):
         return given  # type: ignore[no-any-return]
-    raise KernelTypeError(
-        f"check is {_shown(given)}, which is not callable",
-        hint="give check(result, expected), which returns True or False",
-    )
+    raise KernelTypeError(f"{what} is {_shown(given)}, which is not callable", hint=hint)
 
 
 def as_tolerance(given: Any) -> Tolerance:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from triton_ops import tune
 from triton_ops.backend import FunctionKernel, Operation
 from triton_ops.exceptions import KernelTypeError, SpaceError
 from triton_ops.space import ConfigSpace
@@ -24,3 +25,13 @@ def test_what_is_no_space_or_no_builder_of_arguments():
         Operation("seven", KERNEL, 7, lambda: {})
     with pytest.raises(KernelTypeError, match="must be a function from extents"):
         Operation("seven", KERNEL, {"n": [1]}, {"x": 1})
+
+
+def test_a_reference_that_is_no_function_is_refused_before_any_work():
+    def work(*, a):
+        raise AssertionError("it was called")
+
+    with pytest.raises(KernelTypeError, match=r"reference is 3, which is not callable.*returns the right result"):
+        Operation("work", work, {"a": [1]}, dict, reference=3)
+    with pytest.raises(KernelTypeError, match="reference is 3, which is not callable"):
+        tune(work, space={"a": [1]}, reference=3, device="cpu", keep=False)

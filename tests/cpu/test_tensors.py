@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.strategies import tensor_specs
-from triton_ops.exceptions import DeviceError, KernelTypeError, ShapeMismatchError, UnsupportedDtypeError
+from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, ShapeMismatchError, UnsupportedDtypeError
 from triton_ops.tensors import ITEM_BYTES, TensorSpec, contiguous_stride, dtype_name
 
 torch = pytest.importorskip("torch")
@@ -93,6 +93,20 @@ def test_fills(spec):
 @given(tensor_specs(dtypes=("float32", "bfloat16", "float8_e5m2", "int8")))
 def test_fill_value_wins_over_fill(spec):
     assert (spec.create_tensor(fill_value=2).to(torch.float64) == 2).all()
+
+
+def test_outliers_are_few_and_ten_times_as_large():
+    values = TensorSpec((100_000,), "fp32", fill="outliers").create_tensor(seed=1)
+    plain = TensorSpec((100_000,), "fp32").create_tensor(seed=1)
+    far = values != plain
+    assert 50 <= far.sum() <= 150
+    assert values[far].equal(10 * plain[far])
+    assert TensorSpec((9,), "i32", fill="outliers").create_tensor().equal(TensorSpec((9,), "i32").create_tensor())
+
+
+def test_an_unknown_fill_is_refused():
+    with pytest.raises(SettingsError, match="fill is 'random'; it must be one of uniform, outliers, whole"):
+        TensorSpec((2,), "fp32", fill="random")
 
 
 def test_seeds_make_different_values():

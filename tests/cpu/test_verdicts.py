@@ -20,11 +20,14 @@ from tests.cpu.emulated import (
     flash,
     matmul,
 )
-from triton_ops import Problem, TensorSpec, Tolerance, Work
+from triton_ops import Operation, Problem, TensorSpec, Tolerance, Work, tune
+from triton_ops.evaluation.cases import further_cases
 from triton_ops.evaluation.criteria import Precision, reduction_length
 from triton_ops.evaluation.expected import Manner, difference, expected, is_exact, uncompared
 from triton_ops.evaluation.judges import Rounded
+from triton_ops.evaluation.subject import ArgumentSet
 from triton_ops.exceptions import SettingsError
+from triton_ops.task.request import make_task
 from triton_ops.tolerance import as_tolerance
 
 TILES = (32, 64, 128)
@@ -396,3 +399,31 @@ def test_rounding_costs_what_the_coarsest_dtype_and_the_accumulator_make_of_it()
     assert Precision(inputs=("float32",)).rounding("float32") == 2**-18
     assert long.rounding("bfloat16") == pytest.approx(2**-8 / math.sqrt(3) + 2**-13 * 64)
     assert Precision(inputs=("float64",)).rounding("float64") < 1e-10
+
+
+@pytest.mark.usefixtures("steady_clock")
+@pytest.mark.parametrize(("fill", "status"), [("uniform", "ok"), ("outliers", "wrong")])
+def test_what_only_holds_near_zero_is_found_where_an_operation_takes_outliers(fill, status):
+    def doubled(x, *, clamped):
+        return 2 * (x.clamp(-1, 1) if clamped else x)
+
+    operation = Operation(
+        "doubled", doubled, {"clamped": [False, True]}, lambda n=8192: {"x": TensorSpec((n,), "float32", fill=fill)},
+        device="cpu", reference=lambda x: x * 2,
+    )  # fmt: skip
+    found = tune(operation, keep=False)
+    assert {trial.config["clamped"]: str(trial.status) for trial in found.trials} == {False: "ok", True: status}
+
+
+def test_the_second_draw_has_no_outliers():
+    operation = Operation(
+        "same", lambda x, y, *, a: x * y, {"a": [1]}, device="cpu", reference=lambda x, y: x * y,
+        arguments=lambda n=8192: {"x": TensorSpec((n,), "float32", fill="outliers"), "y": TensorSpec((n,), "bfloat16")},
+    )  # fmt: skip
+    task = make_task(operation)
+    first = ArgumentSet(task.arguments(), ())
+    assert first.arguments.keyword["x"].abs().max() > 1
+    second, whole = further_cases(first, task.arguments, task.device, "cpu")
+    for case in (second, whole):
+        assert case.argument_set.arguments.keyword["x"].abs().max() <= 1
+    assert set(whole.argument_set.arguments.keyword["x"].unique().tolist()) == {-1.0, 0.0, 1.0}

@@ -19,7 +19,7 @@ from triton_ops.exceptions import KernelTypeError, ShapeMismatchError, Unsupport
 from triton_ops.problem import Problem
 from triton_ops.space import ConfigSpace, as_space
 from triton_ops.tensors import TensorSpec, dtype_name
-from triton_ops.tolerance import Tolerance, as_tolerance, callable_check
+from triton_ops.tolerance import Tolerance, as_tolerance, callable_check, callable_reference
 from triton_ops.work import Work
 
 _TENSORS_SHOWN = 4
@@ -64,6 +64,7 @@ class Operation:
         if self.tolerance is not None:
             object.__setattr__(self, "tolerance", as_tolerance(self.tolerance))
         callable_check(self.check)
+        callable_reference(self.reference)
         object.__setattr__(self, "dtypes", tuple(map(dtype_name, self.dtypes)))
         if isinstance(self.space, ConfigSpace) or not callable(self.space):
             kernel, space = taken_apart(self.kernel, self.space)

@@ -23,7 +23,9 @@ _MEMORY_SHARE = 0.25  # of the free memory: a further set of data may take so mu
 
 
 def further_cases(first: ArgumentSet, source: object, device: DeviceSpec, device_name: str) -> list[Case]:
-    """Cases of the tuned shape with other data: a second draw, and whole numbers.
+    """Cases of the tuned shape with other data: a second draw, without outliers, and whole numbers.
+
+    An error that shows without outliers may fade beside them, and the other way round.
 
     Without a second draw, the first data serves again, with outputs that hold another poison.
 
@@ -39,7 +41,8 @@ def further_cases(first: ArgumentSet, source: object, device: DeviceSpec, device
     needed = _COPIES_OF_A_SET * _bytes_of(first.arguments)
     if needed > _MEMORY_SHARE * free_bytes(device, device_name):
         return [Case(first, 1)]
-    cases = [Case(ArgumentSet(replace(source, seed=source.seed + 1)(), outputs), 1)]
+    even = replace(source.problem, arguments=tuple((name, _even(it)) for name, it in source.problem.arguments))
+    cases = [Case(ArgumentSet(replace(source, problem=even, seed=source.seed + 1)(), outputs), 1)]
     whole = _of_whole_numbers(source.problem)
     if whole is not None and needed <= _MEMORY_SHARE * free_bytes(device, device_name):
         made = replace(source, problem=whole, seed=source.seed + 2)()
@@ -62,8 +65,13 @@ def _of_whole_numbers(problem: Problem) -> Problem | None:
     return replace(problem, arguments=tuple(changed))
 
 
+def _even(given: TensorSpec | Scalar) -> TensorSpec | Scalar:
+    outliers = isinstance(given, TensorSpec) and given.fill == "outliers"
+    return replace(given, fill="uniform") if isinstance(given, TensorSpec) and outliers else given
+
+
 def _whole(given: TensorSpec | Scalar) -> TensorSpec | Scalar:
-    if isinstance(given, TensorSpec) and given.fill == "uniform" and "float" in given.dtype:
+    if isinstance(given, TensorSpec) and given.fill in ("uniform", "outliers") and "float" in given.dtype:
         return replace(given, fill="whole")
     return given
 

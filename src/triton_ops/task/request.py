@@ -26,7 +26,7 @@ from triton_ops.problem import Problem, Scalar
 from triton_ops.space import ConfigSpace, as_space
 from triton_ops.task.task import CopiedArguments, GeneratedArguments, NamedProblem, Task
 from triton_ops.tensors import TensorSpec
-from triton_ops.tolerance import RULE, Tolerance, as_tolerance, callable_check
+from triton_ops.tolerance import RULE, Tolerance, as_tolerance, callable_check, callable_reference
 from triton_ops.work import Work
 
 
@@ -157,6 +157,7 @@ def make_request(
             fit.
     """
     given, device = Arguments(tuple(args), dict(kwargs or {})), device_named(device)
+    reference = callable_reference(reference)
     found = _found(target, given, shape, dtype, device, reference, seed)
     if isinstance(target, Operation):
         tolerance, check = target.tolerance if tolerance is None else tolerance, check or target.check
