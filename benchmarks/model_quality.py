@@ -11,7 +11,7 @@ import gzip
 import json
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,13 +84,8 @@ def _ranks(values: Sequence[float]) -> list[float]:
     return ranks
 
 
-def main() -> None:
-    """Print a table, and write JSON where asked."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("recordings", nargs="+", type=Path)
-    parser.add_argument("--json", type=Path, help="where to write the figures")
-    given = parser.parse_args()
-    found = {path.name: quality(read(path)) for path in given.recordings}
+def show(found: Mapping[str, Mapping[str, Mapping[str, float]] | None]) -> None:
+    """Print the figures of each space, mode by mode."""
     print(f"{'space':<36} {'mode':<9} spearman  of 1   of 5   of 10  of 25  level")
     for name, modes in found.items():
         if modes is None:
@@ -99,6 +94,16 @@ def main() -> None:
         for mode, each in modes.items():
             of = "  ".join(f"{each[f'best_of_{count}']:.3f}" for count in FIRST)
             print(f"{name:<36} {mode:<9} {each['spearman']:.3f}     {of}  {each['level']:.2f}")
+
+
+def main() -> None:
+    """Print a table, and write JSON where asked."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("recordings", nargs="+", type=Path)
+    parser.add_argument("--json", type=Path, help="where to write the figures")
+    given = parser.parse_args()
+    found = {path.name: quality(read(path)) for path in given.recordings}
+    show(found)
     if given.json:
         save(given.json, {"spaces": found})
 

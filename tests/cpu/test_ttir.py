@@ -7,8 +7,8 @@ import random
 
 import pytest
 
+from triton_ops.ttir.reading import Operand, launch_work
 from triton_ops.ttir.scope import UntoldError
-from triton_ops.ttir.summary import Operand, launch_work
 from triton_ops.ttir.syntax import Type, UnreadableError, parsed_module, parsed_type
 
 COPY = """

@@ -24,8 +24,9 @@ from triton_ops.backend.offline import never_cached, pretending, stages_changed
 from triton_ops.exceptions import TargetError
 from triton_ops.hardware import Target
 from triton_ops.space import Config
+from triton_ops.ttir.launch_work import KernelWork
+from triton_ops.ttir.reading import Operand, launch_work
 from triton_ops.ttir.scope import UntoldError
-from triton_ops.ttir.summary import KernelWork, Operand, launch_work
 from triton_ops.ttir.syntax import UnreadableError
 
 _CONSTANT = "constexpr"

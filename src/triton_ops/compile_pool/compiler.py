@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import os
 import select
 import socket
 import sys
 import traceback
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
@@ -32,6 +34,7 @@ compiles_for: list[int] = []
 """The id of the process for which this process compiles; empty in a process that does not compile for another one."""
 
 _PARENT_CHECK_S = 0.25  # the parent may end while another process still holds the other end of the socket
+_READER = "triton_ops.backend.front_end"
 _NICENESS = 5  # compilers give way to the process that measures
 
 
@@ -57,6 +60,19 @@ class LauncherRequest:
     """
 
     config: Config
+
+
+@dataclass(frozen=True)
+class WorkRequest:
+    """The question for the work of a config's launches, which Triton's front end tells.
+
+    Attributes:
+        config: The config.
+        contents: Elements of tensors of whole numbers that are known, by the parameter's name.
+    """
+
+    config: Config
+    contents: Mapping[str, Sequence[int]]
 
 
 def main() -> None:
@@ -137,7 +153,10 @@ def serve(connection: ChildsEnd) -> None:
         connection.send(_answer(question, ahead))
 
 
-def _answer(question: Config | LauncherRequest, ahead: AheadOfTime) -> Any:
+def _answer(question: Config | LauncherRequest | WorkRequest, ahead: AheadOfTime) -> Any:
+    if isinstance(question, WorkRequest):
+        reader = importlib.import_module(_READER)  # takes NumPy along, which compiling does not need
+        return reader.kernel_work(ahead.kernel, question.config, ahead.arguments, ahead.target, question.contents)
     if isinstance(question, LauncherRequest):
         with contextlib.suppress(Exception):  # the process that launches meets the same error, and reports it
             ahead.build_launcher(question.config)

@@ -168,7 +168,7 @@ def gemm_loop(tiles: GemmTiles, block: Block, machine: Machine, footprint: Footp
         dram_bytes=_dram_bytes(tiles, block, machine, min(blocks, at_once * machine.units)) / steps,
         mma_excess=machine.mma_excess(tiles.dtype),
         store_bytes=min(block.rows, tiles.rows) * min(block.columns, tiles.columns) * ITEM_BYTES[tiles.out_dtype],
-        lockstep=grouped and _serialised(block),
+        lockstep=grouped and serialised(block),
     )
 
 
@@ -179,7 +179,7 @@ def _guess(block: Block, grouped: bool) -> Footprint:
     return tile_footprint(block.rows * block.columns / threads, copies, grouped, buffers * block.load_bytes)
 
 
-def _serialised(block: Block) -> bool:
+def serialised(block: Block) -> bool:
     """Whether ptxas makes the warp-group instructions of a block wait for each other.
 
     ptxas 12.8 does so for 8-bit tiles of 256 columns and 8 warps: their SASS has one WARPGROUP.ARRIVE and DEPBAR per

@@ -26,11 +26,12 @@ class Loop:
         dram_bytes: Bytes from DRAM per step of one block in a full wave, without bytes that another block has read.
         store_bytes: Bytes that one block stores after its last step.
         mma_excess: Matrix rate at the highest clock over the rate that the whole device sustains at its power limit.
+        entries: How often a block enters the loop: a persistent block fills its pipeline anew for each of its tiles.
         lockstep: Whether the matrix units of a block wait for their operands instead of working during loads.
     """
 
     blocks: int
-    steps: int
+    steps: float
     stages: int
     warps: int
     mma_cycles: float
@@ -41,6 +42,7 @@ class Loop:
     dram_bytes: float
     store_bytes: float
     mma_excess: float = 1.0
+    entries: float = 1.0
     lockstep: bool = False
 
 
@@ -77,4 +79,5 @@ def _wave(loop: Loop, footprint: Footprint, machine: Machine, depth: int, blocks
     )
     alone = {name: loop.steps * each for name, each in times.items()}
     alone["loop"] = loop.steps * costs.step_cycles / clock
-    return Wave(loop.steps * step_ns, wait_ns + costs.drain_ns + out_ns, alone)
+    refill_ns = max(0.0, loop.entries - 1) * (wait_ns + costs.drain_ns)
+    return Wave(loop.steps * step_ns + refill_ns, wait_ns + costs.drain_ns + out_ns, alone)

@@ -60,7 +60,7 @@ class RowTiles:
             written_bytes=ITEM_BYTES[self.out_dtype],
             weight=self.weight,
         )
-        return _plan(chunks, machine)
+        return row_plan(chunks, machine)
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class ElementTiles:
             written_bytes=self.written_bytes,
             weight=self.weight,
         )
-        return _plan(chunks, machine)
+        return row_plan(chunks, machine)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,11 +116,14 @@ class Chunks:
         read_bytes: Bytes read per element in each pass.
         written_bytes: Bytes written per element, once.
         weight: Arithmetic per element and pass over that of a norm.
+        lines: 128-byte lines that a block touches in all; 0 where its accesses run along memory.
+        spread: Bytes that L2 moves for each byte of the block's own rows: more where rows are scattered in memory, or
+            where blocks read beside them what all others read too.
     """
 
     blocks: int
-    rows: int
-    columns: int
+    rows: float
+    columns: float
     chunk: int
     passes: int
     warps: int
@@ -128,6 +131,8 @@ class Chunks:
     read_bytes: float
     written_bytes: float
     weight: float
+    lines: float = 0.0
+    spread: float = 1.0
 
     @property
     def count(self) -> int:
@@ -140,8 +145,9 @@ class Chunks:
         return max(1.0, self.rows * self.chunk / (32 * self.warps))
 
 
-def _plan(chunks: Chunks, machine: Machine) -> TilePlan:
-    guess = row_footprint(chunks.chunk / (32 * chunks.warps), chunks.warps, chunks.rows)
+def row_plan(chunks: Chunks, machine: Machine) -> TilePlan:
+    """The plan of blocks that walk over their rows chunk by chunk."""
+    guess = row_footprint(chunks.chunk / (32 * chunks.warps), chunks.warps, ceil(chunks.rows))
     return TilePlan(chunks.warps, guess, lambda footprint: chunk_schedule(chunks, footprint, machine))
 
 
@@ -162,10 +168,11 @@ def _wave(chunks: Chunks, footprint: Footprint, machine: Machine, depth: int, bl
     work_cycles = turns * chunks.elements * costs.element_instructions * chunks.weight
     rates = {
         "issue": depth * work_cycles * 32 * chunks.warps / _LANES / machine.clock_ghz,
+        "load unit": depth * chunks.lines * costs.line_cycles / machine.clock_ghz,
         **_traffic(chunks, machine, depth, blocks),
         "spills": depth * spill_ns,
     }
-    own_bytes = chunks.rows * chunks.columns * chunks.read_bytes * chunks.passes
+    own_bytes = chunks.rows * chunks.columns * chunks.read_bytes * chunks.passes * chunks.spread
     waits = {
         "waits": chunks.count * (costs.chunk_ns + costs.row_ns * (chunks.rows - 1)),
         "one block's loads": own_bytes / costs.plain_gbps,
@@ -185,5 +192,5 @@ def _traffic(chunks: Chunks, machine: Machine, depth: int, blocks: int) -> dict[
     past_l2 = max(0.0, 1 - machine.l2_bytes / 2 / (blocks * row_bytes)) if again else 0.0
     written = chunks.rows * chunks.columns * chunks.written_bytes
     dram = blocks * (row_bytes * (1 + again * past_l1 * past_l2) + written)
-    through_l2 = depth * machine.units * (row_bytes * (1 + again * past_l1) + written)
+    through_l2 = depth * machine.units * (row_bytes * (1 + again * past_l1) + written) * chunks.spread
     return {"DRAM": dram / machine.dram_gbps, "L2": through_l2 / machine.l2_gbps}

@@ -135,26 +135,36 @@ def _dropped(found: Compiled, reason: str) -> Ready:
 
 
 @contextmanager
-def open_feed(
-    task: Task, effort: Effort, searcher: Searcher, log: Callable[[Compiled], None] = lambda _: None
-) -> Iterator[Feed]:
-    """The feed for a task: `CompiledFeed` for a kernel that can be compiled ahead on a GPU, else `DirectFeed`.
+def open_pool(task: Task, effort: Effort) -> Iterator[CompilePool | None]:
+    """The compile pool for a task; None for a kernel that is not compiled ahead, or where there is no GPU.
 
-    When the block ends, the compiling processes have ended. `log` takes every preview.
+    When the block ends, the compiling processes have ended.
     """
     pool = _pool_for(task, effort)
     if pool is None:
-        yield DirectFeed()
+        yield None
         return
     with pool:
-        previews = None
-        if isinstance(searcher, UsesPreviews) and effort.previews > 0 and pool.workers > 1:
-            previews = Previews(searcher, pool, effort.previews, machine_of(task.device), log)
-            previews.update()
-        if previews is None or not previews.under_way:  # small spaces are tried whole, without previews
-            yield CompiledFeed(pool, max(_LEAST_AHEAD, int(_AHEAD * pool.workers)), previews)
-        else:
-            yield CompiledFeed(pool, _AHEAD_WITH_PREVIEWS, previews)
+        yield pool
+
+
+def feed_over(
+    pool: CompilePool | None,
+    task: Task,
+    effort: Effort,
+    searcher: Searcher,
+    log: Callable[[Compiled], None] = lambda _: None,
+) -> Feed:
+    """The feed for a task: `CompiledFeed` over a pool, else `DirectFeed`. `log` takes every preview."""
+    if pool is None:
+        return DirectFeed()
+    previews = None
+    if isinstance(searcher, UsesPreviews) and effort.previews > 0 and pool.workers > 1:
+        previews = Previews(searcher, pool, effort.previews, machine_of(task.device), log)
+        previews.update()
+    if previews is None or not previews.under_way:  # small spaces are tried whole, without previews
+        return CompiledFeed(pool, max(_LEAST_AHEAD, int(_AHEAD * pool.workers)), previews)
+    return CompiledFeed(pool, _AHEAD_WITH_PREVIEWS, previews)
 
 
 def _pool_for(task: Task, effort: Effort) -> CompilePool | None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from triton_ops.cache import Key, Record, Store
+from triton_ops.compile_pool.pool import CompilePool
 from triton_ops.evaluation.confirm import confirm_in_fresh_processes
 from triton_ops.evaluation.finals import FinalRequest
 from triton_ops.evaluation.isolated import open_station, process_started_early, wants_isolation
@@ -22,10 +23,11 @@ from triton_ops.history.quarantine import Quarantine
 from triton_ops.history.recall import recalled, unknown_note
 from triton_ops.history.run_log import Run, RunLog
 from triton_ops.history.runs import Runs
-from triton_ops.history.transfer import model_of, transfers_to
+from triton_ops.history.transfer import transfers_to
 from triton_ops.processes.worker_process import WorkerProcess
 from triton_ops.progress.events import Listener, RunPlan
-from triton_ops.runner.compiled_feed import open_feed
+from triton_ops.runner.compiled_feed import feed_over, open_pool
+from triton_ops.runner.expectation import model_priors
 from triton_ops.runner.feed import Feed
 from triton_ops.runner.log_lines import log_comparison, open_log
 from triton_ops.runner.loop import TuningLoop
@@ -155,10 +157,12 @@ class Tuning:
 
     def _searched(self, log: RunLog, known: Sequence[Trial], process: WorkerProcess | None) -> _Findings:
         """Run the search and the last comparison; nothing is compiled while the finalists race."""
-        request, incumbents, searcher = self.request, self._incumbents(), self._searcher()
+        request, incumbents = self.request, self._incumbents()
         assignment = self._assignment(known)
         with ExitStack() as opened:
-            with open_feed(request.task, request.effort, searcher, log.preview) as feed:
+            with open_pool(request.task, request.effort) as pool:
+                searcher = self._searcher(pool)
+                feed = feed_over(pool, request.task, request.effort, searcher, log.preview)
                 loop = self._loop(log, searcher, feed)
                 loop.prepare(incumbents, known)
                 station = opened.enter_context(closing(self._station(assignment, process, log)))
@@ -246,13 +250,16 @@ class Tuning:
             ]
         return []
 
-    def _searcher(self) -> Searcher:
+    def _searcher(self, pool: CompilePool | None) -> Searcher:
         request = self.request
         search, space = request.effort.search, request.task.space
         if search not in USES_PRIORS:
             return make_searcher(search, space, request.seed)
         records = transfers_to(request.task, request.key, self.store, request.folder) if request.transfer else []
-        return make_searcher(search, space, request.seed, model_of(request.task, request.folder), records)
+        if pool is not None:
+            pool.submit(request.default, anyway=True, spare=True)  # it is tried first: it is compiled meanwhile
+        priors = model_priors(request.task, request.folder, pool)
+        return make_searcher(search, space, request.seed, priors, records)
 
     def _assignment(self, known: Sequence[Trial]) -> Assignment:
         """The assignment of the station; its baseline is a config that worked in the interrupted run."""

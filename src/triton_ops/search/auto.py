@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from triton_ops._optional import preload
-from triton_ops.search.base import Prior
+from triton_ops.search.base import SMALL, Prior
 from triton_ops.search.compiler_columns import CompilerColumns, wasteful
 from triton_ops.search.encoding import Encoder, Floats
 from triton_ops.search.gains import ExpectedGains, GainEstimator
@@ -39,7 +39,6 @@ from triton_ops.search.surrogate import SURROGATE_PACKAGES
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.trial import Compiled, Trial
 
-SMALL = 64  # a space of at most this many configs is tried whole: a search would save less than it costs
 _START = 7  # configs spread over the space before the surrogate is used
 _START_COMPILED = 4  # the same with compiled configs, whose figures tell much of the rest
 _FAR_CONFIGS = (6, 12)  # with records, the proposals after so many configs are far from all before

@@ -79,6 +79,7 @@ class Prior(Protocol):
         """Take finished trials of this space, for a prior that learns from them."""
 
 
+SMALL = 64  # a space of at most this many configs is tried whole by `auto`: a search would save less than it costs
 _REPEATED_ANSWERS = 100  # after so many answers in a row without a new config, the searcher counts as exhausted
 
 

@@ -77,7 +77,7 @@ def _take(scope: Scope, operation: Operation, kind: str, pointer: Value, mask: V
     nothing = np.zeros(scope.count)
     met = AccessTrace(
         kind, pointer, pointer.type.item_bytes, pointer.type.element, scope.loops, False, nothing, nothing.copy(),
-        tile=1, distinct=1.0, lines=1.0, run_bytes=pointer.type.item_bytes,
+        tile=1, distinct=1.0, lines=1.0, sectors=1.0, run_bytes=pointer.type.item_bytes,
     )  # fmt: skip
     scope.trace.accessed(operation.number, scope.weight, met, mask)
 
@@ -92,7 +92,8 @@ def _take_block(scope: Scope, operation: Operation, kind: str, block: Type) -> N
     run = (block.shape[-1] if block.shape else 1) * block.item_bytes
     met = AccessTrace(
         kind, pointer, block.item_bytes, block.element, scope.loops, True, np.zeros(scope.count),
-        np.zeros(scope.count), tile=tile, distinct=1.0, lines=tile * block.item_bytes / min(128, run), run_bytes=run,
+        np.zeros(scope.count), tile=tile, distinct=1.0, lines=tile * block.item_bytes / min(128, run),
+        sectors=tile * block.item_bytes / min(32, run), run_bytes=run,
     )  # fmt: skip
     scope.trace.accessed(operation.number, scope.weight, met, None, _inside(scope, described, at, block))
 

@@ -13,6 +13,7 @@ from triton_ops.ttir.values import Value, Vector
 
 Weights: TypeAlias = NDArray[np.float64]
 _LINE_BYTES = 128
+_SECTOR_BYTES = 32
 
 
 @dataclass
@@ -31,6 +32,7 @@ class AccessTrace:
         tile: Elements of one execution without a mask, those at one address counted once.
         distinct: Share of the elements of one execution that lie at different addresses.
         lines: 128-byte lines of one execution.
+        sectors: 32-byte sectors of one execution, the least that L2 moves.
         run_bytes: Bytes that follow each other in memory.
         still: The loops around it, of which a turn does not change where it goes.
     """
@@ -46,6 +48,7 @@ class AccessTrace:
     tile: int
     distinct: float
     lines: float
+    sectors: float
     run_bytes: float
     still: set[int] = field(default_factory=set)
 
@@ -180,7 +183,8 @@ def _measure(access: AccessTrace, mask: Value | None, moved: Weights) -> None:
     pointer, at = access.pointer, int(np.argmax(moved))
     access.tile = int(np.prod([1, *(n for n, axis in zip(pointer.type.shape, _spread(pointer), strict=True) if axis)]))
     if pointer.base is None:
-        access.lines, access.run_bytes = float(access.tile), float(access.item_bytes)
+        access.lines = access.sectors = float(access.tile)
+        access.run_bytes = float(access.item_bytes)
         return
     masks: Sequence[Vector | None] = mask.axes if mask is not None and mask.known else ()
     rows = [
@@ -188,18 +192,24 @@ def _measure(access: AccessTrace, mask: Value | None, moved: Weights) -> None:
     ]
     present = [row for row in rows if row is not None and len(row)]
     if not present:
-        access.lines, access.run_bytes = 1.0, float(access.item_bytes)
+        access.lines, access.sectors, access.run_bytes = 1.0, 1.0, float(access.item_bytes)
         return
     steps = [_usual_step(row) for row in present]
     near = min(range(len(present)), key=lambda k: steps[k])
     apart = [len(np.unique(row)) for row in present]
     others = float(np.prod([1, *(count for k, count in enumerate(apart) if k != near)]))
-    row, per_line = present[near], max(1, _LINE_BYTES // access.item_bytes)
-    lines = len(np.unique((int(pointer.base[at]) % per_line + row - row.min()) // per_line))
+    row, first = present[near], int(pointer.base[at])
     breaks = int((np.abs(np.diff(row)) != 1).sum())
-    access.lines = others * lines
+    access.lines = others * _units(first, row, access.item_bytes, _LINE_BYTES)
+    access.sectors = others * _units(first, row, access.item_bytes, _SECTOR_BYTES)
     access.run_bytes = access.item_bytes * len(row) / (breaks + 1)
     access.distinct = float(np.prod(apart)) / float(np.prod([len(row) for row in present]))
+
+
+def _units(first: int, row: Vector, item_bytes: int, unit_bytes: int) -> int:
+    """Different lines or sectors among the elements of a row."""
+    items = max(1, unit_bytes // item_bytes)
+    return len(np.unique((first % items + row - row.min()) // items))
 
 
 def _spread(pointer: Value) -> list[bool]:

@@ -1,4 +1,4 @@
-"""The work of one launch, read from its TTIR: some figures for each loop, each product and each access to memory.
+"""The work of one launch, read from its TTIR.
 
 Two walks through the kernel tell them: one of some programs from all over the grid, with whole tensors, for sizes,
 masks and turns of loops; one of many programs that follow each other, for what programs of one wave have in common.
@@ -13,185 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from triton_ops.ttir.evaluate import evaluated
+from triton_ops.ttir.launch_work import Access, Argument, LaunchWork, LoopWork, Product
 from triton_ops.ttir.scope import Programs, UntoldError
 from triton_ops.ttir.syntax import Module, UnreadableError, parsed_module, parsed_type
 from triton_ops.ttir.trace import AccessTrace, DotTrace, Trace
-from triton_ops.ttir.values import Value, Vector, uniform, unknown
+from triton_ops.ttir.values import Value, Vector, same, uniform, unknown
 
 _LOOKED_AT = 64  # programs of the first walk
 _BESIDE = 4096  # programs of the second walk
 _MOST_PROGRAMS = 1 << 31
-
-
-@dataclass(frozen=True, kw_only=True)
-class Access:
-    """One load, store or atomic operation, with figures of the average program.
-
-    Attributes:
-        kind: `load`, `store` or `atomic`.
-        argument: The operand of the kernel that it goes to, counted from 0; -1 if that is unknown.
-        element: Type of an element, as TTIR names it.
-        item_bytes: Size of an element.
-        loop: The loop around, by its place among the loops; -1 outside of loops.
-        executions: How often a program reaches it.
-        tile: Elements of one execution without a mask.
-        elements: Elements that a program moves by it in all.
-        distinct: Share of the elements of one execution that lie at different addresses.
-        lines: 128-byte lines of one execution.
-        run_bytes: Bytes that follow each other in memory.
-        descriptor: Whether a tensor descriptor says where the block lies.
-        still: Whether a turn of the loop around does not change where it goes.
-        repeated: Whether a turn of some loop further out does not change where it goes.
-        known: Whether its addresses are known.
-        shared: Different places to which 1, 2, 4, … programs go that follow each other, when they first reach it; the
-            last figure is that of the whole grid, or of the programs that were looked at.
-    """
-
-    kind: str
-    argument: int
-    element: str
-    item_bytes: int
-    loop: int
-    executions: float
-    tile: int
-    elements: float
-    distinct: float
-    lines: float
-    run_bytes: float
-    descriptor: bool
-    still: bool
-    repeated: bool
-    known: bool
-    shared: tuple[float, ...]
-
-    @property
-    def bytes(self) -> float:
-        """Bytes that a program moves by it in all."""
-        return self.elements * self.item_bytes
-
-
-@dataclass(frozen=True, kw_only=True)
-class Product:
-    """One product of two tiles.
-
-    Attributes:
-        batch: Products of one execution.
-        rows: Rows of the result.
-        columns: Columns of the result.
-        inner: Length of the sums.
-        element: Type of the operands, as TTIR names it.
-        loop: The loop around, by its place among the loops; -1 outside of loops.
-        executions: How often a program reaches it.
-        loads: For each operand the access that it comes from, by its place; -1 if it was computed.
-    """
-
-    batch: int
-    rows: int
-    columns: int
-    inner: int
-    element: str
-    loop: int
-    executions: float
-    loads: tuple[int, int]
-
-    @property
-    def flops(self) -> float:
-        """Floating-point operations of a program by it in all."""
-        return 2.0 * self.batch * self.rows * self.columns * self.inner * self.executions
-
-
-@dataclass(frozen=True, kw_only=True)
-class LoopWork:
-    """One loop.
-
-    Attributes:
-        parent: The loop around, by its place among the loops; -1 outside of loops.
-        entries: How often a program enters it.
-        turns: How often a program runs its body, over all entries.
-        most: The same of the program that runs it most often.
-        stages: Stages of its pipeline that the kernel asks for; None if it leaves them to the launch.
-        flags: What else the kernel asks of it: `flatten`, `warp_specialize`.
-        by_data: Whether its end depends on data.
-        plain: Floating-point operations on single elements in its body, over all turns.
-        special: The same of exponentials, divisions, square roots and the like.
-    """
-
-    parent: int
-    entries: float
-    turns: float
-    most: float
-    stages: int | None
-    flags: tuple[str, ...]
-    by_data: bool
-    plain: float
-    special: float
-
-
-@dataclass(frozen=True)
-class Argument:
-    """One operand of the kernel.
-
-    Attributes:
-        name: The parameter's name; empty if it is not known.
-        bytes: Of a tensor the bytes that it spans in memory; 0 if that is not known.
-    """
-
-    name: str = ""
-    bytes: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class LaunchWork:
-    """The work of one launch; its figures are those of the average program.
-
-    Attributes:
-        grid: Programs along x, y and z.
-        looked_at: Programs that follow each other and were looked at for what they share.
-        arguments: The operands of the kernel that are known, in order.
-        loops: The loops, in the order of the text.
-        accesses: The accesses to memory, in the order of the text.
-        products: The products of tiles, in the order of the text.
-        plain: Floating-point operations on single elements outside of loops.
-        special: The same of exponentials, divisions, square roots and the like.
-        notes: What could not be told, in words.
-    """
-
-    grid: tuple[int, int, int]
-    looked_at: int
-    arguments: tuple[Argument, ...]
-    loops: tuple[LoopWork, ...]
-    accesses: tuple[Access, ...]
-    products: tuple[Product, ...]
-    plain: float
-    special: float
-    notes: tuple[str, ...] = ()
-
-    @property
-    def programs(self) -> int:
-        """Number of programs."""
-        return self.grid[0] * self.grid[1] * self.grid[2]
-
-    @property
-    def flops(self) -> float:
-        """Floating-point operations of all products of the launch."""
-        return self.programs * sum(product.flops for product in self.products)
-
-    def moved_bytes(self, *kinds: str) -> float:
-        """Bytes that all programs move by accesses of these kinds, before any cache."""
-        return self.programs * sum(access.bytes for access in self.accesses if access.kind in kinds)
-
-
-@dataclass(frozen=True)
-class KernelWork:
-    """The work of one config: of each of its launches, or why it cannot be told.
-
-    Attributes:
-        launches: The launches in order; empty if the work cannot be told.
-        silent: Why it cannot be told; empty if it can.
-    """
-
-    launches: tuple[LaunchWork, ...] = ()
-    silent: str = ""
 
 
 @dataclass(frozen=True)
@@ -288,7 +118,13 @@ def _summary(whole: Trace, beside: Trace, grid: tuple[int, int, int], operands: 
         arguments=tuple(Argument(one.name, one.bytes) for one in operands),
         loops=tuple(_loop(whole, counted, number, loops) for number in sorted(whole.loops)),
         accesses=tuple(
-            _access(whole.accesses[number], counted.accesses.get(number), loops, _shared(beside, number))
+            _access(
+                whole.accesses[number],
+                counted.accesses.get(number),
+                loops,
+                _shared(beside, number),
+                _again(beside, number),
+            )
             for number in sorted(whole.accesses)
         ),
         products=tuple(
@@ -321,7 +157,7 @@ def _loop(trace: Trace, exact: Trace, number: int, loops: Mapping[int, int]) -> 
 
 
 def _access(
-    found: AccessTrace, exact: AccessTrace | None, loops: Mapping[int, int], shared: tuple[float, ...]
+    found: AccessTrace, exact: AccessTrace | None, loops: Mapping[int, int], shared: tuple[float, ...], again: int
 ) -> Access:
     root, executions = found.pointer.root, float((exact or found).executions.mean())
     of_each = float(found.elements.sum() / max(found.executions.sum(), 1e-9))
@@ -336,11 +172,13 @@ def _access(
         elements=of_each * executions,
         distinct=found.distinct,
         lines=found.lines,
+        sectors=found.sectors,
         run_bytes=found.run_bytes,
         descriptor=found.descriptor,
         still=bool(found.loops) and found.loops[-1] in found.still,
         repeated=any(loop in found.still for loop in found.loops[:-1]),
         known=found.pointer.known,
+        again=again,
         shared=shared,
     )
 
@@ -362,6 +200,20 @@ def _shared(beside: Trace, number: int) -> tuple[float, ...]:
         return tuple(float(size) for size in (*sizes, programs))
     base = found.pointer.base
     return tuple(_different(base, found.executions > 0, size) for size in (*sizes, programs))
+
+
+def _again(beside: Trace, number: int) -> int:
+    """The place of an earlier access that goes to the same places; -1 if none does."""
+    here = beside.accesses.get(number)
+    if here is None or here.pointer.base is None:
+        return -1
+    for place, earlier in enumerate(sorted(beside.accesses)):
+        if earlier >= number:
+            break
+        there = beside.accesses[earlier]
+        if there.kind == here.kind and there.tile == here.tile and same(there.pointer, here.pointer):
+            return place
+    return -1
 
 
 def _different(base: Vector, reached: NDArray[np.bool_], size: int) -> float:

@@ -1,0 +1,104 @@
+"""How well work that is read from TTIR ranks recorded spaces: `python benchmarks/inferred_quality.py RECORDING…`.
+
+Beside declared work, for every space of a kernel whose source is here or close to one here: Spearman's correlation with
+the best estimates, and the fraction of the optimum that the first 1, 5, 10 and 25 reach. Needs Triton and no GPU; about
+30 ms for each different text.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import triton
+
+from benchmarks import recorded_kernels
+from benchmarks.document import save
+from benchmarks.model_quality import figures, read, show, time_ms
+from triton_ops.backend import Arguments, TritonKernel
+from triton_ops.backend.front_end import kernel_work
+from triton_ops.backend.offline import described
+from triton_ops.hardware import machine_of, named_target, spec_named
+from triton_ops.ranking.inferred_prior import inferred_model
+from triton_ops.ranking.predict import Model
+from triton_ops.ranking.readings import Readings, groups
+from triton_ops.ranking.recorded_work import recorded_model
+from triton_ops.space import Config
+from triton_ops.tensors import TensorSpec
+
+_OPTIONS = ("num_warps", "num_stages")
+
+
+def kernel_of(recording: Mapping[str, Any]) -> tuple[TritonKernel, Arguments] | None:
+    """A kernel like the recorded one, with its arguments; None for another kind of kernel."""
+    kind, shape = recording.get("kind"), [int(extent) for extent in recording.get("shape") or ()]
+    if kind in ("matmul", "fp8"):
+        M, N, K = shape
+        dtype = "float8_e4m3fn" if kind == "fp8" else "bfloat16"
+        right, strides = ((N, K), (1, K)) if kind == "fp8" else ((K, N), (N, 1))
+        given = (
+            TensorSpec((M, K), dtype), TensorSpec(right, dtype), TensorSpec((M, N), "bfloat16"), M, N, K, K, 1,
+            *strides, N, 1,
+        )  # fmt: skip
+        return TritonKernel(recorded_kernels.matmul, _tiles), Arguments(given)
+    if kind in ("rms", "softmax"):
+        rows, columns = shape
+        x = TensorSpec((rows, columns), "bfloat16")
+        function = recorded_kernels.rmsnorm if kind == "rms" else recorded_kernels.softmax
+        return TritonKernel(function, _rows), Arguments(
+            (x, x, rows, columns) if kind == "softmax" else (x, x, rows, columns, 1e-5)
+        )
+    return None
+
+
+def inferred(recording: Mapping[str, Any]) -> Model | None:
+    """The model of the work that is read of every config; None without a kernel or a device."""
+    found, spec = kernel_of(recording), spec_named(str(recording.get("gpu", "")))
+    machine = machine_of(spec) if spec is not None else None
+    if found is None or machine is None:
+        return None
+    kernel, arguments = found
+    configs = [Config(row["config"]) for row in recording["rows"]]
+    readings = Readings(tuple(name for name in configs[0] if name not in _OPTIONS))
+    given, target = described(arguments), named_target("sm_90")
+    for key, config in groups(configs, readings).items():
+        readings.works[key] = kernel_work(kernel, config, given, target)
+    return inferred_model(readings, machine)
+
+
+def quality(recording: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """The figures of both models, as far as there are any."""
+    ran = [row for row in recording["rows"] if row["status"] == "ok"]
+    times = [time_ms(row) for row in ran]
+    models = {"declared": recorded_model(recording), "inferred": inferred(recording)}
+    return {
+        name: figures(model.score([row["config"] for row in ran]), times)
+        for name, model in models.items()
+        if model is not None
+    }
+
+
+def _tiles(meta: Mapping[str, Any]) -> tuple[int, ...]:
+    return (triton.cdiv(meta["M"], meta["BM"]) * triton.cdiv(meta["N"], meta["BN"]),)
+
+
+def _rows(meta: Mapping[str, Any]) -> tuple[int, ...]:
+    return (triton.cdiv(meta["rows"], meta["ROWS"]),)
+
+
+def main() -> None:
+    """Print a table, and write JSON where asked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("recordings", nargs="+", type=Path)
+    parser.add_argument("--json", type=Path, help="where to write the figures")
+    asked = parser.parse_args()
+    found = {path.name: quality(read(path)) for path in asked.recordings}
+    show(found)
+    if asked.json:
+        save(asked.json, {"spaces": found})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""The model of work that was read from TTIR, as the prior of a search; configs that were not read are fitted."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from triton_ops.hardware import Machine
+from triton_ops.ranking.inferred import InferredTiles
+from triton_ops.ranking.predict import Model
+from triton_ops.ranking.prior import ModelPrior
+from triton_ops.ranking.readings import Readings
+from triton_ops.space import Config
+from triton_ops.trial import Trial
+from triton_ops.work import Work
+
+_FEWEST = 12  # configs with a forecast that a fit needs
+_ALIKE = 1.02  # the slowest over the fastest below which a model orders nothing
+_MOST_FITTED = 4_000
+
+
+def inferred_model(readings: Readings, machine: Machine) -> Model:
+    """The model of a space whose configs were read, on one device."""
+    tiles = InferredTiles(readings.work_of, readings.dtype)
+    return Model(Work(readings.flops, readings.bytes, tiles), machine)
+
+
+class InferredPrior:
+    """Expected times by the work that was read, and by a fit of them for configs that were not read.
+
+    Args:
+        readings: What was read.
+        machine: The device.
+        configs: Configs of the space, read or not.
+
+    Attributes:
+        silent: Why the model says nothing; empty if it orders the configs.
+    """
+
+    def __init__(self, readings: Readings, machine: Machine, configs: Sequence[Config]) -> None:
+        self._model = ModelPrior(inferred_model(readings, machine))
+        self._readings = readings
+        read = [config for config in configs if readings.key(config) in readings.works][:_MOST_FITTED]
+        known = [(c, ms) for c, ms in zip(read, self._model.score(read), strict=True) if math.isfinite(ms) and ms > 0]
+        self._known = known
+        self._fit: Any = None
+        self.silent = readings.silent or _why_useless([ms for _, ms in known])
+
+    def score(self, configs: Sequence[Config]) -> list[float]:
+        """Expected milliseconds: NaN for a config without a forecast, infinite if a block does not fit.
+
+        Cost: about 50 µs per config.
+        """
+        found = self._model.score(configs)
+        gaps = [at for at, ms in enumerate(found) if math.isnan(ms) and self._was_left_out(configs[at])]
+        if gaps and len(self._known) >= _FEWEST:
+            self._fit = self._fit or self._fitted()
+            for at, ms in zip(gaps, self._fit.times([configs[at] for at in gaps]), strict=True):
+                found[at] = ms
+        return found
+
+    def tell(self, trials: Sequence[Trial]) -> None:
+        """Keep the resources that the compiler gave the tried configs."""
+        self._model.tell(trials)
+
+    def _fitted(self) -> Any:
+        fit = importlib.import_module("triton_ops.ranking.unread").Fit  # with NumPy, which a known winner does not need
+        return fit(*map(list, zip(*self._known, strict=True)))
+
+    def _was_left_out(self, config: Mapping[str, Any]) -> bool:
+        return self._readings.key(config) not in self._readings.works
+
+
+def _why_useless(times: Sequence[float]) -> str:
+    if not times:
+        return "no config has a forecast on this device"
+    if max(times) < _ALIKE * min(times):
+        return f"all forecasts are within {_ALIKE - 1:.0%} of each other"
+    return ""

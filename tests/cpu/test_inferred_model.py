@@ -1,0 +1,344 @@
+"""Forecasts from work that was read: equal to those of declared work, silent with a reason, and never an error."""
+
+from __future__ import annotations
+
+import math
+import os
+from concurrent.futures import Future
+from dataclasses import replace
+
+import pytest
+from hypothesis import given as for_all
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch")
+triton = pytest.importorskip("triton")
+
+from tests import inferred_kernels as kernels  # noqa: E402
+from triton_ops.backend import Arguments, TritonKernel  # noqa: E402
+from triton_ops.backend.front_end import kernel_work  # noqa: E402
+from triton_ops.backend.offline import AheadOfTime, described  # noqa: E402
+from triton_ops.compile_pool.pool import CompilePool  # noqa: E402
+from triton_ops.hardware import machine_of, named_target, spec_named  # noqa: E402
+from triton_ops.kernels import load  # noqa: E402
+from triton_ops.ranking.inferred import InferredTiles, untold  # noqa: E402
+from triton_ops.ranking.inferred_prior import InferredPrior, inferred_model  # noqa: E402
+from triton_ops.ranking.predict import Model  # noqa: E402
+from triton_ops.ranking.readings import Readings  # noqa: E402
+from triton_ops.ranking.unread import Fit  # noqa: E402
+from triton_ops.runner.expectation import inferred_prior  # noqa: E402
+from triton_ops.runner.survey import SurveyLimits, considered, survey  # noqa: E402
+from triton_ops.space import Config, as_space  # noqa: E402
+from triton_ops.tensors import TensorSpec  # noqa: E402
+from triton_ops.ttir.launch_work import KernelWork  # noqa: E402
+from triton_ops.work import Work  # noqa: E402
+
+pytestmark = [pytest.mark.triton, pytest.mark.usefixtures("shared_fork_server")]
+
+H200 = machine_of(spec_named("NVIDIA H200"))
+TARGET = named_target("sm_90")
+X = TensorSpec((4096, 1024), "bfloat16")
+ROWS = Arguments((X, X, 1024, 1e-5))
+OPTIONS = {"num_warps": 4, "num_stages": 3}
+
+
+@pytest.fixture(autouse=True)
+def _fused(monkeypatch):
+    monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")
+
+
+def rows_grid(meta):
+    return (4096,)
+
+
+NORM = TritonKernel(kernels.chunked_norm, rows_grid)
+
+
+def work_of(kernel, config, arguments):
+    return kernel_work(kernel, Config(config), described(arguments), TARGET)
+
+
+def norm(block=256):
+    return work_of(NORM, {"BLOCK": block}, ROWS)
+
+
+def model_of(work):
+    return Model(Work(tiles=InferredTiles(lambda _: work)), H200)
+
+
+@pytest.mark.parametrize("shape", [(4096, 4096, 4096), (512, 4096, 14336)])
+def test_a_matmul_that_declares_nothing_has_the_forecasts_of_one_that_does(shape):
+    operation = load("matmul")
+    problem = operation.problem(shape, "bfloat16")
+    declared, arguments = Model(operation.work(problem), H200), Arguments(keyword=dict(problem.arguments))
+    for tile in ({"BM": 128, "BN": 256, "BK": 64}, {"BM": 64, "BN": 64, "BK": 32}, {"BM": 16, "BN": 128, "BK": 128}):
+        found = model_of(work_of(operation.kernel, {**tile, "GROUP_M": 8}, arguments))
+        for options in ({"num_warps": 4, "num_stages": 3}, {"num_warps": 8, "num_stages": 5}):
+            config = {**tile, "GROUP_M": 8, **options}
+            assert found.expected_ms(config) == pytest.approx(declared.expected_ms(config), rel=0.02)
+
+
+A, B, C = (
+    TensorSpec((1024, 1024), "bfloat16"),
+    TensorSpec((1024, 1024), "bfloat16"),
+    TensorSpec((1024, 1024), "float32"),
+)
+TILES = {"BM": 128, "BN": 64, "BK": 32}
+SIZES = (1024, 1024, 1024)
+KINDS = {
+    "persistent": (kernels.persistent_matmul, (A, B, A, *SIZES), {**TILES, "PROGRAMS": 132}, lambda _: (132,)),
+    "split": (kernels.split_matmul, (A, B, C, *SIZES), {**TILES, "SPLIT": 4}, lambda m: (128, m["SPLIT"])),
+    "described": (kernels.described_matmul, (A, B, A, *SIZES), TILES, lambda _: (128,)),
+    "while": (kernels.while_rows, (A, A, 1024, 1024), {"BLOCK": 1024}, lambda _: (132,)),
+    "varlen": (
+        kernels.varlen_sum, (A, TensorSpec((5,), "int32"), A, 1024), {"BLOCK": 16, "WIDTH": 1024}, lambda _: (4,)
+    ),
+    "gather": (
+        kernels.gather_rows, (A, TensorSpec((500,), "int64"), A, 500, 1024), {"ROWS": 16, "WIDTH": 1024},
+        lambda _: (32,),
+    ),
+    "transpose": (kernels.flat_transpose, (A, A, 1024, 1024), {"BLOCK": 1024}, lambda _: (1024,)),
+    "attention": (
+        kernels.causal_attention, (A, A, A, A, 1024, 0.1), {"HEADS": 8, "DIM": 64, "BM": 128, "BN": 64},
+        lambda _: (8, 8),
+    ),
+    "early": (kernels.early_return, (A, A, 500_000, 77), {"BLOCK": 512}, lambda _: (1000,)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_kernels_of_every_structure_have_a_forecast(kind):
+    function, arguments, config, grid = KINDS[kind]
+    work = work_of(TritonKernel(function, grid), config, Arguments(arguments))
+    found = model_of(work).explain({**config, **OPTIONS})
+    assert 0 < found.expected_ms < 10
+    assert found.terms
+
+
+def test_a_transpose_that_reads_element_by_element_is_expected_to_be_slower_than_a_copy():
+    function, arguments, config, grid = KINDS["transpose"]
+    scattered = model_of(work_of(TritonKernel(function, grid), config, Arguments(arguments)))
+    function, arguments, config, _ = KINDS["while"]
+    copied = model_of(work_of(TritonKernel(function, lambda _: (1024,)), config, Arguments(arguments)))
+    assert scattered.expected_ms(OPTIONS) > 1.2 * copied.expected_ms(OPTIONS)
+
+
+def test_causal_attention_takes_about_half_of_the_time_of_twice_the_steps():
+    function, arguments, config, grid = KINDS["attention"]
+    work = work_of(TritonKernel(function, grid), config, Arguments(arguments))
+    (launch,) = work.launches
+    (loop,) = launch.loops
+    doubled = replace(launch, loops=(replace(loop, turns=2 * loop.turns),))
+    assert model_of(KernelWork((doubled,))).expected_ms(OPTIONS) != model_of(work).expected_ms(OPTIONS)
+    assert loop.turns < 0.6 * 1024 / 64
+
+
+def test_launches_follow_each_other():
+    (launch,) = norm().launches
+    once, twice = (model_of(KernelWork((launch,) * count)).expected_ms(OPTIONS) for count in (1, 2))
+    launch_ms = H200.launch_us / 1e3
+    assert twice - launch_ms == pytest.approx(2 * (once - launch_ms))
+
+
+def test_work_at_unknown_addresses_has_no_forecast_and_says_why():
+    (launch,) = norm().launches
+    lost = replace(launch, accesses=tuple(replace(access, known=False) for access in launch.accesses))
+    assert "100% of the bytes that it moves are at addresses that cannot be told" in untold(lost)
+    assert math.isnan(model_of(KernelWork((lost,))).expected_ms(OPTIONS))
+
+
+def test_a_kernel_that_moves_nothing_has_no_forecast():
+    (launch,) = norm().launches
+    assert untold(replace(launch, accesses=())) == "no load, store or product of it can be told"
+
+
+def test_a_dtype_that_the_device_has_no_rate_for_has_no_forecast():
+    function, arguments, config, grid = KINDS["split"]
+    (launch,) = work_of(TritonKernel(function, grid), config, Arguments(arguments)).launches
+    strange = replace(launch, products=tuple(replace(product, element="f4E2M1FN") for product in launch.products))
+    assert math.isnan(model_of(KernelWork((strange,))).expected_ms(OPTIONS))
+
+
+@for_all(
+    st.sampled_from(sorted(KINDS)), st.sampled_from([0.0, 1e-3, 1.0, 1e9]), st.sampled_from([1, 2, 4, 8, 16, 32]),
+    st.integers(1, 8), st.sampled_from([1, 7, 131, 100_000]),
+)  # fmt: skip
+def test_whatever_was_read_a_forecast_is_a_number_or_none(kind, factor, warps, stages, programs):
+    (launch,) = cached_work(kind).launches
+    scaled = replace(
+        launch, grid=(programs, 1, 1),
+        loops=tuple(replace(loop, turns=loop.turns * factor, entries=loop.entries * factor) for loop in launch.loops),
+        accesses=tuple(
+            replace(access, executions=access.executions * factor, elements=access.elements * factor)
+            for access in launch.accesses
+        ),
+        products=tuple(replace(p, executions=p.executions * factor) for p in launch.products),
+    )  # fmt: skip
+    found = model_of(KernelWork((scaled,))).expected_ms({"num_warps": warps, "num_stages": stages})
+    assert math.isnan(found) or found > 0
+
+
+WORKS: dict[str, KernelWork] = {}
+
+
+def cached_work(kind):
+    if kind not in WORKS:
+        function, arguments, config, grid = KINDS[kind]
+        WORKS[kind] = work_of(TritonKernel(function, grid), config, Arguments(arguments))
+    return WORKS[kind]
+
+
+SPACE = as_space({"BLOCK": [64, 128, 256, 512, 1024], "num_warps": [1, 2, 4, 8], "num_stages": [1, 2, 3]})
+
+
+class Reading:
+    """Answers with the work of a norm whose tiles follow BLOCK, and keeps what it was asked."""
+
+    def __init__(self, answer=None):
+        self.asked = []
+        self._base = norm().launches[0]
+        self._answer = answer
+
+    def __call__(self, config, contents):
+        self.asked.append((config, dict(contents)))
+        future = Future()
+        if self._answer is not None:
+            self._answer(future, config)
+        else:
+            future.set_result(self.work(config))
+        return future
+
+    def work(self, config):
+        accesses = tuple(replace(access, tile=config["BLOCK"]) for access in self._base.accesses)
+        return KernelWork((replace(self._base, accesses=accesses),))
+
+
+def test_configs_that_differ_in_launch_options_are_read_once():
+    reading = Reading()
+    found = survey(list(SPACE), reading)
+    assert found.names == ("BLOCK",)
+    assert len(found.works) == 5
+    assert len(reading.asked) <= 5 + 6  # and a few with other options, to see that they change nothing
+    assert all(not found.work_of(config).silent for config in SPACE)
+
+
+def test_a_launch_option_that_the_kernel_looks_at_is_told_apart():
+    reading = Reading()
+
+    def answer(future, config):
+        work = reading.work(config)
+        loops = tuple(replace(loop, stages=config["num_stages"]) for loop in work.launches[0].loops)
+        future.set_result(KernelWork((replace(work.launches[0], loops=loops),)))
+
+    reading._answer = answer
+    found = survey(list(SPACE), reading)
+    assert found.names == ("BLOCK", "num_stages")
+    assert len(found.works) == 15
+
+
+def test_a_survey_ends_when_nothing_answers_in_time(monkeypatch):
+    monkeypatch.setattr("triton_ops.runner.survey._FIRST_S", 0.05)
+    found = survey(list(SPACE), Reading(lambda future, config: None))
+    assert found.silent == "no config was read"
+
+
+def test_what_was_read_in_time_counts_and_the_rest_is_fitted():
+    configs = list(SPACE)
+    reading = Reading()
+
+    def answer(future, config):
+        if config["BLOCK"] != 512:
+            future.set_result(reading.work(config))
+
+    reading._answer = answer
+    found = survey(configs, reading, limits=SurveyLimits(seconds=0.05))
+    assert len(found.works) == 4
+    assert found.capped
+    prior = InferredPrior(found, H200, configs)
+    assert not prior.silent
+    missing = Config(BLOCK=512, num_warps=4, num_stages=1)
+    exact = model_of(reading.work(missing)).expected_ms(missing)
+    assert prior.score([missing])[0] == pytest.approx(exact, rel=0.3)
+
+
+def test_of_very_many_texts_some_are_read_and_then_those_that_a_fit_expects_to_be_fast():
+    space = as_space({"BLOCK": [64, 128, 256, 512], "A": list(range(1, 51)), "B": list(range(1, 51))})
+    reading = Reading()
+    configs = considered(space)
+    assert 1000 < len(configs) <= 2000  # of 10,000
+    found = survey(
+        configs, reading, expected=lambda readings: lambda left: [config["A"] for config in left],
+        limits=SurveyLimits(texts=40, promising=10),
+    )  # fmt: skip
+    assert len(found.works) == 51
+    assert all(config["A"] <= 2 for config, _ in reading.asked[-10:])
+
+
+def test_small_tensors_of_whole_numbers_are_read_only_if_a_loop_depends_on_data():
+    plain, told = Reading(), []
+    survey(list(SPACE), plain, lambda: told.append(1) or {"starts": [0, 4]})
+    assert not told
+    by_data = Reading()
+    base = by_data._base
+    by_data._base = replace(base, loops=tuple(replace(loop, by_data=True) for loop in base.loops))
+    survey(list(SPACE), by_data, lambda: {"starts": [0, 4]})
+    assert by_data.asked[-1][1] == {"starts": [0, 4]}
+
+
+def test_a_space_of_which_nothing_can_be_told_says_the_usual_reason():
+    found = survey(list(SPACE), Reading(lambda future, config: future.set_result(KernelWork(silent="no grid"))))
+    prior = InferredPrior(found, H200, list(SPACE))
+    assert prior.silent == "no grid"
+    assert all(map(math.isnan, prior.score(list(SPACE))))
+
+
+def test_forecasts_that_are_all_alike_order_nothing():
+    configs = [Config(BLOCK=256, num_warps=4, num_stages=1), Config(BLOCK=256, num_warps=4, num_stages=1, x=1)]
+    readings = Readings(("BLOCK",), {})
+    for config in configs:
+        readings.works[readings.key(config)] = norm()
+    assert "within 2% of each other" in InferredPrior(readings, H200, configs).silent
+
+
+def test_the_least_work_is_that_of_the_config_with_the_least():
+    readings = Readings(("BLOCK",), {})
+    for block in (256, 1024):
+        readings.works[readings.key({"BLOCK": block})] = norm(block)
+    model = inferred_model(readings, H200)
+    assert model.work.bytes == pytest.approx(2 * 2.0 * 4096 * 1024)
+    assert 0 < model.lower_bound_ms < model.expected_ms({"BLOCK": 1024, **OPTIONS})
+
+
+@for_all(
+    st.lists(st.tuples(st.sampled_from([16, 32, 64]), st.sampled_from("ab"), st.booleans()), min_size=3, max_size=40)
+)
+def test_a_fit_stays_within_the_times_that_it_knows(rows):
+    configs = [Config(tile=tile, word=word, flag=flag) for tile, word, flag in rows]
+    times = [tile * (2.0 if word == "a" else 1.0) for tile, word, _ in rows]
+    found = Fit(configs, times).times([Config(tile=16, word="c", flag=True), Config(tile=10**9, word="a", flag=False)])
+    assert all(min(times) * 0.999 <= ms <= max(times) * 1.001 for ms in found)
+
+
+def leaving_grid(meta):
+    if meta["BLOCK"] == 512:
+        os._exit(3)
+    return (4096,)
+
+
+def test_the_compile_processes_read_configs_and_outlive_a_grid_that_ends_them():
+    kernel = TritonKernel(kernels.chunked_norm, leaving_grid)
+    configs = [config for config in SPACE if config["num_stages"] == 1]
+    with CompilePool(AheadOfTime(kernel, ROWS, TARGET), workers=2) as pool:
+        assert "exit code 3" in pool.read(Config(BLOCK=512)).result().silent
+        prior = inferred_prior(configs, H200, pool, limits=SurveyLimits(seconds=60))
+    assert not prior.silent
+    here = {config: model_of(norm(config["BLOCK"])).expected_ms(config) for config in configs if config["BLOCK"] != 512}
+    assert prior.score(list(here)) == pytest.approx(list(here.values()))
+
+
+def test_what_was_read_of_a_closed_pool_is_its_reason():
+    pool = CompilePool(AheadOfTime(NORM, ROWS, TARGET), workers=1)
+    with pool:
+        future = pool.read(Config(BLOCK=256))
+        future.result()
+    assert not future.result().silent
