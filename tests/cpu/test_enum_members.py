@@ -159,7 +159,7 @@ def test_an_interrupted_tune_goes_on_with_members(tmp_path):
         assert stopped.stopped == "interrupted"
         called.append("go on")
         found = tune(interrupted, space=space, cache_dir=tmp_path, device="cpu")
-    assert found.notes[0] == "1 trials were taken over from an interrupted run"
+    assert found.notes[0] == "1 trials were taken over from an earlier run"
     assert found.totals == {"ok": 2}
     assert set(called) == {Mode.SLOW, Mode.FAST, "go on"}
 

@@ -201,7 +201,7 @@ def test_ctrl_c_keeps_everything_and_the_next_tune_goes_on():
     recorder.started = lambda plan: setattr(recorder, "plan", plan)
     result = tune(interrupted, space=space, device="cpu", listener=recorder)
     assert recorder.plan.resumed == 3
-    assert "Note: 3 trials were taken over from an interrupted run" in str(result)
+    assert "Note: 3 trials were taken over from an earlier run" in str(result)
     assert result.stopped == "complete"
     assert len(result.trials) == 8
     assert len(seen) == 8, "only the config in flight was started again"
@@ -437,3 +437,24 @@ def test_an_output_that_is_no_argument_is_refused_before_any_work(tmp_path):
             space={"loops": [1]},
             cache_dir=tmp_path,
         )
+
+
+def test_a_config_that_joins_a_list_is_the_only_one_that_is_tried(steady_clock):
+    tried = []
+
+    def work(x, block):
+        tried.append(block)
+        return [value + 1 for value in x]
+
+    configs = [{"block": block} for block in (1, 2, 3)]
+    assert len(tune(work, ([1, 2],), space=configs).trials) == 3
+    tried.clear()
+    found = tune(work, ([1, 2],), space=[*configs, {"block": 4}])
+    assert "3 trials were taken over from an earlier run" in found.notes
+    assert sorted(trial.config["block"] for trial in found.trials) == [1, 2, 3, 4]
+    again = tune(work, ([1, 2],), space=[*configs, {"block": 4}, {"block": 5}])
+    assert "4 trials were taken over from an earlier run" in again.notes
+    other = tune(
+        work, ([1, 2],), space=[{"block": 9}, *configs]
+    )  # another default: its times are no longer relative to it
+    assert not any("taken over" in note for note in other.notes)

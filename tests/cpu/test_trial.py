@@ -173,7 +173,7 @@ def test_a_printed_result_says_all_that_is_known_and_nothing_that_is_not():
         dict(CONFIG), KernelMetrics(1.0), trials=(Trial(CONFIG, Status.OK, timed(1.0)), default, *failed),
         default=default, ties=(CONFIG, Config(n=9)), noise=0.01, raced_gain=2.0, gain_interval=(1.9, 2.1),
         confidence="the CPU was busy", verified="the reference", mode="host", totals={"ok": 2, "wrong": 5},
-        notes=("12 trials were taken over from an interrupted run",),
+        notes=("12 trials were taken over from an earlier run",),
     )  # fmt: skip
     config = ", ".join(f"{name}={value}" for name, value in CONFIG.items())
     assert str(result).splitlines() == [
@@ -186,7 +186,7 @@ def test_a_printed_result_says_all_that_is_known_and_nothing_that_is_not():
         "Failed: 2 more, in `failures`",
         "Confidence: the CPU was busy",
         "Verified: results compared with the reference",
-        "Note: 12 trials were taken over from an interrupted run",
+        "Note: 12 trials were taken over from an earlier run",
     ]
     known = dataclasses.replace(
         result, best_config=dict(other), trials=(), from_cache=True, recalled_failures=(failed[0],)

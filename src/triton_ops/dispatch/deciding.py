@@ -10,7 +10,8 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from triton_ops._optional import require
-from triton_ops.backend import TritonKernel, taken_apart
+from triton_ops.backend import TritonKernel, is_tensor, taken_apart
+from triton_ops.backend.written import written_only
 from triton_ops.cache import Key, Record
 from triton_ops.dispatch.calls import CalledWith
 from triton_ops.dispatch.configs import from_triton
@@ -20,7 +21,14 @@ from triton_ops.dispatch.ladder import Answer, Question
 from triton_ops.dispatch.options import Options
 from triton_ops.dispatch.policy import DEFAULT, ERROR, QUEUE, TUNE, policy_of, within
 from triton_ops.dispatch.sources import ladder_of
-from triton_ops.exceptions import DeviceError, KernelTypeError, SpaceError, TritonKernelError, UntunedError
+from triton_ops.exceptions import (
+    DeviceError,
+    KernelTypeError,
+    SpaceError,
+    TritonKernelError,
+    TuningFailedError,
+    UntunedError,
+)
 from triton_ops.progress.events import Listener
 from triton_ops.runner.session import key_of, tune_request
 from triton_ops.space import Config, ConfigSpace, as_space
@@ -45,6 +53,7 @@ class KernelCall:
         restore_value: Arguments that the kernel changes in place.
         pre_hook: The decorator's own hook before every launch of a tune.
         listener: Is told of a tune's events; None draws a progress bar if stderr is a terminal.
+        guesses: Whether arguments that the kernel only writes count as its outputs, where the decorator names none.
         own_bench: Whether the decorator brings a function that measures, which only Triton's own loop calls.
     """
 
@@ -58,17 +67,32 @@ class KernelCall:
     pre_hook: Callable[[dict[str, Any]], Any] | None = None
     listener: Listener | None = None
     own_bench: bool = False
+    guesses: bool = True
 
     @cached_property
     def parts(self) -> tuple[TritonKernel, ConfigSpace]:
         """The kernel as the tuner takes it, and the space."""
         plain = TritonKernel(
-            self.function, _no_grid, self.options.outputs, pre_hook=self.pre_hook, reset_to_zero=self.reset_to_zero,
+            self.function, _no_grid, self._outputs, pre_hook=self.pre_hook, reset_to_zero=self.reset_to_zero,
             restore_value=self.restore_value, grid_of_call=True,
         )  # fmt: skip
         given = self.options.space if self.configs is None else list(self.configs)
         kernel, without_hooks = taken_apart(plain, given)
         return kernel, as_space(without_hooks)
+
+    @property
+    def _outputs(self) -> tuple[str, ...]:
+        """The arguments that the kernel writes: those that are named, else those that it only writes.
+
+        A tensor that shares memory with another argument is none: what is written there may be read.
+        """
+        if self.options.outputs or not self.guesses:
+            return self.options.outputs
+        given = self.called.given.keyword
+        places = [tensor.untyped_storage().data_ptr() for tensor in self.called.given.tensors()]
+        found = [name for name in written_only(self.function) if is_tensor(given.get(name))]
+        alone = [name for name in found if places.count(given[name].untyped_storage().data_ptr()) == 1]
+        return tuple(name for name in alone if name not in {*self.restore_value, *self.reset_to_zero})
 
     @property
     def space(self) -> ConfigSpace:
@@ -110,11 +134,20 @@ class KernelCall:
         )
 
     def tuned(self, key: Key) -> TuningResult:
-        """The result of a tune for this call."""
-        return tune_request(
-            self.request, self.space, self.options.plan, cache_dir=self.options.cache_dir,
-            isolate=self.options.isolate, listener=self.listener, key=key,
-        )  # fmt: skip
+        """The result of a tune for this call.
+
+        A kernel that leaves a part of its outputs as it was is wrong if they count as outputs, and is tuned once more
+        without them: then they are restored before every launch.
+        """
+        try:
+            return tune_request(
+                self.request, self.space, self.options.plan, cache_dir=self.options.cache_dir,
+                isolate=self.options.isolate, listener=self.listener, key=key,
+            )  # fmt: skip
+        except TuningFailedError:
+            if self.options.outputs or not self._outputs:
+                raise
+            return replace(self, guesses=False).tuned(key)
 
     def _enough(self, record: Record) -> str | None:
         """Why a record does not spare a tune that was asked for; None if it does."""

@@ -39,6 +39,7 @@ class Origin(str, Enum):
     INCUMBENT = "incumbent"  # the stored winner of an earlier run
     SEARCHER = "searcher"
     DEFERRED = "deferred"  # proposed by the searcher, and postponed until nothing else was left
+    TAKEN_OVER = "taken over"  # tried by an earlier run that searched another space
     REPEATED = "repeated"  # measured again, since an earlier measurement was of another mode
 
     def __str__(self) -> str:

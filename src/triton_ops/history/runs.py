@@ -75,6 +75,15 @@ class Runs:
         return next((run for run in found if run.head.key_id == self._key_id and run.head.space.fingerprint == space),
                     None)  # fmt: skip
 
+    def of_another_space(self, space: str, effort: str) -> Run | None:
+        """The newest run, if it ended, with that effort, in another space than the one with that fingerprint."""
+        found = (run for path in self._paths() if (run := _readable(path)) is not None and run.trials)
+        run = next(found, None)
+        if run is None or run.end is None or run.head.key_id != self._key_id:
+            return None
+        asked = run.head.effort.get("name")
+        return run if run.head.space.fingerprint != space and asked == effort else None
+
     def trials(self, first: str = "") -> list[Trial]:
         """One trial for each config: that of the run `first`, else that of the newest other run in the same space."""
         paths = sorted(self._paths(), key=lambda path: path.stem != first)  # stable: the others stay newest first

@@ -21,7 +21,7 @@ from triton_ops.exceptions import DeviceError
 from triton_ops.hardware import CpuLoad, Turns
 from triton_ops.history.quarantine import Quarantine
 from triton_ops.history.recall import recalled, unknown_note
-from triton_ops.history.run_log import Run, RunLog
+from triton_ops.history.run_log import Origin, Run, RunLog
 from triton_ops.history.runs import Runs
 from triton_ops.history.transfer import transfers_to
 from triton_ops.processes.worker_process import WorkerProcess
@@ -116,12 +116,16 @@ class Tuning:
         task = self.request.task
         with process_started_early(task.kernel, task.device, task.device_name, self.request.isolate) as process:
             unfinished, known = self._interrupted_run()
+            taken = [] if unfinished is not None else self._of_another_space()
+            known = known or taken
             self._tell_of_a_sudden_end(unfinished)
             self.listener.started(self._plan(len(known)))
             request = self.request
             log = open_log(
                 self.runs, unfinished, request.key, task, request.effort, seed=request.seed, start=self.start
             )
+            for trial in taken:
+                log.trial(trial, Origin.TAKEN_OVER)
             result: TuningResult | None = None
             try:
                 found = self._searched(log, known, process)
@@ -144,6 +148,18 @@ class Tuning:
         unfinished = None if self.request.key.unknown else self.runs.unfinished(space.fingerprint)
         before = [] if unfinished is None else unfinished.trials.values()
         return unfinished, [trial for trial in before if space.why_not(trial.config) is None]
+
+    def _of_another_space(self) -> list[Trial]:
+        """The trials of the last run, if it searched another space with this default, of configs that this one holds.
+
+        A config that joins a list is then the only one that is tried; the finalists race in any case.
+        """
+        request, space = self.request, self.request.task.space
+        run = None if request.key.unknown else self.runs.of_another_space(space.fingerprint, request.effort.name)
+        default = None if run is None else run.trials.get(request.default)
+        if run is None or default is None or not default.ok:  # times are relative to one default config
+            return []
+        return [trial for trial in run.trials.values() if space.why_not(trial.config) is None]
 
     def _tell_of_a_sudden_end(self, unfinished: Run | None) -> None:
         """Warn if the process of the interrupted run ended while a config ran in it."""
@@ -297,7 +313,7 @@ def _cut(loop: TuningLoop, final: FinalRequest) -> list[str]:
 
 
 def _resumed_note(trials: int) -> list[str]:
-    return [f"{trials} trials were taken over from an interrupted run"] if trials else []
+    return [f"{trials} trials were taken over from an earlier run"] if trials else []
 
 
 def _compared(loop: TuningLoop, station: Station, final: FinalRequest) -> Outcome:
