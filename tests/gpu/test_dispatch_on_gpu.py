@@ -33,7 +33,7 @@ if gpu_missing() is None:
         rows = tl.program_id(0) * BM + tl.arange(0, BM)
         columns = tl.program_id(1) * BN + tl.arange(0, BN)
         inner, total = tl.arange(0, BK), tl.zeros((BM, BN), dtype=tl.float32)
-        for k in range(0, K, BK):  # noqa: PIE808 - the form of the source document
+        for k in range(0, K, BK):
             a = tl.load(a_ptr + rows[:, None] * K + (k + inner)[None, :])
             b = tl.load(b_ptr + (k + inner)[:, None] * N + columns[None, :])
             total = tl.dot(a, b, total)
