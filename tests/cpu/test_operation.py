@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from triton_ops import tune
+from triton_ops import compare, tune
 from triton_ops.backend import FunctionKernel, Operation
-from triton_ops.exceptions import KernelTypeError, SpaceError
+from triton_ops.exceptions import KernelTypeError, SettingsError, SpaceError
 from triton_ops.space import ConfigSpace
 
 KERNEL = FunctionKernel(lambda *, n: n)
@@ -35,3 +35,24 @@ def test_a_reference_that_is_no_function_is_refused_before_any_work():
         Operation("work", work, {"a": [1]}, dict, reference=3)
     with pytest.raises(KernelTypeError, match="reference is 3, which is not callable"):
         tune(work, space={"a": [1]}, reference=3, device="cpu", keep=False)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "said"),
+    [
+        ({"args": 3}, KernelTypeError, r"args is a int; it must be a tuple or a list.*args=\(x,\)"),
+        ({"args": "x"}, KernelTypeError, "args is a str"),
+        ({"kwargs": [1]}, KernelTypeError, "kwargs is a list; it must be a mapping"),
+        ({"patience": 3}, SettingsError, r"patience is 3; it must be a Patience.*trial_s"),
+    ],
+)
+def test_what_is_no_sequence_no_mapping_or_no_patience_is_refused(wrong, error, said):
+    with pytest.raises(error, match=said):
+        tune(lambda *, a: None, space={"a": [1]}, device="cpu", keep=False, **wrong)
+
+
+def test_a_tensor_is_no_sequence_of_arguments():
+    torch = pytest.importorskip("torch")
+    for call in (lambda x: tune(torch.sin, x, space={"a": [1]}), lambda x: compare(torch.sin, torch.cos, args=x)):
+        with pytest.raises(KernelTypeError, match="args is a Tensor; it must be a tuple or a list"):
+            call(torch.zeros(3))

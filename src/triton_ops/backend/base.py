@@ -12,6 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from triton_ops.backend.containers import is_descriptor, mapped, tensors_in
 from triton_ops.backend.containers import is_tensor as is_tensor
+from triton_ops.exceptions import KernelTypeError
 from triton_ops.resources import Resources
 from triton_ops.space import Config
 
@@ -27,6 +28,24 @@ class Arguments:
 
     positional: tuple[Any, ...] = ()
     keyword: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def given(cls, args: Any, kwargs: Any) -> Arguments:
+        """The arguments that a caller gave as `args` and `kwargs`; None for no keywords.
+
+        Raises:
+            KernelTypeError: They are no sequence and no mapping, such as a tensor in place of a tuple that holds it.
+        """
+        if not isinstance(args, Sequence) or isinstance(args, (str, bytes)):
+            raise KernelTypeError(
+                f"args is a {type(args).__name__}; it must be a tuple or a list of arguments", hint="write args=(x,)"
+            )
+        if kwargs is not None and not isinstance(kwargs, Mapping):
+            raise KernelTypeError(
+                f"kwargs is a {type(kwargs).__name__}; it must be a mapping from names to arguments",
+                hint='write kwargs={"x": x}',
+            )
+        return cls(tuple(args), dict(kwargs or {}))
 
     def tensors(self) -> Iterator[Any]:
         """The torch tensors in these arguments, also those inside containers and tensor descriptors."""

@@ -168,8 +168,10 @@ def duel_policy(rounds: int | None, seconds: float) -> DuelPolicy:
     Raises:
         SettingsError: A limit is out of range.
     """
-    if rounds is not None and rounds < LEAST_ROUNDS:
-        raise SettingsError(f"rounds is {rounds}; {LEAST_ROUNDS} or more bound a difference at 95 %")
+    if rounds is not None and (rounds % 1 or rounds < LEAST_ROUNDS):
+        raise SettingsError(
+            f"rounds is {rounds!r}; a whole number of {LEAST_ROUNDS} or more bounds a difference at 95 %"
+        )
     if not seconds > 0:
         raise SettingsError(f"seconds is {seconds}; it must be a positive number")
     return DuelPolicy(seconds=seconds) if rounds is None else DuelPolicy(checkpoints=(rounds,), seconds=seconds)

@@ -86,7 +86,7 @@ def contestants_of(
         DeviceError: The arguments are on another device.
         SpaceError: A config does not fit its kernel.
     """
-    arguments, device = Arguments(tuple(args), dict(kwargs or {})), device_named(device)
+    arguments, device = Arguments.given(args, kwargs), device_named(device)
     makers: dict[int, MakeArguments] = {}  # by operation; 0 is the caller's own arguments
     makers[0] = partial(private_copy, arguments)
     return [_contestant(name, what, arguments, makers, device, seed) for name, what in given.items()]

@@ -83,6 +83,8 @@ class Effort:
     def __post_init__(self) -> None:
         if not str(self.name).strip():
             raise SettingsError(f"an effort's name is {self.name!r}; it must be a word", hint="records are found by it")
+        if not isinstance(self.patience, Patience):
+            raise SettingsError(f"patience is {self.patience!r}; it must be a Patience", hint="Patience(trial_s=60.0)")
         for field_name, least in (("near", 0), ("finalists", 1), ("processes", 0), ("previews", 0), ("worthwhile", 0)):
             value = getattr(self, field_name)
             if not (isinstance(value, (int, float)) and value >= least):

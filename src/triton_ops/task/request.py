@@ -156,7 +156,7 @@ def make_request(
         KernelTypeError, ShapeMismatchError, UnsupportedDtypeError, DeviceError, SettingsError: A parameter does not
             fit.
     """
-    given, device = Arguments(tuple(args), dict(kwargs or {})), device_named(device)
+    given, device = Arguments.given(args, kwargs), device_named(device)
     reference = callable_reference(reference)
     found = _found(target, given, shape, dtype, device, reference, seed)
     if isinstance(target, Operation):
