@@ -1,6 +1,6 @@
 """Commands that are ended at random moments, again and again, by every signal that people and systems send.
 
-    python -m benchmarks.process_kills --out benchmarks/results/cpu/process_kills.json      about half an hour
+    python -m benchmarks.process_kills --out benchmarks/results/cpu/process_kills.json      ten minutes
 
 An isolated tune, a compilation with its pool of compilers, and a recording. After each end it is looked at what is left
 5 s later: processes, told by their environment, whatever their parent, group or session; and files in TMPDIR. The same

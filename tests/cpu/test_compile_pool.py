@@ -623,6 +623,28 @@ def test_a_process_killed_from_outside_costs_no_config_but_one_that_is_killed_ag
     assert found.reason.startswith("the compiler's process ended by SIGKILL")
 
 
+def test_a_process_that_is_killed_while_it_starts_is_started_again(monkeypatch):
+    lost = []
+    ask = compile_pool._Process.ask
+
+    def killed_first(process, question, timeout_s):
+        if not isinstance(question, Config) and len(lost) < wanted:
+            lost.append(question)
+            os.kill(process._child._pid, signal.SIGKILL)
+        return ask(process, question, timeout_s)
+
+    monkeypatch.setattr(compile_pool._Process, "ask", killed_first)
+    wanted = 2
+    with CompilePool(AheadOfTime(PLANTED, X, TARGET), workers=1) as pool:
+        assert pool.submit(config("good")).result().launchable
+    wanted = 5
+    with CompilePool(AheadOfTime(PLANTED, X, TARGET), workers=1) as pool:
+        future = pool.submit(config("good"))
+        with pytest.raises(TargetError, match=r"a compiling process did not start: .* ended by SIGKILL"):
+            future.result()
+    assert len(lost) == 5
+
+
 def test_a_cache_that_cannot_be_written_is_no_fault_of_a_config(place, request):
     shutil.rmtree(place.cache, ignore_errors=True)
     place.cache.touch()

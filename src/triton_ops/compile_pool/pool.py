@@ -34,7 +34,7 @@ _START_TIMEOUT_S = 120.0  # what the kernel refers to may import many modules
 _READ_S = 10.0
 _CLOSED = "the compile pool is closed"
 _SPARE_PART = 2  # previews take at most half of the processes: processes that import or measure need CPUs too
-_STARTS = 3  # of a fork server for one process, where others end it
+_STARTS = 3  # of a process or its fork server, where others end it
 _EXIT_S = 2.0  # a connection may be closed a moment before its process ends
 
 
@@ -230,16 +230,25 @@ class CompilePool:
         """
         process: _Process | None = getattr(self._own, "process", None)
         if process is None:
-            process = self._forked()
+            process = self._own.process = self._loaded()
+        return process
+
+    def _loaded(self) -> _Process:
+        """A new process that has loaded the kernel, or another one if somebody else has ended it meanwhile."""
+        for turn in range(_STARTS):
+            process, again = self._forked(), False
             try:
                 refused = process.ask(self._start, _START_TIMEOUT_S)
             except (TimeoutError, EOFError, OSError, GarbledError) as error:
-                refused = TargetError(f"a compiling process did not start: {process.last_words() or error!r}")
-            if refused is not None:
-                self._forget(process)
+                refused = TargetError(f"a compiling process did not start: {process.last_words()}")
+                gone = isinstance(error, (EOFError, BrokenPipeError, ConnectionResetError))
+                again = gone and process.ended_from_outside and turn + 1 < _STARTS
+            if refused is None:
+                return process
+            self._forget(process)
+            if not again:
                 raise refused
-            self._own.process = process
-        return process
+        raise AssertionError("the last turn returns or raises")
 
     def _forked(self) -> _Process:
         """A new process; the first call waits for the fork server's imports."""
