@@ -50,6 +50,13 @@ def test_what_is_written_is_read():
     assert dumps(loads(dumps(written))) == dumps(written)
 
 
+def test_a_name_that_stands_twice_is_refused_since_people_read_the_other_one():
+    text = dumps(lock(entry(32)))
+    assert '"config": {' in text
+    with pytest.raises(LockfileError, match="'config' twice"):
+        loads(text.replace('"config": {', '"config": {"BLOCK": 64}, "config": {', 1))
+
+
 @given(st.lists(st.tuples(st.integers(1, 99), configs()), max_size=5, unique_by=lambda pair: pair[0]))
 def test_any_config_survives_and_the_order_of_entries_makes_no_difference(pairs):
     entries = [entry(m, config=config) for m, config in pairs]

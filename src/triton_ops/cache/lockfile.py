@@ -21,7 +21,7 @@ import msgspec
 
 from triton_ops import _files
 from triton_ops._hashing import canonical_json
-from triton_ops._sealed import CHECKSUM, DamagedError, sealed, unsealed
+from triton_ops._sealed import CHECKSUM, DamagedError, sealed, unambiguous, unsealed
 from triton_ops.cache.key import Key
 from triton_ops.cache.lock_entry import BY_HAND, LockedDevice, LockEntry
 from triton_ops.cache.lock_text import text_of, without_conflicts
@@ -255,6 +255,7 @@ def _object(text: str | bytes) -> dict[str, Any]:
         raise LockfileError("a merge left conflicts in it", hint="settle them, then run `triton-ops lock --refresh`")
     try:
         content = parse_object(text)
+        unambiguous(text)
     except Exception as error:
         raise LockfileError(f"it is no lockfile: {error}", hint="`triton-ops lock` writes one") from error
     if content.get("kind") != KIND:
