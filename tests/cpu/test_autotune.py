@@ -440,10 +440,10 @@ def test_an_own_benchmark_is_asked_by_tritons_own_loop(launched):
 def test_nothing_is_tuned_while_a_graph_is_captured(launched, monkeypatch):
     kernel, arguments = tuned_add(on_miss="tune"), (*vectors(), 1024)
     monkeypatch.setattr(deciding.KernelCall, "tuned", lambda *_: pytest.fail("it tuned"))
-    monkeypatch.setattr(deciding, "_capturing", lambda: True)
+    monkeypatch.setattr(deciding, "capturing", lambda: True)
     assert kernel[grid](*arguments).metadata.num_warps == 4
     assert kernel[grid](*arguments).metadata.num_warps == 4
-    monkeypatch.setattr(deciding, "_capturing", lambda: False)
+    monkeypatch.setattr(deciding, "capturing", lambda: False)
     monkeypatch.setattr(deciding.KernelCall, "tuned", lambda *_: triton_ops.TuningResult(
         {"BLOCK": 256, "num_warps": 8, "num_stages": 3}, None))  # fmt: skip
     assert kernel[grid](*arguments).metadata.num_warps == 8

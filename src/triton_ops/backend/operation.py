@@ -6,9 +6,12 @@ shape means, the reference what the right result is, and the work what the devic
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
+from functools import lru_cache
+from types import ModuleType
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from triton_ops.backend.base import Arguments, Kernel
@@ -78,6 +81,19 @@ class Operation:
             raise KernelTypeError(
                 f"arguments is {self.arguments!r}, whose parameters cannot be seen", hint="wrap it in a function"
             ) from error
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the kernel with the winner of these arguments' problem, or with the default config if none is known.
+
+        Returns:
+            What the kernel returns; outputs that are arguments are written.
+
+        Raises:
+            UntunedError: No winner is known, and `on_miss` says that this is an error.
+
+        Cost: the first call of a problem reads one file, and compiles.
+        """
+        return _calls().called(self, args, kwargs)
 
     @property
     def extents(self) -> tuple[str, ...]:
@@ -168,6 +184,12 @@ class HasOperation(Protocol):
     @property
     def operation(self) -> Operation:
         """Kernel, space, reference and name."""
+
+
+@lru_cache(maxsize=1)
+def _calls() -> ModuleType:
+    """What decides about calls: it looks into records, and so stands above everything that an operation is made of."""
+    return importlib.import_module("triton_ops.dispatch.operations")
 
 
 def _described(specs: ArgumentSpecs) -> str:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import Any
 
-from triton_ops._optional import require
 from triton_ops.backend import TritonKernel, is_tensor, taken_apart
 from triton_ops.backend.written import written_only
 from triton_ops.cache import Key, Record
@@ -19,7 +18,7 @@ from triton_ops.dispatch.decision import FALLBACK, TUNED, Decision, Found
 from triton_ops.dispatch.grids import grid_of_call
 from triton_ops.dispatch.ladder import Answer, Question
 from triton_ops.dispatch.options import Options
-from triton_ops.dispatch.policy import DEFAULT, ERROR, QUEUE, TUNE, policy_of, within
+from triton_ops.dispatch.policy import DEFAULT, ERROR, QUEUE, TUNE, capturing, policy_of, within
 from triton_ops.dispatch.sources import ladder_of
 from triton_ops.exceptions import (
     DeviceError,
@@ -29,6 +28,8 @@ from triton_ops.exceptions import (
     TuningFailedError,
     UntunedError,
 )
+from triton_ops.history.misses import note_miss
+from triton_ops.history.recall import cache_folder
 from triton_ops.progress.events import Listener
 from triton_ops.runner.session import key_of, tune_request
 from triton_ops.space import Config, ConfigSpace, as_space
@@ -195,25 +196,26 @@ def _decision(call: KernelCall, answer: Answer, key: Key) -> Decision:
 def _missed(call: KernelCall, decision: Decision, policy: str, triton_tunes: Callable[[], Any]) -> Decision:
     """What the policy makes of a miss."""
     if policy == ERROR:
-        raise untuned(decision)
+        raise decision.error
     if policy == TUNE and decision.key is not None:
         try:
-            return _after_tune(decision, call.tuned(decision.key))
+            return decision.tuned(call.tuned(decision.key))
         except DeviceError:
             raise
         except SpaceError as error:
             return _undescribed(call, error, policy, triton_tunes)
         except TritonKernelError as error:
-            return _because(decision, f"tuning failed: {_first_line(error)}", warn=True)
-    return _because(decision, _why(call, policy))
+            return _told(decision.because(f"tuning failed: {_first_line(error)}", policy, within()))
+    if decision.key is not None and not _interpreted(call):
+        note_miss(decision.key, folder=Path(cache_folder(call.options.cache_dir)))
+    return _told(replace(decision, found=replace(decision.found, why=_why(call, policy))))
 
 
-def _after_tune(decision: Decision, result: TuningResult) -> Decision:
-    why = f"found by a tune of {result.elapsed_s:.1f} s"
-    why += f", {result.raced_gain:.3g} times as fast as the default" if result.raced_gain else ""
-    record = decision.key.id if decision.key is not None else ""
-    found = Found(config=Config(result.best_config), rung=TUNED, why=why, record=record)
-    return replace(decision, found=found, policy=None)
+def _told(decision: Decision) -> Decision:
+    """A miss, told once for each problem."""
+    where = f"{decision.kernel} {decision.problem}".rstrip()
+    _warn_once(f"{where} runs its default config: {decision.found.why}")
+    return decision
 
 
 def _undescribed(call: KernelCall, error: TritonKernelError, policy: str, triton_tunes: Callable[[], Any]) -> Decision:
@@ -236,34 +238,15 @@ def _undescribed(call: KernelCall, error: TritonKernelError, policy: str, triton
     )  # fmt: skip
 
 
-def _because(decision: Decision, why: str, *, warn: bool = False) -> Decision:
-    if warn:
-        _log.warning("%s %s runs its default config: %s", decision.kernel, decision.problem, why)
-    else:
-        _warn_once(f"{decision.kernel} {decision.problem}".rstrip() + f" runs its default config: {why}")
-    return replace(decision, found=replace(decision.found, why=why))
-
-
-def untuned(decision: Decision) -> UntunedError:
-    """The error of a miss."""
-    told = "; ".join(decision.passed)
-    return UntunedError(
-        f"no winner is known for {decision.kernel} {decision.problem}".rstrip() + (f" ({told})" if told else ""),
-        decision.kernel,
-        decision.problem,
-        hint='tune it before, or let misses run the default: triton_ops.on_miss("default")',
-    )
-
-
 def _possible(policy: str, call: KernelCall) -> bool:
     """Whether a policy can be followed now: captures stay undisturbed, interpreted kernels tune on request."""
-    return policy != TUNE or not (_capturing() or (_interpreted(call) and not _asked_to_tune(call)))
+    return policy != TUNE or not (capturing() or (_interpreted(call) and not _asked_to_tune(call)))
 
 
 def _why(call: KernelCall, policy: str) -> str:
     if policy == QUEUE:
         return "no winner is known for this problem, which is queued for a later tune"
-    if _capturing():
+    if capturing():
         return "no winner is known for this problem, and nothing is measured while a CUDA graph is captured"
     if _interpreted(call):
         return "no winner is known for this problem, and an interpreted kernel is tuned only where that is asked for"
@@ -279,14 +262,6 @@ def _interpreted(call: KernelCall) -> bool:
     while hasattr(inner, "fn") and hasattr(inner.fn, "run"):
         inner = inner.fn
     return type(inner).__name__ == "InterpretedFunction"
-
-
-def _capturing() -> bool:
-    """Whether the current stream is being captured into a CUDA graph; asked only where torch uses a GPU."""
-    if "torch" not in sys.modules:
-        return False
-    cuda = require("torch", "a launch").cuda
-    return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())
 
 
 def _no_grid(_meta: Mapping[str, Any]) -> tuple[int, ...]:

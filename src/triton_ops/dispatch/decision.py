@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from triton_ops.backend.fast_launch import LaunchCount
 from triton_ops.cache import Key
+from triton_ops.exceptions import UntunedError
 from triton_ops.space import Config
+from triton_ops.trial import TuningResult
 
 EXPLICIT, LOCKFILE, RECORD, TUNED, BORROWED, FALLBACK = (
     "explicit", "lockfile", "record", "tuned", "borrowed", "default"
@@ -71,6 +73,29 @@ class Decision:
     def holds(self, within: Callable[[], str | None]) -> bool:
         """Whether a launch now is decided in the same way: a winner stays, and a miss does under the same policy."""
         return not self.missed or self.policy is None or self.within == within()
+
+    def tuned(self, result: TuningResult) -> Decision:
+        """The decision after a tune."""
+        why = f"found by a tune of {result.elapsed_s:.1f} s"
+        why += f", {result.raced_gain:.3g} times as fast as the default" if result.raced_gain else ""
+        record = self.key.id if self.key is not None else ""
+        found = Found(config=Config(result.best_config), rung=TUNED, why=why, record=record)
+        return replace(self, found=found, policy=None)
+
+    def because(self, why: str, policy: str, within: str | None) -> Decision:
+        """The decision of a miss, with the reason why nothing was tuned."""
+        return replace(self, found=replace(self.found, why=why), policy=policy, within=within)
+
+    @property
+    def error(self) -> UntunedError:
+        """The error of a miss."""
+        told = f" ({'; '.join(self.passed)})" if self.passed else ""
+        return UntunedError(
+            f"no winner is known for {self.kernel} {self.problem}".rstrip() + told,
+            self.kernel,
+            self.problem,
+            hint='tune it before, or let misses run the default: triton_ops.on_miss("default")',
+        )
 
     @property
     def text(self) -> str:

@@ -174,21 +174,35 @@ def _distance(question: Question, other: Key) -> float | None:
     strict = strict and (other.cache_state, dict(other.held_to)) == (key.cache_state, dict(key.held_to))
     if not (strict or question.near):
         return None
-    total = 0.0 if strict else FARTHEST / 1024  # of two equal problems that of these versions is nearer
+    pairs: set[tuple[int, int]] = set()  # equal pairs count once: M is an argument, and an extent of two tensors
     for name, mine in key.problem.items():
-        apart = _apart(mine, other.problem[name], name in question.loose)
-        if apart is None or (apart and not question.near):
+        found = set() if name in question.loose else _pairs(mine, other.problem[name])
+        if found is None or (found and not question.near):
             return None
-        total += apart
-    return total if total <= FARTHEST else None
+        pairs |= found
+    total = sum(abs(math.log2(mine / theirs)) for mine, theirs in pairs)
+    total += 0.0 if strict else FARTHEST / 1024  # of two equal problems that of these versions is nearer
+    return total if total <= FARTHEST + FARTHEST / 512 else None
 
 
-def _apart(mine: Any, theirs: Any, loose: bool) -> float | None:
-    """|log2| of the ratio of two numbers; 0 for what is equal or loose, and None for what else differs."""
-    if loose or (type(mine) is type(theirs) and mine == theirs):
-        return 0.0
-    numbers = all(isinstance(value, int) and not isinstance(value, bool) and value > 0 for value in (mine, theirs))
-    return abs(math.log2(mine / theirs)) if numbers else None
+def _pairs(mine: Any, theirs: Any) -> set[tuple[int, int]] | None:
+    """The numbers in which two arguments differ; None if they differ in anything else, or in 0 or 1."""
+    if type(mine) is type(theirs) and mine == theirs:
+        return set()
+    if isinstance(mine, Mapping) and isinstance(theirs, Mapping) and mine.keys() == theirs.keys():
+        each = [_pairs(mine[name], theirs[name]) for name in mine if name != "stride"]
+        each.append(None if _steps(mine) != _steps(theirs) else set())
+    elif isinstance(mine, (list, tuple)) and isinstance(theirs, (list, tuple)) and len(mine) == len(theirs):
+        each = [_pairs(one, other) for one, other in zip(mine, theirs, strict=True)]
+    else:
+        numbers = all(type(value) is int and value > 1 for value in (mine, theirs))
+        return {(mine, theirs)} if numbers else None
+    return None if None in each else set().union(*(found for found in each if found is not None))
+
+
+def _steps(facts: Mapping[str, Any]) -> list[Any]:
+    """The strides that say how memory is laid out; others follow from the extents."""
+    return [step if step in (0, 1) else None for step in facts.get("stride", ())]
 
 
 def _loosened(question: Question, problems: Iterable[Mapping[str, Any]]) -> Iterator[Key]:

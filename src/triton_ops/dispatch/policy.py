@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
 
 from triton_ops import settings
+from triton_ops._optional import require
 from triton_ops.exceptions import SettingsError
 
 TUNE, DEFAULT, ERROR, QUEUE = settings.ON_MISS
@@ -51,6 +53,14 @@ def _environments() -> str | None:
     except SettingsError as error:
         _warn_once(str(error))
         return DEFAULT
+
+
+def capturing() -> bool:
+    """Whether the current stream is being captured into a CUDA graph; asked only where torch uses a GPU."""
+    if "torch" not in sys.modules:
+        return False
+    cuda = require("torch", "a launch").cuda
+    return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())
 
 
 @lru_cache(maxsize=8)

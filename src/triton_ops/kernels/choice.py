@@ -14,13 +14,16 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
-from triton_ops.backend import Operation, is_tensor
+from triton_ops.backend import Operation
+from triton_ops.dispatch import ledger
+from triton_ops.dispatch.decision import FALLBACK, Decision, Found
+from triton_ops.dispatch.operations import decided, told
+from triton_ops.dispatch.policy import within
 from triton_ops.exceptions import CacheError, SettingsError
-from triton_ops.history.recall import cache_folder, recall
+from triton_ops.history.recall import cache_folder
 from triton_ops.kernels.call import checked_config
 from triton_ops.runner.session import tune as run_tune
 from triton_ops.space import Config
-from triton_ops.tensors import ALIGNMENT_BYTES
 
 _log = logging.getLogger("triton_ops")
 _tuning: ContextVar[Mapping[str, Any] | None] = ContextVar("triton_ops_tuning", default=None)
@@ -31,13 +34,30 @@ _OPTIONS = frozenset(inspect.signature(run_tune).parameters) - {
 
 @dataclass(frozen=True)
 class _Known:
-    """The config of a problem in this process, and whether a record has it."""
+    """The config of a problem in this process, and where it comes from."""
 
-    config: Config
-    recorded: bool
+    decision: Decision
+
+    @property
+    def recorded(self) -> bool:
+        """Whether a record or a lockfile has it."""
+        return not self.decision.missed
 
 
 _known: dict[tuple[Any, ...], _Known] = {}
+
+
+class _Remembered:
+    """What this process has decided for the shipped kernels, whose launches are counted."""
+
+    @property
+    def decisions(self) -> list[Decision]:
+        """The decisions so far."""
+        return [known.decision for known in list(_known.values())]
+
+
+_remembered = _Remembered()
+ledger.register(_remembered)
 
 
 @contextmanager
@@ -92,42 +112,39 @@ def config_for(
         return checked_config(config, *tunables, operation.name)
     options = {} if tune else _tuning.get()
     folder = (options or {}).get("cache_dir")
-    key = (operation.name, cache_folder(folder), *map(_told, values.values()))
+    key = (operation.name, cache_folder(folder), *map(told, values.values()))
     found = _known.get(key)
-    if found is None or (options is not None and not found.recorded):
+    if found is None or (options is not None and not found.recorded) or not found.decision.holds(within):
         found = (
             _looked_up(operation, values, default, folder) if options is None else _tuned(operation, values, options)
         )
         _known[key] = found
-    return found.config
+    found.decision.count.up()
+    return found.decision.found.config
 
 
 def forget() -> None:
     """Look every record up again: for a process that should see what others have tuned since."""
+    ledger.drop(_remembered.decisions)
     _known.clear()
 
 
 def _looked_up(operation: Operation, values: Mapping[str, Any], default: Callable[[], Config], folder: Any) -> _Known:
+    untuned = default()
     try:
-        record = recall(operation, kwargs=values, cache_dir=folder)
+        decision = decided(operation, values, default=untuned, options={"cache_dir": folder})
     except CacheError as error:  # a kernel must run where the cache cannot be read
         _log.warning("%s runs with its default config: %s", operation.name, error)
-        record = None
-    if record is None:
-        chosen = default()
-        _log.info("%s runs with its default config (%s): no record of this problem", operation.name, chosen)
-        return _Known(chosen, recorded=False)
-    _log.info("%s runs with (%s), the winner of a record", operation.name, record.winner)
-    return _Known(record.winner, recorded=True)
+        found = Found(config=untuned, rung=FALLBACK, why=error.message)
+        decision = Decision(found=found, kernel=operation.name, problem="")
+    _log.info(
+        "%s runs with (%s), %s: %s", operation.name, decision.found.config, decision.found.rung, decision.found.why
+    )
+    return _Known(decision)
 
 
 def _tuned(operation: Operation, values: Mapping[str, Any], options: Mapping[str, Any]) -> _Known:
     found = run_tune(operation, kwargs=values, **options)
-    return _Known(Config(found.best_config), recorded=True)
-
-
-def _told(value: Any) -> Any:
-    """What tells a problem's argument from others: of a tensor all that its spec has, and its device."""
-    if not is_tensor(value):
-        return value
-    return (value.shape, value.dtype, value.stride(), value.data_ptr() % ALIGNMENT_BYTES == 0, value.device)
+    problem = str(found.problem_size or "")
+    start = Decision(found=Found(config=Config(), rung=FALLBACK, why=""), kernel=operation.name, problem=problem)
+    return _Known(start.tuned(found))

@@ -1,0 +1,157 @@
+"""The config that a call of an operation runs with, and the call itself."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from triton_ops.backend import Arguments, CompilesAtLaunch, Executable, Operation, is_tensor
+from triton_ops.dispatch import ledger
+from triton_ops.dispatch.decision import FALLBACK, Decision, Found
+from triton_ops.dispatch.ladder import Question
+from triton_ops.dispatch.policy import DEFAULT, ERROR, TUNE, capturing, policy_of, within
+from triton_ops.dispatch.sources import ladder_of
+from triton_ops.exceptions import TritonKernelError, UntunedError
+from triton_ops.history.misses import note_miss
+from triton_ops.history.recall import cache_folder
+from triton_ops.runner.session import key_of, tune
+from triton_ops.space import Config
+from triton_ops.task.request import make_request, spec_of
+from triton_ops.tensors import ALIGNMENT_BYTES
+
+_MOST = 4_096  # problems of all operations
+
+
+def decided(
+    operation: Operation,
+    values: Mapping[str, Any],
+    *,
+    default: Config | None = None,
+    on_miss: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Decision:
+    """The config of one problem of an operation: of the first rung of the ladder that answers, else by the policy.
+
+    Args:
+        operation: The operation.
+        values: Its kernel's arguments by name.
+        default: The config that runs untuned; None takes the space's.
+        on_miss: What is done without a winner; None takes that of `with on_miss`, the environment's, else `default`.
+        options: Options of `tune`, for a tune that is asked for; `cache_dir` is also where winners are looked up.
+
+    Raises:
+        UntunedError: No winner is known, and the policy is `error`.
+        TritonKernelError: What `tune` raises, if a tune is asked for.
+    """
+    policy = policy_of(on_miss, DEFAULT)
+    folder: str | Path | None = (options or {}).get("cache_dir")
+    request = make_request(operation, kwargs=dict(values))
+    space, key = operation.space_for(request.problem), key_of(request)
+    chosen = space.default_config if default is None else default
+    question = Question(
+        key=key, loose=frozenset(), default=chosen, why_not=space.why_not, near=policy != TUNE,
+    )  # fmt: skip
+    answer = ladder_of(folder).ask(question)
+    decision = Decision(
+        found=answer.found, kernel=operation.name, problem=key.label, device=request.device.name,
+        passed=answer.passed, key=key,
+    )  # fmt: skip
+    if not decision.missed:
+        return decision
+    if policy == ERROR:
+        raise decision.error
+    if policy == TUNE and not capturing():
+        return decision.tuned(tune(operation, kwargs=dict(values), **(options or {})))
+    note_miss(key, folder=Path(cache_folder(folder)))
+    return decision.because(f"no winner is known for this problem, and on_miss is {policy}", policy, within())
+
+
+class _Calls:
+    """What the operations of this process were called with, and what ran."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, tuple[Operation, Decision, Executable]] = {}
+        self._guard = threading.RLock()
+
+    @property
+    def decisions(self) -> list[Decision]:
+        """The decisions so far."""
+        return [decision for _, decision, _ in list(self._known.values())]
+
+    def call(self, operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Run the winner of the call's problem, or the default."""
+        names = list(getattr(operation.kernel, "parameter_names", ()))
+        values = {**dict(zip(names, args, strict=False)), **kwargs}
+        place = (id(operation), *values, *map(told, values.values()))
+        known = self._known.get(place)
+        if known is None or not known[1].holds(within):
+            with self._guard:  # one thread decides; the others wait for it
+                known = self._known.get(place)
+                if known is None or not known[1].holds(within):
+                    known = self._decided(operation, values, place)
+        result = known[2].launch(Arguments(keyword=values))
+        known[1].count.up()
+        return result
+
+    def forget(self) -> None:
+        """Have every problem decided again."""
+        ledger.drop(self.decisions)
+        self._known.clear()
+
+    def _decided(self, operation: Operation, values: Mapping[str, Any], place: Any) -> Any:
+        decision = _safely_decided(operation, values)
+        known = (operation, decision, _executable(operation, decision.found.config, values))
+        if len(self._known) >= _MOST:
+            self.forget()
+        self._known[place] = known
+        return known
+
+
+_calls = _Calls()
+ledger.register(_calls)
+
+
+def called(operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """What a call of an operation returns: what its kernel returns with the config of the problem.
+
+    Raises:
+        UntunedError: No winner is known, and the policy is `error`.
+    """
+    return _calls.call(operation, args, kwargs)
+
+
+def told(value: Any) -> Any:
+    """What tells a problem's argument from others: of a tensor all that its spec has, and its device.
+
+    Of other objects it is the object itself, or, where it cannot be hashed, its text in a key.
+    """
+    if not is_tensor(value):
+        try:
+            hash(value)
+        except TypeError:
+            return (type(value), str(spec_of(value)))
+        return (type(value), value)
+    return (value.shape, value.dtype, value.stride(), value.data_ptr() % ALIGNMENT_BYTES == 0, value.device)
+
+
+def _safely_decided(operation: Operation, values: Mapping[str, Any]) -> Decision:
+    """A decision that no unreadable cache stops."""
+    try:
+        return decided(operation, values)
+    except UntunedError:
+        raise
+    except TritonKernelError as error:
+        if policy_of(None, DEFAULT) != DEFAULT:
+            raise
+        request = make_request(operation, kwargs=dict(values))
+        default = operation.space_for(request.problem).default_config
+        found = Found(config=default, rung=FALLBACK, why=error.message)
+        return Decision(found=found, kernel=operation.name, problem=request.problem.label, policy=DEFAULT)
+
+
+def _executable(operation: Operation, config: Config, values: Mapping[str, Any]) -> Executable:
+    if isinstance(operation.kernel, CompilesAtLaunch):
+        return operation.kernel.executable(config)
+    return operation.kernel.compile(config, Arguments(keyword=dict(values)))

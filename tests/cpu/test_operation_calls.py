@@ -1,0 +1,59 @@
+"""Calling an operation runs the winner of its problem, and counts it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import triton_ops
+from triton_ops import Operation, TensorSpec, tune
+from triton_ops.dispatch import operations, sources
+from triton_ops.exceptions import UntunedError
+from triton_ops.history.misses import flush_misses, read_misses
+from triton_ops.history.recall import cache_folder
+
+RAN = []
+
+
+def work(x, block=1):
+    RAN.append(block)
+    return [value + block * 0 for value in x]
+
+
+@pytest.fixture
+def operation():
+    sources._sources.ladders.clear()
+    operations._calls.forget()
+    RAN.clear()
+    return Operation("worked", work, {"block": [1, 2, 3]}, lambda n=4: {"x": TensorSpec((n,), "float32")})
+
+
+def test_without_a_winner_the_default_runs_and_the_problem_is_noted(operation, tmp_path):
+    assert list(operation([1, 2])) == [1, 2]
+    assert operation(x=[1, 2]) == [1, 2]
+    assert RAN == [1, 1]
+    (row,) = [row for row in triton_ops.launches() if row.kernel == "worked" and row.rung == "default"]
+    assert "on_miss is default" in row.why
+    flush_misses()
+    assert [miss.key.kernel for miss in read_misses(Path(cache_folder(None)))] == ["worked"]
+
+
+def test_a_winner_runs(operation, steady_clock):
+    best = tune(operation, ([1, 2],)).best_config["block"]
+    sources._sources.ladders.clear()
+    RAN.clear()
+    operation([1, 2])
+    assert [best] == RAN
+    assert operations._calls.decisions[-1].found.rung == "record"
+
+
+def test_policies_hold_for_operations_too(operation, steady_clock):
+    with triton_ops.on_miss("error"), pytest.raises(UntunedError, match="no winner is known for worked"):
+        operation([1, 2])
+    operation([1, 2])
+    with triton_ops.on_miss("error"), pytest.raises(UntunedError):
+        operation([1, 2])
+    with triton_ops.on_miss("tune"):
+        operation([1, 2])
+    assert operations._calls.decisions[-1].found.rung == "tuned"
