@@ -25,7 +25,8 @@ PROJECT = Path(__file__).parents[2]
 REFERENCE = PROJECT / "docs" / "reference" / "cli.md"
 PINNED = PROJECT / "constraints.txt"
 COMMANDS = [
-    "", "tune", "show", "compile", "explain", "calibrate", "record", "replay", "doctor", "lock", "verify", "misses",
+    "", "tune", "show", "compile", "explain", "calibrate", "record", "replay", "doctor", "lock", "verify",
+    "exchange", "exchange export", "exchange import", "exchange look-up", "misses",
     "cache", "cache ls", "cache rm", "cache path", "cache export", "cache import",
 ]  # fmt: skip
 
@@ -173,8 +174,9 @@ def test_help(cli, golden, command):
 
 def test_the_reference_names_every_command_and_option():
     text = REFERENCE.read_text(encoding="utf-8")
-    group, cache = program(), imported("cache")
-    for command in (group, *map(imported, group.commands), *cache.commands.values()):
+    group, parts = program(), [imported("cache"), imported("exchange")]
+    commands = (group, *map(imported, group.commands), *(each for part in parts for each in part.commands.values()))
+    for command in commands:
         for parameter in command.params:
             for option in (*parameter.opts, *parameter.secondary_opts):
                 assert not option.startswith("--") or f"`{option}" in text, f"{command.name} {option}"

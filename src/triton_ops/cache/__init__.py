@@ -17,9 +17,11 @@ from triton_ops.cache.lock_making import LeftOut as LeftOut
 from triton_ops.cache.lock_making import LockPlan as LockPlan
 from triton_ops.cache.lock_making import lock_of as lock_of
 from triton_ops.cache.lock_making import updated as updated
+from triton_ops.cache.lock_making import with_ranges as with_ranges
 from triton_ops.cache.lockfile import Lockfile as Lockfile
 from triton_ops.cache.lockfile import Pinned as Pinned
 from triton_ops.cache.lockfile import accept_edits as accept_edits
+from triton_ops.cache.lockfile import merged as merged
 from triton_ops.cache.lockfile import read_lockfile as read_lockfile
 from triton_ops.cache.lockfile import write_lockfile as write_lockfile
 from triton_ops.cache.memory import MemoryStore as MemoryStore

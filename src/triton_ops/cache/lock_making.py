@@ -80,7 +80,7 @@ def lock_of(records: Iterable[Record], plan: LockPlan | None = None) -> tuple[Lo
         else:
             left.append(LeftOut(record, reason))
     used = {entry.device for entry in taken.values()}
-    entries = _with_ranges(list(taken.values()), plan)
+    entries = with_ranges(list(taken.values()), plan)
     return Lockfile(tuple(device for device in devices.values() if device.alias in used), tuple(entries)), tuple(left)
 
 
@@ -193,7 +193,8 @@ def _devices(records: Iterable[Record], plan: LockPlan) -> dict[tuple[Any, ...],
     return found
 
 
-def _with_ranges(entries: list[LockEntry], plan: LockPlan) -> list[LockEntry]:
+def with_ranges(entries: Iterable[LockEntry], plan: LockPlan) -> list[LockEntry]:
+    """The entries with ranges by the plan's rules; its other parts are not used."""
     families: dict[tuple[Any, ...], list[LockEntry]] = {}
     for entry in entries:
         families.setdefault(_family(entry), []).append(entry)

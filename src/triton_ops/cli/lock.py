@@ -66,8 +66,8 @@ def lock_command(
     if against is not None and not check:
         raise SettingsError("--against is for --check", hint="add --check")
     plan = LockPlan(
-        buckets=_pairs(bucket or [], "--bucket", "M=pow2"), ignored=tuple(ignore or ()), all_sources=all_sources,
-        also={name: [other] for name, other in _pairs(alias or [], "--alias", '"NVIDIA H200=NVIDIA GH200"').items()},
+        buckets=pairs(bucket or [], "--bucket", "M=pow2"), ignored=tuple(ignore or ()), all_sources=all_sources,
+        also={name: [other] for name, other in pairs(alias or [], "--alias", '"NVIDIA H200=NVIDIA GH200"').items()},
     )  # fmt: skip
     if refresh:
         return _refreshed(lockfile, as_json)
@@ -113,14 +113,19 @@ def _refreshed(lockfile: Path, as_json: bool) -> int:
     return 0
 
 
-def _pairs(given: list[str], option: str, example: str) -> dict[str, str]:
-    pairs: dict[str, str] = {}
+def pairs(given: list[str], option: str, example: str) -> dict[str, str]:
+    """The values of an option that is NAME=VALUE.
+
+    Raises:
+        SettingsError: One is not, or names a name again.
+    """
+    found: dict[str, str] = {}
     for text in given:
         name, equals, value = text.partition("=")
-        if not (name.strip() and equals and value.strip()) or name.strip() in pairs:
+        if not (name.strip() and equals and value.strip()) or name.strip() in found:
             raise SettingsError(f"{option} {text!r} is not NAME=VALUE with each name once", hint=f"{option} {example}")
-        pairs[name.strip()] = value.strip()
-    return pairs
+        found[name.strip()] = value.strip()
+    return found
 
 
 def _summary(found: tuple[Change, ...], after: Lockfile, lockfile: Path, check: bool) -> str:

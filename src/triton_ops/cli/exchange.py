@@ -1,0 +1,135 @@
+"""`triton-ops exchange`: carry winners between lockfiles and the tables of other engines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from triton_ops.cache import Lockfile, LockPlan, merged, read_lockfile, write_lockfile
+from triton_ops.cache.lockfile import DEFAULT_NAME
+from triton_ops.cli.console import Json, Verbose, say, say_json
+from triton_ops.cli.lock import pairs
+from triton_ops.exceptions import CacheError, SettingsError
+from triton_ops.exchange import FORMS, form_named
+from triton_ops.exchange.locked import Names, lockfile_of, table_of, with_facts
+from triton_ops.exchange.triton_config import launches_as
+
+app = typer.Typer(
+    help="Carry winners between lockfiles and the tables of other engines.",
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+FormName = Annotated[str, typer.Argument(metavar="FORM", help=f"One of {', '.join(FORMS)}.")]
+Kernel = Annotated[str, typer.Option("--kernel", metavar="NAME", help="The kernel's name in records.")]
+Rows = Annotated[
+    list[str] | None, typer.Option("--row", metavar="EXTENT", help="What names a row, such as M; repeat it.")
+]
+Facts = Annotated[
+    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="What the engine looks a table up by.")
+]
+Renamed = Annotated[
+    list[str] | None, typer.Option("--rename", metavar="OURS=THEIRS", help="What the engine calls a tunable.")
+]
+LockOption = Annotated[Path, typer.Option("--lockfile", metavar="FILE", help="The lockfile.")]
+
+
+@app.command("export")
+def export(
+    form: FormName,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the engine looks for its tables.")],
+    kernel: Kernel,
+    lockfile: LockOption = Path(DEFAULT_NAME),
+    row: Rows = None,
+    given: Facts = None,
+    rename: Renamed = None,
+    device_alias: Annotated[
+        str | None, typer.Option("--device-alias", metavar="NAME", help="The device's alias in the lockfile.")
+    ] = None,
+    as_json: Json = False,
+    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
+) -> None:
+    """Write the entries of a kernel as a table, and check that the engine would find each of them."""
+    chosen, facts = form_named(form), _facts(given)
+    names = Names(tuple(row or ()), pairs(rename or [], "--rename", "BM=BLOCK_SIZE_M"))
+    table = table_of(read_lockfile(lockfile), kernel, device_alias, names, facts)
+    path = chosen.write(table, folder)
+    best = table.best()
+    lost = [each.at for each in best if not launches_as(chosen.look_up(folder, table.facts, each.at), each.config)]
+    if lost:
+        raise CacheError(f"{path} is written, and the engine would not find {lost[0]} in it", hint="check the facts")
+    if as_json:
+        say_json({"file": str(path), "rows": len(best), "facts": dict(table.facts)})
+    else:
+        say(f"{len(best)} rows to {path}, each found by the engine's own rule")
+
+
+@app.command("import")
+def import_(
+    form: FormName,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A table.")],
+    kernel: Kernel,
+    lockfile: LockOption = Path(DEFAULT_NAME),
+    row: Rows = None,
+    given: Facts = None,
+    rename: Renamed = None,
+    argument: Annotated[
+        list[str] | None, typer.Option("--argument", metavar="NAME=VALUE", help="A further argument of each problem.")
+    ] = None,
+    bucket: Annotated[
+        list[str] | None, typer.Option("--bucket", metavar="EXTENT=RULE", help="As of `triton-ops lock`.")
+    ] = None,
+    as_json: Json = False,
+    verbose: Verbose = False,  # noqa: ARG001
+) -> None:
+    """Take the fastest configs of a table into a lockfile; entries that are there already stay."""
+    names = Names(tuple(row or ()), pairs(rename or [], "--rename", "BM=BLOCK_SIZE_M"))
+    plan = LockPlan(buckets=pairs(bucket or [], "--bucket", "M=measured@2"))
+    table = with_facts(form_named(form).read(file), _facts(given))
+    source = f"{form}: {file.name}"
+    new = lockfile_of(table, kernel, names, _values(argument, "--argument"), source, plan)
+    before = read_lockfile(lockfile) if lockfile.is_file() else Lockfile()
+    after = merged([before, new])
+    write_lockfile(after, lockfile)
+    added = len(after.entries) - len(before.entries)
+    if as_json:
+        say_json({"file": str(lockfile), "rows": len(new.entries), "added": added, "facts": dict(table.facts)})
+    else:
+        say(f"{len(new.entries)} rows read, {added} added to {lockfile}")
+
+
+@app.command("look-up")
+def look_up(
+    form: FormName,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the engine looks for its tables.")],
+    at: Annotated[list[str] | None, typer.Option("--at", metavar="VALUE", help="The row, in order; repeat it.")] = None,
+    given: Facts = None,
+    as_json: Json = False,
+    verbose: Verbose = False,  # noqa: ARG001
+) -> None:
+    """Print the config that the engine would take, by its own rule."""
+    found = form_named(form).look_up(folder, _facts(given), [_value(text) for text in at or []])
+    if found is None:
+        raise CacheError(f"{form} finds nothing in {folder}", hint="check the facts: --set NAME=VALUE")
+    if as_json:
+        say_json(dict(found))
+    else:
+        say(str(found))
+
+
+def _facts(given: list[str] | None) -> dict[str, Any]:
+    return _values(given, "--set")
+
+
+def _values(given: list[str] | None, option: str) -> dict[str, Any]:
+    return {name: _value(text) for name, text in pairs(given or [], option, "E=8").items()}
+
+
+def _value(text: str) -> Any:
+    if text.lstrip("-").isdecimal():
+        return int(text)
+    if not text.isprintable():
+        raise SettingsError(f"{text!r} is no value", hint="write letters and digits")
+    return {"true": True, "false": False}.get(text, text)

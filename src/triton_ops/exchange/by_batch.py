@@ -1,0 +1,73 @@
+"""What vLLM's and SGLang's tables have in common: one file per shape and device, with a config for each batch size.
+
+Facts used: the file is a JSON object whose keys are whole numbers as text; `triton_version` may stand beside them and
+is not used; the config of the batch size that is nearest by difference is taken, however far away it is. vLLM looks in
+the folder of `VLLM_TUNED_CONFIG_FOLDER` first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from triton_ops.exceptions import CacheError, SettingsError
+from triton_ops.exchange.table import Row, Table, check_values, config_in, read_object, write_object
+from triton_ops.space import Config
+
+_FACT = re.compile(r"(\w+)=(\[[^\]]*\]|[^,]*)")
+_VERSION = "triton_version"
+
+
+@dataclass(frozen=True)
+class ByBatch:
+    """Tables by batch size.
+
+    Attributes:
+        place: From the facts to the path of the file below the engine's folder.
+        tunables: The values that a config must have.
+        fallbacks: From folder and facts to further files, in the order in which the engine looks at them.
+    """
+
+    place: Callable[[Mapping[str, Any]], str]
+    tunables: tuple[str, ...]
+    fallbacks: Callable[[Path, Mapping[str, Any]], Sequence[Path]] = lambda _folder, _facts: ()
+
+    def write(self, table: Table, folder: Path) -> Path:
+        """Write the fastest config of each batch size; see `Form`."""
+        check_values(table, *self.tunables)
+        if any(len(row.at) != 1 or not isinstance(row.at[0], int) for row in table.rows):
+            raise SettingsError("a table by batch size has one whole number for each row", hint="name it: --row M")
+        rows = sorted(table.best(), key=lambda row: int(row.at[0]))
+        return write_object(folder / self.place(table.facts), {str(int(row.at[0])): dict(row.config) for row in rows})
+
+    def read(self, path: Path) -> Table:
+        """The table, with the facts in the file's name; see `Form`."""
+        content = read_object(path)
+        rows = [Row((int(name),), config_in(value, path)) for name, value in content.items() if name.isdecimal()]
+        if not rows or any(not name.isdecimal() and name != _VERSION for name in content):
+            raise CacheError(f"{path} is no table by batch size", hint="its names are whole numbers, such as 16")
+        return Table(facts_in(path.name), tuple(rows))
+
+    def look_up(self, folder: Path, facts: Mapping[str, Any], at: Sequence[Any]) -> Config | None:
+        """The config of the nearest batch size in the first file that is there; see `Form`."""
+        for path in (folder / self.place(facts), *self.fallbacks(folder, facts)):
+            if path.is_file():
+                return min(self.read(path).rows, key=lambda row: abs(row.at[0] - int(at[0]))).config
+        return None
+
+
+def facts_in(name: str) -> dict[str, Any]:
+    """The facts in a file's name, whole numbers as such."""
+    found = dict(_FACT.findall(name.removesuffix(".json").removesuffix("_down")))
+    return {key: int(text) if text.isdecimal() else text for key, text in found.items()}
+
+
+def block_shape(facts: Mapping[str, Any]) -> list[int]:
+    """The extents of a quantisation block; empty if there is none."""
+    given = facts.get("block_shape") or []
+    if isinstance(given, str):
+        given = [int(text) for text in re.findall(r"\d+", given)]
+    return [int(extent) for extent in given] if all(given) else []

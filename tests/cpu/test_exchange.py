@@ -1,0 +1,239 @@
+"""Tables of other engines: what is written is found by each engine's own rule, and what others wrote is read."""
+
+import hashlib
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from triton_ops.cache import LockedDevice, LockEntry, Lockfile, Measured, read_lockfile, write_lockfile
+from triton_ops.cli.app import main
+from triton_ops.exceptions import CacheError, SettingsError
+from triton_ops.exchange import FORMS, Row, Table, form_named
+from triton_ops.exchange.triton_config import flat, nested
+from triton_ops.space import Config
+
+TILES = Config(BLOCK_SIZE_M=16, BLOCK_SIZE_N=64, BLOCK_SIZE_K=128, GROUP_SIZE_M=1, num_warps=4, num_stages=3)
+FACTS = {
+    "vllm-moe": {"E": 256, "N": 128, "device_name": "NVIDIA H200", "dtype": "fp8_w8a8", "block_shape": [128, 128]},
+    "vllm-mamba": {"headdim": 64, "dstate": 128, "device_name": "AMD Instinct MI300X", "cache_dtype": "float32"},
+    "sglang-moe": {
+        "E": 256, "N": 128, "device_name": "NVIDIA H200", "dtype": "fp8_w8a8", "block_shape": "[128, 128]",
+        "triton_version": "3.2.0",
+    },
+    "fla": {"kernel_name": "chunk_fwd_kernel_o", "device_name": "NVIDIA H100 80GB HBM3 (test)"},
+    "triton-cache": {"kernel_name": "add", "folder": "abc"},
+    "t4": {},
+}  # fmt: skip
+PLACES = {  # names of files that the projects have in their repositories, or would have
+    "vllm-moe": "E=256,N=128,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128,128].json",
+    "vllm-mamba": "headdim=64,dstate=128,device_name=AMD_Instinct_MI300X,cache_dtype=float32.json",
+    "sglang-moe": "configs/triton_3_2_0/E=256,N=128,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128, 128].json",
+    "fla": "NVIDIA_H100_80GB_HBM3__test_/chunk_fwd_kernel_o.json",
+    "triton-cache": "abc/add.autotune.json",
+    "t4": "results.json",
+}
+
+
+def row(at, block, median_ms=None):
+    return Row(at, Config({**TILES, "BLOCK_SIZE_M": block}), median_ms=median_ms)
+
+
+def rows_for(form):
+    if form in ("t4", "triton-cache"):
+        at = () if form == "t4" else (4096, "torch.float16")
+        return tuple(row(at, block, median_ms=1.0 / block) for block in (16, 64, 32))
+    at = (lambda m: (m, "torch.bfloat16")) if form == "fla" else lambda m: (m,)
+    return tuple(row(at(m), block) for m, block in ((1, 16), (64, 32), (1024, 128)))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_is_written_stands_where_the_engine_looks_and_is_read(form, tmp_path):
+    chosen, table = form_named(form), Table(FACTS[form], rows_for(form))
+    path = chosen.write(table, tmp_path)
+    assert str(path.relative_to(tmp_path)) == PLACES[form]
+    assert {r.config for r in chosen.read(path).best()} == {r.config for r in table.best()}
+    for best in table.best():
+        assert chosen.look_up(tmp_path, FACTS[form], best.at) == best.config
+    assert chosen.look_up(tmp_path / "elsewhere", FACTS[form], rows_for(form)[0].at) is None
+
+
+@given(st.lists(st.integers(1, 5000), min_size=1, max_size=6, unique=True), st.integers(1, 9000))
+def test_the_nearest_batch_size_by_difference_is_taken(tmp_path_factory, sizes, asked):
+    folder = tmp_path_factory.mktemp("tables")
+    FORMS["vllm-moe"].write(Table(FACTS["vllm-moe"], tuple(row((m,), m) for m in sizes)), folder)
+    found = FORMS["vllm-moe"].look_up(folder, FACTS["vllm-moe"], [asked])
+    assert abs(found["BLOCK_SIZE_M"] - asked) == min(abs(m - asked) for m in sizes)
+
+
+def test_names_of_devices_follow_each_engine():
+    moe, mamba = FORMS["vllm-moe"].place, FORMS["vllm-mamba"].place
+    assert "device_name=NVIDIA_H200," in moe({**FACTS["vllm-moe"], "device_name": "NVIDIA H200 141GB HBM3e"})
+    assert "device_name=NVIDIA_GH200_480GB," in moe({**FACTS["vllm-moe"], "device_name": "NVIDIA GH200 480GB"})
+    assert "device_name=NVIDIA_H100_80GB_HBM3.json" in moe({"E": 8, "N": 7168, "device_name": "NVIDIA H100 80GB HBM3"})
+    facts = {**FACTS["vllm-mamba"], "device_name": "AMD Radeon AI/PRO-R9700", "cache_dtype": "bfloat16"}
+    assert mamba(facts) == "headdim=64,dstate=128,device_name=AMD_Radeon_AI_PRO_R9700,cache_dtype=float16.json"
+
+
+def test_sglang_takes_the_newest_other_version_where_its_own_has_no_table(tmp_path):
+    for version, block in (("3.2.0", 16), ("3.10.0", 32), ("3.4.0", 64)):
+        FORMS["sglang-moe"].write(
+            Table({**FACTS["sglang-moe"], "triton_version": version}, (row((1,), block),)), tmp_path
+        )
+    found = FORMS["sglang-moe"].look_up(tmp_path, {**FACTS["sglang-moe"], "triton_version": "3.6.0"}, [1])
+    assert found["BLOCK_SIZE_M"] == 32
+    down = FORMS["sglang-moe"].place({**FACTS["sglang-moe"], "down": True, "per_channel_quant": "true"})
+    assert down.endswith("block_shape=[128, 128],per_channel_quant=True_down.json")
+
+
+def test_flas_entries_are_found_by_the_md5_of_the_key_and_older_files_are_read(tmp_path):
+    path = FORMS["fla"].write(Table(FACTS["fla"], (row((128, "bfloat16"), 16), row((), 64))), tmp_path)
+    content = json.loads(path.read_text())
+    assert list(content["autotune_entries"]) == [hashlib.md5(b'[128,"torch.bfloat16"]').hexdigest()]
+    assert FORMS["fla"].look_up(tmp_path, FACTS["fla"], (999, "torch.bfloat16"))["BLOCK_SIZE_M"] == 64  # the default
+    path.write_text(json.dumps(nested(TILES)))
+    assert FORMS["fla"].read(path).rows[0].config == TILES
+
+
+@given(st.dictionaries(st.sampled_from(["BM", "num_warps", "num_stages", "maxnreg"]), st.integers(1, 64), min_size=1))
+def test_a_config_survives_the_form_of_triton(values):
+    given_ = {name: value for name, value in values.items() if name == "BM"}
+    back = flat(nested(values))
+    assert {name: back[name] for name in given_} == given_
+    assert all(back[name] == value for name, value in values.items())
+
+
+@pytest.mark.triton
+def test_triton_itself_finds_the_file_that_is_written(tmp_path, monkeypatch):
+    triton = pytest.importorskip("triton")
+    from triton_ops.backend.offline import pretending
+    from triton_ops.hardware import named_target
+
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+
+    @triton.autotune([triton.Config({"B": b}, num_warps=w) for b, w in ((1, 2), (2, 4))], key=["n"], cache_results=True)
+    @triton.jit
+    def add(x, n, B: triton.language.constexpr):
+        triton.language.store(x, n + B)
+
+    def measured():
+        add.configs_timings = {config: [float(config.kwargs["B"])] * 3 for config in add.configs}
+
+    with pretending(named_target("sm_90")):
+        assert add.check_disk_cache((4096, "torch.float32"), add.configs, measured) is False
+        (path,) = tmp_path.rglob("*.autotune.json")
+        table = FORMS["triton-cache"].read(path)
+        assert [r.median_ms for r in table.rows] == [1.0, 2.0]
+        assert table.best()[0].config == Config(B=1, num_warps=2, num_stages=3)
+
+        slower = Row(table.rows[0].at, table.rows[0].config, median_ms=9.0)
+        FORMS["triton-cache"].write(Table(table.facts, (slower, *table.rows[1:])), tmp_path)
+        assert add.check_disk_cache((4096, "torch.float32"), add.configs, lambda: pytest.fail("it measured")) is True
+        assert add.cache[(4096, "torch.float32")].kwargs == {"B": 2}
+
+
+@pytest.mark.parametrize(
+    ("form", "name", "text"),
+    [
+        ("vllm-moe", "x.json", "[]"),
+        ("vllm-moe", "x.json", '{"16": {"BLOCK": {}}}'),
+        ("vllm-moe", "x.json", '{"sixteen": {"BLOCK": 1}}'),
+        ("fla", "x.json", '{"autotune_entries": []}'),
+        ("fla", "x.json", '{"autotune_entries": {"a": {"config": {}}}}'),
+        ("triton-cache", "x.json", "{}"),
+        ("triton-cache", "x.autotune.json", '{"key": [], "configs_timings": [3]}'),
+        ("triton-cache", "x.autotune.json", '{"key": [], "configs_timings": [[{"kwargs": {}}, ["a"]]]}'),
+        ("t4", "x.json", '{"results": 3}'),
+        ("t4", "x.json", '{"results": [{"times": {}}]}'),
+    ],
+)
+def test_a_file_of_another_form_is_refused(form, name, text, tmp_path):
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(CacheError, match=name):
+        form_named(form).read(path)
+    with pytest.raises(CacheError, match="cannot be read"):
+        form_named(form).read(tmp_path / "none.json")
+
+
+@pytest.mark.parametrize(
+    ("form", "facts", "rows", "said"),
+    [
+        ("vllm-moe", {"E": 1}, [row((1,), 16)], "needs N, device_name"),
+        ("vllm-moe", FACTS["vllm-moe"], [Row((1,), Config(BM=1))], "has no BLOCK_SIZE_M"),
+        ("vllm-moe", FACTS["vllm-moe"], [row((1, 2), 16)], "one whole number"),
+        ("sglang-moe", FACTS["vllm-moe"], [row((1,), 16)], "needs triton_version"),
+    ],
+)
+def test_what_an_engine_cannot_use_is_not_written(form, facts, rows, said, tmp_path):
+    with pytest.raises(SettingsError, match=said):
+        form_named(form).write(Table(facts, tuple(rows)), tmp_path)
+    assert list(tmp_path.rglob("*.json")) == []
+
+
+def test_there_is_no_form_of_that_name():
+    with pytest.raises(SettingsError, match="there are vllm-moe"):
+        form_named("vllm")
+
+
+def locked(path, *sizes):
+    device = LockedDevice(alias="h200", kind="cuda", name="NVIDIA H200", arch="sm_90", units=132)
+    entries = [
+        LockEntry(
+            kernel="moe", device="h200", config=Config(BM=m, BN=64, BK=64, G=1, num_warps=4),
+            problem={"M": m, "top_k": 2},
+            measured=Measured(cache_state="cold", mode="graph-cold", median_ms=1.0),
+        )
+        for m in sizes
+    ]  # fmt: skip
+    write_lockfile(Lockfile((device,), tuple(entries)), path)
+
+
+RENAMED = [
+    word
+    for pair in ("BM=BLOCK_SIZE_M", "BN=BLOCK_SIZE_N", "BK=BLOCK_SIZE_K", "G=GROUP_SIZE_M")
+    for word in ("--rename", pair)
+]
+SHAPE = ["--set", "E=8", "--set", "N=7168"]
+
+
+def test_a_lockfile_goes_to_vllm_and_back(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    locked("a.json", 16, 256)
+    words = ["--lockfile", "a.json", "--kernel", "moe", "--row", "M", *RENAMED, *SHAPE]
+    assert main(["exchange", "export", "vllm-moe", "tables", *words, "--json"]) == 0
+    written = json.loads(capsys.readouterr().out)
+    assert written["file"] == "tables/E=8,N=7168,device_name=NVIDIA_H200.json"
+    asked = ["--set", "device_name=NVIDIA H200", *SHAPE]
+    assert main(["exchange", "look-up", "vllm-moe", "tables", "--at", "100", *asked]) == 0
+    assert "BLOCK_SIZE_M=16" in capsys.readouterr().out
+    words = ["--lockfile", "b.json", "--kernel", "moe", "--row", "M", "--argument", "top_k=2", *RENAMED]
+    assert main(["exchange", "import", "vllm-moe", written["file"], *words, "--bucket", "M=measured@2"]) == 0
+    assert "2 rows read, 2 added" in capsys.readouterr().out
+    back = read_lockfile("b.json")
+    assert [(entry.config, entry.problem) for entry in back.entries] == [
+        (entry.config, entry.problem) for entry in read_lockfile("a.json").entries
+    ]
+    assert [(each.low, each.high) for entry in back.entries for each in entry.ranges] == [(8, 64), (65, 512)]
+    assert back.devices[0].why_not({"kind": "cuda", "name": "NVIDIA H200", "arch": "sm_90", "units": 132}) is None
+    assert back.entries[0].origin.source == "vllm-moe: E=8,N=7168,device_name=NVIDIA_H200.json"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["export", "vllm", "t", "--kernel", "moe"], 2, "there is no form 'vllm'"),
+        (["export", "vllm-moe", "t", "--kernel", "none"], 2, "of the devices: none"),
+        (["export", "vllm-moe", "t", "--kernel", "moe", "--row", "K"], 2, "has no K; it has M"),
+        (["export", "vllm-moe", "t", "--kernel", "moe", "--row", "top_k"], 2, "several entries of moe are for one row"),
+        (["export", "vllm-moe", "t", "--kernel", "moe", "--set", "E"], 2, "--set 'E' is not NAME=VALUE"),
+        (["import", "vllm-moe", "none.json", "--kernel", "moe"], 4, "cannot be read"),
+        (["look-up", "t4", "t"], 4, "t4 finds nothing in t"),
+    ],
+)
+def test_what_cannot_be_exchanged_is_told(tmp_path, capsys, monkeypatch, words, code, said):
+    monkeypatch.chdir(tmp_path)
+    locked("triton-ops.lock.json", 16, 256)
+    assert main(["exchange", *words]) == code
+    assert said in capsys.readouterr().err
