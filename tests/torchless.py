@@ -77,6 +77,15 @@ def write_where_possible(count):
                 os.write(int(path.name), b"x" * count)
 
 
+def crashes_beside_a_child(*, deadly):
+    """Ends its process, whose child holds open all that it had open."""
+    time.sleep(1e-3)
+    if deadly:
+        if not os.fork():
+            time.sleep(600)
+        os.abort()
+
+
 def leaves_processes(*, how):
     """Starts a process that leaves its group and its session, or its parent as well."""
     time.sleep(1e-3)

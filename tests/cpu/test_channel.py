@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.torchless import writes_where_it_can
+from tests.torchless import crashes_beside_a_child, writes_where_it_can
 from triton_ops import Status, tune
 from triton_ops.processes.awake_clock import AwakeClock
 from triton_ops.processes.channel import Channel, ChildsEnd, GarbledError
@@ -145,6 +145,13 @@ def test_a_config_that_writes_into_the_connection_ends_its_trial(count):
     assert [trial.status for trial in result.trials] == [Status.OK, Status.CRASH]
     assert "bytes that are no answer into its connection during its launch" in result.trials[1].error
     assert result.best_config == {"count": 0}
+
+
+def test_a_crash_is_noticed_while_a_child_holds_the_connection_open():
+    space = [{"deadly": False}, {"deadly": True}]
+    result = tune(crashes_beside_a_child, space=space, device="cpu", isolate=True, patience=PATIENCE)
+    assert [trial.status for trial in result.trials] == [Status.OK, Status.CRASH]
+    assert "was killed by SIGABRT during its launch" in result.trials[1].error
 
 
 def test_a_question_after_stray_bytes_blames_nothing_that_it_asks_for():
