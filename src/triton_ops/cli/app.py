@@ -49,6 +49,7 @@ _COMMANDS = {
     "explain": "Say what the model expects of a config, and why.",
     "calibrate": "Measure this GPU for the model.",
     "doctor": "Say what works here, what does not, and why.",
+    "keys": "Say which parts of a key matter, from records.",
     "lock": "Pin winners in a file for git, or check it.",
     "verify": "Check a lockfile, and measure it again.",
     "exchange": "Carry tables from and to other engines.",
