@@ -80,6 +80,8 @@ if TYPE_CHECKING:  # for type checkers and editors, which cannot follow the tabl
     from triton_ops.ranking.gemm import GemmTiles as GemmTiles
     from triton_ops.ranking.rows import ElementTiles as ElementTiles
     from triton_ops.ranking.rows import RowTiles as RowTiles
+    from triton_ops.runner.rank import RankedConfig as RankedConfig
+    from triton_ops.runner.rank import rank as rank
     from triton_ops.runner.session import tune as tune
     from triton_ops.search import Searcher as Searcher
     from triton_ops.serving.prepare import Prepared as Prepared
@@ -135,6 +137,7 @@ _NAMES_IN = {
     "kernels.rmsnorm_rope": "fused_rmsnorm_rope",
     "kernels.rmsnorm_rope.module": "FusedRMSNormRoPE",
     "kernels.softmax": "softmax",
+    "runner.rank": "RankedConfig rank",
     "runner.session": "tune",
     "comparison.compare": "Comparison compare",
     "comparison.timing": "Times time_ms",

@@ -25,8 +25,8 @@ PROJECT = Path(__file__).parents[2]
 REFERENCE = PROJECT / "docs" / "reference" / "cli.md"
 PINNED = PROJECT / "constraints.txt"
 COMMANDS = [
-    "", "tune", "show", "compile", "explain", "calibrate", "record", "replay", "doctor", "keys", "lock", "verify",
-    "exchange", "exchange export", "exchange import", "exchange look-up", "misses",
+    "", "tune", "show", "compile", "rank", "explain", "calibrate", "record", "replay", "doctor", "keys", "lock",
+    "verify", "exchange", "exchange export", "exchange import", "exchange look-up", "misses",
     "cache", "cache ls", "cache rm", "cache path", "cache export", "cache import",
 ]  # fmt: skip
 

@@ -46,6 +46,7 @@ _COMMANDS = {
     "compile": "Show what every config takes, without a GPU.",
     "record": "Measure a whole space, to judge searches on it.",
     "replay": "Judge a search on recorded spaces.",
+    "rank": "Order a space by expected times, without a GPU.",
     "explain": "Say what the model expects of a config, and why.",
     "calibrate": "Measure this GPU for the model.",
     "doctor": "Say what works here, what does not, and why.",

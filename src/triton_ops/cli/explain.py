@@ -14,12 +14,14 @@ from triton_ops.cli.layout import listing
 from triton_ops.cli.problem import operation_of, parse_config, parse_shapes
 from triton_ops.cli.record_selection import folder_of
 from triton_ops.cli.target import load_target
-from triton_ops.exceptions import ConfigValueError, DeviceError, TargetError
-from triton_ops.hardware import DeviceSpec, gpu_missing, load_calibration, machine_of, named_devices, probe, spec_named
+from triton_ops.exceptions import ConfigValueError, TargetError
+from triton_ops.hardware import DeviceSpec
 from triton_ops.problem import Problem
-from triton_ops.ranking.predict import Forecast, Model
+from triton_ops.ranking.in_words import work_in_words
+from triton_ops.ranking.predict import Forecast
+from triton_ops.runner.explanation import Explained, explain
+from triton_ops.runner.rank import device_spec, expected_of, known_machine
 from triton_ops.space import Config
-from triton_ops.work import Work
 
 _SHOWN = 8
 
@@ -45,49 +47,35 @@ def explain_command(
 ) -> None:
     """Say what the model expects of one config before it is compiled, resource by resource.
 
-    Nothing is compiled or run, and no GPU is needed with --gpu.
+    The work is the declared one, else it is read from the kernel. Nothing is run, and no GPU is needed with --gpu.
     """
     shapes, values = parse_shapes(shape), parse_config(config or [], "--config")
-    spec = _device(gpu)
+    spec = device_spec(gpu)
     with only_data_on_stdout():
         operation, _, extents, chosen_dtype = operation_of(_operation(target), None, shapes, dtype)
         problem = operation.problem(extents, chosen_dtype)
         chosen = _config(operation, problem, values or {})
-        work = operation.work(problem) if operation.work is not None else Work()
-    machine = machine_of(spec, load_calibration(folder_of(cache_dir), spec.name))
-    found = Model(work, machine).explain(chosen)
+        expected = expected_of(operation, shape=extents, dtype=chosen_dtype)
+        machine = known_machine(spec, folder_of(cache_dir))
+        explained = explain(expected, chosen, spec, machine)
+    found = explained.forecast
     if found is None:
         raise TargetError(
-            _why_no_forecast(operation, work, spec, machine is None), hint="docs/concepts/model.md says what is needed"
+            f"the model makes no forecast: {explained.silent}",
+            hint="docs/concepts/inferred.md says what can be read, docs/concepts/model.md how work is declared",
         )
     if as_json:
-        say_json({"problem": str(problem), "device": spec.name, "config": dict(chosen), **asdict(found)})
+        head = {"problem": str(problem), "device": spec.name, "config": dict(chosen), "source": explained.source}
+        say_json({**head, **asdict(found), **_as_json(explained)})
     else:
-        say(*listing(_facts(problem, spec, chosen, found), width()))
+        say(*listing({**_facts(problem, spec, chosen, found), **_read_facts(explained)}, width()))
 
 
 def _operation(target: str) -> Operation:
     found = load_target(target)
     if not isinstance(found, Operation):
-        raise TargetError(f"{target} is a function, and declares no work", hint="name an Operation")
+        raise TargetError(f"{target} is a function; its problem is not known", hint="name an Operation")
     return found
-
-
-def _device(gpu: str | None) -> DeviceSpec:
-    if gpu is None:
-        if missing := gpu_missing():
-            raise DeviceError(
-                f"there is no GPU to explain a config for: {missing}", "cuda", hint="name one: --gpu 'NVIDIA H200'"
-            )
-        return probe("cuda")
-    spec = spec_named(gpu)
-    if spec is None:
-        raise DeviceError(
-            f"no device {gpu!r} is in the table; it has {', '.join(named_devices())}",
-            gpu,
-            hint="for example --gpu 'NVIDIA H200'",
-        )
-    return spec
 
 
 def _config(operation: Operation, problem: Problem, values: dict[str, Any]) -> Config:
@@ -104,14 +92,6 @@ def _config(operation: Operation, problem: Problem, values: dict[str, Any]) -> C
             f"config ({config}) is not in the space of {operation.name}: {reason}", hint="take a config of the space"
         )
     return config
-
-
-def _why_no_forecast(operation: Operation, work: Work, spec: DeviceSpec, unknown: bool) -> str:
-    if work.tiles is None:
-        return f"the model makes no forecast: {operation.name} does not declare how its work is tiled"
-    if unknown:
-        return f"the model makes no forecast: it does not know the architecture {spec.arch} of {spec.name}"
-    return f"the model makes no forecast: a tunable or a dtype that {operation.name} declares is not one it can count"
 
 
 def _facts(problem: Problem, spec: DeviceSpec, config: Config, found: Forecast) -> dict[str, str]:
@@ -131,3 +111,17 @@ def _facts(problem: Problem, spec: DeviceSpec, config: Config, found: Forecast) 
     }
     terms = {f"alone: {term.name}": f"{term.alone_ms:.4g} ms" for term in found.terms[:_SHOWN]}
     return {**facts, **terms}
+
+
+def _read_facts(explained: Explained) -> dict[str, str]:
+    """What was read of the kernel, where it could be."""
+    if explained.work is None:
+        return {}
+    said = {f"read: {name}": text for name, text in work_in_words(explained.work).items()}
+    return {**said, **({"but": "; ".join(explained.differences)} if explained.differences else {})}
+
+
+def _as_json(explained: Explained) -> dict[str, Any]:
+    if explained.work is None:
+        return {"inferred": None, "differences": []}
+    return {"inferred": asdict(explained.work), "differences": list(explained.differences)}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import log
+from math import exp, log
 from typing import Any
 
 from triton_ops.hardware import Machine
@@ -266,9 +266,10 @@ def _span(launch: LaunchWork, argument: int) -> int:
 def _different(access: Access, launch: LaunchWork, programs: int) -> float:
     """Different places to which so many programs go that follow each other."""
     sizes = [*(1 << power for power in range(len(access.shared) - 1)), launch.looked_at]
-    if programs >= sizes[-1]:
-        every = access.shared[-1] >= 0.999 * launch.looked_at * min(1.0, access.executions)
-        return access.shared[-1] * (programs / launch.looked_at if every else 1.0)
+    if programs >= sizes[-1]:  # further programs go to new places as often as the last half of them did
+        growth = log(max(access.shared[-1], 1e-6) / max(access.shared[-2], 1e-6)) if len(sizes) > 1 else 0.0
+        doublings = log(programs / sizes[-1]) / log(sizes[-1] / sizes[-2]) if len(sizes) > 1 else 0.0
+        return float(access.shared[-1] * exp(max(growth, 0.0) * doublings))
     after = next(at for at, size in enumerate(sizes) if size >= programs)
     if sizes[after] == programs:
         return access.shared[after]
@@ -282,11 +283,18 @@ def _row_plan(launch: LaunchWork, warps: int, stages: int, machine: Machine) -> 
     return row_plan(_chunks(launch, warps, stages), machine)
 
 
+def passes_of(launch: LaunchWork) -> int:
+    """How often a program reads most of what it reads."""
+    loads = [access for access in launch.accesses if access.kind == "load"]
+    most = max((access.bytes for access in loads), default=0.0)
+    return 1 + max((_repeats(launch, access) for access in loads if access.bytes > most / 2), default=0)
+
+
 def _chunks(launch: LaunchWork, warps: int, stages: int) -> Chunks:
     loads = [access for access in launch.accesses if access.kind == "load" and access.elements]
     stores = [access for access in launch.accesses if access.kind != "load" and access.elements]
     main = max(loads or stores, key=lambda access: access.bytes)
-    passes = 1 + max((_repeats(launch, access) for access in loads if access.bytes > main.bytes / 2), default=0)
+    passes = passes_of(launch)
     entries = launch.loops[main.loop].entries if main.loop >= 0 else 1.0
     asked = launch.loops[main.loop].stages if main.loop >= 0 else None
     width = max(1, sum(_beside(main, access) for access in loads))

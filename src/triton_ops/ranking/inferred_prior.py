@@ -36,12 +36,13 @@ class InferredPrior:
         configs: Configs of the space, read or not.
 
     Attributes:
+        readings: What was read.
         silent: Why the model says nothing; empty if it orders the configs.
     """
 
     def __init__(self, readings: Readings, machine: Machine, configs: Sequence[Config]) -> None:
         self._model = ModelPrior(inferred_model(readings, machine))
-        self._readings = readings
+        self.readings = readings
         read = [config for config in configs if readings.key(config) in readings.works][:_MOST_FITTED]
         known = [(c, ms) for c, ms in zip(read, self._model.score(read), strict=True) if math.isfinite(ms) and ms > 0]
         self._known = known
@@ -70,7 +71,7 @@ class InferredPrior:
         return fit(*map(list, zip(*self._known, strict=True)))
 
     def _was_left_out(self, config: Mapping[str, Any]) -> bool:
-        return self._readings.key(config) not in self._readings.works
+        return self.readings.key(config) not in self.readings.works
 
 
 def _why_useless(times: Sequence[float]) -> str:

@@ -1,0 +1,172 @@
+"""`rank` and `explain` on kernels that declare nothing: the order, the words, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+torch = pytest.importorskip("torch")
+triton = pytest.importorskip("triton")
+
+from tests import inferred_kernels as kernels  # noqa: E402
+from triton_ops import ConfigSpace, Operation, RankedConfig, TensorSpec, TritonKernel, rank  # noqa: E402
+from triton_ops.exceptions import DeviceError, KernelTypeError, SpaceError, TargetError, UnknownTunableError  # noqa: E402
+from triton_ops.kernels import load  # noqa: E402
+from triton_ops.runner.survey import SurveyLimits  # noqa: E402
+
+pytestmark = [pytest.mark.triton, pytest.mark.usefixtures("shared_fork_server")]
+
+H200 = "NVIDIA H200"
+X = TensorSpec((4096, 1024), "bfloat16")
+
+
+def rows(_):
+    return (4096,)
+
+
+def unknown(_):
+    raise LookupError("it needs the data")
+
+
+NORM = TritonKernel(kernels.chunked_norm, rows)
+SPACE = {"BLOCK": [64, 256, 1024], "num_warps": [2, 4, 8]}
+FILE = """
+from tests import inferred_kernels as kernels
+from triton_ops import ConfigSpace, Operation, RowTiles, TensorSpec, TritonKernel, Work
+
+def rows(_):
+    return (4096,)
+
+def arguments(rows=4096, columns=1024, dtype="bfloat16"):
+    x = TensorSpec((rows, columns), dtype)
+    return {"x": x, "y": x, "columns": columns, "eps": 1e-5}
+
+def declared(problem):
+    tiles = RowTiles(4096, 1024, dtype="bfloat16", out_dtype="bfloat16", tile_rows=1, tile_columns="BLOCK", passes=3)
+    return Work(bytes=1e9, tiles=tiles)
+
+SPACE = ConfigSpace({"BLOCK": [64, 256, 1024], "num_warps": [2, 4, 8]})
+KERNEL = TritonKernel(kernels.chunked_norm, rows, outputs=("y",))
+plain = Operation("plain", KERNEL, SPACE, arguments, dtypes=("bfloat16",))
+told = Operation("told", KERNEL, SPACE, arguments, work=declared, dtypes=("bfloat16",))
+LOST = TritonKernel(kernels.chunked_norm, lambda _: (1 // 0,))
+lost = Operation("lost", LOST, SPACE, arguments, dtypes=("bfloat16",))
+"""
+
+
+@pytest.fixture
+def target(tmp_path, monkeypatch):
+    (tmp_path / "given.py").write_text(FILE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TRITON_OPS_CACHE_DIR", str(tmp_path / "cache"))
+    return "given.py"
+
+
+def test_declared_work_ranks_a_whole_space_in_order():
+    operation = load("matmul")
+    found = rank(operation, shape=(1024, 1024, 1024), gpu=H200)
+    space = operation.space_for(operation.problem((1024, 1024, 1024), None))
+    assert len(found) == space.size.valid
+    assert [one.expected_ms for one in found] == sorted(one.expected_ms for one in found)
+    assert {one.source for one in found} == {"declared"}
+    assert all(one.expected_ms >= one.lower_bound_ms > 0 for one in found)
+
+
+def test_a_kernel_that_declares_nothing_is_read():
+    found = rank(NORM, (X, X, 1024, 1e-5), space=SPACE, gpu=H200, jobs=2)
+    assert isinstance(found[0], RankedConfig)
+    assert len(found) == 9
+    assert {one.source for one in found} == {"inferred"}
+    assert found[0].expected_ms < found[-1].expected_ms
+    assert found[0].limited_by
+
+
+def test_tensors_on_any_device_stand_for_their_shapes():
+    x = torch.empty(4096, 1024, dtype=torch.bfloat16)
+    by_tensors = rank(NORM, (x, x, 1024, 1e-5), space=SPACE, gpu=H200, jobs=2)
+    assert by_tensors == rank(NORM, (X, X, 1024, 1e-5), space=SPACE, gpu=H200, jobs=2)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "said"),
+    [
+        (lambda: rank(NORM, (X, X, 1024, 1e-5), space=SPACE, gpu="Abacus"), DeviceError, "no device 'Abacus'"),
+        (lambda: rank(NORM, (X, X, 1024, 1e-5), gpu=H200), SpaceError, "no space to rank"),
+        (lambda: rank(NORM, (X, X, 1024, 1e-5), space={"WIDTH": [1]}, gpu=H200), UnknownTunableError, "WIDTH"),
+        (lambda: rank(NORM, (X,), space=SPACE, gpu=H200), KernelTypeError, "needs a value for y, columns, eps"),
+        (lambda: rank(NORM, space=SPACE, shape=(3,), gpu=H200), KernelTypeError, "belong to an Operation"),
+        (lambda: rank(load("matmul"), (X,), gpu=H200), KernelTypeError, "makes its own arguments"),
+        (lambda: rank(lambda n, BLOCK: n, (3,), space={"BLOCK": [1]}, gpu=H200), TargetError, "no kernel that Triton"),
+        (lambda: rank(load("matmul"), gpu="AMD Instinct MI300X"), DeviceError, "does not know the architecture"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_ranked_is_refused_with_its_reason(call, error, said):
+    with pytest.raises(error, match=said):
+        call()
+
+
+def test_a_grid_that_cannot_be_told_is_the_reason():
+    with pytest.raises(TargetError, match="its grid cannot be told: LookupError"):
+        rank(TritonKernel(kernels.chunked_norm, unknown), (X, X, 1024, 1e-5), space=SPACE, gpu=H200, jobs=1)
+
+
+def test_the_command_prints_a_list_as_json(cli, target):
+    ran = cli("rank", f"{target}:plain", "--gpu", H200, "--json", "--jobs", "2")
+    assert ran.code == 0, ran.err
+    found = json.loads(ran.out)
+    assert len(found) == 9
+    assert set(found[0]) == {"config", "expected_ms", "lower_bound_ms", "source", "limited_by"}
+    assert found[0]["source"] == "inferred"
+
+
+def test_the_command_prints_a_table_of_the_first(cli, target):
+    ran = cli("rank", f"{target}:plain", "--gpu", H200, "--top", "3", "--space", "BLOCK=256,1024", "--jobs", "2")
+    header, *lines = ran.out.splitlines()
+    assert header.split() == ["expected", "lower", "bound", "limited", "by", "config"]
+    assert len(lines) == 3
+    assert "BLOCK=64" not in ran.out
+
+
+def test_the_command_says_why_it_has_nothing_to_say(cli, target):
+    ran = cli("rank", f"{target}:lost", "--gpu", H200, "--jobs", "1")
+    assert ran.code == 2
+    assert "its grid cannot be told: ZeroDivisionError" in ran.err
+    assert ran.out == ""
+
+
+def test_explain_says_in_words_what_was_read(cli, target):
+    ran = cli("explain", f"{target}:plain", "--gpu", H200, "--config", "BLOCK=256", columns=200)
+    assert ran.code == 0, ran.err
+    assert "read: loop 2" in ran.out
+    assert "4 turns" in ran.out
+    assert "x: 2.048 kB per program in 4 turns, 8.389 MB in all, runs of 512 B, the same places again" in ran.out
+
+
+def test_explain_says_where_a_declaration_and_the_kernel_differ(cli, target):
+    found = json.loads(cli("explain", f"{target}:told", "--gpu", H200, "--json").out)
+    assert found["source"] == "declared"
+    said = "; ".join(found["differences"])
+    assert "3 passes over a row are declared, and the kernel reads it 2 times" in said
+    assert "1 GB are declared, and the kernel's least is 16.78 MB" in said
+    assert found["inferred"]["launches"][0]["grid"] == [4096, 1, 1]
+
+
+def test_explain_says_why_nothing_can_be_told(cli, target):
+    ran = cli("explain", f"{target}:lost", "--gpu", H200)
+    assert ran.code == 2
+    assert "the model makes no forecast: its grid cannot be told: ZeroDivisionError" in ran.err
+
+
+def test_a_space_with_too_many_texts_is_ranked_by_some_of_them(monkeypatch):
+    monkeypatch.setattr("triton_ops.runner.rank.UNHURRIED", SurveyLimits(texts=1, promising=1, seconds=60))
+    found = rank(NORM, (X, X, 1024, 1e-5), space={"BLOCK": [64, 128, 256, 512, 1024]}, gpu=H200, jobs=1)
+    assert 1 <= len(found) <= 3  # one text, one that promises much, and the first of all
+    assert all(math.isfinite(one.expected_ms) for one in found)
+
+
+def test_a_space_of_listed_configs_is_ranked():
+    listed = ConfigSpace.from_configs([{"BLOCK": 64, "num_warps": 4}, {"BLOCK": 1024, "num_warps": 4}])
+    operation = Operation("listed", NORM, listed, lambda: {"x": X, "y": X, "columns": 1024, "eps": 1e-5})
+    assert [one.config["BLOCK"] for one in rank(operation, gpu=H200, jobs=1)] == [1024, 64]
