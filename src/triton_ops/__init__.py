@@ -66,6 +66,14 @@ if TYPE_CHECKING:  # for type checkers and editors, which cannot follow the tabl
     from triton_ops.exceptions import UntunedError as UntunedError
     from triton_ops.history.recall import recall as recall
     from triton_ops.kernels.choice import tuning as tuning
+    from triton_ops.kernels.fp8_format import FP8Format as FP8Format
+    from triton_ops.kernels.fp8_gemm import fp8_gemm as fp8_gemm
+    from triton_ops.kernels.fp8_gemm.module import FP8Linear as FP8Linear
+    from triton_ops.kernels.fp8_quantize import dequantize_fp8 as dequantize_fp8
+    from triton_ops.kernels.fp8_quantize import quantize_fp8 as quantize_fp8
+    from triton_ops.kernels.fp8_quantize import (
+        quantize_fp8_with_overflow_handling as quantize_fp8_with_overflow_handling,
+    )
     from triton_ops.kernels.gated_mlp import fused_gated_mlp as fused_gated_mlp
     from triton_ops.kernels.gated_mlp.module import FusedGatedMLP as FusedGatedMLP
     from triton_ops.kernels.layer_norm import layer_norm as layer_norm
@@ -130,6 +138,10 @@ _NAMES_IN = {
     ),
     "history.recall": "recall",
     "kernels.choice": "tuning",
+    "kernels.fp8_format": "FP8Format",
+    "kernels.fp8_gemm": "fp8_gemm",
+    "kernels.fp8_gemm.module": "FP8Linear",
+    "kernels.fp8_quantize": "dequantize_fp8 quantize_fp8 quantize_fp8_with_overflow_handling",
     "kernels.gated_mlp": "fused_gated_mlp",
     "kernels.gated_mlp.module": "FusedGatedMLP",
     "kernels.layer_norm": "layer_norm",

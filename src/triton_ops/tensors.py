@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 from triton_ops._optional import require
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, ShapeMismatchError, UnsupportedDtypeError
 
-Fill = Literal["uniform", "outliers", "whole", "zeros", "empty", "arange"]
+Fill = Literal["uniform", "positive", "outliers", "whole", "zeros", "empty", "arange"]
 
 ITEM_BYTES = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2,
@@ -70,10 +70,10 @@ class TensorSpec:
         dtype: Long name, such as `bfloat16`; a `torch.dtype` or a short name is accepted and normalised.
         stride: Strides in elements, one per axis, none negative; None is row-major.
         fill: The values of a tensor made from this spec: `uniform` in [-1, 1] (integers: 0 to 127; complex numbers:
-            both parts), `outliers` (as uniform, but one float in a thousand is ten times as large, to find sums and
-            maxima that do not reach so far), `whole` (floats: -1, 0 and 1, whose products add up without rounding;
-            else as uniform), `zeros`, `empty`, `arange`. Zeros draw less power and can run faster than real data, so
-            they are never the default.
+            both parts), `positive` in [0.5, 1.5], for what results are divided by, `outliers` (as uniform, but one
+            float in a thousand is ten times as large, to find sums and maxima that do not reach so far), `whole`
+            (floats: -1, 0 and 1, whose products add up without rounding; else as uniform), `zeros`, `empty`, `arange`.
+            Zeros draw less power and can run faster than real data, so they are never the default.
         aligned: Whether the data starts at a multiple of 16 bytes, as elements of 16 bytes always do; if not, compilers
             emit narrower loads.
 
@@ -183,6 +183,8 @@ class TensorSpec:
             target.copy_(torch.full((), fill_value, dtype=torch.float64, device=device))
         elif self.fill == "uniform":
             target.copy_(_uniform(torch, target.shape, dtype, device, seed))
+        elif self.fill == "positive":
+            target.copy_(_uniform(torch, target.shape, dtype, device, seed) / 2 + 1)
         elif self.fill == "outliers":
             target.copy_(_with_outliers(torch, target.shape, dtype, device, seed))
         elif self.fill == "whole":

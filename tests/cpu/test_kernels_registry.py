@@ -13,6 +13,9 @@ from triton_ops.hardware import machine_of, spec_named
 
 def test_names():
     assert kernels.names() == (
+        "fp8_dequantize",
+        "fp8_gemm",
+        "fp8_quantize",
         "gated_mlp",
         "gated_mlp_backward",
         "layer_norm", "layer_norm_backward", "matmul", "rmsnorm_rope", "rmsnorm_rope_backward", "softmax",

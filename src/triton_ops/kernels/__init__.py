@@ -15,6 +15,9 @@ from triton_ops.backend import Operation
 from triton_ops.exceptions import TargetError
 
 _MODULES = {
+    "fp8_dequantize": "fp8_quantize.dequantize",
+    "fp8_gemm": "fp8_gemm",
+    "fp8_quantize": "fp8_quantize",
     "gated_mlp": "gated_mlp",
     "gated_mlp_backward": "gated_mlp.backward",
     "layer_norm": "layer_norm",

@@ -39,3 +39,45 @@ def described(base, rows, columns, stride, BLOCK_ROWS: tl.constexpr, BLOCK_COLUM
 
 INTERPRETED = type(widened).__name__ == "InterpretedFunction"
 """Whether kernels run as Python, as under `TRITON_INTERPRET=1`: then they take tensors on a CPU."""
+_BY_BITS = tl.constexpr(INTERPRETED)
+
+
+@triton.jit
+def to_e4m3(values):
+    """float32 values within ±448 rounded to E4M3, ties to even; NaN stays NaN.
+
+    The hardware converts. Triton's interpreter rounds up wrongly where the exponent changes (3.6), so there it is done
+    on the bits.
+    """
+    if _BY_BITS:
+        bits = tl.abs(values).to(tl.int32, bitcast=True)
+        normal = ((bits + 0x7FFFF + ((bits >> 20) & 1)) >> 20) - (120 << 3)
+        small = (tl.abs(values) * 512.0 + 8388608.0).to(tl.int32, bitcast=True) & 0xF  # adding 2^23 rounds
+        code = tl.where(tl.abs(values) < 0.015625, small, normal)
+        code = tl.where(values != values, 0x7F, code) | ((values.to(tl.int32, bitcast=True) >> 24) & 0x80)
+        return code.to(tl.uint8).to(tl.float8e4nv, bitcast=True)
+    else:
+        return values.to(tl.float8e4nv)
+
+
+@triton.jit
+def from_e4m3(codes):
+    """E4M3 in float32, which holds every value of it. Triton's interpreter takes NaN for 480 (3.6)."""
+    if _BY_BITS:
+        code = codes.to(tl.uint8, bitcast=True).to(tl.int32)
+        size = code & 0x7F
+        normal = ((size << 20) + (120 << 23)).to(tl.float32, bitcast=True)
+        found = tl.where(size < 8, size.to(tl.float32) * 0.001953125, normal)
+        found = tl.where(size == 0x7F, float("nan"), found)
+        return (found.to(tl.int32, bitcast=True) | ((code & 0x80) << 24)).to(tl.float32, bitcast=True)
+    else:
+        return codes.to(tl.float32)
+
+
+@triton.jit
+def multiplicand(codes):
+    """E4M3 as the tensor cores multiply it; in float32 for Triton's interpreter, which takes NaN for 480 (3.6)."""
+    if _BY_BITS:
+        return from_e4m3(codes)
+    else:
+        return codes

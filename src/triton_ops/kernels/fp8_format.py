@@ -1,0 +1,98 @@
+"""`FP8Format`: the numbers of E4M3, the 8-bit floats of `torch.float8_e4m3fn`, and the scales that fill its range."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from triton_ops._optional import require
+from triton_ops.exceptions import KernelTypeError, ShapeMismatchError
+
+_LARGEST_SCALE = 3.4028234663852886e38  # of float32: the scale of values below 1.3e-36
+
+
+class FP8Format:
+    """E4M3 without infinities: 4 bits of exponent, 3 of fraction; a quantised value is the real one times its scale.
+
+    Attributes:
+        name: The dtype's name in torch.
+        exponent_bits: Bits of the exponent.
+        mantissa_bits: Bits of the fraction.
+        bias: Of the exponent.
+        max_value: The largest finite value.
+        min_value: The least finite value.
+        min_normal: The smallest positive value with all bits of fraction.
+        min_subnormal: The smallest positive value, and the step between values below `min_normal`.
+        block: How many columns share a scale, where scales are by block.
+    """
+
+    name: ClassVar[str] = "float8_e4m3fn"
+    exponent_bits: ClassVar[int] = 4
+    mantissa_bits: ClassVar[int] = 3
+    bias: ClassVar[int] = 7
+    max_value: ClassVar[float] = 448.0
+    min_value: ClassVar[float] = -448.0
+    min_normal: ClassVar[float] = 2.0**-6
+    min_subnormal: ClassVar[float] = 2.0**-9
+    block: ClassVar[int] = 128
+
+    @staticmethod
+    def compute_scale(tensor: Any) -> Any:
+        """The scale that brings the largest finite magnitude of a tensor to 448: a float32 scalar on its device.
+
+        The scale is 1 for a tensor that is empty or holds only zeros, NaN and infinities. The device is not waited for.
+
+        Raises:
+            KernelTypeError: It is no tensor of floats.
+        """
+        return FP8Format.scale_of(_finite_magnitudes(tensor).amax() if tensor.numel() else _nothing(tensor))
+
+    @staticmethod
+    def compute_scale_per_channel(tensor: Any, dim: int = 0) -> Any:
+        """A scale for every index along `dim`: float32, with extents of 1 along all other axes.
+
+        Raises:
+            KernelTypeError: It is no tensor of floats.
+            ShapeMismatchError: The tensor has no such axis, or no element.
+        """
+        if not -tensor.ndim <= dim < tensor.ndim or tensor.numel() == 0:
+            raise ShapeMismatchError(
+                f"a tensor of shape {tuple(tensor.shape)} has no values along axis {dim}",
+                f"an axis from {-tensor.ndim} to {tensor.ndim - 1}",
+                dim,
+            )
+        others = [axis for axis in range(tensor.ndim) if axis != dim % tensor.ndim]
+        magnitudes = _finite_magnitudes(tensor)
+        return FP8Format.scale_of(magnitudes.amax(others, keepdim=True) if others else magnitudes)
+
+    @staticmethod
+    def scale_of(largest: Any) -> Any:
+        """From largest magnitudes, in float32, to scales: 448 by the magnitude, and 1 for 0."""
+        torch = require("torch", "scales of 8-bit floats")
+        # A number divided by a tensor would be the number times the reciprocal, which is rounded twice.
+        scale = (torch.full_like(largest, FP8Format.max_value) / largest).clamp(max=_LARGEST_SCALE)
+        return torch.where(largest > 0, scale, torch.ones_like(scale))
+
+    @staticmethod
+    def is_in_range(tensor: Any, scale: Any) -> bool:
+        """Whether every value times the scale is within ±448; false for NaN and infinity. This waits for the device.
+
+        Raises:
+            KernelTypeError: It is no tensor of floats.
+        """
+        _check_floats(tensor)
+        return bool((tensor.float() * scale).abs().le(FP8Format.max_value).all())
+
+
+def _finite_magnitudes(tensor: Any) -> Any:
+    """Magnitudes in float32, with 0 for NaN and infinity."""
+    _check_floats(tensor)
+    return tensor.detach().float().abs().nan_to_num(nan=0.0, posinf=0.0)
+
+
+def _nothing(tensor: Any) -> Any:
+    return require("torch", "scales of 8-bit floats").zeros((), device=tensor.device)
+
+
+def _check_floats(tensor: Any) -> None:
+    if not (hasattr(tensor, "dtype") and getattr(tensor.dtype, "is_floating_point", False)):
+        raise KernelTypeError(f"a {type(tensor).__name__} is no tensor of floats", hint="convert it: tensor.float()")

@@ -1,0 +1,130 @@
+"""C = A @ B of 8-bit floats with scales: the public function, and the operation for tuners."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from triton_ops._optional import require
+from triton_ops.backend import Operation, TritonKernel
+from triton_ops.kernels import call
+from triton_ops.kernels.choice import config_for
+from triton_ops.kernels.fp8_gemm.contract import checked_scales, validate_fp8_gemm_inputs
+from triton_ops.kernels.fp8_gemm.kernel import fp8_gemm_kernel, grid
+from triton_ops.kernels.fp8_gemm.problems import (
+    OUTPUT_DTYPES,
+    PROBLEMS,
+    arguments,
+    extents,
+    scale_strides,
+    work,
+)
+from triton_ops.kernels.fp8_gemm.reference import fp8_gemm_reference
+from triton_ops.kernels.fp8_gemm.space import NEEDED, OPTIONAL, config_space, default_config
+from triton_ops.kernels.fp8_quantize import quantize_fp8
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["fp8_gemm", "operation"]
+
+_KERNEL = TritonKernel(fp8_gemm_kernel, grid, outputs=("c",))
+operation = Operation(
+    name="fp8_gemm",
+    kernel=_KERNEL,
+    space=config_space,
+    arguments=arguments,
+    reference=fp8_gemm_reference,
+    work=work,
+    dtypes=OUTPUT_DTYPES,
+    problems=PROBLEMS,
+    device="cuda",
+)
+
+
+def fp8_gemm(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    a_scale: torch.Tensor | None = None,
+    b_scale: torch.Tensor | None = None,
+    output_dtype: torch.dtype | None = None,
+    *,
+    bias: torch.Tensor | None = None,
+    fast_accum: bool = False,
+    config: Mapping[str, Any] | None = None,
+    tune: bool = False,
+) -> torch.Tensor:
+    """Multiply two matrices of 8-bit floats, (a / a_scale) @ (b / b_scale) + bias, on tensor cores.
+
+    A matrix of wider floats is quantised first, with one scale. Sums of products are promoted to float32 after at most
+    128 terms, unless `fast_accum` is set: Hopper's tensor cores keep about 14 bits while they add, which costs some
+    percent at most at K = 4096. The result is rounded once to its dtype, with the same bits at every call. The function
+    has no gradient.
+
+    Args:
+        a: [M, K], float8_e4m3fn, any strides, or bfloat16 | float16 | float32, CUDA, compute capability from 8.9.
+        b: [K, N], as `a`; fastest with K as its contiguous axis, as a transposed weight has it.
+        a_scale: float32, for stored values: one number, [M, 1], or [M, ceil(K / 128)].
+        b_scale: float32, for stored values: one number, [1, N], or, with `a_scale` by block,
+            [ceil(K / 128), ceil(N / 128)].
+        output_dtype: bfloat16, float16 or float32; None is float16.
+        bias: [N], bfloat16 | float16 | float32, contiguous; None is 0.
+        fast_accum: Whether sums need not be promoted. It is ignored where scales are by block.
+        config: A value for each of BLOCK_M, BLOCK_N, BLOCK_K, num_warps and num_stages, and if you like GROUP_SIZE_M,
+            PROMOTE, DESCRIPTORS and PROGRAMS; None takes the winner of a record, else the default.
+        tune: Whether to tune this problem first if it has no record, as inside `with triton_ops.tuning():`.
+
+    Returns:
+        [M, N], `output_dtype`, contiguous, new storage. NaN propagates; float16 overflows to infinity beyond 65504.
+
+    Raises:
+        KernelTypeError: An argument is not a tensor, or a stored matrix comes without its scale.
+        DeviceError: A tensor is not on a CUDA device, the tensors are on different devices, or the device has no 8-bit
+            floats.
+        UnsupportedDtypeError: A dtype is not in the lists above.
+        ShapeMismatchError: A rank is not 2, K differs, a scale or the bias has another shape, or strides reach 2^23
+            elements.
+        UnknownTunableError: `config` lacks a tunable, or names another.
+
+    Cost: 2MNK operations; reads A and B and writes C once where L2 holds the tiles in flight; no host sync. The first
+    call of a config, dtype and stride class compiles: 0.1 to some seconds.
+    Source: promotion and blocks of 128 of DeepSeek-V3, arXiv:2412.19437.
+    """
+    torch = require("torch", "fp8_gemm")
+    M, N, K = validate_fp8_gemm_inputs(a, b, a_scale, b_scale, output_dtype)
+    if bias is not None:
+        _check_bias(bias, a, N)
+    (a, a_scale), (b, b_scale) = _stored(a, a_scale), _stored(b, b_scale)
+    a_scale, b_scale, blocked = checked_scales((M, N, K), a_scale, b_scale)
+    out = a.new_empty((M, N), dtype=torch.float16 if output_dtype is None else output_dtype)
+    values = {
+        "a": a, "b": b, "c": out, "a_scale": a_scale, "b_scale": b_scale, "bias": None,
+        **extents((M, N, K), a.stride(), b.stride()),
+        **scale_strides((a_scale.shape, b_scale.shape), a_scale.stride(), b_scale.stride()),
+        "BLOCKED": blocked, "FAST": bool(fast_accum),
+    }  # fmt: skip
+    if out.numel() > 0:
+        chosen = config_for(
+            operation, values, lambda: default_config(M, N, K, blocked),
+            config=config, tunables=(NEEDED, OPTIONAL), tune=tune,
+        )  # fmt: skip
+        call.launch(_KERNEL, chosen, {**values, "bias": None if bias is None else bias.detach()}, a.device)
+    return out
+
+
+def _stored(matrix: torch.Tensor, scale: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+    """A matrix in 8 bits with its scale; one of wider floats is quantised, with its axes in the order of its memory."""
+    plain = matrix.detach()
+    if scale is not None and "float8" in str(matrix.dtype):
+        return plain, scale
+    if plain.t().is_contiguous():
+        codes, found = quantize_fp8(plain.t(), scale)
+        return codes.t(), found
+    return quantize_fp8(plain.contiguous(), scale)
+
+
+def _check_bias(bias: torch.Tensor, a: torch.Tensor, columns: int) -> None:
+    call.check_placement({"a": a, "bias": bias}, on_cpu=True)  # a's own place has been checked
+    call.check_dtypes({"bias": bias}, OUTPUT_DTYPES)
+    call.check_contiguous({"bias": bias})
+    call.check_shape("bias", bias.shape, (columns,), "b has this number of columns")

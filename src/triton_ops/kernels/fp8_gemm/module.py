@@ -1,0 +1,117 @@
+"""`FP8Linear`: a linear layer that multiplies in 8 bits, and quantises its weight anew when that has changed."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from triton_ops._optional import require
+from triton_ops.kernels.fp8_gemm import fp8_gemm
+from triton_ops.kernels.fp8_quantize import quantize_fp8
+from triton_ops.kernels.gradient import differentiable
+from triton_ops.kernels.validation import validate_positive_dimensions
+
+torch = require("torch", "FP8Linear")
+
+
+class FP8Linear(torch.nn.Module):  # type: ignore[misc, name-defined]
+    """x @ weight.T + bias with both factors in E4M3: a scale for each token, and one for each output.
+
+    The weight is kept in its own dtype, and quantised when it is first needed and whenever it has changed since: by an
+    optimiser, `load_state_dict`, `to`, or any other write that torch counts. A write through `weight.data` is not
+    counted; call `refresh` after it. Gradients go straight through the quantisation: they are those of the linear layer
+    with the unquantised factors.
+
+    Args:
+        in_features: Elements of an input, 1 or more.
+        out_features: Elements of an output, 1 or more.
+        bias: Whether there is a bias.
+        fast_accum: As for `fp8_gemm`.
+        device: The device of the weight; None takes torch's default.
+        dtype: The dtype of the weight: bfloat16, float16 or float32; None takes torch's default.
+
+    Attributes:
+        weight: [out_features, in_features], drawn as that of `torch.nn.Linear`.
+        bias: [out_features], or None.
+
+    Raises:
+        ShapeMismatchError: A size is below 1.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = False,
+        *,
+        fast_accum: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        validate_positive_dimensions(in_features=in_features, out_features=out_features)
+        self.in_features, self.out_features, self.fast_accum = in_features, out_features, fast_accum
+        self.weight = torch.nn.Parameter(torch.empty((out_features, in_features), device=device, dtype=dtype))
+        self.bias = torch.nn.Parameter(torch.empty(out_features, device=device, dtype=dtype)) if bias else None
+        self._stored: tuple[Any, Any, Any] | None = None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw weight and bias anew, as `torch.nn.Linear` does."""
+        torch.nn.init.kaiming_uniform_(self.weight, a=math.sqrt(5))
+        if self.bias is not None:
+            bound = 1 / math.sqrt(self.in_features)
+            torch.nn.init.uniform_(self.bias, -bound, bound)
+
+    def forward(self, x: Any) -> Any:
+        """From [..., in_features] to [..., out_features], in the dtype of `x`.
+
+        Raises:
+            DeviceError, UnsupportedDtypeError, ShapeMismatchError: As `fp8_gemm`.
+        """
+        rows = x.reshape(-1, x.shape[-1])
+        return differentiable((rows, self.weight, self.bias), self._run(rows), self._gradient).view(
+            *x.shape[:-1], self.out_features
+        )
+
+    def refresh(self) -> None:
+        """Quantise the weight anew at the next call, whether torch has counted a change or not."""
+        self._stored = None
+
+    def extra_repr(self) -> str:
+        """The sizes, for `print`."""
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+
+    def _run(self, rows: Any) -> Any:
+        def run(_kept: bool) -> tuple[Any, list[Any]]:
+            plain = rows.detach().contiguous()
+            codes, scale = quantize_fp8(plain, granularity="row")
+            weight, weight_scale = self._quantised()
+            found = fp8_gemm(
+                codes, weight.t(), scale, weight_scale.t(), rows.dtype, bias=self.bias, fast_accum=self.fast_accum
+            )
+            return found, [plain, self.weight.detach()]
+
+        return run
+
+    def _gradient(self, kept: Any, grad: Any, needed: Any) -> tuple[Any, Any, Any]:
+        rows, weight = kept
+        wide = grad.to(weight.dtype)
+        return (
+            (wide @ weight).to(rows.dtype) if needed[0] else None,
+            wide.mT @ rows.to(weight.dtype) if needed[1] else None,
+            grad.sum(0) if needed[2] else None,
+        )
+
+    def _quantised(self) -> tuple[Any, Any]:
+        """The weight in 8 bits with its scales; from the last call, if it has not changed since."""
+        weight = self.weight
+        # Tensors of inference mode do not count their changes: they are quantised at every call.
+        seen = None if weight.is_inference() else (weight.data_ptr(), weight._version, weight.dtype, weight.device)
+        if self._stored is None or seen is None or self._stored[0] != seen:
+            self._stored = (seen, *quantize_fp8(weight.detach().contiguous(), granularity="row"))
+        return self._stored[1:]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the quantised weight, which is made again."""
+        return {**self.__dict__, "_stored": None}

@@ -1,0 +1,176 @@
+"""Quantising to E4M3, the 8-bit floats of Hopper: the public functions, and the operation for tuners."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from triton_ops._optional import require
+from triton_ops.backend import Operation, TritonKernel
+from triton_ops.exceptions import NumericalOverflowError, SettingsError, ShapeMismatchError
+from triton_ops.kernels import call
+from triton_ops.kernels.choice import config_for
+from triton_ops.kernels.fp8_format import FP8Format
+from triton_ops.kernels.fp8_quantize.contract import check_granularity, validate_fp8_quantize_inputs
+from triton_ops.kernels.fp8_quantize.dequantize import dequantize_fp8, rescaled
+from triton_ops.kernels.fp8_quantize.kernel import fp8_quantize_kernel, grid, largest_kernel
+from triton_ops.kernels.fp8_quantize.problems import DTYPES, PROBLEMS, arguments, work
+from triton_ops.kernels.fp8_quantize.reference import fp8_quantize_reference
+from triton_ops.kernels.fp8_quantize.space import TUNABLES, config_space, default_config
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["dequantize_fp8", "operation", "quantize_fp8", "quantize_fp8_with_overflow_handling"]
+
+_KERNEL = TritonKernel(fp8_quantize_kernel, grid, outputs=("out", "scale"))
+_LARGEST_BLOCK, _PROGRAMS = 4096, 4  # elements of a program's step, and programs for each multiprocessor
+operation = Operation(
+    name="fp8_quantize",
+    kernel=_KERNEL,
+    space=config_space,
+    arguments=arguments,
+    reference=fp8_quantize_reference,
+    work=work,
+    dtypes=DTYPES,
+    problems=PROBLEMS,
+    device="cuda",
+)
+
+
+def quantize_fp8(
+    tensor: torch.Tensor,
+    scale: torch.Tensor | None = None,
+    *,
+    granularity: str = "tensor",
+    config: Mapping[str, Any] | None = None,
+    tune: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Quantise to E4M3: each value times its scale, rounded to the nearest 8-bit float, ties to even.
+
+    A scale is 448 divided by the largest finite magnitude that it serves, and 1 where there is none. NaN and infinity
+    become NaN, which is all that E4M3 has for them; finite values beyond ±448 after a given scale become ±448. The
+    stored values are real `torch.float8_e4m3fn`: `tensor.view(torch.uint8)` shows their codes.
+
+    Args:
+        tensor: [..., columns], bfloat16 | float16 | float32, contiguous, CUDA of compute capability 8.9 or higher.
+        scale: The scales to use, float32, of one of the shapes below; None computes them by `granularity`.
+        granularity: `tensor`: one scale. `row`: one for each row. `block`: one for each 128 columns of a row. `tile`:
+            one for each 128 by 128 tile of a matrix.
+        config: For `row` and `block`: a value for each of BLOCK_SIZE, ROWS and num_warps; None takes the winner of a
+            record, else the default.
+        tune: Whether to tune this problem first if it has no record, as inside `with triton_ops.tuning():`.
+
+    Returns:
+        The tensor in float8_e4m3fn, and its scales in float32: a scalar, [..., 1], [..., ceil(columns / 128)] or
+        [ceil(rows / 128), ceil(columns / 128)].
+
+    Raises:
+        KernelTypeError: An argument is not a tensor.
+        DeviceError: A tensor is not on a CUDA device, or the device has no 8-bit floats.
+        UnsupportedDtypeError: A dtype is not in the list above.
+        ShapeMismatchError: A tensor is not contiguous, the scales do not lie over it, or `tile` is asked of no matrix.
+        SettingsError: The granularity is not known.
+        UnknownTunableError: `config` lacks a tunable, or names another.
+
+    Cost: reads the tensor once for `row` and `block` and twice otherwise, and writes the result once; no host sync.
+    Source: E4M3 of Micikevicius et al., arXiv:2209.05433; blocks of 128 of DeepSeek-V3, arXiv:2412.19437.
+    """
+    torch = require("torch", "quantize_fp8")
+    validate_fp8_quantize_inputs(tensor, scale)
+    check_granularity(granularity)
+    plain = tensor.detach()
+    if scale is None and granularity in ("row", "block"):
+        return _in_groups(plain, granularity, config, tune)
+    if scale is None:
+        scale = FP8Format.scale_of(_largest(plain) if granularity == "tensor" else _largest_of_tiles(plain))
+    return rescaled(plain, scale, torch.float8_e4m3fn, divide=False), scale
+
+
+def quantize_fp8_with_overflow_handling(
+    tensor: torch.Tensor, scale: torch.Tensor | None = None, max_attempts: int = 3
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Quantise with a scale that is halved until all values fit, instead of cutting them off at ±448.
+
+    Args:
+        tensor: As for `quantize_fp8`.
+        scale: The first scale, a float32 scalar; None computes it.
+        max_attempts: How many scales are tried, 1 or more.
+
+    Returns:
+        As `quantize_fp8`, with the scale that fitted.
+
+    Raises:
+        NumericalOverflowError: No scale fitted; NaN and infinity fit none.
+        ShapeMismatchError: `scale` is not one number.
+        SettingsError: `max_attempts` is below 1.
+        KernelTypeError, DeviceError, UnsupportedDtypeError: As `quantize_fp8`.
+
+    Cost: as `quantize_fp8`, and one host sync.
+    """
+    torch = require("torch", "quantize_fp8")
+    validate_fp8_quantize_inputs(tensor, scale)
+    if type(max_attempts) is not int or max_attempts < 1:
+        raise SettingsError(f"max_attempts is {max_attempts!r}; it must be a whole number, 1 or more")
+    if scale is not None and scale.numel() != 1:
+        raise ShapeMismatchError("scale must be one number here", (), tuple(scale.shape), "scale")
+    largest = float(tensor.detach().abs().amax()) if tensor.numel() else 0.0
+    first = float(FP8Format.compute_scale(tensor) if scale is None else scale)
+    for attempt in range(max_attempts):
+        tried = first / 2**attempt
+        if largest * tried <= FP8Format.max_value * (1 + 2**-20):  # a scale may be rounded up
+            return quantize_fp8(tensor, torch.full((), tried, dtype=torch.float32, device=tensor.device))
+    raise NumericalOverflowError(
+        f"values up to {largest:g} leave the range of ±448 with every scale from {first:g} to {tried:g}",
+        largest,
+        tried,
+        max_attempts,
+        hint="give a smaller scale, or None to compute one; NaN and infinity fit no scale",
+    )
+
+
+def _in_groups(
+    tensor: torch.Tensor, granularity: str, config: Mapping[str, Any] | None, tune: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Quantise rows, or blocks of 128 columns, each with its own scale, in one pass."""
+    torch = require("torch", "quantize_fp8")
+    columns = tensor.shape[-1] if tensor.ndim else 1
+    group = max(columns, 1) if granularity == "row" else FP8Format.block
+    per_row = 1 if granularity == "row" else -(-columns // group)
+    out = tensor.new_empty(tensor.shape, dtype=torch.float8_e4m3fn)
+    scale = tensor.new_ones((*tensor.shape[:-1], per_row), dtype=torch.float32)
+    if out.numel() == 0:
+        return out, scale
+    values = {
+        "x": tensor.view(-1, columns), "out": out.view(-1, columns), "scale": scale.view(-1, per_row),
+        "groups": scale.numel(), "COLUMNS": columns, "GROUP": group,
+    }  # fmt: skip
+    chosen = config_for(
+        operation, values, lambda: default_config(group), config=config, tunables=(tuple(TUNABLES), ()), tune=tune
+    )
+    call.launch(_KERNEL, chosen, values, tensor.device)
+    return out, scale
+
+
+def _largest(tensor: torch.Tensor) -> torch.Tensor:
+    """The largest finite magnitude, in two steps: one number for each program, then the largest of these."""
+    torch = require("torch", "quantize_fp8")
+    steps = -(-tensor.numel() // _LARGEST_BLOCK)
+    if steps == 0:
+        return tensor.new_zeros((), dtype=torch.float32)
+    programs = min(steps, _PROGRAMS * call.multiprocessors(tensor.device))
+    partial = tensor.new_empty(programs, dtype=torch.float32)
+    with call.on_device(tensor.device):
+        largest_kernel[(programs,)](tensor, partial, tensor.numel(), BLOCK_SIZE=_LARGEST_BLOCK, num_warps=8)
+    return partial.amax()  # type: ignore[no-any-return]
+
+
+def _largest_of_tiles(tensor: torch.Tensor) -> torch.Tensor:
+    """The largest finite magnitude of each 128 by 128 tile: first of each row's blocks, by torch."""
+    torch = require("torch", "quantize_fp8")
+    call.check_rank("tensor", tensor.shape, "[rows, columns]")
+    size = FP8Format.block
+    rows, columns = (-extent % size for extent in tensor.shape)
+    magnitudes = tensor.abs().nan_to_num(nan=0.0, posinf=0.0)
+    wide = torch.nn.functional.pad(magnitudes, (0, columns, 0, rows))
+    return wide.unflatten(1, (-1, size)).unflatten(0, (-1, size)).amax((1, 3)).float()

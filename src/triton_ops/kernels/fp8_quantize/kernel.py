@@ -1,0 +1,119 @@
+"""The Triton kernels of 8-bit floats: the largest magnitude, groups quantised in one pass, and scales applied.
+
+A quantised value is x * scale, rounded to the nearest E4M3, ties to even. What is finite and out of range becomes ±448;
+NaN and infinity become NaN, which is all that E4M3 has for them, and count for no scale.
+"""
+
+from triton_ops._optional import require
+from triton_ops.kernels.jit import from_e4m3, to_e4m3
+
+triton = require("triton", "the fp8_quantize kernel")
+tl = require("triton.language", "the fp8_quantize kernel")
+
+
+def grid(meta):
+    """One program per ROWS groups."""
+    return (triton.cdiv(meta["scale"].numel(), meta["ROWS"]),)
+
+
+def rescale_grid(meta):
+    """One program per ROWS by BLOCK_SIZE tile."""
+    return (triton.cdiv(meta["rows"], meta["ROWS"]), triton.cdiv(meta["columns"], meta["BLOCK_SIZE"]))
+
+
+@triton.jit
+def magnitude(values):
+    """The magnitude of what is finite, and 0 for the rest."""
+    sizes = tl.abs(values)
+    return tl.where(sizes < float("inf"), sizes, 0.0)
+
+
+@triton.jit
+def quantised(values, scale):
+    """Values * scale within ±448, before it is rounded to 8 bits."""
+    scaled = values * scale
+    scaled = tl.where(scaled > 448.0, 448.0, tl.where(scaled < -448.0, -448.0, scaled))
+    return tl.where(tl.abs(values) < float("inf"), scaled, float("nan"))
+
+
+@triton.jit
+def largest_kernel(x, partial, elements, BLOCK_SIZE: tl.constexpr):
+    """partial[program] = the largest finite magnitude among the elements that the program walks over."""
+    lane = tl.arange(0, BLOCK_SIZE)
+    largest = tl.zeros((BLOCK_SIZE,), dtype=tl.float32)
+    step = tl.num_programs(0).to(tl.int64) * BLOCK_SIZE
+    place = tl.program_id(0).to(tl.int64) * BLOCK_SIZE + lane
+    for _ in range(tl.cdiv(elements, step)):
+        values = tl.load(x + place, mask=place < elements, other=0.0).to(tl.float32)
+        largest = tl.maximum(largest, magnitude(values))
+        place += step
+    tl.store(partial + tl.program_id(0), tl.max(largest, 0))
+
+
+@triton.jit
+def fp8_quantize_kernel(
+    x,
+    out,
+    scale,
+    groups,
+    COLUMNS: tl.constexpr,
+    GROUP: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+):
+    """Quantise each group of GROUP neighbours in a row of COLUMNS with its own scale, 448 by its largest magnitude."""
+    GROUPS_PER_ROW: tl.constexpr = (COLUMNS + GROUP - 1) // GROUP
+    group = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    first = group % GROUPS_PER_ROW * GROUP
+    start = (group // GROUPS_PER_ROW).to(tl.int64) * COLUMNS + first
+    length = tl.minimum(COLUMNS - first, GROUP)
+    length = tl.where(group < groups, length, 0)[:, None]
+    lane = tl.arange(0, BLOCK_SIZE)[None, :]
+    place = start[:, None] + lane
+
+    if BLOCK_SIZE >= GROUP:
+        values = tl.load(x + place, mask=lane < length, other=0.0).to(tl.float32)
+        largest = tl.max(magnitude(values), 1)
+    else:
+        largest = tl.zeros((ROWS,), dtype=tl.float32)
+        for chunk in tl.range(0, GROUP, BLOCK_SIZE):
+            values = tl.load(x + place + chunk, mask=chunk + lane < length, other=0.0).to(tl.float32)
+            largest = tl.maximum(largest, tl.max(magnitude(values), 1))
+    found = tl.minimum(tl.div_rn(448.0, tl.where(largest > 0.0, largest, 448.0)), 3.4028234663852886e38)
+    tl.store(scale + group, found, mask=group < groups)
+
+    if BLOCK_SIZE >= GROUP:
+        tl.store(out + place, to_e4m3(quantised(values, found[:, None])), mask=lane < length)
+    else:
+        for chunk in tl.range(0, GROUP, BLOCK_SIZE):
+            values = tl.load(x + place + chunk, mask=chunk + lane < length, other=0.0).to(tl.float32)
+            tl.store(out + place + chunk, to_e4m3(quantised(values, found[:, None])), mask=chunk + lane < length)
+
+
+@triton.jit
+def fp8_rescale_kernel(
+    x,
+    scale,
+    out,
+    rows,
+    columns,
+    scale_columns,
+    GROUP_ROWS,
+    GROUP_COLUMNS,
+    DIVIDE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+):
+    """Out = x / scale for 8-bit x, or x * scale in 8 bits; a scale serves GROUP_ROWS by GROUP_COLUMNS elements."""
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    column = tl.program_id(1) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    inside = (row < rows)[:, None] & (column < columns)[None, :]
+    place = row.to(tl.int64)[:, None] * columns + column[None, :]
+    group = (row // GROUP_ROWS)[:, None] * scale_columns + (column // GROUP_COLUMNS)[None, :]
+    values = tl.load(x + place, mask=inside, other=0.0)
+    scales = tl.load(scale + group, mask=inside, other=1.0)
+    if DIVIDE:
+        found = tl.div_rn(from_e4m3(values), scales)
+        tl.store(out + place, found.to(out.dtype.element_ty), mask=inside)
+    else:
+        tl.store(out + place, to_e4m3(quantised(values.to(tl.float32), scales)), mask=inside)

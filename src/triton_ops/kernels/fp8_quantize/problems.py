@@ -1,0 +1,62 @@
+"""The problems of quantising to 8-bit floats: arguments from extents, the least work, and named shapes."""
+
+from __future__ import annotations
+
+from triton_ops.kernels.fp8_format import FP8Format
+from triton_ops.problem import Problem
+from triton_ops.ranking.rows import RowTiles
+from triton_ops.tensors import TensorSpec
+from triton_ops.work import Work
+
+DTYPES = ("bfloat16", "float16", "float32")
+
+PROBLEMS: dict[str, tuple[tuple[int, ...], str]] = {
+    "deepseek-v3-prefill": ((4096, 7168, 128), "bfloat16"),  # a scale for every 128 channels of a token
+    "deepseek-v3-decode": ((128, 7168, 128), "bfloat16"),
+    "llama-8b-by-token": ((4096, 4096, 4096), "bfloat16"),
+    "llama-8b-down-by-token": ((4096, 14336, 14336), "bfloat16"),
+    "qwen-7b-by-token": ((2048, 18944, 18944), "float16"),
+    "odd": ((1001, 1000, 128), "float16"),  # the last group of a row is short
+}
+
+DEQUANTIZE_PROBLEMS: dict[str, tuple[tuple[int, ...], str]] = {
+    "deepseek-v3-weight": ((7168, 18432, 128, 128), "bfloat16"),
+    "llama-8b-by-token": ((4096, 4096, 1, 4096), "bfloat16"),
+    "odd": ((1001, 1000, 1, 128), "float16"),
+}
+
+
+def arguments(
+    rows: int = 4096, columns: int = 7168, group: int = FP8Format.block, dtype: str = "bfloat16"
+) -> dict[str, TensorSpec | int]:
+    """The kernel's arguments for x[rows, columns] with a scale for every `group` neighbours, in the kernel's order."""
+    per_row = -(-columns // group)
+    return {
+        "x": TensorSpec((rows, columns), dtype),
+        "out": TensorSpec((rows, columns), FP8Format.name, fill="empty"),
+        "scale": TensorSpec((rows, per_row), "float32", fill="empty"),
+        "groups": rows * per_row, "COLUMNS": columns, "GROUP": group,
+    }  # fmt: skip
+
+
+def dequantize_arguments(
+    rows: int = 4096, columns: int = 7168, group_rows: int = 1, group: int = FP8Format.block, dtype: str = "bfloat16"
+) -> dict[str, TensorSpec | int | bool]:
+    """The arguments for values[rows, columns] of 8 bits whose scales serve `group_rows` by `group` elements."""
+    scales = (-(-rows // group_rows), -(-columns // group))
+    return {
+        "x": TensorSpec((rows, columns), FP8Format.name), "scale": TensorSpec(scales, "float32", fill="positive"),
+        "out": TensorSpec((rows, columns), dtype, fill="empty"), "rows": rows, "columns": columns,
+        "scale_columns": scales[1], "GROUP_ROWS": group_rows, "GROUP_COLUMNS": group, "DIVIDE": True,
+    }  # fmt: skip
+
+
+def work(problem: Problem) -> Work:
+    """The work: bytes of the input and of the outputs; bandwidth is the limit."""
+    specs = problem.specs
+    x, out = specs["x"], specs["out"]
+    group = problem["GROUP"] if "GROUP" in dict(problem.arguments) else x.shape[1]
+    tiles = RowTiles(
+        -(-x.numel // group), group, dtype=x.dtype, out_dtype=out.dtype, tile_rows="ROWS", tile_columns="BLOCK_SIZE"
+    )
+    return Work(bytes=float(sum(spec.nbytes for spec in specs.values())), tiles=tiles)
