@@ -162,7 +162,7 @@ def _largest(tensor: torch.Tensor) -> torch.Tensor:
     partial = tensor.new_empty(programs, dtype=torch.float32)
     with call.on_device(tensor.device):
         largest_kernel[(programs,)](tensor, partial, tensor.numel(), BLOCK_SIZE=_LARGEST_BLOCK, num_warps=8)
-    return partial.amax()  # type: ignore[no-any-return]
+    return partial.amax()
 
 
 def _largest_of_tiles(tensor: torch.Tensor) -> torch.Tensor:
@@ -173,4 +173,4 @@ def _largest_of_tiles(tensor: torch.Tensor) -> torch.Tensor:
     rows, columns = (-extent % size for extent in tensor.shape)
     magnitudes = tensor.abs().nan_to_num(nan=0.0, posinf=0.0)
     wide = torch.nn.functional.pad(magnitudes, (0, columns, 0, rows))
-    return wide.unflatten(1, (-1, size)).unflatten(0, (-1, size)).amax((1, 3)).float()
+    return wide.unflatten(1, (-1, size)).unflatten(0, (-1, size)).amax((1, 3)).float()  # type: ignore[no-any-return]
