@@ -11,10 +11,10 @@ from triton_ops.evaluation.finals import FinalRequest, compare_finalists
 from triton_ops.evaluation.outcome import Outcome
 from triton_ops.evaluation.station import StationFacts
 from triton_ops.evaluation.subject import ArgumentSet, SharedTimer, Subject
+from triton_ops.feed.base import DirectFeed
 from triton_ops.hardware import DeviceSpec
 from triton_ops.history.run_log import RunLog
 from triton_ops.progress.events import Silent
-from triton_ops.runner.feed import DirectFeed
 from triton_ops.runner.loop import TuningLoop
 from triton_ops.search import make_searcher
 from triton_ops.space import Config, ConfigSpace

@@ -7,10 +7,10 @@ from concurrent.futures import Future
 import pytest
 
 from triton_ops.exceptions import TargetError
+from triton_ops.feed.base import DirectFeed
+from triton_ops.feed.compiled import CompiledFeed
+from triton_ops.feed.previews import Previews
 from triton_ops.resources import Resources
-from triton_ops.runner.compiled_feed import CompiledFeed
-from triton_ops.runner.feed import DirectFeed
-from triton_ops.runner.previews import Previews
 from triton_ops.space import Config
 from triton_ops.trial import Compiled, Status
 

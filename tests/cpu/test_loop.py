@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.runs import ID, head
 from triton_ops.evaluation.station import StationFacts
+from triton_ops.feed.base import DirectFeed
 from triton_ops.history.run_log import Origin, RunLog, Tried, read_run
 from triton_ops.progress.events import Silent
-from triton_ops.runner.feed import DirectFeed
 from triton_ops.runner.loop import TuningLoop
 from triton_ops.search import make_searcher
 from triton_ops.space import Config, ConfigSpace

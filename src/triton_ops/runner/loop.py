@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from triton_ops.evaluation.station import Station
+from triton_ops.feed.base import Feed, Ready
 from triton_ops.history.quarantine import Quarantine
 from triton_ops.history.run_log import Origin, RunLog
 from triton_ops.progress.events import Listener, RunProgress
 from triton_ops.runner.doubts import Doubts
-from triton_ops.runner.feed import Feed, Ready
 from triton_ops.search import Searcher, expected_gain, new_configs
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.task.budget import RunningBudget

@@ -16,9 +16,9 @@ from contextlib import contextmanager
 
 from triton_ops.compile_pool.pool import CompilePool
 from triton_ops.exceptions import KernelTypeError, TargetError
+from triton_ops.feed.base import DirectFeed, Feed, Ready
+from triton_ops.feed.previews import Previews
 from triton_ops.hardware import machine_of
-from triton_ops.runner.feed import DirectFeed, Feed, Ready
-from triton_ops.runner.previews import Previews
 from triton_ops.search import Searcher, UsesPreviews
 from triton_ops.space import Config
 from triton_ops.task.effort import Effort

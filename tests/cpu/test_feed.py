@@ -15,12 +15,12 @@ from triton_ops.backend import Arguments, TritonKernel
 from triton_ops.backend.offline import AheadOfTime
 from triton_ops.compile_pool.pool import CompilePool
 from triton_ops.evaluation.station import StationFacts
+from triton_ops.feed.compiled import CompiledFeed
+from triton_ops.feed.previews import Previews
 from triton_ops.hardware import machine_of, named_target, spec_named
 from triton_ops.history.run_log import Preview, RunLog, read_run
 from triton_ops.progress.events import Silent
-from triton_ops.runner.compiled_feed import CompiledFeed
 from triton_ops.runner.loop import TuningLoop
-from triton_ops.runner.previews import Previews
 from triton_ops.search import make_searcher
 from triton_ops.space import ConfigSpace
 from triton_ops.task.budget import Budget, RunningBudget
