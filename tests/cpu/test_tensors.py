@@ -105,7 +105,7 @@ def test_outliers_are_few_and_ten_times_as_large():
 
 
 def test_an_unknown_fill_is_refused():
-    with pytest.raises(SettingsError, match="fill is 'random'; it must be one of uniform, outliers, whole"):
+    with pytest.raises(SettingsError, match="fill is 'random'; it must be one of uniform, positive, outliers, whole"):
         TensorSpec((2,), "fp32", fill="random")
 
 
