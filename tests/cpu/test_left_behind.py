@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from triton_ops import settings, tune
-from triton_ops._files import TemporaryFolder, remove_temporary
+from triton_ops._files import TemporaryFolder, make_temporary, remove_temporary
 from triton_ops._files.temporary import sweep_temporary
 from triton_ops.task.effort import Patience
 
@@ -190,6 +190,8 @@ def old(folder):
 def test_a_temporary_folder_is_private_and_removed_once(temporary):
     folder = TemporaryFolder()
     assert folder.path.parent == temporary
+    assert not folder.path.exists(), "a kill leaves nothing before there is a child with a guard"
+    make_temporary(folder.path)
     assert folder.path.stat().st_mode & 0o777 == 0o700
     (folder.path / "below").mkdir()
     (folder.path / "below" / "file").touch()
@@ -221,6 +223,7 @@ def test_folders_of_killed_processes_are_swept_and_no_others(temporary):
     young = temporary / "triton-ops-run-2222222222222222"
     young.mkdir()
     held = TemporaryFolder()
+    make_temporary(held.path)
     old(held.path)
     sweep_temporary(temporary)
     assert set(temporary.iterdir()) == {*kept, young, held.path}

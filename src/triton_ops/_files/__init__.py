@@ -20,6 +20,7 @@ from triton_ops._files.reading import last_line as last_line
 from triton_ops._files.reading import read_file as read_file
 from triton_ops._files.reading import whole_lines as whole_lines
 from triton_ops._files.temporary import TemporaryFolder as TemporaryFolder
+from triton_ops._files.temporary import make_temporary as make_temporary
 from triton_ops._files.temporary import remove_temporary as remove_temporary
 from triton_ops._files.writing import atomic_write as atomic_write
 from triton_ops._files.writing import ensure_folder as ensure_folder

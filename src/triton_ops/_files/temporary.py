@@ -23,35 +23,42 @@ _PATIENCE_S = 5.0
 _PAUSE_S = 0.01
 
 
-class TemporaryFolder:
-    """A private folder in `tempfile.gettempdir()`, locked as long as this object and its process live.
+_held_here: list[int] = []  # the locks of this process's own folder, which end with the process
 
-    Folders of this user that are a minute old and that no process holds are removed first. On a file system without
-    locks none are.
+
+class TemporaryFolder:
+    """A private folder in `tempfile.gettempdir()` for one child process, which makes it with `make_temporary`.
+
+    It is not made here: until there is somebody who removes it, nothing may be left by a kill. Folders of this user
+    that are a minute old and that no process holds are removed first. On a file system without locks none are.
 
     Attributes:
-        path: The folder; None where none can be made, as on a full disk.
+        path: The folder; None where none can be made.
     """
 
     def __init__(self) -> None:
         self.path: Path | None = None
-        self._descriptor = -1
         with contextlib.suppress(OSError):
             place = Path(tempfile.gettempdir())
             sweep_temporary(place)
-            path = place / f"triton-ops-run-{secrets.token_hex(8)}"
-            path.mkdir(mode=0o700)
-            self.path = path
-            self._descriptor = _held(path)
+            if os.access(place, os.W_OK | os.X_OK):
+                self.path = place / f"triton-ops-run-{secrets.token_hex(8)}"
 
     def remove(self) -> None:
         """Remove the folder with all that is in it; a second call does nothing."""
         path, self.path = self.path, None
         if path is not None:
             remove_temporary(path)
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
+
+
+def make_temporary(path: Path) -> None:
+    """In a child, make the folder of a `TemporaryFolder`, and hold its lock as long as this process lives.
+
+    On a full disk there is none, and Python's own choice of a folder takes its place.
+    """
+    with contextlib.suppress(OSError):
+        path.mkdir(mode=0o700)
+        _held_here.append(_held(path))
 
 
 def remove_temporary(path: Path) -> None:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from triton_ops._files import remove_temporary
+from triton_ops._files import make_temporary, remove_temporary
 from triton_ops._optional import require
 from triton_ops.exceptions import DeviceError
 from triton_ops.processes.bytecode import folder
@@ -161,8 +161,8 @@ def die_with(parent: int, leftovers: Leftovers = _NOTHING) -> None:
     resource.setrlimit(
         resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1])
     )  # core dumps take seconds
+    guarded(leftovers)
     if sys.platform == "linux":
-        guarded(leftovers)
         _signalled_at_death_of_parent(signal.SIGKILL)
     else:
         threading.Thread(target=_watch, args=(parent,), daemon=True).start()
@@ -171,7 +171,7 @@ def die_with(parent: int, leftovers: Leftovers = _NOTHING) -> None:
 
 
 def guarded(leftovers: Leftovers) -> None:
-    """Fork the guard of this process on Linux.
+    """Fork the guard of this process on Linux, and make the folder of its temporary files.
 
     The guard sleeps until this process is gone, kills everything in its process group and its family, and removes the
     folder of its temporary files. It has a process group of its own, so that it outlives a kill of the whole group by a
@@ -179,6 +179,8 @@ def guarded(leftovers: Leftovers) -> None:
     """
     me = os.getpid()
     if sys.platform != "linux" or os.getpgrp() != me or os.fork():
+        if leftovers.temporary is not None:
+            make_temporary(leftovers.temporary)  # when the guard is there, which removes it
         return
     try:
         os.setpgid(0, 0)
