@@ -8,6 +8,7 @@
 | `TRITON_OPS_ON_MISS`   | what a launch without a winner does: tune, default, error, queue | `tune` |
 | `TRITON_OPS_LOCKFILE`  | the lockfile whose configs launches use             | none                              |
 | `TRITON_OPS_REPORT`    | a file for what the process launched, written at its end; `1` is stderr | not told  |
+| `TRITON_OPS_RANKS`     | whether the processes of a job agree on winners: agree, off | agree              |
 | `NO_COLOR`             | any value: no colours (https://no-color.org)        | not set                           |
 | `COLUMNS`              | width of tables, also in files and pipes            | the terminal's; no limit in files |
 | `OMP_NUM_THREADS`      | threads on a CPU, part of a key, without torch      | one for each CPU                  |
@@ -154,3 +155,8 @@ def lockfile() -> Path | None:
 def report() -> str:
     """Where a process tells at its end what it launched: `1` is stderr, else a path; empty for nowhere."""
     return os.environ.get("TRITON_OPS_REPORT", "").strip()
+
+
+def ranks() -> str:
+    """Whether the processes of one job agree on winners: `off`, or `agree` where the variable holds anything else."""
+    return "off" if os.environ.get("TRITON_OPS_RANKS", "").strip() == "off" else "agree"

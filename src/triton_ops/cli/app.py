@@ -54,6 +54,7 @@ _COMMANDS = {
     "lock": "Pin winners in a file for git, or check it.",
     "verify": "Check a lockfile, and measure it again.",
     "exchange": "Carry tables from and to other engines.",
+    "why": "Say which config a call would run, and why.",
     "misses": "List the problems that nothing answered.",
     "cache": "List, remove, locate, export and import records.",
 }  # each command is in the module of its name; `--help` lists them in this order

@@ -19,6 +19,7 @@ from triton_ops.dispatch.grids import grid_of_call
 from triton_ops.dispatch.ladder import Answer, Question
 from triton_ops.dispatch.options import Options
 from triton_ops.dispatch.policy import DEFAULT, ERROR, QUEUE, TUNE, capturing, policy_of, within
+from triton_ops.dispatch.ranks import meeting
 from triton_ops.dispatch.sources import ladder_of
 from triton_ops.exceptions import (
     DeviceError,
@@ -36,6 +37,9 @@ from triton_ops.space import Config, ConfigSpace, as_space
 from triton_ops.task.effort import covers
 from triton_ops.task.request import TuneRequest, device_of, make_request
 from triton_ops.trial import TuningResult
+
+_WAIT_S = 30.0  # for another process of the job that looks a winner up
+_LONGEST_TUNE_S = 600.0  # of an effort without a limit
 
 _log = logging.getLogger("triton_ops")
 
@@ -174,9 +178,25 @@ def decide(call: KernelCall, triton_tunes: Callable[[], Any], *, launched: bool 
     policy = asked if _possible(asked, call) else DEFAULT
     try:
         question = call.question(policy)
-        answer = ladder_of(call.options.cache_dir).ask(question)
+        job = meeting() if launched and question.key.unknown is None and not capturing() else None
+        if job is None or policy == ERROR:
+            return _alone(call, question, asked, policy, triton_tunes)
+        return job.agreed(
+            question.key.id,
+            lambda: _alone(call, question, asked, policy, triton_tunes),
+            question.why_not,
+            lambda why: _by_default(call, question, asked, why),
+            _WAIT_S + (call.options.plan.budget.seconds or _LONGEST_TUNE_S if policy == TUNE else 0.0),
+        )
+    except (DeviceError, UntunedError):
+        raise
     except TritonKernelError as error:
         return _undescribed(call, error, policy, triton_tunes)
+
+
+def _alone(call: KernelCall, question: Question, asked: str, policy: str, triton_tunes: Callable[[], Any]) -> Decision:
+    """The decision of this process."""
+    answer = ladder_of(call.options.cache_dir).ask(question)
     decision = _decision(call, answer, question.key)
     if not decision.missed:
         return decision
@@ -184,6 +204,12 @@ def decide(call: KernelCall, triton_tunes: Callable[[], Any], *, launched: bool 
     if policy == TUNE and call.own_bench:
         return _undescribed(call, KernelTypeError("the decorator brings do_bench"), policy, triton_tunes)
     return _missed(call, decision, policy, triton_tunes)
+
+
+def _by_default(call: KernelCall, question: Question, asked: str, why: str) -> Decision:
+    """The decision for the default."""
+    found = Found(config=question.default, rung=FALLBACK, why=why)
+    return replace(_decision(call, Answer(found, ()), question.key), policy=asked, within=within())
 
 
 def _decision(call: KernelCall, answer: Answer, key: Key) -> Decision:

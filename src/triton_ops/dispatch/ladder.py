@@ -66,7 +66,11 @@ class Ladder:
         only_lockfile: bool = False,
     ) -> None:
         self.store, self.lockfile, self.only_lockfile = store, lockfile, only_lockfile
-        self._records = _ByKernel(store, folder)
+        self._folder, self._records = folder, _ByKernel(store, folder)
+
+    def with_lockfile(self, lockfile: Lockfile) -> Ladder:
+        """This ladder with another lockfile."""
+        return Ladder(self.store, self._folder, lockfile, only_lockfile=self.only_lockfile)
 
     def ask(self, question: Question) -> Answer:
         """The first rung that answers with a config that the problem can take; the last one is the default.

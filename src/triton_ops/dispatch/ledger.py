@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import json
 import logging
 import os
 import sys
@@ -16,6 +17,7 @@ from typing import Any, Protocol
 from triton_ops import _files, settings
 from triton_ops._hashing import canonical_json
 from triton_ops.dispatch.decision import RUNGS, Decision
+from triton_ops.exceptions import CacheError, SpaceError
 from triton_ops.space import Config
 
 KIND = "triton-ops report"
@@ -30,6 +32,9 @@ class Decides(Protocol):
     @property
     def decisions(self) -> list[Decision]:
         """The decisions so far."""
+
+    def begin_anew(self) -> None:
+        """Forget everything: this is a forked child, whose parent tells what was launched before."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +119,30 @@ def report_json() -> dict[str, Any]:
     return {"kind": KIND, "schema_version": SCHEMA_VERSION, "process": os.getpid(), "launches": rows}
 
 
+def read_report(path: str | os.PathLike[str]) -> list[LaunchedConfig]:
+    """The launches in a file that a process wrote at its end.
+
+    Raises:
+        CacheError: The file cannot be read, or is no such report of this version.
+    """
+    where = Path(path).expanduser()
+    try:
+        content = json.loads(_files.read_named(where))
+        if (content["kind"], content["schema_version"]) != (KIND, SCHEMA_VERSION):
+            raise ValueError(f"it is {content['kind']!r}, version {content['schema_version']!r}")
+        return [
+            LaunchedConfig(**{**row, "config": Config.from_json(row["config"]), "passed": tuple(row["passed"])})
+            for row in content["launches"]
+        ]
+    except OSError as error:
+        raise CacheError(f"{where} cannot be read: {error.strerror or error}", hint="name a report") from error
+    except (ValueError, TypeError, KeyError, SpaceError) as error:
+        raise CacheError(
+            f"{where} is no report of launches of this version: {error}",
+            hint="TRITON_OPS_REPORT=FILE lets a process write one",
+        ) from error
+
+
 def _fields(row: LaunchedConfig) -> dict[str, Any]:
     return {name: getattr(row, name) for name in row.__dataclass_fields__}
 
@@ -137,7 +166,13 @@ def _report_at_exit() -> None:
     if settings.report():
         atexit.register(_tell, os.getpid())
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=_dropped.clear)
+        os.register_at_fork(after_in_child=_begin_anew)
+
+
+def _begin_anew() -> None:
+    _dropped.clear()
+    for decides in list(_deciders):
+        decides.begin_anew()
 
 
 def _tell(process: int) -> None:

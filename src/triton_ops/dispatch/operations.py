@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops.backend import Arguments, CompilesAtLaunch, Executable, Operation, is_tensor
+from triton_ops.cache import Lockfile
 from triton_ops.dispatch import ledger
 from triton_ops.dispatch.decision import FALLBACK, Decision, Found
-from triton_ops.dispatch.ladder import Question
+from triton_ops.dispatch.ladder import Ladder, Question
 from triton_ops.dispatch.policy import DEFAULT, ERROR, TUNE, capturing, policy_of, within
 from triton_ops.dispatch.sources import ladder_of
 from triton_ops.exceptions import TritonKernelError, UntunedError
@@ -18,7 +19,7 @@ from triton_ops.history.misses import note_miss
 from triton_ops.history.recall import cache_folder
 from triton_ops.runner.session import key_of, tune
 from triton_ops.space import Config
-from triton_ops.task.request import make_request, spec_of
+from triton_ops.task.request import TuneRequest, make_request, spec_of
 from triton_ops.tensors import ALIGNMENT_BYTES
 
 _MOST = 4_096  # problems of all operations
@@ -48,24 +49,58 @@ def decided(
     policy = policy_of(on_miss, DEFAULT)
     folder: str | Path | None = (options or {}).get("cache_dir")
     request = make_request(operation, kwargs=dict(values))
-    space, key = operation.space_for(request.problem), key_of(request)
-    chosen = space.default_config if default is None else default
-    question = Question(
-        key=key, loose=frozenset(), default=chosen, why_not=space.why_not, near=policy != TUNE,
-    )  # fmt: skip
-    answer = ladder_of(folder).ask(question)
-    decision = Decision(
-        found=answer.found, kernel=operation.name, problem=key.label, device=request.device.name,
-        passed=answer.passed, key=key,
-    )  # fmt: skip
+    decision = _asked(operation, request, default, ladder_of(folder), near=policy != TUNE)
     if not decision.missed:
         return decision
     if policy == ERROR:
         raise decision.error
     if policy == TUNE and not capturing():
         return decision.tuned(tune(operation, kwargs=dict(values), **(options or {})))
-    note_miss(key, folder=Path(cache_folder(folder)))
+    note_miss(key_of(request), folder=Path(cache_folder(folder)))
     return decision.because(f"no winner is known for this problem, and on_miss is {policy}", policy, within())
+
+
+def would_run(
+    operation: Operation,
+    *,
+    shape: Sequence[int] | None = None,
+    dtype: str | None = None,
+    device: str | None = None,
+    cache_dir: str | Path | None = None,
+    lockfile: Lockfile | None = None,
+) -> Decision:
+    """The config that a call with a problem by shape would run with, and why; nothing is run, compiled or noted.
+
+    Args:
+        operation: The operation.
+        shape: Its extents; None takes the operation's.
+        dtype: Its dtype; None takes the operation's.
+        device: As of `tune`.
+        cache_dir: Folder of records.
+        lockfile: The lockfile that is asked first; None asks that of the process, if it uses one.
+
+    Raises:
+        ShapeMismatchError, UnsupportedDtypeError, DeviceError, CacheError: An argument does not fit.
+    """
+    request = make_request(operation, shape=shape, dtype=dtype, device=device)
+    ladder = ladder_of(cache_dir)
+    if lockfile is not None:
+        ladder = ladder.with_lockfile(lockfile)
+    return _asked(operation, request, None, ladder, near=True)
+
+
+def _asked(
+    operation: Operation, request: TuneRequest, default: Config | None, ladder: Ladder, *, near: bool
+) -> Decision:
+    """What a ladder answers to a request."""
+    space, key = operation.space_for(request.problem), key_of(request)
+    chosen = space.default_config if default is None else default
+    question = Question(key=key, loose=frozenset(), default=chosen, why_not=space.why_not, near=near)
+    answer = ladder.ask(question)
+    return Decision(
+        found=answer.found, kernel=operation.name, problem=key.label, device=request.device.name,
+        passed=answer.passed, key=key,
+    )  # fmt: skip
 
 
 class _Calls:
@@ -98,6 +133,11 @@ class _Calls:
     def forget(self) -> None:
         """Have every problem decided again."""
         ledger.drop(self.decisions)
+        self._known.clear()
+
+    def begin_anew(self) -> None:
+        """Forget every decision and the lock: in a forked child, whose other threads are gone."""
+        self._guard = threading.RLock()
         self._known.clear()
 
     def _decided(self, operation: Operation, values: Mapping[str, Any], place: Any) -> Any:

@@ -127,6 +127,13 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
         self._only = None
         self._fast.forget()
 
+    def begin_anew(self) -> None:
+        """Forget every decision and every lock: in a forked child, whose other threads are gone."""
+        self._locks = defaultdict(threading.RLock)
+        self._decisions.clear()
+        self._only = None
+        self._fast.forget()
+
     @property
     def decisions(self) -> list[Decision]:
         """The decisions so far."""

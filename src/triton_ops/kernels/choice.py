@@ -55,6 +55,10 @@ class _Remembered:
         """The decisions so far."""
         return [known.decision for known in list(_known.values())]
 
+    def begin_anew(self) -> None:
+        """Forget every decision: in a forked child."""
+        _known.clear()
+
 
 _remembered = _Remembered()
 ledger.register(_remembered)

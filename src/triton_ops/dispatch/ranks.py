@@ -1,0 +1,112 @@
+"""The processes of one job agree on winners: the first that needs a problem decides, and the others take its config.
+
+They meet in the store that `torch.distributed` keeps for the job, key by key. There is no collective: a process that
+never launches a kernel is never waited for, and one that waits too long runs the default.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+from triton_ops import settings
+from triton_ops._hashing import canonical_json
+from triton_ops._optional import require
+from triton_ops.dispatch.decision import Decision, Found
+from triton_ops.exceptions import SpaceError
+from triton_ops.space import Config
+
+_PREFIX = "triton_ops/"
+
+_log = logging.getLogger("triton_ops")
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """Where the processes of a job meet.
+
+    Attributes:
+        store: The job's store: `compare_set`, `set`, `wait` and `get`.
+        rank: The number of this process.
+    """
+
+    store: Any
+    rank: int
+
+    def agreed(
+        self,
+        key_id: str,
+        alone: Callable[[], Decision],
+        why_not: Callable[[Config], str | None],
+        default: Callable[[str], Decision],
+        wait_s: float,
+    ) -> Decision:
+        """The decision of the job for a key.
+
+        Args:
+            key_id: The key's id, which is equal in every process.
+            alone: Decides, if this process is the first that asks.
+            why_not: Why a config cannot be taken here.
+            default: The decision for the default, with the reason why.
+            wait_s: How long another process may take; a tune takes its budget.
+
+        Raises:
+            Exception: What `alone` raises; the others then run the default.
+        """
+        name = f"{_PREFIX}{key_id}"
+        if self.store.compare_set(f"{name}/who", "", str(self.rank)).decode() == str(self.rank):
+            return self._decided(name, alone)
+        found = self._waited(name, wait_s)
+        if isinstance(found, str):
+            _log.warning("the default config runs: %s", found)
+            return default(found)
+        if (refused := why_not(found.config)) is not None:
+            return default(f"rank {self.rank} cannot take the config of the job ({found.config}): {refused}")
+        return replace(default(""), found=found, policy=None)
+
+    def _decided(self, name: str, alone: Callable[[], Decision]) -> Decision:
+        content: dict[str, Any] = {"rank": self.rank}
+        try:
+            decision = alone()
+            found = decision.found
+            content |= {"config": dict(found.config), "rung": found.rung, "why": found.why, "record": found.record}
+        finally:
+            self.store.set(f"{name}/config", canonical_json(content))
+        return decision
+
+    def _waited(self, name: str, wait_s: float) -> Found | str:
+        """What another process decided, or why nothing is known of it."""
+        try:
+            self.store.wait([f"{name}/config"], timedelta(seconds=wait_s))
+        except Exception as error:  # noqa: BLE001 - each store has its own error for a wait that was too long
+            return f"no process of the job has decided within {wait_s:.0f} s ({type(error).__name__})"
+        return _read(self.store.get(f"{name}/config"))
+
+
+def meeting() -> Meeting | None:
+    """Where the processes of this job meet; None if there is one process, or each decides alone."""
+    if settings.ranks() == "off" or "torch.distributed" not in sys.modules:
+        return None
+    distributed = require("torch.distributed", "agreeing on winners")
+    if not (distributed.is_available() and distributed.is_initialized()) or distributed.get_world_size() < 2:
+        return None
+    store = require("torch.distributed.distributed_c10d", "agreeing on winners")._get_default_store()
+    return Meeting(store, distributed.get_rank())
+
+
+def _read(text: bytes) -> Found | str:
+    try:
+        content: Mapping[str, Any] = json.loads(text)
+        if "config" not in content:
+            return f"rank {content['rank']} failed to decide"
+        why = f"decided by rank {content['rank']}: {content['why']}"
+        return Found(
+            config=Config.from_json(content["config"]), rung=content["rung"], why=why, record=content["record"]
+        )
+    except (ValueError, KeyError, TypeError, SpaceError) as error:
+        return f"what another process decided cannot be read: {error}"

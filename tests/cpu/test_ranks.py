@@ -1,0 +1,143 @@
+"""Processes of one job agree on winners without a collective; nobody waits for ever; forked children begin anew."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import warnings
+
+import pytest
+
+torch = pytest.importorskip("torch")
+triton = pytest.importorskip("triton")
+
+import triton_ops  # noqa: E402
+from tests.records import ENVIRONMENT  # noqa: E402
+from tests.tuned_kernels import add, grid  # noqa: E402
+from triton_ops.dispatch.decision import FALLBACK, RECORD, Decision, Found  # noqa: E402
+from triton_ops.dispatch.ranks import Meeting  # noqa: E402
+from triton_ops.space import Config  # noqa: E402
+from triton_ops.testing.launches import launches_that_do_nothing  # noqa: E402
+
+pytestmark = pytest.mark.triton
+
+
+def decision(block, rung=RECORD, why="measured"):
+    return Decision(found=Found(config=Config(BLOCK=block), rung=rung, why=why), kernel="k", problem="p")
+
+
+def agreed(store, rank, block, wait_s=20.0, refused=None):
+    return Meeting(store, rank).agreed(
+        "key", lambda: decision(block), lambda _: refused, lambda why: decision(1, FALLBACK, why), wait_s
+    )
+
+
+def test_the_first_decides_and_the_others_take_its_config():
+    store, found = torch.distributed.HashStore(), {}
+    threads = [threading.Thread(target=lambda r=rank: found.update({r: agreed(store, r, 10 + r)})) for rank in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({one.found.config for one in found.values()}) == 1
+    assert sorted(one.found.why.startswith("decided by rank") for one in found.values()) == [False, True, True, True]
+    assert {one.found.rung for one in found.values()} == {RECORD}
+
+
+def test_who_waits_too_long_runs_the_default():
+    store = torch.distributed.HashStore()
+    store.compare_set("triton_ops/key/who", "", "7")  # a process that has ended since
+    late = agreed(store, 0, 5, wait_s=0.05)
+    assert (late.found.config, late.found.rung) == (Config(BLOCK=1), FALLBACK)
+    assert "no process of the job has decided" in late.found.why
+
+
+def test_a_process_that_fails_to_decide_holds_up_nobody():
+    store = torch.distributed.HashStore()
+    with pytest.raises(KeyError):
+        Meeting(store, 0).agreed("key", lambda: {}["missing"], lambda _: None, lambda why: decision(1), 1.0)
+    assert "rank 0 failed to decide" in agreed(store, 1, 5).found.why
+
+
+def test_a_config_that_cannot_be_taken_here_gives_way_to_the_default():
+    store = torch.distributed.HashStore()
+    agreed(store, 0, 5)
+    assert "cannot take the config of the job" in agreed(store, 1, 6, refused="too large").found.why
+
+
+JOB = """
+import sys
+import torch, triton, triton_ops
+from tests.records import record
+from tests.tuned_kernels import add, grid
+from triton_ops.dispatch import sources
+from triton_ops.history.recall import cache_folder, store_in
+from triton_ops.space import Config
+from triton_ops.testing.launches import launches_that_do_nothing
+
+rank, file = int(sys.argv[1]), sys.argv[2]
+configs = [triton.Config({"BLOCK": block}) for block in (64, 128, 256)]
+kernel = triton_ops.autotune(configs, ["n"], on_miss="default")(add)
+arguments = (*(torch.zeros(1024) for _ in range(3)), 1024)
+with launches_that_do_nothing():
+    key = kernel.why(*arguments, grid=grid).key
+    mine = Config(BLOCK=(128, 256)[rank], num_warps=4, num_stages=3)
+    store_in(cache_folder(None)).put(record(key=key, winner=mine))
+    sources._sources.ladders.clear()
+    torch.distributed.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=2)
+    kernel[grid](*arguments)
+    print(kernel.best_config.kwargs["BLOCK"])
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
+"""
+
+
+def test_two_processes_with_different_records_launch_the_same_config(tmp_path):
+    words = [sys.executable, "-W", "ignore", "-c", JOB]
+    jobs = [
+        subprocess.Popen(
+            [*words, str(rank), str(tmp_path / "meet")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env={**ENVIRONMENT, **os.environ, "TRITON_OPS_CACHE_DIR": str(tmp_path / str(rank)),
+                 "PYTHONPATH": os.pathsep.join(sys.path), "TRITON_DEFAULT_FP_FUSION": "1"},
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    told = [job.communicate(timeout=120) for job in jobs]
+    assert [job.returncode for job in jobs] == [0, 0], told
+    assert len({out.strip().splitlines()[-1] for out, _ in told}) == 1
+
+
+def test_a_forked_child_counts_its_own_launches(monkeypatch):
+    monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")
+    kernel = triton_ops.autotune([triton.Config({"BLOCK": 64}), triton.Config({"BLOCK": 128})], ["n"],
+                                 on_miss="default")(add)  # fmt: skip
+    arguments = (*(torch.zeros(1024) for _ in range(3)), 1024)
+    with launches_that_do_nothing():
+        for _ in range(3):
+            kernel[grid](*arguments)
+        kernel._locks[("cpu", "x")].acquire()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of threads that are left behind
+            child = os.fork()
+        if child == 0:  # pragma: no cover - another process
+            try:
+                kernel[grid](*arguments)
+                counts = [one.count.value for one in kernel.decisions]
+                os._exit(0 if counts == [1] and kernel._locks[("cpu", "x")].acquire(blocking=False) else 1)
+            finally:
+                os._exit(2)
+        assert os.waitpid(child, 0)[1] == 0
+        assert [one.count.value for one in kernel.decisions] == [3]
+
+
+def test_a_folder_that_cannot_be_used_is_as_good_as_an_empty_one(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")
+    (tmp_path / "file").write_text("")
+    for folder in (tmp_path / "file", tmp_path / "file" / "below", "/proc/none"):
+        kernel = triton_ops.autotune([triton.Config({"BLOCK": 64}), triton.Config({"BLOCK": 128})], ["n"],
+                                     on_miss="default", cache_dir=folder)(add)  # fmt: skip
+        with launches_that_do_nothing():
+            kernel[grid](*(torch.zeros(1024) for _ in range(3)), 1024)
+        assert [one.found.rung for one in kernel.decisions] == ["default"]
