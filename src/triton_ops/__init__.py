@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # for type checkers and editors, which cannot follow the tabl
     from triton_ops.backend import Operation as Operation
     from triton_ops.backend import TritonKernel as TritonKernel
     from triton_ops.backend.operation import operation as operation
+    from triton_ops.cache.layered import share_records as share_records
     from triton_ops.comparison.compare import Comparison as Comparison
     from triton_ops.comparison.compare import compare as compare
     from triton_ops.comparison.timing import Times as Times
@@ -42,6 +43,7 @@ if TYPE_CHECKING:  # for type checkers and editors, which cannot follow the tabl
     from triton_ops.dispatch.ledger import LaunchedConfig as LaunchedConfig
     from triton_ops.dispatch.ledger import launches as launches
     from triton_ops.dispatch.policy import on_miss as on_miss
+    from triton_ops.dispatch.sources import replaying as replaying
     from triton_ops.dispatch.sources import use_lockfile as use_lockfile
     from triton_ops.exceptions import CacheError as CacheError
     from triton_ops.exceptions import ConfigCollisionError as ConfigCollisionError
@@ -128,7 +130,8 @@ _NAMES_IN = {
     "dispatch.install": "install uninstall",
     "dispatch.ledger": "LaunchedConfig launches",
     "dispatch.policy": "on_miss",
-    "dispatch.sources": "use_lockfile",
+    "dispatch.sources": "replaying use_lockfile",
+    "cache.layered": "share_records",
     "exceptions": (
         "CacheError ConfigCollisionError ConfigValueError ConstraintError DeviceError "
         "EmptySpaceError KernelTypeError LockfileError MissingDependencyError "

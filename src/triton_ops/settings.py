@@ -3,10 +3,12 @@
 | variable               | meaning                                             | default                           |
 |------------------------|-----------------------------------------------------|-----------------------------------|
 | `TRITON_OPS_CACHE_DIR` | folder of records and run logs; `~` is expanded     | the platform's user cache folder  |
+| `TRITON_OPS_SHARED_DIRS` | further folders of records, only read, in order; `:` between them | none                |
 | `TRITON_OPS_LOCK_DIR`  | folder of the locks by which measurements take turns | `/tmp/triton-ops-UID`             |
 | `TRITON_OPS_EFFORT`    | effort of a tune that names none: quick, full, exhaustive | quick                       |
 | `TRITON_OPS_ON_MISS`   | what a launch without a winner does: tune, default, error, queue | `tune` |
 | `TRITON_OPS_LOCKFILE`  | the lockfile whose configs launches use             | none                              |
+| `TRITON_OPS_REPLAY`    | a lockfile from which alone launches take configs; nothing tunes | not set              |
 | `TRITON_OPS_REPORT`    | a file for what the process launched, written at its end; `1` is stderr | not told  |
 | `TRITON_OPS_RANKS`     | whether the processes of a job agree on winners: agree, off | agree              |
 | `NO_COLOR`             | any value: no colours (https://no-color.org)        | not set                           |
@@ -150,6 +152,18 @@ def lockfile() -> Path | None:
     """The lockfile that the environment names; None if it names none."""
     named = os.environ.get("TRITON_OPS_LOCKFILE", "").strip()
     return Path(named).expanduser() if named else None
+
+
+def replay() -> Path | None:
+    """The lockfile from which alone launches take their configs; None if the environment names none."""
+    named = os.environ.get("TRITON_OPS_REPLAY", "").strip()
+    return Path(named).expanduser() if named else None
+
+
+def shared_dirs() -> tuple[Path, ...]:
+    """Further folders of records, which are only read: those of a site, of an image, or of a package, in this order."""
+    named = os.environ.get("TRITON_OPS_SHARED_DIRS", "").split(os.pathsep)
+    return tuple(Path(each.strip()).expanduser() for each in named if each.strip())
 
 
 def report() -> str:

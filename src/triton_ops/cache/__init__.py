@@ -7,6 +7,8 @@ from triton_ops.cache.directory import DirectoryStore as DirectoryStore
 from triton_ops.cache.key import Key as Key
 from triton_ops.cache.layered import LayeredStore as LayeredStore
 from triton_ops.cache.layered import open_store as open_store
+from triton_ops.cache.layered import share_records as share_records
+from triton_ops.cache.layered import shared_folders as shared_folders
 from triton_ops.cache.lock_changes import Change as Change
 from triton_ops.cache.lock_changes import changes as changes
 from triton_ops.cache.lock_entry import LockedDevice as LockedDevice

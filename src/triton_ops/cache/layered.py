@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Generic
 
+from triton_ops import settings
 from triton_ops._files import Guard, is_file
 from triton_ops.cache.directory import DirectoryStore
 from triton_ops.cache.memory import MemoryStore
@@ -118,11 +119,38 @@ class LayeredStore(Generic[T]):
         return [value for value in self.memory if everything or self.directory.codec.id_of(value) in unwritten]
 
 
-def open_store(folder: str | os.PathLike[str], *shared: str | os.PathLike[str]) -> LayeredStore[Record]:
+def open_store(
+    folder: str | os.PathLike[str], *shared: str | os.PathLike[str], read_only: bool = False
+) -> LayeredStore[Record]:
     """The store of records: memory over `folder`, then the `shared` folders, which are only read.
+
+    Args:
+        folder: The folder that takes new records.
+        shared: Further folders, in the order in which they are asked.
+        read_only: Whether `folder` is only read as well, and is not made.
 
     Raises:
         CacheError: A path is a file, or `folder` cannot be made.
     """
     further = (DirectoryStore(path, RECORDS, read_only=True) for path in shared)
-    return LayeredStore(DirectoryStore(folder, RECORDS), *further)
+    return LayeredStore(DirectoryStore(folder, RECORDS, read_only=read_only), *further)
+
+
+_shared: dict[str, None] = {}
+
+
+def share_records(folder: str | os.PathLike[str]) -> None:
+    """Let this process also look up records in `folder`, after the user's own and those of `TRITON_OPS_SHARED_DIRS`.
+
+    A package calls it with a folder of its own data when it is imported. The folder is only read, and need not exist.
+    """
+    _shared[os.path.abspath(os.fspath(folder))] = None  # noqa: PTH100 - text, as in every look-up
+
+
+def shared_folders() -> tuple[str, ...]:
+    """The folders that are asked after the user's own, in order: those of the site, then those of packages.
+
+    A path that is a file is left out.
+    """
+    named = [os.path.abspath(path) for path in settings.shared_dirs()]  # noqa: PTH100 - as above
+    return tuple(path for path in dict.fromkeys([*named, *_shared]) if not os.path.isfile(path))  # noqa: PTH113 - as above

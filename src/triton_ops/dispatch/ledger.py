@@ -36,6 +36,9 @@ class Decides(Protocol):
     def begin_anew(self) -> None:
         """Forget everything: this is a forked child, whose parent tells what was launched before."""
 
+    def forget(self) -> None:
+        """Have every call decided again."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchedConfig:
@@ -78,6 +81,12 @@ def register(decides: Decides) -> None:
     """Count the launches of `decides` from now on."""
     _deciders.add(decides)
     _report_at_exit()
+
+
+def forget_decisions() -> None:
+    """Have every call of this process decided again; the counts of launches stay."""
+    for decides in list(_deciders):
+        decides.forget()
 
 
 def drop(decisions: list[Decision]) -> None:

@@ -42,9 +42,34 @@ def on_miss(policy: str) -> Iterator[None]:
 def policy_of(argument: str | None, otherwise: str) -> str:
     """The policy of a launch: that of the innermost `on_miss`, else the decorator's, the environment's, `otherwise`.
 
+    While a lockfile is replayed, nothing tunes, whoever asks for it.
     An environment that holds no policy counts as `default`, with one warning: a launch is no place for its error.
     """
-    return within() or argument or _environments() or otherwise
+    asked = within() or argument or _environments() or otherwise
+    confined = _confined.policy or (DEFAULT if settings.replay() is not None else None)
+    if confined is None:
+        return asked
+    if ERROR in (asked, confined):
+        return ERROR
+    return DEFAULT if asked == TUNE else asked
+
+
+class _Confined:
+    """What launches of this process do at most when no winner is known; None is no limit."""
+
+    policy: str | None = None
+
+
+_confined = _Confined()
+
+
+def confine(policy: str | None) -> str | None:
+    """Let no launch of this process tune: each does as `policy` says, or is stricter; returns what held before.
+
+    None lets them do as they ask again.
+    """
+    before, _confined.policy = _confined.policy, policy
+    return before
 
 
 def _environments() -> str | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,8 +14,10 @@ from triton_ops import settings
 from triton_ops.cache import Lockfile, MemoryStore, read_lockfile
 from triton_ops.cache.store import RECORDS
 from triton_ops.dispatch.ladder import Ladder
-from triton_ops.exceptions import CacheError, LockfileError
-from triton_ops.history.recall import cache_folder, store_in
+from triton_ops.dispatch.ledger import forget_decisions
+from triton_ops.dispatch.policy import DEFAULT, ERROR, confine
+from triton_ops.exceptions import CacheError, LockfileError, SettingsError
+from triton_ops.history.recall import cache_folder, may_have_records, store_in
 
 _log = logging.getLogger("triton_ops")
 _guard = threading.Lock()
@@ -53,11 +57,45 @@ def use_lockfile(lockfile: Lockfile | str | os.PathLike[str] | None, *, only: bo
     Kernels that were launched before keep their configs until their caches are cleared.
     """
     found = read_lockfile(lockfile) if isinstance(lockfile, (str, os.PathLike)) else lockfile
+    _use(_InUse(found, only))
+    return found
+
+
+@contextmanager
+def replaying(lockfile: Lockfile | str | os.PathLike[str], *, on_miss: str = "default") -> Iterator[Lockfile]:
+    """Inside, every launch of this process takes its config from the lockfile, and nothing tunes or asks a record.
+
+    What the lockfile does not pin runs its default config, and says so. It holds for all threads; kernels that were
+    launched before are decided anew, at the beginning and at the end.
+
+    Args:
+        lockfile: The lockfile, or its path.
+        on_miss: `default`, or `error`: what the lockfile does not pin raises `UntunedError`.
+
+    Raises:
+        LockfileError: The file cannot be read, was edited by hand, or is of another version.
+        SettingsError: `on_miss` is another word.
+    """
+    if on_miss not in (DEFAULT, ERROR):
+        raise SettingsError(f"on_miss is {on_miss!r}; a replay takes {DEFAULT} or {ERROR}", hint="choose one of these")
+    found = read_lockfile(lockfile) if isinstance(lockfile, (str, os.PathLike)) else lockfile
+    before, limit = _use(_InUse(found, only=True)), confine(on_miss)
+    forget_decisions()
+    try:
+        yield found
+    finally:
+        _use(before)
+        confine(limit)
+        forget_decisions()
+
+
+def _use(in_use: _InUse | None) -> _InUse | None:
+    """Look winners up there from now on; returns where they were looked up before."""
     with _guard:
-        _sources.in_use = _InUse(found, only)
+        before, _sources.in_use = _sources.in_use, in_use
         _sources.ladders.clear()
         _sources.generation += 1
-    return found
+    return before
 
 
 def ladder_of(cache_dir: str | Path | None = None) -> Ladder:
@@ -72,14 +110,14 @@ def ladder_of(cache_dir: str | Path | None = None) -> Ladder:
         if (ladder := _sources.ladders.get(folder)) is not None:
             return ladder
         ladder = _made(folder, _sources.in_use)
-        if os.path.isdir(folder):  # noqa: PTH112 - a folder that is made later is seen then
+        if may_have_records(folder):  # a folder that is made later is seen then
             _sources.ladders[folder] = ladder
         return ladder
 
 
 def _made(folder: str, in_use: _InUse) -> Ladder:
     try:
-        if os.path.isdir(folder):  # noqa: PTH112 - as above
+        if may_have_records(folder):
             return Ladder(store_in(folder), folder, in_use.lockfile, only_lockfile=in_use.only)
     except CacheError as error:
         _log.warning("records are not used: %s", error)
@@ -87,11 +125,13 @@ def _made(folder: str, in_use: _InUse) -> Ladder:
 
 
 def _environments() -> _InUse:
-    path = settings.lockfile()
+    replay = settings.replay()
+    path = settings.lockfile() if replay is None else replay
     if path is None:
         return _InUse()
     try:
-        return _InUse(read_lockfile(path))
+        return _InUse(read_lockfile(path), only=replay is not None)
     except LockfileError as error:
-        _log.warning("the lockfile that TRITON_OPS_LOCKFILE names is not used: %s", error)
-        return _InUse()
+        name = "TRITON_OPS_LOCKFILE" if replay is None else "TRITON_OPS_REPLAY"
+        _log.warning("the lockfile that %s names is not used: %s", name, error)
+        return _InUse(Lockfile() if replay is not None else None, only=replay is not None)

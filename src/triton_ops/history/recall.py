@@ -12,7 +12,7 @@ from typing import Any
 
 from triton_ops import settings
 from triton_ops.backend import Kernel, Operation, source_of
-from triton_ops.cache import Key, Record, Store, open_store
+from triton_ops.cache import Key, Record, Store, open_store, shared_folders
 from triton_ops.space import ConfigSpace, as_space
 from triton_ops.task.effort import Effort, covers
 from triton_ops.task.request import make_request, with_configs
@@ -65,7 +65,7 @@ def recall(
         check=check,
     )  # fmt: skip
     folder = cache_folder(cache_dir)
-    if not os.path.isdir(folder):  # noqa: PTH112 - as text, since a path object takes a tenth of the whole look-up
+    if not may_have_records(folder):
         return None
     key = Key.of(request.problem, request.kernel.identity, request.device, cold=cold, held_to=request.held_to)
     searched = None if space is None else as_space(space)
@@ -118,10 +118,24 @@ def cache_folder(cache_dir: str | Path | None) -> str:
     return os.path.abspath(os.path.expanduser(settings.cache_dir() if cache_dir is None else cache_dir))  # noqa: PTH100, PTH111 - as above
 
 
-@lru_cache(maxsize=32)
+def may_have_records(folder: str) -> bool:
+    """Whether a look-up has anything to look at: the folder of records, or a shared one."""
+    return os.path.isdir(folder) or bool(shared_folders())  # noqa: PTH112 - as text: a path object takes longer
+
+
 def store_in(folder: str) -> Store[Record]:
-    """The store of a folder, one for each process: records that a read-only folder does not take stay in its memory."""
-    return open_store(folder)
+    """The store of a folder, one for each process: records that a read-only folder does not take stay in its memory.
+
+    After the folder the shared ones are asked, which are never changed. A folder that is missing is not made, and
+    counts as empty, as long as there are shared ones.
+    """
+    shared = shared_folders()
+    return _store(folder, shared, read_only=bool(shared) and not os.path.isdir(folder))  # noqa: PTH112 - as above
+
+
+@lru_cache(maxsize=32)
+def _store(folder: str, shared: tuple[str, ...], *, read_only: bool) -> Store[Record]:
+    return open_store(folder, *shared, read_only=read_only)
 
 
 def tell_unknown(key: Key) -> None:

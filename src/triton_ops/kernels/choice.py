@@ -59,6 +59,11 @@ class _Remembered:
         """Forget every decision: in a forked child."""
         _known.clear()
 
+    def forget(self) -> None:
+        """Have every call decided again."""
+        ledger.drop(self.decisions)
+        _known.clear()
+
 
 _remembered = _Remembered()
 ledger.register(_remembered)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from triton_ops.cache.key import Argument
 from triton_ops.exceptions import CacheError
 from triton_ops.hardware import Turns
 from triton_ops.history.quarantine import Quarantine, quarantine_of
-from triton_ops.history.recall import cache_folder, recalled, store_in
+from triton_ops.history.recall import cache_folder, may_have_records, recalled, store_in
 from triton_ops.history.runs import FOLDER, Runs
 from triton_ops.processes.signals import cleaned_up_on_sigterm
 from triton_ops.progress.bar import ProgressBar
@@ -176,7 +175,7 @@ def tune_request(
     folder = cache_folder(cache_dir)
 
     def known() -> TuningResult | None:
-        if force or not keep or not os.path.isdir(folder):  # noqa: PTH112 - a hit makes no further objects; a refusal makes no folder
+        if force or not keep or not may_have_records(folder):
             return None
         record = recalled(key, store_in(folder), space=space, effort=plan, reference=request.reference)
         if record is None:
