@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from triton_ops import TensorSpec, operation
+from triton_ops import ConfigSpace, Constraint, Operation, TensorSpec, operation
 from triton_ops.buckets import Range
 from triton_ops.cache import Key, LockEntry, Lockfile, LockPlan, Record, Timing, lock_of, write_lockfile
 from triton_ops.cli.app import main
@@ -97,6 +97,25 @@ def test_an_entry_that_another_one_hides_is_unreachable():
     alike = [replace(first, problem={"n": n}, ignored=("n",)) for n in (4, 5)]
     outcomes = [each.outcome for each in verify(Lockfile(lock.devices, tuple(alike)), Targets([wait]), None)]
     assert outcomes == ["not measured", "unreachable"]
+
+
+def test_a_range_is_measured_at_held_out_sizes():
+    lock = lock_for(waiting(1, n=4), buckets={"n": "near:4@4"})
+    verdicts = list(verify(lock, Targets([wait]), probe("cpu"), held_out=3, most_neighbours=0, **QUICK))
+    assert [each.at for each in verdicts] == ["", "n=1", "n=16"]
+    assert {each.outcome for each in verdicts} == {"ok"}
+    assert [each.regret for each in verdicts] == [0.0, 0.0, 0.0]
+    assert all(each.entry == lock.entries[0] for each in verdicts)
+
+
+def test_a_config_must_be_valid_at_both_ends_of_a_range():
+    def space(problem):
+        return ConfigSpace({"ms": [1], "other": [1]}, [Constraint("small", lambda ms: problem["n"] < 16, "n is large")])
+
+    narrow = Operation(wait.name, wait.kernel, space, lambda n=4: {"n": n})
+    found = only(lock_for(waiting(1, n=4), buckets={"n": "near:4@4"}), narrow)
+    assert found.outcome == "invalid"
+    assert "not in the space at n=16" in found.reason
 
 
 def softmax(rows, columns, **config):

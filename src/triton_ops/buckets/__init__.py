@@ -2,6 +2,7 @@
 
 from triton_ops.buckets.extents import extents_of as extents_of
 from triton_ops.buckets.extents import rest_of as rest_of
+from triton_ops.buckets.extents import with_extents as with_extents
 from triton_ops.buckets.mapper import Bucket as Bucket
 from triton_ops.buckets.mapper import Mapper as Mapper
 from triton_ops.buckets.mapper import unkeyed as unkeyed

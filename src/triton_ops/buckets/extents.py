@@ -39,3 +39,22 @@ def _rest(name: str, given: Any, free: Collection[str]) -> Any:
     if None not in kept:
         return given
     return {**given, "shape": kept, "stride": [step if step in (0, 1) else None for step in given.get("stride", ())]}
+
+
+def with_extents(problem: Mapping[str, Any], values: Mapping[str, int]) -> dict[str, Any]:
+    """The problem with other values of some extents; the strides of a row-major tensor follow its shape."""
+    return {name: _with(name, given, values) for name, given in problem.items()}
+
+
+def _with(name: str, given: Any, values: Mapping[str, int]) -> Any:
+    if not isinstance(given, Mapping) or "shape" not in given:
+        return values.get(name, given)
+    shape = [values.get(f"{name}[{axis}]", extent) for axis, extent in enumerate(given["shape"])]
+    if shape == list(given["shape"]):
+        return given
+    stride: list[int] = []
+    step = 1
+    for extent in reversed(shape):
+        stride.insert(0, step)
+        step *= max(extent, 1)
+    return {**given, "shape": shape, "stride": stride if given["stride"][-1:] == [1] else given["stride"]}

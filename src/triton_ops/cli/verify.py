@@ -40,6 +40,9 @@ def verify_command(
     most_neighbours: Annotated[
         int, typer.Option("--neighbours", metavar="N", help="Neighbours that are measured beside each entry.")
     ] = 8,
+    held_out: Annotated[
+        int, typer.Option("--held-out", metavar="N", help="Measure at N further values of each range, too.")
+    ] = 0,
     device: Device = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of the order and the inputs.")] = 0,
     as_json: Json = False,
@@ -50,6 +53,8 @@ def verify_command(
         raise SettingsError(
             f"--neighbours is {most_neighbours}; it must be 0 or more", hint="0 measures the default only"
         )
+    if held_out < 0:
+        raise SettingsError(f"--held-out is {held_out}; it must be 0 or more", hint="leave it out for none")
     lock = read_lockfile(lockfile)
     with only_data_on_stdout():
         given = [load_target(each) for each in target or []]
@@ -58,7 +63,7 @@ def verify_command(
         found = list(
             verify(
                 lock, Targets(given, load_target), here, device=device, kernel=kernel,
-                most_neighbours=most_neighbours, **options,
+                most_neighbours=most_neighbours, held_out=held_out, **options,
             )
         )  # fmt: skip
     if kernel is not None and not found:
@@ -81,16 +86,26 @@ def _report(found: list[Verdict], columns: int | None) -> list[str]:
     header, *lines = table(_HEADER, rows, columns)
     counts = Counter(each.outcome for each in found)
     said = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
-    return [bold(header), *lines, f"{len(found)} {'entry' if len(found) == 1 else 'entries'}: {said}"]
+    summary = f"{len(found)} {'entry' if len(found) == 1 else 'entries'}: {said}"
+    regrets = [each.regret for each in found if each.at and each.regret is not None]
+    held_out = [f"largest regret at {len(regrets)} held-out sizes: {max(regrets):.1%}"] if regrets else []
+    return [bold(header), *lines, summary, *held_out]
 
 
 def _row(each: Verdict) -> list[str]:
     entry = each.entry
     why = f": {each.reason}" if each.reason else ""
-    return [each.outcome, entry.kernel, entry.label or "-", entry.device, f"{entry.config}{why}"]
+    return [
+        each.outcome,
+        entry.kernel,
+        " at ".join(filter(None, (entry.label or "-", each.at))),
+        entry.device,
+        f"{entry.config}{why}",
+    ]
 
 
 def _as_json(each: Verdict) -> dict[str, Any]:
     result = None if each.result is None else result_json(each.result)
     entry = msgspec.to_builtins(each.entry, enc_hook=config_to_json)
-    return {"outcome": each.outcome, "reason": each.reason, "entry": entry, "result": result}
+    told = {"outcome": each.outcome, "reason": each.reason, "at": each.at, "regret": each.regret}
+    return {**told, "entry": entry, "result": result}

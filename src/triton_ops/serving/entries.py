@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from triton_ops.backend import Arguments, Compilable, CompilesAhead, Kernel, Operation
 from triton_ops.backend.offline import AheadOfTime
+from triton_ops.buckets import extents_of, with_extents
 from triton_ops.cache import Key, LockedDevice, LockEntry, Lockfile
 from triton_ops.exceptions import TritonKernelError
 from triton_ops.hardware import DeviceSpec, Target, named_target, spec_named, target_of
@@ -55,6 +56,15 @@ class Bound:
         if self.specs is None or isinstance(self.target.space, ConfigSpace):
             return self.target.space if isinstance(self.target.space, ConfigSpace) else None
         return self.target.space_for(Problem(self.target.name, tuple(self.specs.items()), self.entry.label))
+
+    def at(self, values: Mapping[str, int]) -> Bound:
+        """The entry as it serves a problem with other values of the extents in its ranges."""
+        return replace(self, entry=replace(self.entry, problem=with_extents(self.entry.problem, values), ranges=()))
+
+    def ends(self) -> Iterator[Bound]:
+        """The entry at both ends of each of its ranges, with its own values of all other extents."""
+        for each in self.entry.ranges:
+            yield from (self.at(dict.fromkeys(each.extents, value)) for value in {each.low: 0, each.high: 0})
 
     def why_invalid(self, lock: Lockfile) -> str | None:
         """Why the entry cannot be what a launch gets, as one sentence; None if it can."""
@@ -109,8 +119,17 @@ class Bound:
     def _why_outside_space(self) -> str | None:
         if self.space is None:
             return None
-        refused = self.space.why_not(self.entry.config)
-        return None if refused is None else f"its config ({self.entry.config}) is not in the space: {refused}"
+        for place in (self, *self.ends()):
+            refused = None if place.space is None else place.space.why_not(self.entry.config)
+            if refused is not None:
+                where = "" if place is self else f" at {place.extents_text(self)}"
+                return f"its config ({self.entry.config}) is not in the space{where}: {refused}"
+        return None
+
+    def extents_text(self, other: Bound) -> str:
+        """The extents that differ from those of another one, as `M=17`."""
+        mine, theirs = extents_of(self.entry.problem), extents_of(other.entry.problem)
+        return ", ".join(f"{name}={value}" for name, value in mine.items() if theirs.get(name) != value)
 
     def _key(self) -> Key:
         """The key of a launch of the very problem on the very device."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from triton_ops.backend import Arguments
 from triton_ops.backend.stand_in import StandIn
-from triton_ops.buckets import Range, extents_of
+from triton_ops.buckets import Range, with_extents
 from triton_ops.exceptions import KernelTypeError
 from triton_ops.problem import from_plain
 from triton_ops.tensors import ITEM_BYTES, TensorSpec
@@ -44,7 +44,7 @@ def specialised(problem: Mapping[str, Any], ranges: Sequence[Range]) -> Iterator
     """
     for values in product(*map(_kinds, ranges)):
         changed = {name: value for each, value in zip(ranges, values, strict=True) for name in each.extents}
-        yield {name: _changed(name, given, changed) for name, given in problem.items()}
+        yield with_extents(problem, changed)
 
 
 def kind_of(arguments: Arguments, exact: bool) -> tuple[Any, ...]:
@@ -80,16 +80,6 @@ def _kinds(given: Range) -> list[int]:
     found = {given.low if given.low == 1 else None, multiple if multiple <= given.high else None}
     other = next((v for v in range(given.low, min(given.high, given.low + 2) + 1) if v > 1 and v % _STEP), None)
     return sorted(value for value in {*found, other} if value is not None) or [given.low]
-
-
-def _changed(name: str, given: Any, changed: Mapping[str, int]) -> Any:
-    if not isinstance(given, Mapping) or "shape" not in given:
-        return changed.get(name, given)
-    names = [one for one in extents_of({name: given}) if one in changed]
-    if not names:
-        return given
-    shape = [changed.get(f"{name}[{axis}]", extent) for axis, extent in enumerate(given["shape"])]
-    return {**given, "shape": shape, "stride": [None]} if given["stride"][-1:] == [1] else {**given, "shape": shape}
 
 
 def _kind(value: Any, exact: bool) -> Any:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Literal
 
+from triton_ops.buckets import extents_of
 from triton_ops.cache import LockEntry, Lockfile
 from triton_ops.cache.key import device_facts
 from triton_ops.compile_pool.pool import TIMEOUT_S
@@ -37,12 +38,18 @@ class Verdict:
             that can be checked without its device is right.
         reason: Why, in one sentence; empty for `ok`.
         result: The result of the measurement; None if nothing was measured.
+        at: The extents that differ from the entry's own problem, such as `M=20`, where it was measured elsewhere in its
+            ranges; empty for its own problem.
+        regret: How much longer the entry's config takes than the fastest that was measured, relative; 0 for a tie, and
+            None if nothing was measured.
     """
 
     entry: LockEntry
     outcome: Outcome
     reason: str = ""
     result: TuningResult | None = None
+    at: str = ""
+    regret: float | None = None
 
     @property
     def failed(self) -> bool:
@@ -58,6 +65,7 @@ def verify(
     device: str | None = None,
     kernel: str | None = None,
     most_neighbours: int = _NEIGHBOURS,
+    held_out: int = 0,
     jobs: int | None = None,
     timeout_s: float = TIMEOUT_S,
     **options: Any,
@@ -74,6 +82,7 @@ def verify(
         device: The torch name of that device.
         kernel: Only entries of this kernel; None takes all.
         most_neighbours: How many neighbours are measured at most, those next to the config first.
+        held_out: At how many further values in each of its ranges an entry is measured as well.
         jobs: Compiling processes; None is one for each CPU.
         timeout_s: Seconds for the compilation of one config.
         options: Further options of `tune`, such as `effort` and `seed`.
@@ -95,6 +104,20 @@ def verify(
             yield Verdict(entry=entry, outcome="not measured", reason=elsewhere)
         else:
             yield _measured(found, device, most_neighbours, options)
+            for place in _held_out(found, held_out):
+                there = _measured(place, device, most_neighbours, options)
+                yield replace(there, entry=entry, at=place.extents_text(found))
+
+
+def _held_out(found: Bound, count: int) -> Iterator[Bound]:
+    """The entry at `count` values of each of its ranges, evenly by their ratios, and never at its own."""
+    own = extents_of(found.entry.problem)
+    for each in found.entry.ranges:
+        low, ratio = max(each.low, 1), each.high / max(each.low, 1)
+        values = {round(low * ratio ** (step / max(count - 1, 1))): None for step in range(count)}
+        for value in values:
+            if value != own[each.extents[0]]:
+                yield found.at(dict.fromkeys(each.extents, value))
 
 
 def _checked(
@@ -162,9 +185,9 @@ def _judged(entry: LockEntry, result: TuningResult) -> Verdict:
         )
     best = Config(result.best_config)
     if entry.config == best or entry.config in result.ties:
-        return Verdict(entry=entry, outcome="ok", result=result)
+        return Verdict(entry=entry, outcome="ok", result=result, regret=0.0)
     default = result.default
     what = "the default" if default is not None and best == default.config else f"({best})"
     slower = trial.median_ms / result.metrics.latency_ms - 1
     reason = f"{what} is faster by {slower:.1%}: {result.metrics.latency_ms:.4g} ms against {trial.median_ms:.4g} ms"
-    return Verdict(entry=entry, outcome="slower", reason=reason, result=result)
+    return Verdict(entry=entry, outcome="slower", reason=reason, result=result, regret=slower)

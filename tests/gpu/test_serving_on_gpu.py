@@ -1,0 +1,65 @@
+"""A lockfile on a real GPU: prepared kernels launch without a compiler, and entries are measured again."""
+
+import pytest
+
+import triton_ops
+from triton_ops.cache import Lockfile, LockPlan, lock_of
+from triton_ops.hardware import probe
+from triton_ops.kernels import load
+from triton_ops.serving.targets import Targets
+from triton_ops.serving.verify import verify
+
+torch = pytest.importorskip("torch")
+triton = pytest.importorskip("triton")
+
+pytestmark = pytest.mark.gpu
+
+SHAPES = [(512, 1024), (4096, 1024)]
+
+
+@pytest.fixture(scope="module")
+def lock(tmp_path_factory):
+    """The winners of a softmax for two numbers of rows, each for the rows around it as well."""
+    softmax, folder = load("softmax"), tmp_path_factory.mktemp("records")
+    tuned = {"dtype": "float16", "cache_dir": folder}
+    for shape in SHAPES:
+        triton_ops.tune(softmax, shape=shape, trials=6, budget_s=20, **tuned)
+    records = [triton_ops.recall(softmax, shape=shape, **tuned) for shape in SHAPES]
+    return lock_of(records, LockPlan(buckets={"rows": "measured@2"}))[0]
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """What Triton compiles in this process, or looks up in its disk cache."""
+    seen = []
+    monkeypatch.setattr(triton.knobs.runtime, "jit_cache_hook", lambda **given: seen.append(given["key"]) and None)
+    return seen
+
+
+def test_prepared_kernels_launch_without_a_compiler(lock, compiled):
+    prepared = triton_ops.prepare(lock)
+    assert prepared.failed == ()
+    assert prepared.loaded == prepared.compiled >= 1
+    del compiled[:]
+    rows = [256, 300, 512, 1000, 1024, 2048, 4096, 5001, 8192]
+    with triton_ops.replaying(lock, on_miss="error"):
+        for count in rows * 111:
+            x = torch.rand(count, 1024, device="cuda", dtype=torch.float16)
+            out = triton_ops.softmax(x)
+        torch.cuda.synchronize()
+    assert compiled == []
+    torch.testing.assert_close(out, torch.softmax(x, -1), rtol=1e-2, atol=1e-3)
+
+
+def test_entries_are_measured_against_the_default_and_their_neighbours(lock):
+    found = list(verify(lock, Targets(), probe("cuda"), most_neighbours=2, held_out=2))
+    assert len(found) >= len(SHAPES) + 2
+    assert {each.outcome for each in found} <= {"ok", "slower"}
+    assert all(each.regret is not None and each.regret < 0.5 for each in found)
+
+
+def test_an_entry_of_another_device_is_not_used(lock):
+    other = [type(device)(**{**vars(device), "name": "NVIDIA Nothing"}) for device in lock.devices]
+    elsewhere = Lockfile(tuple(other), lock.entries)
+    assert triton_ops.prepare(elsewhere).elsewhere == len(lock.entries)
+    assert {each.outcome for each in verify(elsewhere, Targets(), probe("cuda"))} == {"not measured"}
