@@ -174,3 +174,11 @@ def report() -> str:
 def ranks() -> str:
     """Whether the processes of one job agree on winners: `off`, or `agree` where the variable holds anything else."""
     return "off" if os.environ.get("TRITON_OPS_RANKS", "").strip() == "off" else "agree"
+
+
+def named_folder_and_effort() -> tuple[str | None, ...]:
+    """The variables, as they are, from which the cache folder and the effort of a tune follow."""
+    found = os.environ.get
+    return (
+        found("TRITON_OPS_CACHE_DIR"), found("TRITON_OPS_EFFORT"), found("XDG_CACHE_HOME"), found("HOME"), os.getcwd(),  # noqa: PTH109 - as text
+    )  # fmt: skip

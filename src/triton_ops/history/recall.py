@@ -12,7 +12,7 @@ from typing import Any
 
 from triton_ops import settings
 from triton_ops.backend import Kernel, Operation, source_of
-from triton_ops.cache import Key, Record, Store, open_store, shared_folders
+from triton_ops.cache import RECORDS, Key, Record, Store, open_store, shared_folders
 from triton_ops.space import ConfigSpace, as_space
 from triton_ops.task.effort import Effort, covers
 from triton_ops.task.request import make_request, with_configs
@@ -121,6 +121,11 @@ def cache_folder(cache_dir: str | Path | None) -> str:
 def may_have_records(folder: str) -> bool:
     """Whether a look-up has anything to look at: the folder of records, or a shared one."""
     return os.path.isdir(folder) or bool(shared_folders())  # noqa: PTH112 - as text: a path object takes longer
+
+
+def cache_path(key: Key, cache_dir: str | Path | None) -> Path:
+    """The file that holds the record of a key, if there is one."""
+    return Path(cache_folder(cache_dir)) / f"{key.id}.{RECORDS.suffix}.json"
 
 
 def store_in(folder: str) -> Store[Record]:

@@ -17,11 +17,12 @@ from triton_ops.cache.key import Argument
 from triton_ops.exceptions import CacheError
 from triton_ops.hardware import Turns
 from triton_ops.history.quarantine import Quarantine, quarantine_of
-from triton_ops.history.recall import cache_folder, may_have_records, recalled, store_in
+from triton_ops.history.recall import cache_folder, cache_path, may_have_records, recalled, store_in
 from triton_ops.history.runs import FOLDER, Runs
 from triton_ops.processes.signals import cleaned_up_on_sigterm
 from triton_ops.progress.bar import ProgressBar
 from triton_ops.progress.events import Listener
+from triton_ops.runner import warm
 from triton_ops.runner.results import result_of
 from triton_ops.runner.tuning import RunRequest, Tuning
 from triton_ops.search import AnySearch
@@ -122,17 +123,30 @@ def tune(
     Cost: one file is read if the winner is known; otherwise the effort's budget limits the tune.
     """
     start, seed = time.monotonic(), checked_seed(seed)
+    asked = {
+        "shape": shape, "dtype": dtype, "device": device, "reference": reference, "tolerance": tolerance,
+        "check": check, "effort": effort, "search": search, "trials": trials, "budget_s": budget_s, "cold": cold,
+        "cache_dir": cache_dir,
+    }  # fmt: skip
+    call = None if force or not keep or patience is not None else warm.call_of(target, args, kwargs, space, asked)
+    if call is not None and (known := warm.hit(call, start)) is not None:
+        return known
     plan = chosen_effort(effort, search, trials, budget_s)
     plan = plan if patience is None else replace(plan, patience=patience)
-    target, space = with_configs(target, space)
+    given, (target, space) = (target, space), with_configs(target, space)
     request = make_request(
         target, args, kwargs, shape=shape, dtype=dtype, device=device, reference=reference, tolerance=tolerance,
         check=check, seed=seed,
     )  # fmt: skip
-    return tune_request(
+    found = tune_request(
         request, request.space(space), plan, cache_dir=cache_dir, seed=seed, force=force, cold=cold, isolate=isolate,
         transfer=transfer, wait=wait, keep=keep, listener=listener, start=start,
     )  # fmt: skip
+    if call is not None and found.from_cache:
+        path = cache_path(key_of(request, cold=cold), cache_dir)
+        checks = warm.checked_of(given[0], request.reference, request.check)
+        warm.remember(call, *given, request.kernel, checks, path, found)
+    return found
 
 
 def tune_request(
