@@ -122,3 +122,13 @@ def test_what_lives_in_this_process_only_is_refused(value):
 def test_what_cannot_be_loaded_says_why():
     with pytest.raises(KernelTypeError, match="it cannot be loaded in another process: "):
         unpack(b"no pickle")
+
+
+def test_code_that_names_the_class_of_tensors_goes_by_value():
+    torch = pytest.importorskip("torch")
+
+    def asks(x):
+        return isinstance(x, torch.Tensor), torch.Tensor
+
+    kind = torch.Tensor
+    assert unpack(pack([asks, kind], by_value=True).content)[1] is torch.Tensor

@@ -95,8 +95,9 @@ class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
         known = dict(slots["__globals__"])
         names = set(names_in(func.__code__))
         if (kernel := self._kernels.get(id(func))) is not None:
-            names |= _names_for_triton(kernel.src)
-            known |= {name: func.__globals__[name] for name in names if name in func.__globals__}
+            variables, attributes = _names_for_triton(kernel.src)
+            names |= variables | attributes
+            known |= {name: func.__globals__[name] for name in variables if name in func.__globals__}
         slots["__globals__"] = {
             name: self._part(value, names) if isinstance(value, ModuleType) else value for name, value in known.items()
         }
@@ -152,11 +153,12 @@ def module_of(value: Any) -> str:
     return str(getattr(value, "__module__", None) or named.__module__)
 
 
-def _names_for_triton(text: str) -> set[str]:
-    """The names in the text of a JIT function, and the names of attributes.
+def _names_for_triton(text: str) -> tuple[set[str], set[str]]:
+    """The names of variables in the text of a JIT function, and those of attributes.
 
-    Triton also looks up annotations and defaults, which Python's code of the function does not name.
+    Triton also looks up annotations and defaults, which Python's code of the function does not name. An attribute may
+    have the name of a global that the function does not use, such as the `sigmoid` of `tl.sigmoid`.
     """
     nodes = list(ast.walk(ast.parse(text)))
     attributes = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
-    return attributes | {node.id for node in nodes if isinstance(node, ast.Name)}
+    return {node.id for node in nodes if isinstance(node, ast.Name)}, attributes

@@ -14,8 +14,10 @@ _DESCRIPTOR_PARTS = ("base", "shape", "strides", "block_shape")
 
 
 def is_tensor(value: Any) -> bool:
-    """Whether `value` is a torch tensor, told without importing torch."""
-    return all(hasattr(value, name) for name in ("data_ptr", "untyped_storage", "stride"))
+    """Whether `value` is a torch tensor, and not the class of one, told without importing torch."""
+    return all(hasattr(value, name) for name in ("data_ptr", "untyped_storage", "stride")) and not isinstance(
+        value, type
+    )
 
 
 def is_descriptor(value: Any) -> bool:
