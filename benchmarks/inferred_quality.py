@@ -23,8 +23,9 @@ from triton_ops.backend.offline import described
 from triton_ops.hardware import machine_of, named_target, spec_named
 from triton_ops.ranking.inferred_prior import inferred_model
 from triton_ops.ranking.predict import Model
-from triton_ops.ranking.readings import Readings, groups
+from triton_ops.ranking.readings import Readings, groups, readings_json
 from triton_ops.ranking.recorded_work import recorded_model
+from triton_ops.replay.recorder import write_recording
 from triton_ops.space import Config
 from triton_ops.tensors import TensorSpec
 
@@ -53,11 +54,10 @@ def kernel_of(recording: Mapping[str, Any]) -> tuple[TritonKernel, Arguments] | 
     return None
 
 
-def inferred(recording: Mapping[str, Any]) -> Model | None:
-    """The model of the work that is read of every config; None without a kernel or a device."""
-    found, spec = kernel_of(recording), spec_named(str(recording.get("gpu", "")))
-    machine = machine_of(spec) if spec is not None else None
-    if found is None or machine is None:
+def readings_of(recording: Mapping[str, Any]) -> Readings | None:
+    """What is read of every config; None without a kernel."""
+    found = kernel_of(recording)
+    if found is None:
         return None
     kernel, arguments = found
     configs = [Config(row["config"]) for row in recording["rows"]]
@@ -65,14 +65,21 @@ def inferred(recording: Mapping[str, Any]) -> Model | None:
     given, target = described(arguments), named_target("sm_90")
     for key, config in groups(configs, readings).items():
         readings.works[key] = kernel_work(kernel, config, given, target)
-    return inferred_model(readings, machine)
+    return readings
 
 
-def quality(recording: dict[str, Any]) -> dict[str, dict[str, float]]:
+def inferred(recording: Mapping[str, Any], readings: Readings | None) -> Model | None:
+    """The model of the work that was read; None without a reading or a device."""
+    spec = spec_named(str(recording.get("gpu", "")))
+    machine = machine_of(spec) if spec is not None else None
+    return None if readings is None or machine is None else inferred_model(readings, machine)
+
+
+def quality(recording: dict[str, Any], readings: Readings | None) -> dict[str, dict[str, float]]:
     """The figures of both models, as far as there are any."""
     ran = [row for row in recording["rows"] if row["status"] == "ok"]
     times = [time_ms(row) for row in ran]
-    models = {"declared": recorded_model(recording), "inferred": inferred(recording)}
+    models = {"declared": recorded_model(recording), "inferred": inferred(recording, readings)}
     return {
         name: figures(model.score([row["config"] for row in ran]), times)
         for name, model in models.items()
@@ -93,8 +100,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("recordings", nargs="+", type=Path)
     parser.add_argument("--json", type=Path, help="where to write the figures")
+    parser.add_argument("--write", type=Path, metavar="FOLDER", help="where to write the recordings with what was read")
     asked = parser.parse_args()
-    found = {path.name: quality(read(path)) for path in asked.recordings}
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for path in asked.recordings:
+        recording = read(path)
+        readings = readings_of(recording)
+        found[path.name] = quality(recording, readings)
+        if asked.write is not None and readings is not None:
+            write_recording(asked.write / path.name, {**recording, "inferred": readings_json(readings)})
     show(found)
     if asked.json:
         save(asked.json, {"spaces": found})

@@ -342,7 +342,9 @@ class TestPreviews:
 
     def test_the_command_can_leave_the_model_out(self, cli, tmp_path, monkeypatch):
         asked = []
-        monkeypatch.setattr("triton_ops.replay.many_replays.priors_for", lambda target: asked.append(target.file) or [])
+        monkeypatch.setattr(
+            "triton_ops.replay.many_replays.priors_for", lambda target, _: asked.append(target.file) or []
+        )
         words = ("replay", str(rows_file(tmp_path)), "--seeds", "1", "--trials", "3", "--jobs", "1")
         cli(*words, "--no-model")
         assert asked == []

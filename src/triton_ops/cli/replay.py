@@ -13,9 +13,12 @@ from triton_ops.cli.console import Json, Verbose, bold, say, say_json, tell, wid
 from triton_ops.cli.layout import table
 from triton_ops.exceptions import SettingsError
 from triton_ops.replay import SpaceSummary
-from triton_ops.replay.many_replays import ReplayPlan, replay_all
+from triton_ops.replay.live_replay import LiveConditions
+from triton_ops.replay.many_replays import ReplayPlan, replay_all, replay_live
 from triton_ops.replay.single_replay import PreviewAllowance
+from triton_ops.replay.summary import LiveSummary
 from triton_ops.search import checked_search
+from triton_ops.task.effort import Effort, effort_of
 
 _MANY = "--records"
 
@@ -63,7 +66,7 @@ def replay_command(
         int | None, typer.Option("--jobs", metavar="N", min=1, help="Processes; default one per core.")
     ] = None,
     no_model: Annotated[
-        bool, typer.Option("--no-model", help="Search as if the kernel's author had declared no work.")
+        bool, typer.Option("--no-model", help="Search without a model of the kernel's work, declared or read.")
     ] = False,
     previews: Annotated[
         str,
@@ -73,6 +76,21 @@ def replay_command(
             help="Configs compiled only for the search to see: at first, and with each evaluation.",
         ),
     ] = f"{PreviewAllowance.first},{PreviewAllowance.each}",
+    undeclared: Annotated[
+        bool, typer.Option("--undeclared", help="Search by what was read of the kernel, as if none had declared work.")
+    ] = False,
+    live: Annotated[
+        bool, typer.Option("--live", help="Simulate whole tunes, with compilers, noise and the search's own end.")
+    ] = False,
+    effort: Annotated[
+        str | None, typer.Option("--effort", metavar="NAME", help="The effort of simulated tunes; default quick.")
+    ] = None,
+    noise: Annotated[
+        float, typer.Option("--noise", metavar="SHARE", min=0.0, help="Noise of simulated measurements.")
+    ] = LiveConditions.noise,
+    compilers: Annotated[
+        int, typer.Option("--compilers", metavar="N", min=1, help="Processes that compile in simulated tunes.")
+    ] = LiveConditions.compilers,
     as_json: Json = False,
     verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
 ) -> None:
@@ -89,8 +107,13 @@ def replay_command(
         records=tuple(_files(records or [])),
         batch=batch,
         model=not no_model,
+        undeclared=undeclared,
         previews=_previews(previews),
     )
+    if live:
+        conditions = LiveConditions(noise=noise, compilers=compilers)
+        _live(plan, effort_of(effort), conditions, jobs, as_json)
+        return
     runs = len(plan.recordings) * len(plan.searches) * seeds
     found: list[SpaceSummary] = []
     for summary in replay_all(plan, min(jobs or _cores(), runs)):
@@ -105,6 +128,30 @@ def replay_command(
     else:
         lines = _lines(found, plan, width())
         say(bold(lines[0]), *lines[1:])
+
+
+def _live(plan: ReplayPlan, effort: Effort, conditions: LiveConditions, jobs: int | None, as_json: bool) -> None:
+    """Simulate tunes, and print their outcomes."""
+    runs = len(plan.recordings) * len(plan.searches) * plan.seeds
+    found: list[LiveSummary] = []
+    for summary in replay_live(plan, effort, conditions, min(jobs or _cores(), runs)):
+        tell(f"{summary.search} on {summary.file}: done")
+        found.append(summary)
+    order = [(path.name, name) for path in plan.recordings for name in plan.searches]
+    found.sort(key=lambda summary: order.index((summary.file, summary.search)))
+    if as_json:
+        say_json({"effort": effort.name, "spaces": [summary.as_json() for summary in found]})
+        return
+    header = ["search", "within 1%", "mean regret", "worst", "trials", "s", "ended", "recording"]
+    lines = table(header, [_live_row(summary) for summary in found], width(), header[1:-2])
+    say(bold(lines[0]), *lines[1:])
+
+
+def _live_row(summary: LiveSummary) -> list[str]:
+    regrets = [f"{regret:.2%}" for regret in (summary.regret_mean, summary.regret_worst)]
+    ended = ", ".join(f"{count} {reason}" for reason, count in sorted(summary.stopped.items()))
+    times = [f"{summary.trials:.1f}", f"{summary.seconds:.1f}"]
+    return [summary.search, f"{summary.within_1pct:.2f}", *regrets, *times, ended, summary.file]
 
 
 def _files(given: list[Path]) -> list[Path]:

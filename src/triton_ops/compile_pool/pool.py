@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, Protocol
 
 from triton_ops._cpus import usable_cpus
 from triton_ops.analysis import Objection, foresee
@@ -36,6 +36,19 @@ _CLOSED = "the compile pool is closed"
 _SPARE_PART = 2  # previews take at most half of the processes: processes that import or measure need CPUs too
 _STARTS = 3  # of a process or its fork server, where others end it
 _EXIT_S = 2.0  # a connection may be closed a moment before its process ends
+
+
+class Compiles(Protocol):
+    """Compiles configs side by side: the compile pool, and what stands for it where nothing is compiled.
+
+    Attributes:
+        workers: How many it compiles at a time.
+    """
+
+    workers: int
+
+    def submit(self, config: Config, *, anyway: bool = False, spare: bool = False) -> Future[Compiled]:
+        """Compile a config, as `CompilePool.submit`."""
 
 
 class CompilePool:

@@ -119,15 +119,19 @@ class StationFacts:
     turn_key: str = ""
 
 
-class Station(Protocol):
-    """Tries configs of one task, one after another."""
+class TriesConfigs(Protocol):
+    """Tries configs, one after another."""
 
     @property
     def facts(self) -> StationFacts:
-        """What the station has found out so far."""
+        """What was found out so far."""
 
     def attempt(self, config: Config, best: Trial | None) -> Trial:
         """Try `config`; its screening ends early if it is much slower than `best`, the best trial so far."""
+
+
+class Station(TriesConfigs, Protocol):
+    """Tries configs of one task, and compares the best at the end."""
 
     def finals(self, final: FinalRequest) -> Outcome:
         """Run the last comparison, and decide."""

@@ -10,15 +10,16 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
+from typing import TypeAlias
 
-from triton_ops.compile_pool.pool import CompilePool
+from triton_ops.compile_pool.pool import CompilePool, Compiles
 from triton_ops.exceptions import KernelTypeError, TargetError
 from triton_ops.feed.base import DirectFeed, Feed, Ready
 from triton_ops.feed.previews import Previews
-from triton_ops.hardware import machine_of
+from triton_ops.hardware import Machine
 from triton_ops.search import Searcher, UsesPreviews
 from triton_ops.space import Config
 from triton_ops.task.effort import Effort
@@ -33,6 +34,13 @@ _AHEAD_WITH_PREVIEWS = 8  # previews keep the compilers busy, and the searcher k
 _PARTS = 2  # half of the places must be free before the searcher is asked: each question takes time
 
 
+Wait: TypeAlias = "Callable[[Sequence[Future[Compiled]]], None]"
+
+
+def _until_one_is_done(futures: Sequence[Future[Compiled]]) -> None:
+    wait(futures, return_when=FIRST_COMPLETED)
+
+
 class CompiledFeed:
     """A feed whose proposals are compiled when they are given.
 
@@ -40,10 +48,14 @@ class CompiledFeed:
         pool: The processes that compile.
         ahead: The number of proposals to hold.
         previews: The searcher's previews; None if it uses none.
+        wait: Waits until one of some futures is done.
     """
 
-    def __init__(self, pool: CompilePool, ahead: int, previews: Previews | None = None) -> None:
+    def __init__(
+        self, pool: Compiles, ahead: int, previews: Previews | None = None, wait: Wait = _until_one_is_done
+    ) -> None:
         self.waited_s = 0.0
+        self._wait = wait
         self._pool, self._ahead, self._previews = pool, ahead, previews
         self._waiting: deque[tuple[Config, Future[Compiled]]] = deque()
         self._to_run: set[Config] = set()  # configs that are not deferred, whatever their kind
@@ -93,7 +105,7 @@ class CompiledFeed:
 
     def _first_done(self) -> tuple[Config, Future[Compiled]]:
         start = time.monotonic()
-        wait([future for _, future in self._waiting], return_when=FIRST_COMPLETED)
+        self._wait([future for _, future in self._waiting])
         self.waited_s += time.monotonic() - start
         place = next(place for place, (_, future) in enumerate(self._waiting) if future.done())
         found = self._waiting[place]
@@ -149,22 +161,32 @@ def open_pool(task: Task, effort: Effort) -> Iterator[CompilePool | None]:
 
 
 def feed_over(
-    pool: CompilePool | None,
-    task: Task,
+    pool: Compiles | None,
+    machine: Machine | None,
     effort: Effort,
     searcher: Searcher,
     log: Callable[[Compiled], None] = lambda _: None,
+    wait: Wait = _until_one_is_done,
 ) -> Feed:
-    """The feed for a task: `CompiledFeed` over a pool, else `DirectFeed`. `log` takes every preview."""
+    """The feed for a search: `CompiledFeed` over a pool, else `DirectFeed`.
+
+    Args:
+        pool: What compiles; None if nothing is compiled ahead.
+        machine: The device's limits; None where they are not known.
+        effort: How many previews there may be.
+        searcher: Proposes configs.
+        log: Takes every preview.
+        wait: Waits until one of some futures is done.
+    """
     if pool is None:
         return DirectFeed()
     previews = None
     if isinstance(searcher, UsesPreviews) and effort.previews > 0 and pool.workers > 1:
-        previews = Previews(searcher, pool, effort.previews, machine_of(task.device), log)
+        previews = Previews(searcher, pool, effort.previews, machine, log)
         previews.update()
     if previews is None or not previews.under_way:  # small spaces are tried whole, without previews
-        return CompiledFeed(pool, max(_LEAST_AHEAD, int(_AHEAD * pool.workers)), previews)
-    return CompiledFeed(pool, _AHEAD_WITH_PREVIEWS, previews)
+        return CompiledFeed(pool, max(_LEAST_AHEAD, int(_AHEAD * pool.workers)), previews, wait)
+    return CompiledFeed(pool, _AHEAD_WITH_PREVIEWS, previews, wait)
 
 
 def _pool_for(task: Task, effort: Effort) -> CompilePool | None:

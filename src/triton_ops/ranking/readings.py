@@ -7,6 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
+from triton_ops.exceptions import SpaceError
 from triton_ops.ranking.inferred import least_bytes, untold
 from triton_ops.space import Config
 from triton_ops.ttir.launch_work import KernelWork
@@ -64,6 +67,31 @@ class Readings:
         """The dtype of the operands of the products; empty if there are none, or of several dtypes."""
         found = {product.dtype for work in self.told for launch in work.launches for product in launch.products}
         return found.pop() if len(found) == 1 else ""
+
+
+def readings_json(readings: Readings) -> dict[str, Any]:
+    """What was read as plain values for a recording; `readings_of` reads them back."""
+    works = [
+        {"values": [value for _, value in key], "work": msgspec.to_builtins(work)}
+        for key, work in readings.works.items()
+    ]
+    return {"names": list(readings.names), "works": works}
+
+
+def readings_of(plain: Mapping[str, Any]) -> Readings:
+    """What `readings_json` wrote.
+
+    Raises:
+        SpaceError: It cannot be read.
+    """
+    try:
+        readings = Readings(tuple(str(name) for name in plain["names"]))
+        for row in plain["works"]:
+            config = Config.from_json(dict(zip(readings.names, row["values"], strict=True)))
+            readings.works[readings.key(config)] = msgspec.convert(row["work"], KernelWork)
+    except (LookupError, TypeError, ValueError, msgspec.ValidationError) as error:
+        raise SpaceError(f"what was read of the kernel cannot be read again: {error}") from error
+    return readings
 
 
 def groups(configs: Iterable[Config], readings: Readings) -> dict[tuple[Any, ...], Config]:

@@ -1,19 +1,45 @@
-"""The prior knowledge of a replayed search: the model of the declared work, and records of other places."""
+"""The prior knowledge of a replayed search: the model of the kernel's work, and records of other places."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from triton_ops.hardware import machine_of, spec_named
+from triton_ops.ranking.inferred_prior import InferredPrior
 from triton_ops.ranking.prior import ModelPrior
+from triton_ops.ranking.readings import Readings, readings_of
 from triton_ops.ranking.recorded_work import recorded_model
 from triton_ops.replay.recording import Recording
 from triton_ops.search import Place, Prior, make_transfer
 
 
-def priors_for(target: Recording) -> list[Prior]:
-    """The model of the work that the kernel's author declared; empty if the model makes no forecast."""
-    model = recorded_model(target.head)
-    return [] if model is None else [ModelPrior(model)]
+def priors_for(target: Recording, undeclared: bool = False) -> list[Prior]:
+    """The model of the declared work, else of the work that was read of the kernel; empty if there is no forecast.
+
+    Args:
+        target: The recording that is searched.
+        undeclared: Whether a declared work is passed over.
+    """
+    declared = None if uses_readings(target, undeclared) else recorded_model(target.head)
+    if declared is not None:
+        return [ModelPrior(declared)]
+    read, spec = recorded_readings(target), spec_named(target.device)
+    machine = machine_of(spec) if spec is not None else None
+    if read is None or machine is None:
+        return []
+    prior = InferredPrior(read, machine, list(target.space))
+    return [] if prior.silent else [prior]
+
+
+def uses_readings(target: Recording, undeclared: bool) -> bool:
+    """Whether a search on a recording goes by what was read of the kernel: only if no work is declared that counts."""
+    return undeclared or recorded_model(target.head) is None
+
+
+def recorded_readings(target: Recording) -> Readings | None:
+    """What was read of the recorded kernel; None if the recording does not have it."""
+    plain = target.head.get("inferred")
+    return readings_of(plain) if isinstance(plain, Mapping) else None
 
 
 def transfers_for(target: Recording, records: Sequence[Recording]) -> list[Prior]:

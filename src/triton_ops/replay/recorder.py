@@ -16,11 +16,15 @@ from typing import Any
 from triton_ops._files import write_named
 from triton_ops._sealed import sealed
 from triton_ops.backend import Operation
-from triton_ops.exceptions import RecordingError
+from triton_ops.exceptions import RecordingError, TargetError
+from triton_ops.hardware import machine_of, spec_named
 from triton_ops.problem import Problem
 from triton_ops.ranking.families import work_json
+from triton_ops.ranking.readings import readings_json
+from triton_ops.runner.rank import expected_of, read
 from triton_ops.runner.results import versions
 from triton_ops.runner.session import tune
+from triton_ops.runner.survey import considered
 from triton_ops.space import Config, ConfigSpace, as_space
 from triton_ops.trial import Measurement, Trial, TuningResult
 
@@ -63,6 +67,7 @@ def record(
             raise KeyboardInterrupt
     chosen = operation.space_for(problem) if space is None else as_space(space)
     work = None if operation.work is None else operation.work(problem)
+    inferred = _inferred(operation, chosen, shape, dtype, results[0].device)
     return {
         "family": "_".join(filter(None, [operation.name, dtype or (operation.dtypes[0] if operation.dtypes else "")])),
         "kind": operation.name,
@@ -74,8 +79,24 @@ def record(
         "unit": "ms",
         "quantiles": ["min", "p20", "p50", "p80"],
         **({} if work is None else {"flops": work.flops, "bytes": work.bytes, "work": work_json(work)}),
+        **({} if inferred is None else {"inferred": inferred}),
         "rows": _rows(chosen, results),
     }
+
+
+def _inferred(
+    operation: Operation, space: ConfigSpace, shape: Sequence[int] | None, dtype: str | None, device: str | None
+) -> dict[str, Any] | None:
+    """What is read of the kernel, so that replays can use it; None where nothing can be told."""
+    spec = spec_named(device or "")
+    machine = machine_of(spec) if spec is not None else None
+    if spec is None or machine is None:
+        return None
+    expected = expected_of(operation, space=space, shape=shape, dtype=dtype)
+    try:
+        return readings_json(read(expected, spec, machine, considered(expected.space)))
+    except TargetError:  # such as a function that is not compiled
+        return None
 
 
 def write_recording(path: Path, content: Mapping[str, Any]) -> None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from triton_ops.replay.live_replay import LiveRun
 from triton_ops.replay.single_replay import ReplayRun
+
+_NEAR = 0.01
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,51 @@ class SpaceSummary:
             "overhead_mean_ms": round(self.overhead_mean_ms, 3),
             "previews": round(self.previews, 1),
         }
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveSummary:
+    """The summary of simulated tunes with one search on one recording.
+
+    Attributes:
+        file: Name of the recording's file.
+        search: Name of the searcher.
+        within_1pct: Share of the tunes that chose a config within 1 % of the optimum.
+        regret_mean: Mean of how much slower the chosen config is than the best.
+        regret_worst: The same of the worst tune.
+        trials: Mean number of trials.
+        seconds: Mean seconds of a tune.
+        stopped: How many tunes ended for each reason.
+    """
+
+    file: str
+    search: str
+    within_1pct: float
+    regret_mean: float
+    regret_worst: float
+    trials: float
+    seconds: float
+    stopped: dict[str, int]
+
+    def as_json(self) -> dict[str, Any]:
+        """The summary as plain JSON values; a tune in which no config ran has no regret, which is null."""
+        rounded = {name: round(value, 4) for name, value in asdict(self).items() if isinstance(value, float)}
+        return {**asdict(self), **{name: v if math.isfinite(v) else None for name, v in rounded.items()}}
+
+
+def summarise_live(file: str, search: str, runs: Sequence[LiveRun]) -> LiveSummary:
+    """The summary of simulated tunes, at least one, that differ in their seed."""
+    regrets = [run.regret for run in runs]
+    return LiveSummary(
+        file=file,
+        search=search,
+        within_1pct=statistics.fmean(regret <= _NEAR for regret in regrets),
+        regret_mean=statistics.fmean(regrets),
+        regret_worst=max(regrets),
+        trials=statistics.fmean(run.trials for run in runs),
+        seconds=statistics.fmean(run.seconds for run in runs),
+        stopped=dict(Counter(run.stopped for run in runs)),
+    )
 
 
 def summarise(file: str, search: str, runs: Sequence[ReplayRun], budgets: Sequence[int]) -> SpaceSummary:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from triton_ops.evaluation.station import Station
+from triton_ops.evaluation.station import TriesConfigs
 from triton_ops.feed.base import Feed, Ready
 from triton_ops.history.quarantine import Quarantine
 from triton_ops.history.run_log import Origin, RunLog
@@ -75,7 +75,7 @@ class TuningLoop:
         self._propose(incumbents, Origin.INCUMBENT, anyway=True)
         self._fill()
 
-    def run(self, station: Station) -> None:
+    def run(self, station: TriesConfigs) -> None:
         """Search until nothing is left or the budget is spent; Ctrl-C ends the search and keeps all trials.
 
         Args:
@@ -141,7 +141,7 @@ class TuningLoop:
             else:
                 self._end(refused, origin)
 
-    def _finish(self, ready: Ready, station: Station) -> None:
+    def _finish(self, ready: Ready, station: TriesConfigs) -> None:
         begun_s = self.budget.elapsed_s
         trial = ready.dropped or self._measured(ready, station)
         self.budget.note(self.budget.elapsed_s - begun_s)
@@ -167,7 +167,7 @@ class TuningLoop:
             return Trial(config, Status.CONSTRAINT, error=reason)
         return self.quarantine.held(config)
 
-    def _measured(self, ready: Ready, station: Station) -> Trial:
+    def _measured(self, ready: Ready, station: TriesConfigs) -> Trial:
         trial = station.attempt(ready.config, self.best)
         if ready.compiled is None:
             return trial
@@ -186,7 +186,7 @@ class TuningLoop:
     def _fastest(self) -> Trial | None:
         return min((t for t in self.trials.values() if t.ok), key=lambda t: t.rank, default=None)
 
-    def _repeat_others(self, mode: str, station: Station) -> None:
+    def _repeat_others(self, mode: str, station: TriesConfigs) -> None:
         """Measure configs of another mode again, since times of different modes are never compared."""
         others = [t.config for t in self.trials.values() if t.measurement is not None and t.measurement.mode != mode]
         for config in others:

@@ -20,7 +20,7 @@ from triton_ops.evaluation.turns import TakesTurns
 from triton_ops.exceptions import DeviceError
 from triton_ops.feed.base import Feed
 from triton_ops.feed.compiled import feed_over, open_pool
-from triton_ops.hardware import CpuLoad, Turns
+from triton_ops.hardware import CpuLoad, Turns, machine_of
 from triton_ops.history.quarantine import Quarantine
 from triton_ops.history.recall import recalled, unknown_note
 from triton_ops.history.run_log import Origin, Run, RunLog
@@ -178,7 +178,7 @@ class Tuning:
         with ExitStack() as opened:
             with open_pool(request.task, request.effort) as pool:
                 searcher = self._searcher(pool)
-                feed = feed_over(pool, request.task, request.effort, searcher, log.preview)
+                feed = feed_over(pool, machine_of(request.task.device), request.effort, searcher, log.preview)
                 loop = self._loop(log, searcher, feed)
                 loop.prepare(incumbents, known)
                 station = opened.enter_context(closing(self._station(assignment, process, log)))

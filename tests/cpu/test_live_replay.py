@@ -1,0 +1,174 @@
+"""Simulated tunes: the loop, the feed and the compilers' queue of a tune on a clock of its own."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import replace
+
+import pytest
+
+from triton_ops.exceptions import SpaceError
+from triton_ops.ranking.readings import Readings, readings_json, readings_of
+from triton_ops.replay import read_recording
+from triton_ops.replay.live_replay import LiveConditions, SimulatedCompilers, VirtualClock, live_replay
+from triton_ops.replay.prior_knowledge import priors_for
+from triton_ops.replay.summary import summarise_live
+from triton_ops.search import make_searcher
+from triton_ops.space import Config
+from triton_ops.task.budget import Budget
+from triton_ops.task.effort import PRESETS
+from triton_ops.ttir.launch_work import Access, Argument, KernelWork, LaunchWork, LoopWork
+
+QUICK = PRESETS["quick"]
+VALUES = {"a": [1, 2, 4, 8, 16, 32], "b": [1, 2, 4, 8, 16, 32], "num_warps": [2, 4, 8]}
+CONFIGS = [{"a": a, "b": b, "num_warps": n} for a in VALUES["a"] for b in VALUES["b"] for n in VALUES["num_warps"]]
+
+
+def time_of(config):
+    return 0.1 * (1 + abs(config["a"] - 8) / 8 + abs(config["b"] - 4) / 4 + abs(config["num_warps"] - 4) / 8)
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(**more):
+        rows = [
+            {"config": config, "status": "ok", "ms": [[time_of(config)] * 4], "compile_s": 0.2 + 0.01 * config["a"]}
+            for config in CONFIGS
+        ]
+        rows[7] = {"config": CONFIGS[7], "status": "runtime: boom", "compile_s": 0.5}
+        content = {"family": "own_bf16", "kind": "own", "shape": [64, 64], "gpu": "NVIDIA H200", "space": VALUES}
+        path = tmp_path / "own.json.gz"
+        path.write_bytes(gzip.compress(json.dumps({**content, **more, "rows": rows}).encode()))
+        return path
+
+    return write
+
+
+def tune(recording, seed=0, effort=QUICK, search="auto", priors=(), **conditions):
+    searcher = make_searcher(search, recording.space, seed, list(priors))
+    return live_replay(recording, searcher, effort, seed=seed, conditions=LiveConditions(**conditions))
+
+
+def test_a_simulated_tune_ends_as_a_tune_does(file):
+    recording = read_recording(file())
+    run = tune(recording)
+    assert run.stopped in ("settled", "trials")
+    assert run.trials <= 64
+    assert 0 <= run.regret < 0.2
+    assert run.seconds > 3
+
+
+def test_the_same_seed_is_the_same_tune(file):
+    recording = read_recording(file())
+    assert tune(recording, seed=3) == tune(recording, seed=3)
+
+
+def test_a_budget_of_seconds_ends_a_tune_by_the_simulated_clock(file):
+    recording = read_recording(file())
+    effort = replace(QUICK, budget=Budget(trials=None, seconds=6.0))
+    run = tune(recording, effort=effort, search="random", trial_s=0.5)
+    assert run.stopped == "seconds"
+    assert run.trials < 10
+
+
+def test_few_compilers_are_slower_than_many(file):
+    recording = read_recording(file())
+    few, many = (tune(recording, search="random", compilers=count, worker_s=0.0).seconds for count in (1, 16))
+    assert few > many + 2
+
+
+def test_a_whole_space_is_tried_if_there_is_no_limit(file):
+    recording = read_recording(file())
+    effort = replace(QUICK, budget=Budget(), worthwhile=0.0)
+    run = tune(recording, effort=effort, search="exhaustive", noise=0.0)
+    assert run.trials == len(CONFIGS)
+    assert run.stopped == "complete"
+    assert run.regret == 0
+
+
+def test_what_is_compiled_first_is_done_first(file):
+    recording = read_recording(file())
+    clock = VirtualClock(0.0)
+    compilers = SimulatedCompilers(recording, clock, 2)
+    slow, quick, late = (compilers.submit(Config(a=a, b=1, num_warps=4)) for a in (32, 1, 1 << 1))
+    compilers.wait([slow, quick])
+    assert quick.done()
+    assert not slow.done()
+    assert clock.now_s == pytest.approx(0.21)
+    compilers.pass_time(1.0)
+    assert slow.done()
+    assert late.done()
+    assert clock.now_s == pytest.approx(1.21)
+
+
+def test_a_summary_of_several_tunes(file):
+    recording = read_recording(file())
+    runs = [tune(recording, seed) for seed in range(3)]
+    found = summarise_live("own.json.gz", "auto", runs)
+    assert found.trials == pytest.approx(sum(run.trials for run in runs) / 3)
+    assert found.regret_worst == max(run.regret for run in runs)
+    assert sum(found.stopped.values()) == 3
+
+
+def work(a, b):
+    """A row kernel whose chunk follows `a`."""
+    access = Access(
+        kind="load", argument=0, element="bf16", item_bytes=2, loop=0, executions=32 / a, tile=32 * a,
+        elements=1024.0 * b, distinct=1.0, lines=a, sectors=2.0 * a, run_bytes=64.0 * a, descriptor=False, still=False,
+        repeated=False, known=True, again=-1, shared=(1.0, 2.0, 4.0),
+    )  # fmt: skip
+    loop = LoopWork(
+        parent=-1, entries=1.0, turns=32 / a, most=32 / a, stages=None, flags=(), by_data=False, plain=10.0, special=0.0
+    )
+    launch = LaunchWork(
+        grid=(4, 1, 1), looked_at=4, arguments=(Argument("x", 1 << 20),), loops=(loop,), accesses=(access,),
+        products=(), plain=0.0, special=0.0,
+    )  # fmt: skip
+    return KernelWork((launch,))
+
+
+@pytest.fixture
+def readings():
+    found = Readings(("a", "b"))
+    for config in CONFIGS:
+        found.works.setdefault(found.key(config), work(config["a"], config["b"]))
+    return found
+
+
+def test_what_was_read_is_kept_and_read_again(readings):
+    again = readings_of(json.loads(json.dumps(readings_json(readings))))
+    assert again == readings
+    assert not again.silent
+
+
+@pytest.mark.parametrize("plain", [{}, {"names": ["a"], "works": [{"values": [1]}]}, {"names": 3, "works": []}])
+def test_what_cannot_be_read_again_is_refused(plain):
+    with pytest.raises(SpaceError, match="cannot be read again"):
+        readings_of(plain)
+
+
+def test_a_recording_brings_what_was_read_of_its_kernel(file, readings):
+    assert priors_for(read_recording(file())) == []
+    recording = read_recording(file(inferred=readings_json(readings)))
+    (prior,) = priors_for(recording)
+    assert len(set(prior.score([Config(config) for config in CONFIGS]))) > 10
+    assert tune(recording, priors=[prior]).trials > 0
+
+
+def test_the_command_simulates_tunes(cli, file, readings):
+    path = file(inferred=readings_json(readings))
+    ran = cli("replay", path, "--live", "--undeclared", "--seeds", "2", "--jobs", "1", "--json")
+    assert ran.code == 0, ran.err
+    (space,) = json.loads(ran.out)["spaces"]
+    assert set(space) == {
+        "file", "search", "within_1pct", "regret_mean", "regret_worst", "trials", "seconds", "stopped",
+    }  # fmt: skip
+    table = cli("replay", path, "--live", "--seeds", "1", "--jobs", "1", "--effort", "full", "--noise", "0").out
+    assert "mean regret" in table
+    assert "own.json.gz" in table
+
+
+@pytest.mark.parametrize("words", [("--effort", "heroic"), ("--noise", "-1"), ("--compilers", "0")])
+def test_the_command_refuses_what_cannot_be_simulated(cli, file, words):
+    assert cli("replay", file(), "--live", *words).code == 2
