@@ -916,5 +916,5 @@ def test_shipped_kernels_know_no_tuner():
     )
     imported = said_by(in_another_process(code)).splitlines()
     assert "triton_ops.kernels.matmul.kernel" in imported
-    tuners = ("triton_ops.runner", "triton_ops.autotuner", "triton_ops.measure", "triton_ops.search")
+    tuners = ("triton_ops.runner", "triton_ops.autotuner", "triton_ops.evaluation", "triton_ops.compile_pool")
     assert [name for name in imported if name.startswith(tuners)] == []

@@ -21,6 +21,7 @@ from triton_ops.dispatch.options import Options
 from triton_ops.dispatch.policy import DEFAULT, ERROR, QUEUE, TUNE, capturing, policy_of, within
 from triton_ops.dispatch.ranks import meeting
 from triton_ops.dispatch.sources import ladder_of
+from triton_ops.dispatch.tuner import tune_request
 from triton_ops.exceptions import (
     DeviceError,
     KernelTypeError,
@@ -30,9 +31,8 @@ from triton_ops.exceptions import (
     UntunedError,
 )
 from triton_ops.history.misses import note_miss
-from triton_ops.history.recall import cache_folder
+from triton_ops.history.recall import cache_folder, key_of
 from triton_ops.progress.events import Listener
-from triton_ops.runner.session import key_of, tune_request
 from triton_ops.space import Config, ConfigSpace, as_space
 from triton_ops.task.effort import covers
 from triton_ops.task.request import TuneRequest, device_of, make_request

@@ -14,10 +14,10 @@ from triton_ops.dispatch.decision import FALLBACK, Decision, Found
 from triton_ops.dispatch.ladder import Ladder, Question
 from triton_ops.dispatch.policy import DEFAULT, ERROR, TUNE, capturing, policy_of, within
 from triton_ops.dispatch.sources import ladder_of
+from triton_ops.dispatch.tuner import tune
 from triton_ops.exceptions import TritonKernelError, UntunedError
 from triton_ops.history.misses import note_miss
-from triton_ops.history.recall import cache_folder
-from triton_ops.runner.session import key_of, tune
+from triton_ops.history.recall import cache_folder, key_of
 from triton_ops.space import Config
 from triton_ops.task.request import TuneRequest, make_request, spec_of
 from triton_ops.tensors import ALIGNMENT_BYTES

@@ -13,9 +13,10 @@ from typing import Any
 from triton_ops import settings
 from triton_ops.backend import Kernel, Operation, source_of
 from triton_ops.cache import RECORDS, Key, Record, Store, open_store, shared_folders
+from triton_ops.cache.key import Argument
 from triton_ops.space import ConfigSpace, as_space
 from triton_ops.task.effort import Effort, covers
-from triton_ops.task.request import make_request, with_configs
+from triton_ops.task.request import TuneRequest, make_request, with_configs
 from triton_ops.tolerance import Tolerance
 
 _log = logging.getLogger("triton_ops")
@@ -67,12 +68,18 @@ def recall(
     folder = cache_folder(cache_dir)
     if not may_have_records(folder):
         return None
-    key = Key.of(request.problem, request.kernel.identity, request.device, cold=cold, held_to=request.held_to)
+    key = key_of(request, cold=cold)
     searched = None if space is None else as_space(space)
     record = recalled(key, store_in(folder), space=searched, reference=request.reference)
     if record is None or searched is None or not searched.members:
         return record
     return replace(record, winner=record.winner.with_members(searched.members))
+
+
+def key_of(request: TuneRequest, *, cold: bool = True, keyed: Mapping[str, Argument] | None = None) -> Key:
+    """The key of the record that answers a request; `keyed` stands in it in place of the request's problem."""
+    key = Key.of(request.problem, request.kernel.identity, request.device, cold=cold, held_to=request.held_to)
+    return key if keyed is None else replace(key, problem=keyed)
 
 
 def recalled(

@@ -6,7 +6,6 @@ caller asks for it, by `tune=True` or inside `with tuning():`.
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,17 +18,18 @@ from triton_ops.dispatch import ledger
 from triton_ops.dispatch.decision import FALLBACK, Decision, Found
 from triton_ops.dispatch.operations import decided, told
 from triton_ops.dispatch.policy import within
+from triton_ops.dispatch.tuner import tune as run_tune
+from triton_ops.dispatch.tuner import tune_options
 from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.history.recall import cache_folder
 from triton_ops.kernels.call import checked_config
-from triton_ops.runner.session import tune as run_tune
 from triton_ops.space import Config
 
 _log = logging.getLogger("triton_ops")
 _tuning: ContextVar[Mapping[str, Any] | None] = ContextVar("triton_ops_tuning", default=None)
-_OPTIONS = frozenset(inspect.signature(run_tune).parameters) - {
+_DECIDED_BY_THE_CALL = frozenset((
     "target", "args", "kwargs", "space", "shape", "dtype", "device", "reference", "tolerance", "check", "cold",
-}  # fmt: skip
+))  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -83,9 +83,10 @@ def tuning(**options: Any) -> Iterator[None]:
 
     Cost: a tune for every new problem, from seconds to minutes by its effort.
     """
-    if unknown := sorted(set(options) - _OPTIONS):
+    allowed = tune_options() - _DECIDED_BY_THE_CALL
+    if unknown := sorted(set(options) - allowed):
         raise SettingsError(
-            f"tuning takes no option {', '.join(unknown)}", hint=f"the options are {', '.join(sorted(_OPTIONS))}"
+            f"tuning takes no option {', '.join(unknown)}", hint=f"the options are {', '.join(sorted(allowed))}"
         )
     before = _tuning.set(options)
     try:

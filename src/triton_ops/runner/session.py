@@ -13,11 +13,10 @@ from typing import Any
 from triton_ops._files import ensure_folder, folder_within, locked, writable
 from triton_ops.backend import Kernel, Operation
 from triton_ops.cache import RECORDS, Key, MemoryStore
-from triton_ops.cache.key import Argument
 from triton_ops.exceptions import CacheError
 from triton_ops.hardware import Turns
 from triton_ops.history.quarantine import Quarantine, quarantine_of
-from triton_ops.history.recall import cache_folder, cache_path, may_have_records, recalled, store_in
+from triton_ops.history.recall import cache_folder, cache_path, key_of, may_have_records, recalled, store_in
 from triton_ops.history.runs import FOLDER, Runs
 from triton_ops.processes.signals import cleaned_up_on_sigterm
 from triton_ops.progress.bar import ProgressBar
@@ -221,12 +220,6 @@ def tune_request(
             start=start,
             turns=Turns(run.task.device_name, wait),
         ).run()
-
-
-def key_of(request: TuneRequest, *, cold: bool = True, keyed: Mapping[str, Argument] | None = None) -> Key:
-    """The key of the record that answers a request; `keyed` stands in it in place of the request's problem."""
-    key = Key.of(request.problem, request.kernel.identity, request.device, cold=cold, held_to=request.held_to)
-    return key if keyed is None else replace(key, problem=keyed)
 
 
 @contextmanager
