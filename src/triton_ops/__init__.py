@@ -43,6 +43,8 @@ if TYPE_CHECKING:  # for type checkers and editors, which cannot follow the tabl
     from triton_ops.dispatch.ledger import LaunchedConfig as LaunchedConfig
     from triton_ops.dispatch.ledger import launches as launches
     from triton_ops.dispatch.policy import on_miss as on_miss
+    from triton_ops.dispatch.printed import PrintedTune as PrintedTune
+    from triton_ops.dispatch.printed import parse_printed as parse_printed
     from triton_ops.dispatch.sources import replaying as replaying
     from triton_ops.dispatch.sources import use_lockfile as use_lockfile
     from triton_ops.exceptions import CacheError as CacheError
@@ -130,6 +132,7 @@ _NAMES_IN = {
     "dispatch.install": "install uninstall",
     "dispatch.ledger": "LaunchedConfig launches",
     "dispatch.policy": "on_miss",
+    "dispatch.printed": "PrintedTune parse_printed",
     "dispatch.sources": "replaying use_lockfile",
     "cache.layered": "share_records",
     "exceptions": (

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -465,3 +467,30 @@ def test_warmup_compiles_and_launches_nothing(launched):
     assert [compiled.metadata.num_warps for compiled in made] == [4, 8]
     assert kernel.run(*vectors(), 1024, grid=(8,), warmup=True).metadata.num_warps == 4
     assert launched.made == []
+
+
+def test_a_tensor_in_the_key_is_not_kept_alive(launched):
+    kernel = triton_ops.autotune([SMALL, LARGE], ["x_ptr"], on_miss="default")(add)
+    x, y, out = vectors()
+    gone = weakref.ref(x)
+    for _ in range(2):
+        kernel[grid](x, y, out, 1024)
+    launched.made.clear()
+    del x
+    gc.collect()
+    assert gone() is None
+
+
+def test_counts_outlive_a_kernel_and_its_decisions(launched):
+    def total():
+        return sum(row.launches for row in triton_ops.launches() if row.problem == "n=4112 float32")
+
+    before, kernel = total(), tuned_add()
+    for _ in range(3):
+        kernel[grid](*vectors(4112), 4112)
+    kernel.cache.clear()
+    kernel[grid](*vectors(4112), 4112)
+    assert total() == before + 4
+    del kernel
+    gc.collect()
+    assert total() == before + 4

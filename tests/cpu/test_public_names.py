@@ -31,6 +31,7 @@ NAMES = {
     "triton_ops.dispatch.install": ["install", "uninstall"],
     "triton_ops.dispatch.ledger": ["LaunchedConfig", "launches"],
     "triton_ops.dispatch.policy": ["on_miss"],
+    "triton_ops.dispatch.printed": ["PrintedTune", "parse_printed"],
     "triton_ops.dispatch.sources": ["replaying", "use_lockfile"],
     "triton_ops.cache.layered": ["share_records"],
     "triton_ops.exceptions": [

@@ -22,6 +22,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from triton_ops.backend.containers import is_tensor
+
 MISSING = type("Missing", (), {"__repr__": lambda _: "missing", "__slots__": ()})()
 """The place of a parameter for which a call gives no value."""
 _COUNTED_FROM = 1 << 62
@@ -110,7 +112,9 @@ class FastLaunch:
             self._generate()
         try:
             key = None if self._key is None else self._key(*args, **kwargs)
-            return key is not None and self._keep(key, self._constexprs(args, kwargs, known.brings), known)
+            if key is None or any(is_tensor(part) for part in key):  # a key must keep no tensor alive
+                return False
+            return self._keep(key, self._constexprs(args, kwargs, known.brings), known)
         except (TypeError, KeyError):  # an argument that cannot be hashed, or a constexpr without a value
             return False
 

@@ -8,8 +8,8 @@ import logging
 import os
 import sys
 import weakref
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -74,7 +74,7 @@ class LaunchedConfig:
 
 
 _deciders: weakref.WeakSet[Any] = weakref.WeakSet()
-_dropped: list[LaunchedConfig] = []
+_dropped: dict[tuple[Any, ...], LaunchedConfig] = {}
 
 
 def register(decides: Decides) -> None:
@@ -91,7 +91,15 @@ def forget_decisions() -> None:
 
 def drop(decisions: list[Decision]) -> None:
     """Keep the counts of decisions that are forgotten."""
-    _dropped.extend(row for row in map(_row, decisions) if row.launches)
+    _merge(_dropped, decisions)
+
+
+def _merge(rows: dict[tuple[Any, ...], LaunchedConfig], decisions: Iterable[Decision]) -> None:
+    """Add what was launched to rows of equal launches."""
+    for row in (row for row in map(_row, decisions) if row.launches):
+        place = (row.kernel, row.problem, row.device, row.rung, row.config, row.why)
+        before = rows[place].launches if place in rows else 0
+        rows[place] = replace(row, launches=row.launches + before)
 
 
 def launches() -> list[LaunchedConfig]:
@@ -99,14 +107,8 @@ def launches() -> list[LaunchedConfig]:
 
     Cost: no device work; counters are read.
     """
-    rows = [row for row in map(_row, _decisions()) if row.launches]
-    merged: dict[tuple[Any, ...], LaunchedConfig] = {}
-    for row in [*_dropped, *rows]:
-        place = (row.kernel, row.problem, row.device, row.rung, row.config, row.why)
-        before = merged.get(place)
-        merged[place] = (
-            row if before is None else LaunchedConfig(**{**_fields(row), "launches": row.launches + before.launches})
-        )
+    merged = dict(_dropped)
+    _merge(merged, _decisions())
     return sorted(merged.values(), key=lambda row: (-row.launches, row.kernel, row.problem, RUNGS.index(row.rung)))
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import logging
 import threading
+import weakref
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from triton_ops._optional import require
-from triton_ops.backend import Arguments, Operation
+from triton_ops.backend import Arguments, Operation, is_tensor
 from triton_ops.backend.fast_launch import FastLaunch, Known
 from triton_ops.dispatch import ledger
 from triton_ops.dispatch.calls import CalledWith, Calls
@@ -33,6 +34,8 @@ from triton_ops.tensors import TensorSpec
 _log = logging.getLogger("triton_ops")
 _upstream: Any = require("triton.runtime.autotuner", "triton_ops.autotune")
 _run_of_triton = _upstream.Autotuner.run  # `install` puts another one in its place
+_MOST = 4_096  # problems of one kernel; then all are decided anew
+_SINGLE = "the only config"
 _TritonError: Any = require("triton.errors", "triton_ops.autotune").TritonError
 
 
@@ -54,11 +57,11 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
         self._fast = FastLaunch(fn, tuple(key), self)
         self._calls = Calls.of(fn, key, options.mapper)
         self._own_bench = do_bench
-        self._only: Decision | None = None
         self._shared: Any = None
         self._told_of_grid = False
         super().__init__(fn, arg_names, configs, list(key), *rest, do_bench=do_bench, **more)
         ledger.register(self)
+        weakref.finalize(self, _drop, self._decisions).atexit = False  # a report at the exit counts what is there
 
     @classmethod
     def adopting(cls, autotuner: Any, options: Options) -> Tuned:
@@ -124,20 +127,18 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
         """Have every call decided again."""
         ledger.drop(self.decisions)
         self._decisions.clear()
-        self._only = None
         self._fast.forget()
 
     def begin_anew(self) -> None:
         """Forget every decision and every lock: in a forked child, whose other threads are gone."""
         self._locks = defaultdict(threading.RLock)
         self._decisions.clear()
-        self._only = None
         self._fast.forget()
 
     @property
     def decisions(self) -> list[Decision]:
         """The decisions so far."""
-        return [*self._decisions.values(), *([self._only] if self._only is not None else [])]
+        return list(self._decisions.values())
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
         """A function that launches with this grid."""
@@ -205,15 +206,19 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
             if decision is None or not decision.holds(within):
                 decision = self._newly(grid, called, args, kwargs, launched=launched)
                 if launched and decision.kept:
+                    if len(self._decisions) >= _MOST:
+                        self.forget()
                     self._decisions[key] = decision
         return decision
 
     def _single(self) -> Decision:
         """The decision of a kernel with one config."""
-        if self._only is None or self._only.config is not self.configs[0]:
+        known = self._decisions.get(_SINGLE)
+        if known is None or known.config is not self.configs[0]:
             found = Found(config=from_triton(self.configs[0]), rung=EXPLICIT, why="the kernel has no other config")
-            self._only = Decision(found=found, kernel=self._name, problem="", config=self.configs[0])
-        return self._only
+            known = Decision(found=found, kernel=self._name, problem="", config=self.configs[0])
+            self._decisions[_SINGLE] = known
+        return known
 
     def _newly(
         self, grid: Any, called: CalledWith, args: Sequence[Any], kwargs: Mapping[str, Any], *, launched: bool
@@ -231,7 +236,9 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
             if decision.config is None:
                 chosen = to_triton(decision.found.config, listed or ())
                 decision = replace(decision, config=chosen)
-            self.cache.keep(self._triton_key(args, kwargs), decision.config)
+            key = self._triton_key(args, kwargs)
+            if not any(is_tensor(part) for part in key):  # Triton's cache keeps such tensors alive
+                self.cache.keep(key, decision.config)
             return decision
         finally:
             self.nargs = None
@@ -325,6 +332,11 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
 
 def _no_arguments() -> dict[str, TensorSpec]:
     return {}
+
+
+def _drop(decisions: dict[Any, Decision]) -> None:
+    """Keep the counts of a kernel that is no more."""
+    ledger.drop(list(decisions.values()))
 
 
 class _Before:
