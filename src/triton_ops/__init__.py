@@ -32,6 +32,9 @@ if TYPE_CHECKING:  # for type checkers and editors, which cannot follow the tabl
     from triton_ops.backend import TritonKernel as TritonKernel
     from triton_ops.backend.operation import operation as operation
     from triton_ops.cache.layered import share_records as share_records
+    from triton_ops.benchmark import BenchmarkSuite as BenchmarkSuite
+    from triton_ops.benchmark import CorrectnessVerifier as CorrectnessVerifier
+    from triton_ops.benchmark import PerformanceReport as PerformanceReport
     from triton_ops.comparison.compare import Comparison as Comparison
     from triton_ops.comparison.compare import compare as compare
     from triton_ops.comparison.timing import Times as Times
@@ -68,6 +71,7 @@ if TYPE_CHECKING:  # for type checkers and editors, which cannot follow the tabl
     from triton_ops.exceptions import UnknownTunableError as UnknownTunableError
     from triton_ops.exceptions import UnsupportedDtypeError as UnsupportedDtypeError
     from triton_ops.exceptions import UntunedError as UntunedError
+    from triton_ops.exceptions import WrongResultError as WrongResultError
     from triton_ops.history.recall import recall as recall
     from triton_ops.kernels.choice import tuning as tuning
     from triton_ops.kernels.fp8_format import FP8Format as FP8Format
@@ -126,6 +130,7 @@ _NAMES_IN = {
     ),
     "autotuner.metrics": "PerformanceProfile",
     "autotuner.tuner": "TritonAutoTuner compute_elementwise_metrics compute_gemm_metrics",
+    "benchmark": "BenchmarkSuite CorrectnessVerifier PerformanceReport",
     "backend": "FunctionKernel LauncherKernel Operation TritonKernel operation",
     "dispatch.decision": "Decision",
     "dispatch.decorator": "autotune",

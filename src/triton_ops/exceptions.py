@@ -22,7 +22,8 @@ An error has its facts as attributes, can be pickled between processes, and may 
     ├── RecordingError            a file of recorded times that cannot be read as one
     ├── RunLogError               a file that is no run log of this version
     ├── UntunedError              a launch without a known winner, where that was to be an error
-    └── TuningFailedError         no configuration worked; holds the reason for each
+    ├── TuningFailedError         no configuration worked; holds the reason for each
+    └── WrongResultError          a benchmarked kernel whose result is wrong
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ __all__ = [
     "UnknownTunableError",
     "UnsupportedDtypeError",
     "UntunedError",
+    "WrongResultError",
 ]
 
 
@@ -281,3 +283,7 @@ class TuningFailedError(TritonKernelError):
         self.last_error = last_error
         self.failures = list(failures or [])
         self.traces = list(traces or [""] * len(self.failures))
+
+
+class WrongResultError(TritonKernelError, ValueError):
+    """A kernel to be benchmarked whose result is not that of its reference."""

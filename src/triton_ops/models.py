@@ -9,11 +9,13 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from triton_ops.exceptions import ShapeMismatchError
+from triton_ops.kernels.fp8_format import FP8Format as FP8Format
 from triton_ops.tensors import TensorSpec as TensorSpec
 from triton_ops.trial import KernelMetrics as KernelMetrics
 from triton_ops.trial import TuningResult as TuningResult
 
 __all__ = [
+    "FP8Format",
     "FP8GEMMInput",
     "GatedMLPInput",
     "KernelMetrics",

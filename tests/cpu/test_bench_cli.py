@@ -243,3 +243,16 @@ def test_configs_are_read_as_they_are_written():
 def test_labels_are_the_values():
     assert label(Config(BLOCK=128, num_warps=4)) == "128/4"
     assert label(Config()) == "-"
+
+
+def test_all_kernels_need_a_gpu(cli):
+    ran = cli("bench", "kernels", "--device", "cpu")
+    assert ran.code == 3
+    assert "runs on cuda, not on cpu" in ran.err
+
+
+@pytest.mark.parametrize("words", [["softmax"], ["--shape", "4x4"], ["--dtype", "bf16"], ["--config", "BM=16"]])
+def test_all_kernels_take_no_option_of_a_single_one(cli, words):
+    ran = cli("bench", "kernels", *words)
+    assert ran.code == 2
+    assert "cannot be given with `bench kernels`" in ran.err

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from triton_ops.benchmark.kernels import KernelRun
+from triton_ops.cli import bench_kernels
 from triton_ops.cli.bench_contestants import BenchContestant, BenchRequest, bench_contestants
 from triton_ops.cli.console import (
     CacheDir,
@@ -72,9 +74,16 @@ def bench_command(
 ) -> None:
     """Find out whether A is faster than B, by running both in turn on one problem.
 
-    With one TARGET, its recorded winner or --config is compared with its default config.
+    With one TARGET, its recorded winner or --config is compared with its default config. `bench kernels` compares every
+    shipped kernel with the vendor's library, eager PyTorch and torch.compile at its named problems.
     """
     checked_seed(seed)
+    if target == bench_kernels.NAME:
+        one = {"B": other, "--shape": shape, "--dtype": dtype, "--config": config, "--config-b": config_b}
+        run = KernelRun(seconds=seconds, device=device or "cuda", cold=not warm, cache_dir=cache_dir)
+        with only_data_on_stdout():
+            bench_kernels.bench_kernels(run, as_json=as_json, refused={name: bool(v) for name, v in one.items()})
+        return
     policy = duel_policy(None, seconds)  # bad options are refused before the target's code runs
     configs = parse_config(config or [], "--config"), parse_config(config_b or [], "--config-b")
     asked = BenchRequest(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from triton_ops.comparison.contestant import blaming, contestants_of, prepare
 from triton_ops.exceptions import SettingsError
 from triton_ops.hardware import Turns, probe, turn_key
 from triton_ops.measure import Sampler, ScreenPolicy, Timer, screen, take
+from triton_ops.trial import Measurement
 
 _ESTIMATE = ScreenPolicy(screening_ms=3.0, least=1, most=5)
 _MOST_QUEUED = 32  # samples in a round: with more, a GPU's queue is full, and waiting for the host enters the times
@@ -121,6 +122,38 @@ def time_ms(
         launches_per_sample=sampler.launches,
         mode=timer.mode,
     )
+
+
+def counted_times(
+    fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None, *, warmup_runs: int, runs: int
+) -> Measurement:
+    """Times of a number of samples instead of a budget; a sample is several calls where one is too short for the clock.
+
+    Args:
+        fn: As for `time_ms`.
+        args: Positional arguments of every call.
+        kwargs: Keyword arguments of every call.
+        warmup_runs: Samples that are not kept, 0 or more.
+        runs: Samples that are kept, 1 or more.
+
+    Raises:
+        KernelTypeError, TargetError, DeviceError: As `time_ms`.
+    """
+    (contestant,) = contestants_of({"fn": fn}, args, kwargs, None)
+    place = contestant.device_name
+    with Turns(place, True).turn(turn_key(probe(place), place)):
+        prepared = prepare([contestant])
+        sampler, timer = prepared.samplers[0][0], prepared.timer
+        with blaming(contestant):
+            taken = [take(sampler, timer, min(_MOST_QUEUED, left)) for left in _parts(warmup_runs + runs)]
+    return Measurement(tuple(sample for part in taken for sample in part)[warmup_runs:], timer.mode)
+
+
+def _parts(count: int) -> Iterator[int]:
+    """What is left to take before each round of samples."""
+    while count > 0:
+        yield count
+        count -= _MOST_QUEUED
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:

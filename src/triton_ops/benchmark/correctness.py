@@ -1,0 +1,185 @@
+"""`CorrectnessVerifier`: whether results are right, element by element or by the rule for verdicts; and two checks.
+
+The rule is that of tuning (`evaluation/criteria.py`): the reference is asked on inputs of higher precision too, and its
+own error is the yardstick. It suits low precision, where correct results differ from each other by rounding.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from triton_ops._optional import require
+from triton_ops.backend import Arguments, private_copy
+from triton_ops.evaluation.criteria import Precision
+from triton_ops.evaluation.golden import Referee
+from triton_ops.evaluation.parts import as_list
+from triton_ops.evaluation.standard import ExpectedResults, Standard
+from triton_ops.evaluation.subject import ArgumentSet
+from triton_ops.exceptions import SettingsError
+
+_SMALL = 1e-10  # added to what errors are divided by
+
+
+class CorrectnessVerifier:
+    """Compares results of a kernel with those of a reference.
+
+    Args:
+        rtol: Relative error that an element may have, 0 or more.
+        atol: Error that an element may have whatever its size, 0 or more.
+
+    Raises:
+        SettingsError: A tolerance is negative or not finite.
+    """
+
+    def __init__(self, rtol: float = 1e-3, atol: float = 1e-5) -> None:
+        for name, value in (("rtol", rtol), ("atol", atol)):
+            if not 0 <= value < math.inf:
+                raise SettingsError(f"{name} is {value}; it must be finite and 0 or more")
+        self.rtol, self.atol = rtol, atol
+
+    def verify(self, actual: Any, expected: Any) -> tuple[bool, dict[str, Any]]:
+        """Whether each element is within `atol + rtol * |expected|`, and figures.
+
+        NaN equals NaN and infinity itself; a tensor of another shape is wrong in every element.
+
+        Args:
+            actual: A tensor.
+            expected: A tensor; it may be on another device and of another dtype.
+
+        Returns:
+            Whether it is right, and `is_correct`, `max_abs_diff`, `mean_abs_diff`, `max_rel_diff`, `mean_rel_diff`,
+            `num_violations`, `total_elements`, `rtol` and `atol`. An error beside NaN or infinity is infinite.
+
+        Cost: three float64 tensors of that size, and one host sync.
+        """
+        if tuple(actual.shape) != tuple(expected.shape):
+            return False, self._details(False, [math.inf] * 4, actual.numel(), actual.numel())
+        torch = require("torch", "checking results")
+        found, right = actual.detach().double(), expected.detach().to(actual.device).double()
+        near = torch.isclose(found, right, self.rtol, self.atol, equal_nan=True)
+        wrong = int((~near).sum())
+        absolute, relative = _errors(found, right)
+        figures = [f(errors) for errors in (absolute, relative) for f in (_largest, _mean)]
+        return wrong == 0, self._details(wrong == 0, figures, wrong, actual.numel())
+
+    def verify_allclose(self, actual: Any, expected: Any) -> bool:
+        """Whether `verify` finds it right."""
+        return self.verify(actual, expected)[0]
+
+    def compute_relative_error(self, actual: Any, expected: Any) -> float:
+        """The largest error of an element relative to its expected size; infinite for another shape."""
+        return float(self.verify(actual, expected)[1]["max_rel_diff"])
+
+    def verify_by_rule(
+        self,
+        actual: Any,
+        reference: Callable[..., Any],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        outputs: Sequence[str] = (),
+    ) -> tuple[bool, str]:
+        """Whether a result is right by the rule for verdicts, as in a tune, and how it is wrong, in words.
+
+        Args:
+            actual: What the kernel returned for these arguments.
+            reference: Called with copies of the same arguments, and with floats of higher precision.
+            args: Positional arguments.
+            kwargs: Keyword arguments.
+            outputs: Names of the arguments that the kernel writes, whose values `actual` are; empty where it returns
+                its result.
+
+        Raises:
+            TargetError: The reference gives another result each time, or none that can be compared.
+
+        Cost: copies of the arguments, and two or three calls of the reference.
+        """
+        given = ArgumentSet(private_copy(Arguments(tuple(args), dict(kwargs or {}))), outputs)
+        extents = [extent for tensor in given.arguments.tensors() for extent in tensor.shape]
+        precision = Precision(inputs=tuple(given.input_dtypes), reduction=max([1, *extents]))
+        answers = Referee(reference, outputs).answers(given, precision)
+        found = ExpectedResults(Standard(precision=precision), answers, given.outputs)
+        tf32 = _tf32_allowed()
+        found.prepare(tf32)
+        difference = found.difference(as_list(actual), tf32)
+        return difference is None, "" if difference is None else difference.text
+
+    def _details(self, right: bool, figures: Sequence[float], wrong: int, total: int) -> dict[str, Any]:
+        names = ("max_abs_diff", "mean_abs_diff", "max_rel_diff", "mean_rel_diff")
+        return {
+            "is_correct": right, **dict(zip(names, figures, strict=True)), "num_violations": wrong,
+            "total_elements": total, "rtol": self.rtol, "atol": self.atol,
+        }  # fmt: skip
+
+
+def verify_fp8_accuracy(
+    fp8_result: Any, fp16_baseline: Any, max_relative_error: float = 0.01
+) -> tuple[bool, dict[str, Any]]:
+    """Whether a result of 8-bit floats is near to one of wider floats.
+
+    The error is by root mean square, relative to that of the baseline: single elements near 0 err by any factor where
+    large ones cancel out. E4M3 has 3 bits of fraction, so that each factor errs by about 2.6 %, and products of
+    independent values by 3.7 %: the default, 1 %, holds for values that E4M3 has, and for few others.
+
+    Args:
+        fp8_result: The result.
+        fp16_baseline: The result to compare with, of the same shape.
+        max_relative_error: The most that is right.
+
+    Returns:
+        Whether it is right, and `is_within_tolerance`, `relative_error`, `max_relative_error`, `mean_relative_error`,
+        `max_abs_diff`, `mean_abs_diff` and `tolerance`; the largest and mean relative errors are of single elements.
+    """
+    if tuple(fp8_result.shape) != tuple(fp16_baseline.shape):
+        figures = [math.inf] * 5
+    else:
+        found, right = fp8_result.detach().double(), fp16_baseline.detach().to(fp8_result.device).double()
+        absolute, relative = _errors(found, right)
+        size = math.sqrt(_mean(right.square()))
+        error = math.sqrt(_mean(absolute.square()))
+        own = error / size if size else (0.0 if error == 0 else math.inf)
+        figures = [own, _largest(relative), _mean(relative), _largest(absolute), _mean(absolute)]
+    right_enough = figures[0] <= max_relative_error
+    names = ("relative_error", "max_relative_error", "mean_relative_error", "max_abs_diff", "mean_abs_diff")
+    details = {"is_within_tolerance": right_enough, **dict(zip(names, figures, strict=True))}
+    return right_enough, {**details, "tolerance": max_relative_error}
+
+
+def verify_nan_inf_propagation(output: Any, input_has_nan: bool, input_has_inf: bool) -> tuple[bool, dict[str, bool]]:
+    """Whether NaN in the input left NaN in the output, and infinity left infinity or NaN.
+
+    Returns:
+        Whether both did, and `is_correct`, `input_has_nan`, `input_has_inf`, `output_has_nan`, `output_has_inf`,
+        `nan_propagated` and `inf_propagated`.
+    """
+    has_nan, has_inf = bool(output.isnan().any()), bool(output.isinf().any())
+    nan_kept, inf_kept = has_nan or not input_has_nan, has_nan or has_inf or not input_has_inf
+    details = {
+        "is_correct": nan_kept and inf_kept, "input_has_nan": input_has_nan, "input_has_inf": input_has_inf,
+        "output_has_nan": has_nan, "output_has_inf": has_inf, "nan_propagated": nan_kept, "inf_propagated": inf_kept,
+    }  # fmt: skip
+    return nan_kept and inf_kept, details
+
+
+def _errors(found: Any, right: Any) -> tuple[Any, Any]:
+    """Absolute and relative errors; 0 where both are the same NaN or infinity, infinite where only one is."""
+    torch = require("torch", "checking results")
+    same = (found == right) | (found.isnan() & right.isnan())
+    absolute = torch.where(same, 0.0, (found - right).abs().nan_to_num(nan=math.inf, posinf=math.inf))
+    return absolute, torch.where(
+        same, 0.0, (absolute / (right.abs() + _SMALL)).nan_to_num(nan=math.inf, posinf=math.inf)
+    )
+
+
+def _largest(values: Any) -> float:
+    return float(values.max()) if values.numel() else 0.0
+
+
+def _mean(values: Any) -> float:
+    return float(values.mean()) if values.numel() else 0.0
+
+
+def _tf32_allowed() -> bool:
+    return bool(require("torch", "checking results").get_float32_matmul_precision() != "highest")

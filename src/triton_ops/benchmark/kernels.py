@@ -1,0 +1,197 @@
+"""The shipped kernels beside their rivals at named problems: correctness first, then times taken in turn."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, asdict, dataclass, field
+from typing import Any
+
+from triton_ops.backend import Arguments, Operation, one_line, private_copy
+from triton_ops.benchmark.correctness import CorrectnessVerifier
+from triton_ops.benchmark.rivals import rivals_of
+from triton_ops.comparison.compare import compare
+from triton_ops.exceptions import SettingsError, TritonKernelError, WrongResultError
+from triton_ops.history.recall import recall
+from triton_ops.kernels import load, names
+from triton_ops.runner.session import tune
+from triton_ops.space import Config
+
+_DEFAULT, _RECORDED, _TUNED = "default config", "recorded winner", "tuned now"
+
+
+@dataclass(frozen=True)
+class KernelRow:
+    """One kernel at one problem beside one rival.
+
+    Attributes:
+        kernel: The operation.
+        problem: The problem's name.
+        rival: `library`, `eager`, `compile`, or `default` for the kernel's own default config.
+        shape: Extents of the problem.
+        dtype: Dtype of the problem.
+        config: The kernel's config.
+        origin: Where that comes from.
+        kernel_ms: Median of the kernel; None where nothing was timed.
+        rival_ms: Median of the rival; None where nothing was timed.
+        speedup: The rival's time divided by the kernel's, inside rounds; None where nothing was timed.
+        interval: 95 % interval of the speedup.
+        verdict: `faster`, `slower` or `not distinguishable`; else why nothing was timed.
+        confidence: `ok`, or why the verdict should not be relied on.
+        tflops: 10^12 operations per second of the kernel.
+        gbps: 10^9 bytes per second of the kernel, of the least traffic of the problem.
+        mode: The clock and the state of the cache.
+    """
+
+    kernel: str
+    problem: str
+    rival: str
+    _: KW_ONLY
+    shape: tuple[int, ...]
+    dtype: str
+    config: dict[str, Any] = field(default_factory=dict, hash=False)
+    origin: str = _DEFAULT
+    kernel_ms: float | None = None
+    rival_ms: float | None = None
+    speedup: float | None = None
+    interval: tuple[float, float] | None = None
+    verdict: str = ""
+    confidence: str = "ok"
+    tflops: float = 0.0
+    gbps: float = 0.0
+    mode: str = ""
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The row as plain values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelRun:
+    """What to compare, and for how long.
+
+    Attributes:
+        kernels: Names of operations; empty for all.
+        problems: Names of problems; empty for all.
+        rivals: Names of rivals; empty for all.
+        tune_s: Seconds for a tune of each problem; 0 takes the recorded winner, else the default.
+        seconds: No further round of a comparison starts after so many seconds.
+        limit_s: No further comparison or tune starts after so many seconds; None for no limit.
+        device: The torch device.
+        cold: Whether L2 holds nothing of the arguments when a call starts.
+        cache_dir: The folder of records; None takes the usual one.
+    """
+
+    kernels: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+    rivals: tuple[str, ...] = ()
+    tune_s: float = 0.0
+    seconds: float = 3.0
+    limit_s: float | None = None
+    device: str = "cuda"
+    cold: bool = True
+    cache_dir: str | None = None
+
+    def __post_init__(self) -> None:
+        if unknown := [name for name in self.kernels if name not in names()]:
+            raise SettingsError(f"there is no kernel {', '.join(unknown)}", hint=f"there are {', '.join(names())}")
+        for name, value in (("tune_s", self.tune_s), ("limit_s", self.limit_s or 0.0)):
+            if not value >= 0:
+                raise SettingsError(f"{name} is {value}; it must be seconds, 0 or more")
+
+
+def rows_of(run: KernelRun, clock: Callable[[], float] = time.monotonic) -> Iterator[KernelRow]:
+    """The rows of a run, each as soon as it is there; a rival that fails has its reason as the verdict.
+
+    Args:
+        run: What to compare.
+        clock: Monotonic seconds, by which the limit is counted.
+
+    Raises:
+        DeviceError: The kernels do not run on the device.
+        TuningFailedError and others: What `tune` raises, if it is asked for.
+
+    Cost: for each problem its tune, and for each rival its compilation and `run.seconds`.
+    """
+    end = None if run.limit_s is None else clock() + run.limit_s
+    for name in run.kernels or names():
+        operation = load(name)
+        for label, (shape, dtype) in operation.problems.items():
+            if run.problems and label not in run.problems:
+                continue
+            if end is not None and clock() >= end:
+                return
+            yield from _problem_rows(run, operation, label, shape, dtype, lambda: end is not None and clock() >= end)
+
+
+def _problem_rows(
+    run: KernelRun, operation: Operation, label: str, shape: tuple[int, ...], dtype: str, over: Callable[[], bool]
+) -> Iterator[KernelRow]:
+    problem = operation.problem(shape, dtype)
+    default = operation.space_for(problem).default_config
+    config, origin = _chosen(run, operation, shape, dtype, default)
+    values = dict(operation.materialise(problem, run.device).keyword)
+    rivals: dict[str, Any] = {} if config == default else {"default": (operation, default)}
+    rivals |= rivals_of(operation.name, values, run.rivals)
+    work = operation.work(problem) if operation.work else None
+    known: dict[str, Any] = {"shape": shape, "dtype": dtype, "config": dict(config), "origin": origin}
+    try:
+        _check(operation, config, values)
+    except WrongResultError as error:
+        yield KernelRow(operation.name, label, "reference", **known, verdict=f"wrong: {error.message}")
+        return
+    for rival, call in rivals.items():
+        if (run.rivals and rival not in run.rivals) or over():
+            continue
+        try:
+            found = compare(
+                (operation, config), call, kwargs=values, names=(operation.name, rival), seconds=run.seconds,
+                cold=run.cold, device=run.device,
+            )  # fmt: skip
+        except (TritonKernelError, RuntimeError) as error:  # torch's compiler and library raise what they like
+            yield KernelRow(operation.name, label, rival, **known, verdict=f"not compared: {one_line(error)}")
+            continue
+        ms = found.a_ms
+        figures: dict[str, Any] = {} if work is None else {"tflops": work.tflops(ms), "gbps": work.gbps(ms)}
+        low, high = map(_speedup, found.interval)
+        yield KernelRow(
+            operation.name, label, rival, **known, **figures, kernel_ms=ms, rival_ms=found.b_ms,
+            speedup=_speedup(found.percent), interval=(low, high), verdict=found.verdict,
+            confidence=found.confidence, mode=found.mode,
+        )  # fmt: skip
+
+
+def _chosen(
+    run: KernelRun, operation: Operation, shape: Sequence[int], dtype: str, default: Config
+) -> tuple[Config, str]:
+    given: dict[str, Any] = {"shape": shape, "dtype": dtype, "device": run.device, "cache_dir": run.cache_dir}
+    if run.tune_s:
+        result = tune(operation, **given, budget_s=run.tune_s, cold=run.cold)
+        return Config(result.best_config), _RECORDED if result.from_cache else _TUNED
+    record = recall(operation, **given, cold=run.cold)
+    return (default, _DEFAULT) if record is None else (record.winner, _RECORDED)
+
+
+def _check(operation: Operation, config: Config, values: Mapping[str, Any]) -> None:
+    """Launch the kernel once, and judge its outputs by the rule.
+
+    Raises:
+        WrongResultError: They are wrong.
+    """
+    given = private_copy(Arguments(keyword=values))
+    executable = operation.kernel.compile(config, given)
+    executable.launch(given)
+    if operation.reference is None:
+        return
+    found = [given.keyword[name] for name in executable.outputs]
+    right, how = CorrectnessVerifier().verify_by_rule(
+        found, operation.reference, kwargs=values, outputs=executable.outputs
+    )
+    if not right:
+        raise WrongResultError(f"{operation.name} with ({config}) gives a wrong result: {how}")
+
+
+def _speedup(percent: float) -> float:
+    """The rival's time divided by the kernel's, from how much longer the slower one takes."""
+    return 1 + percent / 100 if percent >= 0 else 1 / (1 - percent / 100)

@@ -1,0 +1,151 @@
+"""What the shipped kernels are compared with: the vendor's library, eager PyTorch, and what torch.compile makes of it.
+
+A rival is called with the kernel's own arguments by name, and returns its result. What a model would have prepared long
+before, such as reciprocals of a weight's scales, is prepared when the rival is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, TypeAlias
+
+from triton_ops._optional import require
+from triton_ops.kernels.fp8_format import FP8Format
+
+Rival: TypeAlias = Callable[..., Any]
+_COMPILE_MODE = "max-autotune-no-cudagraphs"  # graphs are the timer's own
+
+
+def rivals_of(name: str, values: Mapping[str, Any], wanted: Collection[str] = ()) -> dict[str, Rival]:
+    """The rivals of a shipped kernel at one problem: `library`, `eager` and `compile`, as far as there are.
+
+    Args:
+        name: The operation.
+        values: Its arguments by name.
+        wanted: Which of them; empty for all.
+    """
+    torch = require("torch", "comparing kernels")
+    library = _LIBRARY.get(name)
+    plain = _PLAIN.get(name)
+    found: dict[str, Rival] = {}
+    asked = set(wanted) or {"library", "eager", "compile"}
+    if library is not None and "library" in asked:
+        found["library"] = library(torch, values)
+    if plain is not None and "eager" in asked:
+        found["eager"] = plain(torch)
+    if plain is not None and "compile" in asked:
+        torch.compiler.reset()  # torch gives up compiling a function that it has compiled for many shapes
+        found["compile"] = torch.compile(plain(torch), mode=_COMPILE_MODE, dynamic=False)
+    return found
+
+
+def plain_rmsnorm_rope(x: Any, weight: Any, cos: Any, sin: Any, **_given: Any) -> Any:
+    """RMSNorm and RoPE as models write them, in the dtype of `x` but for the mean square."""
+    wide = x.float()
+    y = (wide * (wide.square().mean(-1, keepdim=True) + 1e-6).rsqrt()).to(x.dtype) * weight
+    head_dim = cos.shape[-1]
+    half = head_dim // 2
+    heads = y.unflatten(-1, (-1, head_dim))
+    first, second = heads[..., :half], heads[..., half:]
+    c, s = (table.reshape(-1, 1, head_dim)[..., :half] for table in (cos, sin))
+    torch = require("torch", "comparing kernels")
+    return torch.cat([first * c - second * s, second * c + first * s], -1).reshape(x.shape)
+
+
+def plain_gated_mlp(x: Any, gate_weight: Any, up_weight: Any, **_given: Any) -> Any:
+    """silu(x @ gate_weight.T) * (x @ up_weight.T), as models write it."""
+    torch = require("torch", "comparing kernels")
+    return torch.nn.functional.silu(x @ gate_weight.mT) * (x @ up_weight.mT)
+
+
+def scaled_product(a: Any, b: Any, a_scale: Any, b_scale: Any, **_given: Any) -> Any:
+    """`torch._scaled_mm` with promoted sums, whose scales are those of `quantize_fp8` turned over; float16."""
+    torch = require("torch", "comparing kernels")
+    scales = [
+        scale.reciprocal().reshape(()) if scale.numel() == 1 else scale.reciprocal() for scale in (a_scale, b_scale)
+    ]
+    return torch._scaled_mm(a, b, *scales, out_dtype=torch.float16)
+
+
+def _matmul(torch: Any, values: Mapping[str, Any]) -> Rival:
+    if values["a"].element_size() == 2:
+        return lambda a, b, c, **_given: torch.matmul(a, b, out=c)
+    one = torch.ones((), device=values["a"].device)
+    return lambda a, b, **_given: torch._scaled_mm(a, b, one, one, out_dtype=torch.bfloat16, use_fast_accum=True)
+
+
+def _fp8_gemm(torch: Any, values: Mapping[str, Any]) -> Rival:
+    """`torch._scaled_mm` with the same accumulation; for scales by block the product of restored bfloat16."""
+    dtype, fast = values["c"].dtype, bool(values["FAST"])
+    if values["BLOCKED"]:
+        a, b = (_restored(torch, values[name], values[f"{name}_scale"]) for name in ("a", "b"))
+        return lambda **_given: (a @ b).to(dtype)
+    scales = [
+        values[name].reciprocal().reshape(()) if values[name].numel() == 1 else values[name].reciprocal()
+        for name in ("a_scale", "b_scale")
+    ]
+    if {scale.ndim for scale in scales} == {2}:  # by row: torch asks for bfloat16
+        dtype = torch.bfloat16
+    return lambda a, b, **_given: torch._scaled_mm(a, b, *scales, out_dtype=dtype, use_fast_accum=fast)
+
+
+def _restored(torch: Any, codes: Any, scale: Any) -> Any:
+    for axis, extent in enumerate(codes.shape):
+        if scale.shape[axis] not in (1, extent):
+            scale = scale.repeat_interleave(FP8Format.block, axis).narrow(axis, 0, extent)
+    return (codes.float() / scale).to(torch.bfloat16)
+
+
+def _plain_softmax(torch: Any) -> Rival:
+    return lambda x, **_given: torch.softmax(x, -1)
+
+
+def _plain_softmax_backward(torch: Any) -> Rival:
+    return lambda out, grad, **_given: torch._softmax_backward_data(grad, out, -1, out.dtype)
+
+
+def _plain_layer_norm(torch: Any) -> Rival:
+    return lambda x, weight, bias, eps, **_given: torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias, eps)
+
+
+def _plain_layer_norm_backward(_torch: Any) -> Rival:
+    def gradients(x: Any, weight: Any, grad: Any, eps: float, **_given: Any) -> Any:
+        wide, g = x.float(), grad.float()
+        apart = wide - wide.mean(-1, keepdim=True)
+        scale = (apart.square().mean(-1, keepdim=True) + eps).rsqrt()
+        n, h = apart * scale, g * weight.float()
+        dx = (h - h.mean(-1, keepdim=True) - n * (h * n).mean(-1, keepdim=True)) * scale
+        return dx.to(x.dtype), (g * n).sum(0).to(weight.dtype), g.sum(0).to(weight.dtype)
+
+    return gradients
+
+
+def _plain_gated_mlp_backward(torch: Any) -> Rival:
+    def gradients(gate: Any, up: Any, grad: Any, **_given: Any) -> Any:
+        g, d = gate.float(), grad.float()
+        s = torch.sigmoid(g)
+        return (d * up.float() * s * (1 + g * (1 - s))).to(gate.dtype), (d * g * s).to(up.dtype)
+
+    return gradients
+
+
+def _plain_quantize(torch: Any) -> Rival:
+    def quantised(x: Any, GROUP: int, **_given: Any) -> Any:
+        grouped = x.float().unflatten(-1, (-1, GROUP))
+        scale = FP8Format.max_value / grouped.abs().amax(-1, keepdim=True)
+        return (grouped * scale).clamp(-448.0, 448.0).to(torch.float8_e4m3fn).flatten(-2), scale.squeeze(-1)
+
+    return quantised
+
+
+_LIBRARY: dict[str, Callable[[Any, Mapping[str, Any]], Rival]] = {"matmul": _matmul, "fp8_gemm": _fp8_gemm}
+_PLAIN: dict[str, Callable[[Any], Rival]] = {
+    "softmax": _plain_softmax,
+    "softmax_backward": _plain_softmax_backward,
+    "layer_norm": _plain_layer_norm,
+    "layer_norm_backward": _plain_layer_norm_backward,
+    "rmsnorm_rope": lambda _torch: plain_rmsnorm_rope,
+    "gated_mlp": lambda _torch: plain_gated_mlp,
+    "gated_mlp_backward": _plain_gated_mlp_backward,
+    "fp8_quantize": _plain_quantize,
+}

@@ -1,0 +1,245 @@
+"""`BenchmarkSuite`: kernels checked first, then timed, alone or in turn with a baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from triton_ops.autotuner.metrics import PerformanceProfile
+from triton_ops.backend import Arguments, private_copy
+from triton_ops.benchmark.correctness import CorrectnessVerifier
+from triton_ops.benchmark.report import BenchmarkResult, ComparisonResult, PerformanceReport
+from triton_ops.benchmark.rivals import plain_gated_mlp, plain_rmsnorm_rope, scaled_product
+from triton_ops.comparison.compare import compare
+from triton_ops.comparison.timing import counted_times
+from triton_ops.evaluation.parts import as_list
+from triton_ops.exceptions import SettingsError, WrongResultError
+from triton_ops.measure.duel import LEAST_ROUNDS
+from triton_ops.models import FP8GEMMInput, GatedMLPInput, RMSNormRoPEInput
+from triton_ops.trial import KernelMetrics, Measurement
+
+Metrics = Callable[[float], KernelMetrics]
+_ROUNDS = 24  # of a comparison with the default number of runs
+
+
+class BenchmarkSuite:
+    """Benchmarks that check results before they take times, and remember what they found for a report.
+
+    A result is right if it is by the rule for verdicts, as in a tune, or if every element is within the tolerances.
+
+    Args:
+        warmup_runs: Untimed calls before the timed ones, 0 or more.
+        benchmark_runs: Timed samples, 1 or more. A comparison takes its own number of rounds from it: a quarter, and
+            from 6 to 24.
+        rtol: Relative error that an element may have.
+        atol: Error that an element may have whatever its size.
+
+    Attributes:
+        report: What was found so far.
+        verifier: Compares results.
+
+    Raises:
+        SettingsError: A number is out of range.
+    """
+
+    def __init__(
+        self, warmup_runs: int = 10, benchmark_runs: int = 100, rtol: float = 1e-3, atol: float = 1e-5
+    ) -> None:
+        for name, value, least in (("warmup_runs", warmup_runs, 0), ("benchmark_runs", benchmark_runs, 1)):
+            if type(value) is not int or value < least:
+                raise SettingsError(f"{name} is {value!r}; it must be a whole number, {least} or more")
+        self.warmup_runs, self.benchmark_runs = warmup_runs, benchmark_runs
+        self.verifier = CorrectnessVerifier(rtol, atol)
+        self.report = PerformanceReport("Benchmarks")
+
+    def benchmark_kernel(
+        self,
+        kernel_fn: Callable[..., Any],
+        reference_fn: Callable[..., Any],
+        name: str,
+        problem_size: Iterable[Any],
+        *args: Any,
+        config: Mapping[str, Any] | None = None,
+        compute_metrics_fn: Metrics | None = None,
+        **kwargs: Any,
+    ) -> BenchmarkResult:
+        """Check a kernel against a reference, then time it.
+
+        Args:
+            kernel_fn: Called as `kernel_fn(*args, **kwargs)`; returns its result.
+            reference_fn: Called likewise.
+            name: The kernel's name in the report.
+            problem_size: Extents for the report.
+            *args: Positional arguments of both.
+            config: What the report says of the kernel's config; it is not passed on.
+            compute_metrics_fn: From milliseconds to metrics; None gives the latency alone.
+            **kwargs: Keyword arguments of both.
+
+        Raises:
+            WrongResultError: The result is wrong; nothing was timed. It is a ValueError as well.
+            Exception: Whatever the kernel or the reference raises.
+
+        Cost: the check's calls and copies, then `warmup_runs + benchmark_runs` samples.
+        """
+        self._check(name, kernel_fn, reference_fn, args, kwargs)
+        found = counted_times(kernel_fn, args, kwargs, warmup_runs=self.warmup_runs, runs=self.benchmark_runs)
+        result = BenchmarkResult(
+            name, tuple(problem_size), _metrics(found, compute_metrics_fn),
+            config=dict(config or {}), mode=found.mode, samples=len(found.samples_ms),
+        )  # fmt: skip
+        self.report.add_result(result)
+        return result
+
+    def compare_with_pytorch(
+        self,
+        kernel_fn: Callable[..., Any],
+        pytorch_fn: Callable[..., Any],
+        name: str,
+        problem_size: Iterable[Any],
+        *args: Any,
+        config: Mapping[str, Any] | None = None,
+        compute_metrics_fn: Metrics | None = None,
+        **kwargs: Any,
+    ) -> ComparisonResult:
+        """Check a kernel against a baseline, then time both in turn, in rounds of random order.
+
+        Args:
+            kernel_fn: Called as `kernel_fn(*args, **kwargs)`; returns its result.
+            pytorch_fn: The baseline, called likewise.
+            name: The kernel's name in the report.
+            problem_size: Extents for the report.
+            *args: Positional arguments of both.
+            config: What the report says of the kernel's config; it is not passed on.
+            compute_metrics_fn: From milliseconds to metrics, for both; None gives latencies alone.
+            **kwargs: Keyword arguments of both.
+
+        Raises:
+            WrongResultError: The results differ; nothing was timed. It is a ValueError as well.
+            Exception: Whatever one of them raises.
+
+        Cost: the check's calls and copies, then that of `compare`.
+        """
+        self._check(name, kernel_fn, pytorch_fn, args, kwargs)
+        rounds = min(_ROUNDS, max(LEAST_ROUNDS, self.benchmark_runs // 4))
+        found = compare(kernel_fn, pytorch_fn, args=args, kwargs=kwargs, names=(name, "baseline"), rounds=rounds)
+        low, high = (_speedup(percent) for percent in found.interval)
+        result = ComparisonResult(
+            name, tuple(problem_size), _metrics(found.a, compute_metrics_fn), _metrics(found.b, compute_metrics_fn),
+            speedup=_speedup(found.percent), interval=(low, high), verdict=found.verdict, confidence=found.confidence,
+            config=dict(config or {}), mode=found.mode, rounds=found.rounds,
+        )  # fmt: skip
+        self.report.add_comparison(result)
+        return result
+
+    def benchmark_rmsnorm_rope(
+        self, sizes: Iterable[tuple[int, int, int, int]], dtype: str = "float16", device: str = "cuda"
+    ) -> list[ComparisonResult]:
+        """Compare `fused_rmsnorm_rope` with eager PyTorch at problems of (batch, seq, hidden, head size)."""
+        kernel = _public("rmsnorm_rope", "fused_rmsnorm_rope")
+        found = []
+        for batch, seq, hidden, head_dim in sizes:
+            given = RMSNormRoPEInput.from_shapes(batch, seq, hidden, head_dim, dtype).create_tensors(device)
+            profile = PerformanceProfile.elementwise(batch * seq * hidden, given["x"].element_size())
+            size = (batch, seq, hidden, head_dim)
+            found.append(self._beside("fused_rmsnorm_rope", kernel, plain_rmsnorm_rope, size, given, profile))
+        return found
+
+    def benchmark_gated_mlp(
+        self, sizes: Iterable[tuple[int, int, int, int]], dtype: str = "float16", device: str = "cuda"
+    ) -> list[ComparisonResult]:
+        """Compare `fused_gated_mlp` with eager PyTorch at problems of (batch, seq, hidden, intermediate)."""
+        kernel = _public("gated_mlp", "fused_gated_mlp")
+        found = []
+        for batch, seq, hidden, intermediate in sizes:
+            given = GatedMLPInput.from_shapes(batch, seq, hidden, intermediate, dtype).create_tensors(device)
+            profile = PerformanceProfile.gated_mlp(batch * seq, intermediate, hidden, given["x"].element_size())
+            size = (batch, seq, hidden, intermediate)
+            found.append(self._beside("fused_gated_mlp", kernel, plain_gated_mlp, size, given, profile))
+        return found
+
+    def benchmark_fp8_gemm(self, sizes: Iterable[tuple[int, int, int]], device: str = "cuda") -> list[ComparisonResult]:
+        """Compare `fp8_gemm` with `torch._scaled_mm`, both with promoted sums, at problems of (M, N, K)."""
+        kernel = _public("fp8_gemm", "fp8_gemm")
+        found = []
+        for M, N, K in sizes:
+            given = FP8GEMMInput.from_shapes(M, N, K).create_tensors(device)
+            given["b"] = given["b"].t().contiguous().t()  # both read 8-bit floats fastest along K
+            profile = PerformanceProfile.gemm(M, N, K, 1)
+            found.append(self._beside("fp8_gemm", kernel, scaled_product, (M, N, K), given, profile))
+        return found
+
+    def generate_report(self, format: str = "text") -> str:
+        """The report as `text` or `json`.
+
+        Raises:
+            SettingsError: The format is neither.
+        """
+        return self.report.generate(format)
+
+    def save_report(self, filepath: str | Path, format: str = "text") -> None:
+        """Write the report to a file.
+
+        Raises:
+            SettingsError: The format is neither `text` nor `json`.
+            OSError: The file cannot be written.
+        """
+        self.report.save(filepath, format)
+
+    def _beside(
+        self,
+        name: str,
+        kernel: Callable[..., Any],
+        plain: Callable[..., Any],
+        size: tuple[int, ...],
+        given: dict[str, Any],
+        profile: PerformanceProfile,
+    ) -> ComparisonResult:
+        return self.compare_with_pytorch(kernel, plain, name, size, compute_metrics_fn=profile.metrics, **given)
+
+    def _check(
+        self,
+        name: str,
+        kernel_fn: Callable[..., Any],
+        reference_fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+    ) -> None:
+        """Raise unless the kernel's result is right.
+
+        Raises:
+            WrongResultError: It is not.
+        """
+        for function in (kernel_fn, reference_fn):
+            if not callable(function):
+                raise SettingsError(f"{function!r} is not callable")
+        own = private_copy(Arguments(args, dict(kwargs)))
+        actual = kernel_fn(*own.positional, **own.keyword)
+        right, how = self.verifier.verify_by_rule(actual, reference_fn, args, kwargs)
+        if right:
+            return
+        again = private_copy(Arguments(args, dict(kwargs)))
+        expected = reference_fn(*again.positional, **again.keyword)
+        pairs = zip(as_list(actual), as_list(expected), strict=False)
+        near = len(as_list(actual)) == len(as_list(expected)) and all(
+            hasattr(a, "shape") and hasattr(b, "shape") and self.verifier.verify_allclose(a, b) for a, b in pairs
+        )
+        if not near:
+            raise WrongResultError(f"{name} gives a wrong result: {how}", hint="nothing was timed; correct it first")
+
+
+def _metrics(found: Measurement, compute: Metrics | None) -> KernelMetrics:
+    made = KernelMetrics(found.median_ms) if compute is None else compute(found.median_ms)
+    return replace(made, p20_ms=found.p20_ms, p80_ms=found.p80_ms)
+
+
+def _speedup(percent: float) -> float:
+    """The baseline's time divided by the kernel's, from how much longer the slower one takes."""
+    return 1 + percent / 100 if percent >= 0 else 1 / (1 - percent / 100)
+
+
+def _public(folder: str, name: str) -> Callable[..., Any]:
+    """The public function of a shipped kernel."""
+    return getattr(import_module(f"triton_ops.kernels.{folder}"), name)  # type: ignore[no-any-return]

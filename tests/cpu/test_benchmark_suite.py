@@ -1,0 +1,224 @@
+"""`BenchmarkSuite` and `PerformanceReport` on a CPU: correctness before times, rows of kernels, text, JSON, files."""
+
+import datetime
+import json
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tests.near import drawn
+from triton_ops.autotuner.metrics import PerformanceProfile
+from triton_ops.benchmark import BenchmarkResult, BenchmarkSuite, ComparisonResult, PerformanceReport
+from triton_ops.benchmark import kernels as benchmarked
+from triton_ops.benchmark.kernels import KernelRun, rows_of
+from triton_ops.benchmark.rivals import plain_gated_mlp, plain_rmsnorm_rope, rivals_of
+from triton_ops.exceptions import KernelTypeError, SettingsError, WrongResultError
+from triton_ops.kernels import load, names
+from triton_ops.trial import KernelMetrics
+
+
+def doubled(x, factor=2.0):
+    return x * factor
+
+
+def added(x, factor=2.0):
+    return x + x * (factor - 1)
+
+
+@pytest.fixture
+def suite(steady_clock):
+    return BenchmarkSuite(warmup_runs=1, benchmark_runs=8)
+
+
+def test_kernel_is_timed_after_it_was_found_right(suite):
+    profile = PerformanceProfile.elementwise(1000, 4)
+    found = suite.benchmark_kernel(
+        doubled,
+        added,
+        "double",
+        (1000,),
+        drawn(1000),
+        config={"BLOCK": 64},
+        compute_metrics_fn=profile.metrics,
+        factor=3.0,
+    )
+    assert (found.kernel_name, found.problem_size, found.samples) == ("double", (1000,), 8)
+    assert found.metrics.latency_ms > 0
+    assert found.metrics.bandwidth_gbps > 0
+    assert found.config == {"BLOCK": 64}
+    assert suite.report.results == [found]
+
+
+def test_wrong_kernel_is_not_timed(suite, monkeypatch):
+    monkeypatch.setattr("triton_ops.benchmark.suite.counted_times", lambda *a, **k: pytest.fail("timed"))
+    monkeypatch.setattr("triton_ops.benchmark.suite.compare", lambda *a, **k: pytest.fail("timed"))
+    for benchmark in (suite.benchmark_kernel, suite.compare_with_pytorch):
+        with pytest.raises(ValueError, match="double gives a wrong result: ") as raised:
+            benchmark(lambda x: x * 2.01, doubled, "double", (1000,), drawn(1000))
+        assert isinstance(raised.value, WrongResultError)
+    assert not suite.report.results
+
+
+def test_a_result_within_the_tolerances_is_right_too(steady_clock):
+    rough = BenchmarkSuite(warmup_runs=0, benchmark_runs=2, rtol=0.1)
+    assert rough.benchmark_kernel(lambda x: x * 2.01, doubled, "double", (10,), drawn(10)).samples == 2
+
+
+def test_the_arguments_stay_as_they_are(suite):
+    def in_place(x):
+        return x.mul_(2)
+
+    x = drawn(64)
+    before = x.clone()
+    suite.compare_with_pytorch(in_place, lambda x: x * 2, "double", (64,), x)
+    assert torch.equal(x, before)
+
+
+def test_comparison_has_a_speedup_with_its_interval(suite):
+    found = suite.compare_with_pytorch(doubled, added, "double", (1000,), drawn(1000))
+    assert found.interval[0] <= found.speedup <= found.interval[1]
+    assert found.verdict in ("faster", "slower", "not distinguishable")
+    assert found.rounds == 6
+    assert suite.report.comparisons == [found]
+
+
+@pytest.mark.parametrize("bad", [{"warmup_runs": -1}, {"benchmark_runs": 0}, {"benchmark_runs": 2.5}, {"rtol": -1.0}])
+def test_numbers_out_of_range_are_refused(bad):
+    with pytest.raises(SettingsError):
+        BenchmarkSuite(**bad)
+
+
+def test_what_cannot_be_called_is_refused(suite):
+    with pytest.raises((SettingsError, KernelTypeError)):
+        suite.benchmark_kernel(None, doubled, "double", (1,), drawn(1))
+
+
+def report():
+    made = PerformanceReport("Kernels", lambda: datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.timezone.utc))
+    made.add_result(BenchmarkResult("a", (2, 3), KernelMetrics(0.5, 1.0, 2.0, 3.0), config={"B": 1}, samples=4))
+    made.add_comparison(
+        ComparisonResult(
+            "b", (4,), KernelMetrics(0.5), KernelMetrics(1.0), speedup=2.0, interval=(1.9, math.inf), verdict="faster",
+            confidence="noisy", rounds=6,
+        )
+    )  # fmt: skip
+    made.set_metadata("branch", "main")
+    return made
+
+
+def test_text_report_has_environment_results_and_comparisons():
+    lines = report().generate_text_report().splitlines()
+    assert lines[:3] == ["Kernels", "=======", "date: 2026-01-02T03:04:05+00:00"]
+    assert "branch: main" in lines
+    assert "a 2x3: Latency: 0.500 ms, Throughput: 1.00 TFLOPS, Bandwidth: 2.0 GB/s (3.0%) (B=1), host" in lines
+    assert lines[-1] == (
+        "b 4: 0.5 ms, baseline 1 ms, 2.000 times as fast (1.900 to inf), faster, 6 rounds, host; low confidence: noisy"
+    )
+
+
+def test_json_report_is_strict_and_whole():
+    document = json.loads(report().generate_json_report(), parse_constant=pytest.fail)
+    assert document["title"] == "Kernels"
+    assert document["environment"]["branch"] == "main"
+    assert document["environment"]["device"]
+    assert document["results"][0]["metrics"]["latency_ms"] == 0.5
+    assert document["comparisons"][0]["interval"] == [1.9, "inf"]
+
+
+def test_report_is_saved_in_either_form(tmp_path):
+    report().save(tmp_path / "new" / "report.txt")
+    assert (tmp_path / "new" / "report.txt").read_text().startswith("Kernels\n=======")
+    report().save(str(tmp_path / "report.json"), "json")
+    assert json.loads((tmp_path / "report.json").read_text())["title"] == "Kernels"
+
+
+def test_another_format_is_refused(suite, tmp_path):
+    for ask in (suite.generate_report, lambda form: suite.save_report(tmp_path / "x", form)):
+        with pytest.raises(SettingsError, match="format is 'xml'; it must be 'text' or 'json'"):
+            ask("xml")
+    assert not (tmp_path / "x").exists()
+
+
+def test_metadata_that_json_cannot_hold_is_refused():
+    with pytest.raises(SettingsError, match="metadata 'x'"):
+        report().set_metadata("x", object())
+
+
+def test_an_empty_report_says_so():
+    assert "no results" in PerformanceReport().generate_text_report()
+
+
+def family_results():
+    suite = BenchmarkSuite(warmup_runs=0, benchmark_runs=1)
+    found = [
+        *suite.benchmark_rmsnorm_rope([(1, 2, 96, 48)], "float32", "cpu"),
+        *suite.benchmark_gated_mlp([(1, 2, 32, 48)], "float32", "cpu"),
+    ]
+    return [(each.kernel_name, each.problem_size, each.rounds) for each in found]
+
+
+@pytest.mark.triton
+def test_families_are_compared_with_eager_pytorch(interpreted):
+    assert interpreted(family_results) == [
+        ("fused_rmsnorm_rope", (1, 2, 96, 48), 6),
+        ("fused_gated_mlp", (1, 2, 32, 48), 6),
+    ]
+
+
+def rows_on_cpu(cache_dir):
+    """One small problem of two kernels, tuned; torch's compiler takes minutes on a CPU and is left out."""
+    problems = {"small": ((4, 100), "float32")}
+    benchmarked.load = lambda name: replace(load(name), device="any", problems=problems)
+    run = KernelRun(
+        kernels=("softmax", "layer_norm"), rivals=("eager", "default"), seconds=0.1, tune_s=5.0, device="cpu",
+        cache_dir=cache_dir,
+    )  # fmt: skip
+    return [(row.kernel, row.rival, row.origin, row.verdict, row.speedup is not None) for row in rows_of(run)]
+
+
+@pytest.mark.triton
+def test_rows_of_kernels_are_tuned_checked_and_compared(interpreted, tmp_path):
+    rows = interpreted(rows_on_cpu, str(tmp_path))
+    assert {row[:2] for row in rows} >= {("softmax", "eager"), ("layer_norm", "eager")}
+    assert all(row[2] == "tuned now" and row[4] for row in rows)
+
+
+@pytest.mark.triton
+@pytest.mark.parametrize(
+    "name",
+    [
+        "softmax",
+        "layer_norm",
+        "rmsnorm_rope",
+        "gated_mlp",
+        "softmax_backward",
+        "gated_mlp_backward",
+        "layer_norm_backward",
+    ],
+)
+def test_eager_rival_computes_what_the_reference_does(name):
+    operation = load(name)
+    shape = {"rmsnorm_rope": (2, 3, 96, 2), "gated_mlp": (4, 6, 8)}.get(name, (4, 96))
+    values = operation.materialise(operation.problem(shape, "float32"), "cpu").keyword
+    found = rivals_of(name, values, ("eager",))["eager"](**values)
+    torch.testing.assert_close(found, operation.reference(**values), rtol=1e-4, atol=1e-5)
+
+
+def test_plain_functions_take_the_arguments_of_the_public_ones():
+    x, weight = drawn(1, 2, 8), drawn(6, 8)
+    assert plain_gated_mlp(x, weight, weight).shape == (1, 2, 6)
+    assert plain_rmsnorm_rope(x, drawn(8), drawn(2, 4), drawn(2, 4)).shape == x.shape
+
+
+def test_unknown_kernels_and_seconds_are_refused():
+    with pytest.raises(SettingsError, match="there is no kernel softmaxx"):
+        KernelRun(kernels=("softmaxx",))
+    with pytest.raises(SettingsError, match="tune_s is -1"):
+        KernelRun(tune_s=-1)
+
+
+def test_a_limit_of_seconds_ends_a_run():
+    assert list(rows_of(KernelRun(limit_s=0.0, device="cpu"), clock=lambda: 0.0)) == []
+    assert len(names()) == 12
