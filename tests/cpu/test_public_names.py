@@ -57,6 +57,7 @@ NAMES = {
         "UnknownTunableError",
         "UnsupportedDtypeError",
         "UntunedError",
+        "WrongResultError",
     ],
     "triton_ops.kernels.choice": ["tuning"],
     "triton_ops.kernels.fp8_format": ["FP8Format"],
