@@ -31,10 +31,10 @@ if TYPE_CHECKING:  # for type checkers and editors, which cannot follow the tabl
     from triton_ops.backend import Operation as Operation
     from triton_ops.backend import TritonKernel as TritonKernel
     from triton_ops.backend.operation import operation as operation
-    from triton_ops.cache.layered import share_records as share_records
     from triton_ops.benchmark import BenchmarkSuite as BenchmarkSuite
     from triton_ops.benchmark import CorrectnessVerifier as CorrectnessVerifier
     from triton_ops.benchmark import PerformanceReport as PerformanceReport
+    from triton_ops.cache.layered import share_records as share_records
     from triton_ops.comparison.compare import Comparison as Comparison
     from triton_ops.comparison.compare import compare as compare
     from triton_ops.comparison.timing import Times as Times
