@@ -1,5 +1,6 @@
 """A lockfile: read strictly, looked up by problem and range, and written so that people can read and merge it."""
 
+import json
 import subprocess
 
 import pytest
@@ -193,6 +194,18 @@ def test_accepted_edits_say_that_they_are_edits(tmp_path):
 def test_edits_that_make_no_sense_are_not_accepted(tmp_path, old, new, said):
     with pytest.raises(LockfileError, match=said):
         accept_edits(edited(tmp_path, lambda text: text.replace(old, new)))
+
+
+@pytest.mark.parametrize("name", ["label", "default", "measured", "ranges", "ignored", "identity", "origin"])
+def test_an_entry_that_leaves_a_field_out_is_written_with_it(tmp_path, name):
+    path = tmp_path / "lock.json"
+    content = json.loads(dumps(lock(entry(16))))
+    del content["entries"][0][name]
+    path.write_text(json.dumps(content))
+    accepted, _ = accept_edits(path)
+    write_lockfile(accepted, path)
+    assert name in json.loads(path.read_text())["entries"][0]
+    assert read_lockfile(path) == accepted
 
 
 def test_two_entries_for_one_problem_are_refused():

@@ -7,9 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+import triton_ops
 from triton_ops import ConfigSpace, Constraint, Operation, TensorSpec, operation
 from triton_ops.buckets import Range
 from triton_ops.cache import Key, LockEntry, Lockfile, LockPlan, Record, Timing, lock_of, write_lockfile
+from triton_ops.cache.key import device_facts
 from triton_ops.cli.app import main
 from triton_ops.exceptions import DeviceError, KernelTypeError, TargetError
 from triton_ops.hardware import probe, spec_named
@@ -135,6 +137,29 @@ def test_the_programs_of_a_device_that_is_not_here_are_compiled(tmp_path):
     assert {each.outcome for each in verify(lock, Targets([wait]), None)} == {"not measured"}
     with pytest.raises(DeviceError, match="no device 'b200'"):
         prepare(lock, alias="b200")
+
+
+@pytest.mark.triton
+@pytest.mark.usefixtures("shared_fork_server")
+def test_a_decorated_kernel_is_compiled_from_the_classes_of_its_arguments():
+    triton = pytest.importorskip("triton")
+    torch = pytest.importorskip("torch")
+    from tests.tuned_kernels import add
+    from triton_ops.testing.launches import launches_that_do_nothing
+
+    configs = [triton.Config({"BLOCK": size}, num_warps=4) for size in (128, 256)]
+    kernel = triton_ops.autotune(configs, ["n"], on_miss="default")(add)
+    with launches_that_do_nothing():
+        key = kernel.why(*(torch.zeros(1024) for _ in range(3)), 1024).key
+    assert key.problem["x_ptr:class"] == "aligned"
+    found = Record(
+        key=replace(key, device=device_facts(H200)), winner=Config(BLOCK=256, num_warps=4, num_stages=3),
+        timing=Timing(1.0, 1.0, 1.0, 3),
+    )  # fmt: skip
+    done = prepare(lock_for(found), targets=[kernel], alias="nvidia-h200", jobs=1)
+    assert (done.compiled, done.failed) == (1, ())
+    outside = replace(found, winner=Config(BLOCK=512, num_warps=4, num_stages=3))
+    assert "not in the space" in prepare(lock_for(outside), targets=[kernel], alias="nvidia-h200").failed[0][1]
 
 
 def test_what_has_nothing_to_compile_is_ready():

@@ -2,7 +2,7 @@
 
 A problem is taken in the form that keys and files have: argument name to scalar, or to the shape, dtype, strides and
 alignment of a tensor. An extent is named `a[0]` where it is an axis of the tensor `a`, and by the argument's name where
-it is a whole number, such as `M`.
+it is a whole number, such as `M`. What stands under `NAME:class` is a kind of argument, and no extent.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def extents_of(problem: Mapping[str, Any]) -> dict[str, int]:
     for name, given in problem.items():
         if isinstance(given, Mapping):
             found.update({f"{name}[{axis}]": extent for axis, extent in enumerate(given.get("shape", ()))})
-        elif isinstance(given, int) and not isinstance(given, bool):
+        elif isinstance(given, int) and not isinstance(given, bool) and ":" not in name:
             found[name] = given
     return found
 

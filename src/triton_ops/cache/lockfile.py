@@ -311,13 +311,20 @@ def _built(content: Mapping[str, Any]) -> Lockfile:
     for entry in plain:
         _only(entry, set(LockEntry.__dataclass_fields__), f"the entry of {entry.get('kernel')}")
     try:
-        return msgspec.convert(
+        found = msgspec.convert(
             {"devices": content.get("devices"), "entries": plain}, Lockfile, dec_hook=config_from_json
         )
     except LockfileError:
         raise
     except (msgspec.ValidationError, SpaceError, TypeError, ValueError, RecursionError) as error:
         raise LockfileError(f"it is not well formed: {error}", hint="`triton-ops lock` writes one") from error
+    return Lockfile(tuple(map(replace, found.devices)), tuple(map(_whole, found.entries)))
+
+
+def _whole(entry: LockEntry) -> LockEntry:
+    """The entry with every field its own: msgspec leaves out those that a file leaves out, and then writes none."""
+    measured = None if entry.measured is None else replace(entry.measured)
+    return replace(entry, measured=measured, origin=replace(entry.origin))
 
 
 def _only(content: Mapping[str, Any], known: set[str], what: str) -> None:
