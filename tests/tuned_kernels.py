@@ -14,6 +14,12 @@ def add(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def add_traced(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + i, tl.load(x_ptr + i, mask=i < n) + tl.load(y_ptr + i, mask=i < n), mask=i < n)
+
+
+@triton.jit
 def scale(x_ptr, out_ptr, n, step, TWICE: tl.constexpr = False, BLOCK: tl.constexpr = 64, EVEN: tl.constexpr = False):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + i * step) if EVEN else tl.load(x_ptr + i * step, mask=i < n)

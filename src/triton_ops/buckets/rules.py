@@ -19,7 +19,12 @@ _FORMS = "pow2, pow2:16..4096, upto:64,256,1024, near:16,64,256 or near:16,64,25
 
 
 class Rule(Protocol):
-    """From a value to its bucket."""
+    """From a value to its bucket. Buckets lie side by side, from the first one on."""
+
+    @property
+    def first(self) -> int:
+        """The least value that a bucket holds."""
+        ...
 
     def bucket(self, value: int) -> tuple[int, int] | None:
         """The least and the largest value of the bucket that holds `value`; None if no bucket does."""
@@ -44,6 +49,11 @@ class PowersOfTwo:
 
     def __post_init__(self) -> None:
         _check_span(self.low, self.high, "pow2")
+
+    @property
+    def first(self) -> int:
+        """The rule's lower limit."""
+        return self.low
 
     def bucket(self, value: int) -> tuple[int, int] | None:
         """From above the next smaller power of two to the next larger one, within the rule's limits."""
@@ -73,6 +83,11 @@ class UpTo:
 
     def __post_init__(self) -> None:
         _check_rising(self.ends, "upto")
+
+    @property
+    def first(self) -> int:
+        """1."""
+        return 1
 
     def bucket(self, value: int) -> tuple[int, int] | None:
         """From above the end before to the first end that is not below `value`."""
@@ -105,6 +120,11 @@ class Nearest:
         _check_rising(self.points, "near")
         if not (math.isfinite(self.cap) and self.cap >= 1):
             raise SettingsError(f"the cap of a bucket is {self.cap}; it must be 1 or more", hint="for example @2")
+
+    @property
+    def first(self) -> int:
+        """The least value whose ratio to the first point is within the cap."""
+        return math.ceil(self.points[0] / self.cap)
 
     def bucket(self, value: int) -> tuple[int, int] | None:
         """The values that are nearer to the same point than to another one."""

@@ -7,6 +7,7 @@ of subclasses that call it.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -105,10 +106,16 @@ class _Uninstalls:
 
 
 def _put_decorator(found: _Installed) -> None:
+    before = require("triton.runtime.autotuner", "installing").autotune
+
     def autotune(
         configs: Any, key: Sequence[str] | None = None, prune_configs_by: Mapping[str, Any] | None = None,
         *rest: Any, **more: Any,
     ) -> Callable[[Any], Tuned]:  # fmt: skip
+        if (
+            str(sys._getframe(1).f_globals.get("__name__")).partition(".")[0] == "torch"
+        ):  # it has chosen, and wraps anew
+            return before(configs, key, prune_configs_by, *rest, **more)  # type: ignore[no-any-return]
         return lambda kernel: _decorated(found.options, kernel, configs, key, prune_configs_by, *rest, **more)
 
     found.autotune = autotune

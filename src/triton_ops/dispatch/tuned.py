@@ -8,11 +8,13 @@ others read, change and call; `Autotuner.run` tunes with Triton's own loop.
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from triton_ops._optional import require
@@ -27,6 +29,7 @@ from triton_ops.dispatch.grids import blocks_left_out
 from triton_ops.dispatch.options import Options
 from triton_ops.dispatch.policy import within
 from triton_ops.dispatch.printed import printed_listener
+from triton_ops.dispatch.traced import Traced
 from triton_ops.exceptions import ConfigCollisionError
 from triton_ops.space import as_space
 from triton_ops.tensors import TensorSpec
@@ -56,10 +59,14 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
         self._locks: defaultdict[Any, threading.RLock] = defaultdict(threading.RLock)
         self._fast = FastLaunch(fn, tuple(key), self)
         self._calls = Calls.of(fn, key, options.mapper)
+        self._traced = Traced(self, self._calls)
         self._own_bench = do_bench
         self._shared: Any = None
         self._told_of_grid = False
         super().__init__(fn, arg_names, configs, list(key), *rest, do_bench=do_bench, **more)
+        part: Any = self.configs_top_k
+        if self.perf_model and isinstance(part, float):  # torch would take the part of the configs that are left
+            self.configs_top_k: Any = max(1, int(len(self.configs) * part))
         ledger.register(self)
         weakref.finalize(self, _drop, self._decisions).atexit = False  # a report at the exit counts what is there
 
@@ -116,6 +123,15 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
         self._local.nargs = named
 
     @property
+    def early_config_prune(self) -> Callable[..., Any] | None:
+        """What leaves the configs that fit a call: the caller's own function, and while torch traces the ladder."""
+        return self._traced.early_config_prune if "torch" in sys.modules else self._traced.own
+
+    @early_config_prune.setter
+    def early_config_prune(self, own: Callable[..., Any] | None) -> None:
+        self._traced.use(own)
+
+    @property
     def operation(self) -> Operation:
         """The kernel with its configs, without a grid and without problems: enough to check and compile configs."""
         listed = None if self.options.space is not None else tuple(self.configs)
@@ -128,6 +144,7 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
         ledger.drop(self.decisions)
         self._decisions.clear()
         self._fast.forget()
+        self._traced.forget()
 
     def begin_anew(self) -> None:
         """Forget every decision and every lock: in a forked child, whose other threads are gone."""
@@ -143,6 +160,8 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
         """A function that launches with this grid."""
         fast = self._fast
+        if self._traced.outside is not None:
+            return partial(self._traced.outside, grid)
 
         def launch(*args: Any, **kwargs: Any) -> Any:
             launched = fast.call(grid, *args, **kwargs)
@@ -155,6 +174,10 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
         if warmup:
             config = self._decided(grid, args, kwargs, launched=False).config
             return self.fn.run(*args, grid=grid, warmup=True, **kwargs, **config.all_kwargs())
+        return (self._traced.outside or self.launched)(grid, *args, **kwargs)
+
+    def launched(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Launch as `run` does."""
         launched = self._fast.call(grid, *args, **kwargs)
         return self._plainly(grid, args, kwargs) if launched is None else launched
 

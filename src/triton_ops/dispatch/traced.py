@@ -1,0 +1,282 @@
+"""A decorated kernel inside `torch.compile`: its winner is looked up while torch traces, and is all that torch sees.
+
+Dynamo takes an `Autotuner` apart and never calls its `run`. What it does call, while it traces, is
+`early_config_prune`; a decorated kernel therefore has one, which leaves the config of the ladder. Inductor then has one
+config, and benchmarks nothing. The values that the look-up needs become guards of the compiled code, and nothing else
+does: a bucket guards its range, and a key its value, so that a call of another problem is compiled anew and looked up
+again. What compiled code would not keep (options but warps and stages) is launched outside of it instead.
+
+Facts used, from torch 2.11 to 2.13: `triton_kernel_wrap.TritonHOPifier` calls `early_config_prune(configs, named_args,
+**kwargs)`, as traced code or, for `wrap_triton`, as Python with fake tensors; then it makes an `Autotuner` of the
+configs that are left. A function with `_dynamo_marked_constant` is called with constants and gives a constant
+(`torch.compiler.assume_constant_result`). `operator.index` of a symbolic number guards its value, comparisons guard
+themselves, and `statically_known_true` guards nothing. Inductor passes `num_warps` and `num_stages` on, and no other
+option. AOTAutograd's key has the configs of kernels that are traced by Dynamo; of kernels inside a `triton_op` it has
+only the source, and `torch.compiler.config.cache_key_tag`.
+"""
+
+from __future__ import annotations
+
+import logging
+import operator
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import takewhile
+from types import SimpleNamespace
+from typing import Any, TypeAlias
+
+from triton_ops._hashing import fingerprint
+from triton_ops._optional import require
+from triton_ops.buckets.rules import Rule
+from triton_ops.dispatch.calls import Calls
+from triton_ops.dispatch.policy import ERROR, TUNE, policy_of
+from triton_ops.exceptions import KernelTypeError
+
+_DROPPED = {"num_ctas": 1, "maxnreg": None, "ir_override": None}  # by Inductor; with the values that lose nothing
+_ONE, _MULTIPLE, _OTHER = 1, 16, 17  # one number of each class that Triton specialises integers on
+_TAG = "triton_ops:"
+
+_Spans: TypeAlias = tuple[
+    tuple[str, str, str], ...
+]  # as text: torch takes numbers that code refers to for dynamic ones
+
+_log = logging.getLogger("triton_ops")
+
+
+@dataclass(frozen=True)
+class TracedTensor:
+    """A tensor of which a trace knows only what decides the config.
+
+    Attributes:
+        dtype: The torch dtype.
+        device: The torch device.
+        shape: Its extents, if they decide; else none.
+    """
+
+    dtype: Any
+    device: Any
+    shape: tuple[int, ...]
+    layout: str = "torch.strided"
+
+    def data_ptr(self) -> int:
+        """An aligned address: Inductor copies what is not aligned before it launches."""
+        return 0
+
+    def untyped_storage(self) -> SimpleNamespace:
+        """A storage of its own."""
+        return SimpleNamespace(data_ptr=lambda: id(self), nbytes=lambda: self.numel() * self.element_size())
+
+    def stride(self, axis: int | None = None) -> Any:
+        """Row-major strides: those of the caller do not decide."""
+        steps = [1]
+        for extent in reversed(self.shape[1:]):
+            steps.insert(0, steps[0] * max(extent, 1))
+        found = tuple(steps[: len(self.shape)])
+        return found if axis is None else found[axis]
+
+    def size(self, axis: int | None = None) -> Any:
+        """The extents."""
+        return self.shape if axis is None else self.shape[axis]
+
+    def dim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    def numel(self) -> int:
+        """Elements."""
+        count = 1
+        for extent in self.shape:
+            count *= extent
+        return count
+
+    def element_size(self) -> int:
+        """Bytes of an element."""
+        return int(self.dtype.itemsize)
+
+
+class Traced:
+    """What torch, while it traces, is told about one decorated kernel.
+
+    Args:
+        tuned: The kernel.
+        calls: How its calls become problems.
+    """
+
+    def __init__(self, tuned: Any, calls: Calls) -> None:
+        self.tuned, self.calls = tuned, calls
+        self.own: Callable[..., Any] | None = None  # the caller's own `early_config_prune`
+        self.outside: Callable[..., Any] | None = None  # launches outside of compiled code; once one had to be
+        self.state = SimpleNamespace(generation="0")
+
+    def use(self, own: Callable[..., Any] | None) -> None:
+        """Take the caller's own `early_config_prune`; one that was read here and is set again changes nothing."""
+        if own is None or own is not self.__dict__.get("early_config_prune"):
+            self.own = own
+            self.__dict__.pop("early_config_prune", None)
+
+    def forget(self) -> None:
+        """Have compiled code that holds a config of this kernel compiled anew at its next call."""
+        self.state.generation = str(int(self.state.generation) + 1)
+
+    @cached_property
+    def early_config_prune(self) -> Callable[..., Any]:
+        """What Dynamo calls to choose among the configs; elsewhere it is the caller's own."""
+        torch, state, told = require("torch", "torch.compile"), self.state, self.looked_up
+        exact = None if self.own or self.tuned.perf_model else (*self.calls.keys, *sorted(self.calls.constexprs))
+        spans = {} if exact is None else self._spans()
+
+        def winner(_generation: str, facts: tuple[Any, ...]) -> tuple[tuple[int, ...], str, str]:
+            places, attribute, refused = told(facts)
+            if refused:
+                self.stay_outside()
+            return places, attribute, refused
+
+        winner._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+        def early_config_prune(configs: list[Any], named: dict[str, Any], **more: Any) -> Any:
+            dynamo = torch.compiler.is_dynamo_compiling()
+            if not dynamo and not _faked(named, more):
+                return configs if self.own is None else self.own(configs, named, **more)
+            facts = []
+            for given in (named, more):
+                for name, value in given.items():
+                    facts.append((name, _fact(torch, value, exact is None or name in exact, spans.get(name, ()))))
+            places, attribute, refused = winner(state.generation, tuple(facts))
+            if not dynamo:
+                self.keyed(places, attribute, refused, facts)
+            elif refused:
+                torch._dynamo.graph_break(msg=refused)
+            return [getattr(state, attribute)] if attribute else [configs[place] for place in places]
+
+        return early_config_prune
+
+    def stay_outside(self) -> None:
+        """Have launches run as they are where torch leaves them out: it would trace the code of the launch instead."""
+        if self.outside is None:
+            torch = require("torch", "torch.compile")
+            for method in (type(self.tuned).__getitem__, type(self.tuned).run):
+                torch._dynamo.decorators.skip(method)
+            self.outside = torch.compiler.disable(self.tuned.launched)
+
+    def looked_up(self, facts: tuple[Any, ...]) -> tuple[tuple[int, ...], str, str]:
+        """For a call: the places of the configs to leave, or else the attribute of the state that holds the winner.
+
+        The third is why the launch must stay outside of compiled code; empty if it need not.
+        """
+        tuned, torch = self.tuned, require("torch", "torch.compile")
+        values = {name: _value(torch, fact) for name, fact in facts}
+        names = list(takewhile(values.__contains__, tuned.arg_names))
+        args, kwargs = [values.pop(name) for name in names], values
+        decision = tuned.why(*args, grid=_one_program, **kwargs)
+        policy = policy_of(tuned.options.on_miss, TUNE)
+        if decision.missed and policy == ERROR:
+            return (), "", f"no winner is known for {decision.kernel} {decision.problem}, and on_miss is error"
+        if decision.missed and policy == TUNE and (left := self._left(names, args, kwargs)):
+            _log.info("%s is left to torch.compile to tune: %s", decision.kernel, decision.found.why)
+            return left, "", ""
+        if lost := self._lost(decision.config):
+            return (), "", f"torch.compile does not keep {lost} of the config of {decision.kernel}"
+        _log.info("compiled: %s", decision.text)
+        if (place := self._place(decision.config)) >= 0:
+            return (place,), "", ""
+        if hasattr(tuned.fn, "values"):
+            return (
+                (),
+                "",
+                f"{decision.kernel} has heuristics, whose values torch does not know for a config space",
+            )
+        attribute = f"winner_{fingerprint(dict(decision.found.config))}"
+        setattr(self.state, attribute, decision.config)
+        return (), attribute, ""
+
+    def keyed(self, places: Sequence[int], attribute: str, refused: str, facts: list[Any]) -> None:
+        """Make a choice inside a `triton_op` a part of the keys of torch's caches, which have nothing else of it.
+
+        Raises:
+            KernelTypeError: The launch must stay outside of compiled code.
+        """
+        if refused:
+            raise KernelTypeError(refused, hint="launch it inside a torch.library.custom_op")
+        setting = require("torch", "torch.compile").compiler.config
+        chosen = [str(self.tuned.configs[place]) for place in places] or [attribute]
+        one = fingerprint([self.tuned.base_fn.__name__, chosen, facts])
+        before, _, ours = setting.cache_key_tag.partition(_TAG)
+        setting.cache_key_tag = f"{before}{_TAG}{','.join(sorted({one, *ours.split(',')} - {''}))}"
+
+    def _left(self, names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[int, ...]:
+        """The places of the configs among which torch may choose; none where it would not restore arguments."""
+        tuned = self.tuned
+        if tuned.options.space is not None or tuned.restore_value or tuned.reset_to_zero:
+            return ()
+        tuned.nargs = dict(zip(names, args, strict=True))
+        configs = tuned.prune_configs(dict(kwargs))
+        tuned.nargs = None
+        return tuple(self._place(config) for config in configs if not self._lost(config))
+
+    def _lost(self, config: Any) -> str:
+        """The options of a config that Inductor would not pass on, as text; empty if there are none."""
+        given = {name: getattr(config, name, usual) for name, usual in _DROPPED.items()}
+        lost = {name: value for name, value in given.items() if value != _DROPPED[name]}
+        lost.update({name: value for name, value in config.kwargs.items() if name not in self.calls.parameters})
+        return ", ".join(f"{name}={value}" for name, value in lost.items())
+
+    def _place(self, config: Any) -> int:
+        return next((place for place, one in enumerate(self.tuned.configs) if one is config), -1)
+
+    def _spans(self) -> dict[str, _Spans]:
+        """The buckets of each parameter that has some: least and largest value, and the one that stands for all."""
+        rules = {name: bucket.rule for bucket in self.calls.mapper.buckets for name in bucket.extents}
+        return {name: _buckets(rule) for name, rule in rules.items() if name in self.calls.keys}
+
+
+def _buckets(rule: Rule) -> _Spans:
+    found: list[tuple[str, str, str]] = []
+    value = rule.first
+    while (span := rule.bucket(value)) is not None:
+        found.append((str(span[0]), str(span[1]), str(rule.representative(value))))
+        value = span[1] + 1
+    return tuple(found)
+
+
+def _one_program(_meta: Mapping[str, Any]) -> tuple[int, ...]:
+    return (1,)
+
+
+def _fact(torch: Any, value: Any, exact: bool, spans: _Spans) -> Any:
+    """What the look-up needs of one argument, as constants; torch traces this code."""
+    if isinstance(value, torch.Tensor):
+        shape = [operator.index(extent) for extent in value.shape] if exact else []
+        return ("tensor", str(value.dtype), str(value.device), tuple(shape))
+    if isinstance(value, bool) or not (isinstance(value, int) or isinstance(value, torch.SymInt)):  # noqa: SIM101
+        return ("value", value)  # torch does not trace `isinstance` of both at once
+    for low, high, representative in spans:
+        if int(low) <= value and value <= int(high):
+            return ("value", int(representative))
+    if exact:
+        return ("value", operator.index(value))
+    known = torch.fx.experimental.symbolic_shapes.statically_known_true
+    if known(value == 1):
+        return ("value", _ONE)
+    return ("value", _MULTIPLE if known(value % _MULTIPLE == 0) else _OTHER)
+
+
+def _faked(*given: Mapping[str, Any]) -> bool:
+    """Whether arguments are the fake ones of a trace that runs as Python."""
+    fakes = sys.modules.get("torch._subclasses.fake_tensor")
+    if fakes is None:
+        return False
+    torch = require("torch", "torch.compile")
+    values = [value for each in given for value in each.values()]
+    return any(
+        isinstance(value, torch.SymInt) or (isinstance(value, torch.Tensor) and fakes.is_fake(value))
+        for value in values
+    )
+
+
+def _value(torch: Any, fact: Any) -> Any:
+    if fact[0] == "value":
+        return fact[1]
+    _, dtype, device, shape = fact
+    return TracedTensor(getattr(torch, dtype.removeprefix("torch.")), torch.device(device), shape)
