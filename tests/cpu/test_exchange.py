@@ -220,6 +220,35 @@ def test_a_lockfile_goes_to_vllm_and_back(tmp_path, capsys, monkeypatch):
     assert back.entries[0].origin.source == "vllm-moe: E=8,N=7168,device_name=NVIDIA_H200.json"
 
 
+WORK = """
+from triton_ops import operation
+
+@operation(space={"step": [1, 2, 3]}, arguments=lambda n=64: {"n": n})
+def add_up(n, step):
+    if step == 3:
+        raise ValueError("three")
+    return sum(sum(range(at, n, step)) for at in range(step))
+"""
+
+
+def test_every_trial_of_a_run_goes_to_t4(tmp_path, capsys, monkeypatch, steady_clock):
+    (tmp_path / "exchanged_work.py").write_text(WORK)
+    monkeypatch.chdir(tmp_path)
+    assert main(["tune", "exchanged_work.py:add_up", "--device", "cpu", "--cache-dir", "cache"]) == 0
+    (log,) = (tmp_path / "cache" / "runs").rglob("*.jsonl")
+    assert main(["exchange", "export", "t4", "out", "--run", str(log)]) == 0
+    results = json.loads((tmp_path / "out" / "results.json").read_text())["results"]
+    assert {each["configuration"]["step"]: each["invalidity"] for each in results} == {
+        1: "correct", 2: "correct", 3: "runtime",
+    }  # fmt: skip
+    assert FORMS["t4"].read(tmp_path / "out" / "results.json").best()[0].median_ms > 0
+    capsys.readouterr()
+    assert main(["exchange", "export", "t4", "out", "--run", str(log), "--row", "M"]) == 2
+    assert "has no M" in capsys.readouterr().err
+    assert main(["exchange", "export", "t4", "out"]) == 2
+    assert "either --kernel or --run" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [

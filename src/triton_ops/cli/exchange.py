@@ -14,6 +14,7 @@ from triton_ops.cli.lock import pairs
 from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.exchange import FORMS, form_named
 from triton_ops.exchange.locked import Names, lockfile_of, table_of, with_facts
+from triton_ops.exchange.runs import table_of_run
 from triton_ops.exchange.triton_config import launches_as
 
 app = typer.Typer(
@@ -40,8 +41,13 @@ LockOption = Annotated[Path, typer.Option("--lockfile", metavar="FILE", help="Th
 def export(
     form: FormName,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the engine looks for its tables.")],
-    kernel: Kernel,
+    kernel: Annotated[
+        str | None, typer.Option("--kernel", metavar="NAME", help="The kernel's name in records.")
+    ] = None,
     lockfile: LockOption = Path(DEFAULT_NAME),
+    run: Annotated[
+        Path | None, typer.Option("--run", metavar="FILE", help="A run log, all of whose configs are written.")
+    ] = None,
     row: Rows = None,
     given: Facts = None,
     rename: Renamed = None,
@@ -52,9 +58,15 @@ def export(
     verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
 ) -> None:
     """Write the entries of a kernel as a table, and check that the engine would find each of them."""
+    if (kernel is None) == (run is None):
+        raise SettingsError("export takes either --kernel or --run", hint="triton-ops exchange export --help")
     chosen, facts = form_named(form), _facts(given)
     names = Names(tuple(row or ()), pairs(rename or [], "--rename", "BM=BLOCK_SIZE_M"))
-    table = table_of(read_lockfile(lockfile), kernel, device_alias, names, facts)
+    table = (
+        table_of(read_lockfile(lockfile), kernel, device_alias, names, facts)
+        if kernel is not None
+        else table_of_run(run or Path(), names, facts)
+    )
     path = chosen.write(table, folder)
     best = table.best()
     lost = [each.at for each in best if not launches_as(chosen.look_up(folder, table.facts, each.at), each.config)]
