@@ -206,3 +206,17 @@ def early_return(x, y, n, limit, BLOCK: tl.constexpr):
         tl.store(y + at, tl.load(x + at, mask=at < n), mask=at < n)
     else:
         tl.store(y + at, tl.load(x + at, mask=at < n) + tl.load(x + n + at, mask=at < n), mask=at < n)
+
+
+@triton.jit
+def scaled_rows(x, scale, y, rows, columns, GROUP: tl.constexpr, BLOCK: tl.constexpr):
+    lanes = tl.arange(0, BLOCK)
+    for row in range(tl.program_id(0), rows, tl.num_programs(0)):
+        first = tl.load(x + row * columns + lanes)
+        highest = tl.max(first, axis=0)
+        for at in range(0, columns, BLOCK):
+            highest = tl.maximum(highest, tl.max(tl.load(x + row * columns + at + lanes), axis=0))
+        for at in range(0, columns, BLOCK):
+            values = tl.load(x + row * columns + at + lanes) * highest
+            values *= tl.load(scale + (at + lanes) // GROUP)
+            tl.store(y + row * columns + at + lanes, values)

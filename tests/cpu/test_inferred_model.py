@@ -21,14 +21,16 @@ from triton_ops.backend.offline import AheadOfTime, described  # noqa: E402
 from triton_ops.compile_pool.pool import CompilePool  # noqa: E402
 from triton_ops.hardware import machine_of, named_target, spec_named  # noqa: E402
 from triton_ops.kernels import load  # noqa: E402
+from triton_ops.problem import Problem  # noqa: E402
 from triton_ops.ranking.inferred import InferredTiles, untold  # noqa: E402
 from triton_ops.ranking.inferred_prior import InferredPrior, inferred_model  # noqa: E402
 from triton_ops.ranking.predict import Model  # noqa: E402
 from triton_ops.ranking.readings import Readings  # noqa: E402
 from triton_ops.ranking.unread import Fit  # noqa: E402
-from triton_ops.runner.expectation import inferred_prior  # noqa: E402
+from triton_ops.runner.expectation import inferred_prior, model_priors, small_contents  # noqa: E402
 from triton_ops.runner.survey import SurveyLimits, considered, survey  # noqa: E402
 from triton_ops.space import Config, as_space  # noqa: E402
+from triton_ops.task.task import CopiedArguments, Task  # noqa: E402
 from triton_ops.tensors import TensorSpec  # noqa: E402
 from triton_ops.ttir.launch_work import KernelWork  # noqa: E402
 from triton_ops.work import Work  # noqa: E402
@@ -342,3 +344,50 @@ def test_what_was_read_of_a_closed_pool_is_its_reason():
         future = pool.read(Config(BLOCK=256))
         future.result()
     assert not future.result().silent
+
+
+def live_task(kernel, given, space):
+    """A task as `tune` makes it of a caller's own arguments, on a GPU that is not here."""
+    arguments = Arguments(given)
+    return Task(
+        kernel=kernel, problem=Problem(kernel.name), space=as_space(space),
+        device=spec_named("NVIDIA H200"), device_name="cuda", arguments=CopiedArguments(arguments),
+    )  # fmt: skip
+
+
+LIVE = {"BLOCK": [8, 16, 32, 64], "WIDTH": [1024], "num_warps": [1, 2, 4, 8], "num_stages": [1, 2, 3, 4, 5]}
+
+
+def groups_grid(_):
+    return (4,)
+
+
+def test_a_tune_without_a_declaration_begins_with_what_is_read_and_with_the_data_that_loops_depend_on(tmp_path):
+    starts = torch.tensor([0, 10, 300, 340, 1000], dtype=torch.int32)
+    given = (torch.empty(1000, 1024, dtype=torch.bfloat16), starts, torch.empty(4, 1024), 1024)
+    task = live_task(TritonKernel(kernels.varlen_sum, groups_grid), given, LIVE)
+    assert small_contents(task) == {"starts": [0, 10, 300, 340, 1000]}
+    with CompilePool(task.ahead_of_time(), workers=2) as pool:
+        (prior,) = model_priors(task, tmp_path, pool)
+    (launch,) = prior.readings.work_of(Config(BLOCK=64, WIDTH=1024, num_warps=4, num_stages=1)).launches
+    assert launch.loops[0].turns * 4 == 1 + 5 + 1 + 11
+    scores = prior.score(list(task.space))
+    assert len(set(scores)) > 10
+    assert all(map(math.isfinite, scores))
+
+
+def test_a_small_space_and_a_task_without_compilers_are_searched_without_a_model(tmp_path):
+    given = (X, X, 1024, 1e-5)
+    task = live_task(NORM, given, {"BLOCK": [256, 512], "num_warps": [4, 8]})
+    assert model_priors(task, tmp_path, None) == []
+    with CompilePool(task.ahead_of_time(), workers=1) as pool:
+        assert model_priors(task, tmp_path, pool) == []
+
+
+def test_a_kernel_of_which_nothing_can_be_told_is_searched_without_a_model(tmp_path, caplog):
+    kernel = TritonKernel(kernels.varlen_sum, lambda _: (1 // 0,))
+    given = (X, TensorSpec((5,), "int32"), X, 1024)
+    task = live_task(kernel, given, LIVE)
+    with caplog.at_level("INFO", "triton_ops"), CompilePool(task.ahead_of_time(), workers=1) as pool:
+        assert model_priors(task, tmp_path, pool) == []
+    assert "the search begins without a model: its grid cannot be told: ZeroDivisionError" in caplog.text

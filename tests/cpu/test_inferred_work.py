@@ -16,6 +16,7 @@ from triton_ops.backend.front_end import kernel_work  # noqa: E402
 from triton_ops.backend.launcher import LauncherKernel  # noqa: E402
 from triton_ops.backend.offline import described  # noqa: E402
 from triton_ops.hardware import named_target  # noqa: E402
+from triton_ops.ranking.inferred import least_bytes, passes_of  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
 from triton_ops.tensors import TensorSpec  # noqa: E402
 
@@ -194,6 +195,19 @@ def test_programs_that_return_early_and_sides_of_a_condition_are_counted_apart()
     found = read(kernels.early_return, given, {"BLOCK": 512}, lambda meta: (triton.cdiv(512_000, meta["BLOCK"]),))
     assert found.moved_bytes("load") == near(2.0 * 512 * (39 + 2 * 38))
     assert found.moved_bytes("store") == near(2.0 * 512 * 77)
+
+
+def test_what_a_program_reads_again_is_told_from_what_it_reads_anew():
+    given = (spec(1000, 4096), spec(64), spec(1000, 4096), 1000, 4096)
+    found = read(kernels.scaled_rows, given, {"GROUP": 64, "BLOCK": 512}, lambda _: (100,))
+    first, again, once_more, scale, stored = found.accesses
+    assert (first.again, again.again, once_more.again) == (-1, -1, 1)  # a first chunk is no pass
+    assert passes_of(found) == 2
+    assert again.repeats == 1
+    assert scale.repeats == near(10)  # each of a program's ten rows takes the same scales
+    assert scale.distinct == near(1 / 64)
+    assert least_bytes(found) == near(2.0 * (2 * 1000 * 4096 + 64))
+    assert stored.again == -1
 
 
 def test_launch_options_change_nothing():

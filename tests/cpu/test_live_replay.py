@@ -116,7 +116,7 @@ def work(a, b):
     access = Access(
         kind="load", argument=0, element="bf16", item_bytes=2, loop=0, executions=32 / a, tile=32 * a,
         elements=1024.0 * b, distinct=1.0, lines=a, sectors=2.0 * a, run_bytes=64.0 * a, descriptor=False, still=False,
-        repeated=False, known=True, again=-1, shared=(1.0, 2.0, 4.0),
+        repeats=1.0, known=True, again=-1, shared=(1.0, 2.0, 4.0),
     )  # fmt: skip
     loop = LoopWork(
         parent=-1, entries=1.0, turns=32 / a, most=32 / a, stages=None, flags=(), by_data=False, plain=10.0, special=0.0

@@ -25,6 +25,7 @@ _LANES = 128
 _SPECIAL_PER_CYCLE = 16  # exponentials and the like of one multiprocessor: CUDA C++ Programming Guide
 _SPECIAL_INSTRUCTIONS = 2  # of a row kernel's element, beside those that load, store and convert it
 _MOVED_INSTRUCTIONS = 2
+_NORM_INSTRUCTIONS = 6  # of an element and pass of a norm, which has the weight 1
 _UNTOLD = 1 / 3  # share of the bytes at unknown addresses from which on nothing is told
 
 
@@ -253,9 +254,8 @@ def _once(launch: LaunchWork, accesses: Sequence[Access]) -> float:
 
 
 def _own_bytes(access: Access) -> float:
-    """Different bytes that one program reads by an access."""
-    times = access.executions if access.still else 1.0
-    return access.bytes * access.distinct / max(times, 1.0)
+    """Different bytes that one program moves by an access."""
+    return access.bytes * access.distinct / access.repeats
 
 
 def _span(launch: LaunchWork, argument: int) -> int:
@@ -286,27 +286,27 @@ def _row_plan(launch: LaunchWork, warps: int, stages: int, machine: Machine) -> 
 def passes_of(launch: LaunchWork) -> int:
     """How often a program reads most of what it reads."""
     loads = [access for access in launch.accesses if access.kind == "load"]
-    most = max((access.bytes for access in loads), default=0.0)
-    return 1 + max((_repeats(launch, access) for access in loads if access.bytes > most / 2), default=0)
+    most = max((_own_bytes(access) for access in loads), default=0.0)
+    return 1 + max((_repeats(launch, access) for access in loads if _own_bytes(access) > most / 2), default=0)
 
 
 def _chunks(launch: LaunchWork, warps: int, stages: int) -> Chunks:
     loads = [access for access in launch.accesses if access.kind == "load" and access.elements]
     stores = [access for access in launch.accesses if access.kind != "load" and access.elements]
-    main = max(loads or stores, key=lambda access: access.bytes)
+    everything = (*loads, *stores)
+    main = max(loads or stores, key=_own_bytes)
     passes = passes_of(launch)
-    entries = launch.loops[main.loop].entries if main.loop >= 0 else 1.0
-    asked = launch.loops[main.loop].stages if main.loop >= 0 else None
+    loop = launch.loops[main.loop] if main.loop >= 0 else None
+    rows = max(1.0 if loop is None else loop.entries, 1.0)
     width = max(1, sum(_beside(main, access) for access in loads))
     elements = max(main.elements * width, 1.0)
-    fresh = sum(access.bytes * _fresh(access, launch) for access in loads)  # what other programs do not read as well
-    written = sum(access.bytes * (2 if access.kind == "atomic" else 1) for access in stores) / elements
-    worked = launch.plain + sum(loop.plain for loop in launch.loops)
-    worked += _SPECIAL_INSTRUCTIONS * (launch.special + sum(loop.special for loop in launch.loops))
-    worked += _MOVED_INSTRUCTIONS * sum(access.elements for access in (*loads, *stores))
-    rows = max(entries, 1.0)
-    moved = sum(access.bytes for access in (*loads, *stores))
-    through = sum(max(a.bytes, a.sectors * _SECTOR_BYTES * a.executions) for a in (*loads, *stores))
+    fresh = sum(_own_bytes(access) * _fresh(access, launch) for access in loads if access.again < 0) * passes
+    written = sum(_own_bytes(access) * (2 if access.kind == "atomic" else 1) for access in stores if access.again < 0)
+    moved = sum(access.bytes * access.distinct for access in everything)
+    through = sum(max(a.bytes * a.distinct, a.sectors * _SECTOR_BYTES * a.executions) for a in everything)
+    worked = launch.plain + sum(each.plain for each in launch.loops)
+    worked += _SPECIAL_INSTRUCTIONS * (launch.special + sum(each.special for each in launch.loops))
+    worked += _MOVED_INSTRUCTIONS * sum(access.elements for access in everything)
     return Chunks(
         blocks=launch.programs,
         rows=rows,
@@ -314,12 +314,12 @@ def _chunks(launch: LaunchWork, warps: int, stages: int) -> Chunks:
         chunk=main.tile * width,
         passes=passes,
         warps=warps,
-        stages=asked or stages,
+        stages=(None if loop is None else loop.stages) or stages,
         read_bytes=fresh / passes / elements,
-        written_bytes=written,
-        weight=worked / passes / elements / 6,
-        lines=sum(a.lines * a.executions for a in (*loads, *stores)) if through > _SCATTERED * moved else 0.0,
-        spread=through / max(fresh + written * elements, 1.0),
+        written_bytes=written / elements,
+        weight=worked / passes / elements / _NORM_INSTRUCTIONS,
+        lines=sum(a.lines * a.executions for a in everything) if through > _SCATTERED * moved else 0.0,
+        spread=max(1.0, through / max(fresh + written, 1.0)),
     )
 
 

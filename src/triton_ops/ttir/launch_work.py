@@ -29,7 +29,7 @@ class Access:
         run_bytes: Bytes that follow each other in memory.
         descriptor: Whether a tensor descriptor says where the block lies.
         still: Whether a turn of the loop around does not change where it goes.
-        repeated: Whether a turn of some loop further out does not change where it goes.
+        repeats: How often a program goes to the same places by it, because turns of loops around do not change them.
         known: Whether its addresses are known.
         again: The earlier access that goes to the same places of the same argument, by its place; -1 if none does.
         shared: Different places to which 1, 2, 4, … programs go that follow each other, when they first reach it; the
@@ -50,7 +50,7 @@ class Access:
     run_bytes: float
     descriptor: bool
     still: bool
-    repeated: bool
+    repeats: float
     known: bool
     again: int
     shared: tuple[float, ...]

@@ -6,6 +6,7 @@ masks and turns of loops; one of many programs that follow each other, for what 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -19,9 +20,11 @@ from triton_ops.ttir.syntax import Module, UnreadableError, parsed_module, parse
 from triton_ops.ttir.trace import AccessTrace, DotTrace, Trace
 from triton_ops.ttir.values import Value, Vector, same, uniform, unknown
 
-_LOOKED_AT = 64  # programs of the first walk
+_LOOKED_AT, _FEWEST = 64, 8  # programs of the first walk
+_MOST_ELEMENTS = 1 << 17  # of them together, of one range: with more, each step takes a millisecond
 _BESIDE = 4096  # programs of the second walk
 _MOST_PROGRAMS = 1 << 31
+_RANGES = re.compile(r"tt\.make_range \{end = (\d+)")
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,8 @@ def launch_work(text: str, grid: tuple[int, int, int], operands: Sequence[Operan
         raise UntoldError(f"its grid has {count} programs")
     module = parsed_module(text)
     contents = {at: one.content for at, one in enumerate(operands) if one.content is not None and len(one.content)}
-    some = Programs(_spread_ids(count), grid, True, contents)
+    longest = max((int(n) for n in _RANGES.findall(text)), default=1)
+    some = Programs(_spread_ids(count, max(_FEWEST, min(_LOOKED_AT, _MOST_ELEMENTS // longest))), grid, True, contents)
     many = Programs(np.arange(min(count, _BESIDE), dtype=np.int64), grid, False, contents)
     try:
         whole, beside = (evaluated(module, p, _values(module, operands, len(p.ids))) for p in (some, many))
@@ -73,13 +77,13 @@ def launch_work(text: str, grid: tuple[int, int, int], operands: Sequence[Operan
     return _summary(whole, beside, grid, operands)
 
 
-def _spread_ids(count: int) -> Vector:
+def _spread_ids(count: int, most: int) -> Vector:
     """Programs from all over the grid: all of a small one, else one of each of equal parts."""
-    if count <= _LOOKED_AT:
+    if count <= most:
         return np.arange(count, dtype=np.int64)
-    at = np.arange(_LOOKED_AT)
+    at = np.arange(most)
     within = (at * 0.6180339887498949) % 1.0  # evenly spread, and in step with no number of tiles
-    return ((at + within) * count / _LOOKED_AT).astype(np.int64)
+    return ((at + within) * count / most).astype(np.int64)
 
 
 def _values(module: Module, operands: Sequence[Operand], count: int) -> list[Value]:
@@ -117,16 +121,7 @@ def _summary(whole: Trace, beside: Trace, grid: tuple[int, int, int], operands: 
         looked_at=beside.programs,
         arguments=tuple(Argument(one.name, one.bytes) for one in operands),
         loops=tuple(_loop(whole, counted, number, loops) for number in sorted(whole.loops)),
-        accesses=tuple(
-            _access(
-                whole.accesses[number],
-                counted.accesses.get(number),
-                loops,
-                _shared(beside, number),
-                _again(beside, number),
-            )
-            for number in sorted(whole.accesses)
-        ),
+        accesses=tuple(_access((whole, counted, beside), number, loops) for number in sorted(whole.accesses)),
         products=tuple(
             _product(whole.dots[number], counted.dots.get(number), loops, places) for number in sorted(whole.dots)
         ),
@@ -156,10 +151,11 @@ def _loop(trace: Trace, exact: Trace, number: int, loops: Mapping[int, int]) -> 
     )
 
 
-def _access(
-    found: AccessTrace, exact: AccessTrace | None, loops: Mapping[int, int], shared: tuple[float, ...], again: int
-) -> Access:
-    root, executions = found.pointer.root, float((exact or found).executions.mean())
+def _access(traces: tuple[Trace, Trace, Trace], number: int, loops: Mapping[int, int]) -> Access:
+    """One access, from the walk of whole tensors, the one that counts, and the one of neighbouring programs."""
+    whole, counted, beside = traces
+    found = whole.accesses[number]
+    root, executions = found.pointer.root, float(counted.accesses.get(number, found).executions.mean())
     of_each = float(found.elements.sum() / max(found.executions.sum(), 1e-9))
     return Access(
         kind=found.kind,
@@ -176,11 +172,20 @@ def _access(
         run_bytes=found.run_bytes,
         descriptor=found.descriptor,
         still=bool(found.loops) and found.loops[-1] in found.still,
-        repeated=any(loop in found.still for loop in found.loops[:-1]),
+        repeats=_repeats(found, whole),
         known=found.pointer.known,
-        again=again,
-        shared=shared,
+        again=_again(beside, number),
+        shared=_shared(beside, number),
     )
+
+
+def _repeats(found: AccessTrace, trace: Trace) -> float:
+    """How often a program goes to the same places, by the turns of the loops that do not change them."""
+    turns = 1.0
+    for loop in found.still:
+        around = trace.loops[loop]
+        turns *= max(1.0, float(around.turns.sum() / max(around.entries.sum(), 1e-9)))
+    return turns
 
 
 def _product(found: DotTrace, exact: DotTrace | None, loops: Mapping[int, int], places: Mapping[int, int]) -> Product:
@@ -211,9 +216,16 @@ def _again(beside: Trace, number: int) -> int:
         if earlier >= number:
             break
         there = beside.accesses[earlier]
-        if there.kind == here.kind and there.tile == here.tile and same(there.pointer, here.pointer):
+        alike = there.kind == here.kind and there.tile == here.tile and _as_often(there, here)
+        if alike and same(there.pointer, here.pointer):
             return place
     return -1
+
+
+def _as_often(one: AccessTrace, other: AccessTrace) -> bool:
+    """Whether neither of two accesses is met more than twice as often as the other: a first chunk is no pass."""
+    counts = sorted((float(one.executions.sum()), float(other.executions.sum())))
+    return counts[1] <= 2 * counts[0]
 
 
 def _different(base: Vector, reached: NDArray[np.bool_], size: int) -> float:

@@ -105,8 +105,8 @@ def elementwise(kind: Type, function: Callable[..., Any], *given: Value) -> Valu
     whole = [_along(value, at) for value in given]
     found = np.asarray(function(*whole), dtype=np.int64)
     axes = [found if axis == at else None for axis in range(len(kind.shape))]
-    neutral = np.ones if kind.truth else np.zeros
-    return Value(kind, neutral(len(found), dtype=np.int64), tuple(axes), None, made_up)
+    neutral = np.ones_like if kind.truth else np.zeros_like
+    return Value(kind, neutral(given[0].base), tuple(axes), None, made_up)
 
 
 def both(kind: Type, one: Value, other: Value) -> Value:
@@ -187,11 +187,12 @@ def _product(one: Vector | None, other: Vector | None) -> Vector | None:
 
 
 def _along(value: Value, axis: int) -> Vector:
-    """All elements along one axis, of shape (programs, extent or 1)."""
+    """All elements along one axis, of shape (programs, extent or 1), or of one row if all programs have the same."""
     assert value.base is not None
+    base = value.base[:1] if (value.base == value.base[0]).all() else value.base
     if not value.axes or (own := value.axes[axis]) is None:
-        return value.base[:, None]
-    return value.base[:, None] * own if value.type.truth else value.base[:, None] + own
+        return base[:, None]
+    return base[:, None] * own if value.type.truth else base[:, None] + own
 
 
 def _limited(numbers: Vector, made_up: bool) -> Vector:
