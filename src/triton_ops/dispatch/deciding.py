@@ -147,7 +147,7 @@ class KernelCall:
         try:
             return tune_request(
                 self.request, self.space, self.options.plan, cache_dir=self.options.cache_dir,
-                isolate=self.options.isolate, listener=self.listener, key=key,
+                isolate=self.options.isolate, listener=self.listener, key=key, reuse=True,
             )  # fmt: skip
         except TuningFailedError:
             if self.options.outputs or not self._outputs:

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 from triton_ops.backend import Kernel, MayCrash, pack, packed_allocator
+from triton_ops.evaluation import idle_worker
 from triton_ops.evaluation.candidate import COMPILE
 from triton_ops.evaluation.finals import FinalRequest, finalists
 from triton_ops.evaluation.outcome import Outcome, fastest_screening
@@ -47,13 +48,14 @@ class Isolated:
     Args:
         assignment: The work of the station.
         process: A process from `process_started_early`, if there is one already.
+        reuse: Whether the worker is left to the next tune, if nothing has died or hung in it.
 
     Raises:
         NotPortableError: The task exists in this process only.
         TritonKernelError: The arguments or the reference fail, as with `Inline`.
     """
 
-    def __init__(self, assignment: Assignment, process: WorkerProcess | None = None) -> None:
+    def __init__(self, assignment: Assignment, process: WorkerProcess | None = None, *, reuse: bool = False) -> None:
         try:
             packed = pack(assignment)
         except KernelTypeError as error:
@@ -65,7 +67,10 @@ class Isolated:
         self._changes: dict[str, Any] = {}
         self._worker: WorkerProcess | None = None
         self._spare = process
-        self._new = partial(_new_process, assignment.kernel, assignment.device, assignment.device_name)
+        needs = needs_of(assignment.kernel, assignment.device, assignment.device_name)
+        self._new = partial(WorkerProcess, *needs)
+        self._left_to = needs if reuse else None
+        self._asking = False
         self._facts = StationFacts(mode=assignment.mode, baseline=assignment.baseline)
         self._deaths: list[str] = []
         self._baseline_failures = 0
@@ -108,7 +113,10 @@ class Isolated:
         return replace(fastest_screening(tuple(trials.values())), confidence=_UNFINISHED)
 
     def close(self) -> None:
-        """Kill the processes; everything that they found has been handed over."""
+        """Kill the processes, or leave the worker to the next tune; everything that they found has been handed over."""
+        if self._worker is not None and self._left_to is not None and not (self._deaths or self._asking):
+            worker, self._worker = self._worker, None
+            idle_worker.keep(worker, self._left_to)
         for process in (self._worker, self._spare):
             if process is not None:
                 process.kill()
@@ -164,11 +172,13 @@ class Isolated:
         worker = self._ready()
         own, compile_s = self._patience.launch_s, self._patience.compile_s
         limits_s = {COMPILE: compile_s, LAUNCH: own, ODD: own, RACE: own, BASELINE: compile_s + own}
+        self._asking = True
         try:
             answer: Answer = worker.ask(question, whole_s, limits_s, step)
         except (WorkerHungError, WorkerDiedError) as error:
             self._lose(str(error))
             raise
+        self._asking = False
         if answer.error is not None:
             raise answer.error
         self._facts = answer.facts or self._facts
@@ -223,14 +233,15 @@ class Isolated:
         return worker
 
 
-def _new_process(kernel: Kernel, device: DeviceSpec, device_name: str) -> WorkerProcess:
+def needs_of(kernel: Kernel, device: DeviceSpec, device_name: str) -> idle_worker.Needs:
+    """The packages that a worker imports for a kernel, and the device that it readies."""
     own = kernel.process_imports if isinstance(kernel, MayCrash) else ()
-    return WorkerProcess(tuple(dict.fromkeys([*own, *(["torch"] if device.kind != "cpu" else [])])), device_name)
+    return tuple(dict.fromkeys([*own, *(["torch"] if device.kind != "cpu" else [])])), device_name
 
 
 @contextmanager
 def process_started_early(
-    kernel: Kernel, device: DeviceSpec, device_name: str, isolate: bool | None
+    kernel: Kernel, device: DeviceSpec, device_name: str, isolate: bool | None, *, reuse: bool = False
 ) -> Iterator[WorkerProcess | None]:
     """Start a process for `open_station` ahead, so that its imports run meanwhile; it is killed at the end.
 
@@ -239,16 +250,19 @@ def process_started_early(
         device: The device it runs on.
         device_name: The device's torch name.
         isolate: As in `open_station`; where candidates are not isolated, no process is started and None is given.
+        reuse: Whether a worker that the tune before has left may serve.
     """
     if not wants_isolation(kernel, device, isolate):
         yield None
         return
     with being_filled():
-        process = _new_process(kernel, device, device_name)
+        needs = needs_of(kernel, device, device_name)
+        process = (idle_worker.take(needs) if reuse else None) or WorkerProcess(*needs)
         try:
             yield process
         finally:
-            process.kill()
+            if not idle_worker.holds(process):
+                process.kill()
 
 
 def wants_isolation(kernel: Kernel, device: DeviceSpec, isolate: bool | None) -> bool:
@@ -261,6 +275,8 @@ def open_station(
     isolate: bool | None,
     process: WorkerProcess | None = None,
     begun: Callable[[Config | None], None] = lambda _: None,
+    *,
+    reuse: bool = False,
 ) -> Station:
     """The station for an assignment: in a worker, or in this process.
 
@@ -269,6 +285,7 @@ def open_station(
         isolate: Whether candidates run in a worker; None isolates kernels that may crash, such as Triton's on a GPU.
         process: A process from `process_started_early`, if there is one already.
         begun: As of `Inline`; it is not called for a worker, which a config ends alone.
+        reuse: Whether the worker is left to the next tune.
 
     Raises:
         KernelTypeError: Isolation is asked for, and the task exists in this process only.
@@ -280,7 +297,7 @@ def open_station(
         place = "inline, as callables are unless isolation is asked for"
         return Inline(assignment, place=place, begun=begun)
     try:
-        return Isolated(assignment, process)
+        return Isolated(assignment, process, reuse=reuse)
     except NotPortableError as error:
         if isolate:
             raise KernelTypeError(

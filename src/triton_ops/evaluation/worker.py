@@ -7,15 +7,20 @@ parent keeps the last lines of stderr.
 from __future__ import annotations
 
 import contextlib
+import gc
+import linecache
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from triton_ops._optional import require
 from triton_ops.backend import one_line, take_allocator, unpack, warm_up
+from triton_ops.backend.by_value import is_installed
 from triton_ops.evaluation.finals import FinalRequest
+from triton_ops.evaluation.idle_worker import Rest
 from triton_ops.evaluation.station import Inline, StationFacts
 from triton_ops.exceptions import KernelTypeError, TritonKernelError
 from triton_ops.hardware import make_ready
@@ -92,16 +97,30 @@ def _import(packages: Sequence[str], device: str) -> None:
 def serve(receive: Callable[[], Any], send: Callable[[Any], None]) -> None:
     """Answer the questions that `receive` gives, until it raises EOFError."""
     station: Inline | None = None
+    known = frozenset(sys.modules)
     while True:
         try:
             question = receive()
         except EOFError:
             return
-        if isinstance(question, Setup):
+        if isinstance(question, Rest):
+            station, answer = None, Answer()
+            _give_up(known)
+        elif isinstance(question, Setup):
             station, answer = _set_up(question, lambda step: send(StepStarted(step)))
         else:
             answer = _answer(station, question)
         send(answer)
+
+
+def _give_up(known: Collection[str]) -> None:
+    """Free the GPU's memory, and forget the user's modules, so that the next task imports them as they are then."""
+    for name in [name for name in sys.modules if name not in known and not is_installed(name)]:
+        del sys.modules[name]
+    linecache.clearcache()
+    gc.collect()
+    if "torch" in sys.modules and (cuda := require("torch", "freeing memory").cuda).is_initialized():
+        cuda.empty_cache()
 
 
 def _set_up(question: Setup, tell: Callable[[str], None]) -> tuple[Inline | None, Answer]:

@@ -164,6 +164,7 @@ def tune_request(
     listener: Listener | None = None,
     start: float | None = None,
     key: Key | None = None,
+    reuse: bool = False,
 ) -> TuningResult:
     """Find the fastest config for a request that is checked already, or recall it; `tune` describes the parameters.
 
@@ -182,6 +183,7 @@ def tune_request(
         listener: Is told of the run's events.
         start: When the call began, by `time.monotonic`; None is now.
         key: The key of the record; None takes the request's.
+        reuse: Whether the worker process of the tune before may serve, and is left to the next for some seconds.
     """
     start = time.monotonic() if start is None else start
     key = key_of(request, cold=cold) if key is None else key
@@ -207,6 +209,7 @@ def tune_request(
         isolate=isolate,
         transfer=transfer and keep,
         folder=ensure_folder(folder) if keep else Path(folder),
+        reuse=reuse,
     )
     with cleaned_up_on_sigterm(), _only_one(run.folder if keep else None, key) as (runs, quarantine):
         if (found := known()) is not None:

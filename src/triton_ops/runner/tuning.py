@@ -56,6 +56,7 @@ class RunRequest:
         isolate: Whether candidates run in a separate process; None lets the kernel decide.
         transfer: Whether records of other problems and devices may guide the search.
         folder: The cache folder.
+        reuse: Whether a worker that the tune before has left may serve, and is left to the next one.
     """
 
     task: Task
@@ -67,6 +68,7 @@ class RunRequest:
     isolate: bool | None
     transfer: bool
     folder: Path
+    reuse: bool = False
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,9 @@ class Tuning:
             TuningFailedError, DeviceError, KeyboardInterrupt: As `tune`.
         """
         task = self.request.task
-        with process_started_early(task.kernel, task.device, task.device_name, self.request.isolate) as process:
+        with process_started_early(
+            task.kernel, task.device, task.device_name, self.request.isolate, reuse=self.request.reuse
+        ) as process:
             unfinished, known = self._interrupted_run()
             taken = [] if unfinished is not None else self._of_another_space()
             known = known or taken
@@ -201,7 +205,9 @@ class Tuning:
         return _Findings(loop, outcome, facts)
 
     def _station(self, assignment: Assignment, process: WorkerProcess | None, log: RunLog) -> Station:
-        return TakesTurns(open_station(assignment, self.request.isolate, process, log.begun), self.turns)
+        return TakesTurns(
+            open_station(assignment, self.request.isolate, process, log.begun, reuse=self.request.reuse), self.turns
+        )
 
     def _loop(self, log: RunLog, searcher: Searcher, feed: Feed) -> TuningLoop:
         effort = self.request.effort

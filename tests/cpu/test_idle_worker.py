@@ -1,0 +1,101 @@
+"""A worker that one tune leaves serves the next, which finds nothing of the first in it."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import warnings
+from contextlib import closing
+
+import pytest
+from benchmarks.faults import workers_of
+from benchmarks.planted import sums_space
+from benchmarks.process_faults import nap
+
+from triton_ops.evaluation import idle_worker
+from triton_ops.evaluation.isolated import Isolated, needs_of, process_started_early
+from triton_ops.evaluation.station import assignment_of
+from triton_ops.space import Config
+from triton_ops.task.effort import chosen_effort
+from triton_ops.task.request import make_task
+from triton_ops.trial import Status
+
+GOOD, DEADLY = Config(ms=1.0, fault="none"), Config(ms=1.0, fault="segmentation fault")
+
+
+@pytest.fixture(autouse=True)
+def _no_worker_is_left():
+    yield
+    idle_worker.drop_idle_worker()
+    assert workers_of(os.getpid()) == []
+
+
+def assignment(function=nap, **more):
+    task = make_task(function, space=more.pop("space", sums_space(["segmentation fault"])), device="cpu", **more)
+    return assignment_of(task, chosen_effort("quick"), True, None)
+
+
+def tried(work, config=GOOD, reuse=True):
+    """The trial of a config in a station, and the process that it ran in."""
+    early = process_started_early(work.kernel, work.device, work.device_name, True, reuse=reuse)
+    with early as process, closing(Isolated(work, process, reuse=reuse)) as station:
+        return station.attempt(config, None), process.pid
+
+
+def test_the_next_tune_gets_the_same_process_and_others_do_not():
+    first, one = tried(assignment())
+    second, two = tried(assignment())
+    third, three = tried(assignment(), reuse=False)
+    assert (first.status, second.status, third.status) == (Status.OK,) * 3
+    assert one == two
+    assert three != one
+    assert len(workers_of(os.getpid())) == 1
+
+
+def test_a_worker_with_other_needs_is_not_taken():
+    work = assignment()
+    tried(work)
+    packages, device = needs_of(work.kernel, work.device, work.device_name)
+    assert idle_worker.take((("torch", *packages), device)) is None
+
+
+def test_a_worker_in_which_something_died_is_not_kept():
+    trial, _ = tried(assignment(), DEADLY)
+    assert trial.status is Status.CRASH
+    assert workers_of(os.getpid()) == []
+
+
+def test_a_worker_that_was_killed_meanwhile_costs_nothing():
+    _, pid = tried(assignment())
+    os.kill(pid, 9)
+    trial, _ = tried(assignment())
+    assert trial.status is Status.OK
+
+
+def test_the_next_task_imports_the_users_modules_as_they_are_then(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    found = []
+    for value in (1, 22):  # of another length, so that no cached bytecode can pass for it
+        (tmp_path / "edited_meanwhile.py").write_text(
+            f"def work(n, block=1):\n    assert n == {value}, n\n    return n\n"
+        )
+        sys.modules.pop("edited_meanwhile", None)
+        importlib.invalidate_caches()
+        module = importlib.import_module("edited_meanwhile")
+        work = assignment(module.work, space={"block": [1, 2]}, args=(value,))
+        found.append(tried(work, Config(block=1)))
+    assert [trial.status for trial, _ in found] == [Status.OK, Status.OK], [trial.error for trial, _ in found]
+    assert found[0][1] == found[1][1]
+
+
+def test_a_forked_child_leaves_the_parents_worker_alone():
+    tried(assignment())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of threads that are left behind
+        child = os.fork()
+    if child == 0:
+        os._exit(0 if idle_worker._slot._worker is None else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert len(workers_of(os.getpid())) == 1
