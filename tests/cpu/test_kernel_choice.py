@@ -1,16 +1,20 @@
 """Which config a shipped kernel runs with: the caller's, a record's, or the default; and tunes that are asked for."""
 
-import logging
 import os
 
 import pytest
 import torch
 
 from tests.near import drawn
-from triton_ops.exceptions import SettingsError
+from triton_ops import launches, on_miss, tune
+from triton_ops.autotuner.configs import GATED_MLP_CONFIGS
+from triton_ops.dispatch import operations
+from triton_ops.exceptions import SettingsError, UntunedError
 from triton_ops.kernels import choice
 from triton_ops.kernels.call import checked_config
 from triton_ops.kernels.choice import config_for, forget, tuning
+from triton_ops.kernels.gated_mlp import fused_gated_mlp
+from triton_ops.kernels.gated_mlp import operation as gated_mlp
 from triton_ops.kernels.softmax import operation, softmax
 from triton_ops.kernels.softmax.space import default_config
 from triton_ops.runner import session
@@ -36,12 +40,12 @@ def tuned_and_recalled():
     """The config before, inside and after `tuning`, and whether a later process would find it."""
     x = drawn(4, 100)
     before = chosen(x)
-    with tuning(search="random", trials=3, budget_s=20.0):
+    with tuning(search="random", trials=2, budget_s=1.0):
         right = torch.softmax(x, -1)
         torch.testing.assert_close(softmax(x), right)
         inside = chosen(x)
     forget()
-    return before == default_config(100), inside == chosen(x), [known.recorded for known in choice._known.values()]
+    return before == default_config(100), inside == chosen(x), [not known.missed for known in choice._choices.decisions]
 
 
 def test_a_tune_that_is_asked_for_makes_a_record_which_later_calls_find(interpreted, tmp_path):
@@ -50,8 +54,10 @@ def test_a_tune_that_is_asked_for_makes_a_record_which_later_calls_find(interpre
 
 
 def tuned_by_an_argument():
-    softmax(drawn(3, 90), tune=True)
-    return [known.recorded for known in choice._known.values()]
+    """The options of `tuning` around it keep the tune of the argument as short."""
+    with tuning(trials=1, budget_s=2.0):
+        chosen(drawn(3, 90), tune=True, config=None)
+    return [not known.missed for known in choice._choices.decisions]
 
 
 def test_an_argument_asks_for_a_tune_too(interpreted, tmp_path):
@@ -59,29 +65,69 @@ def test_an_argument_asks_for_a_tune_too(interpreted, tmp_path):
 
 
 def test_nothing_is_tuned_unless_asked_for(monkeypatch):
-    monkeypatch.setattr(choice, "run_tune", lambda *args, **kwargs: pytest.fail("tuned"))
+    monkeypatch.setattr(operations, "tune", lambda *args, **kwargs: pytest.fail("tuned"))
     monkeypatch.setattr(session, "Tuning", lambda *args, **kwargs: pytest.fail("tuned"))
     forget()
     assert chosen(drawn(4, 80)) == default_config(80)
 
 
-def test_a_record_is_looked_up_once_for_a_problem(monkeypatch):
+def test_the_ladder_is_asked_once_for_a_problem(monkeypatch):
     asked = []
-    real = choice.decided
-    monkeypatch.setattr(choice, "decided", lambda *args, **kwargs: (asked.append(kwargs), real(*args, **kwargs))[1])
+
+    def counted(*args, **kwargs):
+        asked.append(args)
+        return operations.decided(*args, **kwargs)
+
+    monkeypatch.setattr(choice, "decided", counted)
     forget()
     for x in (drawn(4, 80), drawn(4, 80), drawn(4, 80, dtype=torch.float16), drawn(4, 160)[:, ::2], drawn(8, 80)):
         chosen(x)
     assert len(asked) == 4
 
 
-def test_a_folder_that_cannot_be_used_does_not_stop_a_kernel(monkeypatch, tmp_path, caplog):
+def test_launches_say_which_config_ran_and_why():
+    forget()
+    chosen(drawn(4, 81))
+    chosen(drawn(4, 81))
+    (row,) = [row for row in launches() if row.kernel == "softmax" and "81" in row.problem]
+    assert row.launches == 2
+    assert row.rung == "default"
+
+
+def test_a_miss_may_be_an_error():
+    forget()
+    with pytest.raises(UntunedError, match="no winner is known for softmax"), on_miss("error"):
+        chosen(drawn(4, 82))
+
+
+def test_a_folder_that_cannot_be_used_does_not_stop_a_kernel(monkeypatch, tmp_path):
     (tmp_path / "file").write_text("no folder")
     monkeypatch.setenv("TRITON_OPS_CACHE_DIR", str(tmp_path / "file"))
     forget()
-    with caplog.at_level(logging.INFO, "triton_ops"):
-        assert chosen(drawn(4, 80)) == default_config(80)
-    assert "softmax runs with (BLOCK_SIZE=128 ROWS=8 num_warps=2), default" in caplog.text
+    assert chosen(drawn(4, 80)) == default_config(80)
+
+
+def of_documented_space():
+    """The winner of a tune in the documented space, which has fewer tunables than the operation's own."""
+    x, weight = drawn(1, 4, 32), drawn(48, 32)
+    space = {name: values[:1] for name, values in GATED_MLP_CONFIGS.items()}
+    tune(gated_mlp, kwargs=gated_values(x, weight), space=space, isolate=False, budget_s=2.0)
+    forget()
+    fused_gated_mlp(x, weight, weight)
+    (decision,) = [each for each in choice._choices.decisions if each.kernel == "gated_mlp"]
+    return decision.found.rung, dict(decision.found.config)
+
+
+def gated_values(x, weight):
+    problem = gated_mlp.problem((4, 48, 32), "float32")
+    tensors = {"x": x[0], "gate_weight": weight, "up_weight": weight, "out": torch.empty(4, 48)}
+    return {**dict(problem.arguments), **tensors}
+
+
+def test_a_winner_of_the_documented_space_runs_too(interpreted, tmp_path):
+    rung, config = interpreted(with_folder, str(tmp_path), of_documented_space)
+    assert rung == "record"
+    assert config == {name: values[0] for name, values in GATED_MLP_CONFIGS.items()}
 
 
 def test_an_own_config_is_taken_as_it_is():

@@ -1,7 +1,8 @@
-"""Which config a shipped kernel runs with: the caller's, the winner of a record, or the default one.
+"""Which config a shipped kernel runs with: the caller's, or what the ladder of `dispatch` answers.
 
-A record is looked up once for each problem, folder and process: one file is read. Nothing is ever tuned unless the
-caller asks for it, by `tune=True` or inside `with tuning():`.
+The ladder is lockfile, record, record of a problem nearby, default. It is asked once for each problem, folder and
+process. Nothing is ever tuned unless the caller asks for it: by `tune=True`, inside `with tuning():`, or by the policy
+`tune` of `on_miss`.
 """
 
 from __future__ import annotations
@@ -10,68 +11,35 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 from triton_ops.backend import Operation
 from triton_ops.dispatch import ledger
-from triton_ops.dispatch.decision import FALLBACK, Decision, Found
+from triton_ops.dispatch.decision import FALLBACK, RECORD, Decision, Found
 from triton_ops.dispatch.operations import decided, told
-from triton_ops.dispatch.policy import within
-from triton_ops.dispatch.tuner import tune as run_tune
+from triton_ops.dispatch.policy import DEFAULT, TUNE, policy_of, within
+from triton_ops.dispatch.sources import ladder_of
 from triton_ops.dispatch.tuner import tune_options
-from triton_ops.exceptions import CacheError, SettingsError
-from triton_ops.history.recall import cache_folder
+from triton_ops.exceptions import SettingsError, TritonKernelError, UnknownTunableError, UntunedError
+from triton_ops.history.recall import cache_folder, recall
 from triton_ops.kernels.call import checked_config
 from triton_ops.space import Config
 
 _log = logging.getLogger("triton_ops")
 _tuning: ContextVar[Mapping[str, Any] | None] = ContextVar("triton_ops_tuning", default=None)
-_DECIDED_BY_THE_CALL = frozenset((
+_OF_A_CALL = frozenset({
     "target", "args", "kwargs", "space", "shape", "dtype", "device", "reference", "tolerance", "check", "cold",
-))  # fmt: skip
+})  # fmt: skip
+_MOST = 4_096  # problems of all kernels
 
-
-@dataclass(frozen=True)
-class _Known:
-    """The config of a problem in this process, and where it comes from."""
-
-    decision: Decision
-
-    @property
-    def recorded(self) -> bool:
-        """Whether a record or a lockfile has it."""
-        return not self.decision.missed
-
-
-_known: dict[tuple[Any, ...], _Known] = {}
-
-
-class _Remembered:
-    """What this process has decided for the shipped kernels, whose launches are counted."""
-
-    @property
-    def decisions(self) -> list[Decision]:
-        """The decisions so far."""
-        return [known.decision for known in list(_known.values())]
-
-    def begin_anew(self) -> None:
-        """Forget every decision: in a forked child."""
-        _known.clear()
-
-    def forget(self) -> None:
-        """Have every call decided again."""
-        ledger.drop(self.decisions)
-        _known.clear()
-
-
-_remembered = _Remembered()
-ledger.register(_remembered)
+Names = tuple[tuple[str, ...], tuple[str, ...]]
+"""The tunables that a config must give, and those that it may leave out."""
 
 
 @contextmanager
 def tuning(**options: Any) -> Iterator[None]:
-    """Inside, the shipped kernels of this package tune each problem that has no record yet, before they run it.
+    """Inside, the shipped kernels of this package tune each problem that has no winner yet, before they run it.
 
     The arguments of a call are copied for its tune, so that the call itself computes what it always does.
 
@@ -83,10 +51,10 @@ def tuning(**options: Any) -> Iterator[None]:
 
     Cost: a tune for every new problem, from seconds to minutes by its effort.
     """
-    allowed = tune_options() - _DECIDED_BY_THE_CALL
-    if unknown := sorted(set(options) - allowed):
+    known = tune_options() - _OF_A_CALL
+    if unknown := sorted(set(options) - known):
         raise SettingsError(
-            f"tuning takes no option {', '.join(unknown)}", hint=f"the options are {', '.join(sorted(allowed))}"
+            f"tuning takes no option {', '.join(unknown)}", hint=f"the options are {', '.join(sorted(known))}"
         )
     before = _tuning.set(options)
     try:
@@ -95,13 +63,50 @@ def tuning(**options: Any) -> Iterator[None]:
         _tuning.reset(before)
 
 
+class _Choices:
+    """What the shipped kernels of this process were called with, and which config ran."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, Decision] = {}
+
+    @property
+    def decisions(self) -> list[Decision]:
+        """The decisions so far."""
+        return list(self._known.values())
+
+    def begin_anew(self) -> None:
+        """Forget every decision: in a forked child."""
+        self._known.clear()
+
+    def forget(self) -> None:
+        """Have every problem decided again."""
+        ledger.drop(self.decisions)
+        self._known.clear()
+
+    def of(self, place: Any, wanted: bool, decide: Callable[[], Decision]) -> Decision:
+        """The decision of a problem: the one before if it holds, and, where a winner is wanted, if it is one."""
+        found = self._known.get(place)
+        if found is None or not found.holds(within) or (wanted and found.missed):
+            found = decide()
+            if len(self._known) >= _MOST:
+                self.forget()
+            self._known[place] = found
+            _log.info("%s", found.text)
+        found.count.up()
+        return found
+
+
+_choices = _Choices()
+ledger.register(_choices)
+
+
 def config_for(
     operation: Operation,
     values: Mapping[str, Any],
     default: Callable[[], Config],
     *,
     config: Mapping[str, Any] | None = None,
-    tunables: tuple[tuple[str, ...], tuple[str, ...]],
+    tunables: Names,
     tune: bool = False,
 ) -> Config:
     """The config of one call.
@@ -110,51 +115,67 @@ def config_for(
         operation: The operation of the kernel.
         values: The arguments that decide which config is best, by name, in the order of the kernel's parameters.
         default: Gives the untuned config of the problem.
-        config: The caller's own config; None looks for a record, and takes the default where there is none.
+        config: The caller's own config; None asks the ladder.
         tunables: The names that an own config must give, and those that it may leave out.
-        tune: Whether to tune a problem without a record, as inside `with tuning():`.
+        tune: Whether to tune a problem without a winner, as inside `with tuning():`.
 
     Raises:
         UnknownTunableError, ConfigValueError: `config` does not fit the kernel.
+        UntunedError: No winner is known, and `on_miss` is `error`.
         TuningFailedError and others: What `tune` raises, if it is asked for.
     """
     if config is not None:
         return checked_config(config, *tunables, operation.name)
-    options = {} if tune else _tuning.get()
+    options = _tuning.get()
+    options = {} if tune and options is None else options
     folder = (options or {}).get("cache_dir")
-    key = (operation.name, cache_folder(folder), *map(told, values.values()))
-    found = _known.get(key)
-    if found is None or (options is not None and not found.recorded) or not found.decision.holds(within):
-        found = (
-            _looked_up(operation, values, default, folder) if options is None else _tuned(operation, values, options)
-        )
-        _known[key] = found
-    found.decision.count.up()
-    return found.decision.found.config
+    place = (operation.name, cache_folder(folder), *map(told, values.values()))
+    wanted = options is not None
+
+    def decide() -> Decision:
+        found = _decided(operation, values, default(), TUNE if wanted else None, options)
+        return _of_other_space(operation, values, found, folder, tunables) if found.missed else found
+
+    return _choices.of(place, wanted, decide).found.config
 
 
 def forget() -> None:
-    """Look every record up again: for a process that should see what others have tuned since."""
-    ledger.drop(_remembered.decisions)
-    _known.clear()
+    """Look every winner up again: for a process that should see what others have tuned since."""
+    _choices.forget()
 
 
-def _looked_up(operation: Operation, values: Mapping[str, Any], default: Callable[[], Config], folder: Any) -> _Known:
-    untuned = default()
+def _decided(
+    operation: Operation,
+    values: Mapping[str, Any],
+    default: Config,
+    on_miss: str | None,
+    options: Mapping[str, Any] | None,
+) -> Decision:
+    """A decision that no unreadable cache stops, unless a tune or an error is asked for."""
     try:
-        decision = decided(operation, values, default=untuned, options={"cache_dir": folder})
-    except CacheError as error:  # a kernel must run where the cache cannot be read
+        return decided(operation, values, default=default, on_miss=on_miss, options=options)
+    except UntunedError:
+        raise
+    except TritonKernelError as error:
+        if policy_of(on_miss, DEFAULT) != DEFAULT:
+            raise
         _log.warning("%s runs with its default config: %s", operation.name, error)
-        found = Found(config=untuned, rung=FALLBACK, why=error.message)
-        decision = Decision(found=found, kernel=operation.name, problem="")
-    _log.info(
-        "%s runs with (%s), %s: %s", operation.name, decision.found.config, decision.found.rung, decision.found.why
-    )
-    return _Known(decision)
+        found = Found(config=default, rung=FALLBACK, why=error.message)
+        return Decision(found=found, kernel=operation.name, problem="", policy=DEFAULT, within=within())
 
 
-def _tuned(operation: Operation, values: Mapping[str, Any], options: Mapping[str, Any]) -> _Known:
-    found = run_tune(operation, kwargs=values, **options)
-    problem = str(found.problem_size or "")
-    start = Decision(found=Found(config=Config(), rung=FALLBACK, why=""), kernel=operation.name, problem=problem)
-    return _Known(start.tuned(found))
+def _of_other_space(
+    operation: Operation, values: Mapping[str, Any], missed: Decision, folder: Any, tunables: Names
+) -> Decision:
+    """The winner of a record that was found in another space, such as the documented one, if the kernel takes it."""
+    if ladder_of(folder).only_lockfile or missed.key is None:
+        return missed
+    record = recall(operation, kwargs=values, cache_dir=folder)
+    if record is None:
+        return missed
+    try:
+        config = checked_config(record.winner, *tunables, operation.name)
+    except UnknownTunableError:
+        return missed
+    found = Found(config=config, rung=RECORD, why="a record of another space", record=record.id)
+    return replace(missed, found=found, policy=None)
