@@ -9,7 +9,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from triton_ops.backend import TritonKernel, is_tensor, taken_apart
+from triton_ops.backend import Operation, TritonKernel, is_tensor, taken_apart
 from triton_ops.backend.written import written_only
 from triton_ops.cache import Key, Record
 from triton_ops.dispatch.calls import CalledWith
@@ -36,6 +36,7 @@ from triton_ops.progress.events import Listener
 from triton_ops.space import Config, ConfigSpace, as_space
 from triton_ops.task.effort import covers
 from triton_ops.task.request import TuneRequest, device_of, make_request
+from triton_ops.tensors import TensorSpec
 from triton_ops.trial import TuningResult
 
 _WAIT_S = 30.0  # for another process of the job that looks a winner up
@@ -98,6 +99,12 @@ class KernelCall:
         found = [name for name in written_only(self.function) if is_tensor(given.get(name))]
         alone = [name for name in found if places.count(given[name].untyped_storage().data_ptr()) == 1]
         return tuple(name for name in alone if name not in {*self.restore_value, *self.reset_to_zero})
+
+    @property
+    def operation(self) -> Operation:
+        """Kernel and configs as an operation without a grid and without problems."""
+        kernel, space = self.parts
+        return Operation(kernel.name, kernel, space, _no_arguments)
 
     @property
     def space(self) -> ConfigSpace:
@@ -288,6 +295,10 @@ def _interpreted(call: KernelCall) -> bool:
     while hasattr(inner, "fn") and hasattr(inner.fn, "run"):
         inner = inner.fn
     return type(inner).__name__ == "InterpretedFunction"
+
+
+def _no_arguments() -> dict[str, TensorSpec]:
+    return {}
 
 
 def _no_grid(_meta: Mapping[str, Any]) -> tuple[int, ...]:

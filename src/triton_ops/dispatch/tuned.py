@@ -30,9 +30,9 @@ from triton_ops.dispatch.options import Options
 from triton_ops.dispatch.policy import within
 from triton_ops.dispatch.printed import printed_listener
 from triton_ops.dispatch.traced import Traced
+from triton_ops.dispatch.winners import Winners
 from triton_ops.exceptions import ConfigCollisionError
 from triton_ops.space import as_space
-from triton_ops.tensors import TensorSpec
 
 _log = logging.getLogger("triton_ops")
 _upstream: Any = require("triton.runtime.autotuner", "triton_ops.autotune")
@@ -85,7 +85,7 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
             autotuner.restore_value, prune_configs_by=prune, do_bench=autotuner._do_bench,
             cache_results=autotuner.cache_results, options=options, **hooks,
         )  # fmt: skip
-        made._cache = _Winners(made.forget, autotuner.cache)
+        made._cache = Winners(made.forget, autotuner.cache)
         made._shared, made._fast.owner = autotuner.cache, autotuner
         return made
 
@@ -104,13 +104,13 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
         self.forget()
 
     @property
-    def cache(self) -> _Winners:
+    def cache(self) -> Winners:
         """The configs by Triton's key; to clear it is to have every call decided again, to set an item decides."""
         return self._cache
 
     @cache.setter
     def cache(self, winners: Mapping[Any, Any]) -> None:
-        self._cache = _Winners(self.forget, winners)
+        self._cache = Winners(self.forget, winners)
         self.forget()
 
     @property
@@ -135,9 +135,7 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
     def operation(self) -> Operation:
         """The kernel with its configs, without a grid and without problems: enough to check and compile configs."""
         listed = None if self.options.space is not None else tuple(self.configs)
-        called = CalledWith({}, frozenset(), "", Arguments())
-        kernel, space = self._call((1,), called, listed, (), {}).parts
-        return Operation(kernel.name, kernel, space, _no_arguments)
+        return self._call((1,), CalledWith({}, frozenset(), "", Arguments()), listed, (), {}).operation
 
     def forget(self) -> None:
         """Have every call decided again."""
@@ -353,10 +351,6 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
         return f"{self.base_fn.__module__}:{self.base_fn.__name__}"
 
 
-def _no_arguments() -> dict[str, TensorSpec]:
-    return {}
-
-
 def _drop(decisions: dict[Any, Decision]) -> None:
     """Keep the counts of a kernel that is no more."""
     ledger.drop(list(decisions.values()))
@@ -370,42 +364,3 @@ class _Before:
 
     def __call__(self, values: dict[str, Any]) -> None:
         self.hook(values)
-
-
-class _Winners(dict[Any, Any]):
-    """The configs by Triton's key, where others may look, clear, and put their own."""
-
-    def __init__(self, forget: Callable[[], None], winners: Mapping[Any, Any]) -> None:
-        super().__init__(winners)
-        self.seeded: dict[Any, Any] = dict(winners)
-        self._forget = forget
-
-    def keep(self, key: Any, config: Any) -> None:
-        """Show a decision, which nobody else has set."""
-        super().__setitem__(key, config)
-
-    def __setitem__(self, key: Any, config: Any) -> None:
-        self.seeded[key] = config
-        super().__setitem__(key, config)
-        self._forget()
-
-    def update(self, *args: Any, **kwargs: Any) -> None:
-        """Put several."""
-        for key, config in dict(*args, **kwargs).items():
-            self[key] = config
-
-    def clear(self) -> None:
-        """Forget every winner, those that were set as well."""
-        self.seeded.clear()
-        super().clear()
-        self._forget()
-
-    def pop(self, key: Any, *default: Any) -> Any:
-        """Forget one winner; every call is decided again."""
-        self.seeded.pop(key, None)
-        found = super().pop(key, *default)
-        self._forget()
-        return found
-
-    def __delitem__(self, key: Any) -> None:
-        self.pop(key)

@@ -1,0 +1,45 @@
+"""The configs of a decorated kernel by Triton's key, which other libraries look at and change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+class Winners(dict[Any, Any]):
+    """The configs by Triton's key, where others may look, clear, and put their own."""
+
+    def __init__(self, forget: Callable[[], None], winners: Mapping[Any, Any]) -> None:
+        super().__init__(winners)
+        self.seeded: dict[Any, Any] = dict(winners)
+        self._forget = forget
+
+    def keep(self, key: Any, config: Any) -> None:
+        """Show a decision, which nobody else has set."""
+        super().__setitem__(key, config)
+
+    def __setitem__(self, key: Any, config: Any) -> None:
+        self.seeded[key] = config
+        super().__setitem__(key, config)
+        self._forget()
+
+    def update(self, *args: Any, **kwargs: Any) -> None:
+        """Put several."""
+        for key, config in dict(*args, **kwargs).items():
+            self[key] = config
+
+    def clear(self) -> None:
+        """Forget every winner, those that were set as well."""
+        self.seeded.clear()
+        super().clear()
+        self._forget()
+
+    def pop(self, key: Any, *default: Any) -> Any:
+        """Forget one winner; every call is decided again."""
+        self.seeded.pop(key, None)
+        found = super().pop(key, *default)
+        self._forget()
+        return found
+
+    def __delitem__(self, key: Any) -> None:
+        self.pop(key)
