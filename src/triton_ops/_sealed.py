@@ -10,9 +10,12 @@ import contextlib
 import json
 import math
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, TypeVar, cast
 
 from triton_ops._hashing import fingerprint
+
+T = TypeVar("T")
 
 CHECKSUM = "checksum"
 _MOST_CONTAINERS = 2_000_000  # lists and objects in one text, which take about 200 MB; a record has ten
@@ -96,6 +99,19 @@ def bounded(text: bytes) -> None:
     """
     if text.count(b"[") + text.count(b"{") > _MOST_CONTAINERS:
         raise DamagedError(f"it has more than {_MOST_CONTAINERS} lists and objects")
+
+
+def with_defaults(value: T) -> T:
+    """A dataclass that was read, with each field that its text lacked; also in the dataclasses and tuples in it.
+
+    msgspec leaves such a field to the class, and what it then writes lacks the field too.
+    """
+    whole: Any = value
+    if isinstance(value, tuple):
+        whole = tuple(map(with_defaults, value))
+    elif is_dataclass(value) and not isinstance(value, type):
+        whole = replace(value, **{each.name: with_defaults(getattr(value, each.name)) for each in fields(value)})
+    return cast("T", whole)
 
 
 def storable(value: Any) -> Any:

@@ -16,6 +16,7 @@ import pytest
 
 from tests.records import ENVIRONMENT, record, run_python
 from triton_ops import _files
+from triton_ops._sealed import sealed
 from triton_ops.cache import RECORDS, DirectoryStore, Record
 
 
@@ -70,6 +71,12 @@ BAD = {
     "NaN": RECORDS.dumps(record()).replace("0.9", "NaN"),
     "nested without end": "[" * 200_000,
 }
+
+
+def test_a_field_that_an_older_record_lacks_is_written_with_its_default():
+    contents = RECORDS.contents(record())
+    older = {name: value for name, value in contents.items() if name not in ("failures", "checksum")}
+    assert RECORDS.contents(RECORDS.loads(json.dumps(sealed(older)))) == contents
 
 
 @pytest.mark.parametrize("text", BAD.values(), ids=list(BAD))

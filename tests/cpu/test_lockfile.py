@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.strategies import configs
+from triton_ops._sealed import sealed
 from triton_ops.buckets import Range, extents_of, why_outside
 from triton_ops.cache import Key, LockedDevice, LockEntry, Lockfile, Measured, Origin, accept_edits, read_lockfile
+from triton_ops.cache.lock_changes import changes
 from triton_ops.cache.lockfile import dumps, loads, merged, write_lockfile
 from triton_ops.exceptions import LockfileError
 from triton_ops.space import Config
@@ -206,6 +208,29 @@ def test_an_entry_that_leaves_a_field_out_is_written_with_it(tmp_path, name):
     write_lockfile(accepted, path)
     assert name in json.loads(path.read_text())["entries"][0]
     assert read_lockfile(path) == accepted
+
+
+def only(content, *names):
+    return {name: content[name] for name in names}
+
+
+def test_fields_that_a_text_leaves_out_are_written_with_their_defaults():
+    bare = LockEntry(
+        kernel="add", device="h200", config=Config(BLOCK=1), problem=problem(),
+        measured=Measured(cache_state="cold", mode="graph-cold", median_ms=0.5),
+    )  # fmt: skip
+    whole = lock(bare, devices=(LockedDevice(alias="h200", kind="cuda", name="NVIDIA H200"),))
+    content = json.loads(dumps(whole))
+    [entry], [device] = content["entries"], content["devices"]
+    entry["measured"] = only(entry["measured"], "cache_state", "mode", "median_ms")
+    entries = [sealed(only(entry, "kernel", "device", "config", "measured", "problem"))]
+    devices = [only(device, "alias", "kind", "name")]
+    read = loads(
+        json.dumps(sealed({**only(content, "kind", "schema_version"), "devices": devices, "entries": entries}))
+    )
+    assert read == whole
+    assert dumps(read) == dumps(whole)
+    assert changes(read, whole) == ()
 
 
 def test_two_entries_for_one_problem_are_refused():

@@ -21,7 +21,7 @@ import msgspec
 
 from triton_ops import _files
 from triton_ops._hashing import canonical_json
-from triton_ops._sealed import CHECKSUM, DamagedError, sealed, unambiguous, unsealed
+from triton_ops._sealed import CHECKSUM, DamagedError, sealed, unambiguous, unsealed, with_defaults
 from triton_ops.cache.key import Key
 from triton_ops.cache.lock_entry import BY_HAND, LockedDevice, LockEntry
 from triton_ops.cache.lock_text import text_of, without_conflicts
@@ -318,13 +318,7 @@ def _built(content: Mapping[str, Any]) -> Lockfile:
         raise
     except (msgspec.ValidationError, SpaceError, TypeError, ValueError, RecursionError) as error:
         raise LockfileError(f"it is not well formed: {error}", hint="`triton-ops lock` writes one") from error
-    return Lockfile(tuple(map(replace, found.devices)), tuple(map(_whole, found.entries)))
-
-
-def _whole(entry: LockEntry) -> LockEntry:
-    """The entry with every field its own: msgspec leaves out those that a file leaves out, and then writes none."""
-    measured = None if entry.measured is None else replace(entry.measured)
-    return replace(entry, measured=measured, origin=replace(entry.origin))
+    return with_defaults(found)
 
 
 def _only(content: Mapping[str, Any], known: set[str], what: str) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from triton_ops._ranges import Count, Milliseconds, Nested, NotNegative, Seconds
+from triton_ops._sealed import with_defaults
 from triton_ops.cache.key import Key
 from triton_ops.exceptions import CacheError, SpaceError
 from triton_ops.resources import Resources
@@ -146,7 +147,7 @@ class Record:
 
 def encode(record: Record) -> dict[str, Any]:
     """The record as plain JSON values."""
-    content: dict[str, Any] = msgspec.to_builtins(record, enc_hook=config_to_json)
+    content: dict[str, Any] = msgspec.to_builtins(with_defaults(record), enc_hook=config_to_json)
     return content
 
 
