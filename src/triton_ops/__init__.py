@@ -145,7 +145,7 @@ _NAMES_IN = {
         "EmptySpaceError KernelTypeError LockfileError MissingDependencyError "
         "NumericalOverflowError RecordingError RunLogError SettingsError "
         "ShapeMismatchError SpaceError TargetError TritonKernelError TuningFailedError "
-        "UnknownTunableError UnsupportedDtypeError UntunedError"
+        "UnknownTunableError UnsupportedDtypeError UntunedError WrongResultError"
     ),
     "history.recall": "recall",
     "kernels.choice": "tuning",
