@@ -93,8 +93,9 @@ format: $(READY)  ## Bring every file into the house's form
 gpu-test: $(READY)  ## The tests that need an NVIDIA GPU
 	$(RUN) -m pytest -m gpu
 
-gpu-bench: $(READY)  ## How good and how fast tuning is on this GPU
+gpu-bench: $(READY)  ## How good and how fast tuning is on this GPU, and the kernels beside the vendor's library
 	$(RUN) -m benchmarks.h200_tune
+	$(RUN) -m benchmarks.kernels_gpu
 
 import-time: $(READY)  ## What `import triton_ops` costs
 	$(RUN) benchmarks/import_time.py

@@ -1,0 +1,212 @@
+"""Norms, softmax, gated MLP and 8-bit floats on a GPU: results by the rule, gradients, extremes, and every code."""
+
+import math
+import random
+
+import pytest
+import torch
+
+from triton_ops import kernels
+from triton_ops.backend import CandidateError
+from triton_ops.benchmark import CorrectnessVerifier
+from triton_ops.evaluation.subject import ArgumentSet
+
+pytestmark = pytest.mark.gpu
+
+FAMILIES = [name for name in kernels.names() if name not in ("matmul", "rmsnorm_rope")]
+SMALL = {
+    "fp8_dequantize": [((300, 500, 1, 128), "float16"), ((130, 256, 128, 128), "bfloat16")],
+    "fp8_gemm": [
+        ((300, 520, 528, 1), "bfloat16"), ((129, 257, 515, 2), "float16"), ((200, 300, 640, 3), "float32"),
+        ((16, 1024, 4096, 2), "bfloat16"),
+    ],
+    "fp8_quantize": [((300, 500, 128), "bfloat16"), ((64, 5000, 5000), "float32"), ((100, 4096, 4096), "float16")],
+    "gated_mlp": [((300, 520, 528), "bfloat16"), ((129, 257, 515), "float16"), ((33, 64, 100), "float32")],
+    "gated_mlp_backward": [((300, 515), "bfloat16"), ((33, 100), "float32")],
+    "layer_norm": [((300, 1025), "bfloat16"), ((64, 70000), "float16"), ((1000, 100), "float32")],
+    "layer_norm_backward": [((3000, 1025), "bfloat16"), ((300, 40000), "float32"), ((5000, 128), "float16")],
+    "rmsnorm_rope_backward": [
+        ((2, 500, 2560, 32), "bfloat16"), ((1, 64, 32768, 256), "float32"), ((3, 7, 96, 2), "float16"),
+    ],
+    "softmax": [((300, 1025), "bfloat16"), ((64, 151936), "float16"), ((1000, 100), "float32")],
+    "softmax_backward": [((300, 1025), "bfloat16"), ((64, 151936), "float16"), ((1000, 100), "float32")],
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def needs_float8(request):
+    if "fp8" in request.node.name and torch.cuda.get_device_capability() < (8, 9):
+        pytest.skip("8-bit floats need compute capability 8.9")
+
+
+def judged(operation, config, values):
+    """Whether a config's outputs are right by the rule, and how they are wrong; None if the device cannot hold it."""
+    given = ArgumentSet(values, operation.kernel.outputs)
+    given.poison(0)
+    try:
+        executable = operation.kernel.compile(config, given.arguments)
+    except CandidateError:
+        return None
+    executable.launch(given.arguments)
+    torch.cuda.synchronize()
+    assert given.stray_writes() is None
+    found = [given.arguments.keyword[name] for name in executable.outputs]
+    verifier = CorrectnessVerifier()
+    return verifier.verify_by_rule(
+        found, operation.reference, kwargs=dict(values.keyword), outputs=operation.kernel.outputs
+    )
+
+
+def values_of(operation, problem, seed=0):
+    return operation.materialise(problem, "cuda", seed)
+
+
+@pytest.mark.parametrize(("name", "shape", "dtype"), [(n, *case) for n in FAMILIES for case in SMALL[n]])
+def test_default_config_is_right_by_the_rule(name, shape, dtype):
+    operation = kernels.load(name)
+    problem = operation.problem(shape, dtype)
+    right, how = judged(operation, operation.space_for(problem).default_config, values_of(operation, problem))
+    assert right, how
+
+
+@pytest.mark.parametrize(("name", "shape", "dtype"), [(n, *SMALL[n][0]) for n in FAMILIES])
+def test_configs_that_load_are_right_by_the_rule(name, shape, dtype):
+    operation = kernels.load(name)
+    problem = operation.problem(shape, dtype)
+    configs = list(operation.space_for(problem))
+    values, loaded = values_of(operation, problem), 0
+    for config in random.Random(0).sample(configs, min(24, len(configs))):
+        verdict = judged(operation, config, values)
+        if verdict is None:
+            continue  # too much shared memory for this device
+        loaded += 1
+        assert verdict[0], f"{config}: {verdict[1]}"
+    assert loaded >= 4
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_equal_launches_give_equal_bits(name):
+    operation = kernels.load(name)
+    problem = operation.problem(*SMALL[name][0])
+    values = values_of(operation, problem)
+    executable = operation.kernel.compile(operation.space_for(problem).default_config, values)
+    first = None
+    for _ in range(20):
+        executable.launch(values)
+        found = [values.keyword[output].clone().view(torch.uint8) for output in executable.outputs]
+        first = first or found
+        assert all(torch.equal(a, b) for a, b in zip(first, found, strict=True))
+
+
+@pytest.mark.parametrize("form", [{"DESCRIPTORS": True}, {"PROGRAMS": 1}, {"DESCRIPTORS": True, "PROGRAMS": 1}])
+@pytest.mark.parametrize("name", ["gated_mlp", "fp8_gemm"])
+def test_every_form_of_the_products_is_right(name, form):
+    operation = kernels.load(name)
+    problem = operation.problem((520, 768, 1040) if name == "gated_mlp" else (520, 768, 1040, 2), "bfloat16")
+    config = {**operation.space_for(problem).default_config, **form, "num_stages": 3}
+    from triton_ops.space import Config
+
+    right, how = judged(operation, Config(config), values_of(operation, problem))
+    assert right, how
+
+
+def test_fp8_round_trip_of_all_256_codes_is_torchs():
+    from triton_ops import dequantize_fp8, quantize_fp8
+
+    every, one = (
+        torch.arange(256, dtype=torch.uint8, device="cuda").view(torch.float8_e4m3fn),
+        torch.ones((), device="cuda"),
+    )
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        wide = dequantize_fp8(every, one, dtype)
+        torch.testing.assert_close(wide, every.to(dtype), rtol=0, atol=0, equal_nan=True)
+        again, _ = quantize_fp8(wide, one)
+        differing = set((again.view(torch.uint8) != every.view(torch.uint8)).nonzero().flatten().tolist())
+        assert differing <= {0x7F, 0xFF}  # NaN has two codes
+    finite = torch.arange(0x7F, dtype=torch.uint8, device="cuda").view(torch.float8_e4m3fn).float()
+    middle = (finite[1:] + finite[:-1]) / 2
+    found, _ = quantize_fp8(torch.cat([middle, -middle]), one)
+    assert torch.equal(found.view(torch.uint8), torch.cat([middle, -middle]).to(torch.float8_e4m3fn).view(torch.uint8))
+
+
+def test_fp8_scales_and_extremes_on_gpu():
+    from triton_ops import quantize_fp8
+
+    x = torch.tensor([[math.nan, 1.0, -2.0], [math.inf, 1.0, -2.0], [0.0, 0.0, 0.0], [3e38, -3e38, 1.0]], device="cuda")
+    for granularity in ("row", "block"):
+        found, scale = quantize_fp8(x, granularity=granularity)
+        assert scale.flatten()[:3].tolist() == [224.0, 224.0, 1.0]
+        assert found.float()[:2, 1:].tolist() == [[224.0, -448.0]] * 2
+        assert found.float()[:2, 0].isnan().all()
+        assert found.float()[3].tolist() == [448.0, -448.0, 0.0]
+
+
+def gradients_of(function, tensors, weights):
+    own = [tensor.detach().clone().requires_grad_() for tensor in tensors]
+    (function(*own) * weights).sum().backward()
+    return [tensor.grad for tensor in own]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gradients_are_those_of_float64(dtype):
+    from triton_ops import fused_gated_mlp, layer_norm, softmax
+
+    torch.manual_seed(0)
+    x, weight, bias = (torch.randn(s, device="cuda", dtype=dtype) for s in ((6, 50, 768), (768,), (768,)))
+    gate, up = (torch.randn(512, 768, device="cuda", dtype=dtype) * 0.05 for _ in range(2))
+    silu = torch.nn.functional.silu
+    cases = [
+        (softmax, lambda x: torch.softmax(x, -1), [x]),
+        (layer_norm, lambda x, w, b: torch.nn.functional.layer_norm(x, (768,), w, b), [x, weight, bias]),
+        (fused_gated_mlp, lambda x, g, u: silu(x @ g.mT) * (x @ u.mT), [x, gate, up]),
+    ]
+    for function, plain, tensors in cases:
+        weights = torch.randn_like(function(*tensors))
+        right = gradients_of(plain, [tensor.double() for tensor in tensors], weights.double())
+        found = gradients_of(function, tensors, weights)
+        own = gradients_of(plain, tensors, weights)
+        for a, b, peer in zip(found, right, own, strict=True):
+            error, allowed = (a.double() - b).norm() / b.norm(), (peer.double() - b).norm() / b.norm()
+            assert error <= 3 * max(allowed, torch.finfo(dtype).eps), function.__name__
+
+
+def test_gradcheck_of_the_row_kernels_in_float64():
+    from functools import partial
+
+    from triton_ops.kernels.gradient import differentiable
+    from triton_ops.kernels.layer_norm import _forward as normalised
+    from triton_ops.kernels.layer_norm.backward import gradient
+
+    torch.manual_seed(0)
+    x, weight, bias = (torch.randn(s, device="cuda", dtype=torch.float64) for s in ((4, 9), (9,), (9,)))
+
+    def found(x, weight, bias):
+        kept = [x.detach(), weight.detach()]
+        run = lambda _: (normalised(*(t.detach() for t in (x, weight, bias)), 0.125, None, False), kept)  # noqa: E731
+        return differentiable((x, weight, bias), run, partial(gradient, eps=0.125))
+
+    assert torch.autograd.gradcheck(found, [tensor.requires_grad_() for tensor in (x, weight, bias)])
+
+
+def test_fp8_linear_is_near_and_refreshes_its_weight():
+    from triton_ops import FP8Linear
+
+    torch.manual_seed(0)
+    layer = FP8Linear(1024, 2048, bias=True, device="cuda", dtype=torch.bfloat16)
+    x = torch.randn(4, 100, 1024, device="cuda", dtype=torch.bfloat16)
+    for _ in range(2):
+        right = torch.nn.functional.linear(x.double(), layer.weight.double(), layer.bias.double())
+        assert (layer(x).double() - right).norm() / right.norm() <= 0.05
+        with torch.no_grad():
+            layer.weight.mul_(3).add_(0.01)
+
+
+def test_rows_beyond_31_bits_are_counted():
+    from triton_ops import softmax
+
+    if torch.cuda.mem_get_info()[0] < 24 * 2**30:
+        pytest.skip("needs 24 GiB of free GPU memory")
+    x = torch.zeros(530_000, 4096, dtype=torch.bfloat16, device="cuda")  # 2.2e9 elements
+    x[-1] = torch.randn(4096, device="cuda")
+    found = softmax(x)[-1].double()
+    torch.testing.assert_close(found, torch.softmax(x[-1].double(), -1), rtol=2**-7, atol=1e-6)
