@@ -21,20 +21,25 @@ from triton_ops.backend import Arguments, TritonKernel
 from triton_ops.backend.front_end import kernel_work
 from triton_ops.backend.offline import described
 from triton_ops.hardware import machine_of, named_target, spec_named
+from triton_ops.kernels import load
 from triton_ops.ranking.inferred_prior import inferred_model
 from triton_ops.ranking.predict import Model
 from triton_ops.ranking.readings import Readings, groups, readings_json
 from triton_ops.ranking.recorded_work import recorded_model
 from triton_ops.replay.recorder import write_recording
 from triton_ops.space import Config
-from triton_ops.tensors import TensorSpec
+from triton_ops.tensors import TensorSpec, dtype_name
 
 _OPTIONS = ("num_warps", "num_stages")
 
 
-def kernel_of(recording: Mapping[str, Any]) -> tuple[TritonKernel, Arguments] | None:
+def kernel_of(recording: Mapping[str, Any]) -> tuple[Any, Arguments] | None:
     """A kernel like the recorded one, with its arguments; None for another kind of kernel."""
     kind, shape = recording.get("kind"), [int(extent) for extent in recording.get("shape") or ()]
+    if kind == "matmul" and "GROUP_M" in recording["space"]:  # the shipped kernel
+        operation = load("matmul")
+        problem = operation.problem(tuple(shape), dtype_name(recording["family"].removeprefix("matmul_")))
+        return operation.kernel, Arguments(keyword=dict(problem.arguments))
     if kind in ("matmul", "fp8"):
         M, N, K = shape
         dtype = "float8_e4m3fn" if kind == "fp8" else "bfloat16"

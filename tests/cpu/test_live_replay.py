@@ -156,6 +156,13 @@ def test_a_recording_brings_what_was_read_of_its_kernel(file, readings):
     assert tune(recording, priors=[prior]).trials > 0
 
 
+def test_what_another_version_has_read_is_no_error_of_a_replay(file, readings, caplog):
+    plain = readings_json(readings)
+    del plain["works"][0]["work"]["launches"][0]["accesses"][0]["tile"]
+    assert priors_for(read_recording(file(inferred=plain))) == []
+    assert "own.json.gz is searched without a model" in caplog.text
+
+
 def test_the_command_simulates_tunes(cli, file, readings):
     path = file(inferred=readings_json(readings))
     ran = cli("replay", path, "--live", "--undeclared", "--seeds", "2", "--jobs", "1", "--json")

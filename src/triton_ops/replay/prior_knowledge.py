@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 
+from triton_ops.exceptions import SpaceError
 from triton_ops.hardware import machine_of, spec_named
 from triton_ops.ranking.inferred_prior import InferredPrior
 from triton_ops.ranking.prior import ModelPrior
@@ -11,6 +13,8 @@ from triton_ops.ranking.readings import Readings, readings_of
 from triton_ops.ranking.recorded_work import recorded_model
 from triton_ops.replay.recording import Recording
 from triton_ops.search import Place, Prior, make_transfer
+
+_log = logging.getLogger("triton_ops")
 
 
 def priors_for(target: Recording, undeclared: bool = False) -> list[Prior]:
@@ -37,9 +41,15 @@ def uses_readings(target: Recording, undeclared: bool) -> bool:
 
 
 def recorded_readings(target: Recording) -> Readings | None:
-    """What was read of the recorded kernel; None if the recording does not have it."""
+    """What was read of the recorded kernel; None, with a warning, if it has another version's form."""
     plain = target.head.get("inferred")
-    return readings_of(plain) if isinstance(plain, Mapping) else None
+    if not isinstance(plain, Mapping):
+        return None
+    try:
+        return readings_of(plain)
+    except SpaceError as error:
+        _log.warning("%s is searched without a model: %s", target.file, error.message)
+        return None
 
 
 def transfers_for(target: Recording, records: Sequence[Recording]) -> list[Prior]:
