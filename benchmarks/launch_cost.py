@@ -65,13 +65,19 @@ TILES = [triton.Config({"BM": 64, "BN": 64, "BK": 32, "GROUP_M": 8}, num_warps=4
          triton.Config({"BM": 64, "BN": 32, "BK": 32, "GROUP_M": 8}, num_warps=4)]  # fmt: skip
 
 
+def by_blocks(meta: dict[str, int]) -> tuple[int]:
+    """One program for each block."""
+    return (triton.cdiv(meta["n"], meta["BLOCK"]),)
+
+
 def cases(device: str) -> dict[str, tuple[object, list[triton.Config], list[str], tuple[object, ...], object]]:
-    """Name to kernel, configs, key, arguments and grid. A static grid: what a grid function costs is the caller's."""
+    """Name to kernel, configs, key, arguments and grid: extents, and once a function, as most programs have it."""
     x = [torch.zeros(4096, device=device) for _ in range(3)]
     a, b, c = (torch.zeros(256, 256, device=device, dtype=torch.float16) for _ in range(3))
     strides = (*a.stride(), *b.stride(), *c.stride())
     return {
         "add, 4 arguments": (add, ADD, ["n"], (*x, 4096), (16,)),
+        "add, 4 arguments, a grid function": (add, ADD, ["n"], (*x, 4096), by_blocks),
         "matmul, 16 arguments": (matmul, TILES, ["M", "N", "K"], (a, b, c, 256, 256, 256, *strides), (4, 8)),
     }
 

@@ -34,10 +34,9 @@ def test_what_is_printed_here_is_the_new_form(capsys):
     listener.tried(Trial(Config(small, BLOCK=512), Status.RESOURCES, error="too large"), None)
     listener.ended(TuningResult(dict(small), KernelMetrics(1.0), elapsed_s=1.234))
     printed = capsys.readouterr().out
-    assert (
-        "Autotuning kernel add with config BLOCK: 128, num_warps: 4, num_ctas: 1, num_stages: 3, maxnreg: None\n"
-        in printed
-    )
+    line = next(line for line in printed.splitlines() if "BLOCK: 128" in line)  # Triton 3.9 adds a field at the end
+    start = "Autotuning kernel add with config BLOCK: 128, num_warps: 4, num_ctas: 1, num_stages: 3, maxnreg: None"
+    assert line.startswith(start)
     assert "Autotuning failed with too large\n" in printed
     (found,) = parse_printed(printed)
     assert found.key == "(1024, 'torch.float32')"

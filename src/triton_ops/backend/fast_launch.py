@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from triton_ops.backend.containers import is_tensor
+from triton_ops.backend.known_grids import KnownGrids
 
 MISSING = type("Missing", (), {"__repr__": lambda _: "missing", "__slots__": ()})()
 """The place of a parameter for which a call gives no value."""
@@ -174,6 +175,7 @@ class FastLaunch:
             "used_globals": jit.used_global_vals, "changed": _changed, "owner": self.owner,
             "hooks_before": jit.pre_run_hooks, "enter": runtime.launch_enter_hook, "exit": runtime.launch_exit_hook,
             "debug": runtime.debug, "mode": compilation.instrumentation_mode,
+            "grid_of": KnownGrids(tuple(jit.arg_names)).of,
             "casts": getattr(compilation, "fpsan_homomorphic_casts", None),
         }  # fmt: skip
 
@@ -231,7 +233,7 @@ def launch(grid, {head}, **options):
     if used_globals and changed(used_globals):
         return None
     if callable(grid):
-        grid = grid({meta})
+        grid = grid_of(grid, {meta})
     extents = len(grid)
     owner.best_config = config
     run(grid[0], grid[1] if extents > 1 else 1, grid[2] if extents > 2 else 1, active.get_current_stream(device),
