@@ -220,3 +220,42 @@ def scaled_rows(x, scale, y, rows, columns, GROUP: tl.constexpr, BLOCK: tl.const
             values = tl.load(x + row * columns + at + lanes) * highest
             values *= tl.load(scale + (at + lanes) // GROUP)
             tl.store(y + row * columns + at + lanes, values)
+
+
+@triton.jit
+def attended(state, queries, k, v, base, low, high, rows, BN: tl.constexpr, DIM: tl.constexpr, MASKED: tl.constexpr):
+    total, weight, highest = state
+    dims = tl.arange(0, DIM)
+    for at in range(low, high, BN):
+        cols = at + tl.arange(0, BN)
+        scores = tl.dot(queries, tl.load(k + base + cols[None, :] * DIM + dims[:, None]))
+        if MASKED:
+            scores += tl.where(rows[:, None] >= cols[None, :], 0, -1.0e6)
+        new = tl.maximum(highest, tl.max(scores, 1))
+        chance = tl.exp2(scores - new[:, None])
+        shrink = tl.exp2(highest - new)
+        total = tl.dot(
+            chance.to(tl.bfloat16), tl.load(v + base + cols[:, None] * DIM + dims[None, :]), total * shrink[:, None]
+        )
+        weight = weight * shrink + tl.sum(chance, 1)
+        highest = new
+    return total, weight, highest
+
+
+@triton.jit
+def two_loop_attention(q, k, v, o, length, DIM: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr):
+    start = tl.program_id(0)
+    base = tl.program_id(1) * length * DIM
+    rows = start * BM + tl.arange(0, BM)
+    at = base + rows[:, None] * DIM + tl.arange(0, DIM)[None, :]
+    queries = tl.load(q + at)
+    total = tl.zeros((BM, DIM), dtype=tl.float32)
+    weight = tl.zeros((BM,), dtype=tl.float32)
+    highest = tl.full((BM,), float("-inf"), dtype=tl.float32)
+    if CAUSAL:
+        state = attended((total, weight, highest), queries, k, v, base, 0, start * BM, rows, BN, DIM, False)
+        state = attended(state, queries, k, v, base, start * BM, (start + 1) * BM, rows, BN, DIM, True)
+    else:
+        state = attended((total, weight, highest), queries, k, v, base, 0, length, rows, BN, DIM, False)
+    total, weight, highest = state
+    tl.store(o + at, (total / weight[:, None]).to(tl.bfloat16))

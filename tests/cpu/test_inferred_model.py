@@ -15,6 +15,7 @@ torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 
 from tests import inferred_kernels as kernels  # noqa: E402
+from triton_ops import AttentionTiles  # noqa: E402
 from triton_ops.backend import Arguments, TritonKernel  # noqa: E402
 from triton_ops.backend.front_end import kernel_work  # noqa: E402
 from triton_ops.backend.offline import AheadOfTime, described  # noqa: E402
@@ -133,6 +134,24 @@ def test_causal_attention_takes_about_half_of_the_time_of_twice_the_steps():
     doubled = replace(launch, loops=(replace(loop, turns=2 * loop.turns),))
     assert model_of(KernelWork((doubled,))).expected_ms(OPTIONS) != model_of(work).expected_ms(OPTIONS)
     assert loop.turns < 0.6 * 1024 / 64
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("BM", "BN", "warps"), [(64, 64, 4), (128, 64, 8), (128, 128, 8)])
+def test_attention_that_declares_nothing_is_near_one_that_does_in_one_loop_and_in_two(causal, BM, BN, warps):
+    length, heads, width = 4096, 128, 128
+    x = TensorSpec((heads, length, width), "bfloat16")
+    config = {"DIM": width, "BM": BM, "BN": BN, "CAUSAL": causal}
+    kernel = TritonKernel(kernels.two_loop_attention, lambda meta: (length // meta["BM"], heads))
+    tiles = AttentionTiles(
+        heads, length, length, width, dtype="bfloat16", tile_queries="BM", tile_keys="BN", causal=causal
+    )
+    found = model_of(work_of(kernel, config, Arguments((x, x, x, x, length))))
+    options = {"num_warps": warps, "num_stages": 3}
+    declared = Model(Work(tiles=tiles), H200).explain({**config, **options})
+    read = found.explain({**config, **options})
+    assert read.expected_ms == pytest.approx(declared.expected_ms, rel=0.12)
+    assert (read.registers, read.shared_bytes) == (declared.registers, declared.shared_bytes)
 
 
 def test_launches_follow_each_other():

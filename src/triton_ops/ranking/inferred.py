@@ -178,12 +178,14 @@ def _block(product: Product, warps: int, stages: int) -> Block:
 
 def _guess(launch: LaunchWork, step: _Step, main: Block, grouped: bool) -> Footprint:
     threads = 32 * main.warps
-    held = sum(
-        p.batch * p.rows * p.columns for p in {(p.rows, p.columns, p.loads): p for p in launch.products}.values()
-    )
+    held: dict[int, float] = {}  # by loop: one loop's results take the registers of another's
+    for product in launch.products:
+        held[product.loop] = held.get(product.loop, 0.0) + product.batch * product.rows * product.columns
     copied = sum(a.tile * a.item_bytes * a.executions for a in step.loads if not a.descriptor) / step.steps
     buffers = main.stages if grouped else max(main.stages - 1, 1)
-    return tile_footprint(held / threads, copied / 16 / threads, grouped, int(buffers * step.fed + step.kept))
+    return tile_footprint(
+        max(held.values()) / threads, copied / 16 / threads, grouped, int(buffers * step.fed + step.kept)
+    )
 
 
 def _loop(launch: LaunchWork, step: _Step, main: Block, machine: Machine, at_once: int) -> Loop:
