@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 
 from triton_ops import ConfigSpace, Operation, TensorSpec, tune
@@ -89,6 +92,16 @@ def test_a_record_that_was_removed_or_another_folder_is_a_miss(monkeypatch, tmp_
     assert tune(work, **call).from_cache
     monkeypatch.setenv("TRITON_OPS_CACHE_DIR", str(tmp_path))
     assert not tune(work, **call).from_cache
+
+
+def test_the_callers_tensors_are_not_kept():
+    x = torch.zeros(8)
+    gone = weakref.ref(x)
+    for _ in range(3):
+        tune(work, (x, 1), space=SPACE, trials=2)
+    del x
+    gc.collect()
+    assert gone() is None
 
 
 def test_force_and_a_greater_effort_search_again():

@@ -144,7 +144,8 @@ def tune(
     if call is not None and found.from_cache:
         path = cache_path(key_of(request, cold=cold), cache_dir)
         checks = warm.checked_of(given[0], request.reference, request.check)
-        warm.remember(call, *given, request.kernel, checks, path, found)
+        by_shape = None if request.named is None else (request.named, request.problem)
+        warm.remember(call, *given, request.kernel, checks, path, found, by_shape)
     return found
 
 

@@ -19,7 +19,10 @@ from typing import Any
 from triton_ops import settings
 from triton_ops._cpus import cpu_threads
 from triton_ops.backend import Kernel, Operation, is_tensor, source_of
+from triton_ops.backend.source import is_kept
+from triton_ops.problem import Problem
 from triton_ops.space import ConfigSpace
+from triton_ops.task.task import NamedProblem
 from triton_ops.tensors import ALIGNMENT_BYTES
 from triton_ops.trial import TuningResult
 
@@ -44,9 +47,11 @@ class _Hit:
     stamp: tuple[int, int, int]
     threads: int
     result: TuningResult
+    by_shape: tuple[NamedProblem, Problem] | None
 
 
 _hits: dict[Any, _Hit] = {}
+_refused: set[Any] = set()
 
 
 def call_of(target: Any, args: Any, kwargs: Any, space: Any, options: Mapping[str, Any]) -> Any:
@@ -71,6 +76,7 @@ def hit(call: Any, start: float) -> TuningResult | None:
         or found.kernel.identity != found.identity
         or any(source_of(check).fingerprint != known for check, known in found.checks)
         or cpu_threads() != found.threads
+        or _another_problem(found.by_shape)
     ):
         del _hits[call]
         return None
@@ -90,6 +96,7 @@ def remember(
     checks: Sequence[Callable[..., Any]],
     path: Path,
     result: TuningResult,
+    by_shape: tuple[NamedProblem, Problem] | None,
 ) -> None:
     """Keep what a call has found on disk.
 
@@ -101,17 +108,34 @@ def remember(
         checks: Functions whose meaning must stay equal.
         path: The record's file.
         result: The result.
+        by_shape: The shape of a call, and the problem that the operation made of it; None for the caller's arguments,
+            which are not kept.
     """
     stamp = _stamp(path)
     if stamp is None:
         return
     if len(_hits) >= _MOST:
         _hits.clear()
+    if call in _refused:
+        return
     sources = [(check, source_of(check)) for check in checks]
-    if any(source.unknown is not None for _, source in sources):
+    if not all(map(is_kept, checks)):  # to read them again at each call takes longer than the whole way
+        if len(_refused) >= _MOST:
+            _refused.clear()
+        _refused.add(call)
         return
     known = tuple((check, source.fingerprint) for check, source in sources)
-    _hits[call] = _Hit((target, space), kernel, dict(kernel.identity), known, path, stamp, cpu_threads(), result)
+    _hits[call] = _Hit(
+        (target, space), kernel, dict(kernel.identity), known, path, stamp, cpu_threads(), result, by_shape
+    )
+
+
+def _another_problem(by_shape: tuple[NamedProblem, Problem] | None) -> bool:
+    """Whether the operation makes another problem of a shape than it did."""
+    if by_shape is None:
+        return False
+    named, problem = by_shape
+    return named.operation.problem(named.shape, named.dtype) != problem
 
 
 def _current_gpu() -> int | None:
@@ -148,6 +172,6 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
 
 
 def checked_of(target: Any, *checks: Callable[..., Any] | None) -> list[Callable[..., Any]]:
-    """The functions beside the kernel that must stay equal: checks, and what makes an operation's problems."""
-    own = (target.arguments, target.space) if isinstance(target, Operation) else ()
+    """The functions beside the kernel that must stay equal: checks, and what makes an operation's space."""
+    own = (target.space,) if isinstance(target, Operation) else ()
     return [each for each in (*checks, *own) if each is not None and not isinstance(each, ConfigSpace)]
