@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from tests.near import drawn, off
 from triton_ops.backend import Arguments
 from triton_ops.exceptions import (
     DeviceError,
@@ -268,9 +269,27 @@ def test_dtype_is_told_before_shape(anywhere):
 
 
 def test_config_needs_exactly_the_tunables(anywhere):
-    config = {name: value for name, value in SMALL.items() if name != "GROUP_M"}
-    with pytest.raises(UnknownTunableError, match="no tunable 'GM', needs a value for 'GROUP_M'"):
+    config = {name: value for name, value in SMALL.items() if name != "BM"}
+    with pytest.raises(UnknownTunableError, match="no tunable 'GM', needs a value for 'BM'"):
         matmul(HALF, HALF.t(), config={**config, "GM": 8})
+
+
+LESSON = [
+    {"BM": 128, "BN": 128, "BK": 32, "num_warps": 4, "num_stages": 3},
+    {"BM": 128, "BN": 256, "BK": 32, "num_warps": 8, "num_stages": 3},
+    {"BM": 64, "BN": 64, "BK": 64, "num_warps": 4, "num_stages": 4},
+]
+
+
+def lesson_errors():
+    a, b = drawn(130, 70, dtype=torch.float16), drawn(70, 90, dtype=torch.float16)
+    return [off([matmul(a, b, config=config)], [a.double() @ b.double()]) for config in LESSON]
+
+
+def test_the_three_configs_of_the_lesson_run_as_they_are(interpreted):
+    assert max(interpreted(lesson_errors)) <= 2**-10
+    for config in LESSON:
+        operation.kernel.check(config, Arguments(keyword=dict(operation.problem((64, 64, 64), "fp16").arguments)))
 
 
 def test_public_function_launches_once_with_the_default_and_never_tunes(monkeypatch):

@@ -13,7 +13,7 @@ from triton_ops.kernels.jit import INTERPRETED
 from triton_ops.kernels.matmul.kernel import grid, matmul_kernel
 from triton_ops.kernels.matmul.problems import OUTPUT_DTYPES, PROBLEMS, arguments, extents, work
 from triton_ops.kernels.matmul.reference import matmul_reference
-from triton_ops.kernels.matmul.space import TUNABLES, config_space, default_config
+from triton_ops.kernels.matmul.space import NEEDED, OPTIONAL, config_space, default_config
 from triton_ops.tensors import dtype_name
 
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ def matmul(
         a: [M, K], bfloat16 | float16 | float8_e4m3fn, any strides, CUDA.
         b: [K, N], dtype and device of `a`, any strides; float8 is fastest with K as its contiguous axis.
         out: [M, N], dtype as returned, any strides, without storage shared with `a` and `b`; None allocates.
-        config: A value for each of BM, BN, BK, GROUP_M, num_warps and num_stages; None takes the winner of
-            a record, else the default.
+        config: A value for each of BM, BN, BK, num_warps and num_stages, and if you like GROUP_M, which is 8 otherwise;
+            None takes the winner of a record, else the default.
         tune: Whether to tune this problem first if it has no record, as inside `with triton_ops.tuning():`.
 
     Returns:
@@ -78,7 +78,7 @@ def matmul(
     if out.numel() > 0:
         chosen = config_for(
             operation, values, lambda: default_config(M, N, K, dtype),
-            config=config, tunables=(tuple(TUNABLES), ()), tune=tune,
+            config=config, tunables=(NEEDED, OPTIONAL), tune=tune,
         )  # fmt: skip
         call.launch(_KERNEL, chosen, values, a.device)
     return out

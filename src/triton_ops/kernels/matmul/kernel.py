@@ -32,7 +32,7 @@ def matmul_kernel(
     BM: tl.constexpr,
     BN: tl.constexpr,
     BK: tl.constexpr,
-    GROUP_M: tl.constexpr,
+    GROUP_M: tl.constexpr = 8,
 ):
     """C[M, N] = A[M, K] @ B[K, N]; float32 accumulator, rounded once to C's dtype; strides in elements."""
     tile_row, tile_column = tile_of(tl.program_id(0), tl.cdiv(M, BM), tl.cdiv(N, BN), GROUP_M)

@@ -21,6 +21,8 @@ TUNABLES: dict[str, Tunable] = {
     "num_warps": PowerOfTwo(4, 8),
     "num_stages": IntRange(2, 5),
 }
+OPTIONAL = ("GROUP_M",)
+NEEDED = tuple(name for name in TUNABLES if name not in OPTIONAL)
 _FULL_TILE = 128 * 128  # elements of C: 128 accumulator registers per thread with four warps
 _K_STEP_BYTES = 128  # one row of a shared-memory tile in wgmma's widest swizzle
 
