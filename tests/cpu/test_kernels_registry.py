@@ -1,5 +1,6 @@
 """The registry of shipped kernels: names, operations, and what an import costs."""
 
+import json
 import subprocess
 import sys
 
@@ -85,3 +86,17 @@ def test_without_triton_a_kernel_says_what_is_missing(monkeypatch, name):
     monkeypatch.setitem(sys.modules, "triton", None)
     with pytest.raises(MissingDependencyError, match="triton is needed for the "):
         kernels.load(name)
+
+
+@pytest.mark.triton
+@pytest.mark.parametrize("name", kernels.names())
+def test_default_compiles_for_hopper_without_spills(cli, shared_fork_server, name):
+    operation = kernels.load(name)
+    shape, dtype = next(iter(operation.problems.values()))
+    default = operation.space_for(operation.problem(shape, dtype)).default_config
+    values = [word for tunable, value in default.items() for word in ("--space", f"{tunable}={str(value).lower()}")]
+    asked = ("--target", "sm_90", "--shape", "x".join(map(str, shape)), "--dtype", dtype, "--json")
+    ran = cli("compile", name, *asked, *values)
+    assert ran.code == 0, ran.err
+    (found,) = json.loads(ran.out)
+    assert (found["status"], found["spill_bytes"]) == ("ok", 0)
