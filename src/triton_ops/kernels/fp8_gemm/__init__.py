@@ -105,7 +105,7 @@ def fp8_gemm(
     }  # fmt: skip
     if out.numel() > 0:
         chosen = config_for(
-            operation, values, lambda: default_config(M, N, K, blocked),
+            operation, values, lambda: default_config(M, N, K),
             config=config, tunables=(NEEDED, OPTIONAL), tune=tune,
         )  # fmt: skip
         call.launch(_KERNEL, chosen, {**values, "bias": None if bias is None else bias.detach()}, a.device)

@@ -55,7 +55,7 @@ def config_space(problem: Problem) -> ConfigSpace:
             "a step of {BLOCK_K} has terms of several scales; there is one for each 128",
         ),
     )
-    return ConfigSpace(TUNABLES, rules, default_config(M, N, K, blocked))
+    return ConfigSpace(TUNABLES, rules, default_config(M, N, K))
 
 
 def _promotion(blocked: bool) -> Constraint:
@@ -74,10 +74,10 @@ def _turned(b: TensorSpec) -> TensorSpec:
 
 
 @lru_cache(maxsize=1024)
-def default_config(M: int, N: int, K: int, blocked: bool) -> Config:
+def default_config(M: int, N: int, K: int) -> Config:
     """The untuned config: tiles of 128 by 128, smaller for a smaller product, and steps of 128 terms."""
     rows, columns = min(padded(M, 16), 128), min(padded(N, 32), 64 if M <= 32 else 128)
-    warps = 8 if blocked and rows * columns >= 128 * 128 else 4
+    warps = 8 if rows * columns >= 128 * 128 else 4  # a sum that is promoted takes its registers twice
     return Config(
         BLOCK_M=rows, BLOCK_N=columns, BLOCK_K=min(padded(K, 64), 128), GROUP_SIZE_M=8, PROMOTE=0, DESCRIPTORS=False,
         PROGRAMS=0, num_warps=warps, num_stages=4,
