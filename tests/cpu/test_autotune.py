@@ -223,7 +223,7 @@ def test_pruning_decides_what_may_run(launched):
     kernel = tuned_add(prune_configs_by={"early_config_prune": prune})
     x, y, out = vectors()
     assert kernel[grid](x, y, out, n=1024).metadata.num_warps == 8
-    assert [set(seen[0][0]), seen[0][1]] == [{"x_ptr", "y_ptr", "out_ptr"}, {"n": 1024}]
+    assert [set(seen[0][0]), seen[0][1]] == [{"x_ptr", "y_ptr", "out_ptr"}, {"n": 1024, "grid": grid, "warmup": False}]
     ranked = tuned_add(prune_configs_by={"perf_model": lambda BLOCK, **_: -BLOCK, "top_k": 1})
     assert ranked[grid](x, y, out, 1024).metadata.num_warps == 8
 

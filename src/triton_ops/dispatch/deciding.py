@@ -59,6 +59,7 @@ class KernelCall:
         restore_value: Arguments that the kernel changes in place.
         pre_hook: The decorator's own hook before every launch of a tune.
         listener: Is told of a tune's events; None draws a progress bar if stderr is a terminal.
+        tuned_as: Is told the result of a tune.
         guesses: Whether arguments that the kernel only writes count as its outputs, where the decorator names none.
         own_bench: Whether the decorator brings a function that measures, which only Triton's own loop calls.
     """
@@ -73,6 +74,7 @@ class KernelCall:
     pre_hook: Callable[[dict[str, Any]], Any] | None = None
     listener: Listener | None = None
     own_bench: bool = False
+    tuned_as: Callable[[TuningResult], Any] | None = None
     guesses: bool = True
 
     @cached_property
@@ -232,7 +234,10 @@ def _missed(call: KernelCall, decision: Decision, policy: str, triton_tunes: Cal
         raise decision.error
     if policy == TUNE and decision.key is not None:
         try:
-            return decision.tuned(call.tuned(decision.key))
+            result = call.tuned(decision.key)
+            if call.tuned_as is not None:
+                call.tuned_as(result)
+            return decision.tuned(result)
         except DeviceError:
             raise
         except SpaceError as error:

@@ -13,7 +13,7 @@ from triton_ops.buckets.rules import Rule
 from triton_ops.dispatch.configs import to_triton
 from triton_ops.dispatch.options import Options, mapper_of
 from triton_ops.dispatch.tuned import Tuned
-from triton_ops.exceptions import KernelTypeError, SettingsError
+from triton_ops.exceptions import KernelTypeError, SettingsError, SpaceError
 from triton_ops.space import as_space
 from triton_ops.task.effort import Effort
 from triton_ops.tolerance import Tolerance
@@ -23,7 +23,7 @@ _log = logging.getLogger("triton_ops")
 
 def autotune(
     configs: Any,
-    key: Sequence[str] = (),
+    key: Sequence[str] | None = (),
     prune_configs_by: Mapping[str, Any] | None = None,
     reset_to_zero: Sequence[str] | None = None,
     restore_value: Sequence[str] | None = None,
@@ -52,7 +52,8 @@ def autotune(
     Where there is none, it does as `on_miss` says. Later launches of the problem go to the compiled kernel directly.
 
     Args:
-        configs: A list of `triton.Config`s, as for Triton; or a `ConfigSpace`, or a mapping from names to values.
+        configs: A list of `triton.Config`s, as for Triton, or of mappings from names to values; or a `ConfigSpace`, or
+            a mapping from names to lists of values.
         key: The arguments whose values decide the config. Dtypes always do.
         prune_configs_by: `early_config_prune`, `perf_model` and `top_k`, as for Triton.
         reset_to_zero: Arguments that are filled with zeros before every launch of a tune.
@@ -102,7 +103,7 @@ def autotune(
         )  # fmt: skip
         _check_names(kernel, {"key": key, "reset_to_zero": reset_to_zero, "restore_value": restore_value,
                               "outputs": outputs}, parameters)  # fmt: skip
-        offered = list(configs or []) if space is None else [to_triton(space.default_config)]
+        offered = _offered(configs) if space is None else [to_triton(space.default_config)]
         return Tuned(
             kernel, kernel.arg_names, offered, key, reset_to_zero, restore_value, pre_hook=pre_hook,
             post_hook=post_hook, prune_configs_by=prune_configs_by, warmup=warmup, rep=rep,
@@ -110,6 +111,17 @@ def autotune(
         )  # fmt: skip
 
     return decorate
+
+
+def _offered(configs: Sequence[Any] | None) -> list[Any]:
+    """The `triton.Config`s of a list, in which mappings may stand for them."""
+    made = [to_triton(one) if isinstance(one, Mapping) else one for one in configs or ()]
+    if strange := [one for one in made if not hasattr(one, "all_kwargs")]:
+        raise SpaceError(
+            f"{strange[0]!r} in the list of configs is no triton.Config",
+            hint='write triton.Config({"BLOCK": 128}, num_warps=4), or {"BLOCK": 128, "num_warps": 4}',
+        )
+    return made
 
 
 def _parameters(kernel: Any) -> list[str]:

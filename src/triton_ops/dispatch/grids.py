@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import logging
 import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from triton_ops.backend.fast_launch import taken_apart
 from triton_ops.backend.unwrap import unwrap
 from triton_ops.space import Config, ConfigSpace
 
+_log = logging.getLogger("triton_ops")
 _MOST = 4_096  # configs of a space for which the grid is evaluated ahead
 
 
@@ -73,6 +75,17 @@ def _extents(grid: Any, function: Any, given: Mapping[str, Any], config: Config)
         return tuple(int(extent) for extent in grid(meta))
     except Exception as error:  # noqa: BLE001 - the user's own function; the launch of that config will say why
         return f"the grid function raised {type(error).__name__}: {error}"
+
+
+def tell_of_fixed_grid(grid: Sequence[int], function: Any, name: str, tunables: Collection[str]) -> None:
+    """Warn of a grid that stays as it is while a kernel's block sizes are tuned."""
+    if blocks := blocks_left_out(function, tunables):
+        _log.warning(
+            "the grid %s of %s stays as it is, and its programs are numbered by blocks that are tuned (%s): too "
+            "many are launched where a block is larger, and too few where it is smaller; write it as a function: "
+            "lambda meta: (triton.cdiv(n, meta[%r]),)",
+            tuple(grid), name, ", ".join(blocks), blocks[0],
+        )  # fmt: skip
 
 
 def blocks_left_out(function: Any, tunables: Collection[str]) -> list[str]:

@@ -8,7 +8,7 @@ import logging
 import os
 import sys
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -77,9 +77,11 @@ _deciders: weakref.WeakSet[Any] = weakref.WeakSet()
 _dropped: dict[tuple[Any, ...], LaunchedConfig] = {}
 
 
-def register(decides: Decides) -> None:
-    """Count the launches of `decides` from now on."""
+def register(decides: Decides, kept: Mapping[Any, Decision] | None = None) -> None:
+    """Count the launches of `decides` from now on; those of the decisions in `kept` also when `decides` is no more."""
     _deciders.add(decides)
+    if kept is not None:
+        weakref.finalize(decides, _drop_all, kept).atexit = False  # a report at the exit counts what is there
     _report_at_exit()
 
 
@@ -92,6 +94,10 @@ def forget_decisions() -> None:
 def drop(decisions: list[Decision]) -> None:
     """Keep the counts of decisions that are forgotten."""
     _merge(_dropped, decisions)
+
+
+def _drop_all(kept: Mapping[Any, Decision]) -> None:
+    drop(list(kept.values()))
 
 
 def _merge(rows: dict[tuple[Any, ...], LaunchedConfig], decisions: Iterable[Decision]) -> None:

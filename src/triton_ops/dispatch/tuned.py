@@ -22,17 +22,17 @@ from triton_ops.backend import Arguments, Operation, is_tensor
 from triton_ops.backend.fast_launch import FastLaunch, Known
 from triton_ops.dispatch import ledger
 from triton_ops.dispatch.calls import CalledWith, Calls
-from triton_ops.dispatch.configs import from_triton, to_triton
+from triton_ops.dispatch.configs import from_triton, timings, to_triton
 from triton_ops.dispatch.deciding import KernelCall, decide
 from triton_ops.dispatch.decision import EXPLICIT, FALLBACK, Decision, Found
-from triton_ops.dispatch.grids import blocks_left_out
+from triton_ops.dispatch.grids import tell_of_fixed_grid
 from triton_ops.dispatch.options import Options
 from triton_ops.dispatch.policy import within
 from triton_ops.dispatch.printed import printed_listener
 from triton_ops.dispatch.traced import Traced
 from triton_ops.dispatch.winners import Winners
-from triton_ops.exceptions import ConfigCollisionError
-from triton_ops.space import as_space
+from triton_ops.exceptions import ConfigCollisionError, SpaceError
+from triton_ops.trial import TuningResult
 
 _log = logging.getLogger("triton_ops")
 _upstream: Any = require("triton.runtime.autotuner", "triton_ops.autotune")
@@ -51,24 +51,35 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
         options: What the decorator asks for beyond Triton's own parameters.
     """
 
-    def __init__(self, fn: Any, arg_names: Sequence[str], configs: Any, key: Sequence[str], *rest: Any,
+    def __init__(self, fn: Any, arg_names: Sequence[str], configs: Any, key: Sequence[str] | None, *rest: Any,
                  options: Options, do_bench: Any = None, **more: Any) -> None:  # fmt: skip
         self.options = options
+        self._own_bench = do_bench
+        self._shared: Any = None
+        self._told_of_grid = False
+        self._begin(fn, key or ())
+        super().__init__(fn, arg_names, configs, list(key or ()), *rest, do_bench=do_bench, **more)
+        part: Any = self.configs_top_k
+        if self.perf_model and isinstance(part, float):  # torch would take the part of the configs that are left
+            self.configs_top_k: Any = max(1, int(len(self.configs) * part))
+
+    def _begin(self, fn: Any, key: Sequence[str]) -> None:
+        """Begin without decisions."""
         self._local = threading.local()
         self._decisions: dict[Any, Decision] = {}
         self._locks: defaultdict[Any, threading.RLock] = defaultdict(threading.RLock)
         self._fast = FastLaunch(fn, tuple(key), self)
-        self._calls = Calls.of(fn, key, options.mapper)
+        self._calls = Calls.of(fn, key, self.options.mapper)
         self._traced = Traced(self, self._calls)
-        self._own_bench = do_bench
-        self._shared: Any = None
-        self._told_of_grid = False
-        super().__init__(fn, arg_names, configs, list(key), *rest, do_bench=do_bench, **more)
-        part: Any = self.configs_top_k
-        if self.perf_model and isinstance(part, float):  # torch would take the part of the configs that are left
-            self.configs_top_k: Any = max(1, int(len(self.configs) * part))
-        ledger.register(self)
-        weakref.finalize(self, _drop, self._decisions).atexit = False  # a report at the exit counts what is there
+        ledger.register(self, self._decisions)
+
+    def __copy__(self) -> Tuned:
+        """A kernel that decides for itself, so that other configs of the one are never launched by the other."""
+        made = type(self).__new__(type(self))
+        made.__dict__.update(self.__dict__)
+        made._begin(self.fn, self.keys)
+        made.early_config_prune, made.cache = self._traced.own, self._cache.seeded
+        return made
 
     @classmethod
     def adopting(cls, autotuner: Any, options: Options) -> Tuned:
@@ -82,11 +93,11 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
                  "early_config_prune": autotuner.early_config_prune}  # fmt: skip
         made = cls(
             autotuner.fn, autotuner.arg_names, autotuner.configs, autotuner.keys, autotuner.reset_to_zero,
-            autotuner.restore_value, prune_configs_by=prune, do_bench=autotuner._do_bench,
+            autotuner.restore_value, prune_configs_by=prune, do_bench=_own_bench(autotuner),
             cache_results=autotuner.cache_results, options=options, **hooks,
         )  # fmt: skip
         made._cache = Winners(made.forget, autotuner.cache)
-        made._shared, made._fast.owner = autotuner.cache, autotuner
+        made._shared, made._fast.owner = autotuner.cache, weakref.proxy(autotuner)  # which is the key to this one
         return made
 
     def differs_from(self, autotuner: Any) -> bool:
@@ -194,7 +205,7 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
         except _TritonError as error:
             if decision.found.rung in (EXPLICIT, FALLBACK):
                 raise
-            decision = self._without(decision, error, args, kwargs)
+            decision = self._without(decision, error, grid, args, kwargs)
             compiled = self._launched(decision.config, grid, args, kwargs)
         decision.count.up()
         if decision.kept and decision.config.pre_hook is None and compiled is not None:
@@ -244,25 +255,38 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
     def _newly(
         self, grid: Any, called: CalledWith, args: Sequence[Any], kwargs: Mapping[str, Any], *, launched: bool
     ) -> Decision:
+        self._refuse_conflicts(called)
+        key = self._triton_key(args, kwargs)
+        if (seeded := self._seeded(key)) is not None:
+            found = Found(config=from_triton(seeded), rung=EXPLICIT, why="it was set in the kernel's cache")
+            return Decision(found=found, kernel=self._name, problem=called.label, config=seeded)
+        self._tell_of_grid(grid)
+        listed = None if self.options.space is not None else self._listed(grid, args, kwargs)
+        call = self._call(grid, called, listed, args, kwargs)
+        decision = decide(call, self._by_triton(grid, args, kwargs), launched=launched)
+        if decision.config is None:
+            decision = replace(decision, config=to_triton(decision.found.config, listed or ()))
+        if not any(is_tensor(part) for part in key):  # Triton's cache keeps such tensors alive
+            self.cache.keep(key, decision.config)
+        return decision
+
+    def _listed(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+        """The configs that are left for a call; hooks that choose them are given all that Triton gives them.
+
+        Raises:
+            SpaceError: None is left.
+        """
         self.nargs = dict(zip(self.arg_names, args, strict=False))
         try:
-            self._refuse_conflicts(called)
-            if (seeded := self._seeded(self._triton_key(args, kwargs))) is not None:
-                found = Found(config=from_triton(seeded), rung=EXPLICIT, why="it was set in the kernel's cache")
-                return Decision(found=found, kernel=self._name, problem=called.label, config=seeded)
-            self._tell_of_grid(grid)
-            listed = None if self.options.space is not None else tuple(self.prune_configs(dict(kwargs)))
-            call = self._call(grid, called, listed, args, kwargs)
-            decision = decide(call, self._by_triton(grid, args, kwargs), launched=launched)
-            if decision.config is None:
-                chosen = to_triton(decision.found.config, listed or ())
-                decision = replace(decision, config=chosen)
-            key = self._triton_key(args, kwargs)
-            if not any(is_tensor(part) for part in key):  # Triton's cache keeps such tensors alive
-                self.cache.keep(key, decision.config)
-            return decision
+            found = tuple(self.prune_configs({**kwargs, "grid": grid, "warmup": False}))
         finally:
             self.nargs = None
+        if not found:
+            raise SpaceError(
+                f"no config of {self._name} is left after pruning: top_k is {self.configs_top_k}",
+                hint="let prune_configs_by leave one or more",
+            )
+        return found
 
     def _seeded(self, key: Any) -> Any:
         """The config that others have put into the cache for a key; None if there is none."""
@@ -270,9 +294,7 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
 
     def _refuse_conflicts(self, called: CalledWith) -> None:
         """Raise if a call gives a value to what is tuned."""
-        space = self.options.space
-        tuned = set(space.tunables) if space is not None else {name for each in self.configs for name in each.kwargs}
-        if clash := sorted(tuned.intersection(called.given.keyword)):
+        if clash := sorted(self._tuned_names.intersection(called.given.keyword)):
             raise ConfigCollisionError(
                 f"{', '.join(clash)} is tuned, and a call of {self._name} gives it as well",
                 hint="leave it out of the call, or call the kernel below the decorator: kernel.fn[grid](...)",
@@ -287,8 +309,12 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
             reset_to_zero=tuple(self.reset_to_zero), restore_value=tuple(self.restore_value),
             pre_hook=_Before(self.pre_hook) if self.user_defined_pre_hook else None,
             listener=printed_listener(self.base_fn.__name__, self._triton_key(args, kwargs)),
-            own_bench=self._own_bench is not None,
+            own_bench=self._own_bench is not None, tuned_as=partial(self._timed, listed or ()),
         )  # fmt: skip
+
+    def _timed(self, listed: Sequence[Any], result: TuningResult) -> None:
+        """Show the times of a tune as Triton does."""
+        self.bench_time, self.configs_timings = result.elapsed_s, timings(result.trials, listed)
 
     def _by_triton(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[[], Any]:
         """A tune with Triton's own loop, which launches the winner once."""
@@ -303,17 +329,18 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
                 do_bench=self._do_bench, cache_results=self.cache_results,
             )  # fmt: skip
             _run_of_triton(inner, *args, grid=grid, warmup=False, **kwargs)
+            for name in ("configs_timings", "bench_time"):  # not there after a look-up in Triton's own cache
+                if hasattr(inner, name):
+                    setattr(self, name, getattr(inner, name))
             return inner.best_config
 
         return tuned
 
     def _without(
-        self, decision: Decision, error: Exception, args: Sequence[Any], kwargs: Mapping[str, Any]
+        self, decision: Decision, error: Exception, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Decision:
         """The decision for the default, in place of a config that does not launch."""
-        self.nargs = dict(zip(self.arg_names, args, strict=False))
-        listed = self.prune_configs(dict(kwargs)) if self.options.space is None else self.configs
-        self.nargs = None
+        listed = self._listed(grid, args, kwargs) if self.options.space is None else self.configs
         reason = str(error).partition("\n")[0]
         why = f"the config ({decision.found.config}) of the rung {decision.found.rung} does not launch: {reason}"
         _log.warning("%s %s runs its default config: %s", decision.kernel, decision.problem, why)
@@ -332,28 +359,26 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
         return (*(named[name] for name in self.keys if name in named), *dtypes)
 
     def _tell_of_grid(self, grid: Any) -> None:
-        """Point out a grid that stays as it is while a block size changes."""
-        if callable(grid) or self._told_of_grid:
-            return
-        self._told_of_grid = True
-        space = as_space(self.options.space) if self.options.space is not None else None
-        values = [*space.tunables] if space else [name for config in self.configs for name in config.kwargs]
-        if blocks := blocks_left_out(self.fn, {*values}):
-            _log.warning(
-                "the grid %s of %s stays as it is, and its programs are numbered by blocks that are tuned (%s): too "
-                "many are launched where a block is larger, and too few where it is smaller; write it as a function: "
-                "lambda meta: (triton.cdiv(n, meta[%r]),)",
-                tuple(grid), self._name, ", ".join(blocks), blocks[0],
-            )  # fmt: skip
+        """Point out, once, a grid that stays as it is while a block size changes."""
+        if not callable(grid) and not self._told_of_grid:
+            self._told_of_grid = True
+            tell_of_fixed_grid(grid, self.fn, self._name, self._tuned_names)
+
+    @property
+    def _tuned_names(self) -> set[str]:
+        """The parameters to which configs give values."""
+        space = self.options.space
+        return set(space.tunables) if space is not None else {name for each in self.configs for name in each.kwargs}
 
     @property
     def _name(self) -> str:
         return f"{self.base_fn.__module__}:{self.base_fn.__name__}"
 
 
-def _drop(decisions: dict[Any, Decision]) -> None:
-    """Keep the counts of a kernel that is no more."""
-    ledger.drop(list(decisions.values()))
+def _own_bench(autotuner: Any) -> Any:
+    """The function that measures which somebody has given to an `Autotuner`; not that of the deprecated options."""
+    deprecated = autotuner.num_warmups is not None or autotuner.num_reps is not None or autotuner.use_cuda_graph
+    return None if deprecated else autotuner._do_bench
 
 
 class _Before:

@@ -1,4 +1,4 @@
-"""The configs of a decorated kernel by Triton's key, which other libraries look at and change."""
+"""The `cache` of a decorated kernel, which others read, clear and fill as they do that of Triton's `Autotuner`."""
 
 from __future__ import annotations
 
@@ -28,6 +28,16 @@ class Winners(dict[Any, Any]):
         for key, config in dict(*args, **kwargs).items():
             self[key] = config
 
+    def __ior__(self, others: Any) -> Winners:  # type: ignore[misc]
+        self.update(others)
+        return self
+
+    def setdefault(self, key: Any, config: Any = None) -> Any:
+        """The config for a key; `config` is put where there is none."""
+        if key not in self:
+            self[key] = config
+        return self[key]
+
     def clear(self) -> None:
         """Forget every winner, those that were set as well."""
         self.seeded.clear()
@@ -43,3 +53,10 @@ class Winners(dict[Any, Any]):
 
     def __delitem__(self, key: Any) -> None:
         self.pop(key)
+
+    def popitem(self) -> tuple[Any, Any]:
+        """Forget the winner that was put last; every call is decided again."""
+        key = next(reversed(self), None)
+        if key is None:
+            raise KeyError("popitem(): dictionary is empty")
+        return key, self.pop(key)

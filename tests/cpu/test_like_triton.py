@@ -1,0 +1,157 @@
+"""A decorated kernel does at every call what it does under Triton's own decorator, where that does not fail."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import weakref
+
+import pytest
+
+torch = pytest.importorskip("torch")
+triton = pytest.importorskip("triton")
+
+import triton_ops  # noqa: E402
+from tests.tuned_kernels import add, grid, scale  # noqa: E402
+from triton_ops.dispatch.options import Options  # noqa: E402
+from triton_ops.dispatch.tuned import Tuned  # noqa: E402
+from triton_ops.exceptions import SpaceError  # noqa: E402
+from triton_ops.testing.launches import launches_that_do_nothing  # noqa: E402
+
+pytestmark = pytest.mark.triton
+
+SMALL, LARGE = triton.Config({"BLOCK": 128}), triton.Config({"BLOCK": 256}, num_warps=8)
+KEY = (1024, *["torch.float32"] * 3)
+
+
+@pytest.fixture(autouse=True)
+def launched(monkeypatch):
+    monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")
+    with launches_that_do_nothing() as launches:
+        yield launches
+
+
+def ours(*args, **kwargs):
+    return triton_ops.autotune(*args, **{"on_miss": "default", **kwargs})
+
+
+def arguments(n=1024):
+    return (*(torch.zeros(n) for _ in range(3)), n)
+
+
+@pytest.mark.parametrize(
+    ("configs", "key", "kernel", "how", "given"),
+    [
+        ([SMALL, SMALL, LARGE], ["n"], add, grid, {}),
+        ((SMALL, LARGE), ("n",), add, [3, 2], {}),
+        ([SMALL, LARGE], ["n"], add, lambda meta: [meta["BLOCK"]], {}),
+        ([SMALL], [], add, (0,), {}),
+        ([], ["n"], add, grid, {"BLOCK": 32}),
+        (None, [], add, (1, 2, 3), {"BLOCK": 32}),
+        ([triton.Config({"BLOCK": 64}), triton.Config({"BLOCK": 64, "TWICE": True})], ["n"], scale, grid, {}),
+    ],
+)
+def test_the_same_is_launched(launched, configs, key, kernel, how, given):
+    x, y, out, n = arguments()
+    positional = (x, y, out, n) if kernel is add else (x, out, n, 1)
+    for decorator in (triton.autotune, ours):
+        decorator(configs, key)(kernel)[how](*positional, **given)
+    theirs, mine = ((*made[:2], made[-1][-3:]) for made in launched.made[-2:])
+    assert mine == theirs
+
+
+def test_no_key_is_an_empty_one():
+    assert ours([SMALL, LARGE], None)(add)[grid](*arguments()).metadata.num_warps == 4
+
+
+@pytest.mark.parametrize("hook", ["early_config_prune", "perf_model"])
+def test_hooks_that_prune_are_given_all_that_triton_gives(hook):
+    seen = []
+
+    def prune(configs=None, named=None, **given):
+        seen.append((configs, sorted(named or {}), sorted(given), given["grid"], given["warmup"]))
+        return 1 if configs is None else configs
+
+    x, y, out, n = arguments()
+    for decorator in (triton.autotune, ours):
+        kernel = decorator([SMALL, LARGE], ["n"], prune_configs_by={hook: prune, "top_k": 1})(add)
+        kernel[grid](x, y, n=n, out_ptr=out)
+    half = len(seen) // 2
+    assert seen[:half] == seen[half:]
+
+
+def test_pruning_that_leaves_nothing_is_an_error_with_a_name():
+    kernel = ours([SMALL, LARGE], ["n"], prune_configs_by={"perf_model": lambda **_: 1, "top_k": 0})(add)
+    with pytest.raises(SpaceError, match=r"no config of .*add is left after pruning: top_k is 0"):
+        kernel[grid](*arguments())
+
+
+def test_mappings_may_stand_for_configs_and_nothing_else():
+    kernel = ours([{"BLOCK": 128, "num_warps": 2}, LARGE], ["n"])(add)
+    assert kernel[grid](*arguments()).metadata.num_warps == 2
+    for strange in ("BLOCK", 5, None):
+        with pytest.raises(SpaceError, match=r"in the list of configs is no triton.Config"):
+            ours([SMALL, strange], ["n"])(add)
+
+
+def test_a_copy_with_other_configs_and_the_original_launch_their_own():
+    kernel = ours([SMALL, LARGE], ["n"])(add)
+    kernel[grid](*arguments())
+    changed = copy.copy(kernel)
+    changed.configs = [LARGE, SMALL]
+    for _ in range(2):
+        assert changed[grid](*arguments()).metadata.num_warps == 8
+        assert kernel[grid](*arguments()).metadata.num_warps == 4
+    assert (kernel.best_config, changed.best_config) == (SMALL, LARGE)
+
+
+@pytest.mark.parametrize(
+    "put",
+    [
+        lambda cache: cache.__setitem__(KEY, LARGE),
+        lambda cache: cache.update({KEY: LARGE}),
+        lambda cache: cache.setdefault(KEY, LARGE),
+        lambda cache: cache.__ior__({KEY: LARGE}),
+    ],
+)
+def test_a_winner_that_others_put_is_launched_until_they_take_it_away(put):
+    kernel = ours([SMALL, LARGE], ["n"])(add)
+    put(kernel.cache)
+    assert kernel[grid](*arguments()).metadata.num_warps == 8
+    assert kernel.cache.popitem() == (KEY, LARGE)
+    assert kernel[grid](*arguments()).metadata.num_warps == 4
+    kernel.cache.clear()
+    with pytest.raises(KeyError):
+        kernel.cache.popitem()
+
+
+def test_the_times_of_a_tune_are_shown_as_triton_shows_them():
+    def bench(call, quantiles):
+        call()
+        return [1.0] * len(quantiles)
+
+    for decorator in (triton.autotune, ours):
+        kernel = decorator([SMALL, LARGE], ["n"], **{"on_miss": "tune"} if decorator is ours else {}, do_bench=bench)(
+            add
+        )
+        kernel[grid](*arguments())
+        assert kernel.configs_timings == {SMALL: [1.0] * 3, LARGE: [1.0] * 3}
+        assert kernel.bench_time >= 0
+
+
+@pytest.mark.filterwarnings("ignore:warmup, rep, and use_cuda_graph")
+def test_deprecated_options_of_a_kernel_that_is_taken_over_do_not_ask_for_tritons_own_loop():
+    for given, own in (({"warmup": 5}, False), ({"do_bench": len}, True), ({}, False)):
+        theirs = triton.autotune([SMALL, LARGE], ["n"], **given)(add)
+        assert (Tuned.adopting(theirs, Options(strict=False))._own_bench is not None) is own
+
+
+def test_a_kernel_that_was_taken_over_is_not_kept_alive():
+    with triton_ops.install(on_miss="default"):
+        theirs = triton.runtime.autotuner.Autotuner(add, add.arg_names, [SMALL, LARGE], ["n"], None, None)
+        theirs[grid](*arguments())
+        assert theirs.best_config is SMALL
+        gone = weakref.ref(theirs)
+        del theirs
+        gc.collect()
+        assert gone() is None
