@@ -7,7 +7,8 @@ of one config follow each other. docs/concepts/inferred.md says what is read, an
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import exp, log
 from typing import Any
 
@@ -40,6 +41,7 @@ class InferredTiles:
 
     work_of: Callable[[Mapping[str, Any]], KernelWork] = field(hash=False)
     dtype: str = ""
+    _told: dict[int, _Told] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def plan(self, config: Mapping[str, Any], machine: Machine) -> TilePlan:
         """Plan all launches of a config, one after another.
@@ -50,22 +52,63 @@ class InferredTiles:
         work = self.work_of(config)
         if work.silent or not work.launches:
             raise UnknownTileError(work.silent or "it launches nothing")
-        plans = [launch_plan(launch, config, machine) for launch in work.launches]
+        plans = [_plan(self._of(launch), config, machine) for launch in work.launches]
         return plans[0] if len(plans) == 1 else _one_after_another(plans)
 
+    def _of(self, launch: LaunchWork) -> _Told:
+        """What does not depend on launch options, which many configs of one work share."""
+        told = self._told.get(id(launch))
+        if told is None or told.launch is not launch:
+            told = self._told[id(launch)] = _Told(launch)
+        return told
 
-def launch_plan(launch: LaunchWork, config: Mapping[str, Any], machine: Machine) -> TilePlan:
+
+class _Told:
+    """What is told of a launch whatever its launch options, found once.
+
+    Args:
+        launch: The launch.
+    """
+
+    def __init__(self, launch: LaunchWork) -> None:
+        self.launch = launch
+        self._dram: dict[tuple[int, int], float] = {}
+
+    @cached_property
+    def why_not(self) -> str:
+        """Why it has no forecast; empty if it has one."""
+        return untold(self.launch)
+
+    @cached_property
+    def step(self) -> _Step:
+        """Its average step, if it has products."""
+        return _step_of(self.launch)
+
+    @cached_property
+    def chunks(self) -> Chunks:
+        """Its chunks, if it has no products, with one warp and no pipeline of its own."""
+        return _chunks(self.launch)
+
+    def dram_bytes(self, machine: Machine, at_once: int) -> float:
+        """Bytes that DRAM delivers for one program, in a wave of `at_once` programs."""
+        key = (at_once, machine.l2_bytes)
+        if key not in self._dram:
+            self._dram[key] = dram_bytes(self.launch, self.step.loads, machine, at_once)
+        return self._dram[key]
+
+
+def _plan(told: _Told, config: Mapping[str, Any], machine: Machine) -> TilePlan:
     """The plan of one launch.
 
     Raises:
         UnknownTileError: Too much of the launch's work is not known.
     """
-    if why := untold(launch):
-        raise UnknownTileError(why)
+    if told.why_not:
+        raise UnknownTileError(told.why_not)
     warps, stages = warps_and_stages(config)
-    return (
-        _product_plan(launch, warps, stages, machine) if launch.products else _row_plan(launch, warps, stages, machine)
-    )
+    if told.launch.products:
+        return _product_plan(told, warps, stages, machine)
+    return row_plan(replace(told.chunks, warps=warps, stages=told.chunks.stages or stages), machine)
 
 
 def untold(launch: LaunchWork) -> str:
@@ -119,6 +162,13 @@ class _Step:
         loads: The loads in such loops; all loads if the products stand outside of loops.
         fed: Bytes of a step that products read from shared memory and that a pipeline holds several times.
         kept: Bytes that products read from shared memory and that were loaded before the loop.
+        depth: Stages of the pipeline that the kernel asks for; None if it leaves them to the launch.
+        held: Elements of the results that a block holds; one loop's take the registers of another's.
+        copied: Bytes of a step that are loaded by pointers, masked elements included.
+        loaded: Bytes of a step that are loaded.
+        lines: 128-byte lines of a step that are loaded by pointers.
+        stored: Bytes that a program stores in all; an atomic operation loads and stores.
+        arithmetic: Cycles of a step for operations on single elements.
     """
 
     steps: float
@@ -128,6 +178,13 @@ class _Step:
     loads: tuple[Access, ...]
     fed: float
     kept: float
+    depth: int | None
+    held: float
+    copied: float
+    loaded: float
+    lines: float
+    stored: float
+    arithmetic: float
 
 
 def _step_of(launch: LaunchWork) -> _Step:
@@ -146,25 +203,37 @@ def _step_of(launch: LaunchWork) -> _Step:
         loads=loads,
         fed=sum(access.tile * access.item_bytes * access.executions for access in fed) / steps,
         kept=sum(access.tile * access.item_bytes for access in kept),
+        depth=next((launch.loops[at].stages for at in loops if launch.loops[at].stages is not None), None),
+        held=_held(launch),
+        copied=sum(a.tile * a.item_bytes * a.executions for a in loads if not a.descriptor) / steps,
+        loaded=sum(access.bytes for access in loads) / steps,
+        lines=sum(a.lines * a.executions for a in loads if not a.descriptor) / steps,
+        stored=sum(a.bytes * (2 if a.kind == "atomic" else 1) for a in launch.accesses if a.kind != "load"),
+        arithmetic=sum(launch.loops[at].plain / _LANES + launch.loops[at].special / _SPECIAL_PER_CYCLE for at in loops)
+        / steps,
     )
 
 
-def _product_plan(launch: LaunchWork, warps: int, stages: int, machine: Machine) -> TilePlan:
-    """A pipelined loop of products."""
-    step = _step_of(launch)
+def _held(launch: LaunchWork) -> float:
+    held: dict[int, float] = {}
     for product in launch.products:
+        held[product.loop] = held.get(product.loop, 0.0) + product.batch * product.rows * product.columns
+    return max(held.values())
+
+
+def _product_plan(told: _Told, warps: int, stages: int, machine: Machine) -> TilePlan:
+    """A pipelined loop of products."""
+    step = told.step
+    for product in step.products:
         check_matrix_units(machine, product.dtype)
-    depths = [launch.loops[at].stages for at in _main_loops(launch)]
-    depth = next((own for own in depths if own is not None), stages)
-    main = _block(step.main, warps, depth)
+    main = _block(step.main, warps, stages if step.depth is None else step.depth)
     grouped = warp_groups(machine, main.rows, warps)
 
     def schedule(footprint: Footprint) -> Schedule:
         at_once = machine.blocks_at_once(footprint.registers, footprint.shared_bytes, warps)
-        loop = _loop(launch, step, main, machine, at_once)
-        return loop_schedule(loop, footprint, machine)
+        return loop_schedule(_loop(told, main, machine, at_once), footprint, machine)
 
-    return TilePlan(warps, _guess(launch, step, main, grouped), schedule)
+    return TilePlan(warps, _guess(step, main, grouped), schedule)
 
 
 def _block(product: Product, warps: int, stages: int) -> Block:
@@ -176,43 +245,34 @@ def _block(product: Product, warps: int, stages: int) -> Block:
     )  # fmt: skip
 
 
-def _guess(launch: LaunchWork, step: _Step, main: Block, grouped: bool) -> Footprint:
+def _guess(step: _Step, main: Block, grouped: bool) -> Footprint:
     threads = 32 * main.warps
-    held: dict[int, float] = {}  # by loop: one loop's results take the registers of another's
-    for product in launch.products:
-        held[product.loop] = held.get(product.loop, 0.0) + product.batch * product.rows * product.columns
-    copied = sum(a.tile * a.item_bytes * a.executions for a in step.loads if not a.descriptor) / step.steps
     buffers = main.stages if grouped else max(main.stages - 1, 1)
-    return tile_footprint(
-        max(held.values()) / threads, copied / 16 / threads, grouped, int(buffers * step.fed + step.kept)
-    )
+    shared = int(buffers * step.fed + step.kept)
+    return tile_footprint(step.held / threads, step.copied / 16 / threads, grouped, shared)
 
 
-def _loop(launch: LaunchWork, step: _Step, main: Block, machine: Machine, at_once: int) -> Loop:
+def _loop(told: _Told, main: Block, machine: Machine, at_once: int) -> Loop:
+    step = told.step
     cycles = reads = 0.0
     for product in step.products:
         share = product.batch * product.executions / step.steps
         block = _block(product, main.warps, main.stages)
         cycles += share * mma_cycles(machine, block, product.dtype)
         reads += share * _operand_reads(product, block, machine)
-    loaded = sum(access.bytes for access in step.loads) / step.steps
-    stored = sum(a.bytes * (2 if a.kind == "atomic" else 1) for a in launch.accesses if a.kind != "load")
-    loops = _main_loops(launch)
-    plain = sum(launch.loops[at].plain for at in loops) / step.steps
-    special = sum(launch.loops[at].special for at in loops) / step.steps
     return Loop(
-        blocks=launch.programs,
+        blocks=told.launch.programs,
         steps=step.steps,
         stages=main.stages,
         warps=main.warps,
         mma_cycles=cycles,
-        shared_bytes=reads + loaded,
-        lines=sum(a.lines * a.executions for a in step.loads if not a.descriptor) / step.steps,
-        load_bytes=loaded,
-        arithmetic_cycles=plain / _LANES + special / _SPECIAL_PER_CYCLE,
-        dram_bytes=dram_bytes(launch, step.loads, machine, at_once * machine.units) / step.steps,
+        shared_bytes=reads + step.loaded,
+        lines=step.lines,
+        load_bytes=step.loaded,
+        arithmetic_cycles=step.arithmetic,
+        dram_bytes=told.dram_bytes(machine, at_once * machine.units) / step.steps,
         mma_excess=machine.mma_excess(step.main.dtype),
-        store_bytes=stored,
+        store_bytes=step.stored,
         entries=step.entries,
         lockstep=warp_groups(machine, main.rows, main.warps) and serialised(main),
     )
@@ -280,11 +340,6 @@ def _different(access: Access, launch: LaunchWork, programs: int) -> float:
     return float(low * (high / low) ** share)
 
 
-def _row_plan(launch: LaunchWork, warps: int, stages: int, machine: Machine) -> TilePlan:
-    """Rows that are walked over in chunks, once or several times."""
-    return row_plan(_chunks(launch, warps, stages), machine)
-
-
 def passes_of(launch: LaunchWork) -> int:
     """How often a program reads most of what it reads."""
     loads = [access for access in launch.accesses if access.kind == "load"]
@@ -292,7 +347,8 @@ def passes_of(launch: LaunchWork) -> int:
     return 1 + max((_repeats(launch, access) for access in loads if _own_bytes(access) > most / 2), default=0)
 
 
-def _chunks(launch: LaunchWork, warps: int, stages: int) -> Chunks:
+def _chunks(launch: LaunchWork) -> Chunks:
+    """Rows that are walked over in chunks, once or several times."""
     loads = [access for access in launch.accesses if access.kind == "load" and access.elements]
     stores = [access for access in launch.accesses if access.kind != "load" and access.elements]
     everything = (*loads, *stores)
@@ -315,8 +371,8 @@ def _chunks(launch: LaunchWork, warps: int, stages: int) -> Chunks:
         columns=elements / rows,
         chunk=main.tile * width,
         passes=passes,
-        warps=warps,
-        stages=(None if loop is None else loop.stages) or stages,
+        warps=1,
+        stages=(None if loop is None else loop.stages) or 0,
         read_bytes=fresh / passes / elements,
         written_bytes=written / elements,
         weight=worked / passes / elements / _NORM_INSTRUCTIONS,

@@ -20,14 +20,22 @@ class ModelPrior:
     def __init__(self, model: Model) -> None:
         self._model = model
         self._resources: dict[Config, Resources] = {}
+        self._guessed: dict[Config, float] = {}  # for configs that were not tried, which a search asks for again
 
     def score(self, configs: Sequence[Config]) -> list[float]:
         """Expected milliseconds: NaN for a config without a forecast, infinite if a block does not fit.
 
         Cost: about 20 µs per config.
         """
-        return [self._model.expected_ms(config, self._resources.get(config)) for config in configs]
+        return [self._expected_ms(config) for config in configs]
 
     def tell(self, trials: Sequence[Trial]) -> None:
         """Keep the resources that the compiler gave the tried configs."""
         self._resources.update((t.config, t.resources) for t in trials if t.resources is not None)
+
+    def _expected_ms(self, config: Config) -> float:
+        if (made := self._resources.get(config)) is not None:
+            return self._model.expected_ms(config, made)
+        if config not in self._guessed:
+            self._guessed[config] = self._model.expected_ms(config)
+        return self._guessed[config]
