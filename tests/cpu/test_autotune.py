@@ -21,6 +21,7 @@ from triton_ops.dispatch import deciding, sources  # noqa: E402
 from triton_ops.exceptions import (  # noqa: E402
     ConfigCollisionError,
     KernelTypeError,
+    LockfileError,
     SettingsError,
     TuningFailedError,
     UntunedError,
@@ -257,6 +258,7 @@ def test_a_comment_or_another_config_is_no_miss_and_another_value_of_the_key_is_
     refused = narrower.why(*arguments)
     assert refused.found.rung == "default"
     assert any("cannot be taken here" in passed for passed in refused.passed)
+    assert not any("record: none" in passed for passed in refused.passed)
     assert wider.why(*vectors(), 4096).found.rung == "default"
 
 
@@ -329,6 +331,12 @@ def test_a_lockfile_comes_before_records(launched, tmp_path):
     assert kernel.why(*vectors(), 2048).found.rung == "default"
 
 
+def test_what_is_no_lockfile_is_refused_before_a_launch_asks_it():
+    for use in (triton_ops.use_lockfile, lambda given: triton_ops.replaying(given).__enter__()):
+        with pytest.raises(LockfileError, match="5 is no lockfile"):
+            use(5)
+
+
 def test_policies_by_argument_context_and_environment(launched, monkeypatch):
     kernel, arguments = tuned_add(on_miss=None), (*vectors(), 1024)
     monkeypatch.setenv("TRITON_OPS_ON_MISS", "error")
@@ -363,6 +371,9 @@ def test_bad_decorators_are_told_at_once():
         tuned_add(restore_value=["z"])
     with pytest.raises(SettingsError):
         tuned_add(buckets={"n": "cubes"})
+    for strange in ({"n": 5}, {5: "pow2"}, {"n": None}, "pow2", ["n"], {"out_ptr": "pow2"}, {"n[0]": "pow2"}):
+        with pytest.raises(SettingsError, match="bucket"):
+            tuned_add(buckets=strange)
     with pytest.raises(SettingsError):
         tuned_add(effort="heroic")
     with pytest.raises(KernelTypeError):

@@ -47,13 +47,22 @@ class Mapper:
         """The mapper in plain words: `{"M,a[0],c[0]": "pow2"}`, and names of arguments.
 
         Raises:
-            SettingsError: An extent without a rule or with two, or a text that names no rule.
+            SettingsError: An extent without a rule or with two, or what is given is no mapping from names to rules.
         """
         made = []
+        if not isinstance(buckets, (Mapping, type(None))):
+            raise SettingsError(f"the buckets are {buckets!r}, which names no extents", hint='write {"M": "pow2"}')
         for names, rule in (buckets or {}).items():
+            if not isinstance(names, str):
+                raise SettingsError(f"the bucket {names!r} is no name of an extent", hint='write {"M": "pow2"}')
             extents = tuple(name.strip() for name in names.split(","))
             if not all(extents) or rule is None or rule == "":
                 raise SettingsError(f"the bucket {names!r} names no extent, or has no rule", hint="write M=pow2")
+            if not isinstance(rule, (str, Rule)):
+                raise SettingsError(
+                    f"the rule of the bucket {names!r} is {rule!r}, which lacks `first`, `bucket` or `representative`",
+                    hint="write M=pow2",
+                )
             made.append(Bucket(extents, rule_of(rule) if isinstance(rule, str) else rule))
         named = [name for bucket in made for name in bucket.extents]
         if twice := sorted({name for name in named if named.count(name) > 1}):

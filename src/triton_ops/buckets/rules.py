@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from triton_ops.exceptions import SettingsError
 
@@ -18,6 +18,7 @@ _CAP = 2.0
 _FORMS = "pow2, pow2:16..4096, upto:64,256,1024, near:16,64,256 or near:16,64,256@1.5"
 
 
+@runtime_checkable
 class Rule(Protocol):
     """From a value to its bucket. Buckets lie side by side, from the first one on."""
 

@@ -99,7 +99,7 @@ def autotune(
         options = Options(
             space=space, reference=reference, outputs=tuple(outputs),
             tolerance=tolerance, check=check, effort=effort, budget_s=budget_s, on_miss=on_miss,
-            mapper=mapper_of(buckets, parameters), cache_dir=cache_dir, isolate=isolate,
+            mapper=mapper_of(buckets, parameters, key or ()), cache_dir=cache_dir, isolate=isolate,
         )  # fmt: skip
         _check_names(kernel, {"key": key, "reset_to_zero": reset_to_zero, "restore_value": restore_value,
                               "outputs": outputs}, parameters)  # fmt: skip

@@ -114,7 +114,7 @@ class Ladder:
                 yield Found(config=record.winner, rung=RECORD, why=_measured(record), record=record.id)
             else:
                 passed.append(f"record: there is one, but {lacking}")
-                return
+            return
         nearest = self._nearest(question)
         others = f"the nearest differs in {_said(key.differences(nearest.key))}" if nearest else "none of this kernel"
         passed.append(f"record: none for this problem; {others}")

@@ -10,7 +10,7 @@ from typing import Any
 from triton_ops import settings
 from triton_ops.buckets import Mapper
 from triton_ops.buckets.rules import Rule
-from triton_ops.exceptions import KernelTypeError
+from triton_ops.exceptions import KernelTypeError, SettingsError
 from triton_ops.task.effort import Effort, chosen_effort
 from triton_ops.tolerance import Tolerance, as_tolerance, callable_check
 
@@ -67,12 +67,20 @@ class Options:
         return chosen_effort(self.effort, budget_s=self.budget_s)
 
 
-def mapper_of(buckets: Mapping[str, str | Rule | None] | Mapper | None, parameters: Collection[str]) -> Mapper:
+def mapper_of(
+    buckets: Mapping[str, str | Rule | None] | Mapper | None, parameters: Collection[str], key: Collection[str]
+) -> Mapper:
     """The mapper that a decorator's `buckets` mean.
 
     Raises:
-        SettingsError, UnknownTunableError: A bucket has no rule, or names no argument.
+        SettingsError: A bucket has no rule, or holds what is not in the key, whose value decides nothing.
+        UnknownTunableError: A bucket names no argument.
     """
     mapper = buckets if isinstance(buckets, Mapper) else Mapper.of(buckets)
     mapper.check(parameters)
+    if idle := [name for bucket in mapper.buckets for name in bucket.extents if name not in key]:
+        raise SettingsError(
+            f"the bucket of {', '.join(idle)} has no effect: the key is {', '.join(key) or 'empty'}",
+            hint="add the argument to the key, or leave its bucket out",
+        )
     return mapper

@@ -56,7 +56,7 @@ def use_lockfile(lockfile: Lockfile | str | os.PathLike[str] | None, *, only: bo
 
     Kernels that were launched before keep their configs until their caches are cleared.
     """
-    found = read_lockfile(lockfile) if isinstance(lockfile, (str, os.PathLike)) else lockfile
+    found = None if lockfile is None else _read(lockfile)
     _use(_InUse(found, only))
     return found
 
@@ -78,7 +78,7 @@ def replaying(lockfile: Lockfile | str | os.PathLike[str], *, on_miss: str = "de
     """
     if on_miss not in (DEFAULT, ERROR):
         raise SettingsError(f"on_miss is {on_miss!r}; a replay takes {DEFAULT} or {ERROR}", hint="choose one of these")
-    found = read_lockfile(lockfile) if isinstance(lockfile, (str, os.PathLike)) else lockfile
+    found = _read(lockfile)
     before, limit = _use(_InUse(found, only=True)), confine(on_miss)
     forget_decisions()
     try:
@@ -87,6 +87,15 @@ def replaying(lockfile: Lockfile | str | os.PathLike[str], *, on_miss: str = "de
         _use(before)
         confine(limit)
         forget_decisions()
+
+
+def _read(lockfile: Lockfile | str | os.PathLike[str]) -> Lockfile:
+    """The lockfile that is given, itself or by its path."""
+    if isinstance(lockfile, Lockfile):
+        return lockfile
+    if not isinstance(lockfile, (str, os.PathLike)):
+        raise LockfileError(f"{lockfile!r} is no lockfile", hint="give its path, or what read_lockfile returns")
+    return read_lockfile(lockfile)
 
 
 def _use(in_use: _InUse | None) -> _InUse | None:
