@@ -115,12 +115,13 @@ def test_a_later_ctrl_c_ends_what_did_not_listen_to_the_first(target, tmp_path):
         while not (tmp_path / "deaf").exists():
             assert time.monotonic() < until
             time.sleep(0.01)
-        time.sleep(0.2)
+        first = time.monotonic()
         process.send_signal(signal.SIGINT)
         time.sleep(0.2)
         process.send_signal(signal.SIGINT)
+        at_once = time.monotonic() - first < 2.0  # where this process had to wait for a CPU it is a later one
         time.sleep(0.5)
-        assert process.poll() is None, "taken for the same"
+        assert process.poll() is None or not at_once, "taken for the same"
         while process.poll() is None:
             assert time.monotonic() < until
             process.send_signal(signal.SIGINT)

@@ -66,7 +66,7 @@ def test_odd_sizes_are_those_of_float64(interpreted, shape, activation):
 
 def documented_errors():
     space = [config for config in generate_configs(GATED_MLP_CONFIGS) if config["num_stages"] == 2]
-    return [forward_error((1, 33, 40, 70), config) for config in space if config["num_warps"] == 4]
+    return [forward_error((1, 5, 40, 40), config) for config in space if config["num_warps"] == 4]
 
 
 def test_every_documented_tile_drives_the_kernel(interpreted):
@@ -119,7 +119,7 @@ def test_gradients_are_those_of_float64(interpreted, dtype, activation):
 
 def checked_gradient(activation):
     """The kernels compute in float64 where tensors are float64, which the public function does not take."""
-    x, gate, up = (each.squeeze(0).double().requires_grad_() for each in inputs((1, 3, 5, 4), "float32"))
+    x, gate, up = (each.squeeze(0).double().requires_grad_() for each in inputs((1, 2, 3, 4), "float32"))
 
     def found(x, gate, up):
         plain = x.detach(), (gate.detach(), up.detach())

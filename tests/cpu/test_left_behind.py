@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from shlex import quote
 
 import pytest
 
@@ -94,7 +95,7 @@ def test_an_isolated_tune_that_is_ended_leaves_no_temporary_file(place, sent):
     [number] = SIGNALS[sent]
     process.send_signal(number)
     process.communicate(timeout=30)
-    used = set((place / "begun").read_text().split())
+    used = set((place / "begun").read_text().splitlines())
     assert all(Path(folder).parent == place / "tmp" for folder in used)
     eventually(lambda: not list((place / "tmp").iterdir()), 5)
 
@@ -136,7 +137,7 @@ with CompilePool(AheadOfTime(kernel, x, named_target("sm_90")), workers=2, timeo
 """
 PTXAS = """#!/bin/sh
 case "$*" in *--version*) exec {real} "$@" ;; esac
-echo $$ > {begun}.new; mv {begun}.new {begun}; exec sleep 100
+echo $$ > {new}; mv {new} {begun}; exec sleep 100
 """
 
 
@@ -147,7 +148,7 @@ def test_an_assembler_that_does_not_end_leaves_no_temporary_file(tmp_path, ended
     triton = pytest.importorskip("triton")
     real = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "ptxas"
     slow, begun, temporary = tmp_path / "ptxas", tmp_path / "begun", tmp_path / "tmp"
-    slow.write_text(PTXAS.format(real=real, begun=begun))
+    slow.write_text(PTXAS.format(real=quote(str(real)), begun=quote(str(begun)), new=quote(f"{begun}.new")))
     slow.chmod(0o755)
     temporary.mkdir()
     process = subprocess.Popen(
