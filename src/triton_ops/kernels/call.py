@@ -6,6 +6,7 @@ The checks neither use a device nor import torch.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import nullcontext
 from typing import Any
@@ -160,6 +161,14 @@ def launch(kernel: CompilesAtLaunch, config: Config, values: Mapping[str, Any], 
     """
     with on_device(device):
         kernel.executable(config).launch(Arguments(keyword=values))
+
+
+def launches(out: Any) -> bool:
+    """Whether a launch has something to write: not so for an empty tensor, nor for one without memory in a trace."""
+    fakes = sys.modules.get("torch._subclasses.fake_tensor")
+    if fakes is not None and isinstance(out, fakes.FakeTensor):
+        return False
+    return bool(out.numel() > 0)
 
 
 def on_device(device: Any) -> Any:

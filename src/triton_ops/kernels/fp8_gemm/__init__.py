@@ -9,6 +9,7 @@ from triton_ops._optional import require
 from triton_ops.backend import Operation, TritonKernel
 from triton_ops.kernels import call
 from triton_ops.kernels.choice import config_for
+from triton_ops.kernels.compiled import compilable
 from triton_ops.kernels.fp8_gemm.contract import checked_scales, validate_fp8_gemm_inputs
 from triton_ops.kernels.fp8_gemm.kernel import fp8_gemm_kernel, grid
 from triton_ops.kernels.fp8_gemm.problems import (
@@ -42,6 +43,10 @@ operation = Operation(
 )
 
 
+@compilable(
+    "(Tensor a, Tensor b, Tensor? a_scale=None, Tensor? b_scale=None, ScalarType? output_dtype=None, "
+    'Tensor? bias=None, bool fast_accum=False, str config="", bool tune=False) -> Tensor'
+)
 def fp8_gemm(
     a: torch.Tensor,
     b: torch.Tensor,
@@ -103,7 +108,7 @@ def fp8_gemm(
         **scale_strides((a_scale.shape, b_scale.shape), a_scale.stride(), b_scale.stride()),
         "BLOCKED": blocked, "FAST": bool(fast_accum),
     }  # fmt: skip
-    if out.numel() > 0:
+    if call.launches(out):
         chosen = config_for(
             operation, values, lambda: default_config(M, N, K),
             config=config, tunables=(NEEDED, OPTIONAL), tune=tune,

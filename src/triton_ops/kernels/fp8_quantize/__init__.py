@@ -10,6 +10,7 @@ from triton_ops.backend import Operation, TritonKernel
 from triton_ops.exceptions import NumericalOverflowError, SettingsError, ShapeMismatchError
 from triton_ops.kernels import call
 from triton_ops.kernels.choice import config_for
+from triton_ops.kernels.compiled import compilable
 from triton_ops.kernels.fp8_format import FP8Format
 from triton_ops.kernels.fp8_quantize.contract import check_granularity, validate_fp8_quantize_inputs
 from triton_ops.kernels.fp8_quantize.dequantize import dequantize_fp8, rescaled
@@ -38,6 +39,9 @@ operation = Operation(
 )
 
 
+@compilable(
+    '(Tensor tensor, Tensor? scale=None, str granularity="tensor", str config="", bool tune=False) -> (Tensor, Tensor)'
+)
 def quantize_fp8(
     tensor: torch.Tensor,
     scale: torch.Tensor | None = None,
@@ -139,7 +143,7 @@ def _in_groups(
     per_row = 1 if granularity == "row" else -(-columns // group)
     out = tensor.new_empty(tensor.shape, dtype=torch.float8_e4m3fn)
     scale = tensor.new_ones((*tensor.shape[:-1], per_row), dtype=torch.float32)
-    if out.numel() == 0:
+    if not call.launches(out):
         return out, scale
     values = {
         "x": tensor.view(-1, columns), "out": out.view(-1, columns), "scale": scale.view(-1, per_row),
@@ -155,9 +159,9 @@ def _in_groups(
 def _largest(tensor: torch.Tensor) -> torch.Tensor:
     """The largest finite magnitude, in two steps: one number for each program, then the largest of these."""
     torch = require("torch", "quantize_fp8")
-    steps = -(-tensor.numel() // _LARGEST_BLOCK)
-    if steps == 0:
+    if not call.launches(tensor):
         return tensor.new_zeros((), dtype=torch.float32)
+    steps = -(-tensor.numel() // _LARGEST_BLOCK)
     programs = min(steps, _PROGRAMS * call.multiprocessors(tensor.device))
     partial = tensor.new_empty(programs, dtype=torch.float32)
     with call.on_device(tensor.device):

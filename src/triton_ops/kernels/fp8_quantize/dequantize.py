@@ -9,6 +9,7 @@ from triton_ops._optional import require
 from triton_ops.backend import Operation, TritonKernel
 from triton_ops.kernels import call
 from triton_ops.kernels.choice import config_for
+from triton_ops.kernels.compiled import compilable
 from triton_ops.kernels.fp8_format import FP8Format
 from triton_ops.kernels.fp8_quantize.contract import check_float8_device, check_output_dtype, scale_groups
 from triton_ops.kernels.fp8_quantize.kernel import fp8_rescale_kernel, rescale_grid
@@ -34,6 +35,7 @@ operation = Operation(
 )
 
 
+@compilable('(Tensor tensor, Tensor scale, ScalarType? output_dtype=None, str config="", bool tune=False) -> Tensor')
 def dequantize_fp8(
     tensor: torch.Tensor,
     scale: torch.Tensor,
@@ -86,7 +88,7 @@ def rescaled(
     """The values of a contiguous tensor divided by their scales, or multiplied and quantised."""
     out = tensor.new_empty(tensor.shape, dtype=dtype)
     group_rows, group, scale_columns = scale_groups(tensor, scale)
-    if out.numel() == 0:
+    if not call.launches(out):
         return out
     columns = tensor.shape[-1] if tensor.ndim else 1
     flat = tensor.view(-1, columns)

@@ -10,6 +10,7 @@ from triton_ops._optional import require
 from triton_ops.backend import Operation, TritonKernel
 from triton_ops.kernels import call
 from triton_ops.kernels.choice import config_for
+from triton_ops.kernels.compiled import Gradient, compilable
 from triton_ops.kernels.gated_mlp.backward import gradient
 from triton_ops.kernels.gated_mlp.contract import validate_gated_mlp_inputs
 from triton_ops.kernels.gated_mlp.kernel import gated_mlp_kernel, grid
@@ -38,6 +39,45 @@ operation = Operation(
 )
 
 
+def _kept(given: Mapping[str, Any], found: Any) -> tuple[list[Any], dict[str, Any]]:
+    """What the gradient needs, where torch traces."""
+    x = given["x"].reshape(-1, given["x"].shape[-1])
+    products = [product.view(x.shape[0], -1) for product in found[1:]]
+    return [x, given["gate_weight"], given["up_weight"], *products], {"activation": given["activation"]}
+
+
+@compilable(
+    '(Tensor x, Tensor gate_weight, Tensor up_weight, str activation="silu", str config="", bool tune=False)'
+    " -> (Tensor, Tensor, Tensor)",
+    gradient=Gradient(inputs=("x", "gate_weight", "up_weight"), function=gradient, values="str activation", kept=_kept),
+)
+def _gated_mlp_products(
+    x: torch.Tensor,
+    gate_weight: torch.Tensor,
+    up_weight: torch.Tensor,
+    activation: str = "silu",
+    *,
+    config: Mapping[str, Any] | None = None,
+    tune: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The result, and both products for its gradient, each [batch, seq, intermediate]."""
+    batch, seq, _, intermediate = validate_gated_mlp_inputs(x, gate_weight, up_weight, activation)
+    weights = gate_weight.detach(), up_weight.detach()
+    out, products = _forward(_flat(x), weights, activation, True, config, tune)
+    gate, up = (product.view(batch, seq, intermediate) for product in products)
+    return out.view(batch, seq, intermediate), gate, up
+
+
+def _flat(x: torch.Tensor) -> torch.Tensor:
+    """The tokens, [tokens, hidden], without a copy."""
+    batch, seq, hidden = x.shape
+    return x.detach().as_strided((batch * seq, hidden), (x.stride(1 if seq > 1 else 0), x.stride(2)))
+
+
+@compilable(
+    '(Tensor x, Tensor gate_weight, Tensor up_weight, str activation="silu", str config="", bool tune=False) -> Tensor',
+    training=_gated_mlp_products,
+)
 def fused_gated_mlp(
     x: torch.Tensor,
     gate_weight: torch.Tensor,
@@ -79,8 +119,8 @@ def fused_gated_mlp(
     L2 holds the tiles in flight; no host sync. The first call of a config and dtype compiles: up to some seconds.
     Source: Shazeer, "GLU Variants Improve Transformer", arXiv:2002.05202.
     """
-    batch, seq, hidden, intermediate = validate_gated_mlp_inputs(x, gate_weight, up_weight, activation)
-    flat = x.detach().as_strided((batch * seq, hidden), (x.stride(1 if seq > 1 else 0), x.stride(2)))
+    batch, seq, _, intermediate = validate_gated_mlp_inputs(x, gate_weight, up_weight, activation)
+    flat = _flat(x)
     weights = gate_weight.detach(), up_weight.detach()
 
     def forward(kept: bool) -> tuple[torch.Tensor, list[torch.Tensor]]:
@@ -105,7 +145,7 @@ def _forward(
     (tokens, hidden), intermediate = x.shape, weights[0].shape[0]
     out = x.new_empty((tokens, intermediate))
     products = [torch.empty_like(out), torch.empty_like(out)] if kept else []
-    if out.numel() > 0:
+    if call.launches(out):
         values = {
             "x": x, "gate_weight": weights[0], "up_weight": weights[1], "out": out, "gate": None, "up": None,
             **extents((tokens, intermediate, hidden), x.stride(), weights[0].stride(), weights[1].stride()),

@@ -44,7 +44,7 @@ def gradient(kept: Sequence[Any], grad: Any, needed: Sequence[bool], activation:
         "gate": gate, "up": up, "grad": grad.contiguous().view(gate.shape), "dgate": dgate, "dup": dup,
         "elements": gate.numel(), "ACTIVATION": activation,
     }  # fmt: skip
-    if gate.numel() > 0:
+    if call.launches(gate):
         config = config_for(operation, values, gradient_default, tunables=(tuple(GRADIENT_TUNABLES), ()))
         call.launch(_KERNEL, config, values, gate.device)
     dx = (dgate @ gate_weight).addmm_(dup, up_weight).view(*grad.shape[:-1], x.shape[-1]) if needed[0] else None

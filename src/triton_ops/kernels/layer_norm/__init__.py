@@ -10,6 +10,7 @@ from triton_ops.backend import Operation, TritonKernel
 from triton_ops.exceptions import ShapeMismatchError
 from triton_ops.kernels import call
 from triton_ops.kernels.choice import config_for
+from triton_ops.kernels.compiled import Gradient, compilable
 from triton_ops.kernels.gradient import differentiable
 from triton_ops.kernels.jit import INTERPRETED
 from triton_ops.kernels.layer_norm.backward import gradient
@@ -38,6 +39,15 @@ operation = Operation(
 )
 
 
+def _kept(given: Mapping[str, Any], _found: Any) -> tuple[list[Any], dict[str, Any]]:
+    """What the gradient needs, where torch traces."""
+    return [given[name] for name in ("x", "weight") if given[name] is not None], {"eps": given["eps"]}
+
+
+@compilable(
+    '(Tensor x, Tensor? weight=None, Tensor? bias=None, float eps=1e-05, str config="", bool tune=False) -> Tensor',
+    gradient=Gradient(inputs=("x", "weight", "bias"), function=gradient, values="float eps", kept=_kept),
+)
 def layer_norm(
     x: torch.Tensor,
     weight: torch.Tensor | None = None,
@@ -111,7 +121,7 @@ def _forward(
     tune: bool,
 ) -> torch.Tensor:
     out, columns = x.new_empty(x.shape), x.shape[-1]
-    if out.numel() == 0:
+    if not call.launches(out):
         return out
     flat, flat_out = x.view(-1, columns), out.view(-1, columns)
     values = {

@@ -82,7 +82,7 @@ def gradient(kept: Sequence[Any], grad: Any, needed: Sequence[bool], eps: float)
     x, weight = kept[0], kept[1] if len(kept) > 1 else None
     columns, like = x.shape[-1], x if weight is None else weight
     dx, dweight, dbias = x.new_empty(x.shape), like.new_zeros(columns), like.new_zeros(columns)
-    if dx.numel() > 0:
+    if call.launches(dx):
         values = {
             "x": x.view(-1, columns), "weight": weight, "grad": grad.contiguous().view(-1, columns),
             "dx": dx.view(-1, columns), "dweight": dweight, "dbias": dbias, "eps": DEFAULT_EPS, "COLUMNS": columns,

@@ -9,6 +9,7 @@ from triton_ops._optional import require
 from triton_ops.backend import Operation, TritonKernel
 from triton_ops.kernels import call
 from triton_ops.kernels.choice import config_for
+from triton_ops.kernels.compiled import compilable
 from triton_ops.kernels.jit import INTERPRETED
 from triton_ops.kernels.matmul.kernel import grid, matmul_kernel
 from triton_ops.kernels.matmul.problems import OUTPUT_DTYPES, PROBLEMS, arguments, extents, work
@@ -33,6 +34,27 @@ operation = Operation(
     problems=PROBLEMS,
     device="cuda",
 )
+
+
+@compilable('(Tensor a, Tensor b, Tensor(a!) out, str config="", bool tune=False) -> ()')
+def _matmul_out(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    out: torch.Tensor,
+    *,
+    config: Mapping[str, Any] | None = None,
+    tune: bool = False,
+) -> None:
+    """As `matmul`, into `out`."""
+    _multiplied(a, b, out, config, tune)
+
+
+@compilable('(Tensor a, Tensor b, str config="", bool tune=False) -> Tensor')
+def _matmul_new(
+    a: torch.Tensor, b: torch.Tensor, *, config: Mapping[str, Any] | None = None, tune: bool = False
+) -> torch.Tensor:
+    """As `matmul`, into a new tensor."""
+    return _multiplied(a, b, None, config, tune)
 
 
 def matmul(
@@ -70,12 +92,21 @@ def matmul(
     call of a config, dtype and stride class compiles: 0.1 to some seconds.
     Source: Tillet, Kung, Cox, "Triton", MAPL 2019; grouped program order as in Triton's matmul tutorial.
     """
+    if out is None:
+        return _matmul_new(a, b, config=config, tune=tune)
+    _matmul_out(a, b, out, config=config, tune=tune)
+    return out
+
+
+def _multiplied(
+    a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None, config: Mapping[str, Any] | None, tune: bool
+) -> torch.Tensor:
     _check(a, b, out)
     (M, K), N, dtype = a.shape, b.shape[1], dtype_name(a.dtype)
     if out is None:
         out = a.new_empty((M, N), dtype=getattr(require("torch", "matmul"), OUTPUT_DTYPES[dtype]))
     values = {"a": a, "b": b, "c": out, **extents((M, N, K), a.stride(), b.stride(), out.stride())}
-    if out.numel() > 0:
+    if call.launches(out):
         chosen = config_for(
             operation, values, lambda: default_config(M, N, K, dtype),
             config=config, tunables=(NEEDED, OPTIONAL), tune=tune,

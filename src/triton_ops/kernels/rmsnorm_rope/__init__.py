@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from triton_ops.backend import Operation, TritonKernel
 from triton_ops.kernels import call
 from triton_ops.kernels.choice import config_for
+from triton_ops.kernels.compiled import Gradient, compilable
 from triton_ops.kernels.gradient import differentiable
 from triton_ops.kernels.rmsnorm_rope.backward import gradient
 from triton_ops.kernels.rmsnorm_rope.contract import check_halves_equal, validate_rmsnorm_rope_inputs
@@ -43,6 +44,17 @@ operation = Operation(
 )
 
 
+def _kept(given: Mapping[str, Any], _found: Any) -> tuple[list[Any], dict[str, Any]]:
+    """What the gradient needs, where torch traces."""
+    tensors = [given[name] for name in ("x", "weight", "cos", "sin")]
+    return tensors, {"eps": given["eps"], "head_dim": given["cos"].shape[-1]}
+
+
+@compilable(
+    "(Tensor x, Tensor weight, Tensor cos, Tensor sin, float eps=1e-06, SymInt? num_heads=None, "
+    'str config="", bool check_halves=False, bool tune=False) -> Tensor',
+    gradient=Gradient(inputs=("x", "weight"), function=gradient, values="float eps, SymInt head_dim", kept=_kept),
+)
 def fused_rmsnorm_rope(
     x: torch.Tensor,
     weight: torch.Tensor,
@@ -93,7 +105,7 @@ def fused_rmsnorm_rope(
     Source: RMSNorm arXiv:1910.07467; RoPE arXiv:2104.09864.
     """
     *_, head_dim, _ = validate_rmsnorm_rope_inputs(x, weight, cos, sin, eps, num_heads)
-    if check_halves:
+    if check_halves and call.launches(x):
         check_halves_equal({"cos": cos, "sin": sin}, head_dim)
     kept = [tensor.detach() for tensor in (x, weight, cos, sin)]
     return differentiable(  # type: ignore[no-any-return]
@@ -109,7 +121,7 @@ def _forward(
     x, weight, cos, sin = tensors
     seq_len, hidden = x.shape[1:]
     out = x.new_empty(x.shape)
-    if out.numel() > 0:
+    if call.launches(out):
         values = {
             "x": x, "weight": weight, "cos": cos, "sin": sin, "out": out,
             "seq_len": seq_len, "eps": DEFAULT_EPS, "HIDDEN": hidden, "HEAD_DIM": head_dim,

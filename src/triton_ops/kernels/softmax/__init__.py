@@ -9,6 +9,7 @@ from triton_ops.backend import Operation, TritonKernel
 from triton_ops.exceptions import ShapeMismatchError
 from triton_ops.kernels import call
 from triton_ops.kernels.choice import config_for
+from triton_ops.kernels.compiled import Gradient, compilable
 from triton_ops.kernels.gradient import differentiable
 from triton_ops.kernels.jit import INTERPRETED
 from triton_ops.kernels.softmax.backward import gradient
@@ -36,6 +37,10 @@ operation = Operation(
 )
 
 
+@compilable(
+    '(Tensor x, str config="", bool tune=False) -> Tensor',
+    gradient=Gradient(inputs=("x",), function=gradient, kept=lambda _given, found: ([found[0]], {})),
+)
 def softmax(x: torch.Tensor, *, config: Mapping[str, Any] | None = None, tune: bool = False) -> torch.Tensor:
     """The softmax over the last axis of `x`: exp(x - max) / sum(exp(x - max)) in every row.
 
@@ -73,7 +78,7 @@ def softmax(x: torch.Tensor, *, config: Mapping[str, Any] | None = None, tune: b
 
 def _forward(x: torch.Tensor, config: Mapping[str, Any] | None, tune: bool) -> tuple[torch.Tensor, list[torch.Tensor]]:
     out, columns = x.new_empty(x.shape), x.shape[-1]
-    if out.numel() > 0:
+    if call.launches(out):
         flat, flat_out = x.view(-1, columns), out.view(-1, columns)
         values = {"x": flat, "out": flat_out, "rows": len(flat), "COLUMNS": columns}
         chosen = config_for(

@@ -1,0 +1,138 @@
+"""The shipped kernels inside torch.compile and torch.export: operators with shapes, gradients and configs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.near import drawn
+from triton_ops.kernels.fp8_gemm import fp8_gemm
+from triton_ops.kernels.fp8_quantize import dequantize_fp8, quantize_fp8
+from triton_ops.kernels.gated_mlp import fused_gated_mlp
+from triton_ops.kernels.layer_norm import layer_norm
+from triton_ops.kernels.matmul import matmul
+from triton_ops.kernels.rmsnorm_rope import fused_rmsnorm_rope
+from triton_ops.kernels.softmax import softmax
+
+pytestmark = pytest.mark.triton
+
+
+def angles(seq, head):
+    turned = torch.outer(torch.arange(seq).float(), 0.1 ** torch.arange(head // 2))
+    return torch.cat([turned.cos()] * 2, -1), torch.cat([turned.sin()] * 2, -1)
+
+
+def rope_of(x, weight):
+    cos, sin = angles(x.shape[1], 8)
+    return fused_rmsnorm_rope(x, weight, cos, sin, 1e-5)
+
+
+WITH_GRADIENTS = {
+    "softmax": (softmax, [(5, 24)], [(7, 24)]),
+    "softmax with a config": (
+        lambda x: softmax(x, config={"BLOCK_SIZE": 32, "ROWS": 1, "num_warps": 1}), [(5, 24)], [(7, 24)]
+    ),
+    "layer_norm": (lambda x, w, b: layer_norm(x, w, b, 1e-3), [(6, 24), (24,), (24,)], [(3, 24), (24,), (24,)]),
+    "layer_norm without weights": (layer_norm, [(6, 24)], [(3, 24)]),
+    "rmsnorm_rope": (rope_of, [(2, 6, 16), (16,)], [(3, 6, 16), (16,)]),
+    "gated_mlp": (fused_gated_mlp, [(2, 8, 32), (48, 32), (48, 32)], [(2, 9, 32), (48, 32), (48, 32)]),
+}  # fmt: skip
+WITHOUT = {
+    "matmul": lambda x: matmul(x.half(), x.half().t()),
+    "matmul into a tensor": lambda x: matmul(x.half(), x.half().t(), out=x.new_zeros(len(x), len(x)).half()) + 1,
+    "quantize_fp8": lambda x: [each.float() for each in quantize_fp8(x)],
+    "quantize_fp8 by row": lambda x: [each.float() for each in quantize_fp8(x, granularity="row")],
+    "quantize_fp8 with a scale": lambda x: [each.float() for each in quantize_fp8(x, x.new_full((), 3.0))],
+    "dequantize_fp8": lambda x: dequantize_fp8(x.to(torch.float8_e4m3fn), x.new_ones(()), torch.float32),
+    "fp8_gemm": lambda x: fp8_gemm(x, x.t().contiguous(), output_dtype=torch.float32, bias=x.new_ones(len(x))),
+}
+
+
+def results(function, inputs):
+    """What a call returns, and the gradients of its inputs."""
+    own = [each.clone().requires_grad_() for each in inputs]
+    found = function(*own)
+    found.backward(drawn(*found.shape, shift=0.5))
+    return [found.detach(), *(each.grad for each in own)]
+
+
+def differences(name, dynamic):
+    """Whether each result of compiled code has the bits of that outside; for two shapes in turn."""
+    torch._dynamo.reset()
+    function, *shapes = WITH_GRADIENTS[name]
+    compiled = torch.compile(function, backend="aot_eager", fullgraph=True, dynamic=dynamic)
+    told = []
+    for each in shapes:
+        inputs = [drawn(*shape) for shape in each]
+        pairs = zip(results(function, inputs), results(compiled, inputs), strict=True)
+        told += [torch.equal(mine, theirs) for mine, theirs in pairs]
+        with torch.no_grad():
+            told.append(torch.equal(function(*inputs), compiled(*inputs)))
+    return told
+
+
+def plain_differences(name):
+    torch._dynamo.reset()
+    function = WITHOUT[name]
+    compiled = torch.compile(function, backend="aot_eager", fullgraph=True, dynamic=True)
+    told = []
+    for rows in (32, 48):
+        mine, theirs = function(drawn(rows, 32)), compiled(drawn(rows, 32))
+        told += [torch.equal(*pair) for pair in zip(mine, theirs, strict=True)]
+    return told
+
+
+def operators_of_export():
+    """The operators in an exported module, and whether it gives what the function gives for another number of rows."""
+
+    class Module(torch.nn.Module):
+        def forward(self, x):
+            return softmax(layer_norm(x))
+
+    rows = torch.export.Dim("rows", min=2, max=64)
+    program = torch.export.export(Module(), (drawn(6, 24),), dynamic_shapes={"x": {0: rows}})
+    x = drawn(17, 24)
+    targets = [str(node.target) for node in program.graph.nodes if node.op == "call_function"]
+    return targets, torch.equal(program.module()(x), Module()(x))
+
+
+def checked():
+    """What torch's own check of operators says of them."""
+    softmax_of_traced = torch.compile(softmax, backend="eager")
+    softmax_of_traced(drawn(4, 8))
+    torch.library.opcheck(torch.ops.triton_ops.softmax.default, (drawn(4, 8).requires_grad_(),))
+    torch.compile(layer_norm, backend="eager")(drawn(4, 8))
+    arguments = (drawn(4, 8).requires_grad_(), drawn(8).requires_grad_(), None)
+    torch.library.opcheck(torch.ops.triton_ops.layer_norm.default, arguments)
+
+
+def error_in_compiled_code():
+    try:
+        torch.compile(softmax, backend="eager", fullgraph=True)(drawn(8, 6).t())
+    except Exception as error:  # noqa: BLE001 - the test names what it should be
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("name", WITH_GRADIENTS)
+def test_results_and_gradients_have_the_bits_of_those_outside(interpreted, name):
+    assert all(interpreted(differences, name, name != "softmax"))
+
+
+@pytest.mark.parametrize("name", WITHOUT)
+def test_functions_without_gradients_give_the_same(interpreted, name):
+    assert all(interpreted(plain_differences, name))
+
+
+def test_an_exported_program_keeps_them_as_operators_with_dynamic_rows(interpreted):
+    targets, equal = interpreted(operators_of_export)
+    assert targets == ["triton_ops.layer_norm.default", "triton_ops.softmax.default"]
+    assert equal
+
+
+def test_torch_s_own_check_of_operators_finds_nothing(interpreted):
+    interpreted(checked)
+
+
+def test_an_argument_that_does_not_fit_is_told_while_torch_traces(interpreted):
+    assert "x is not contiguous" in interpreted(error_in_compiled_code)
