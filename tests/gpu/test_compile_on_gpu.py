@@ -1,0 +1,171 @@
+"""torch.compile with Inductor on a GPU: the record's config is launched, unbenchmarked, also from a warm cache."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+import triton_ops
+from triton_ops.hardware import gpu_missing
+from triton_ops.space import Config
+
+pytestmark = pytest.mark.gpu
+
+if gpu_missing() is None:
+    import torch
+    import triton
+    from torch._inductor.utils import run_and_get_code
+
+    from tests.gpu.compiled_once import CONFIGS, Launches, N, decorated, function_of, grid_of
+    from tests.records import record
+    from tests.tuned_kernels import add_traced
+    from triton_ops.dispatch import sources
+    from triton_ops.history.recall import cache_folder, store_in
+    from triton_ops.kernels.gated_mlp import fused_gated_mlp
+    from triton_ops.kernels.layer_norm import layer_norm
+    from triton_ops.kernels.matmul import matmul
+    from triton_ops.kernels.rmsnorm_rope import fused_rmsnorm_rope
+    from triton_ops.kernels.softmax import softmax
+
+NARROW = Config({"BLOCK": 128, "num_warps": 4, "num_stages": 3})
+WIDE = Config({"BLOCK": 1024, "num_warps": 8, "num_stages": 3})
+
+
+@pytest.fixture(autouse=True)
+def _anew(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+    torch._dynamo.reset()
+    sources._sources.ladders.clear()
+
+
+def remember(kernel, winner, n=1 << 16):
+    x, y, out = (torch.zeros(n, device="cuda") for _ in range(3))
+    key = kernel.why(x, y, out, n, grid=grid_of(n)).key
+    store_in(cache_folder(None)).put(record(key=key, winner=winner))
+    sources._sources.ladders.clear()
+    kernel.cache.clear()
+
+
+def vectors(n=1 << 16):
+    return torch.randn(n, device="cuda"), torch.randn(n, device="cuda")
+
+
+def child(kind):
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.gpu.compiled_once", kind], env=dict(os.environ), capture_output=True, text=True,
+        timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_inductor_launches_the_winner_and_benchmarks_nothing():
+    kernel, (x, y) = decorated(), vectors()
+    remember(kernel, WIDE)
+    with Launches() as launches:
+        found, (code,) = run_and_get_code(torch.compile(function_of("plain", kernel), fullgraph=True), x, y)
+    assert torch.equal(found, x + y)
+    assert launches.configs == [[1024, 8]]
+    assert launches.benchmarked == 0
+    assert code.count("'num_warps': 8") >= 1
+    assert "'num_warps': 4" not in code
+
+
+@pytest.mark.parametrize("kind", ["plain", "triton_op"])
+def test_a_warm_cache_serves_a_winner_again_and_never_an_old_one(kind):
+    kernel = decorated()
+    remember(kernel, WIDE)
+    first, again = child(kind), child(kind)
+    assert (first["configs"], again["configs"]) == ([[1024, 8]], [[1024, 8]])
+    assert (first["misses"], again["hits"]) == (1, 1)
+    remember(kernel, NARROW)
+    changed = child(kind)
+    assert changed["configs"] == [[128, 4]]
+    assert all(each["right"] and each["benchmarked"] == 0 for each in (first, again, changed))
+
+
+def test_each_bucket_of_a_dynamic_size_launches_its_own_winner():
+    kernel = decorated(buckets={"n": "pow2"})
+    remember(kernel, WIDE, 60_000)
+    remember(kernel, NARROW, 1000)
+    function = torch.compile(function_of("plain", kernel), fullgraph=True, dynamic=True)
+    with Launches() as launches:
+        for n in (60_000, 1000, 40_000, 777):
+            x, y = vectors(n)
+            assert torch.equal(function(x, y), x + y)
+    assert launches.configs == [[1024, 8], [128, 4], [1024, 8], [128, 4]]
+
+
+def test_registers_that_the_winner_limits_are_limited():
+    capped = triton.Config({"BLOCK": 1024}, num_warps=4, maxnreg=32)
+    kernel = triton_ops.autotune([CONFIGS[0], capped], ["n"], on_miss="default")(add_traced)
+    remember(kernel, Config({"BLOCK": 1024, "num_warps": 4, "num_stages": 3, "maxnreg": 32}))
+    x, y = vectors()
+    function = torch.compile(function_of("plain", kernel))
+    for _ in range(3):
+        assert torch.equal(function(x, y), x + y)
+    out = torch.empty_like(x)
+    compiled = kernel[grid_of(N)](x, y, out, N)
+    assert kernel.best_config is capped
+    assert compiled.metadata.maxnreg == 32
+    assert sum(decision.count.value for decision in kernel.decisions) == 4
+
+
+def test_a_kernel_without_a_winner_is_tuned_by_inductor_where_tuning_is_asked_for():
+    kernel, (x, y) = decorated(on_miss="tune"), vectors()
+    with Launches() as launches:
+        assert torch.equal(torch.compile(function_of("plain", kernel), fullgraph=True)(x, y), x + y)
+    assert launches.benchmarked == 1
+
+
+def test_a_package_of_aotinductor_holds_the_winner(tmp_path):
+    kernel, (x, y) = decorated(), vectors()
+    remember(kernel, WIDE)
+
+    added = function_of("triton_op", kernel)
+
+    class Module(torch.nn.Module):
+        def forward(self, x, y):
+            return added(x, y)
+
+    program = torch.export.export(Module(), (x, y))
+    path = torch._inductor.aoti_compile_and_package(program, package_path=str(tmp_path / "added.pt2"))
+    assert torch.equal(torch._inductor.aoti_load_package(path)(x, y), x + y)
+
+
+def drawn(*shape):
+    return torch.randn(shape, device="cuda", dtype=torch.bfloat16)
+
+
+def angles(seq, head):
+    turned = torch.outer(torch.arange(seq, device="cuda").float(), 0.1 ** torch.arange(head // 2, device="cuda"))
+    return torch.cat([turned.cos()] * 2, -1), torch.cat([turned.sin()] * 2, -1)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", ["softmax", "layer_norm", "gated_mlp", "rmsnorm_rope"])
+def test_shipped_kernels_and_their_gradients_have_the_same_bits_in_compiled_code(name, dynamic):
+    function, shapes = {
+        "softmax": (softmax, [(64, 1000)]),
+        "layer_norm": (layer_norm, [(64, 1000), (1000,), (1000,)]),
+        "gated_mlp": (fused_gated_mlp, [(2, 64, 256), (512, 256), (512, 256)]),
+        "rmsnorm_rope": (lambda x, w: fused_rmsnorm_rope(x, w, *angles(x.shape[1], 64)), [(2, 32, 256), (256,)]),
+    }[name]
+    compiled = torch.compile(function, fullgraph=True, dynamic=dynamic)
+    inputs = [drawn(*shape).requires_grad_() for shape in shapes]
+    results = []
+    for each in (function, compiled):
+        found = each(*inputs)
+        results.append([found, *torch.autograd.grad(found, inputs, torch.ones_like(found))])
+    assert all(torch.equal(mine, theirs) for mine, theirs in zip(*results, strict=True))
+
+
+def test_a_shipped_product_runs_inside_compiled_code_and_cuda_graphs():
+    a, b = drawn(256, 512), drawn(512, 384)
+    function = torch.compile(lambda a, b: matmul(a, b).relu(), fullgraph=True, mode="reduce-overhead")
+    for _ in range(3):
+        assert torch.equal(function(a, b), matmul(a, b).relu())
