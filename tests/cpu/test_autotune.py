@@ -374,6 +374,10 @@ def test_bad_decorators_are_told_at_once():
     for strange in ({"n": 5}, {5: "pow2"}, {"n": None}, "pow2", ["n"], {"out_ptr": "pow2"}, {"n[0]": "pow2"}):
         with pytest.raises(SettingsError, match="bucket"):
             tuned_add(buckets=strange)
+    for strange in ({"cache_dir": 5}, {"isolate": "x"}, {"reference": 5, "outputs": ["out_ptr"]}, {"outputs": 5},
+                    {"prune_configs_by": 5}, {"reset_to_zero": 5}):  # fmt: skip
+        with pytest.raises(SettingsError, match=next(iter(strange))):
+            tuned_add(**strange)
     with pytest.raises(SettingsError):
         tuned_add(effort="heroic")
     with pytest.raises(KernelTypeError):
@@ -424,6 +428,7 @@ def test_many_threads_decide_each_problem_once(launched, monkeypatch):
     assert failures == []
     assert sorted(tunes) == sorted(f"n={1024 + 16 * turn} float32" for turn in range(10))
     assert sum(decision.count.value for decision in kernel.decisions) == 16 * 200
+    assert kernel._locks == {}
 
 
 def test_a_tune_that_fails_leaves_the_default(launched, monkeypatch, caplog):

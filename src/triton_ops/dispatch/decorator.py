@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -94,15 +94,20 @@ def autotune(
     listed = isinstance(configs, (list, tuple)) or configs is None
     space = None if listed else as_space(configs)
 
+    if not isinstance(prune_configs_by, (Mapping, type(None))):
+        raise SettingsError(
+            f"prune_configs_by is {prune_configs_by!r}, no mapping", hint='write {"early_config_prune": function}'
+        )
+
     def decorate(kernel: Any) -> Tuned:
         parameters = _parameters(kernel)
+        _check_names(kernel, {"key": key, "reset_to_zero": reset_to_zero, "restore_value": restore_value,
+                              "outputs": outputs}, parameters)  # fmt: skip
         options = Options(
             space=space, reference=reference, outputs=tuple(outputs),
             tolerance=tolerance, check=check, effort=effort, budget_s=budget_s, on_miss=on_miss,
             mapper=mapper_of(buckets, parameters, key or ()), cache_dir=cache_dir, isolate=isolate,
         )  # fmt: skip
-        _check_names(kernel, {"key": key, "reset_to_zero": reset_to_zero, "restore_value": restore_value,
-                              "outputs": outputs}, parameters)  # fmt: skip
         offered = _offered(configs) if space is None else [to_triton(space.default_config)]
         return Tuned(
             kernel, kernel.arg_names, offered, key, reset_to_zero, restore_value, pre_hook=pre_hook,
@@ -136,6 +141,8 @@ def _check_names(kernel: Any, named: Mapping[str, Sequence[str] | None], paramet
     for what, names in named.items():
         if isinstance(names, str):
             raise SettingsError(f"{what} is the text {names!r}; it is a list of names", hint=f"write [{names!r}]")
+        if not isinstance(names, (Iterable, type(None))):
+            raise SettingsError(f"{what} is {names!r}; it is a list of names", hint='write ["n"]')
         if strange := [name for name in names or () if name not in parameters]:
             raise SettingsError(
                 f"{what} names {', '.join(map(repr, strange))}, which is no argument of {unwrap(kernel).__name__}; "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,6 +54,7 @@ class Options:
         if self.tolerance is not None:
             object.__setattr__(self, "tolerance", as_tolerance(self.tolerance))
         callable_check(self.check)
+        self._check_kinds()
         if self.effort is not None or self.budget_s is not None:
             chosen_effort(self.effort, budget_s=self.budget_s)  # a word that is no effort is told now
         if self.reference is not None and not self.outputs:
@@ -60,6 +62,17 @@ class Options:
                 "a reference is given, and no outputs: the kernel's results would have no names",
                 hint='name the arguments that the kernel writes: outputs=("out_ptr",)',
             )
+
+    def _check_kinds(self) -> None:
+        """Raise for what only a launch would stumble over."""
+        wanted = {
+            "cache_dir": (isinstance(self.cache_dir, (str, os.PathLike, type(None))), "a path"),
+            "isolate": (isinstance(self.isolate, (bool, type(None))), "True, False or None"),
+            "reference": (self.reference is None or callable(self.reference), "a function"),
+        }
+        for name, (fits, what) in wanted.items():
+            if not fits:
+                raise SettingsError(f"{name} is {getattr(self, name)!r}; it must be {what}", hint="or leave it out")
 
     @property
     def plan(self) -> Effort:

@@ -236,11 +236,14 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
         with self._locks[key]:  # one thread decides, which may take as long as a tune; the others wait for it
             decision = self._decisions.get(key)
             if decision is None or not decision.holds(within):
-                decision = self._newly(grid, called, args, kwargs, launched=launched)
-                if launched and decision.kept:
-                    if len(self._decisions) >= _MOST:
-                        self.forget()
-                    self._decisions[key] = decision
+                try:
+                    decision = self._newly(grid, called, args, kwargs, launched=launched)
+                    if launched and decision.kept:
+                        if len(self._decisions) >= _MOST:
+                            self.forget()
+                        self._decisions[key] = decision
+                finally:
+                    self._locks.pop(key, None)  # who waits for it has it; later calls find the decision
         return decision
 
     def _single(self) -> Decision:
