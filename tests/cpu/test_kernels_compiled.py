@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 
@@ -12,6 +14,7 @@ from triton_ops.kernels.gated_mlp import fused_gated_mlp
 from triton_ops.kernels.layer_norm import layer_norm
 from triton_ops.kernels.matmul import matmul
 from triton_ops.kernels.rmsnorm_rope import fused_rmsnorm_rope
+from triton_ops.kernels.softmax import operation as softmax_operation
 from triton_ops.kernels.softmax import softmax
 
 pytestmark = pytest.mark.triton
@@ -106,6 +109,19 @@ def checked():
     torch.library.opcheck(torch.ops.triton_ops.layer_norm.default, arguments)
 
 
+def called_operation():
+    """Whether an operation that is called inside a compiled function computes what it should; for two shapes."""
+    warnings.simplefilter("ignore")  # what torch says of functions that it does not trace
+
+    def function(x):
+        out = torch.empty_like(x)
+        softmax_operation(x=x, out=out, rows=x.shape[0], COLUMNS=x.shape[1])
+        return out + 1
+
+    compiled = torch.compile(function, backend="aot_eager")
+    return [torch.allclose(compiled(drawn(*shape)), drawn(*shape).softmax(-1) + 1) for shape in [(4, 32), (8, 16)]]
+
+
 def error_in_compiled_code():
     try:
         torch.compile(softmax, backend="eager", fullgraph=True)(drawn(8, 6).t())
@@ -136,3 +152,7 @@ def test_torch_s_own_check_of_operators_finds_nothing(interpreted):
 
 def test_an_argument_that_does_not_fit_is_told_while_torch_traces(interpreted):
     assert "x is not contiguous" in interpreted(error_in_compiled_code)
+
+
+def test_an_operation_called_inside_a_compiled_function_runs_outside_of_the_graph(interpreted):
+    assert interpreted(called_operation) == [True, True]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from triton_ops._optional import require
 from triton_ops.backend import Arguments, CompilesAtLaunch, Executable, Operation, is_tensor
 from triton_ops.cache import Lockfile
 from triton_ops.dispatch import ledger
@@ -22,6 +25,7 @@ from triton_ops.space import Config
 from triton_ops.task.request import TuneRequest, make_request, spec_of
 from triton_ops.tensors import ALIGNMENT_BYTES
 
+_DYNAMO = "torch._dynamo"  # imported once something is compiled
 _MOST = 4_096  # problems of all operations
 
 
@@ -159,7 +163,17 @@ def called(operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any])
     Raises:
         UntunedError: No winner is known, and the policy is `error`.
     """
-    return _calls.call(operation, args, kwargs)
+    return (
+        _outside_of_graphs()(operation, args, kwargs)
+        if _DYNAMO in sys.modules
+        else _calls.call(operation, args, kwargs)
+    )
+
+
+@cache
+def _outside_of_graphs() -> Any:
+    """The call as torch's compiler leaves it alone: traced, it would end in the launcher's own code."""
+    return require("torch", "torch.compile").compiler.disable(_calls.call)
 
 
 def told(value: Any) -> Any:
