@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,7 @@ from tests.records import record  # noqa: E402
 from tests.traced import key_of_autograd_cache, tracing  # noqa: E402
 from tests.tuned_kernels import add_traced, grid, scale  # noqa: E402
 from triton_ops.dispatch import sources  # noqa: E402
+from triton_ops.history.misses import flush_misses, read_misses  # noqa: E402
 from triton_ops.history.recall import cache_folder, store_in  # noqa: E402
 from triton_ops.space import Config, ConfigSpace  # noqa: E402
 from triton_ops.testing.launches import launches_that_do_nothing  # noqa: E402
@@ -147,6 +149,15 @@ def test_a_miss_is_the_default_or_is_left_to_the_compiler_where_tuning_is_asked_
     call(compiled(tuned(on_miss="tune", restore_value=["x_ptr"]), traces, fullgraph=True), 1024)
     assert traces.configs == [[small], [small, large], [small]]
     assert "left to torch.compile to tune" in caplog.text
+
+
+def test_a_miss_is_noted_for_a_later_tune(traces):
+    kernel = tuned(on_miss="queue")
+    call(compiled(kernel, traces, fullgraph=True), 1024)
+    flush_misses()
+    (miss,) = read_misses(Path(cache_folder(None)))
+    x = torch.zeros(1024)
+    assert miss.key == kernel.why(x, x, torch.zeros(1024), 1024, grid=grid).key
 
 
 def test_a_miss_that_is_an_error_is_raised_by_the_launch(traces):

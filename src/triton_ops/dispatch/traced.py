@@ -24,6 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
@@ -33,6 +34,8 @@ from triton_ops.buckets.rules import Rule
 from triton_ops.dispatch.calls import Calls
 from triton_ops.dispatch.policy import ERROR, TUNE, policy_of
 from triton_ops.exceptions import KernelTypeError
+from triton_ops.history.misses import note_miss
+from triton_ops.history.recall import cache_folder
 
 _DROPPED = {"num_ctas": 1, "maxnreg": None, "ir_override": None}  # by Inductor; with the values that lose nothing
 _ONE, _MULTIPLE, _OTHER = 1, 16, 17  # one number of each class that Triton specialises integers on
@@ -173,6 +176,8 @@ class Traced:
         policy = policy_of(tuned.options.on_miss, TUNE)
         if decision.missed and policy == ERROR:
             return (), "", f"no winner is known for {decision.kernel} {decision.problem}, and on_miss is error"
+        if decision.missed and decision.key is not None and policy != TUNE:
+            note_miss(decision.key, folder=Path(cache_folder(tuned.options.cache_dir)))
         if decision.missed and policy == TUNE and (left := self._left(names, args, kwargs)):
             _log.info("%s is left to torch.compile to tune: %s", decision.kernel, decision.found.why)
             return left, "", ""
