@@ -244,3 +244,26 @@ def test_a_duty_of_one_never_rests_and_a_duty_outside_0_to_1_is_refused():
     for duty in (0.0, -0.5, 1.5):
         with pytest.raises(ValueError, match="share of time"):
             Pace(duty)
+
+
+def test_a_launch_that_can_be_made_anew_is_for_each_sample_and_never_at_the_same_place():
+    made, timer = [], HostTimer()
+
+    def again():
+        made.append(lambda: None)
+        return made[-1]
+
+    take(timer.prepare(Launch(again(), again=again), 3), timer, 5)
+    take(timer.prepare(Launch(again()), 3), timer, 5)
+    assert len(made) == 1 + 5 + 1
+
+
+def test_calls_that_were_made_anew_keep_their_places_for_a_while():
+    called, timer = [], HostTimer()
+
+    class Call:
+        def __call__(self):
+            called.append(id(self))
+
+    take(timer.prepare(Launch(Call(), again=Call), 1), timer, 40)
+    assert len(set(called)) == 40

@@ -107,7 +107,8 @@ class Executable:
     Attributes:
         config: Tunables and launch options.
         bind: From arguments to a call that launches the config with them, and returns what the launch returns; a
-            `PreparedCall` if something must be done before each launch.
+            `PreparedCall` if something must be done before each launch. It does no work of the launch: on a CPU every
+            sample is taken of a call that was bound anew.
         outputs: Names of the arguments that a launch writes; empty if it returns its result.
         resources: What the compiler made of the config; None where the backend has no compiler.
         compile_s: Seconds that the compiler took; None where the backend has no compiler.

@@ -192,7 +192,8 @@ class Subject:
         if reset is not None:
             self._with_reset.add(executable.config)
             return Launch(call.run if isinstance(call, PreparedCall) else call, reset, outputs=tuple(outputs))
-        return Launch(call, None, tuple(executable.bind(arguments) for arguments in self.further()), tuple(outputs))
+        others = tuple(executable.bind(arguments) for arguments in self.further())
+        return Launch(call, None, others, tuple(outputs), again=lambda: executable.bind(self.arguments))
 
     def _reset(self, call: Callable[[], Any]) -> Callable[[], None] | None:
         """What must be done before every launch, outside the timed region; None if nothing."""

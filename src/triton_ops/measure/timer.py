@@ -9,15 +9,18 @@ from __future__ import annotations
 import gc
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, Protocol, TypeAlias
 
 from triton_ops.measure.cpu_wait import Counters, no_counters, thread_counters, waited_ns
 
 _NS_PER_MS = 1e6
 _MOST_LAUNCHES = 1 << 20
+_PLACES = 64  # calls that were made anew and are kept, so that the next one does not get the place of the last
 _UNDISTURBED_NS = 100_000  # reading the counters takes a tenth of it, unless the thread loses its CPU meanwhile
 
 Pending: TypeAlias = Callable[[], list[float]]
@@ -33,12 +36,16 @@ class Launch:
         reset: Restores the arguments, outside the timed region; None if a call leaves them usable.
         others: The same call on further argument sets of equal content; L2 stays cold when all are called in turn.
         outputs: Tensors that `call` writes; empty if `call` returns its result.
+        again: Makes `call` anew, on the same arguments; None where there is only the one. Where the call's own objects
+            lie in memory changes a call of a tenth of a microsecond by up to a tenth, in every round alike; with new
+            objects for each sample that is noise, which an interval knows of.
     """
 
     call: Callable[[], Any]
     reset: Callable[[], None] | None = None
     others: tuple[Callable[[], Any], ...] = ()
     outputs: tuple[Any, ...] = ()
+    again: Callable[[], Callable[[], Any]] | None = None
 
     @property
     def calls(self) -> tuple[Callable[[], Any], ...]:
@@ -88,8 +95,9 @@ class Timer(Protocol):
 class HostTimer:
     """Wall time of the calling thread: for callables that return when their work is done.
 
-    Garbage collection is off while a sample is taken. A launch with a reset is timed one call at a time. Time in which
-    the thread was ready and waited for a CPU that other processes had is taken off, where the system counts it.
+    Garbage collection is off while a sample is taken. A launch with a reset is timed one call at a time. A launch that
+    can be made anew is, outside the timed region of each sample. Time in which the thread was ready and waited for a
+    CPU that other processes had is taken off, where the system counts it.
 
     Attributes:
         clock: Returns monotonic nanoseconds.
@@ -108,9 +116,10 @@ class HostTimer:
     def prepare(self, launch: Launch, launches: int | None = None) -> Sampler:
         """A sampler that repeats the launch in a loop of at least `least_sample_ms`."""
         loops = self._calibrated(launch) if launches is None else launches
+        calls = _calls(launch)
 
         def sample(count: int) -> Pending:
-            times = self._sample(launch, loops, count)
+            times = self._sample(launch, loops, count, calls)
             return lambda: times
 
         return Sampler(sample, loops)
@@ -123,22 +132,22 @@ class HostTimer:
         """The number of launches that last long enough, found by raising the number step by step."""
         launches = 1
         while launches < _MOST_LAUNCHES:
-            took_ms = self._sample(launch, launches, 1)[0] * launches
+            took_ms = self._sample(launch, launches, 1, repeat(launch.call))[0] * launches
             if took_ms >= self.least_sample_ms or launch.reset is not None:
                 break
             needed = math.ceil(1.2 * self.least_sample_ms / max(took_ms / launches, 1e-6))
             launches = min(max(launches * 2, needed), launches * 100, _MOST_LAUNCHES)
         return launches
 
-    def _sample(self, launch: Launch, launches: int, count: int) -> list[float]:
+    def _sample(self, launch: Launch, launches: int, count: int, calls: Iterator[Callable[[], Any]]) -> list[float]:
         counted = thread_counters if self.clock is time.perf_counter_ns else no_counters
         with _no_gc(), counted() as counters:
-            return [self._one(launch, launches, counters) for _ in range(count)]
+            return [self._one(launch, launches, counters, next(calls)) for _ in range(count)]
 
-    def _one(self, launch: Launch, launches: int, counters: Counters) -> float:
+    def _one(self, launch: Launch, launches: int, counters: Counters, call: Callable[[], Any]) -> float:
         if launch.reset is not None:
             launch.reset()
-        call, clock = launch.call, self.clock
+        clock = self.clock
         asked = clock()
         before = counters()
         start = clock()
@@ -149,6 +158,15 @@ class HostTimer:
         outside = (clock() - end) + (start - asked)  # a wait while the counters were read is no part of the sample
         waited = waited_ns(before, after, end - start) - (outside if outside > _UNDISTURBED_NS else 0)
         return (end - start - max(waited, 0)) / _NS_PER_MS / launches
+
+
+def _calls(launch: Launch) -> Iterator[Callable[[], Any]]:
+    """The call for one sample after another: a new one each time where the launch can be made anew."""
+    kept = deque([launch.call], maxlen=_PLACES)
+    while True:
+        if launch.again is not None:
+            kept.append(launch.again())
+        yield kept[-1]
 
 
 @contextmanager
