@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 import threading
 from types import ModuleType
+from typing import Any
 
 from triton_ops.exceptions import MissingDependencyError
 
@@ -37,6 +38,23 @@ def require(name: str, purpose: str) -> ModuleType:
         raise MissingDependencyError(
             f"{name} is needed for {purpose}, and {why}", hint=how if absent else f"install {package} again: {how}"
         ) from error
+
+
+def base_class(module: str, name: str, purpose: str) -> Any:
+    """The class `name` of the optional module `module`, to derive from; where there is none, a stand-in.
+
+    A class that derives from the stand-in can be imported and named. To make an object of it raises the
+    `MissingDependencyError` of `require`.
+    """
+    try:
+        return getattr(require(module, purpose), name)
+    except MissingDependencyError as error:
+        message, hint = error.message, error.hint
+
+        def refuse(*_: object, **__: object) -> Any:
+            raise MissingDependencyError(message, hint=hint)
+
+        return type(name, (), {"__new__": refuse})
 
 
 def preload(*names: str) -> None:

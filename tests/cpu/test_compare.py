@@ -667,3 +667,25 @@ def test_a_comparison_tells_of_every_round():
     )
     assert [rounds for rounds, _ in told] == list(range(1, found.rounds + 1))
     assert [at for _, at in told] == sorted(at for _, at in told)
+
+
+def test_a_time_says_that_other_programs_used_the_cpus(clocks, monkeypatch):
+    clocks[True, True] = Fixed("host", 0.1)
+    stats = iter([(10.0, 100.0, 4.0), (30.0, 140.0, 9.0)])
+    monkeypatch.setattr("triton_ops.hardware.state._cpu_seconds", lambda: next(stats))
+    found = time_ms(spin(1), rep_ms=1.0, warmup_ms=0.0)
+    assert found.notes == ("other programs used 38% of the CPUs meanwhile",)
+    assert str(found).endswith("\nNote: other programs used 38% of the CPUs meanwhile")
+
+
+WRONG = ["x", b"x", [2], {"a": 1}, object(), int, float("nan"), -1]
+
+
+def test_options_of_other_types_are_refused():
+    for value in WRONG:
+        for option in ("names", "rounds", "seconds"):
+            with pytest.raises(SettingsError):
+                compare(spin(1), spin(1), **{option: value})
+        for option in ("warmup_ms", "rep_ms", "quantiles"):
+            with pytest.raises(SettingsError):
+                time_ms(spin(1), **{option: value})

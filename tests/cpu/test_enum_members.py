@@ -15,6 +15,7 @@ from tests.torchless import takes_a_mode as work
 from triton_ops import Choice, Config, ConfigSpace, Constraint, TritonAutoTuner, compare, recall, tune
 from triton_ops.exceptions import ConfigValueError
 from triton_ops.history.run_log import read_run
+from triton_ops.space import member_named
 
 FAST, SLOW = "tests.torchless:Mode.FAST", "tests.torchless:Mode.SLOW"
 
@@ -216,3 +217,21 @@ def test_the_command_line_takes_names(cli, tmp_path):
     ran = cli("bench", target, "--config", "mode=SLOW", "--config-b", "mode=FAST", "--seconds", "0.01", "--json")
     assert ran.code == 0, ran.err
     assert json.loads(ran.out)["a"]["config"] == {"mode": "modal_target:Mode.SLOW"}
+
+
+def test_a_text_names_a_member_of_a_module_that_is_imported():
+    assert member_named(FAST) is Mode.FAST
+    assert member_named("tests.cpu.test_enum_members:Outer.Kind.FAST") is Outer.Kind.FAST
+    for text in ("", "FAST", "tests.torchless:Mode", "tests.torchless:Mode.NIX", "nowhere:Mode.FAST", ":a.b", 3, None):
+        assert member_named(text) is None
+
+
+def test_bench_gives_members_back_to_a_plain_function(cli, tmp_path):
+    folder = str(tmp_path)
+    tune(work, space={"mode": [Mode.FAST, Mode.SLOW]}, cache_dir=folder, budget_s=1.0)
+    for given in ([], ["--config", f"mode={FAST}"]):
+        done = cli(
+            "bench", "tests.torchless:takes_a_mode", *given, "--config-b", f"mode={SLOW}", "--seconds", "0.1",
+            "--cache-dir", folder,
+        )  # fmt: skip
+        assert done.code == 0, done.err

@@ -109,3 +109,16 @@ def test_a_child_begins_its_own_harvest_of_misses(tmp_path):
         [sys.executable, "-W", "ignore", "-c", HARVESTS, str(tmp_path)], capture_output=True, text=True, check=True
     )
     assert done.stdout == "0 1\n"
+
+
+def test_a_guard_that_may_be_entered_again_is_free_in_a_child():
+    guard = Guard(threading.RLock)
+    with guard, guard:
+        guard.free()  # as in a child whose parent's other thread held it
+        thread = threading.Thread(target=guard.__enter__)
+        thread.start()
+        thread.join(60)
+        assert not thread.is_alive()
+        guard.free()
+        guard.__enter__()
+        guard.__enter__()

@@ -27,6 +27,7 @@ from triton_ops import (  # noqa: E402
     TargetError,
     TensorSpec,
     TritonKernel,
+    tune,
 )
 from triton_ops.analysis.tiers import examine  # noqa: E402
 from triton_ops.backend import Arguments, PreparedCall, pack, packed_allocator, take_allocator, unpack  # noqa: E402
@@ -336,6 +337,13 @@ def test_a_launcher_that_cannot_be_run_ahead_says_why():
         future = pool.submit(Config(BLOCK=128, num_warps=4))
         with pytest.raises(TargetError, match=r"Tensor\.item"):
             future.result()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="where there is a GPU, a launcher may move its tensors")
+def test_tensors_on_a_cpu_for_a_launcher_are_one_error_where_there_is_no_gpu(tmp_path):
+    with pytest.raises(DeviceError, match="launches Triton kernels, which run on a GPU, and there is none: "):
+        tune(TWO, kwargs={"x": torch.ones(300), "out": torch.ones(1)}, space={"BLOCK": [128, 256]}, cache_dir=tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_launcher_that_launches_nothing_ends_as_runtime():

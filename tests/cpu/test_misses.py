@@ -115,3 +115,18 @@ def test_a_forked_child_writes_only_its_own(tmp_path):
     os.waitpid(child, 0)
     misses.flush_misses()
     assert sorted((miss.key.problem["M"], miss.count) for miss in read_misses(tmp_path)) == [(1, 1), (2, 1)]
+
+
+def test_lines_that_cannot_be_read_are_told_once_with_what_to_do(tmp_path, cli):
+    noted(tmp_path, (1, 1.0))
+    with (tmp_path / FILE).open("a") as file:
+        file.write("notes of mine\n")
+    done = cli("misses", "--clear", "--cache-dir", str(tmp_path))
+    assert " ".join(done.err.split()).count("delete those lines, or the file, if nobody needs them") == 1
+    assert read_misses(tmp_path) == []
+
+
+def test_a_file_of_somebody_else_is_not_emptied(tmp_path):
+    (tmp_path / FILE).write_text("notes of mine\n")
+    assert misses.clear_misses(tmp_path) == []
+    assert (tmp_path / FILE).read_text() == "notes of mine\n"

@@ -148,3 +148,20 @@ def test_unknown_name_is_an_attribute_error_that_names_it():
 def test_every_exception_is_exported():
     exceptions = importlib.import_module("triton_ops.exceptions")
     assert sorted(NAMES["triton_ops.exceptions"]) == exceptions.__all__
+
+
+def test_a_star_import_works_where_torch_is_broken_and_modules_say_why_when_they_are_made(tmp_path):
+    (tmp_path / "torch.py").write_text("raise ImportError('libcublas.so.12: no such file')\n")
+    code = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
+        "from triton_ops import *\n"
+        "class Own(FusedGatedMLP): pass\n"
+        "for kind in (Own, FP8Linear, FusedGatedMLP, FusedRMSNormRoPE):\n"
+        "    try:\n"
+        "        kind(64, 64)\n"
+        "    except MissingDependencyError as error:\n"
+        "        print(error)\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.count("cannot be imported: ImportError: libcublas.so.12: no such file") == 4

@@ -13,6 +13,7 @@ import torch
 
 import triton_ops
 from triton_ops import (
+    CacheError,
     ConfigCollisionError,
     ConfigSpace,
     Constraint,
@@ -30,6 +31,7 @@ from triton_ops import (
     UnknownTunableError,
     Work,
     operation,
+    recall,
     tune,
 )
 from triton_ops.progress.events import Silent
@@ -294,6 +296,9 @@ def test_the_argument_types_are_part_of_the_key():
         (lambda: tune(work, space=SPACE, trials=1.5), SettingsError, "trials is 1.5"),
         (lambda: tune(work, space=SPACE, seed=-1), SettingsError, "the seed is -1"),
         (lambda: tune(work, space=SPACE, seed="x"), SettingsError, "the seed is 'x'"),
+        (lambda: tune(work, space=SPACE, listener=3), SettingsError, "listener is 3; it must be an object with"),
+        (lambda: tune(work, space=SPACE, cache_dir=3), CacheError, "cache_dir is 3; it must be a folder's path"),
+        (lambda: recall(work, space=SPACE, cache_dir=b"x"), CacheError, "cache_dir is b'x'"),
         (lambda: tune(work, space=SPACE, device=3), DeviceError, "device 3 is not known"),
         (lambda: tune(later, space=SPACE), KernelTypeError, "only makes a coroutine .* lambda .*: asyncio.run"),
         (lambda: tune(partial(in_parts, 1), space=SPACE), KernelTypeError, "only makes a generator .* list"),

@@ -19,6 +19,7 @@ from contextvars import ContextVar
 from types import SimpleNamespace
 from typing import Any
 
+from triton_ops._files import Guard
 from triton_ops._optional import require
 from triton_ops.backend.base import Arguments
 from triton_ops.backend.errors import one_line
@@ -28,7 +29,7 @@ from triton_ops.exceptions import TargetError
 Take = Callable[..., Any]
 
 _taking: ContextVar[Take | None] = ContextVar("_taking", default=None)
-_lock = threading.RLock()
+_lock = Guard(threading.RLock)  # a launcher may call another one
 
 
 class NotCompiledError(Exception):

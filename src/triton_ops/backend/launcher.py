@@ -24,7 +24,8 @@ from triton_ops.backend.scratch import with_scratch
 from triton_ops.backend.stand_in import described
 from triton_ops.backend.unwrap import is_triton, layers, unwrap
 from triton_ops.backend.users_code import is_users
-from triton_ops.exceptions import KernelTypeError, TargetError
+from triton_ops.exceptions import DeviceError, KernelTypeError, TargetError
+from triton_ops.hardware import gpu_missing
 from triton_ops.resources import Resources
 from triton_ops.space import Config
 from triton_ops.trial import Status
@@ -126,8 +127,18 @@ class LauncherKernel:
         Raises:
             ConfigCollisionError: A tunable has the name of an argument that is passed as well.
             UnknownTunableError: The function takes no keyword of that name.
+            DeviceError: There is no GPU, the tensors are on a CPU, and the kernels are not interpreted. Where there is
+                a GPU the function may move them.
         """
         self._function.check(tunables, arguments)
+        places = {tensor.device.type for tensor in arguments.tensors()}
+        if places == {"cpu"} and not self.interpreted and (missing := gpu_missing()):
+            raise DeviceError(
+                f"{self.name} launches Triton kernels, which run on a GPU, and there is none: {missing}",
+                "cuda",
+                "cpu",
+                hint="run it on a machine with a GPU, or run its kernels as Python with TRITON_INTERPRET=1",
+            )
 
     def lowered(self, config: Config, arguments: Arguments) -> list[Any]:
         """Triton's compiled kernels of one call, in the order of their launches; nothing is loaded or launched.

@@ -10,7 +10,7 @@ import typer
 from triton_ops.cli.console import CacheDir, Json, Verbose, bold, say, say_json, tell, width
 from triton_ops.cli.layout import table
 from triton_ops.cli.record_selection import ID_SHOWN, folder_of
-from triton_ops.history.misses import Miss, forget_misses, read_misses
+from triton_ops.history.misses import Miss, clear_misses, read_misses
 
 _HEADER = ("id", "count", "expected ms", "kernel", "device", "last", "problem")
 _NUMBERS = ("count", "expected ms")
@@ -24,9 +24,7 @@ def misses_command(
 ) -> None:
     """List the problems that nothing answered, those first that cost most; `tune --from-misses` tunes them."""
     folder = folder_of(cache_dir)
-    found = read_misses(folder)
-    if clear and found:
-        forget_misses(folder, [miss.key.id for miss in found])
+    found = clear_misses(folder) if clear and folder.is_dir() else read_misses(folder)
     if as_json:
         say_json([miss_json(miss) for miss in found])
     elif not found:

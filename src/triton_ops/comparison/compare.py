@@ -8,6 +8,7 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral, Real
 from typing import Any
 
 from triton_ops.comparison.contestant import Contestant, Prepared, blamed, blaming, contestants_of, prepare
@@ -155,26 +156,33 @@ def compare(
     ones; on a GPU also the copies that keep L2 cold, at most half of the free memory.
     """
     policy, seed = duel_policy(rounds, seconds), checked_seed(seed)
-    if len(set(names)) != 2 or len(names) != 2:
-        raise SettingsError(f"names are {tuple(names)!r}; two different ones are needed")
+    _check_names(names)
     first, second = contestants_of(dict(zip(names, (a, b), strict=True)), args, kwargs, device, seed)
     with rounds_bar((first.name, second.name), policy.seconds) as follow:
         return compare_contestants(first, second, policy, cold=cold, seed=seed, wait=wait, follow=follow)
 
 
-def duel_policy(rounds: int | None, seconds: float) -> DuelPolicy:
+def _check_names(names: Any) -> None:
+    if not isinstance(names, Sequence) or len(names) != 2 or not all(isinstance(it, str) for it in names):
+        raise SettingsError(f"names are {names!r}; two different ones are needed, as text", hint='names=("old", "new")')
+    if names[0] == names[1]:
+        raise SettingsError(f"names are {tuple(names)!r}; two different ones are needed")
+
+
+def duel_policy(rounds: Any, seconds: Any) -> DuelPolicy:
     """The limits of a comparison in rounds and seconds.
 
     Raises:
         SettingsError: A limit is out of range.
     """
-    if rounds is not None and (rounds % 1 or rounds < LEAST_ROUNDS):
+    if rounds is not None and (not isinstance(rounds, Integral) or int(rounds) < LEAST_ROUNDS):
         raise SettingsError(
             f"rounds is {rounds!r}; a whole number of {LEAST_ROUNDS} or more bounds a difference at 95 %"
         )
-    if not seconds > 0:
-        raise SettingsError(f"seconds is {seconds}; it must be a positive number")
-    return DuelPolicy(seconds=seconds) if rounds is None else DuelPolicy(checkpoints=(rounds,), seconds=seconds)
+    if not isinstance(seconds, Real) or not float(seconds) > 0:
+        raise SettingsError(f"seconds is {seconds!r}; it must be a positive number")
+    limit_s = float(seconds)
+    return DuelPolicy(seconds=limit_s) if rounds is None else DuelPolicy(checkpoints=(int(rounds),), seconds=limit_s)
 
 
 def compare_contestants(

@@ -7,11 +7,12 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 from triton_ops.comparison.contestant import blaming, contestants_of, prepare
 from triton_ops.exceptions import SettingsError
-from triton_ops.hardware import Turns, probe, turn_key
+from triton_ops.hardware import CpuLoad, Turns, probe, turn_key
 from triton_ops.measure import Sampler, ScreenPolicy, Timer, screen, take
 from triton_ops.trial import Measurement
 
@@ -34,6 +35,7 @@ class Times:
         launches_per_sample: 1, or more where one call is too short for the clock: quantiles are then those of means,
             and nearer to the median than the quantiles of single calls are.
         mode: The clock and the state of the cache, such as `host` or `graph-cold`.
+        notes: Remarks on how it was measured, such as that other programs used the CPUs.
     """
 
     quantiles: tuple[float, ...]
@@ -43,6 +45,7 @@ class Times:
     warmup_launches: int
     launches_per_sample: int
     mode: str
+    notes: tuple[str, ...] = ()
 
     @property
     def median_ms(self) -> float:
@@ -55,7 +58,9 @@ class Times:
             for share, time_ms in zip(self.quantiles, self.quantiles_ms, strict=True)
             if share != 0.5
         )
-        return f"{self.median_ms:.4g} ms{f' ({shown} ms)' if shown else ''}, {self.launches} launches, {self.mode}"
+        notes = "".join(f"\nNote: {note}" for note in self.notes)
+        shares = f" ({shown} ms)" if shown else ""
+        return f"{self.median_ms:.4g} ms{shares}, {self.launches} launches, {self.mode}{notes}"
 
 
 def time_ms(
@@ -105,13 +110,16 @@ def time_ms(
     _check(warmup_ms, rep_ms, quantiles)
     (contestant,) = contestants_of({"fn": fn}, args, kwargs, device)
     place = contestant.device_name
-    with Turns(place, wait).turn(turn_key(probe(place), place)):
+    device_spec, turns = probe(place), Turns(place, wait)
+    with turns.turn(turn_key(device_spec, place)):
+        load = CpuLoad()
         prepared = prepare([contestant], cold=cold)
         sampler, timer = prepared.samplers[0][0], prepared.timer
         with blaming(contestant):
             sample_ms = statistics.median(screen(sampler, timer, _ESTIMATE)) * sampler.launches
             warm = _taken(sampler, timer, sample_ms, warmup_ms) if warmup_ms else []
             samples = _taken(sampler, timer, sample_ms, rep_ms)
+        notes = (*turns.notes, *load.notes(device_spec))
     ordered = sorted(samples)
     return Times(
         quantiles=tuple(quantiles),
@@ -121,6 +129,7 @@ def time_ms(
         warmup_launches=len(warm) * sampler.launches,
         launches_per_sample=sampler.launches,
         mode=timer.mode,
+        notes=notes,
     )
 
 
@@ -180,10 +189,12 @@ def _taken(
     return samples
 
 
-def _check(warmup_ms: float, rep_ms: float, quantiles: Sequence[float]) -> None:
-    if not 0 <= warmup_ms < math.inf:
-        raise SettingsError(f"warmup_ms is {warmup_ms}; it must be milliseconds, 0 or more")
-    if not 0 < rep_ms < math.inf:
-        raise SettingsError(f"rep_ms is {rep_ms}; it must be milliseconds above 0")
-    if wrong := [share for share in quantiles if not 0 <= share <= 1]:
-        raise SettingsError(f"quantile {wrong[0]} is not between 0 and 1")
+def _check(warmup_ms: Any, rep_ms: Any, quantiles: Any) -> None:
+    if not isinstance(warmup_ms, Real) or not 0 <= float(warmup_ms) < math.inf:
+        raise SettingsError(f"warmup_ms is {warmup_ms!r}; it must be milliseconds, 0 or more")
+    if not isinstance(rep_ms, Real) or not 0 < float(rep_ms) < math.inf:
+        raise SettingsError(f"rep_ms is {rep_ms!r}; it must be milliseconds above 0")
+    if not isinstance(quantiles, Sequence) or isinstance(quantiles, (str, bytes)):
+        raise SettingsError(f"quantiles is {quantiles!r}; it must be a list of numbers", hint="quantiles=(0.5, 0.9)")
+    if wrong := [share for share in quantiles if not isinstance(share, Real) or not 0 <= float(share) <= 1]:
+        raise SettingsError(f"quantile {wrong[0]!r} is not a number between 0 and 1")

@@ -34,6 +34,7 @@ _LARGEST_BYTES = 4 << 20  # it is gone through when it is larger: about 4,000 li
 _READ_BYTES = 8 * _LARGEST_BYTES
 _WAITING = 10_000  # notes that wait to be written; further ones push out the oldest
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 1.0, 60.0
+_UNREAD = "their problems are not in the list; delete those lines, or the file, if nobody needs them"
 _LOSS = "problems that are not served now will not be in the list"
 
 _log = logging.getLogger("triton_ops")
@@ -132,7 +133,6 @@ class Harvest:
 
 
 _harvests: dict[Path, Harvest] = {}
-os.register_at_fork(after_in_child=_harvests.clear)  # what waits is the parent's, and its threads do not exist there
 
 
 def note_miss(key: Key, expected_ms: float | None = None, folder: Path | None = None) -> None:
@@ -164,7 +164,7 @@ def read_misses(folder: Path) -> list[Miss]:
     """
     path = folder / FILE
     try:
-        lines = list(readable(path, whole_lines(path, _READ_BYTES), _Line, loss="their problems are not in the list"))
+        lines = list(readable(path, whole_lines(path, _READ_BYTES), _Line, loss=_UNREAD))
     except OSError as error:
         _log.warning("%s cannot be read: %s", path, error.strerror or error)
         return []
@@ -191,6 +191,15 @@ def forget_misses(folder: Path, served: Iterable[str]) -> int:
         if len(kept) < len(found):
             _rewrite(folder / FILE, kept)
     return len(found) - len(kept)
+
+
+def clear_misses(folder: Path) -> list[Miss]:
+    """Empty the list, and return what was in it. A file in which no line can be read is left as it is."""
+    with locked(folder, "misses.lock"):
+        found = read_misses(folder)
+        if found:
+            _rewrite(folder / FILE, [])
+    return found
 
 
 def shorten(folder: Path) -> None:

@@ -14,6 +14,7 @@ from triton_ops import settings
 from triton_ops.backend import Kernel, Operation, source_of
 from triton_ops.cache import RECORDS, Key, Record, Store, open_store, shared_folders
 from triton_ops.cache.key import Argument
+from triton_ops.exceptions import CacheError
 from triton_ops.space import ConfigSpace, as_space
 from triton_ops.task.effort import Effort, covers
 from triton_ops.task.request import TuneRequest, make_request, with_configs
@@ -121,7 +122,16 @@ def reference_fingerprint(reference: Callable[..., Any] | None) -> str | None:
 
 
 def cache_folder(cache_dir: str | Path | None) -> str:
-    """The absolute path of the folder of records; None takes `TRITON_OPS_CACHE_DIR`, else the user's cache folder."""
+    """The absolute path of the folder of records; None takes `TRITON_OPS_CACHE_DIR`, else the user's cache folder.
+
+    Raises:
+        CacheError: `cache_dir` is no path.
+    """
+    if cache_dir is not None and not isinstance(cache_dir, (str, os.PathLike)):
+        raise CacheError(
+            f"cache_dir is {cache_dir!r}; it must be a folder's path, as text or as a Path",
+            hint="leave it out to take TRITON_OPS_CACHE_DIR, else the user's cache folder",
+        )
     return os.path.abspath(os.path.expanduser(settings.cache_dir() if cache_dir is None else cache_dir))  # noqa: PTH100, PTH111 - as above
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
+from triton_ops.exceptions import SettingsError
 from triton_ops.problem import Problem
 from triton_ops.space import SpaceSize
 from triton_ops.task.budget import Budget
@@ -71,6 +72,24 @@ class Listener(Protocol):
 
     def ended(self, result: TuningResult | None) -> None:
         """The run has ended, even by an exception; `result` is None if there is none."""
+
+
+def checked_listener(listener: Any) -> Listener | None:
+    """The listener, or None for None.
+
+    Raises:
+        SettingsError: It lacks a method of the role.
+    """
+    methods = ("started", "tried", "ended")
+    if listener is not None and (
+        isinstance(listener, type) or not all(callable(getattr(listener, method, None)) for method in methods)
+    ):
+        raise SettingsError(
+            f"listener is {listener!r}; it must be an object with the methods {', '.join(methods)}",
+            hint="leave it out for a progress bar; triton_ops.progress.events.Silent() shows nothing",
+        )
+    found: Listener | None = listener
+    return found
 
 
 class Silent:

@@ -20,7 +20,7 @@ from triton_ops.history.recall import cache_folder, cache_path, key_of, may_have
 from triton_ops.history.runs import FOLDER, Runs
 from triton_ops.processes.signals import cleaned_up_on_sigterm
 from triton_ops.progress.bar import ProgressBar
-from triton_ops.progress.events import Listener
+from triton_ops.progress.events import Listener, checked_listener
 from triton_ops.runner import warm
 from triton_ops.runner.results import result_of
 from triton_ops.runner.tuning import RunRequest, Tuning
@@ -121,7 +121,7 @@ def tune(
 
     Cost: one file is read if the winner is known; otherwise the effort's budget limits the tune.
     """
-    start, seed = time.monotonic(), checked_seed(seed)
+    start, seed, listener = time.monotonic(), checked_seed(seed), checked_listener(listener)
     asked = {
         "shape": shape, "dtype": dtype, "device": device, "reference": reference, "tolerance": tolerance,
         "check": check, "effort": effort, "search": search, "trials": trials, "budget_s": budget_s, "cold": cold,

@@ -39,6 +39,18 @@ def member_name(tunable: str, member: Enum) -> str:
     return f"{kind.__module__}:{kind.__qualname__}.{member.name}"
 
 
+def member_named(text: Any) -> Enum | None:
+    """The member that a text names, `module:Class.NAME` of a module that is imported; None if it names none."""
+    module, colon, path = text.partition(":") if isinstance(text, str) else ("", "", "")
+    class_name, dot, name = path.rpartition(".")
+    if not (colon and dot):
+        return None
+    kind: Any = sys.modules.get(module)
+    for part in class_name.split("."):
+        kind = getattr(kind, part, None)
+    return kind.__members__.get(name) if isinstance(kind, type) and issubclass(kind, Enum) else None
+
+
 def members_among(values: Iterable[Any], tunable: str) -> dict[str, Enum]:
     """The members among the values of a tunable, those in tuples too, by their names in a config."""
     return {member_name(tunable, member): member for member in _members(values)}

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from triton_ops._optional import require
+from triton_ops._optional import base_class, require
 from triton_ops.kernels.fp8_gemm import fp8_gemm
 from triton_ops.kernels.fp8_quantize import quantize_fp8
 from triton_ops.kernels.gradient import differentiable
 from triton_ops.kernels.validation import validate_positive_dimensions
 
-torch = require("torch", "FP8Linear")
+_Module = base_class("torch.nn", "Module", "FP8Linear")
 
 
-class FP8Linear(torch.nn.Module):  # type: ignore[misc, name-defined]
+class FP8Linear(_Module):  # type: ignore[misc, valid-type]
     """x @ weight.T + bias with both factors in E4M3: a scale for each token, and one for each output.
 
     The weight is kept in its own dtype, and quantised when it is first needed and whenever it has changed since: by an
@@ -36,6 +36,7 @@ class FP8Linear(torch.nn.Module):  # type: ignore[misc, name-defined]
 
     Raises:
         ShapeMismatchError: A size is below 1.
+        MissingDependencyError: torch is not installed, or its import fails.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class FP8Linear(torch.nn.Module):  # type: ignore[misc, name-defined]
         dtype: Any = None,
     ) -> None:
         super().__init__()
+        torch = require("torch", "FP8Linear")
         validate_positive_dimensions(in_features=in_features, out_features=out_features)
         self.in_features, self.out_features, self.fast_accum = in_features, out_features, fast_accum
         self.weight = torch.nn.Parameter(torch.empty((out_features, in_features), device=device, dtype=dtype))
@@ -58,10 +60,11 @@ class FP8Linear(torch.nn.Module):  # type: ignore[misc, name-defined]
 
     def reset_parameters(self) -> None:
         """Draw weight and bias anew, as `torch.nn.Linear` does."""
-        torch.nn.init.kaiming_uniform_(self.weight, a=math.sqrt(5))
+        init = require("torch.nn.init", "FP8Linear")
+        init.kaiming_uniform_(self.weight, a=math.sqrt(5))
         if self.bias is not None:
             bound = 1 / math.sqrt(self.in_features)
-            torch.nn.init.uniform_(self.bias, -bound, bound)
+            init.uniform_(self.bias, -bound, bound)
 
     def forward(self, x: Any) -> Any:
         """From [..., in_features] to [..., out_features], in the dtype of `x`.

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from triton_ops._optional import require
+from triton_ops._optional import base_class, require
 from triton_ops.kernels.gated_mlp import fused_gated_mlp
 from triton_ops.kernels.gated_mlp.contract import check_activation
 from triton_ops.kernels.validation import validate_positive_dimensions
 
-torch = require("torch", "FusedGatedMLP")
+_Module = base_class("torch.nn", "Module", "FusedGatedMLP")
 _DEVIATION = 0.02
 
 
-class FusedGatedMLP(torch.nn.Module):  # type: ignore[misc, name-defined]
+class FusedGatedMLP(_Module):  # type: ignore[misc, valid-type]
     """act(x @ gate_weight.T) * (x @ up_weight.T) in one kernel; the projection down is not part of it.
 
     Args:
@@ -30,6 +30,7 @@ class FusedGatedMLP(torch.nn.Module):  # type: ignore[misc, name-defined]
     Raises:
         ShapeMismatchError: A size is below 1.
         SettingsError: The activation is not known.
+        MissingDependencyError: torch is not installed, or its import fails.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class FusedGatedMLP(torch.nn.Module):  # type: ignore[misc, name-defined]
         dtype: Any = None,
     ) -> None:
         super().__init__()
+        torch = require("torch", "FusedGatedMLP")
         validate_positive_dimensions(hidden_dim=hidden_dim, intermediate_dim=intermediate_dim)
         check_activation(activation)
         self.hidden_dim, self.intermediate_dim, self.activation = hidden_dim, intermediate_dim, activation

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from triton_ops._optional import require
+from triton_ops._optional import base_class, require
 from triton_ops.kernels.rmsnorm_rope import fused_rmsnorm_rope
 from triton_ops.kernels.rmsnorm_rope.problems import DEFAULT_EPS
 from triton_ops.kernels.validation import validate_eps, validate_head_dim, validate_positive_dimensions
 
-torch = require("torch", "FusedRMSNormRoPE")
+_Module = base_class("torch.nn", "Module", "FusedRMSNormRoPE")
 
 
-class FusedRMSNormRoPE(torch.nn.Module):  # type: ignore[misc, name-defined]
+class FusedRMSNormRoPE(_Module):  # type: ignore[misc, valid-type]
     """RMS normalisation with a weight, then rotary position embedding, in one kernel.
 
     Args:
@@ -28,12 +28,14 @@ class FusedRMSNormRoPE(torch.nn.Module):  # type: ignore[misc, name-defined]
     Raises:
         ShapeMismatchError: A size is below 1, or they do not fit each other.
         SettingsError: `eps` is out of range.
+        MissingDependencyError: torch is not installed, or its import fails.
     """
 
     def __init__(
         self, hidden_dim: int, head_dim: int, eps: float = DEFAULT_EPS, *, device: Any = None, dtype: Any = None
     ) -> None:
         super().__init__()
+        torch = require("torch", "FusedRMSNormRoPE")
         validate_positive_dimensions(hidden_dim=hidden_dim)
         validate_head_dim(head_dim, hidden_dim)
         validate_eps(eps)
