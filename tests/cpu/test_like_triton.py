@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import weakref
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,8 @@ from tests.tuned_kernels import add, grid, scale  # noqa: E402
 from triton_ops.dispatch.options import Options  # noqa: E402
 from triton_ops.dispatch.tuned import Tuned  # noqa: E402
 from triton_ops.exceptions import SpaceError  # noqa: E402
+from triton_ops.history.misses import flush_misses, read_misses  # noqa: E402
+from triton_ops.history.recall import cache_folder  # noqa: E402
 from triton_ops.testing.launches import launches_that_do_nothing  # noqa: E402
 
 pytestmark = pytest.mark.triton
@@ -137,6 +140,18 @@ def test_the_times_of_a_tune_are_shown_as_triton_shows_them():
         kernel[grid](*arguments())
         assert kernel.configs_timings == {SMALL: [1.0] * 3, LARGE: [1.0] * 3}
         assert kernel.bench_time >= 0
+
+
+def test_asking_why_notes_no_miss_and_warns_of_nothing(caplog):
+    kernel = ours([SMALL, LARGE], ["n"])(add)
+    decision = kernel.why(*arguments(48), grid=grid)
+    assert (decision.found.rung, "on_miss is default" in decision.found.why) == ("default", True)
+    flush_misses()
+    folder = Path(cache_folder(None))
+    assert ([miss.key.label for miss in read_misses(folder)], caplog.text) == ([], "")
+    kernel[grid](*arguments(48))
+    flush_misses()
+    assert [miss.key.label for miss in read_misses(folder)] == ["n=48 float32"]
 
 
 @pytest.mark.filterwarnings("ignore:warmup, rep, and use_cuda_graph")

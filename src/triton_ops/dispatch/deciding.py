@@ -187,7 +187,9 @@ def decide(call: KernelCall, triton_tunes: Callable[[], Any], *, launched: bool 
     policy = asked if _possible(asked, call) else DEFAULT
     try:
         question = call.question(policy)
-        job = meeting() if launched and question.key.unknown is None and not capturing() else None
+        if not launched:
+            return _looked_up(call, question)
+        job = meeting() if question.key.unknown is None and not capturing() else None
         if job is None or policy == ERROR:
             return _alone(call, question, asked, policy, triton_tunes)
         return job.agreed(
@@ -213,6 +215,13 @@ def _alone(call: KernelCall, question: Question, asked: str, policy: str, triton
     if policy == TUNE and call.own_bench:
         return _undescribed(call, KernelTypeError("the decorator brings do_bench"), policy, triton_tunes)
     return _missed(call, decision, policy, triton_tunes)
+
+
+def _looked_up(call: KernelCall, question: Question) -> Decision:
+    """The decision where no launch follows: no miss is noted, and none is warned of."""
+    decision = _decision(call, ladder_of(call.options.cache_dir).ask(question), question.key)
+    why = f"no winner is known for this problem, and on_miss is {policy_of(call.options.on_miss, TUNE)}"
+    return decision.because(why, DEFAULT, within()) if decision.missed else decision
 
 
 def _by_default(call: KernelCall, question: Question, asked: str, why: str) -> Decision:
