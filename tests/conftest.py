@@ -1,5 +1,6 @@
 """What every test gets: cache folders of the tests' own, no colours, and a skip with a reason where there is no GPU."""
 
+import gc
 import itertools
 import os
 import random
@@ -57,6 +58,17 @@ def steady_clock(monkeypatch):
 def pytest_addoption(parser):
     parser.addoption("--shuffle", type=int, metavar="SEED", help="run the tests in a random order")
     parser.addoption("--update-golden", action="store_true", help="write tests/golden anew instead of comparing")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """What is there before the first test stays: torch, Triton and thousands of tests are not searched for garbage."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config, items):

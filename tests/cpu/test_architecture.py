@@ -4,6 +4,7 @@ import ast
 import json
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -21,12 +22,17 @@ def module_of(path):
 
 
 MODULES = {module_of(path): path for path in FILES}
-TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
+
+
+@cache
+def trees():
+    """Each module's syntax tree; made when a test asks, since every process that runs tests imports this file."""
+    return {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
 
 
 def imports(name):
     """Modules of ours that a module imports, anywhere in it but in blocks for type checkers."""
-    tree = TREES[name]
+    tree = trees()[name]
     for_checkers = {
         id(node)
         for block in ast.walk(tree)
@@ -93,7 +99,7 @@ def body_lines(function):
 def test_no_function_has_more_lines_than_the_limit():
     functions = [
         (name, node)
-        for name, tree in TREES.items()
+        for name, tree in trees().items()
         for node in ast.walk(tree)
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and not is_kernel(node)
     ]
@@ -103,7 +109,7 @@ def test_no_function_has_more_lines_than_the_limit():
 def test_only_settings_reads_the_environment():
     used = {
         name
-        for name, tree in TREES.items()
+        for name, tree in trees().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.Attribute) and node.attr in ("environ", "environb", "getenv")
     }
@@ -137,7 +143,7 @@ def test_files_are_opened_in_one_place():
     """Whoever opens a file elsewhere would follow a planted link, or wait for a FIFO."""
     used = {
         name
-        for name, tree in TREES.items()
+        for name, tree in trees().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.Call)
         and (node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")) in OPENERS
@@ -146,7 +152,7 @@ def test_files_are_opened_in_one_place():
 
 
 def test_every_module_has_a_docstring_that_says_what_it_holds():
-    docs = {name: ast.get_docstring(tree) or "" for name, tree in TREES.items()}
+    docs = {name: ast.get_docstring(tree) or "" for name, tree in trees().items()}
     assert [name for name, doc in docs.items() if len(doc) <= 15] == []
 
 
