@@ -68,7 +68,7 @@ def test_a_config_that_cannot_be_taken_here_gives_way_to_the_default():
 
 
 JOB = """
-import sys
+import os, sys
 import torch, triton, triton_ops
 from tests.records import record
 from tests.tuned_kernels import add, grid
@@ -77,36 +77,40 @@ from triton_ops.history.recall import cache_folder, store_in
 from triton_ops.space import Config
 from triton_ops.testing.launches import launches_that_do_nothing
 
-rank, file = int(sys.argv[1]), sys.argv[2]
-configs = [triton.Config({"BLOCK": block}) for block in (64, 128, 256)]
-kernel = triton_ops.autotune(configs, ["n"], on_miss="default")(add)
-arguments = (*(torch.zeros(1024) for _ in range(3)), 1024)
-with launches_that_do_nothing():
-    key = kernel.why(*arguments, grid=grid).key
-    mine = Config(BLOCK=(128, 256)[rank], num_warps=4, num_stages=3)
-    store_in(cache_folder(None)).put(record(key=key, winner=mine))
-    sources._sources.ladders.clear()
-    torch.distributed.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=2)
-    kernel[grid](*arguments)
-    print(kernel.best_config.kwargs["BLOCK"])
-    torch.distributed.barrier()
-    torch.distributed.destroy_process_group()
+def launched(rank, file):
+    os.environ["TRITON_OPS_CACHE_DIR"] += str(rank)
+    configs = [triton.Config({"BLOCK": block}) for block in (64, 128, 256)]
+    kernel = triton_ops.autotune(configs, ["n"], on_miss="default")(add)
+    arguments = (*(torch.zeros(1024) for _ in range(3)), 1024)
+    with launches_that_do_nothing():
+        key = kernel.why(*arguments, grid=grid).key
+        mine = Config(BLOCK=(128, 256)[rank], num_warps=4, num_stages=3)
+        store_in(cache_folder(None)).put(record(key=key, winner=mine))
+        sources._sources.ladders.clear()
+        torch.distributed.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=2)
+        kernel[grid](*arguments)
+        print(kernel.best_config.kwargs["BLOCK"], flush=True)
+        torch.distributed.barrier()
+        torch.distributed.destroy_process_group()
+
+other = os.fork()
+launched(int(other == 0), sys.argv[1])
+if other:
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(other, 0)[1]))
 """
 
 
 def test_two_processes_with_different_records_launch_the_same_config(tmp_path):
-    words = [sys.executable, "-W", "ignore", "-c", JOB]
-    jobs = [
-        subprocess.Popen(
-            [*words, str(rank), str(tmp_path / "meet")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            env={**ENVIRONMENT, **os.environ, "TRITON_OPS_CACHE_DIR": str(tmp_path / str(rank)),
-                 "PYTHONPATH": os.pathsep.join(sys.path), "TRITON_DEFAULT_FP_FUSION": "1"},
-        )
-        for rank in range(2)
-    ]  # fmt: skip
-    told = [job.communicate(timeout=120) for job in jobs]
-    assert [job.returncode for job in jobs] == [0, 0], told
-    assert len({out.strip().splitlines()[-1] for out, _ in told}) == 1
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", JOB, str(tmp_path / "meet")],
+        capture_output=True, text=True, timeout=120, check=False,
+        env={**ENVIRONMENT, **os.environ, "TRITON_OPS_CACHE_DIR": str(tmp_path / "rank"),
+             "PYTHONPATH": os.pathsep.join(sys.path), "TRITON_DEFAULT_FP_FUSION": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    told = done.stdout.split()
+    assert len(told) == 2
+    assert len({*told}) == 1
 
 
 def test_a_forked_child_counts_its_own_launches(monkeypatch):
