@@ -72,6 +72,8 @@ if TYPE_CHECKING:  # for type checkers and editors, which cannot follow the tabl
     from triton_ops.exceptions import UnsupportedDtypeError as UnsupportedDtypeError
     from triton_ops.exceptions import UntunedError as UntunedError
     from triton_ops.exceptions import WrongResultError as WrongResultError
+    from triton_ops.expectation.rank import RankedConfig as RankedConfig
+    from triton_ops.expectation.rank import rank as rank
     from triton_ops.history.recall import recall as recall
     from triton_ops.kernels.choice import tuning as tuning
     from triton_ops.kernels.fp8_format import FP8Format as FP8Format
@@ -96,8 +98,6 @@ if TYPE_CHECKING:  # for type checkers and editors, which cannot follow the tabl
     from triton_ops.ranking.gemm import GemmTiles as GemmTiles
     from triton_ops.ranking.rows import ElementTiles as ElementTiles
     from triton_ops.ranking.rows import RowTiles as RowTiles
-    from triton_ops.runner.rank import RankedConfig as RankedConfig
-    from triton_ops.runner.rank import rank as rank
     from triton_ops.runner.session import tune as tune
     from triton_ops.search import Searcher as Searcher
     from triton_ops.serving.prepare import Prepared as Prepared
@@ -160,7 +160,7 @@ _NAMES_IN = {
     "kernels.rmsnorm_rope": "fused_rmsnorm_rope",
     "kernels.rmsnorm_rope.module": "FusedRMSNormRoPE",
     "kernels.softmax": "softmax",
-    "runner.rank": "RankedConfig rank",
+    "expectation.rank": "RankedConfig rank",
     "runner.session": "tune",
     "comparison.compare": "Comparison compare",
     "comparison.timing": "Times time_ms",

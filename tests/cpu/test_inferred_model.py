@@ -20,6 +20,8 @@ from triton_ops.backend import Arguments, TritonKernel  # noqa: E402
 from triton_ops.backend.front_end import kernel_work  # noqa: E402
 from triton_ops.backend.offline import AheadOfTime, described  # noqa: E402
 from triton_ops.compile_pool.pool import CompilePool  # noqa: E402
+from triton_ops.expectation.prior import inferred_prior, model_priors, small_contents  # noqa: E402
+from triton_ops.expectation.survey import SurveyLimits, considered, survey  # noqa: E402
 from triton_ops.hardware import machine_of, named_target, spec_named  # noqa: E402
 from triton_ops.kernels import load  # noqa: E402
 from triton_ops.problem import Problem  # noqa: E402
@@ -28,8 +30,6 @@ from triton_ops.ranking.inferred_prior import InferredPrior, inferred_model  # n
 from triton_ops.ranking.predict import Model  # noqa: E402
 from triton_ops.ranking.readings import Readings  # noqa: E402
 from triton_ops.ranking.unread import Fit  # noqa: E402
-from triton_ops.runner.expectation import inferred_prior, model_priors, small_contents  # noqa: E402
-from triton_ops.runner.survey import SurveyLimits, considered, survey  # noqa: E402
 from triton_ops.space import Config, as_space  # noqa: E402
 from triton_ops.task.task import CopiedArguments, Task  # noqa: E402
 from triton_ops.tensors import TensorSpec  # noqa: E402
@@ -258,7 +258,7 @@ def test_a_launch_option_that_the_kernel_looks_at_is_told_apart():
 
 
 def test_a_survey_ends_when_nothing_answers_in_time(monkeypatch):
-    monkeypatch.setattr("triton_ops.runner.survey._FIRST_S", 0.05)
+    monkeypatch.setattr("triton_ops.expectation.survey._FIRST_S", 0.05)
     found = survey(list(SPACE), Reading(lambda future, config: None))
     assert found.silent == "no config was read"
 

@@ -72,7 +72,7 @@ NAMES = {
     "triton_ops.kernels.rmsnorm_rope.module": ["FusedRMSNormRoPE"],
     "triton_ops.kernels.softmax": ["softmax"],
     "triton_ops.history.recall": ["recall"],
-    "triton_ops.runner.rank": ["RankedConfig", "rank"],
+    "triton_ops.expectation.rank": ["RankedConfig", "rank"],
     "triton_ops.runner.session": ["tune"],
     "triton_ops.comparison.compare": ["Comparison", "compare"],
     "triton_ops.comparison.timing": ["Times", "time_ms"],

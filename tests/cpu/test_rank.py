@@ -13,8 +13,8 @@ triton = pytest.importorskip("triton")
 from tests import inferred_kernels as kernels  # noqa: E402
 from triton_ops import ConfigSpace, Operation, RankedConfig, TensorSpec, TritonKernel, rank  # noqa: E402
 from triton_ops.exceptions import DeviceError, KernelTypeError, SpaceError, TargetError, UnknownTunableError  # noqa: E402
+from triton_ops.expectation.survey import SurveyLimits  # noqa: E402
 from triton_ops.kernels import load  # noqa: E402
-from triton_ops.runner.survey import SurveyLimits  # noqa: E402
 
 pytestmark = [pytest.mark.triton, pytest.mark.usefixtures("shared_fork_server")]
 
@@ -160,7 +160,7 @@ def test_explain_says_why_nothing_can_be_told(cli, target):
 
 
 def test_a_space_with_too_many_texts_is_ranked_by_some_of_them(monkeypatch):
-    monkeypatch.setattr("triton_ops.runner.rank.UNHURRIED", SurveyLimits(texts=1, promising=1, seconds=60))
+    monkeypatch.setattr("triton_ops.expectation.rank.UNHURRIED", SurveyLimits(texts=1, promising=1, seconds=60))
     found = rank(NORM, (X, X, 1024, 1e-5), space={"BLOCK": [64, 128, 256, 512, 1024]}, gpu=H200, jobs=1)
     assert 1 <= len(found) <= 3  # one text, one that promises much, and the first of all
     assert all(math.isfinite(one.expected_ms) for one in found)

@@ -15,12 +15,12 @@ from triton_ops.cli.problem import operation_of, parse_config, parse_shapes
 from triton_ops.cli.record_selection import folder_of
 from triton_ops.cli.target import load_target
 from triton_ops.exceptions import ConfigValueError, TargetError
+from triton_ops.expectation.explanation import Explained, explain
+from triton_ops.expectation.rank import device_spec, expected_of, known_machine
 from triton_ops.hardware import DeviceSpec
 from triton_ops.problem import Problem
 from triton_ops.ranking.in_words import work_in_words
 from triton_ops.ranking.predict import Forecast
-from triton_ops.runner.explanation import Explained, explain
-from triton_ops.runner.rank import device_spec, expected_of, known_machine
 from triton_ops.space import Config
 
 _SHOWN = 8

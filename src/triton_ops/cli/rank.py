@@ -26,7 +26,7 @@ from triton_ops.cli.layout import table
 from triton_ops.cli.problem import operation_of, parse_shapes, parse_space
 from triton_ops.cli.target import load_target
 from triton_ops.exceptions import TargetError
-from triton_ops.runner.rank import RankedConfig, rank
+from triton_ops.expectation.rank import RankedConfig, rank
 
 _HEADER = ("expected", "lower bound", "limited by", "config")
 _SHOWN = 20

@@ -17,14 +17,14 @@ from triton_ops._files import write_named
 from triton_ops._sealed import sealed
 from triton_ops.backend import Operation
 from triton_ops.exceptions import RecordingError, TargetError
+from triton_ops.expectation.rank import expected_of, read
+from triton_ops.expectation.survey import considered
 from triton_ops.hardware import machine_of, spec_named
 from triton_ops.problem import Problem
 from triton_ops.ranking.families import work_json
 from triton_ops.ranking.readings import readings_json
-from triton_ops.runner.rank import expected_of, read
 from triton_ops.runner.results import versions
 from triton_ops.runner.session import tune
-from triton_ops.runner.survey import considered
 from triton_ops.space import Config, ConfigSpace, as_space
 from triton_ops.trial import Measurement, Trial, TuningResult
 

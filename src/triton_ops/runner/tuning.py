@@ -18,6 +18,7 @@ from triton_ops.evaluation.outcome import Outcome, fastest_screening
 from triton_ops.evaluation.station import Assignment, Station, StationFacts, assignment_of
 from triton_ops.evaluation.turns import TakesTurns
 from triton_ops.exceptions import DeviceError
+from triton_ops.expectation.prior import model_priors
 from triton_ops.feed.base import Feed
 from triton_ops.feed.compiled import feed_over, open_pool
 from triton_ops.hardware import CpuLoad, Turns, machine_of
@@ -28,7 +29,6 @@ from triton_ops.history.runs import Runs
 from triton_ops.history.transfer import transfers_to
 from triton_ops.processes.worker_process import WorkerProcess
 from triton_ops.progress.events import Listener, RunPlan
-from triton_ops.runner.expectation import model_priors
 from triton_ops.runner.log_lines import log_comparison, open_log
 from triton_ops.runner.loop import TuningLoop
 from triton_ops.runner.results import failed, record_of, result_of

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from triton_ops.compile_pool.pool import CompilePool
 from triton_ops.exceptions import KernelTypeError, TargetError
+from triton_ops.expectation.rank import DECLARED, INFERRED, Expected, ahead_of
+from triton_ops.expectation.survey import SurveyLimits, considered, survey
 from triton_ops.hardware import DeviceSpec, Machine
 from triton_ops.ranking.in_words import differences
 from triton_ops.ranking.inferred_prior import inferred_model
 from triton_ops.ranking.predict import Forecast, Model
 from triton_ops.ranking.readings import Readings
-from triton_ops.runner.rank import DECLARED, INFERRED, Expected, ahead_of
-from triton_ops.runner.survey import SurveyLimits, considered, survey
 from triton_ops.space import Config
 from triton_ops.ttir.launch_work import KernelWork
 

@@ -10,11 +10,11 @@ from typing import Any
 
 from triton_ops.backend import by_name, is_tensor
 from triton_ops.compile_pool.pool import CompilePool
+from triton_ops.expectation.survey import Contents, SurveyLimits, considered, survey
 from triton_ops.hardware import Machine, load_calibration, machine_of
 from triton_ops.history.transfer import model_of
 from triton_ops.ranking.inferred_prior import InferredPrior
 from triton_ops.ranking.readings import Readings
-from triton_ops.runner.survey import Contents, SurveyLimits, considered, survey
 from triton_ops.search import Prior
 from triton_ops.search.base import SMALL
 from triton_ops.space import Config

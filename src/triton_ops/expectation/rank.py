@@ -12,6 +12,8 @@ from triton_ops.backend import Arguments, CompilesAhead, Kernel, Operation, as_k
 from triton_ops.backend.offline import AheadOfTime, described
 from triton_ops.compile_pool.pool import CompilePool
 from triton_ops.exceptions import DeviceError, KernelTypeError, SpaceError, TargetError
+from triton_ops.expectation.prior import inferred_prior
+from triton_ops.expectation.survey import SurveyLimits, considered
 from triton_ops.hardware import (
     DeviceSpec,
     Machine,
@@ -27,8 +29,6 @@ from triton_ops.history.recall import cache_folder
 from triton_ops.ranking.inferred_prior import inferred_model
 from triton_ops.ranking.predict import Model
 from triton_ops.ranking.readings import Readings
-from triton_ops.runner.expectation import inferred_prior
-from triton_ops.runner.survey import SurveyLimits, considered
 from triton_ops.space import Config, ConfigSpace, as_space
 from triton_ops.task.request import with_configs
 from triton_ops.work import Work
