@@ -24,6 +24,7 @@ An explicit argument always wins over the environment.
 
 from __future__ import annotations
 
+import difflib
 import getpass
 import os
 import tempfile
@@ -37,8 +38,19 @@ from triton_ops.exceptions import SettingsError
 _OWN_LOCKS = Path(f"/tmp/triton-ops-{os.getuid() if hasattr(os, 'getuid') else 'locks'}")
 _FAMILY = "TRITON_OPS_FAMILY"
 _NO_NAMES = str.maketrans(dict.fromkeys('\\/:*?"<>|', "_"))  # characters that torch replaces in a user's name
+_NAMES = (
+    "CACHE_DIR", "SHARED_DIRS", "LOCK_DIR", "EFFORT", "ON_MISS", "LOCKFILE", "REPLAY", "REPORT", "RANKS", "FAMILY",
+)  # fmt: skip
 ON_MISS = ("tune", "default", "error", "queue")
 EFFORTS = ("quick", "full", "exhaustive")
+
+
+def misspelt() -> dict[str, str]:
+    """Variables that are set and that nothing reads, each with the one that was probably meant."""
+    known = [f"TRITON_OPS_{name}" for name in _NAMES]
+    strange = [name for name in os.environ if name.startswith("TRITON_OPS") and name not in known]
+    nearest = {name: difflib.get_close_matches(name, known, n=1, cutoff=0.85) for name in strange}
+    return {name: meant[0] for name, meant in nearest.items() if meant}
 
 
 def cache_dir() -> Path:

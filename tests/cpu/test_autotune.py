@@ -360,6 +360,10 @@ def test_a_wrong_policy_is_told_where_it_is_given_and_never_by_a_launch(launched
     monkeypatch.setenv("TRITON_OPS_ON_MISS", "guess")
     tuned_add(on_miss=None)[grid](*vectors(), 1024)
     assert "TRITON_OPS_ON_MISS is 'guess'" in caplog.text
+    sources._sources.in_use = None
+    monkeypatch.setenv("TRITON_OPS_ONMISS", "error")
+    tuned_add()[grid](*vectors(), 1024)
+    assert "the variable TRITON_OPS_ONMISS is not read; TRITON_OPS_ON_MISS is meant?" in caplog.text
 
 
 def test_bad_decorators_are_told_at_once():

@@ -1,5 +1,7 @@
 """Environment variables: read when asked for, explicit beats environment, errors name the variable."""
 
+import inspect
+import re
 from pathlib import Path
 
 import pytest
@@ -68,3 +70,18 @@ def test_any_no_color_takes_the_colours_away(monkeypatch, text, colours):
     if text is not None:
         monkeypatch.setenv("NO_COLOR", text)
     assert settings.colours() is colours
+
+
+def test_a_misspelt_variable_is_told_with_the_one_that_is_meant(monkeypatch):
+    for name in ("TRITON_OPS_ON_MIS", "TRITON_OPS_LOCK_FILE", "TRITON_OPS_CACHEDIR", "TRITON_OPS_SOMETHING_ELSE"):
+        monkeypatch.setenv(name, "x")
+    assert settings.misspelt() == {
+        "TRITON_OPS_ON_MIS": "TRITON_OPS_ON_MISS",
+        "TRITON_OPS_LOCK_FILE": "TRITON_OPS_LOCKFILE",
+        "TRITON_OPS_CACHEDIR": "TRITON_OPS_CACHE_DIR",
+    }
+
+
+def test_every_variable_that_is_read_is_known_by_name():
+    read = set(re.findall(r'"(TRITON_OPS_[A-Z_]+)"', inspect.getsource(settings)))
+    assert read == {f"TRITON_OPS_{name}" for name in settings._NAMES}

@@ -134,6 +134,8 @@ def _made(folder: str, in_use: _InUse) -> Ladder:
 
 
 def _environments() -> _InUse:
+    for name, meant in settings.misspelt().items():
+        _log.warning("the variable %s is not read; %s is meant?", name, meant)
     replay = settings.replay()
     path = settings.lockfile() if replay is None else replay
     if path is None:
