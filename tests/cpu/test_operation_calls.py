@@ -9,7 +9,7 @@ import pytest
 import triton_ops
 from triton_ops import Operation, TensorSpec, tune
 from triton_ops.dispatch import operations, sources
-from triton_ops.exceptions import UntunedError
+from triton_ops.exceptions import ConfigCollisionError, UntunedError
 from triton_ops.history.misses import flush_misses, read_misses
 from triton_ops.history.recall import cache_folder
 
@@ -37,6 +37,13 @@ def test_without_a_winner_the_default_runs_and_the_problem_is_noted(operation, t
     assert "on_miss is default" in row.why
     flush_misses()
     assert [miss.key.kernel for miss in read_misses(Path(cache_folder(None)))] == ["worked"]
+
+
+def test_a_call_that_gives_what_is_tuned_is_refused(operation):
+    for call in (lambda: operation([1, 2], 3), lambda: operation(x=[1, 2], block=3)):
+        with pytest.raises(ConfigCollisionError, match="block"):
+            call()
+    assert RAN == []
 
 
 def test_a_winner_runs(operation, steady_clock):

@@ -146,6 +146,9 @@ class _Calls:
 
     def _decided(self, operation: Operation, values: Mapping[str, Any], place: Any) -> Any:
         decision = _safely_decided(operation, values)
+        operation.kernel.check(
+            decision.found.config, Arguments(keyword=dict(values))
+        )  # else it would overrule the call
         known = (operation, decision, _executable(operation, decision.found.config, values))
         if len(self._known) >= _MOST:
             self.forget()
