@@ -105,8 +105,8 @@ def test_the_end_of_the_program_hears_it_too(target, tmp_path):
 
 def test_a_later_ctrl_c_ends_what_did_not_listen_to_the_first(target, tmp_path):
     target.write_text(
-        "import time\ndef deaf(*, n):\n    open('deaf', 'w').close()\n"
-        "    while True:\n        try:\n            time.sleep(60)\n        except BaseException:\n            pass\n"
+        "import time\ndef deaf(*, n):\n    while True:\n        try:\n            open('deaf', 'w').close()\n"
+        "            time.sleep(60)\n        except BaseException:\n            pass\n"
     )
     variables = {**os.environ, "TRITON_OPS_CACHE_DIR": str(tmp_path / "cache")}
     command = [sys.executable, "-c", PROGRAM, *tune(target, "deaf")]
