@@ -9,7 +9,7 @@ import pytest
 import triton_ops
 from triton_ops import Operation, TensorSpec, tune
 from triton_ops.dispatch import operations, sources
-from triton_ops.exceptions import ConfigCollisionError, UntunedError
+from triton_ops.exceptions import ConfigCollisionError, KernelTypeError, UntunedError
 from triton_ops.history.misses import flush_misses, read_misses
 from triton_ops.history.recall import cache_folder
 
@@ -43,6 +43,14 @@ def test_a_call_that_gives_what_is_tuned_is_refused(operation):
     for call in (lambda: operation([1, 2], 3), lambda: operation(x=[1, 2], block=3)):
         with pytest.raises(ConfigCollisionError, match="block"):
             call()
+    assert RAN == []
+
+
+def test_arguments_beyond_the_parameters_or_given_twice_are_refused(operation):
+    with pytest.raises(KernelTypeError, match="worked takes 2 positional arguments, and the call gives 3"):
+        operation([1, 2], 3, 4)
+    with pytest.raises(KernelTypeError, match="gives x twice"):
+        operation([1, 2], x=[3])
     assert RAN == []
 
 

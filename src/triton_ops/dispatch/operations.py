@@ -18,7 +18,7 @@ from triton_ops.dispatch.ladder import Ladder, Question
 from triton_ops.dispatch.policy import DEFAULT, ERROR, TUNE, capturing, policy_of, within
 from triton_ops.dispatch.sources import ladder_of
 from triton_ops.dispatch.tuner import tune
-from triton_ops.exceptions import TritonKernelError, UntunedError
+from triton_ops.exceptions import KernelTypeError, TritonKernelError, UntunedError
 from triton_ops.history.misses import note_miss
 from triton_ops.history.recall import cache_folder, key_of
 from triton_ops.space import Config
@@ -121,8 +121,7 @@ class _Calls:
 
     def call(self, operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run the winner of the call's problem, or the default."""
-        names = list(getattr(operation.kernel, "parameter_names", ()))
-        values = {**dict(zip(names, args, strict=False)), **kwargs}
+        values = _named(operation, args, kwargs) if args else dict(kwargs)
         place = (id(operation), *values, *map(told, values.values()))
         known = self._known.get(place)
         if known is None or not known[1].holds(within):
@@ -177,6 +176,26 @@ def called(operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any])
 def _outside_of_graphs() -> Any:
     """The call as torch's compiler leaves it alone: traced, it would end in the launcher's own code."""
     return require("torch", "torch.compile").compiler.disable(_calls.call)
+
+
+def _named(operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a call by name.
+
+    Raises:
+        KernelTypeError: There are more than the kernel has parameters, or one is given twice.
+    """
+    names = list(getattr(operation.kernel, "parameter_names", ()))
+    if len(args) > len(names):
+        raise KernelTypeError(
+            f"{operation.name} takes {len(names)} positional arguments, and the call gives {len(args)}",
+            hint=f"its parameters are {', '.join(names)}" if names else "give them by name",
+        )
+    given = dict(zip(names, args, strict=False))
+    if twice := [name for name in given if name in kwargs]:
+        raise KernelTypeError(
+            f"the call of {operation.name} gives {', '.join(twice)} twice, by place and by name", hint="give it once"
+        )
+    return {**given, **kwargs}
 
 
 def told(value: Any) -> Any:
