@@ -128,6 +128,14 @@ def eventually(condition, seconds=20.0):
         time.sleep(0.05)
 
 
+def gone(pids, seconds=20.0):
+    """Wait until the processes have ended; one that does not is named."""
+    until = time.monotonic() + seconds
+    while left := alive(pids):
+        assert time.monotonic() < until, [(pid, Path(f"/proc/{pid}/cmdline").read_bytes()) for pid in left]
+        time.sleep(0.05)
+
+
 def test_every_fault_ends_one_config_and_the_pool_goes_on(started, capfd):
     kinds = ["good", "abort", "print", "exit", "hang", "raise", "good"]
     with CompilePool(AheadOfTime(PLANTED, X, TARGET), workers=1, timeout_s=3.0) as pool:
@@ -146,7 +154,7 @@ def test_every_fault_ends_one_config_and_the_pool_goes_on(started, capfd):
         assert result.launchable == (result.resources is not None)
         assert result.compile_s > 0
     assert left, "there was a process to be ended"
-    eventually(lambda: not alive(left))
+    gone(left)
     assert capfd.readouterr() == ("", "")
 
 
@@ -171,7 +179,7 @@ def test_a_fork_server_that_is_killed_from_outside_is_started_again(own_fork_ser
         later = pool.submit(config("good", 4096)).result()
         left = started()
     assert [result.status.value for result in (*found, later)] == ["ok"] * 5, found
-    eventually(lambda: not alive(left) and not alive([first]))
+    gone([*left, first])
 
 
 def test_a_fork_server_that_is_killed_again_and_again_is_said(own_fork_server, monkeypatch):
@@ -206,7 +214,7 @@ def test_no_config_is_blamed_for_a_launcher_that_cannot_be_built(place, started)
         left = started()
     assert place.asked.exists()
     assert [result.status.value for result in found] == ["ok", "ok", "ok"]
-    eventually(lambda: not alive(left))
+    gone(left)
 
 
 def test_the_launching_process_compiles_nothing():
@@ -422,7 +430,7 @@ def test_closing_ends_what_hangs_and_cancels_the_rest(own_fork_server, started):
     left = started()
     pool.close()
     pool.close()
-    eventually(lambda: not alive(left))
+    gone(left)
     assert hanging.done()
     assert waiting.cancelled()
     with pytest.raises(RuntimeError):
@@ -588,7 +596,7 @@ def test_processes_end_with_their_parent(how, work, tmp_path):
         started = children(parent.pid)
         parent.send_signal(how)
         parent.wait(20)
-        eventually(lambda: not alive(started))
+        gone(started)
         said = parent.stderr.read()
     if how is signal.SIGINT:
         assert said.count("KeyboardInterrupt\n") == 1, "the processes say nothing of it"

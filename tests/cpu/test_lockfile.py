@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -48,7 +49,7 @@ ranged = entry(32, ranges=(Range(("M", "x[0]", "y[0]"), 17, 64),))
 
 
 def test_what_is_written_is_read():
-    written = lock(entry(32), entry(16), ranged.__class__(**{**vars(ranged), "kernel": "mul"}))
+    written = lock(entry(32), entry(16), replace(ranged, kernel="mul"))
     assert loads(dumps(written)) == written
     assert dumps(loads(dumps(written))) == dumps(written)
 
