@@ -399,6 +399,7 @@ def main() -> None:
         for name, one in found.items()
     }  # fmt: skip
     command = f"python -m benchmarks.hostile_files --files {options.files} --seed {options.seed}"
+    command += f" --bit-step {options.bit_step}" if options.bit_step != 1 else ""
     save(options.out, headed(command, options.commit, memory_grown_mib=round(grown_mib, 1), kinds=rows))
     print(json.dumps(rows, indent=2), f"memory grew by {grown_mib:.0f} MiB", sep="\n")
     sys.exit(any(one.bad for one in found.values()))
