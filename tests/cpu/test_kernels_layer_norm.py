@@ -72,17 +72,18 @@ def test_a_mean_far_larger_than_the_deviation_costs_no_accuracy(interpreted, cho
 EXTREMES = {"nan": math.nan, "infinity": math.inf, "large": 1e18, "denormal": 1e-42, "zero": 0.0}
 
 
-def as_torch_has_it(value, chosen):
+def beside_torch(value, chosen):
     x = torch.ones(2, 128)
     x[0, 5] = value
-    right = torch.nn.functional.layer_norm(x, (128,))
-    torch.testing.assert_close(layer_norm(x, config=chosen), right, equal_nan=True, rtol=1e-4, atol=1e-4)
+    return layer_norm(x, config=chosen), torch.nn.functional.layer_norm(x, (128,))
 
 
 @pytest.mark.parametrize("chosen", [config(64, 1), config(128, 2)], ids=["chunks", "whole"])
 @pytest.mark.parametrize("value", EXTREMES.values(), ids=EXTREMES)
 def test_extreme_values_are_torchs(interpreted, value, chosen):
-    interpreted(as_torch_has_it, value, chosen)
+    found, right = interpreted(beside_torch, value, chosen)
+    torch.testing.assert_close(found, right, equal_nan=True, rtol=1e-4, atol=1e-4)
+    assert found[1].isfinite().all(), "a row does not touch the next"
 
 
 def largest_gradient_error(shape, dtype):

@@ -73,28 +73,50 @@ def test_a_killed_holder_gives_its_turn_back_and_the_wait_is_said(tmp_path, capl
     assert turns.notes == ()  # too short for a note
 
 
+def free():
+    """Whether another thread gets the turn at once."""
+
+    def look():
+        try:
+            with Turns("cuda", wait=False).turn(KEY):
+                found.append(True)
+        except DeviceError:
+            found.append(False)
+
+    found = []
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    return found[0]
+
+
 def test_a_run_that_has_begun_waits_even_if_it_is_asked_not_to():
     turns = Turns("cuda", wait=False)
     with turns.turn(KEY):
-        pass
-    entered = threading.Event()
+        assert not free()
+    entered, order = threading.Event(), []
 
     def hold():
         with Turns("cuda").turn(KEY):
             entered.set()
             time.sleep(0.05)
+            order.append("the other's measurement ends")
 
     other = threading.Thread(target=hold)
     other.start()
     entered.wait()
     with turns.turn(KEY):
-        pass
+        order.append("the run goes on")
     other.join()
+    assert order == ["the other's measurement ends", "the run goes on"]
 
 
 def test_a_measurement_inside_a_measurement_keeps_the_turn():
-    with Turns("cuda").turn(KEY), Turns("cuda", wait=False).turn(KEY):
-        pass
+    with Turns("cuda").turn(KEY):
+        with Turns("cuda", wait=False).turn(KEY):
+            assert not free()
+        assert not free(), "the inner one gives nothing back"
+    assert free()
 
 
 def test_different_devices_and_cpus_take_no_turns_of_each_other():
@@ -122,35 +144,20 @@ def test_a_station_takes_a_turn_for_each_question():
         facts = StationFacts(turn_key=KEY, notes=("restored",))
 
         def attempt(self, config, best):
-            held.append(self.free())
+            held.append(free())
             return config, best
 
         def finals(self, final):
-            held.append(self.free())
+            held.append(free())
             return final
 
         def close(self):
             held.append("closed")
 
-        def free(self):
-            def look():
-                try:
-                    with Turns("cuda", wait=False).turn(KEY):
-                        found.append(True)
-                except DeviceError:
-                    found.append(False)
-
-            found = []
-            thread = threading.Thread(target=look)
-            thread.start()
-            thread.join()
-            return found[0]
-
-    probing = Probing()
-    station = TakesTurns(probing, Turns("cuda", waited_s=5.0))
+    station = TakesTurns(Probing(), Turns("cuda", waited_s=5.0))
     assert station.attempt(1, 2) == (1, 2)
     assert station.finals(3) == 3
-    assert probing.free()
+    assert free()
     station.close()
     assert held == [False, False, "closed"]
     assert station.facts.notes == ("restored", "waited 5.0 s for turns on cuda, on which others measured")

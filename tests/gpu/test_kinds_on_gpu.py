@@ -67,6 +67,7 @@ def test_descriptors_that_a_kernel_makes_find_memory(isolate):
         space={"BLOCK": [32, 64]}, reference=lambda x, **_: x, isolate=isolate,
     )  # fmt: skip
     all_ok(result, "in a process" if isolate else "inline")
+    assert result.verified.startswith("the reference")
 
 
 def test_the_users_allocator_is_asked_before_the_default_one():
@@ -97,10 +98,14 @@ def test_descriptors_of_the_host_follow_the_config_by_a_rule(isolate):
         descriptors={"x": ("BLOCK", kinds.COLUMNS), "out": ("BLOCK", kinds.COLUMNS)},
     )  # fmt: skip
     x = rows()
-    all_ok(
-        tune(kernel, kwargs={"x": x, "out": torch.empty_like(x)}, space={"BLOCK": [32, 64, 128]},
-             reference=lambda x, out: x, isolate=isolate), "in"
+    out = torch.full_like(x, 7)
+    result = tune(
+        kernel, kwargs={"x": x, "out": out}, space={"BLOCK": [32, 64, 128]}, reference=lambda x, out: x,
+        isolate=isolate,
     )  # fmt: skip
+    all_ok(result, "in")
+    assert result.verified.startswith("the reference")
+    assert out.eq(7).all(), "the caller's output stays as it was"
 
 
 @pytest.mark.parametrize("isolate", [True, False])
@@ -145,6 +150,7 @@ def test_tuples_none_strings_dtypes_and_constexpr_objects():
     space = {"BLOCK": [128, 256], "num_ctas": [1, 2] if hopper() else [1], "maxnreg": [None, 64]}
     result = tune(kernel, kwargs=given, space=space, reference=lambda parts, **_: 2 * (parts[0] + parts[1] + 3))
     all_ok(result)
+    assert result.verified.startswith("the reference")
 
 
 def test_heuristics_and_gluon_kernels():
@@ -153,7 +159,9 @@ def test_heuristics_and_gluon_kernels():
     for function, factor in ((kinds.doubled, 2), (kinds.gluon_copy, 1)):
         kernel = TritonKernel(function, kinds.flat_blocks, outputs=("out",))
         space = {"BLOCK": [256, 1024], "num_warps": [2, 4]}
-        all_ok(tune(kernel, kwargs=given, space=space, reference=lambda x, out, n, by=factor: by * x))
+        result = tune(kernel, kwargs=given, space=space, reference=lambda x, out, n, by=factor: by * x)
+        all_ok(result)
+        assert result.verified.startswith("the reference")
 
 
 def summed(kernel, **more):
