@@ -26,6 +26,14 @@ class Lent:
         """Nothing."""
 
 
+def wait_for(server: ForkServer) -> None:
+    """Wait until a server has begun to fork, and has started all that it keeps."""
+    child = server.fork()
+    child.channel.close()
+    child.errors.close()
+    child.wait(10)
+
+
 class Lender:
     """Makes fork servers as `ForkServer` does, and lends one and the same to all who need the same packages.
 
@@ -45,11 +53,8 @@ class Lender:
         return self._servers[imports]
 
     def wait(self) -> None:
-        """Wait until the server that has imported Triton alone has begun to fork, and has started all that it keeps."""
-        child = self.server().fork()
-        child.channel.close()
-        child.errors.close()
-        child.wait(10)
+        """Wait until the server that has imported Triton alone is ready."""
+        wait_for(self.server())
 
     def end(self) -> None:
         for server in self._servers.values():

@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 
 from tests import libcuda, planted_kernels  # noqa: E402
-from tests.forking import Lent  # noqa: E402
+from tests.forking import Lent, wait_for  # noqa: E402
 from tests.planted_kernels import grid  # noqa: E402
 from triton_ops import compare, time_ms, tune  # noqa: E402
 from triton_ops.backend import Arguments, TritonKernel  # noqa: E402
@@ -75,6 +75,7 @@ class Place:
 def _place(tmp_path_factory):
     place = Place(tmp_path_factory.mktemp("place"))
     server = place.server()
+    wait_for(server)
     yield place, server
     server.close()
 
