@@ -317,6 +317,12 @@ SPACES = (  # what matters most comes first
         },
         (8192, 4096),
     ),
+    Recorded(
+        "layer_norm_gradient",  # the shipped one, whole rows and rows in chunks
+        load("layer_norm_backward"),
+        {"BLOCK_SIZE": [8192, 1024, 2048, 4096], "ROWS": [1], "num_warps": [16, 2, 4, 8], "PROGRAMS": [2, 1, 4, 8]},
+        (8192, 8192),
+    ),
     Recorded("flash_d64", flash, ATTENTION_SPACE, (2, 16, 4096, 64)),
     Recorded(
         "persistent_matmul",
