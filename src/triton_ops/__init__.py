@@ -56,6 +56,7 @@ if TYPE_CHECKING:  # for type checkers and editors, which cannot follow the tabl
     from triton_ops.exceptions import ConstraintError as ConstraintError
     from triton_ops.exceptions import DeviceError as DeviceError
     from triton_ops.exceptions import EmptySpaceError as EmptySpaceError
+    from triton_ops.exceptions import FixedGridWarning as FixedGridWarning
     from triton_ops.exceptions import KernelTypeError as KernelTypeError
     from triton_ops.exceptions import LockfileError as LockfileError
     from triton_ops.exceptions import MissingDependencyError as MissingDependencyError
@@ -142,7 +143,7 @@ _NAMES_IN = {
     "cache.layered": "share_records",
     "exceptions": (
         "CacheError ConfigCollisionError ConfigValueError ConstraintError DeviceError "
-        "EmptySpaceError KernelTypeError LockfileError MissingDependencyError "
+        "EmptySpaceError FixedGridWarning KernelTypeError LockfileError MissingDependencyError "
         "NumericalOverflowError RecordingError RunLogError SettingsError "
         "ShapeMismatchError SpaceError TargetError TritonKernelError TuningFailedError "
         "UnknownTunableError UnsupportedDtypeError UntunedError WrongResultError"

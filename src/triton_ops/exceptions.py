@@ -1,4 +1,4 @@
-"""The errors that this package raises, in one tree.
+"""The errors that this package raises, in one tree, and the warnings that programs may want to filter.
 
 An error has its facts as attributes, can be pickled between processes, and may end with a hint, which is the next step.
 
@@ -24,6 +24,9 @@ An error has its facts as attributes, can be pickled between processes, and may 
     ├── UntunedError              a launch without a known winner, where that was to be an error
     ├── TuningFailedError         no configuration worked; holds the reason for each
     └── WrongResultError          a benchmarked kernel whose result is wrong
+
+    UserWarning
+    └── FixedGridWarning          a grid that stays as it is while block sizes are tuned
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ __all__ = [
     "ConstraintError",
     "DeviceError",
     "EmptySpaceError",
+    "FixedGridWarning",
     "KernelTypeError",
     "LockfileError",
     "MissingDependencyError",
@@ -287,3 +291,7 @@ class TuningFailedError(TritonKernelError):
 
 class WrongResultError(TritonKernelError, ValueError):
     """A kernel to be benchmarked whose result is not that of its reference."""
+
+
+class FixedGridWarning(UserWarning):
+    """A grid that stays as it is while block sizes are tuned: some configs launch too many programs, or too few."""

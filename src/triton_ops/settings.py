@@ -42,6 +42,7 @@ _NAMES = (
     "CACHE_DIR", "SHARED_DIRS", "LOCK_DIR", "EFFORT", "ON_MISS", "LOCKFILE", "REPLAY", "REPORT", "RANKS", "FAMILY",
 )  # fmt: skip
 ON_MISS = ("tune", "default", "error", "queue")
+RANKS = ("agree", "off")
 EFFORTS = ("quick", "full", "exhaustive")
 
 
@@ -184,8 +185,17 @@ def report() -> str:
 
 
 def ranks() -> str:
-    """Whether the processes of one job agree on winners: `off`, or `agree` where the variable holds anything else."""
-    return "off" if os.environ.get("TRITON_OPS_RANKS", "").strip() == "off" else "agree"
+    """Whether the processes of one job agree on winners: `agree` or `off`.
+
+    Raises:
+        SettingsError: `TRITON_OPS_RANKS` holds another word.
+    """
+    named = os.environ.get("TRITON_OPS_RANKS", "").strip() or RANKS[0]
+    if named not in RANKS:
+        raise SettingsError(
+            f"TRITON_OPS_RANKS is {named!r}; allowed are {', '.join(RANKS)}", hint="choose one of these"
+        )
+    return named
 
 
 def named_folder_and_effort() -> tuple[str | None, ...]:

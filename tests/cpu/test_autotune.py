@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import warnings
 import weakref
 from dataclasses import replace
 
@@ -20,17 +21,19 @@ from triton_ops.cache import LockedDevice, LockEntry, Lockfile, write_lockfile  
 from triton_ops.dispatch import deciding, sources  # noqa: E402
 from triton_ops.exceptions import (  # noqa: E402
     ConfigCollisionError,
+    FixedGridWarning,
     KernelTypeError,
     LockfileError,
     SettingsError,
     TuningFailedError,
+    UnknownTunableError,
     UntunedError,
 )
 from triton_ops.history.recall import cache_folder, store_in  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
 from triton_ops.testing.launches import launches_that_do_nothing  # noqa: E402
 
-pytestmark = pytest.mark.triton
+pytestmark = [pytest.mark.triton, pytest.mark.filterwarnings("ignore::triton_ops.FixedGridWarning")]
 
 SMALL, LARGE = triton.Config({"BLOCK": 128}, num_warps=4), triton.Config({"BLOCK": 256}, num_warps=8)
 
@@ -388,6 +391,11 @@ def test_bad_decorators_are_told_at_once():
         triton_ops.autotune([SMALL], [])(len)
     with pytest.raises(KernelTypeError, match="outputs"):
         tuned_add(reference=lambda **_: None)
+    with pytest.raises(UnknownTunableError, match="add has no parameter 'BLOK' to be tuned"):
+        tuned_add(configs=[triton.Config({"BLOK": 128})])
+    with pytest.raises(UnknownTunableError, match="'BLOK'"):
+        triton_ops.autotune({"BLOK": [1, 2]})(add)
+    assert len(tuned_add(configs=[triton.Config({"BLOCK": 128, "waves_per_eu": 2})]).configs) == 1
 
 
 def test_a_call_that_gives_what_is_tuned_is_refused(launched):
@@ -472,14 +480,29 @@ def test_nothing_is_tuned_while_a_graph_is_captured(launched, monkeypatch):
     assert kernel[grid](*arguments).metadata.num_warps == 8
 
 
-def test_a_grid_that_does_not_follow_the_block_is_pointed_out(launched, caplog):
+def test_a_grid_that_does_not_follow_the_block_is_pointed_out_where_it_is_written(launched):
     kernel = tuned_add()
-    kernel[(8,)](*vectors(), 1024)
-    kernel[(8,)](*vectors(), 1024)
-    assert caplog.text.count("stays as it is, and its programs are numbered by blocks that are tuned (BLOCK)") == 1
-    caplog.clear()
-    tuned_add()[grid](*vectors(), 1024)
-    assert "stays as it is" not in caplog.text
+    with pytest.warns(FixedGridWarning) as told:
+        kernel[(8,)](*vectors(), 1024)
+    assert [one.filename for one in told] == [__file__]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        kernel[(8,)](*vectors(), 1024)  # it was pointed out
+        tuned_add()[grid](*vectors(), 1024)
+        assert kernel.why(*vectors(), 2048).missed  # no grid is given
+    assert "stays as it is, and its programs are numbered by blocks that are tuned (BLOCK)" in str(told[0].message)
+
+
+@pytest.mark.parametrize("wrong", [None, 8, (), (1, 2, 3, 4), 2.5])
+def test_what_is_no_grid_is_refused_before_and_after_the_first_launch(launched, wrong):
+    kernel = tuned_add()
+    for _ in range(2):
+        with pytest.raises(KernelTypeError, match=r"the grid of .*:add is"):
+            kernel[wrong](*vectors(), 1024)
+        kernel[grid](*vectors(), 1024)
+    with pytest.raises(KernelTypeError):
+        kernel.why(*vectors(), 1024, grid=wrong)
+    assert len(launched.made) == 2
 
 
 def test_warmup_compiles_and_launches_nothing(launched):

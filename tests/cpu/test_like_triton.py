@@ -13,15 +13,18 @@ torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 
 import triton_ops  # noqa: E402
+from tests.records import record  # noqa: E402
 from tests.tuned_kernels import add, grid, scale  # noqa: E402
+from triton_ops.dispatch import deciding  # noqa: E402
 from triton_ops.dispatch.options import Options  # noqa: E402
 from triton_ops.dispatch.tuned import Tuned  # noqa: E402
 from triton_ops.exceptions import SpaceError  # noqa: E402
 from triton_ops.history.misses import flush_misses, read_misses  # noqa: E402
-from triton_ops.history.recall import cache_folder  # noqa: E402
+from triton_ops.history.recall import cache_folder, store_in  # noqa: E402
+from triton_ops.space import Config  # noqa: E402
 from triton_ops.testing.launches import launches_that_do_nothing  # noqa: E402
 
-pytestmark = pytest.mark.triton
+pytestmark = [pytest.mark.triton, pytest.mark.filterwarnings("ignore::triton_ops.FixedGridWarning")]
 
 SMALL, LARGE = triton.Config({"BLOCK": 128}), triton.Config({"BLOCK": 256}, num_warps=8)
 KEY = (1024, *["torch.float32"] * 3)
@@ -152,6 +155,27 @@ def test_asking_why_notes_no_miss_and_warns_of_nothing(caplog):
     kernel[grid](*arguments(48))
     flush_misses()
     assert [miss.key.label for miss in read_misses(folder)] == ["n=48 float32"]
+
+
+def test_asking_why_says_what_a_launch_would_do(monkeypatch):
+    """The same record is no answer where a tune is asked for, since it was found among other configs."""
+    kernel = ours([SMALL, LARGE], ["n"])(add)
+    key = kernel.why(*arguments(), grid=grid).key
+    store_in(cache_folder(None)).put(record(key=key, winner=Config(BLOCK=256, num_warps=8, num_stages=3)))
+    said = {}
+    for policy in ("default", "tune", "error", "queue"):
+        found = ours([SMALL, LARGE], ["n"], on_miss=policy)(add).why(*arguments(), grid=grid)
+        said[policy] = (found.found.rung, found.found.why)
+    assert {policy: rung for policy, (rung, _) in said.items()} == {
+        "default": "record", "tune": "default", "error": "record", "queue": "record",
+    }  # fmt: skip
+    assert said["tune"][1].endswith("on_miss is tune; a launch tunes it first")
+    unknown = ours([SMALL, LARGE], ["n"], on_miss="error")(add).why(*arguments(4096), grid=grid)
+    assert unknown.found.why.endswith("on_miss is error; a launch raises UntunedError")
+    measured = ours([SMALL, LARGE], ["n"], on_miss="tune", do_bench=lambda call, quantiles: [1.0] * 3)(add)
+    assert "by Triton's own loop" in measured.why(*arguments(4096), grid=grid).found.why
+    monkeypatch.setattr(deciding, "capturing", lambda: True)
+    assert "while a CUDA graph is captured" in measured.why(*arguments(4096), grid=grid).found.why
 
 
 @pytest.mark.filterwarnings("ignore:warmup, rep, and use_cuda_graph")

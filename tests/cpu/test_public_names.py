@@ -42,6 +42,7 @@ NAMES = {
         "ConstraintError",
         "DeviceError",
         "EmptySpaceError",
+        "FixedGridWarning",
         "KernelTypeError",
         "LockfileError",
         "MissingDependencyError",

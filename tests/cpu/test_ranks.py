@@ -16,8 +16,11 @@ triton = pytest.importorskip("triton")
 import triton_ops  # noqa: E402
 from tests.records import ENVIRONMENT  # noqa: E402
 from tests.tuned_kernels import add, grid  # noqa: E402
+from triton_ops import settings  # noqa: E402
+from triton_ops.dispatch import ranks  # noqa: E402
 from triton_ops.dispatch.decision import FALLBACK, RECORD, Decision, Found  # noqa: E402
 from triton_ops.dispatch.ranks import Meeting  # noqa: E402
+from triton_ops.exceptions import SettingsError  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
 from triton_ops.testing.launches import launches_that_do_nothing  # noqa: E402
 
@@ -65,6 +68,19 @@ def test_a_config_that_cannot_be_taken_here_gives_way_to_the_default():
     store = torch.distributed.HashStore()
     agreed(store, 0, 5)
     assert "cannot take the config of the job" in agreed(store, 1, 6, refused="too large").found.why
+
+
+def test_a_wrong_word_for_agreeing_is_one_warning_and_each_decides_alone(monkeypatch, caplog):
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 1)
+    monkeypatch.setattr(torch.distributed.distributed_c10d, "_get_default_store", torch.distributed.HashStore)
+    assert ranks.meeting().rank == 1
+    monkeypatch.setenv("TRITON_OPS_RANKS", "of")
+    with pytest.raises(SettingsError, match="allowed are agree, off"):
+        settings.ranks()
+    assert [ranks.meeting(), ranks.meeting()] == [None, None]
+    assert caplog.text.count("TRITON_OPS_RANKS is 'of'") == 1
 
 
 JOB = """

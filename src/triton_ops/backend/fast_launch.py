@@ -234,7 +234,12 @@ def launch(grid, {head}, **options):
         return None
     if callable(grid):
         grid = grid_of(grid, {meta})
-    extents = len(grid)
+    try:
+        extents = len(grid)
+    except TypeError:
+        return None
+    if not 0 < extents < 4:
+        return None
     owner.best_config = config
     run(grid[0], grid[1] if extents > 1 else 1, grid[2] if extents > 2 else 1, active.get_current_stream(device),
         function, packed, None, None, None, {names})

@@ -77,6 +77,11 @@ class KernelCall:
     tuned_as: Callable[[TuningResult], Any] | None = None
     guesses: bool = True
 
+    @property
+    def name(self) -> str:
+        """The kernel's name, for messages where it cannot be described."""
+        return getattr(self.function, "__name__", None) or type(self.function).__name__
+
     @cached_property
     def parts(self) -> tuple[TritonKernel, ConfigSpace]:
         """The kernel as the tuner takes it, and the space."""
@@ -170,25 +175,22 @@ class KernelCall:
         return None if covers(record, self.options.plan) else f"it was found with the effort {record.effort}"
 
 
-def decide(call: KernelCall, triton_tunes: Callable[[], Any], *, launched: bool = True) -> Decision:
+def decide(call: KernelCall, triton_tunes: Callable[[], Any]) -> Decision:
     """The config of a call: of the first rung that answers, else as the policy says.
 
     Args:
         call: The call.
         triton_tunes: Tunes with Triton's own loop, and returns a `triton.Config`; used where the call cannot be
             described to this package's tuner.
-        launched: Whether a launch follows; if not, a miss is the default, whatever the policy says.
 
     Raises:
         UntunedError: No winner is known, and the policy is `error`.
         DeviceError: A tune is asked for, and the tensors are on no GPU.
     """
-    asked = policy_of(call.options.on_miss, TUNE) if launched else DEFAULT
+    asked = policy_of(call.options.on_miss, TUNE)
     policy = asked if _possible(asked, call) else DEFAULT
     try:
         question = call.question(policy)
-        if not launched:
-            return _looked_up(call, question)
         job = meeting() if question.key.unknown is None and not capturing() else None
         if job is None or policy == ERROR:
             return _alone(call, question, asked, policy, triton_tunes)
@@ -205,6 +207,38 @@ def decide(call: KernelCall, triton_tunes: Callable[[], Any], *, launched: bool 
         return _undescribed(call, error, policy, triton_tunes)
 
 
+def foretold(call: KernelCall) -> Decision:
+    """What `decide` would find now: nothing is tuned, noted, warned of, or agreed on with other processes.
+
+    Where a launch would tune, or raise an error, the decision is the default, and its reason says so.
+    """
+    asked = policy_of(call.options.on_miss, TUNE)
+    policy = asked if _possible(asked, call) else DEFAULT
+    will = {TUNE: "a launch tunes it first", ERROR: "a launch raises UntunedError"}.get(policy, "")
+    if policy == TUNE and call.own_bench:
+        will = "a launch has it tuned by Triton's own loop, since the decorator brings do_bench"
+    return _without_a_launch(call, policy, will)
+
+
+def known(call: KernelCall) -> Decision:
+    """The best that is known for a call that cannot be tuned where it is, such as one that torch traces.
+
+    Records count as they do where nothing is tuned, whatever the policy. Nothing is noted, and none is warned of.
+    """
+    return _without_a_launch(call, DEFAULT, "")
+
+
+def _without_a_launch(call: KernelCall, policy: str, will: str) -> Decision:
+    try:
+        question = call.question(policy)
+        decision = _decision(call, ladder_of(call.options.cache_dir).ask(question), question.key)
+    except TritonKernelError as error:
+        return _by_first(call, error, policy)
+    if not decision.missed:
+        return decision
+    return decision.because("; ".join(filter(None, [_why(call, policy), will])), policy, within())
+
+
 def _alone(call: KernelCall, question: Question, asked: str, policy: str, triton_tunes: Callable[[], Any]) -> Decision:
     """The decision of this process."""
     answer = ladder_of(call.options.cache_dir).ask(question)
@@ -215,13 +249,6 @@ def _alone(call: KernelCall, question: Question, asked: str, policy: str, triton
     if policy == TUNE and call.own_bench:
         return _undescribed(call, KernelTypeError("the decorator brings do_bench"), policy, triton_tunes)
     return _missed(call, decision, policy, triton_tunes)
-
-
-def _looked_up(call: KernelCall, question: Question) -> Decision:
-    """The decision where no launch follows: no miss is noted, and none is warned of."""
-    decision = _decision(call, ladder_of(call.options.cache_dir).ask(question), question.key)
-    why = f"no winner is known for this problem, and on_miss is {policy_of(call.options.on_miss, TUNE)}"
-    return decision.because(why, DEFAULT, within()) if decision.missed else decision
 
 
 def _by_default(call: KernelCall, question: Question, asked: str, why: str) -> Decision:
@@ -267,21 +294,24 @@ def _told(decision: Decision) -> Decision:
 
 def _undescribed(call: KernelCall, error: TritonKernelError, policy: str, triton_tunes: Callable[[], Any]) -> Decision:
     """The decision for a call that this package's tuner cannot be told about."""
-    name = getattr(call.function, "__name__", None) or type(call.function).__name__
-    reason = _first_line(error)
+    name, reason = call.name, _first_line(error)
     if policy == ERROR:
         raise UntunedError(f"no winner can be known for a call of {name}: {reason}", name) from error
-    listed = () if call.configs is None else call.configs
-    first = listed[0] if listed else None
-    if policy == TUNE and len(listed) > 1:
+    if policy == TUNE and call.configs is not None and len(call.configs) > 1:
         _warn_once(f"{name} is tuned by Triton's own loop: {reason}")
         chosen = triton_tunes()
         found = Found(config=_shown(chosen), rung=TUNED, why=f"found by Triton's own loop, since {reason}")
         return Decision(found=found, kernel=name, problem=call.called.label, config=chosen)
     _warn_once(f"{name} runs its default config: {reason}")
-    found = Found(config=_shown(first), rung=FALLBACK, why=reason)
+    return _by_first(call, error, policy)
+
+
+def _by_first(call: KernelCall, error: TritonKernelError, policy: str) -> Decision:
+    """The first config, where the call cannot be described."""
+    first = next(iter(call.configs or ()), None)
+    found = Found(config=_shown(first), rung=FALLBACK, why=_first_line(error))
     return Decision(
-        found=found, kernel=name, problem=call.called.label, config=first, policy=policy, within=within()
+        found=found, kernel=call.name, problem=call.called.label, config=first, policy=policy, within=within()
     )  # fmt: skip
 
 

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from triton_ops.backend.triton import LAUNCH_OPTIONS
 from triton_ops.backend.unwrap import unwrap
 from triton_ops.buckets import Mapper
 from triton_ops.buckets.rules import Rule
 from triton_ops.dispatch.configs import to_triton
 from triton_ops.dispatch.options import Options, mapper_of
 from triton_ops.dispatch.tuned import Tuned
-from triton_ops.exceptions import KernelTypeError, SettingsError, SpaceError
+from triton_ops.exceptions import KernelTypeError, SettingsError, SpaceError, UnknownTunableError
 from triton_ops.space import as_space
 from triton_ops.task.effort import Effort
 from triton_ops.tolerance import Tolerance
@@ -86,6 +87,7 @@ def autotune(
             bucket is none.
         KernelTypeError: What is decorated is no kernel, or a reference is given without outputs.
         SpaceError: The config space is not well defined.
+        UnknownTunableError: A config gives a value to what is neither a parameter nor a launch option.
         MissingDependencyError: Triton is not installed.
 
     Cost: a known launch takes about half the host time of a plain launch of Triton's; the first launch of a problem
@@ -109,6 +111,8 @@ def autotune(
             mapper=mapper_of(buckets, parameters, key or ()), cache_dir=cache_dir, isolate=isolate,
         )  # fmt: skip
         offered = _offered(configs) if space is None else [to_triton(space.default_config)]
+        tuned = space.tunables if space is not None else [name for one in offered for name in one.kwargs]
+        _check_tunables(kernel, tuned, parameters)
         return Tuned(
             kernel, kernel.arg_names, offered, key, reset_to_zero, restore_value, pre_hook=pre_hook,
             post_hook=post_hook, prune_configs_by=prune_configs_by, warmup=warmup, rep=rep,
@@ -135,6 +139,15 @@ def _parameters(kernel: Any) -> list[str]:
             f"{kernel!r} is no Triton kernel", hint="write @triton_ops.autotune(...) above @triton.jit"
         )
     return list(kernel.arg_names)
+
+
+def _check_tunables(kernel: Any, names: Iterable[str], parameters: Sequence[str]) -> None:
+    if strange := list(dict.fromkeys(name for name in names if name not in parameters and name not in LAUNCH_OPTIONS)):
+        raise UnknownTunableError(
+            f"{unwrap(kernel).__name__} has no parameter {', '.join(map(repr, strange))} to be tuned; it has "
+            f"{', '.join(parameters)}, and there are the launch options {', '.join(sorted(LAUNCH_OPTIONS))}",
+            hint="correct the tunable's name",
+        )
 
 
 def _check_names(kernel: Any, named: Mapping[str, Sequence[str] | None], parameters: Sequence[str]) -> None:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import ast
 import inspect
-import logging
+import sys
 import textwrap
+import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from triton_ops.backend.fast_launch import taken_apart
 from triton_ops.backend.unwrap import unwrap
+from triton_ops.exceptions import FixedGridWarning, KernelTypeError
 from triton_ops.space import Config, ConfigSpace
 
-_log = logging.getLogger("triton_ops")
+_OURS = ("triton_ops", "triton")
+_AXES = 3
 _MOST = 4_096  # configs of a space for which the grid is evaluated ahead
 
 
@@ -40,6 +43,20 @@ class GridByConfig:
         if isinstance(found, str):
             raise ValueError(found)
         return found
+
+
+def checked_grid(grid: Any, name: str) -> Any:
+    """`grid`, if it is what may stand in the brackets of a launch.
+
+    Raises:
+        KernelTypeError: It is neither a function nor one to three extents.
+    """
+    if callable(grid) or (isinstance(grid, Sequence) and not isinstance(grid, str) and 1 <= len(grid) <= _AXES):
+        return grid
+    raise KernelTypeError(
+        f"the grid of {name} is {grid!r}; it must be one to three extents, or a function that returns them",
+        hint=f"write kernel[({grid},)]" if isinstance(grid, int) else "write kernel[(programs,)]",
+    )
 
 
 def grid_of_call(grid: Any, function: Any, given: Mapping[str, Any], space: ConfigSpace) -> Callable[..., Any]:
@@ -78,14 +95,23 @@ def _extents(grid: Any, function: Any, given: Mapping[str, Any], config: Config)
 
 
 def tell_of_fixed_grid(grid: Sequence[int], function: Any, name: str, tunables: Collection[str]) -> None:
-    """Warn of a grid that stays as it is while a kernel's block sizes are tuned."""
+    """Issue a `FixedGridWarning` for a grid that stays as it is while a kernel's block sizes are tuned."""
     if blocks := blocks_left_out(function, tunables):
-        _log.warning(
-            "the grid %s of %s stays as it is, and its programs are numbered by blocks that are tuned (%s): too "
-            "many are launched where a block is larger, and too few where it is smaller; write it as a function: "
-            "lambda meta: (triton.cdiv(n, meta[%r]),)",
-            tuple(grid), name, ", ".join(blocks), blocks[0],
-        )  # fmt: skip
+        warnings.warn(
+            f"the grid {tuple(grid)} of {name} stays as it is, and its programs are numbered by blocks that are tuned "
+            f"({', '.join(blocks)}): too many are launched where a block is larger, and too few where it is smaller; "
+            f"write it as a function: lambda meta: (triton.cdiv(n, meta[{blocks[0]!r}]),)",
+            FixedGridWarning,
+            stacklevel=_caller(),
+        )
+
+
+def _caller() -> int:
+    """How far up the stack the first frame outside of this package and of Triton is, as `warnings.warn` counts it."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _OURS:
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def blocks_left_out(function: Any, tunables: Collection[str]) -> list[str]:

@@ -12,13 +12,14 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any
 
 from triton_ops import settings
 from triton_ops._hashing import canonical_json
 from triton_ops._optional import require
 from triton_ops.dispatch.decision import Decision, Found
-from triton_ops.exceptions import SpaceError
+from triton_ops.exceptions import SettingsError, SpaceError
 from triton_ops.space import Config
 
 _PREFIX = "triton_ops/"
@@ -90,13 +91,27 @@ class Meeting:
 
 def meeting() -> Meeting | None:
     """Where the processes of this job meet; None if there is one process, or each decides alone."""
-    if settings.ranks() == "off" or "torch.distributed" not in sys.modules:
+    if "torch.distributed" not in sys.modules or not _agrees():
         return None
     distributed = require("torch.distributed", "agreeing on winners")
     if not (distributed.is_available() and distributed.is_initialized()) or distributed.get_world_size() < 2:
         return None
     store = require("torch.distributed.distributed_c10d", "agreeing on winners")._get_default_store()
     return Meeting(store, distributed.get_rank())
+
+
+def _agrees() -> bool:
+    """Whether winners are agreed on; a wrong word in the environment is one warning, since a launch must go on."""
+    try:
+        return settings.ranks() != "off"
+    except SettingsError as error:
+        _warn_once(str(error))
+        return False
+
+
+@lru_cache(maxsize=8)
+def _warn_once(message: str) -> None:
+    _log.warning("%s; each process decides alone", message)
 
 
 def _read(text: bytes) -> Found | str:

@@ -172,13 +172,13 @@ class Traced:
         values = {name: _value(torch, fact) for name, fact in facts}
         names = list(takewhile(values.__contains__, tuned.arg_names))
         args, kwargs = [values.pop(name) for name in names], values
-        decision = tuned.why(*args, grid=_one_program, **kwargs)
+        decision = tuned.known(*args, grid=_one_program, **kwargs)
         policy = policy_of(tuned.options.on_miss, TUNE)
         if decision.missed and policy == ERROR:
             return (), "", f"no winner is known for {decision.kernel} {decision.problem}, and on_miss is error"
         if decision.missed and decision.key is not None and policy != TUNE:
             note_miss(decision.key, folder=Path(cache_folder(tuned.options.cache_dir)))
-        if decision.missed and policy == TUNE and (left := self._left(names, args, kwargs)):
+        if decision.missed and policy == TUNE and (left := self._left(args, kwargs)):
             _log.info("%s is left to torch.compile to tune: %s", decision.kernel, decision.found.why)
             return left, "", ""
         if lost := self._lost(decision.config):
@@ -210,14 +210,12 @@ class Traced:
         before, _, ours = setting.cache_key_tag.partition(_TAG)
         setting.cache_key_tag = f"{before}{_TAG}{','.join(sorted({one, *ours.split(',')} - {''}))}"
 
-    def _left(self, names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[int, ...]:
+    def _left(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[int, ...]:
         """The places of the configs among which torch may choose; none where it would not restore arguments."""
         tuned = self.tuned
         if tuned.options.space is not None or tuned.restore_value or tuned.reset_to_zero:
             return ()
-        tuned.nargs = dict(zip(names, args, strict=True))
-        configs = tuned.prune_configs(dict(kwargs))
-        tuned.nargs = None
+        configs = tuned.fitting(_one_program, args, kwargs)
         return tuple(self._place(config) for config in configs if not self._lost(config))
 
     def _lost(self, config: Any) -> str:

@@ -2,7 +2,7 @@
 
 Facts used, from Triton 3.6 to 3.9: the constructor's parameters, `configs`, `cache`, `best_config`, `nargs`, `keys`,
 `configs_timings`, `bench_time`, `prune_configs(kwargs)` and `run(*args, grid, warmup, **kwargs)` of `Autotuner`, which
-others read, change and call; `Autotuner.run` tunes with Triton's own loop.
+others read, change and call.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from triton_ops.backend.fast_launch import FastLaunch, Known
 from triton_ops.dispatch import ledger
 from triton_ops.dispatch.calls import CalledWith, Calls
 from triton_ops.dispatch.configs import from_triton, timings, to_triton
-from triton_ops.dispatch.deciding import KernelCall, decide
+from triton_ops.dispatch.deciding import KernelCall, decide, foretold, known
 from triton_ops.dispatch.decision import EXPLICIT, FALLBACK, Decision, Found
-from triton_ops.dispatch.grids import tell_of_fixed_grid
+from triton_ops.dispatch.grids import checked_grid, tell_of_fixed_grid
 from triton_ops.dispatch.options import Options
+from triton_ops.dispatch.own_loop import own_bench, tuned_by_triton
 from triton_ops.dispatch.policy import within
 from triton_ops.dispatch.printed import printed_listener
 from triton_ops.dispatch.traced import Traced
@@ -36,7 +37,6 @@ from triton_ops.trial import TuningResult
 
 _log = logging.getLogger("triton_ops")
 _upstream: Any = require("triton.runtime.autotuner", "triton_ops.autotune")
-_run_of_triton = _upstream.Autotuner.run  # `install` puts another one in its place
 _MOST = 4_096  # problems of one kernel; then all are decided anew
 _SINGLE = "the only config"
 _TritonError: Any = require("triton.errors", "triton_ops.autotune").TritonError
@@ -93,7 +93,7 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
                  "early_config_prune": autotuner.early_config_prune}  # fmt: skip
         made = cls(
             autotuner.fn, autotuner.arg_names, autotuner.configs, autotuner.keys, autotuner.reset_to_zero,
-            autotuner.restore_value, prune_configs_by=prune, do_bench=_own_bench(autotuner),
+            autotuner.restore_value, prune_configs_by=prune, do_bench=own_bench(autotuner),
             cache_results=autotuner.cache_results, options=options, **hooks,
         )  # fmt: skip
         made._cache = Winners(made.forget, autotuner.cache)
@@ -181,7 +181,7 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
         """Launch with the config of the call; returns Triton's compiled kernel. With `warmup` only compile it."""
         if warmup:
-            config = self._decided(grid, args, kwargs, launched=False).config
+            config = self.known(*args, grid=grid, **kwargs).config
             return self.fn.run(*args, grid=grid, warmup=True, **kwargs, **config.all_kwargs())
         return (self._traced.outside or self.launched)(grid, *args, **kwargs)
 
@@ -193,9 +193,14 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
     def why(self, *args: Any, grid: Any = (1,), **kwargs: Any) -> Decision:
         """The config that a call with these arguments takes, the rung that it comes from, and why; nothing is launched.
 
-        What is not known is not tuned: the decision of a miss is the default.
+        What is not known is not tuned: the decision of a miss is the default, and its reason says what a launch would
+        do instead, such as to tune first.
         """
-        return self._decided(grid, args, kwargs, launched=False)
+        return self._decided(grid, args, kwargs, foretold)
+
+    def known(self, *args: Any, grid: Any = (1,), **kwargs: Any) -> Decision:
+        """The best that is known for a call where nothing can be tuned, whatever the policy; nothing is launched."""
+        return self._decided(grid, args, kwargs, known)
 
     def _plainly(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Launch as Triton does, and remember what was launched for the next call."""
@@ -224,8 +229,12 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
         """What must hold for the decision of a miss to be launched again; None for a winner."""
         return (lambda: decision.holds(within)) if decision.missed and decision.policy is not None else None
 
-    def _decided(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any], *, launched: bool = True) -> Decision:
-        """The decision for a call; that of an equal call before, if it still holds."""
+    def _decided(
+        self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any],
+        without_launch: Callable[[KernelCall], Decision] | None = None,
+    ) -> Decision:  # fmt: skip
+        """The decision for a call; that of an equal call before, if it still holds. Only that of a launch is kept."""
+        checked_grid(grid, self._name)
         if len(self.configs) == 1 and self.options.space is None:
             return self._single()
         called = self._calls.problem(args, kwargs)
@@ -237,8 +246,8 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
             decision = self._decisions.get(key)
             if decision is None or not decision.holds(within):
                 try:
-                    decision = self._newly(grid, called, args, kwargs, launched=launched)
-                    if launched and decision.kept:
+                    decision = self._newly(grid, called, args, kwargs, without_launch)
+                    if without_launch is None and decision.kept:
                         if len(self._decisions) >= _MOST:
                             self.forget()
                         self._decisions[key] = decision
@@ -256,24 +265,29 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
         return known
 
     def _newly(
-        self, grid: Any, called: CalledWith, args: Sequence[Any], kwargs: Mapping[str, Any], *, launched: bool
-    ) -> Decision:
+        self, grid: Any, called: CalledWith, args: Sequence[Any], kwargs: Mapping[str, Any],
+        without_launch: Callable[[KernelCall], Decision] | None,
+    ) -> Decision:  # fmt: skip
         self._refuse_conflicts(called)
         key = self._triton_key(args, kwargs)
         if (seeded := self._seeded(key)) is not None:
             found = Found(config=from_triton(seeded), rung=EXPLICIT, why="it was set in the kernel's cache")
             return Decision(found=found, kernel=self._name, problem=called.label, config=seeded)
-        self._tell_of_grid(grid)
-        listed = None if self.options.space is not None else self._listed(grid, args, kwargs)
+        if without_launch is None:
+            self._tell_of_grid(grid)
+        listed = None if self.options.space is not None else self.fitting(grid, args, kwargs)
         call = self._call(grid, called, listed, args, kwargs)
-        decision = decide(call, self._by_triton(grid, args, kwargs), launched=launched)
+        if without_launch is None:
+            decision = decide(call, lambda: tuned_by_triton(self, grid, args, kwargs))
+        else:
+            decision = without_launch(call)
         if decision.config is None:
             decision = replace(decision, config=to_triton(decision.found.config, listed or ()))
-        if not any(is_tensor(part) for part in key):  # Triton's cache keeps such tensors alive
+        if without_launch is None and not any(map(is_tensor, key)):  # Triton's cache keeps such tensors alive
             self.cache.keep(key, decision.config)
         return decision
 
-    def _listed(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+    def fitting(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         """The configs that are left for a call; hooks that choose them are given all that Triton gives them.
 
         Raises:
@@ -319,38 +333,18 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
         """Show the times of a tune as Triton does."""
         self.bench_time, self.configs_timings = result.elapsed_s, timings(result.trials, listed)
 
-    def _by_triton(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[[], Any]:
-        """A tune with Triton's own loop, which launches the winner once."""
-
-        def tuned() -> Any:
-            inner = _upstream.Autotuner(
-                self.fn, self.arg_names, self.configs, self.keys, self.reset_to_zero, self.restore_value,
-                pre_hook=self.pre_hook if self.user_defined_pre_hook else None,
-                post_hook=self.post_hook if self.user_defined_post_hook else None,
-                prune_configs_by={"perf_model": self.perf_model, "top_k": self.configs_top_k,
-                                  "early_config_prune": self.early_config_prune},
-                do_bench=self._do_bench, cache_results=self.cache_results,
-            )  # fmt: skip
-            _run_of_triton(inner, *args, grid=grid, warmup=False, **kwargs)
-            for name in ("configs_timings", "bench_time"):  # not there after a look-up in Triton's own cache
-                if hasattr(inner, name):
-                    setattr(self, name, getattr(inner, name))
-            return inner.best_config
-
-        return tuned
-
     def _without(
         self, decision: Decision, error: Exception, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Decision:
         """The decision for the default, in place of a config that does not launch."""
-        listed = self._listed(grid, args, kwargs) if self.options.space is None else self.configs
+        listed = self.fitting(grid, args, kwargs) if self.options.space is None else self.configs
         reason = str(error).partition("\n")[0]
         why = f"the config ({decision.found.config}) of the rung {decision.found.rung} does not launch: {reason}"
         _log.warning("%s %s runs its default config: %s", decision.kernel, decision.problem, why)
         found = Found(config=from_triton(listed[0]), rung=FALLBACK, why=why)
         changed = replace(decision, found=found, config=listed[0], passed=(*decision.passed, why))
-        for key, known in list(self._decisions.items()):
-            if known is decision:
+        for key, one in list(self._decisions.items()):
+            if one is decision:
                 self._decisions[key] = changed
         return changed
 
@@ -376,12 +370,6 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
     @property
     def _name(self) -> str:
         return f"{self.base_fn.__module__}:{self.base_fn.__name__}"
-
-
-def _own_bench(autotuner: Any) -> Any:
-    """The function that measures which somebody has given to an `Autotuner`; not that of the deprecated options."""
-    deprecated = autotuner.num_warmups is not None or autotuner.num_reps is not None or autotuner.use_cuda_graph
-    return None if deprecated else autotuner._do_bench
 
 
 class _Before:
