@@ -35,6 +35,7 @@ if TYPE_CHECKING:  # for type checkers and editors, which cannot follow the tabl
     from triton_ops.benchmark import CorrectnessVerifier as CorrectnessVerifier
     from triton_ops.benchmark import PerformanceReport as PerformanceReport
     from triton_ops.cache.layered import share_records as share_records
+    from triton_ops.cache.shared_lockfiles import share_lockfile as share_lockfile
     from triton_ops.comparison.compare import Comparison as Comparison
     from triton_ops.comparison.compare import compare as compare
     from triton_ops.comparison.timing import Times as Times
@@ -141,6 +142,7 @@ _NAMES_IN = {
     "dispatch.printed": "PrintedTune parse_printed",
     "dispatch.sources": "replaying use_lockfile",
     "cache.layered": "share_records",
+    "cache.shared_lockfiles": "share_lockfile",
     "exceptions": (
         "CacheError ConfigCollisionError ConfigValueError ConstraintError DeviceError "
         "EmptySpaceError FixedGridWarning KernelTypeError LockfileError MissingDependencyError "

@@ -12,10 +12,10 @@ from triton_ops.exceptions import UntunedError
 from triton_ops.space import Config
 from triton_ops.trial import TuningResult
 
-EXPLICIT, LOCKFILE, RECORD, TUNED, BORROWED, FALLBACK = (
-    "explicit", "lockfile", "record", "tuned", "borrowed", "default"
+EXPLICIT, LOCKFILE, RECORD, TUNED, SHIPPED, BORROWED, FALLBACK = (
+    "explicit", "lockfile", "record", "tuned", "shipped", "borrowed", "default"
 )  # fmt: skip
-RUNGS = (EXPLICIT, LOCKFILE, RECORD, TUNED, BORROWED, FALLBACK)
+RUNGS = (EXPLICIT, LOCKFILE, RECORD, TUNED, SHIPPED, BORROWED, FALLBACK)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,7 @@ class Found:
 
     Attributes:
         config: The config.
-        rung: `explicit`, `lockfile`, `record`, `tuned`, `borrowed` or `default`.
+        rung: `explicit`, `lockfile`, `record`, `tuned`, `shipped`, `borrowed` or `default`.
         why: Why this config, as one sentence.
         record: Id of the record that it comes from; empty if it comes from none.
     """

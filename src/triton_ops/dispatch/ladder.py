@@ -1,8 +1,10 @@
-"""The ladder: lockfile, exact record, record of a problem nearby, default. Nothing here launches or measures."""
+"""The ladder: lockfile, exact record, lockfile of a package, winner of a problem nearby, default.
+
+Nothing here launches or measures.
+"""
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -11,9 +13,10 @@ from typing import Any
 
 from triton_ops.cache import Key, Lockfile, Record, Store
 from triton_ops.dispatch.decision import BORROWED, FALLBACK, LOCKFILE, RECORD, Found
+from triton_ops.dispatch.near import distance
+from triton_ops.dispatch.shipped import Place, nearby, shipped
 from triton_ops.space import Config
 
-FARTHEST = 1.0  # |log2| of the ratios of all extents together: a record is borrowed over a factor of two
 _SHOWN = 4
 
 
@@ -78,7 +81,7 @@ class Ladder:
         Cost: reads one file; where there is no exact record, lists the records of the folder once per change of it.
         """
         passed: list[str] = []
-        rungs = [self._locked] if self.only_lockfile else [self._locked, self._exact, self._borrowed]
+        rungs = [self._locked] if self.only_lockfile else [self._locked, self._exact, self._found_elsewhere]
         for rung in rungs:
             for found in rung(question, passed):
                 refused = question.why_not(found.config)
@@ -119,21 +122,27 @@ class Ladder:
         others = f"the nearest differs in {_said(key.differences(nearest.key))}" if nearest else "none of this kernel"
         passed.append(f"record: none for this problem; {others}")
 
-    def _borrowed(self, question: Question, passed: list[str]) -> Iterator[Found]:
-        ranked = sorted(self._reachable(question), key=lambda pair: pair[0])
-        for _, record in ranked:
-            differs = _said(question.key.differences(record.key))
-            why = f"borrowed from {record.key.label or record.id}, which differs in {differs}; {_measured(record)}"
-            yield Found(config=record.winner, rung=BORROWED, why=why, record=record.id)
+    def _found_elsewhere(self, question: Question, passed: list[str]) -> Iterator[Found]:
+        """Winners of packages, and of problems nearby: the nearest first, and own records before those of packages."""
+        if question.key.unknown is None:
+            ranked = [*self._lent(question), *shipped(question.key, passed, drifted=question.near)]
+            for _, found in sorted(ranked, key=lambda pair: pair[0]):
+                yield found
         passed.append("borrowed: no record of this kernel and device is near enough")
 
-    def _reachable(self, question: Question) -> Iterator[tuple[tuple[float, str], Record]]:
-        if question.key.unknown is not None:
-            return
-        for record in self._records.of(question.key.kernel):
-            distance = None if record.id == question.key.id else _distance(question, record.key)
-            if distance is not None and (question.enough is None or question.enough(record) is None):
-                yield (distance, record.id), record
+    def _lent(self, question: Question) -> Iterator[tuple[Place, Found]]:
+        """What may be borrowed, with its place in the order."""
+        key = question.key
+        for record in self._records.of(key.kernel):
+            away = None if record.id == key.id else distance(key, record.key, question.loose, near=question.near)
+            if away is not None and (question.enough is None or question.enough(record) is None):
+                place = (away, False, record.id)
+                yield place, _borrowed(question, record.key, record.winner, record.id, _measured(record))
+        for entry, other, how in nearby(key) if question.near else ():
+            away = distance(key, other, question.loose, near=True)
+            if away is not None:
+                place = (away, True, other.id)
+                yield place, _borrowed(question, other, entry.config, entry.origin.record, how)
 
     def _nearest(self, question: Question) -> Record | None:
         """The record of the kernel whose key differs in the fewest fields."""
@@ -167,46 +176,11 @@ class _ByKernel:
             return None
 
 
-def _distance(question: Question, other: Key) -> float | None:
-    """How far a record's problem is, 0 if it differs in loose names only; None if it cannot be borrowed."""
-    key = question.key
-    if other.device.get("name") != key.device.get("name") or other.device.get("arch") != key.device.get("arch"):
-        return None
-    if other.identity.get("source") != key.identity.get("source") or other.problem.keys() != key.problem.keys():
-        return None
-    strict = dict(other.identity) == dict(key.identity) and dict(other.device) == dict(key.device)
-    strict = strict and (other.cache_state, dict(other.held_to)) == (key.cache_state, dict(key.held_to))
-    if not (strict or question.near):
-        return None
-    pairs: set[tuple[int, int]] = set()  # equal pairs count once: M is an argument, and an extent of two tensors
-    for name, mine in key.problem.items():
-        found = set() if name in question.loose else _pairs(mine, other.problem[name])
-        if found is None or (found and not question.near):
-            return None
-        pairs |= found
-    total = sum(abs(math.log2(mine / theirs)) for mine, theirs in pairs)
-    total += 0.0 if strict else FARTHEST / 1024  # of two equal problems that of these versions is nearer
-    return total if total <= FARTHEST + FARTHEST / 512 else None
-
-
-def _pairs(mine: Any, theirs: Any) -> set[tuple[int, int]] | None:
-    """The numbers in which two arguments differ; None if they differ in anything else, or in 0 or 1."""
-    if type(mine) is type(theirs) and mine == theirs:
-        return set()
-    if isinstance(mine, Mapping) and isinstance(theirs, Mapping) and mine.keys() == theirs.keys():
-        each = [_pairs(mine[name], theirs[name]) for name in mine if name != "stride"]
-        each.append(None if _steps(mine) != _steps(theirs) else set())
-    elif isinstance(mine, (list, tuple)) and isinstance(theirs, (list, tuple)) and len(mine) == len(theirs):
-        each = [_pairs(one, other) for one, other in zip(mine, theirs, strict=True)]
-    else:
-        numbers = all(type(value) is int and value > 1 for value in (mine, theirs))
-        return {(mine, theirs)} if numbers else None
-    return None if None in each else set().union(*(found for found in each if found is not None))
-
-
-def _steps(facts: Mapping[str, Any]) -> list[Any]:
-    """The strides that say how memory is laid out; others follow from the extents."""
-    return [step if step in (0, 1) else None for step in facts.get("stride", ())]
+def _borrowed(question: Question, other: Key, config: Config, record: str, how: str) -> Found:
+    """A winner that was found for another problem."""
+    differs = _said(question.key.differences(other))
+    why = f"borrowed from {other.label or record}, which differs in {differs}; {how}"
+    return Found(config=config, rung=BORROWED, why=why, record=record)
 
 
 def _loosened(question: Question, problems: Iterable[Mapping[str, Any]]) -> Iterator[Key]:

@@ -4,14 +4,18 @@ Every folder has the same files: `kernel` (Triton code and grid), `space` (tunab
 `reference` (plain PyTorch), `problems` (arguments, work and named shapes), and `__init__` with the public function and
 the `operation` for tuners. Where a kernel has a gradient, `backward` has it, an operation of its own; where it has an
 `nn.Module`, `module` has that. The import of this package imports neither torch nor Triton.
+
+The folder `winners` holds the winners that come with the package: a lockfile for each device.
 """
 
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 from typing import cast
 
 from triton_ops.backend import Operation
+from triton_ops.cache import share_lockfile
 from triton_ops.exceptions import TargetError
 
 _MODULES = {
@@ -28,6 +32,9 @@ _MODULES = {
     "softmax": "softmax",
     "softmax_backward": "softmax.backward",
 }
+WINNERS = Path(__file__).parent / "winners"
+for _path in sorted(WINNERS.glob("*.lock.json")):
+    share_lockfile(_path)
 
 
 def names() -> tuple[str, ...]:
