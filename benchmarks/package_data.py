@@ -3,7 +3,7 @@
     python -m benchmarks.package_data FOLDER [FOLDER ...]     # take the records' winners into the package
     python -m benchmarks.package_data --check                 # exit 1 if an entry is of a kernel that has changed since
 
-A lockfile for each device stands in src/triton_ops/kernels/winners, as `triton-ops lock` writes it: sorted, one entry in
+A lockfile for each device stands in src/triton_ops/kernels/winners, as `triton-ops lock` writes it: sorted, an entry in
 a few lines, without paths or names of the machine. It takes the records of named problems whose winner was checked
 against the reference, was measured with cold caches, and lies in the operation's own space. Entries that are there
 already stay where no record replaces them; those of an earlier source of a kernel, which no call would take, are

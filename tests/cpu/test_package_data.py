@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
 from benchmarks import package_data
+
 from tests.near import drawn
 from triton_ops import kernels, on_miss, share_lockfile
 from triton_ops.cache import (
@@ -171,7 +171,7 @@ def called_with_package_winner(path):
     patch.setattr(sys.modules["triton_ops.cache.shared_lockfiles"], "_shared", {})
     x = drawn(6, 100)
     key = key_of(make_request(operation, shape=(6, 100), dtype="float32"))
-    winner = [config for config in operation.space_for(operation.problem((6, 100), "float32"))][3]
+    winner = list(operation.space_for(operation.problem((6, 100), "float32")))[3]
     made = Record(key=key, winner=winner, timing=Timing(1.0, 0.9, 1.1, 50), created="2026-11-22")
     share(path, made)
     choice.forget()
@@ -188,7 +188,7 @@ def test_a_call_runs_with_the_package_winner(interpreted, tmp_path):
 
 def of_named_problem(**changes):
     operation = kernels.load("softmax")
-    label, (shape, dtype) = next(iter(operation.problems.items()))
+    label, (shape, _) = next(iter(operation.problems.items()))
     made = record(shape, **changes)
     return label, replace(made, key=replace(made.key, problem=package_data.named_problems("softmax")[label]))
 
