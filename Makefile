@@ -93,9 +93,11 @@ format: $(READY)  ## Bring every file into the house's form
 gpu-test: $(READY)  ## The tests that need an NVIDIA GPU
 	$(RUN) -m pytest -m gpu
 
-gpu-bench: $(READY)  ## How good and how fast tuning is on this GPU, and the kernels beside the vendor's library
+# It takes an hour or two; `python -m benchmarks.kernels_gpu --kernels NAME ...` measures a part, and merges it.
+gpu-bench: $(READY)  ## The shipped kernels on this GPU, tuned, beside the vendor's library; fails where a limit is missed
+	$(RUN) -m benchmarks.kernels_gpu $(if $(RECORDS),--cache-dir $(RECORDS))
+	$(RUN) -m benchmarks.random_shapes --device cuda
 	$(RUN) -m benchmarks.h200_tune
-	$(RUN) -m benchmarks.kernels_gpu
 
 import-time: $(READY)  ## What `import triton_ops` costs
 	$(RUN) benchmarks/import_time.py

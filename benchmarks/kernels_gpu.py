@@ -5,10 +5,13 @@
     python -m benchmarks.kernels_gpu --kernels fp8_gemm --problems 8192 --rivals library
 
 Every kernel is checked by the rule for verdicts before it is timed; comparisons are interleaved, with L2 cold. Rows are
-written as soon as they are there, and rows of earlier runs of the same file are kept unless they are measured again, so
-that a run may take a part at a time. Records go to `--cache-dir`; `triton-ops lock` makes package data of them.
+written as soon as they are there, and rows of earlier runs of the same file are kept unless they are measured again or
+their kernel has another config now, so that a run may take a part at a time. Records go to `--cache-dir`, of which
+`benchmarks.package_data` makes package data. The results are held against `benchmarks.kernel_limits` at the end; the
+exit code is 1 if a limit is missed.
 
-`share_of_copy` is the kernel's least traffic by second over that of a copy much larger than L2, measured first.
+`share_of_copy` is the kernel's least traffic by second over that of a copy much larger than L2, measured first. `gains`
+has the default config's time over the winner's, with its interval; 1 where the default is the winner.
 """
 
 from __future__ import annotations
@@ -16,11 +19,14 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
 
+from benchmarks import kernel_limits
 from benchmarks.document import headed, save
 from triton_ops import kernels, time_ms
 from triton_ops.benchmark.kernels import KernelRow, KernelRun, rows_of
@@ -58,10 +64,35 @@ def place_of(device: str) -> Path:
     return Path("benchmarks/results") / device.lower().replace(" ", "-") / "kernels.json"
 
 
-def kept_rows(path: Path) -> dict[tuple[str, str, str], dict]:
+Rows = dict[tuple[str, str, str], dict]
+
+
+def kept_rows(path: Path) -> Rows:
     """The rows of earlier runs by kernel, problem and rival."""
     rows = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.is_file() else []
     return {(row["kernel"], row["problem"], row["rival"]): row for row in rows}
+
+
+def merged(rows: Rows, row: dict) -> Rows:
+    """The rows with a new one, and without those of the same problem that another config made."""
+    kept = {
+        place: old
+        for place, old in rows.items()
+        if place[:2] != (row["kernel"], row["problem"]) or (old["config"] == row["config"] and place[2] != "reference")
+    }
+    return {**kept, (row["kernel"], row["problem"], row["rival"]): row}
+
+
+def gains(rows: Iterable[dict]) -> dict[str, dict[str, dict]]:
+    """For each kernel and problem, how much faster the winner is than the default, with the interval."""
+    found: dict[str, dict[str, dict]] = {}
+    for row in rows:
+        there = found.setdefault(row["kernel"], {})
+        if row["rival"] == "default" and row["speedup"] is not None:
+            there[row["problem"]] = {"gain": row["speedup"], "interval": row["interval"], "verdict": row["verdict"]}
+        elif row["rival"] != "reference" and row["origin"] != "default config":
+            there.setdefault(row["problem"], {"gain": 1.0, "interval": None, "verdict": "the default is the winner"})
+    return {kernel: problems for kernel, problems in found.items() if problems}
 
 
 def row_of(row: KernelRow, copied_gbps: float) -> dict:
@@ -87,8 +118,8 @@ def speedups(rows: list[dict]) -> dict[str, dict]:
     }
 
 
-def main() -> None:
-    """Run what is asked for, and write one JSON file."""
+def main() -> int:
+    """Run what is asked for, and write one JSON file; the exit code is 1 if a limit is missed."""
     options = options_of()
     spec = probe("cuda")
     out = options.out or place_of(spec.name)
@@ -97,24 +128,23 @@ def main() -> None:
         tune_s=options.tune_s, seconds=options.seconds, limit_s=options.limit_s, cache_dir=options.cache_dir,
     )  # fmt: skip
     rows, copied_gbps, start = kept_rows(out), copy_gbps(), time.monotonic()
+    device = {"name": spec.name, "arch": spec.arch, "units": spec.units, "driver": spec.driver}
     print(f"copy: {copied_gbps:.0f} GB/s")
+    measured = set()
     for row in rows_of(run):
-        rows[(row.kernel, row.problem, row.rival)] = row_of(row, copied_gbps)
+        rows = merged(rows, row_of(row, copied_gbps))
+        measured.add(row.kernel)
         speed = "" if row.speedup is None else f"{row.speedup:.3f} x, {row.kernel_ms:.4f} ms"
         said = f"{row.kernel} {row.problem} / {row.rival}: {speed} {row.verdict}"
         print(f"{time.monotonic() - start:6.0f} s  {said}", flush=True)
-        document = headed(
-            "python -m benchmarks.kernels_gpu",
-            options.commit,
-            device={"name": spec.name, "arch": spec.arch, "units": spec.units, "driver": spec.driver},
-            copy_gbps=copied_gbps,
-            tune_s=options.tune_s,
-            seconds=options.seconds,
-            speedups=speedups(list(rows.values())),
-            rows=list(rows.values()),
-        )
-        save(out, document)
+        everything = list(rows.values())
+        known = {"device": device, "copy_gbps": copied_gbps, "tune_s": options.tune_s, "seconds": options.seconds}
+        found = {"speedups": speedups(everything), "gains": gains(everything), "rows": everything}
+        save(out, headed("python -m benchmarks.kernels_gpu", options.commit, **known, **found))
+    limits = [each for each in kernel_limits.outcomes({"rows": list(rows.values())}) if each.limit.kernel in measured]
+    print("\n".join(kernel_limits.tell(limits)))
+    return int(kernel_limits.exit_code(limits) == 1)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,7 +1,7 @@
 """Write the measured tables into README.md and docs from the JSON files in benchmarks/results.
 
-python benchmarks/tables.py            # rewrite
-python benchmarks/tables.py --check    # fail if a table is not what its file says
+python -m benchmarks.tables            # rewrite
+python -m benchmarks.tables --check    # fail if a table is not what its file says
 """
 
 from __future__ import annotations
@@ -15,8 +15,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks.kernel_limits import outcomes
+
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = (ROOT / "README.md", ROOT / "docs/concepts/measurement.md", ROOT / "docs/guides/compare.md")
+PAGES = tuple(
+    ROOT / name
+    for name in ("README.md", "docs/concepts/measurement.md", "docs/guides/compare.md", "docs/guides/kernels.md")
+)
+KERNELS = ROOT / "benchmarks/results/nvidia-h200/kernels.json"
 TUNE = ROOT / "benchmarks/results/nvidia-h200/tune.json"
 COLD = ROOT / "benchmarks/results/nvidia-h200/cold_tune.json"
 LIVE = ROOT / "benchmarks/results/nvidia-h200/live_tune.json"
@@ -168,7 +174,39 @@ def compare_table() -> str:
     return "\n".join([*rows, "", f"{where}; `python benchmarks/compare_quality.py`."])
 
 
+def kernels_table() -> str:
+    """The shipped kernels beside their rivals: mean and least speed over the named problems."""
+    if not KERNELS.is_file():
+        return "Not measured yet: `make gpu-bench PY=python3` on an H200 measures it."
+    document = json.loads(KERNELS.read_text())
+    rows = [
+        "| kernel | beside | problems | speed, geometric mean | least |",
+        "|---|---|---|---|---|",
+    ]
+    for pair, it in document["speedups"].items():
+        kernel, rival = pair.split(" / ")
+        rows.append(f"| {kernel} | {rival} | {it['problems']} | {it['geometric_mean']:.2f} | {it['least']:.2f} |")
+    versions, device = document["versions"], document["device"]
+    rows += [
+        "",
+        f"Speed is the other's time divided by the kernel's; `default` is the kernel with its untuned config. "
+        f"{device['name']}, driver {device['driver']}, Triton {versions['triton']}, torch {versions['torch']}, "
+        f"{document['date'][:10]}; L2 cold, interleaved rounds; `{document['command']}`.",
+    ]
+    return "\n".join(rows)
+
+
+def limits_table() -> str:
+    """The limits of `kernel_limits`, and how the results stand to them."""
+    rows = json.loads(KERNELS.read_text())["rows"] if KERNELS.is_file() else []
+    found = outcomes({"rows": rows})
+    lines = [f"| {each.limit} | {each.state} | {each.found} |" for each in found]
+    return "\n".join(["| limit | on an H200 | found |", "|---|---|---|", *lines])
+
+
 TABLES = {
+    "kernels": kernels_table,
+    "kernel limits": limits_table,
     "tune": tune_table,
     "cold tune": cold_table,
     "live tune": live_table,
@@ -196,7 +234,7 @@ def main() -> int:
         before = page.read_text()
         after = filled(before)
         if before != after and check:
-            print(f"{page.relative_to(ROOT)} differs: run benchmarks/tables.py")
+            print(f"{page.relative_to(ROOT)} differs: run python -m benchmarks.tables")
         elif before != after:
             page.write_text(after)
         differ |= before != after

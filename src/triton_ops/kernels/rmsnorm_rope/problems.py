@@ -15,6 +15,7 @@ DEFAULT_EPS = 1e-6
 
 PROBLEMS: dict[str, tuple[tuple[int, ...], str]] = {
     "llama-8b-prefill": ((4, 4096, 4096, 32), "bfloat16"),
+    "llama-8b-8x4096": ((8, 4096, 4096, 32), "bfloat16"),
     "llama-8b-decode": ((64, 1, 4096, 32), "bfloat16"),
     "llama-70b-prefill": ((1, 8192, 8192, 64), "bfloat16"),
     "qwen-7b-prefill": ((2, 4096, 3584, 28), "bfloat16"),
