@@ -12,13 +12,16 @@ PLACES = ("00000000:3b:00.0", "0000000a:86:01.0")
 class FakeNvml:
     """Two GPUs; `says` holds NVML's answers by name, and an answer that is an exception is raised."""
 
-    NVML_CLOCK_SM, NVML_TEMPERATURE_GPU = 1, 0
+    NVML_CLOCK_SM, NVML_TEMPERATURE_GPU, NVML_ERROR_NOT_FOUND = 1, 0, 6
 
     class NVMLError(Exception):
         pass
 
     class NotSupportedError(NVMLError):
         pass
+
+    class NotFoundError(NVMLError):
+        value = 6
 
     def __init__(self, **says):
         self.says = {"mask": 0, "sm": 1980, "mw": 350_500, "c": 45} | says
@@ -62,6 +65,18 @@ class FakeNvml:
 
     def nvmlDeviceGetTemperature(self, handle, sensor):
         return self._say("c")
+
+    def nvmlDeviceGetProcessUtilization(self, handle, since_us):
+        self.calls.append(since_us)
+        found = [sample for sample in self._say("uses", ()) if sample.timeStamp > since_us]
+        if not found:
+            raise self.NotFoundError("Not Found")
+        return found
+
+
+def use(pid, percent, at_s):
+    """A sample of what a process used of a GPU."""
+    return SimpleNamespace(pid=pid, smUtil=percent, memUtil=0, encUtil=0, decUtil=0, timeStamp=int(at_s * 1e6))
 
 
 def gpu(number=0, **changes):

@@ -36,7 +36,7 @@ import platformdirs
 from triton_ops.exceptions import SettingsError
 
 _OWN_LOCKS = Path(f"/tmp/triton-ops-{os.getuid() if hasattr(os, 'getuid') else 'locks'}")
-_FAMILY = "TRITON_OPS_FAMILY"
+FAMILY = "TRITON_OPS_FAMILY"
 _NO_NAMES = str.maketrans(dict.fromkeys('\\/:*?"<>|', "_"))  # characters that torch replaces in a user's name
 _NAMES = (
     "CACHE_DIR", "SHARED_DIRS", "LOCK_DIR", "EFFORT", "ON_MISS", "LOCKFILE", "REPLAY", "REPORT", "RANKS", "FAMILY",
@@ -104,7 +104,7 @@ def for_child(changes: Mapping[str, str], family: str, temporary: Path | None = 
         temporary: A folder for the process's temporary files; None takes that of this process. What `torch.compile`
             keeps between processes stays where it is.
     """
-    marked = {**os.environ, _FAMILY: f"{os.environ.get(_FAMILY, '')} {family}".strip()}
+    marked = {**os.environ, FAMILY: f"{os.environ.get(FAMILY, '')} {family}".strip()}
     if temporary is None:
         return {**marked, **changes}
     inductor = os.environ.get("TORCHINDUCTOR_CACHE_DIR") or _inductor_cache()

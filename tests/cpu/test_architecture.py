@@ -130,7 +130,7 @@ OPEN_THEMSELVES = {
     "triton_ops.processes.worker_process": "a pipe",
     "triton_ops.processes.channel": "a pipe or a socket",
     "triton_ops.processes.descriptors": "a file without a name",
-    "triton_ops.processes.family": "the kernel's own files of processes",
+    "triton_ops._proc": "the kernel's own files of processes",
     "triton_ops.processes.bytecode": "bytecode, which has rules of its own, and a file without a name",
     "triton_ops.backend.offline": "a file that Triton reads by name",
     "triton_ops.serving.verify": "a folder for one tune",

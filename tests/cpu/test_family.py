@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.torchless import leaves_processes
-from triton_ops import tune
+from triton_ops import _proc, tune
 from triton_ops.processes import family
 from triton_ops.processes.family import end_family, members, new_mark
 
@@ -52,7 +52,6 @@ def test_what_left_its_group_or_its_parent_ends_with_the_tune(how, monkeypatch):
 
 LEAVES = """
 from tests.torchless import leaves_processes
-from triton_ops import tune
 
 def leaves(*, n):
     leaves_processes(how="daemon")
@@ -91,13 +90,12 @@ def test_children_without_the_mark_are_found_below_their_parents():
 
 
 def test_without_proc_there_is_no_family(monkeypatch, tmp_path):
-    monkeypatch.setattr(family, "_PROCESSES", str(tmp_path / "missing"))
+    monkeypatch.setattr(_proc, "PLACE", str(tmp_path / "missing"))
     assert members(new_mark()) == set()
 
 
 PAUSED = """
 import time
-from triton_ops import tune
 from triton_ops.task.effort import Patience
 
 def naps(*, n):
@@ -132,7 +130,6 @@ CLOSED = """
 import os, sys
 from pathlib import Path
 from tests.torchless import leaves_processes
-from triton_ops import tune
 
 if __name__ == "__main__":
     os.closerange(0, 3)

@@ -1,6 +1,8 @@
 """The watch over a real GPU, which is only read."""
 
 import statistics
+import subprocess
+import sys
 import time
 
 import pytest
@@ -52,3 +54,40 @@ def test_a_gpu_at_work_is_seen_at_work(watched):
         assert reading.clock_mhz is None or 100 < reading.clock_mhz < 5000
         assert reading.temperature_c is None or 0 < reading.temperature_c < 120
         assert reading.power_w is None or 10 < reading.power_w < 2000
+
+
+BUSY = """
+import time, torch
+a = torch.randn(4096, 4096, device="cuda", dtype=torch.float16)
+print("at work", flush=True)
+while True:
+    for _ in range(50):
+        a @ a
+    torch.cuda.synchronize()
+"""
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_another_process_on_the_gpu_is_named_or_why_it_cannot_be(busy, watched):
+    """In a container NVML may hide which process is which; then the guard says that, and names nobody."""
+    other = subprocess.Popen([sys.executable, "-c", BUSY], stdout=subprocess.PIPE, text=True) if busy else None
+    try:
+        if other is not None:
+            assert other.stdout.readline().strip() == "at work"
+        a = torch.randn(4096, 4096, device="cuda", dtype=torch.float16)
+        end = time.monotonic() + 4
+        while time.monotonic() < end:
+            for _ in range(50):
+                a @ a
+            torch.cuda.synchronize()
+            watched.round_ok()
+    finally:
+        if other is not None:
+            other.kill()
+            other.wait()
+    found = watched.summary()
+    if not busy or found.others_unknown:
+        assert (found.others, found.status) == ("", "ok")
+    else:
+        assert f"process {other.pid} " in found.others
+        assert found.discarded > 0

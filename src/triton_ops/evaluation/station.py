@@ -5,6 +5,7 @@ Both kinds have the same methods, so the search does not know which kind it uses
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -171,6 +172,7 @@ class Inline:
         self._lost: str | None = None
         self._evaluator = _evaluator(assignment, tell, begun)
         self._started = assignment.baseline is None
+        self._since_s = time.time()
         self._turn_key = turn_key(assignment.device, assignment.device_name)
 
     @property
@@ -203,7 +205,7 @@ class Inline:
 
     def finals(self, final: FinalRequest) -> Outcome:
         """Run the last comparison; a guard of its own reads the device's sensors meanwhile."""
-        guard = guard_for(self._assignment.device_name)
+        guard = guard_for(self._assignment.device_name, self._since_s)
 
         def keep_round() -> bool:
             self._tell(RACE)

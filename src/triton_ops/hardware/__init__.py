@@ -6,6 +6,8 @@ from triton_ops.hardware.calibration import save_calibration as save_calibration
 from triton_ops.hardware.machine import Costs as Costs
 from triton_ops.hardware.machine import Machine as Machine
 from triton_ops.hardware.machine import machine_of as machine_of
+from triton_ops.hardware.others import Others as Others
+from triton_ops.hardware.others import use_in_words as use_in_words
 from triton_ops.hardware.probe import device_named as device_named
 from triton_ops.hardware.probe import gpu_missing as gpu_missing
 from triton_ops.hardware.probe import probe as probe
@@ -25,6 +27,7 @@ from triton_ops.hardware.turn import Turns as Turns
 from triton_ops.hardware.turn import turn_key as turn_key
 from triton_ops.hardware.vendor import CLOCK_REASONS as CLOCK_REASONS
 from triton_ops.hardware.vendor import SLOWED as SLOWED
+from triton_ops.hardware.vendor import ProcessUse as ProcessUse
 from triton_ops.hardware.vendor import Reading as Reading
 from triton_ops.hardware.vendor import Sensors as Sensors
 from triton_ops.hardware.vendor import TritonDriver as TritonDriver

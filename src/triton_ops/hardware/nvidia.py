@@ -1,7 +1,8 @@
 """NVIDIA's GPUs through libcuda and NVML, without torch where possible, because the import of torch takes seconds.
 
 Facts used: the numbers of `CUdevice_attribute` in cuda.h, which never change; the CUDA version of a build of torch,
-which stands in `torch/version.py`; NVML's bits of `NvmlClocksEventReasons` (NVML API reference).
+which stands in `torch/version.py`; NVML's bits of `NvmlClocksEventReasons`, and `nvmlDeviceGetProcessUtilization`,
+whose samples have `pid`, `smUtil` in percent and `timeStamp` in microseconds since 1970 (NVML API reference).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 from triton_ops._optional import available, require
 from triton_ops.exceptions import DeviceError
 from triton_ops.hardware.spec import DeviceSpec
-from triton_ops.hardware.vendor import CLOCK_REASONS, Reading, Sensors, TritonDriver, described_by_torch
+from triton_ops.hardware.vendor import CLOCK_REASONS, ProcessUse, Reading, Sensors, TritonDriver, described_by_torch
 
 _LIBCUDA = "libcuda.so.1"
 _UNITS, _L2_BYTES, _MAJOR, _MINOR, _REGISTERS, _SHARED_OPTIN = 16, 38, 75, 76, 82, 97
@@ -168,7 +169,7 @@ class NvmlSensors:
     """
 
     def __init__(self, nvml: Any, handle: Any) -> None:
-        self._nvml = nvml
+        self._nvml, self._handle = nvml, handle
         self._reasons: Callable[[], int] = lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)
         if failure := _failure(nvml, self._reasons):
             raise DeviceError(f"NVML does not tell why this GPU's clocks are held back: {failure}")
@@ -197,6 +198,20 @@ class NvmlSensors:
             power_w=None if milliwatts is None else milliwatts / 1000,
             temperature_c=values.get("celsius"),
         )
+
+    def used_by(self, since_us: int) -> tuple[ProcessUse, ...]:
+        """The processes that had work on the GPU in the samples after `since_us`, microseconds since 1970.
+
+        NVML takes one to six samples a second. It tells nothing of the parts of a GPU (MIG).
+        """
+        nvml = self._nvml
+        try:
+            samples = nvml.nvmlDeviceGetProcessUtilization(self._handle, since_us)
+        except nvml.NVMLError as error:
+            if getattr(error, "value", None) == nvml.NVML_ERROR_NOT_FOUND:  # no sample is that late
+                return ()
+            raise DeviceError(f"NVML does not tell which processes use the GPU: {error}") from error
+        return tuple(ProcessUse(sample.pid, sample.smUtil / 100, sample.timeStamp) for sample in samples)
 
     def close(self) -> None:
         """Shut NVML down, unless that was done before."""

@@ -8,6 +8,7 @@ of a process that dies. Work on a CPU takes no turns.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from triton_ops import settings
+from triton_ops import _proc, settings
 from triton_ops._files import ensure_folder, locked
 from triton_ops._optional import require
 from triton_ops.exceptions import CacheError, DeviceError
@@ -105,6 +106,17 @@ class Turns:
         if self.waited_s < _WORTH_A_LINE_S:
             return ()
         return (f"waited {self.waited_s:.1f} s for turns on {self.device_name}, on which others measured",)
+
+
+def takes_turns(pid: int) -> bool:
+    """Whether a process is one of this package's that takes turns: it was started for that, or holds or awaits a turn.
+
+    A process of another user does not tell, and counts as one that takes none.
+    """
+    if f"{settings.FAMILY}=".encode() in _proc.environment(pid):
+        return True
+    folder = str(settings.lock_dir())
+    return any(os.path.dirname(path) == folder for path in _proc.open_files(pid))  # noqa: PTH120
 
 
 def _folder() -> Any:

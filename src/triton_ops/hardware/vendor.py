@@ -48,6 +48,21 @@ class Reading:
     temperature_c: int | None = None
 
 
+@dataclass(frozen=True)
+class ProcessUse:
+    """The use of a GPU by one process in one sample.
+
+    Attributes:
+        pid: The number of the process, as the driver counts.
+        share: The share of the sample's time in which the process had work on the multiprocessors, 0 to 1.
+        at_us: When the sample was taken, microseconds since 1970.
+    """
+
+    pid: int
+    share: float
+    at_us: int
+
+
 class Sensors(Protocol):
     """The sensors of one GPU, which are only read. The opener of the sensors closes them once."""
 

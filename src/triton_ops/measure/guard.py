@@ -1,9 +1,10 @@
-"""The guard of a GPU during a race: a round in which the hardware was slowed does not count.
+"""The guard of a GPU during a race: a round in which the hardware was slowed, or used by others, does not count.
 
 After every round the clocks, power, temperature and the reasons why the driver holds the clocks back are read from the
 GPU's sensors. A round that ends with a slowdown (thermal, power brake) is discarded for all candidates alike, because
 discarding single candidates would select on the outcome. The power cap is no fault, since matrix products always run at
-the cap: the guard records it and keeps the round. The guard only reads, and changes no setting of the device.
+the cap: the guard records it and keeps the round. A round during which another process has used the GPU is discarded in
+the same way. The guard only reads, and changes no setting of the device.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias, TypeVar
 
 from triton_ops.exceptions import DeviceError
-from triton_ops.hardware import CLOCK_REASONS, SLOWED, Reading, Sensors, probe, sensors_of
+from triton_ops.hardware import CLOCK_REASONS, SLOWED, Others, Reading, Sensors, probe, sensors_of, use_in_words
 
 _WAITS_S = (0.25, 1.0, 4.0)  # after the first, second and third slowed round in a row
 _CLOCK_CHANGE = 0.03  # a larger share of difference between the clocks of two rounds is counted as a change
@@ -35,7 +36,8 @@ class GuardSummary:
     Attributes:
         guarded: Whether the GPU was watched to the end.
         reason: Why the GPU was not watched; empty if it was.
-        status: `throttled` if the slowdown outlasted all waits, and slowed rounds were kept from then on.
+        status: `throttled` if a slowdown outlasted all waits, and `shared` if another process's use did: such rounds
+            were kept from then on.
         rounds: How many rounds were run.
         discarded: How many of the rounds were discarded.
         clock_changes: How many rounds ended with a clock more than 3 % from that of the round before.
@@ -43,13 +45,16 @@ class GuardSummary:
         clock_mhz: Range of the clock of the multiprocessors or compute units.
         power_w: Range of the power.
         temperature_c: Range of the temperature.
-        confidence: `low` if the race was throttled, or more than a fifth of its rounds was discarded.
+        others: Other processes that used the GPU meanwhile, as text; empty if none was seen.
+        others_before: Those that used it before the race, while configs were tried.
+        others_unknown: Why nothing is known of other processes; empty if it is known.
+        confidence: `low` if the race was throttled or shared, or more than a fifth of its rounds was discarded.
         confidence_reason: Why the confidence is low, or what an `ok` does not cover; else empty.
     """
 
     guarded: bool
     reason: str = ""
-    status: Literal["ok", "throttled"] = "ok"
+    status: Literal["ok", "throttled", "shared"] = "ok"
     rounds: int = 0
     discarded: int = 0
     clock_changes: int = 0
@@ -57,6 +62,9 @@ class GuardSummary:
     clock_mhz: tuple[int, int] | None = None
     power_w: tuple[float, float] | None = None
     temperature_c: tuple[int, int] | None = None
+    others: str = ""
+    others_before: str = ""
+    others_unknown: str = ""
     confidence: Literal["ok", "low"] = "ok"
     confidence_reason: str = ""
 
@@ -108,18 +116,27 @@ class SensorGuard:
 
     A slowed round is discarded, and the next round waits 0.25 s, then 1 s, then 4 s; a good round starts the waits
     anew. After a fourth slowed round in a row the guard discards no more: that round and all later ones are kept, and
-    the summary says `throttled`. If the sensors fail during the race, the guard warns once and keeps every later round.
+    the summary says `throttled`. Rounds that another process has disturbed are treated alike, and the summary then says
+    `shared`; the driver samples processes a few times a second, so that others stay unseen in a race's first tenths. If
+    the sensors fail during the race, the guard warns once and keeps every later round.
 
     Cost: one reading of the sensors for each round, and no work on the GPU.
 
     Args:
         sensors: The sensors of the GPU; they are closed when the guard is garbage-collected.
         sleep: Waits for a number of seconds.
+        others: Who else uses the GPU, and has used it since this was made; None asks the sensors, from now on.
     """
 
-    def __init__(self, sensors: Sensors, *, sleep: Sleep = time.sleep) -> None:
+    def __init__(self, sensors: Sensors, *, sleep: Sleep = time.sleep, others: Others | None = None) -> None:
         weakref.finalize(self, sensors.close)
         self._sensors = sensors
+        self._others = Others(sensors) if others is None else others
+        early = self._others.seen()
+        self._others_before = use_in_words(early) if early else ""
+        self._others.begin()
+        self._disturbers = ""
+        self._shared = False
         self._sleep = sleep
         self._readings: deque[Reading] = deque(maxlen=_MOST_READINGS)
         self._before: Reading | None = None  # the reading after the previous round; None after a wait
@@ -128,7 +145,7 @@ class SensorGuard:
         self._throttled = False
 
     def round_ok(self) -> bool:
-        """Read the GPU and judge the round that has just ended; sleeps up to 4 s if the round was slowed.
+        """Read the GPU and judge the round that has just ended; sleeps up to 4 s if the round was disturbed.
 
         Cost: one reading, and the sleep.
         """
@@ -141,18 +158,21 @@ class SensorGuard:
             self._give_up(error)
             return True
         self._note(reading)
-        if SLOWED.isdisjoint(reading.reasons):
+        slowed, others = not SLOWED.isdisjoint(reading.reasons), self._others.seen()
+        if others:
+            self._disturbers = use_in_words(others)
+        if not (slowed or others):
             self._in_a_row = 0
             return True
-        return self._slowed()
+        return self._disturbed(slowed)
 
     def summary(self) -> GuardSummary:
         """A summary of all rounds so far; words and ranges cover `readings`, discarded rounds included."""
-        confidence, said = self._confidence()
+        confidence, reason = self._confidence()
         return GuardSummary(
             guarded=not self._failure,
             reason=self._failure,
-            status="throttled" if self._throttled else "ok",
+            status="throttled" if self._throttled else "shared" if self._shared else "ok",
             rounds=self._rounds,
             discarded=self._discarded,
             clock_changes=self._clock_changes,
@@ -160,8 +180,11 @@ class SensorGuard:
             clock_mhz=_span(reading.clock_mhz for reading in self._readings),
             power_w=_span(reading.power_w for reading in self._readings),
             temperature_c=_span(reading.temperature_c for reading in self._readings),
+            others=self._disturbers,
+            others_before=self._others_before,
+            others_unknown=self._others.unknown,
             confidence=confidence,
-            confidence_reason=said,
+            confidence_reason=reason,
         )
 
     @property
@@ -175,14 +198,16 @@ class SensorGuard:
             self._clock_changes += 1
         self._before = reading
 
-    def _slowed(self) -> bool:
-        if self._throttled or self._in_a_row == len(_WAITS_S):
-            self._throttled = True  # the race must end: contrasts inside slowed rounds are better than none
+    def _disturbed(self, slowed: bool) -> bool:
+        if self._throttled or self._shared or self._in_a_row == len(_WAITS_S):
+            self._throttled |= slowed  # the race must end: contrasts inside disturbed rounds are better than none
+            self._shared |= not slowed
             return True
         self._discarded += 1
         self._sleep(_WAITS_S[self._in_a_row])
         self._in_a_row += 1
         self._before = None  # the GPU was idle during the wait, so its clock may have changed
+        self._others.begin()
         return False
 
     def _give_up(self, error: Exception) -> None:
@@ -193,25 +218,29 @@ class SensorGuard:
         slowed = " and ".join(word for word in _regimes(self._readings) if word in SLOWED)
         if self._throttled:
             return "low", f"the GPU was still slowed ({slowed}) after {len(_WAITS_S)} waits; slowed rounds were kept"
+        if self._shared:
+            return "low", f"{self._disturbers}, still after {len(_WAITS_S)} waits; rounds beside it were kept"
         if self._discarded > _MOST_LOST * self._rounds:
-            return "low", f"{self._discarded} of {self._rounds} rounds were lost to {slowed}"
+            lost_to = " and ".join(filter(None, [slowed, self._disturbers]))
+            return "low", f"{self._discarded} of {self._rounds} rounds were lost to {lost_to}"
         return "ok", f"not watched to the end: {self._failure}" if self._failure else ""
 
 
-def guard_for(device_name: str, *, sleep: Sleep = time.sleep) -> Guard:
+def guard_for(device_name: str, since_s: float | None = None, *, sleep: Sleep = time.sleep) -> Guard:
     """The guard of a device; never raises.
 
-    Args:
     A device that cannot be watched gets an `Unguarded`, which says why.
 
     Args:
         device_name: Torch's name of the device: `cpu`, `cuda` or `cuda:N`.
+        since_s: From when on other processes that used the device are named, seconds since 1970; None is now.
         sleep: Waits for a number of seconds.
 
     Cost: loads the vendor's library the first time, and asks the driver for some ten values.
     """
     try:
-        return SensorGuard(sensors_of(probe(device_name), device_name), sleep=sleep)
+        sensors = sensors_of(probe(device_name), device_name)
+        return SensorGuard(sensors, sleep=sleep, others=Others(sensors, since_s))
     except Exception as error:  # noqa: BLE001 - a race must not fail because its guard cannot work
         return Unguarded(str(error) or type(error).__name__)
 

@@ -12,7 +12,8 @@ import os
 import signal
 import time
 
-_PROCESSES = "/proc"
+from triton_ops import _proc
+
 _MOST_S = 2.0  # waited for processes that were killed to be gone
 _LOOK_S = 0.005
 
@@ -38,19 +39,19 @@ def end_family(mark: str) -> None:
 def members(mark: str) -> set[int]:
     """The processes with a mark and their children, without this one and without those that have ended."""
     processes, sought = _own_processes(), mark.encode()
-    found = further = {pid for pid in processes if sought in _read(pid, "environ")} - {os.getpid()}
+    found = further = {pid for pid in processes if sought in _proc.environment(pid)} - {os.getpid()}
     if found:
-        parents = {pid: _parent(pid) for pid in processes}
+        parents = {pid: _proc.parent(pid) for pid in processes}
         while further:
             further = {pid for pid, parent in parents.items() if parent in further} - found - {os.getpid()}
             found |= further
-    return {pid for pid in found if not _ended(pid)}
+    return {pid for pid in found if not _proc.ended(pid)}
 
 
 def _own_processes() -> list[int]:
     me = os.geteuid()
     try:
-        with os.scandir(_PROCESSES) as entries:
+        with os.scandir(_proc.PLACE) as entries:
             return [int(entry.name) for entry in entries if entry.name.isdigit() and _belongs_to(entry, me)]
     except OSError:
         return []
@@ -61,28 +62,3 @@ def _belongs_to(entry: os.DirEntry[str], user: int) -> bool:
         return entry.stat().st_uid == user
     except OSError:
         return False
-
-
-def _parent(pid: int) -> int:
-    fields = _fields(pid)
-    return int(fields[1]) if fields else 0
-
-
-def _ended(pid: int) -> bool:
-    """Whether a process is gone, or waits for its parent to take note of its end."""
-    fields = _fields(pid)
-    return not fields or fields[0] in b"ZX"
-
-
-def _fields(pid: int) -> list[bytes]:
-    """State, parent and so on of a process; none if it is gone."""
-    return _read(pid, "stat").rpartition(b")")[2].split()
-
-
-def _read(pid: int, name: str) -> bytes:
-    """A file of a process; empty if the process is gone, or hides it."""
-    try:
-        with open(f"{_PROCESSES}/{pid}/{name}", "rb", buffering=0) as file:  # noqa: PTH123 - a fifth of `Path`'s time
-            return file.read()
-    except OSError:
-        return b""

@@ -250,19 +250,21 @@ class Tuning:
             stopped=stopped,
             elapsed_s=time.monotonic() - self.start,
             run=log.id,
-            notes=[*_resumed_note(resumed), *self._why_not_remembered()],
+            notes=[*_resumed_note(resumed), *_disturbed_note(outcome), *self._why_not_remembered(outcome)],
         )
 
     def _keep(self, outcome: Outcome, record: Record, log: RunLog) -> None:
         """Store the record and end the log; the record is first, so that a tune finds it even if the end is missing."""
         log_comparison(log, outcome)
-        if not self._why_not_remembered():
+        if not self._why_not_remembered(outcome):
             self.store.put(record)
         log.ended(record.stopped, record)
         self.runs.prune(log.id)
 
-    def _why_not_remembered(self) -> list[str]:
+    def _why_not_remembered(self, outcome: Outcome) -> list[str]:
         """Why the winner cannot be stored; empty if it can."""
+        if outcome.guard is not None and outcome.guard.status == "shared":
+            return [f"the winner is not remembered, since {outcome.guard.others} while the finalists were compared"]
         key = self.request.key
         if key.unknown is not None:
             return [unknown_note(key)]
@@ -320,6 +322,12 @@ def _cut(loop: TuningLoop, final: FinalRequest) -> list[str]:
 
 def _resumed_note(trials: int) -> list[str]:
     return [f"{trials} trials were taken over from an earlier run"] if trials else []
+
+
+def _disturbed_note(outcome: Outcome) -> list[str]:
+    """What others did on the GPU before the last comparison, which decides; empty if nothing was seen."""
+    before = "" if outcome.guard is None else outcome.guard.others_before
+    return [f"{before} while configs were tried"] if before else []
 
 
 def _compared(loop: TuningLoop, station: Station, final: FinalRequest) -> Outcome:

@@ -1,0 +1,66 @@
+"""What Linux tells of a process in `/proc`: its environment, its parent, whether it has ended, the files it has open.
+
+Elsewhere nothing is told, and a process of another user keeps the most to itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+PLACE = "/proc"
+
+
+def environment(pid: int) -> bytes:
+    """The environment that a process was started with; empty if it is gone, or hides it."""
+    return _read(pid, "environ")
+
+
+def name(pid: int) -> str:
+    """The name of a process's program; empty if it is gone."""
+    return _read(pid, "comm").decode(errors="replace").strip()
+
+
+def parent(pid: int) -> int:
+    """The parent of a process; 0 if the process is gone."""
+    fields = _fields(pid)
+    return int(fields[1]) if fields else 0
+
+
+def ancestors(pid: int) -> Iterator[int]:
+    """The parent of a process, its parent, and so on."""
+    while (pid := parent(pid)) > 0:
+        yield pid
+
+
+def ended(pid: int) -> bool:
+    """Whether a process is gone, or waits for its parent to take note of its end."""
+    fields = _fields(pid)
+    return not fields or fields[0] in b"ZX"
+
+
+def open_files(pid: int) -> Iterator[str]:
+    """The paths of the files that a process has open; none if it is gone, or another user's."""
+    folder = f"{PLACE}/{pid}/fd"
+    try:
+        numbers = os.listdir(folder)  # noqa: PTH208 - no path objects for what is read for every process
+    except OSError:
+        return
+    for number in numbers:
+        with contextlib.suppress(OSError):  # closed meanwhile
+            yield os.readlink(f"{folder}/{number}")  # noqa: PTH115
+
+
+def _fields(pid: int) -> list[bytes]:
+    """State, parent and so on of a process; none if it is gone."""
+    return _read(pid, "stat").rpartition(b")")[2].split()
+
+
+def _read(pid: int, what: str) -> bytes:
+    """A file of a process; empty if the process is gone, or hides it."""
+    try:
+        with open(f"{PLACE}/{pid}/{what}", "rb", buffering=0) as file:  # noqa: PTH123 - a fifth of `Path`'s time
+            return file.read()
+    except OSError:
+        return b""
