@@ -52,6 +52,7 @@ def test_what_left_its_group_or_its_parent_ends_with_the_tune(how, monkeypatch):
 
 LEAVES = """
 from tests.torchless import leaves_processes
+from triton_ops import tune
 
 def leaves(*, n):
     leaves_processes(how="daemon")
@@ -96,6 +97,7 @@ def test_without_proc_there_is_no_family(monkeypatch, tmp_path):
 
 PAUSED = """
 import time
+from triton_ops import tune
 from triton_ops.task.effort import Patience
 
 def naps(*, n):
@@ -130,6 +132,7 @@ CLOSED = """
 import os, sys
 from pathlib import Path
 from tests.torchless import leaves_processes
+from triton_ops import tune
 
 if __name__ == "__main__":
     os.closerange(0, 3)
