@@ -77,6 +77,8 @@ if TYPE_CHECKING:  # for type checkers and editors, which cannot follow the tabl
     from triton_ops.expectation.rank import RankedConfig as RankedConfig
     from triton_ops.expectation.rank import rank as rank
     from triton_ops.history.recall import recall as recall
+    from triton_ops.kernels.attention import flash_attention as flash_attention
+    from triton_ops.kernels.attention import flash_attention_with_lse as flash_attention_with_lse
     from triton_ops.kernels.choice import tuning as tuning
     from triton_ops.kernels.fp8_format import FP8Format as FP8Format
     from triton_ops.kernels.fp8_gemm import fp8_gemm as fp8_gemm
@@ -151,6 +153,7 @@ _NAMES_IN = {
         "UnknownTunableError UnsupportedDtypeError UntunedError WrongResultError"
     ),
     "history.recall": "recall",
+    "kernels.attention": "flash_attention flash_attention_with_lse",
     "kernels.choice": "tuning",
     "kernels.fp8_format": "FP8Format",
     "kernels.fp8_gemm": "fp8_gemm",

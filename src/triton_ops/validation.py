@@ -14,6 +14,7 @@ from triton_ops.kernels.validation import validate_head_dim as validate_head_dim
 from triton_ops.kernels.validation import validate_positive_dimensions as validate_positive_dimensions
 
 _CONTRACTS = {
+    "validate_attention_inputs": "attention",
     "validate_fp8_gemm_inputs": "fp8_gemm",
     "validate_fp8_quantize_inputs": "fp8_quantize",
     "validate_gated_mlp_inputs": "gated_mlp",

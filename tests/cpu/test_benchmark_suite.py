@@ -185,10 +185,14 @@ def test_rows_of_kernels_are_tuned_checked_and_compared(interpreted, tmp_path):
     assert all(row[2] == "tuned now" and row[4] for row in rows)
 
 
+SHAPES = {"attention": (2, 4, 2, 5, 9, 8, 8, 2), "gated_mlp": (4, 6, 8), "rmsnorm_rope": (2, 3, 96, 2)}
+
+
 @pytest.mark.triton
 @pytest.mark.parametrize(
     "name",
     [
+        "attention",
         "softmax",
         "layer_norm",
         "rmsnorm_rope",
@@ -200,7 +204,7 @@ def test_rows_of_kernels_are_tuned_checked_and_compared(interpreted, tmp_path):
 )
 def test_eager_rival_computes_what_the_reference_does(name):
     operation = load(name)
-    shape = {"rmsnorm_rope": (2, 3, 96, 2), "gated_mlp": (4, 6, 8)}.get(name, (4, 96))
+    shape = SHAPES.get(name, (4, 96))
     values = operation.materialise(operation.problem(shape, "float32"), "cpu").keyword
     found = rivals_of(name, values, ("eager",))["eager"](**values)
     torch.testing.assert_close(found, operation.reference(**values), rtol=1e-4, atol=1e-5)
@@ -221,4 +225,14 @@ def test_unknown_kernels_and_seconds_are_refused():
 
 def test_a_limit_of_seconds_ends_a_run():
     assert list(rows_of(KernelRun(limit_s=0.0, device="cpu"), clock=lambda: 0.0)) == []
-    assert len(names()) == 12
+    assert len(names()) == 13
+
+
+@pytest.mark.triton
+@pytest.mark.parametrize("shape", [(2, 4, 2, 5, 9, 8, 8, 2), (1, 2, 2, 6, 6, 8, 8, 2), (1, 2, 1, 1, 7, 8, 8, 1)])
+def test_fastest_fused_attention_is_one_that_takes_the_problem(steady_clock, shape):
+    operation = load("attention")
+    values = operation.materialise(operation.problem(shape, "float32"), "cpu").keyword
+    torch.testing.assert_close(
+        rivals_of("attention", values, ("library",))["library"](**values), operation.reference(**values)
+    )

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests.near import drawn
+from triton_ops.kernels.attention import flash_attention, flash_attention_with_lse
 from triton_ops.kernels.fp8_gemm import fp8_gemm
 from triton_ops.kernels.fp8_quantize import dequantize_fp8, quantize_fp8
 from triton_ops.kernels.gated_mlp import fused_gated_mlp
@@ -40,7 +41,15 @@ WITH_GRADIENTS = {
     "rmsnorm_rope": (rope_of, [(2, 6, 16), (16,)], [(3, 6, 16), (16,)]),
     "gated_mlp": (fused_gated_mlp, [(2, 8, 32), (48, 32), (48, 32)], [(2, 9, 32), (48, 32), (48, 32)]),
 }  # fmt: skip
+
+
+def heads_of(x):
+    return x.view(1, -1, 2, 16).transpose(1, 2)
+
+
 WITHOUT = {
+    "flash_attention": lambda x: flash_attention(heads_of(x), heads_of(x), heads_of(x), True),
+    "flash_attention_with_lse": lambda x: flash_attention_with_lse(heads_of(x), heads_of(x), heads_of(x), scale=0.5),
     "matmul": lambda x: matmul(x.half(), x.half().t()),
     "matmul into a tensor": lambda x: matmul(x.half(), x.half().t(), out=x.new_zeros(len(x), len(x)).half()) + 1,
     "quantize_fp8": lambda x: [each.float() for each in quantize_fp8(x)],

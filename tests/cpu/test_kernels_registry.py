@@ -14,6 +14,7 @@ from triton_ops.hardware import machine_of, spec_named
 
 def test_names():
     assert kernels.names() == (
+        "attention",
         "fp8_dequantize",
         "fp8_gemm",
         "fp8_quantize",

@@ -61,6 +61,7 @@ NAMES = {
         "UntunedError",
         "WrongResultError",
     ],
+    "triton_ops.kernels.attention": ["flash_attention", "flash_attention_with_lse"],
     "triton_ops.kernels.choice": ["tuning"],
     "triton_ops.kernels.fp8_format": ["FP8Format"],
     "triton_ops.kernels.fp8_gemm": ["fp8_gemm"],

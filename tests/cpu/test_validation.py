@@ -38,6 +38,7 @@ def test_eps_is_finite_and_not_negative():
 def found_on_cpu():
     x, weight, angles = torch.zeros(2, 3, 96), torch.zeros(96), torch.zeros(3, 48)
     return {
+        "attention": validation.validate_attention_inputs(x[None], x[None], x[None], 0.5),
         "rmsnorm_rope": validation.validate_rmsnorm_rope_inputs(x, weight, angles, angles),
         "gated_mlp": validation.validate_gated_mlp_inputs(x, torch.zeros(5, 96), torch.zeros(5, 96)),
         "fp8_gemm": validation.validate_fp8_gemm_inputs(torch.zeros(4, 6), torch.zeros(6, 8)),
@@ -48,6 +49,7 @@ def found_on_cpu():
 @pytest.mark.triton
 def test_contracts_return_the_extents(interpreted):
     assert interpreted(found_on_cpu) == {
+        "attention": (1, 2, 2, 3, 3, 96, 96),
         "rmsnorm_rope": (2, 3, 96, 48, 2),
         "gated_mlp": (2, 3, 96, 5),
         "fp8_gemm": (4, 8, 6),
@@ -59,14 +61,16 @@ def test_contracts_return_the_extents(interpreted):
 @pytest.mark.parametrize("name", sorted(validation._CONTRACTS))
 def test_placement_comes_first(name):
     check = getattr(validation, name)
-    wrong = [torch.zeros(2, dtype=torch.int8) for _ in range(4 if "rope" in name else 3 if "mlp" in name else 2)]
+    count = {"attention": 3, "gated_mlp": 3, "rmsnorm_rope": 4}.get(validation._CONTRACTS[name], 2)
+    wrong = [torch.zeros(2, dtype=torch.int8) for _ in range(count)]
     assert error_of(check, *wrong[: 1 if "quantize" in name else None])[0] == "DeviceError"
 
 
 def test_names_are_those_that_are_documented():
     assert set(validation.__all__) == {
-        "validate_eps", "validate_fp8_gemm_inputs", "validate_fp8_quantize_inputs", "validate_gated_mlp_inputs",
-        "validate_head_dim", "validate_positive_dimensions", "validate_rmsnorm_rope_inputs",
+        "validate_attention_inputs", "validate_eps", "validate_fp8_gemm_inputs", "validate_fp8_quantize_inputs",
+        "validate_gated_mlp_inputs", "validate_head_dim", "validate_positive_dimensions",
+        "validate_rmsnorm_rope_inputs",
     }  # fmt: skip
     with pytest.raises(AttributeError, match="no attribute 'validate_nothing'"):
         validation.validate_nothing  # noqa: B018 - the look-up is what raises

@@ -1,4 +1,4 @@
-"""Norms, softmax, gated MLP and 8-bit floats on a GPU: results by the rule, gradients, extremes, and every code."""
+"""Attention, norms, softmax, gated MLP, 8-bit floats on a GPU: results by the rule, gradients, extremes, every code."""
 
 import math
 import random
@@ -15,6 +15,12 @@ pytestmark = pytest.mark.gpu
 
 FAMILIES = [name for name in kernels.names() if name not in ("matmul", "rmsnorm_rope")]
 SMALL = {
+    "attention": [
+        ((2, 8, 2, 300, 300, 128, 128, 2), "bfloat16"), ((2, 6, 3, 515, 777, 80, 80, 2), "float16"),
+        ((1, 4, 4, 512, 512, 64, 64, 1), "bfloat16"), ((4, 16, 4, 1, 3000, 128, 128, 2), "bfloat16"),
+        ((1, 4, 2, 200, 333, 192, 128, 2), "bfloat16"), ((1, 2, 1, 130, 100, 256, 256, 1), "float16"),
+        ((1, 2, 2, 100, 100, 32, 32, 2), "float32"),
+    ],
     "fp8_dequantize": [((300, 500, 1, 128), "float16"), ((130, 256, 128, 128), "bfloat16")],
     "fp8_gemm": [
         ((300, 520, 528, 1), "bfloat16"), ((129, 257, 515, 2), "float16"), ((200, 300, 640, 3), "float32"),
@@ -108,6 +114,40 @@ def test_every_form_of_the_products_is_right(name, form):
 
     right, how = judged(operation, Config(config), values_of(operation, problem))
     assert right, how
+
+
+@pytest.mark.parametrize("block", [64, 128])
+@pytest.mark.parametrize("shape", [(1, 8, 2, 1024, 1024, 128, 128, 2), (2, 4, 4, 1000, 1500, 64, 64, 1)])
+@pytest.mark.parametrize("form", [{}, {"WARP_SPECIALIZE": True}])
+def test_attention_by_descriptors_and_with_roles_of_warps_is_right(form, shape, block):
+    operation = kernels.load("attention")
+    problem = operation.problem(shape, "bfloat16")
+    warps = 4 if form else 8
+    from triton_ops.space import Config
+
+    config = Config(BLOCK_M=128, BLOCK_N=block, DESCRIPTORS=True, num_warps=warps, num_stages=2, **form)
+    verdict = judged(operation, config, values_of(operation, problem))
+    assert verdict is not None
+    assert verdict[0], verdict[1]
+
+
+def test_attention_takes_every_layout_and_has_torchs_bits_of_nan():
+    from triton_ops import flash_attention, flash_attention_with_lse
+
+    torch.manual_seed(0)
+    packed = torch.randn(2, 300, 12, 64, device="cuda", dtype=torch.bfloat16)
+    q, k, v = (packed[:, :, part].transpose(1, 2) for part in (slice(0, 8), slice(8, 10), slice(10, 12)))
+    plain = flash_attention(q.contiguous(), k.contiguous(), v.contiguous(), True)
+    found, lse = flash_attention_with_lse(q, k, v, True)
+    assert torch.equal(found, plain)
+    assert found.transpose(1, 2).is_contiguous()
+    scores = q.double() @ k.repeat_interleave(4, 1).double().mT / 8
+    scores = scores.masked_fill(torch.ones(300, 300, device="cuda").triu(1).bool(), -math.inf)
+    torch.testing.assert_close(lse.double(), scores.logsumexp(-1), rtol=1e-5, atol=1e-4)
+    q = q.contiguous()
+    q[0, 3, 77, 5] = math.nan
+    spoilt = flash_attention(q, k, v, True).isnan().any(-1)
+    assert spoilt.nonzero().tolist() == [[0, 3, 77]]
 
 
 def test_fp8_round_trip_of_all_256_codes_is_torchs():

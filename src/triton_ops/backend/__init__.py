@@ -38,6 +38,7 @@ from triton_ops.backend.private import value_copy as value_copy
 from triton_ops.backend.private import with_canaries as with_canaries
 from triton_ops.backend.scratch import packed_allocator as packed_allocator
 from triton_ops.backend.scratch import take_allocator as take_allocator
+from triton_ops.backend.scratch import with_scratch as with_scratch
 from triton_ops.backend.source import source_of as source_of
 from triton_ops.backend.triton import TritonKernel as TritonKernel
 from triton_ops.backend.triton_process import warm_up as warm_up

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeAlias
 
 from triton_ops._optional import require
+from triton_ops.benchmark.attention_rivals import fused_attention, plain_attention
 from triton_ops.kernels.fp8_format import FP8Format
 
 Rival: TypeAlias = Callable[..., Any]
@@ -138,8 +139,13 @@ def _plain_quantize(torch: Any) -> Rival:
     return quantised
 
 
-_LIBRARY: dict[str, Callable[[Any, Mapping[str, Any]], Rival]] = {"matmul": _matmul, "fp8_gemm": _fp8_gemm}
+_LIBRARY: dict[str, Callable[[Any, Mapping[str, Any]], Rival]] = {
+    "attention": fused_attention,
+    "fp8_gemm": _fp8_gemm,
+    "matmul": _matmul,
+}
 _PLAIN: dict[str, Callable[[Any], Rival]] = {
+    "attention": plain_attention,
     "softmax": _plain_softmax,
     "softmax_backward": _plain_softmax_backward,
     "layer_norm": _plain_layer_norm,

@@ -19,6 +19,7 @@ from triton_ops.cache import share_lockfile
 from triton_ops.exceptions import TargetError
 
 _MODULES = {
+    "attention": "attention",
     "fp8_dequantize": "fp8_quantize.dequantize",
     "fp8_gemm": "fp8_gemm",
     "fp8_quantize": "fp8_quantize",

@@ -7,12 +7,13 @@ The checks neither use a device nor import torch.
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 from triton_ops._optional import require
-from triton_ops.backend import Arguments, CompilesAtLaunch, is_tensor
+from triton_ops.backend import Arguments, CompilesAtLaunch, is_tensor, with_scratch
 from triton_ops.exceptions import (
     DeviceError,
     KernelTypeError,
@@ -161,6 +162,19 @@ def launch(kernel: CompilesAtLaunch, config: Config, values: Mapping[str, Any], 
     """
     with on_device(device):
         kernel.executable(config).launch(Arguments(keyword=values))
+
+
+def launch_all(function: Callable[..., None], config: Config, values: Mapping[str, Any], device: Any) -> None:
+    """Call once a function that launches kernels, with `values` and the config by name; otherwise as `launch`."""
+    with on_device(device):
+        with_scratch(partial(function, **values, **config))()
+
+
+def precision_of(tensor: Any) -> str:
+    """How float32 is multiplied, `ieee` or `tf32`; other dtypes have one way, which is called `tf32` too."""
+    torch = require("torch", "running a kernel")
+    exact = tensor.dtype == torch.float32 and torch.get_float32_matmul_precision() == "highest"
+    return "ieee" if exact else "tf32"
 
 
 def launches(out: Any) -> bool:

@@ -37,9 +37,14 @@ def widest(extent: int, smallest: int) -> int:
 
 
 def describable(*specs: TensorSpec) -> bool:
-    """Whether tensor descriptors can be made of matrices: neighbours along the last axis, all else 16 bytes apart."""
+    """Whether tensor descriptors can be made of matrices, or of each matrix of a tensor with further axes before them.
+
+    That is where elements along the last axis are neighbours, and all else is multiples of 16 bytes apart.
+    """
     return all(
-        spec.aligned and spec.strides[-1] == 1 and spec.strides[0] * ITEM_BYTES[spec.dtype] % ALIGNMENT_BYTES == 0
+        spec.aligned
+        and spec.strides[-1] == 1
+        and all(step * ITEM_BYTES[spec.dtype] % ALIGNMENT_BYTES == 0 for step in spec.strides[:-1])
         for spec in specs
     )
 

@@ -149,7 +149,7 @@ def _forward(
         values = {
             "x": x, "gate_weight": weights[0], "up_weight": weights[1], "out": out, "gate": None, "up": None,
             **extents((tokens, intermediate, hidden), x.stride(), weights[0].stride(), weights[1].stride()),
-            "ACTIVATION": activation, "PRECISION": _precision(torch, x),
+            "ACTIVATION": activation, "PRECISION": call.precision_of(x),
         }  # fmt: skip
         chosen = config_for(
             operation, values, lambda: default_config(tokens, intermediate, hidden, dtype_name(x.dtype)),
@@ -157,9 +157,3 @@ def _forward(
         )  # fmt: skip
         call.launch(_KERNEL, chosen, {**values, **dict(zip(("gate", "up"), products, strict=False))}, x.device)
     return out, products
-
-
-def _precision(torch: Any, x: torch.Tensor) -> str:
-    """How float32 is multiplied; other dtypes have one way, which is called as TF32 is."""
-    exact = x.dtype == torch.float32 and torch.get_float32_matmul_precision() == "highest"
-    return "ieee" if exact else "tf32"

@@ -1,0 +1,103 @@
+"""The contract of attention: what its arguments must be."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from triton_ops.exceptions import SettingsError, ShapeMismatchError
+from triton_ops.kernels import call
+from triton_ops.kernels.attention.problems import DTYPES
+from triton_ops.kernels.jit import INTERPRETED
+from triton_ops.kernels.tiles import check_reach
+from triton_ops.tensors import contiguous_stride, dtype_name
+
+if TYPE_CHECKING:
+    import torch
+
+LARGEST_HEAD = 256
+
+
+class AttentionExtents(NamedTuple):
+    """The extents of attention."""
+
+    batch: int
+    heads: int
+    kv_heads: int
+    queries: int
+    keys: int
+    head_dim: int
+    value_dim: int
+
+
+def validate_attention_inputs(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float | None = None
+) -> AttentionExtents:
+    """Check all arguments of `flash_attention`: placement, dtypes, ranks, layout, shapes, then the scale.
+
+    Raises:
+        KernelTypeError, DeviceError, UnsupportedDtypeError, ShapeMismatchError, SettingsError: As `flash_attention`.
+    """
+    tensors = {"q": q, "k": k, "v": v}
+    call.check_placement(tensors, on_cpu=INTERPRETED)
+    call.check_dtypes({"q": q}, DTYPES)
+    call.check_dtypes({"k": k, "v": v}, (dtype_name(q.dtype),))
+    for name, tensor in tensors.items():
+        call.check_rank(name, tensor.shape, "[batch, heads, length, head size]")
+        _check_layout(name, tensor)
+    batch, heads, queries, head_dim = q.shape
+    kv_heads, keys, value_dim = k.shape[1], k.shape[2], v.shape[3]
+    call.check_shape("k", k.shape, (batch, kv_heads, keys, head_dim), "q has this batch size and head size")
+    call.check_shape("v", v.shape, (batch, kv_heads, keys, value_dim), "k has these heads and keys")
+    _check_heads(heads, kv_heads)
+    _check_sizes(q=head_dim, v=value_dim)
+    check_scale(scale)
+    return AttentionExtents(batch, heads, kv_heads, queries, keys, head_dim, value_dim)
+
+
+def check_scale(scale: float | None) -> None:
+    """Check that scores are multiplied with a finite number above 0, or that the scale is left out.
+
+    Raises:
+        SettingsError: It is not.
+    """
+    if scale is None:
+        return
+    given: Any = scale
+    if isinstance(given, bool) or not isinstance(given, (int, float)) or not (math.isfinite(given) and given > 0):
+        raise SettingsError(
+            f"scale is {scale!r}; it must be finite and above 0", hint="negate q where a scale is negative"
+        )
+
+
+def _check_layout(name: str, tensor: torch.Tensor) -> None:
+    if tensor.shape[3] > 1 and tensor.stride(3) != 1:
+        raise ShapeMismatchError(
+            f"{name} has the strides {tuple(tensor.stride())}: the elements of a head are no neighbours",
+            contiguous_stride(tensor.shape),
+            tuple(tensor.stride()),
+            name,
+            hint=f"pass {name}.contiguous(); an exchange of heads and positions is no obstacle",
+        )
+    check_reach(name, tuple(tensor.shape[2:]), (tensor.stride(2), 1))
+
+
+def _check_heads(heads: int, kv_heads: int) -> None:
+    if kv_heads == 0 or heads % kv_heads:
+        raise ShapeMismatchError(
+            f"q has {heads} heads, and k {kv_heads}: each head of k must serve as many heads of q",
+            f"a divisor of {heads}",
+            kv_heads,
+            "k",
+        )
+
+
+def _check_sizes(**sizes: int) -> None:
+    for name, size in sizes.items():
+        if not 1 <= size <= LARGEST_HEAD:
+            raise ShapeMismatchError(
+                f"the heads of {name} have {size} elements; they must have 1 to {LARGEST_HEAD}",
+                f"1 to {LARGEST_HEAD}",
+                size,
+                name,
+            )

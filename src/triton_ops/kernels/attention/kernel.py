@@ -1,0 +1,337 @@
+"""The Triton kernels of attention: softmax(scale * q @ k.T) @ v, and the sum of parts where keys are split.
+
+A program takes BLOCK_M rows of one head of keys and walks along the keys with a running maximum and sum, which rescale
+what it has when the maximum grows. Where several heads of queries share a head of keys, a row is a pair of a position
+and a head, in this order, so that the tile of a short sequence is full and K and V are read once for all of them. The
+walk has two loops: keys that all rows see, and keys at the end, some of which are masked.
+
+Exponentials are of base 2, and the factor log2(e) is part of the scale.
+"""
+
+from triton_ops._optional import require
+from triton_ops.kernels.jit import described, tile_of, widened
+from triton_ops.kernels.tiles import padded
+
+triton = require("triton", "the attention kernel")
+tl = require("triton.language", "the attention kernel")
+
+LOG2_E = 1.4426950408889634
+_LN_2 = tl.constexpr(0.6931471805599453)
+_REDUCED_ROWS = 16  # rows of a program that adds parts up
+
+
+@triton.jit
+def tile_at(
+    base, first, count, stride, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, DIM: tl.constexpr, MASKED: tl.constexpr
+):  # fmt: skip
+    """Rows `first` to `first + BLOCK_N` of a matrix [count, DIM], as [BLOCK_N, BLOCK_D]; what is beyond it is 0."""
+    n = tl.arange(0, BLOCK_N)
+    d = tl.arange(0, BLOCK_D)
+    places = base + tl.cast(first, tl.int64) * stride + (n[:, None] * stride + d[None, :])
+    if MASKED:
+        return tl.load(places, mask=(first + n < count)[:, None] & (d < DIM)[None, :], other=0.0)
+    if BLOCK_D > DIM:
+        return tl.load(places, mask=(d < DIM)[None, :], other=0.0)
+    return tl.load(places)
+
+
+@triton.jit
+def walked(
+    total, weight, highest, queries, k, v, k_tiles, v_tiles, first, last, seen_to, keys, stride_kn, stride_vn, factor,
+    MASKED: tl.constexpr, CAUSAL: tl.constexpr, HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
+    DESCRIPTORS: tl.constexpr, WARP_SPECIALIZE: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """The sums after the keys from `first` to `last`.
+
+    Args:
+        total: The weighted sum of values, [BLOCK_M, BLOCK_V].
+        weight: The sum of weights, [BLOCK_M].
+        highest: The largest score times `factor`, [BLOCK_M]; never minus infinity, so that no difference is NaN.
+        queries: [BLOCK_M, BLOCK_D].
+        k: Keys of the head, or None with descriptors; as `v`.
+        v: Values of the head.
+        k_tiles: A descriptor of the keys, or None; as `v_tiles`.
+        v_tiles: A descriptor of the values.
+        first: The first key.
+        last: The end of the keys.
+        seen_to: How many keys each row sees, [BLOCK_M]; asked where CAUSAL and MASKED are set.
+        keys: Keys of the head in all.
+        stride_kn: Elements from one key to the next.
+        stride_vn: Elements from one value to the next.
+        factor: The scale times log2(e).
+        MASKED: Whether some rows do not see some of the keys.
+        CAUSAL: Whether a row sees keys up to its own position only.
+        HEAD_DIM: Elements of a key.
+        VALUE_DIM: Elements of a value.
+        BLOCK_N: Keys of a step.
+        BLOCK_D: HEAD_DIM, padded.
+        BLOCK_V: VALUE_DIM, padded.
+        DESCRIPTORS: Whether tiles are loaded by descriptors.
+        WARP_SPECIALIZE: Whether some warps load what others multiply.
+        PRECISION: How float32 is multiplied.
+    """
+    for start in tl.range(first, last, BLOCK_N, warp_specialize=WARP_SPECIALIZE):
+        if DESCRIPTORS:
+            k_tile = k_tiles.load([start, 0])
+        else:
+            k_tile = tile_at(k, start, keys, stride_kn, BLOCK_N, BLOCK_D, HEAD_DIM, MASKED)
+        scores = tl.dot(queries, k_tile.T, input_precision=PRECISION, out_dtype=total.dtype)
+        if MASKED:
+            column = start + tl.arange(0, BLOCK_N)
+            seen = column[None, :] < seen_to[:, None] if CAUSAL else (column < keys)[None, :]
+            scores = tl.where(seen, scores * factor, float("-inf"))
+            higher = tl.maximum(highest, tl.max(scores, 1))
+            p = tl.exp2(scores - higher[:, None])
+        else:
+            higher = tl.maximum(highest, tl.max(scores, 1) * factor)
+            p = tl.exp2(scores * factor - higher[:, None])
+        rescale = tl.exp2(highest - higher)
+        weight = weight * rescale + tl.sum(p, 1)
+        total = total * rescale[:, None]
+        if DESCRIPTORS:
+            v_tile = v_tiles.load([start, 0])
+        else:
+            v_tile = tile_at(v, start, keys, stride_vn, BLOCK_N, BLOCK_V, VALUE_DIM, MASKED)
+        total = tl.dot(p.to(v_tile.dtype), v_tile, total, input_precision=PRECISION, out_dtype=total.dtype)
+        highest = higher
+    return total, weight, highest
+
+
+@triton.jit
+def rows_of(row, rows, batch, head, stride_b, stride_h, stride_m, GROUP: tl.constexpr):
+    """Where the rows of a head of keys begin: row r is position r // GROUP of the r % GROUP-th head that shares it."""
+    place = tl.minimum(row, rows - 1)
+    first = batch.to(tl.int64) * stride_b + head.to(tl.int64) * GROUP * stride_h
+    return first + (place % GROUP).to(tl.int64) * stride_h + (place // GROUP).to(tl.int64) * stride_m
+
+
+@triton.jit
+def attention_kernel(
+    q,
+    k,
+    v,
+    out,
+    lse,
+    batch_heads,
+    walks,
+    queries,
+    keys,
+    stride_qb,
+    stride_qh,
+    stride_qm,
+    stride_kb,
+    stride_kh,
+    stride_kn,
+    stride_vb,
+    stride_vh,
+    stride_vn,
+    stride_ob,
+    stride_oh,
+    stride_om,
+    factor,
+    CAUSAL: tl.constexpr,
+    RAGGED: tl.constexpr,
+    PRECISION: tl.constexpr,
+    GROUP: tl.constexpr,
+    SHARING: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    VALUE_DIM: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_V: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    GROUP_HEADS: tl.constexpr,
+    SPLITS: tl.constexpr,
+    DESCRIPTORS: tl.constexpr,
+    WARP_SPECIALIZE: tl.constexpr,
+):
+    """Write `out`, and `lse` unless it is None, of BLOCK_M rows of one head of keys; strides in elements.
+
+    A sequence has `walks` walks along the keys, each for GROUP heads of queries, and SHARING walks are along the same
+    keys; `batch_heads` is the batch size times `walks`. With SPLITS the second axis of the grid is a part of the keys:
+    `out` is [SPLITS, batch, heads, queries, VALUE_DIM] and `lse` [SPLITS, batch, heads, queries], both float32 and
+    row-major, and `lse` is the logarithm of base 2; else `lse` is [batch, heads, queries], natural. A row that sees no
+    key gets zeros, and minus infinity.
+    """
+    rows = queries * GROUP
+    tiles = tl.cdiv(rows, BLOCK_M)
+    at, tile = tile_of(tl.program_id(0), batch_heads, tiles, GROUP_HEADS)
+    if CAUSAL:
+        tile = tiles - 1 - tile  # the longest walks first: short ones fill the gaps at the end
+    batch, head = at // walks, at % walks
+    row = tile * BLOCK_M + tl.arange(0, BLOCK_M)
+    d = tl.arange(0, BLOCK_D)
+    q_rows = rows_of(row, rows, batch, head, stride_qb, stride_qh, stride_qm, GROUP)
+    if WARP_SPECIALIZE:  # the compiler shares a tile among groups of warps only if all loads are by descriptors
+        q_head = q + batch.to(tl.int64) * stride_qb + head.to(tl.int64) * stride_qh
+        q_tile = described(q_head, queries, HEAD_DIM, stride_qm, BLOCK_M, BLOCK_D).load([tile * BLOCK_M, 0])
+    else:
+        in_tile = (row < rows)[:, None] & (d < HEAD_DIM)[None, :]
+        q_tile = tl.load(q + q_rows[:, None] + d[None, :], mask=in_tile, other=0.0)
+
+    k_head = k + batch.to(tl.int64) * stride_kb + (head // SHARING).to(tl.int64) * stride_kh
+    v_head = v + batch.to(tl.int64) * stride_vb + (head // SHARING).to(tl.int64) * stride_vh
+    if DESCRIPTORS:
+        k_tiles = described(k_head, keys, HEAD_DIM, stride_kn, BLOCK_N, BLOCK_D)
+        v_tiles = described(v_head, keys, VALUE_DIM, stride_vn, BLOCK_N, BLOCK_V)
+    else:
+        k_tiles = None
+        v_tiles = None
+
+    # The last query sees all keys, each one before it one key less.
+    seen_to = row // GROUP + (keys - queries + 1)
+    limit = keys
+    whole = keys
+    if CAUSAL:
+        limit = tl.minimum(keys, (tile * BLOCK_M + BLOCK_M - 1) // GROUP + (keys - queries + 1))
+        whole = tl.minimum(keys, tile * BLOCK_M // GROUP + (keys - queries + 1))
+    begin = 0
+    if SPLITS > 1:
+        share = tl.cdiv(tl.cdiv(keys, BLOCK_N), SPLITS) * BLOCK_N
+        begin = tl.program_id(1) * share
+        limit = tl.minimum(limit, begin + share)
+    whole = begin + tl.maximum(tl.minimum(whole, limit) - begin, 0) // BLOCK_N * BLOCK_N
+
+    total = widened(tl.zeros((BLOCK_M, BLOCK_V), dtype=q.dtype.element_ty))
+    weight = widened(tl.zeros((BLOCK_M,), dtype=q.dtype.element_ty))
+    highest = weight - 3.4028234e38
+    if WARP_SPECIALIZE and (CAUSAL or RAGGED):  # one loop is all that the compiler divides among warps
+        whole = begin
+    else:
+        total, weight, highest = walked(
+            total, weight, highest, q_tile, k_head, v_head, k_tiles, v_tiles, begin, whole, seen_to, keys,
+            stride_kn, stride_vn, factor, False, CAUSAL, HEAD_DIM, VALUE_DIM, BLOCK_N, BLOCK_D, BLOCK_V,
+            DESCRIPTORS, WARP_SPECIALIZE, PRECISION,
+        )  # fmt: skip
+    if CAUSAL or RAGGED:
+        total, weight, highest = walked(
+            total, weight, highest, q_tile, k_head, v_head, k_tiles, v_tiles, whole, limit, seen_to, keys,
+            stride_kn, stride_vn, factor, True, CAUSAL, HEAD_DIM, VALUE_DIM, BLOCK_N, BLOCK_D, BLOCK_V,
+            DESCRIPTORS, WARP_SPECIALIZE, PRECISION,
+        )  # fmt: skip
+
+    nothing = weight == 0.0
+    found = total / tl.where(nothing, 1.0, weight)[:, None]
+    logarithm = tl.where(nothing, float("-inf"), highest + tl.log2(tl.where(nothing, 1.0, weight)))
+    e = tl.arange(0, BLOCK_V)
+    o_rows = rows_of(row, rows, batch, head, stride_ob, stride_oh, stride_om, GROUP)
+    l_rows = rows_of(row, rows, batch, head, walks * GROUP * queries, queries, 1, GROUP)
+    if SPLITS > 1:
+        part = tl.program_id(1).to(tl.int64) * batch_heads * rows
+        o_rows += part * VALUE_DIM
+        tl.store(lse + part + l_rows, logarithm, mask=row < rows)
+    elif lse is not None:
+        tl.store(lse + l_rows, logarithm * _LN_2, mask=row < rows)
+    inside = (row < rows)[:, None] & (e < VALUE_DIM)[None, :]
+    tl.store(out + o_rows[:, None] + e[None, :], found.to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def parts_kernel(
+    parts,
+    logarithms,
+    out,
+    lse,
+    rows,
+    heads,
+    queries,
+    stride_ob,
+    stride_oh,
+    stride_om,
+    VALUE_DIM: tl.constexpr,
+    BLOCK_V: tl.constexpr,
+    SPLITS: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    """Add up parts [SPLITS, rows, VALUE_DIM] with logarithms [SPLITS, rows] of base 2; a row is of batch, head, query.
+
+    The parts are added in their order, with the largest logarithm found first, so that equal calls give equal bits.
+    """
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    e = tl.arange(0, BLOCK_V)
+    in_rows = row < rows
+    inside = in_rows[:, None] & (e < VALUE_DIM)[None, :]
+    highest = tl.full((ROWS,), -3.4028234e38, dtype=logarithms.dtype.element_ty)
+    for part in range(SPLITS):
+        found = tl.load(logarithms + part * rows.to(tl.int64) + row, mask=in_rows, other=float("-inf"))
+        highest = tl.maximum(highest, found)
+    total = tl.zeros((ROWS, BLOCK_V), dtype=parts.dtype.element_ty)
+    weight = tl.zeros((ROWS,), dtype=parts.dtype.element_ty)
+    for part in range(SPLITS):
+        at = part * rows.to(tl.int64) + row
+        share = tl.exp2(tl.load(logarithms + at, mask=in_rows, other=float("-inf")) - highest)
+        total += share[:, None] * tl.load(parts + at[:, None] * VALUE_DIM + e[None, :], mask=inside, other=0.0)
+        weight += share
+    nothing = weight == 0.0
+    total = total / tl.where(nothing, 1.0, weight)[:, None]
+    place = row // (heads * queries) * stride_ob + row // queries % heads * stride_oh + row % queries * stride_om
+    tl.store(out + place[:, None] + e[None, :], total.to(out.dtype.element_ty), mask=inside)
+    if lse is not None:
+        found = tl.where(nothing, float("-inf"), (highest + tl.log2(tl.where(nothing, 1.0, weight))) * _LN_2)
+        tl.store(lse + row, found, mask=in_rows)
+
+
+def launch(
+    q,
+    k,
+    v,
+    out,
+    lse,
+    scale,
+    CAUSAL,
+    PRECISION,
+    BLOCK_M,
+    BLOCK_N,
+    num_warps,
+    num_stages,
+    GROUP_HEADS=1,
+    SPLITS=1,
+    DESCRIPTORS=False,
+    WARP_SPECIALIZE=False,
+):
+    """Write `out`, and `lse` unless it is None: one launch, or with SPLITS a second one that adds the parts up.
+
+    Args:
+        q: [batch, heads, queries, head size], neighbours along the last axis.
+        k: [batch, kv heads, keys, head size].
+        v: [batch, kv heads, keys, value size].
+        out: [batch, heads, queries, value size]; written.
+        lse: [batch, heads, queries], contiguous, or None; written.
+        scale: What scores are multiplied with, above 0.
+        CAUSAL: Whether the last query sees all keys, and each one before it one key less.
+        PRECISION: How float32 is multiplied.
+        BLOCK_M: Rows of a program.
+        BLOCK_N: Keys of a step.
+        num_warps: Warps of a program.
+        num_stages: Steps in flight, and one.
+        GROUP_HEADS: Heads of keys that programs walk through before they step to the next tile of queries.
+        SPLITS: Parts of the keys, each with programs of its own.
+        DESCRIPTORS: Whether K and V are loaded by tensor descriptors.
+        WARP_SPECIALIZE: Whether some warps load what others multiply.
+    """
+    torch = require("torch", "attention")
+    (batch, heads, queries, head_dim), (kv_heads, keys), value_dim = q.shape, k.shape[1:3], v.shape[3]
+    sharing = heads // kv_heads if WARP_SPECIALIZE else 1
+    group = heads // kv_heads // sharing
+    walks = kv_heads * sharing
+    into, logs, steps = out, lse, out.stride()
+    if SPLITS > 1:
+        wide = torch.promote_types(q.dtype, torch.float32)
+        into = q.new_empty((SPLITS, batch, heads, queries, value_dim), dtype=wide)
+        logs, steps = q.new_empty((SPLITS, batch, heads, queries), dtype=wide), into.stride()[1:]
+    grid = (triton.cdiv(queries * group, BLOCK_M) * batch * walks, SPLITS)
+    attention_kernel[grid](
+        q, k, v, into, logs, batch * walks, walks, queries, keys, *q.stride()[:3], *k.stride()[:3],
+        *v.stride()[:3], *steps[:3], scale * LOG2_E,
+        CAUSAL=CAUSAL, RAGGED=keys % BLOCK_N != 0, PRECISION=PRECISION, GROUP=group, SHARING=sharing,
+        HEAD_DIM=head_dim, VALUE_DIM=value_dim, BLOCK_D=padded(head_dim, 16), BLOCK_V=padded(value_dim, 16),
+        BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, GROUP_HEADS=GROUP_HEADS, SPLITS=SPLITS, DESCRIPTORS=DESCRIPTORS,
+        WARP_SPECIALIZE=WARP_SPECIALIZE, num_warps=num_warps, num_stages=num_stages,
+    )  # fmt: skip
+    if SPLITS > 1:
+        rows = batch * heads * queries
+        parts_kernel[(triton.cdiv(rows, _REDUCED_ROWS),)](
+            into, logs, out, lse, rows, heads, queries, *out.stride()[:3],
+            VALUE_DIM=value_dim, BLOCK_V=padded(value_dim, 16), SPLITS=SPLITS, ROWS=_REDUCED_ROWS,
+        )  # fmt: skip

@@ -1,0 +1,44 @@
+"""The reference of attention in plain PyTorch."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from triton_ops._optional import require
+
+_SCORES = 2**26  # scores that are held at once
+
+
+def attention_reference(
+    q: Any, k: Any, v: Any, out: Any, lse: Any, scale: float, CAUSAL: bool, **_given: Any
+) -> Any:  # fmt: skip
+    """softmax(scale * q @ k.T) @ v in float32 or wider, rounded once to the dtype of `out`; with `lse` that too.
+
+    Scores, sums and weights are of the wide dtype: nothing is rounded between the two products. A query that sees no
+    key, or minus infinity alone, gets zeros and a logarithm of minus infinity.
+
+    Cost: some tensors of 2^26 elements, and a loop over heads of keys and pieces of the queries.
+    """
+    torch = require("torch", "the reference of attention")
+    wide = torch.promote_types(q.dtype, torch.float32)
+    (batch, heads, queries, _), (kv_heads, keys), value_dim = q.shape, k.shape[1:3], v.shape[3]
+    group = heads // kv_heads
+    found = q.new_empty((batch, heads, queries, value_dim), dtype=out.dtype)
+    logarithms = q.new_empty((batch, heads, queries), dtype=wide)
+    piece = max(1, _SCORES // max(group * keys, 1))
+    for b in range(batch):
+        for h in range(kv_heads):
+            shared = slice(h * group, (h + 1) * group)
+            key, value = k[b, h].to(wide), v[b, h].to(wide)
+            for first in range(0, queries, piece):
+                some = slice(first, min(first + piece, queries))
+                scores = (q[b, shared, some].to(wide) @ key.mT) * scale
+                if CAUSAL:
+                    last = torch.arange(some.start, some.stop, device=q.device) + keys - queries
+                    scores = scores.masked_fill(torch.arange(keys, device=q.device) > last[:, None], -math.inf)
+                logarithm = torch.logsumexp(scores, -1)
+                weights = torch.exp(scores - logarithm.masked_fill(logarithm == -math.inf, 0.0)[..., None])
+                found[b, shared, some] = (weights @ value).to(out.dtype)
+                logarithms[b, shared, some] = logarithm
+    return found if lse is None else (found, logarithms.to(lse.dtype))

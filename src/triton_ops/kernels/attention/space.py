@@ -1,0 +1,120 @@
+"""The config space of attention, and the config that runs untuned.
+
+Shared memory is no constraint here: the compiler and the device tell which configs fit.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from triton_ops.kernels.tiles import describable, padded, widest
+from triton_ops.problem import Problem
+from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, Tunable
+from triton_ops.tensors import ITEM_BYTES
+
+NEEDED = ("BLOCK_M", "BLOCK_N", "num_warps", "num_stages")
+OPTIONAL = ("GROUP_HEADS", "SPLITS", "DESCRIPTORS", "WARP_SPECIALIZE")
+
+TUNABLES: dict[str, Tunable] = {
+    "BLOCK_M": PowerOfTwo(16, 256),
+    "BLOCK_N": PowerOfTwo(32, 128),
+    "GROUP_HEADS": Choice([1, 8]),
+    "SPLITS": PowerOfTwo(1, 64),
+    "DESCRIPTORS": Flag(),
+    "WARP_SPECIALIZE": Flag(),
+    "num_warps": PowerOfTwo(4, 8),
+    "num_stages": IntRange(2, 4),
+}
+_MOST_HELD = 160  # elements of the sums and of the scores in float32, of 255 registers of a thread
+_GROUP_ROWS = 64  # rows of an instruction of a group of four warps
+_ENOUGH = 1024  # programs with which every device is busy
+
+
+def config_space(problem: Problem) -> ConfigSpace:
+    """The space for the problem's extents and layout.
+
+    Args:
+        problem: A problem with the specs q, k and v and the flag CAUSAL.
+    """
+    q, k, v = (problem.specs[name] for name in ("q", "k", "v"))
+    batch, heads, queries, head_dim = q.shape
+    kv_heads, keys = k.shape[1:3]
+    rows, many, values = queries * (heads // kv_heads), batch * kv_heads, padded(v.shape[3], 16)
+    most_rows, most_keys, least_rows = widest(rows, 16), widest(keys, 32), min(padded(rows, 16), _GROUP_ROWS)
+    rules = (
+        Constraint("rows", lambda BLOCK_M: most_rows >= BLOCK_M, f"{{BLOCK_M}} rows are over twice the padded {rows}"),
+        Constraint(
+            "groups",
+            lambda BLOCK_M, num_warps: (
+                least_rows <= BLOCK_M and (num_warps == 4 or BLOCK_M != _GROUP_ROWS)
+            ),
+            f"a group of four warps multiplies {_GROUP_ROWS} rows at once; {{num_warps}} warps have {{BLOCK_M}}",
+        ),
+        Constraint("keys", lambda BLOCK_N: most_keys >= BLOCK_N, f"{{BLOCK_N}} keys are over twice the padded {keys}"),
+        Constraint(
+            "registers",
+            lambda BLOCK_M, BLOCK_N, WARP_SPECIALIZE, num_warps: (
+                32 * _MOST_HELD * num_warps * (2 if WARP_SPECIALIZE else 1) >= BLOCK_M * (BLOCK_N + values)
+            ),
+            f"{{BLOCK_M}} rows take over {_MOST_HELD} registers of each thread of {{num_warps}} warps",
+        ),
+        Constraint(
+            "walk",
+            lambda BLOCK_M, GROUP_HEADS: GROUP_HEADS == 1 or (many > 1 and rows > BLOCK_M),
+            "there is one head, or one tile of each: programs have one order",
+        ),
+        *_splitting(rows, keys, many),
+        Constraint(
+            "descriptors",
+            lambda DESCRIPTORS: not DESCRIPTORS or describable(k, v),
+            "a tensor descriptor needs rows whose elements are neighbours and that start at multiples of 16 bytes",
+        ),
+        Constraint(
+            "specialised",
+            lambda BLOCK_M, SPLITS, DESCRIPTORS, WARP_SPECIALIZE, num_warps: (
+                not WARP_SPECIALIZE
+                or (DESCRIPTORS and describable(q) and (BLOCK_M, SPLITS, num_warps) == (128, 1, 4))
+            ),
+            "roles of warps are for whole walks with descriptors, with 4 warps for each 64 of 128 rows",
+        ),
+    )  # fmt: skip
+    return ConfigSpace(TUNABLES, rules, default_config(rows, keys, many, max(head_dim, v.shape[3]), q.dtype))
+
+
+def _splitting(rows: int, keys: int, many: int) -> tuple[Constraint, ...]:
+    return (
+        Constraint(
+            "parts",
+            lambda BLOCK_N, SPLITS: SPLITS == 1 or keys >= SPLITS * BLOCK_N,
+            f"{{SPLITS}} parts of {keys} keys have less than a step of {{BLOCK_N}} each",
+        ),
+        Constraint(
+            "split",
+            lambda BLOCK_M, SPLITS: SPLITS == 1 or -(-rows // BLOCK_M) * many * SPLITS <= _ENOUGH,
+            f"{{SPLITS}} parts make over {_ENOUGH} programs, and fewer keep every device busy",
+        ),
+    )
+
+
+@lru_cache(maxsize=1024)
+def default_config(rows: int, keys: int, many: int, dim: int, dtype: str) -> Config:
+    """The untuned config: tiles of 128 rows and 64 keys, smaller for wide heads and small problems.
+
+    Args:
+        rows: Rows of a head of keys: queries times heads that share it.
+        keys: Keys of a head.
+        many: Heads of keys in all sequences.
+        dim: Elements of a key or a value.
+        dtype: Of all tensors.
+    """
+    wide = padded(dim, 16) * ITEM_BYTES[dtype]
+    block_rows = min(padded(rows, 16), 128 if wide <= 256 else 64)
+    block_keys = min(padded(keys, 32), 64 if wide <= 256 else 32)
+    programs = -(-rows // block_rows) * many
+    splits = 1
+    while splits < 64 and 2 * splits * programs <= 264 and 8 * splits * block_keys <= keys:
+        splits *= 2
+    return Config(
+        BLOCK_M=block_rows, BLOCK_N=block_keys, GROUP_HEADS=1, SPLITS=splits, DESCRIPTORS=False, WARP_SPECIALIZE=False,
+        num_warps=8 if block_rows == 128 else 4, num_stages=3 if wide <= 256 else 2,
+    )  # fmt: skip

@@ -1,0 +1,298 @@
+"""Attention: numbers from Triton's interpreter beside float64, extremes, layouts, its space, work and errors."""
+
+import json
+import math
+
+import pytest
+import torch
+
+from tests.near import drawn, error_of, off
+from triton_ops.benchmark import CorrectnessVerifier
+from triton_ops.exceptions import DeviceError, SettingsError, ShapeMismatchError, UnsupportedDtypeError
+from triton_ops.kernels.attention import flash_attention, flash_attention_with_lse, operation
+from triton_ops.kernels.attention.problems import seen_pairs
+from triton_ops.kernels.attention.reference import attention_reference
+from triton_ops.space import Config
+
+pytestmark = pytest.mark.triton
+
+SMALL = {"BLOCK_M": 16, "BLOCK_N": 32, "num_warps": 4, "num_stages": 2}
+FORMS = {
+    "default": None,
+    "small": SMALL,
+    "heads in turn": {**SMALL, "GROUP_HEADS": 2},
+    "parts": {**SMALL, "SPLITS": 2},
+    "descriptors": {**SMALL, "DESCRIPTORS": True},
+    "parts by descriptors": {**SMALL, "SPLITS": 4, "DESCRIPTORS": True},
+    "roles of warps": {**SMALL, "DESCRIPTORS": True, "WARP_SPECIALIZE": True},
+}
+ROUNDING = {"float32": 1e-5, "float16": 2**-9}  # of float16 the weights are rounded, and the result
+SHAPES = {
+    "one of each": (1, 1, 1, 1, 1, 1, 1),
+    "heads that are no power of two": (1, 6, 2, 5, 70, 24, 20),
+    "fewer keys than queries": (1, 2, 1, 40, 20, 8, 8),
+    "one query": (2, 6, 2, 1, 90, 16, 16),
+    "no query": (1, 2, 1, 0, 8, 8, 8),
+    "no key": (1, 2, 2, 3, 0, 8, 8),
+}
+
+
+def inputs(shape, dtype="float32"):
+    batch, heads, kv_heads, queries, keys, size, value_size = shape
+    kind = getattr(torch, dtype)
+    q, k = drawn(batch, heads, queries, size, dtype=kind), drawn(batch, kv_heads, keys, size, dtype=kind)
+    return 4 * q, 4 * k, drawn(batch, kv_heads, keys, value_size, dtype=kind, shift=0.1)
+
+
+def seen(queries, keys, causal):
+    last = torch.arange(queries)[:, None] + keys - queries if causal else keys
+    return torch.arange(keys)[None, :].expand(queries, -1) <= last
+
+
+def expected(q, k, v, causal, scale=None):
+    """The result and the logarithms in float64, by softmax's definition."""
+    q, k, v = (each.double() for each in (q, k, v))
+    k, v = (each.repeat_interleave(q.shape[1] // k.shape[1], 1) for each in (k, v))
+    scores = q @ k.mT * (q.shape[3] ** -0.5 if scale is None else scale)
+    scores = scores.masked_fill(~seen(q.shape[2], k.shape[2], causal), -math.inf)
+    blind = (scores == -math.inf).all(-1, keepdim=True)
+    return torch.softmax(scores.masked_fill(blind, 0.0), -1).masked_fill(blind, 0.0) @ v, torch.logsumexp(scores, -1)
+
+
+def forward_errors(shape, chosen, dtype="float32"):
+    """The errors with and without a mask."""
+    given, found = inputs(shape, dtype), []
+    for causal in (False, True):
+        out = flash_attention(*given, causal, config=chosen)
+        assert (tuple(out.shape), out.dtype) == ((*shape[:2], shape[3], shape[6]), given[0].dtype)
+        found.append(off([out], [expected(*given, causal)[0]]))
+    return max(found)
+
+
+@pytest.mark.parametrize("dtype", ROUNDING)
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_is_that_of_float64(interpreted, form, dtype):
+    # 37 queries and 75 keys are no multiples of the tiles; rows of 16 start where descriptors need them to.
+    assert interpreted(forward_errors, (1, 4, 2, 37, 75, 16, 16), FORMS[form], dtype) <= ROUNDING[dtype]
+
+
+@pytest.mark.parametrize("form", ["default", "parts"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_odd_sizes_are_those_of_float64(interpreted, shape, form):
+    assert interpreted(forward_errors, SHAPES[shape], FORMS[form]) <= ROUNDING["float32"]
+
+
+def verdicts(fill):
+    """What the rule for verdicts says of two forms, and of a wrong scale."""
+    problem = operation.problem((1, 4, 2, 20, 70, 32, 32, 2), "float16")
+    values = dict(operation.materialise(problem, "cpu").keyword)
+    for name in ("q", "k", "v"):
+        spec = problem.specs[name]
+        values[name] = type(spec)(spec.shape, spec.dtype, fill=fill).create_tensor("cpu", len(name))
+    said = []
+    for factor, forms in ((1.0, [SMALL, FORMS["parts by descriptors"]]), (1.05, [SMALL])):
+        for form in forms:
+            operation.kernel.launch(**{**values, "scale": factor * values["scale"]}, **form)
+            said.append(
+                CorrectnessVerifier().verify_by_rule(
+                    values["out"], operation.reference, kwargs=values, outputs=("out",)
+                )[0]
+            )
+    return said
+
+
+@pytest.mark.parametrize("fill", ["uniform", "outliers"])
+def test_forms_are_right_by_the_rule_and_a_wrong_scale_is_not(interpreted, fill):
+    assert interpreted(verdicts, fill) == [True, True, False]
+
+
+def layout_errors():
+    """Positions outside of heads, and a slice of one tensor of all three; with the layouts of the results."""
+    q, k, v = inputs((2, 4, 2, 9, 9, 16, 16))
+    outside = [each.transpose(1, 2).contiguous().transpose(1, 2) for each in (q, k, v)]
+    packed = torch.cat([q, k, v], 1).transpose(1, 2).contiguous().transpose(1, 2)
+    right = [expected(q, k, v, True)[0]]
+    found = [flash_attention(*outside, True), flash_attention(packed[:, :4], packed[:, 4:6], packed[:, 6:], True)]
+    plain = flash_attention(q, k, v, True)
+    return max(off([each], right) for each in (*found, plain)), [
+        each.transpose(1, 2).is_contiguous() for each in (*found, plain)
+    ]
+
+
+def test_positions_may_be_outside_of_heads(interpreted):
+    error, outside = interpreted(layout_errors)
+    assert error <= ROUNDING["float32"]
+    assert outside == [True, True, False]
+
+
+def logarithm_errors(chosen):
+    """Of the logarithms, and of a result that is merged from those over two parts of the keys."""
+    q, k, v = inputs((1, 4, 2, 12, 50, 16, 16))
+    right, logarithms = expected(q, k, v, False)
+    found = flash_attention_with_lse(q, k, v, config=chosen)
+    parts = [flash_attention_with_lse(q, k[:, :, s], v[:, :, s], config=chosen) for s in (slice(20), slice(20, 50))]
+    largest = torch.maximum(parts[0][1], parts[1][1])
+    weights = [torch.exp(each - largest)[..., None] for _, each in parts]
+    merged = sum(w * each for w, (each, _) in zip(weights, parts, strict=True)) / sum(weights)
+    return off([*found, merged], [right, logarithms, right])
+
+
+@pytest.mark.parametrize("form", ["default", "parts"])
+def test_logarithms_merge_results_over_parts_of_the_keys(interpreted, form):
+    assert interpreted(logarithm_errors, FORMS[form]) <= ROUNDING["float32"]
+
+
+def blind_rows(chosen):
+    q, k, v = inputs((1, 2, 1, 40, 20, 8, 8))
+    out, logarithms = flash_attention_with_lse(q, k, v, True, config=chosen)
+    return out[:, :, :20].abs().max().item(), set(logarithms[:, :, :20].flatten().tolist()), logarithms.dtype
+
+
+@pytest.mark.parametrize("form", ["default", "parts"])
+def test_queries_that_see_no_key_get_zeros(interpreted, form):
+    assert interpreted(blind_rows, FORMS[form]) == (0.0, {-math.inf}, torch.float32)
+
+
+def spoilt(name, value, chosen):
+    """Which queries are not finite after key or query 20 of 40 got a value."""
+    given = dict(zip("qkv", inputs((1, 2, 2, 40, 40, 16, 16)), strict=True))
+    given[name][0, 0, 20, 3] = value
+    out = flash_attention(*given.values(), True, config=chosen)
+    assert out[0, 1].isfinite().all()
+    return (~out[0, 0].isfinite().all(-1)).nonzero().flatten().tolist()
+
+
+@pytest.mark.parametrize("form", ["default", "parts"])
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_nan_and_infinity_reach_the_queries_that_see_them(interpreted, value, form):
+    assert interpreted(spoilt, "q", value, FORMS[form]) == [20]
+    reached = interpreted(spoilt, "k", math.nan, FORMS[form])
+    assert reached == list(range(20, 40))
+    assert set(interpreted(spoilt, "v", value, FORMS[form])) >= set(range(20, 40))
+
+
+def extreme_errors():
+    """Of scores near float32's end, of one that takes all weight, of zeros, and of float16's smallest numbers."""
+    q, k, v = inputs((1, 1, 1, 20, 40, 16, 16))
+    cases = [(1e15 * q, 1e15 * k, v), (q, 100 * k, v), (0 * q, k, v)]
+    small = [(2**-24 * torch.ones_like(each)).half() for each in (q, k, v)]
+    found = [off([flash_attention(*case)], [expected(*case, False)[0]]) for case in (*cases, small)]
+    assert flash_attention(*(0 * each for each in (q, k, v))).eq(0).all()
+    return max(found)
+
+
+def test_extreme_values_are_those_of_float64(interpreted):
+    assert interpreted(extreme_errors) <= 1e-4
+
+
+def constant_error(chosen):
+    q, k, _ = inputs((1, 4, 2, 20, 45, 16, 16), "float16")
+    v = torch.full((1, 2, 45, 16), 3.0, dtype=torch.float16)
+    return (flash_attention(q, k, v, True, config=chosen) - 3).abs().max().item()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_equal_values_are_found_whatever_the_weights(interpreted, form):
+    assert interpreted(constant_error, FORMS[form]) <= 2**-8
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("shape", [(2, 4, 2, 33, 50, 16, 8), (1, 3, 3, 20, 20, 8, 8)])
+def test_reference_is_that_of_torch(shape, causal):
+    q, k, v = inputs(shape)
+    mask = seen(shape[3], shape[4], causal)
+    right = torch.nn.functional.scaled_dot_product_attention(q, k, v, mask, scale=0.3, enable_gqa=True)
+    out, lse = torch.empty_like(right), torch.empty(right.shape[:3])
+    found = attention_reference(q, k, v, out, lse, 0.3, causal)
+    torch.testing.assert_close(found[0], right)
+    torch.testing.assert_close(found[1].double(), expected(q, k, v, causal, 0.3)[1], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("extents", [(5, 5), (3, 8), (8, 3), (1, 9), (7, 1)])
+def test_work_counts_what_is_seen(extents):
+    pairs = seen(*extents, True).sum().item()
+    assert seen_pairs(*extents, True) == pairs
+    assert seen_pairs(*extents, False) == math.prod(extents)
+    problem = operation.problem((2, 4, 2, *extents, 16, 8, 2), "float16")
+    assert operation.work(problem).flops == 2 * 2 * 4 * pairs * (16 + 8)
+    assert operation.work(problem).bytes == 2 * 2 * (4 * extents[0] + 2 * extents[1]) * (16 + 8)
+
+
+def why_not(shape, **values):
+    space = operation.space_for(operation.problem(shape, "bfloat16"))
+    return (space.why_not(Config({**space.default_config, **values})) or "").partition(":")[0]
+
+
+PREFILL, DECODE = (4, 32, 8, 4096, 4096, 128, 128, 2), (16, 32, 8, 1, 8192, 128, 128, 2)
+
+
+def test_space_says_why_a_config_is_left_out():
+    assert why_not(PREFILL) == why_not(DECODE) == why_not(DECODE, SPLITS=8) == ""
+    assert why_not(PREFILL, SPLITS=2) == "split"
+    assert why_not(PREFILL, BLOCK_M=32) == why_not(PREFILL, BLOCK_M=64) == "groups"
+    assert why_not(DECODE, BLOCK_M=32) == "rows"
+    assert why_not(DECODE, GROUP_HEADS=8) == "walk"
+    assert why_not((1, 1, 1, 1, 64, 64, 64, 1), SPLITS=2, BLOCK_N=64) == "parts"
+    assert why_not((1, 1, 1, 1, 40, 64, 64, 1), BLOCK_N=128, SPLITS=1) == ""
+    assert why_not((1, 1, 1, 1, 20, 64, 64, 1), BLOCK_N=128, SPLITS=1) == "keys"
+    assert why_not(PREFILL, num_warps=4, BLOCK_M=256) == "registers"
+    assert why_not((1, 1, 1, 64, 64, 33, 33, 1), DESCRIPTORS=True) == "descriptors"
+    assert why_not(PREFILL, WARP_SPECIALIZE=True, num_warps=4) == "specialised"
+    assert why_not(PREFILL, WARP_SPECIALIZE=True, DESCRIPTORS=True, num_warps=4) == ""
+
+
+COMPILED = {
+    "many queries": (PREFILL, {}),
+    "one query": (DECODE, {}),
+    "descriptors": (PREFILL, {"DESCRIPTORS": True}),
+    "roles of warps": (PREFILL, {"DESCRIPTORS": True, "WARP_SPECIALIZE": True, "num_warps": 4}),
+    "large heads": ((2, 8, 1, 4096, 4096, 256, 256, 2), {}),
+}
+
+
+@pytest.mark.parametrize("what", COMPILED)
+def test_forms_compile_for_hopper_and_fit(cli, shared_fork_server, what):
+    shape, values = COMPILED[what]
+    space = operation.space_for(operation.problem(shape, "bfloat16"))
+    config = {**space.default_config, **values}
+    words = [word for name, value in config.items() for word in ("--space", f"{name}={str(value).lower()}")]
+    ran = cli("compile", "attention", "--target", "sm_90", "--shape", "x".join(map(str, shape)), "--json", *words)
+    assert ran.code == 0, ran.err
+    (found,) = json.loads(ran.out)
+    assert found["status"] == "ok"
+    assert found["spill_bytes"] <= 64
+    assert found["mma"] == ("mma.sync" if config["BLOCK_M"] < 64 else "wgmma")
+
+
+def test_shapes_that_cannot_be_are_refused():
+    with pytest.raises(ShapeMismatchError, match="3 heads are no multiple of 2"):
+        operation.problem((1, 3, 2, 4, 4, 8, 8, 1), "float16")
+    with pytest.raises(ShapeMismatchError, match="mask is 3"):
+        operation.problem((1, 2, 2, 4, 4, 8, 8, 3), "float16")
+
+
+Q, K = torch.zeros(2, 4, 3, 8), torch.zeros(2, 2, 5, 8)
+ERRORS = {
+    "dtype of q": ((Q.int(), K, K), UnsupportedDtypeError, "q"),
+    "dtype of k": ((Q, K.half(), K), UnsupportedDtypeError, "k"),
+    "rank": ((Q[0], K, K), ShapeMismatchError, "q"),
+    "layout": ((Q, K.mT.contiguous().mT, K), ShapeMismatchError, "k"),
+    "batch": ((Q, K[:1], K), ShapeMismatchError, "k"),
+    "head size": ((Q, torch.zeros(2, 2, 5, 7), K), ShapeMismatchError, "k"),
+    "keys": ((Q, K, torch.zeros(2, 2, 4, 8)), ShapeMismatchError, "v"),
+    "heads": ((Q, torch.zeros(2, 3, 5, 8), torch.zeros(2, 3, 5, 8)), ShapeMismatchError, "k"),
+    "large heads": ((torch.zeros(1, 1, 1, 257),) * 3, ShapeMismatchError, "q"),
+    "scale": ((Q, K, K, False, 0.0), SettingsError, None),
+    "scale that is no number": ((Q, K, K, False, math.nan), SettingsError, None),
+}
+
+
+@pytest.mark.parametrize("what", ERRORS)
+def test_bad_inputs_are_refused(interpreted, what):
+    given, error, name = ERRORS[what]
+    assert interpreted(error_of, flash_attention, *given) == (error.__name__, name)
+
+
+def test_cpu_tensors_are_a_device_error():
+    with pytest.raises(DeviceError, match="q is on cpu"):
+        flash_attention(Q, K, K)
