@@ -9,7 +9,7 @@ from triton_ops.cli.console import bold, only_data_on_stdout, say, say_json, tel
 from triton_ops.cli.layout import table
 from triton_ops.cli.misses import miss_json
 from triton_ops.cli.record_selection import folder_of
-from triton_ops.cli.target import load_target
+from triton_ops.cli.target import load_object
 from triton_ops.cli.terminal import stderr
 from triton_ops.exceptions import SettingsError
 from triton_ops.history.misses import read_misses
@@ -53,14 +53,15 @@ def tune_from_misses(
         raise SettingsError(f"--most is {most}; it must be 1 or more", hint="leave it out for all")
     folder = folder_of(cache_dir)
     with only_data_on_stdout():
-        given = [] if target is None else [as_target(load_target(target))]
-        found = [miss for miss in read_misses(folder) if not given or miss.key.kernel == given[0].name]
+        given = [] if target is None else [load_object(target)]
+        names = [as_target(each).name for each in given]
+        found = [miss for miss in read_misses(folder) if not names or miss.key.kernel in names]
         bar = ProgressBar(stderr())
-        served = list(tune_misses(found[:most], Targets(given, load_target), folder, listener=bar, **options))
+        served = list(tune_misses(found[:most], Targets(given, load_object), folder, listener=bar, **options))
     if as_json:
         say_json([_as_json(each) for each in served])
     elif not served:
-        tell(f"there are no misses{f' of {given[0].name}' if given else ''} in {folder}")
+        tell(f"there are no misses{f' of {names[0]}' if names else ''} in {folder}")
     else:
         header, *lines = table(_HEADER, [_row(each) for each in served], width(), _NUMBERS)
         say(bold(header), *lines)

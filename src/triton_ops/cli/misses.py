@@ -45,6 +45,7 @@ def miss_json(miss: Miss) -> dict[str, Any]:
         "expected_ms": miss.expected_ms,
         "first": miss.first,
         "last": miss.last,
+        "call": None if miss.call is None else msgspec.to_builtins(miss.call),
     }
 
 

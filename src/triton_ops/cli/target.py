@@ -34,6 +34,16 @@ def load_target(text: str) -> Operation | Callable[..., Any]:
     return _usable(text, name, _loaded(text, place, name))
 
 
+def load_object(text: str) -> Any:
+    """The object that TARGET names, whatever it is: an operation, a function, a kernel with or without a decorator.
+
+    Raises:
+        TargetError: It does not exist, or cannot be imported.
+    """
+    place, colon, name = text.rpartition(":")
+    return _loaded(text, place, name) if colon else _shipped(text)
+
+
 def load_check(text: str) -> Callable[..., Any]:
     """The function that --check names, as a TARGET does.
 

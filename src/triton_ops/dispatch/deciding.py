@@ -15,7 +15,7 @@ from triton_ops.cache import Key, Record
 from triton_ops.dispatch.calls import CalledWith
 from triton_ops.dispatch.configs import from_triton
 from triton_ops.dispatch.decision import FALLBACK, TUNED, Decision, Found
-from triton_ops.dispatch.grids import grid_of_call
+from triton_ops.dispatch.grids import grid_of_call, grids_by_config
 from triton_ops.dispatch.ladder import Answer, Question
 from triton_ops.dispatch.options import Options
 from triton_ops.dispatch.policy import DEFAULT, ERROR, QUEUE, TUNE, capturing, policy_of, within
@@ -30,16 +30,18 @@ from triton_ops.exceptions import (
     TuningFailedError,
     UntunedError,
 )
-from triton_ops.history.misses import note_miss
+from triton_ops.history.misses import NotedCall, note_miss
 from triton_ops.history.recall import cache_folder, key_of
+from triton_ops.problem import plain
 from triton_ops.progress.events import Listener
 from triton_ops.space import Config, ConfigSpace, as_space
 from triton_ops.task.effort import covers
-from triton_ops.task.request import TuneRequest, device_of, make_request
+from triton_ops.task.request import TuneRequest, device_of, make_request, spec_of
 from triton_ops.tensors import TensorSpec
 from triton_ops.trial import TuningResult
 
 _WAIT_S = 30.0  # for another process of the job that looks a winner up
+_MOST_NOTED = 256  # configs of a space: more would make the list of misses long
 _LONGEST_TUNE_S = 600.0  # of an effort without a limit
 
 _log = logging.getLogger("triton_ops")
@@ -139,6 +141,24 @@ class KernelCall:
     def key(self) -> Key:
         """The key of the record for this call."""
         return replace(key_of(self.request, keyed=self.called.problem), label=self.called.label)
+
+    @property
+    def noted(self) -> NotedCall | None:
+        """The call as it is noted for a later tune; None where it cannot be made again from plain values.
+
+        Cost: some microseconds for each config, once for a problem that misses.
+        """
+        given, space = self.called.given.keyword, self.space
+        values = {name: spec_of(value) if is_tensor(value) else value for name, value in given.items()}
+        plainly = all(
+            value is None or isinstance(value, (TensorSpec, bool, int, float, str)) for value in values.values()
+        )
+        if not plainly or space.size.total > _MOST_NOTED:
+            return None
+        table = grids_by_config(self.grid, self.function, given, space)
+        configs = [dict(zip(table.names, at, strict=True)) for at in table.extents]
+        grids = [grid if isinstance(grid, str) else list(grid) for grid in table.extents.values()]
+        return NotedCall(arguments={name: plain(value) for name, value in values.items()}, configs=configs, grids=grids)
 
     def question(self, policy: str) -> Question:
         """What the ladder is asked."""
@@ -281,7 +301,7 @@ def _missed(call: KernelCall, decision: Decision, policy: str, triton_tunes: Cal
         except TritonKernelError as error:
             return _told(decision.because(f"tuning failed: {_first_line(error)}", policy, within()))
     if decision.key is not None and not _interpreted(call):
-        note_miss(decision.key, folder=Path(cache_folder(call.options.cache_dir)))
+        note_miss(decision.key, folder=Path(cache_folder(call.options.cache_dir)), call=call.noted)
     return _told(replace(decision, found=replace(decision.found, why=_why(call, policy))))
 
 

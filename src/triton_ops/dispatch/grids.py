@@ -37,11 +37,11 @@ class GridByConfig:
         """The grid of the config whose values are in `meta`.
 
         Raises:
-            ValueError: The grid function raised for it.
+            ValueError: The grid function raised for it, or it is none of the configs.
         """
-        found: tuple[int, ...] | str = self.extents[tuple(meta[name] for name in self.names)]
-        if isinstance(found, str):
-            raise ValueError(found)
+        found: tuple[int, ...] | str | None = self.extents.get(tuple(meta[name] for name in self.names))
+        if found is None or isinstance(found, str):
+            raise ValueError(found or "the grid of this config is not known: it was no config when the call was made")
         return found
 
 
@@ -71,6 +71,11 @@ def grid_of_call(grid: Any, function: Any, given: Mapping[str, Any], space: Conf
     if callable(grid) and space.size.total > _MOST:
         found: Callable[..., Any] = grid
         return found
+    return grids_by_config(grid, function, given, space)
+
+
+def grids_by_config(grid: Any, function: Any, given: Mapping[str, Any], space: ConfigSpace) -> GridByConfig:
+    """The grid of a call for every config of a space."""
     names = tuple(space.tunables)
     return GridByConfig(names, {_values(config, names): _extents(grid, function, given, config) for config in space})
 

@@ -317,6 +317,11 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
                 hint="leave it out of the call, or call the kernel below the decorator: kernel.fn[grid](...)",
             )
 
+    def call_of(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> KernelCall:
+        """A call with these arguments, as the tuner and the ladder are told of it; nothing is launched."""
+        listed = None if self.options.space is not None else self.fitting(grid, args, kwargs)
+        return self._call(grid, self._calls.problem(args, kwargs), listed, args, kwargs)
+
     def _call(
         self, grid: Any, called: CalledWith, listed: tuple[Any, ...] | None, args: Sequence[Any],
         kwargs: Mapping[str, Any],

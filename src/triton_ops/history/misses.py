@@ -17,15 +17,16 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from statistics import median
+from typing import Annotated
 
 import msgspec
 
 from triton_ops import settings
 from triton_ops._files import AppendedFile, atomic_write, locked, whole_lines
 from triton_ops._hashing import canonical_json
-from triton_ops._ranges import Count, Milliseconds
+from triton_ops._ranges import Count, Extent, Milliseconds, Plain
 from triton_ops._sealed import sealed
-from triton_ops.cache.key import Key
+from triton_ops.cache.key import Argument, Key
 from triton_ops.history.lines import readable
 
 FILE = "misses.jsonl"
@@ -40,6 +41,20 @@ _LOSS = "problems that are not served now will not be in the list"
 _log = logging.getLogger("triton_ops")
 
 
+class NotedCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call of a decorated kernel, of whose arguments the key holds no more than decides the config.
+
+    Attributes:
+        arguments: Name to plain value: a scalar, or what `triton_ops.problem.plain` makes of a tensor's spec.
+        configs: The configs that could be taken, as values by name.
+        grids: The grid of each config, in the same order; a text says why the grid function had none.
+    """
+
+    arguments: dict[str, Argument]
+    configs: Annotated[list[dict[str, Plain]], msgspec.Meta(min_length=1)]
+    grids: list[list[Extent] | str]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Miss:
     """A problem that nothing answered.
@@ -50,6 +65,8 @@ class Miss:
         expected_ms: What one launch is expected to take; None if nobody could tell.
         first: When it was first noted, UTC.
         last: When it was last noted, UTC.
+        call: The first call that missed, of a decorated kernel; None for an operation, and where a call cannot be
+            described.
     """
 
     key: Key
@@ -57,6 +74,7 @@ class Miss:
     expected_ms: float | None = None
     first: str = ""
     last: str = ""
+    call: NotedCall | None = None
 
 
 class _Line(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +85,7 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True):
     expected_ms: Milliseconds | None = None
     first: str = ""
     at: str = ""
+    call: NotedCall | None = None
 
 
 class Harvest:
@@ -78,19 +97,19 @@ class Harvest:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE
-        self._queue: deque[tuple[Key, float | None]] = deque(maxlen=_WAITING)
+        self._queue: deque[tuple[Key, float | None, NotedCall | None]] = deque(maxlen=_WAITING)
         self._file = AppendedFile(self.path, _LOSS)
         self._wake = threading.Event()
         self._writing = threading.Lock()
         self._starting = threading.Lock()
         self._started = False
 
-    def note(self, key: Key, expected_ms: float | None = None) -> None:
+    def note(self, key: Key, expected_ms: float | None = None, call: NotedCall | None = None) -> None:
         """Note that nothing answered `key`; the first note of a process starts the thread that writes.
 
         Cost: a microsecond; the first takes a tenth of a millisecond.
         """
-        self._queue.append((key, expected_ms))
+        self._queue.append((key, expected_ms, call))
         if not self._started and self._starting.acquire(blocking=False):
             self._started = True
             with contextlib.suppress(RuntimeError):  # no further thread can be started: the end of the process writes
@@ -116,14 +135,18 @@ class Harvest:
         keys: dict[str, Key] = {}
         counts: Counter[str] = Counter()
         expected: dict[str, float | None] = {}
+        calls: dict[str, NotedCall | None] = {}
         while self._queue:
-            key, expected_ms = self._queue.popleft()
+            key, expected_ms, call = self._queue.popleft()
+            calls[key.id] = calls.get(key.id) or call
             keys[key.id] = key
             counts[key.id] += 1
             expected[key.id] = expected.get(key.id) if expected_ms is None else expected_ms
         now = _now()
         for key_id, key in keys.items():
-            miss = Miss(key=key, count=counts[key_id], expected_ms=expected[key_id], first=now, last=now)
+            miss = Miss(
+                key=key, count=counts[key_id], expected_ms=expected[key_id], first=now, last=now, call=calls[key_id]
+            )
             self._file.append(_line(miss), durable=False)
         size = 0
         with contextlib.suppress(OSError):  # it could not be written, or is being shortened
@@ -135,19 +158,22 @@ class Harvest:
 _harvests: dict[Path, Harvest] = {}
 
 
-def note_miss(key: Key, expected_ms: float | None = None, folder: Path | None = None) -> None:
+def note_miss(
+    key: Key, expected_ms: float | None = None, folder: Path | None = None, call: NotedCall | None = None
+) -> None:
     """Note that nothing answered `key`; it never waits, and never raises.
 
     Args:
         key: The problem, with kernel, device and versions.
         expected_ms: What one launch is expected to take; None if nobody can tell.
         folder: The cache folder; None takes `TRITON_OPS_CACHE_DIR`, else the user's.
+        call: The call of a decorated kernel.
     """
     where = settings.cache_dir() if folder is None else folder
     harvest = _harvests.get(where)
     if harvest is None:
         harvest = _harvests.setdefault(where, Harvest(where))
-    harvest.note(key, expected_ms)
+    harvest.note(key, expected_ms, call)
 
 
 def flush_misses() -> None:
@@ -223,6 +249,7 @@ def _line(miss: Miss) -> dict[str, object]:
         "expected_ms": miss.expected_ms,
         "first": miss.first,
         "at": miss.last,
+        **({} if miss.call is None else {"call": msgspec.to_builtins(miss.call)}),
     }
 
 
@@ -237,6 +264,7 @@ def _together(lines: Iterable[_Line]) -> list[Miss]:
             expected_ms=known.expected_ms if known and line.expected_ms is None else line.expected_ms,
             first=min(first, known.first) if known else first,
             last=max(line.at, known.last) if known else line.at,
+            call=(known.call if known else None) or line.call,
         )
     return list(found.values())
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from triton_ops.buckets import unkeyed
+from triton_ops.cache import Record
 from triton_ops.exceptions import TritonKernelError
 from triton_ops.hardware import DeviceSpec, gpu_missing, probe
 from triton_ops.history.misses import Miss, forget_misses
-from triton_ops.history.recall import recall
+from triton_ops.history.recall import recall, store_in
 from triton_ops.runner.session import tune
 from triton_ops.serving.targets import Target, Targets, made_on, specs_of
 from triton_ops.trial import TuningResult
+
+_NOTED = "triton_ops.dispatch.noted"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,11 +63,19 @@ def _tuned(miss: Miss, targets: Targets, folder: Path, options: dict[str, Any]) 
     device = "cpu" if miss.key.device.get("kind") == "cpu" else "cuda"
     if (reason := _elsewhere(miss, device)) is not None:
         return Served(miss=miss, reason=reason)
+    if miss.call is not None:
+        decorated = targets.decorated(miss.key.kernel)
+        noted = importlib.import_module(_NOTED)  # it imports Triton, as the kernel's own module has
+        result, key = noted.tune_noted(decorated, miss.call, device, folder, options)
+        return _served(miss, result, store_in(str(folder)).get(key.id))
     target: Target = targets.find(miss.key.kernel)
     arguments = made_on(specs_of(unkeyed(miss.key.problem)[0]), device)
     cold = miss.key.cache_state == "cold"
     result = tune(target, kwargs=arguments, cold=cold, cache_dir=folder, device=device, **options)
-    record = recall(target, kwargs=arguments, cold=cold, cache_dir=folder, device=device)
+    return _served(miss, result, recall(target, kwargs=arguments, cold=cold, cache_dir=folder, device=device))
+
+
+def _served(miss: Miss, result: TuningResult, record: Record | None) -> Served:
     if record is None:
         return Served(miss=miss, result=result, reason="its winner was not stored")
     changed = miss.key.differences(record.key)

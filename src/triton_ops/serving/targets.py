@@ -27,12 +27,21 @@ class Targets:
 
     def __init__(self, given: Iterable[Any] = (), load: Callable[[str], Any] | None = None) -> None:
         self._known: dict[str, Target] = {}
+        self._objects: dict[str, Any] = {}
         self._load = load or _imported
         for each in given:
             target = as_target(each)
             if target.name in self._known:
                 raise TargetError(f"two targets are called {target.name}", hint="give one of them")
-            self._known[target.name] = target
+            self._known[target.name], self._objects[target.name] = target, each
+
+    def decorated(self, name: str) -> Any:
+        """The object of that name as it stands in its module, such as a decorated kernel.
+
+        Raises:
+            TargetError: There is none.
+        """
+        return self._objects[name] if name in self._objects else self._load(name)
 
     def find(self, name: str) -> Target:
         """The operation or the kernel that records call `name`.
@@ -72,7 +81,7 @@ def specs_of(problem: Mapping[str, Any]) -> dict[str, Any]:
     """
     if any(name.endswith(":class") for name in problem):
         raise KernelTypeError(
-            "only the classes of its arguments are known, since it is a decorated kernel",
+            "only the classes of its arguments are known: it is a decorated kernel, and its call could not be noted",
             hint="tune it where it is called, with on_miss='tune'",
         )
     return {name: from_plain(value) for name, value in problem.items() if value != {"any": True}}

@@ -1,0 +1,97 @@
+"""A call of a decorated kernel that missed, as it is noted for a later tune, and the tune that makes it again.
+
+The key of such a call holds what decides the config: values of the key's arguments, dtypes, and classes of the rest. A
+tune needs more: shapes, numbers, and the grid, which was a function in the caller's code. What is noted are the specs
+and values of all arguments, and the grid of every config.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from triton_ops.cache import Key
+from triton_ops.dispatch.deciding import KernelCall
+from triton_ops.dispatch.grids import GridByConfig
+from triton_ops.dispatch.options import Options
+from triton_ops.dispatch.tuned import Tuned
+from triton_ops.dispatch.tuner import tune_request
+from triton_ops.exceptions import KernelTypeError, TargetError
+from triton_ops.history.misses import NotedCall
+from triton_ops.problem import from_plain
+from triton_ops.task.effort import chosen_effort
+from triton_ops.tensors import TensorSpec
+from triton_ops.trial import TuningResult
+
+
+def tune_noted(
+    decorated: Any, noted: NotedCall, device: str, folder: Path, options: Mapping[str, Any]
+) -> tuple[TuningResult, Key]:
+    """Tune a decorated kernel for a call that was noted; gives the result, and the key of the record.
+
+    Its arguments are new tensors with the noted shapes, uniform in [-1, 1], or 0 to 127 where they are integers.
+
+    Args:
+        decorated: The kernel, as it stands in its module: of `triton_ops.autotune` or of Triton's, with or without
+            heuristics around it.
+        noted: The call.
+        device: Torch's name of the device.
+        folder: The cache folder.
+        options: Of `tune`: effort, search, trials, budget_s, seed, isolate, force, transfer, wait, listener.
+
+    Raises:
+        TargetError: It is no decorated kernel.
+        TritonKernelError: The call does not fit the kernel as it is now, or `tune` fails.
+    """
+    call = _call(_kernel_in(decorated), noted, device)
+    plan = chosen_effort(*(options.get(name) for name in ("effort", "search", "trials", "budget_s")))
+    passed = {name: options[name] for name in ("seed", "isolate", "force", "transfer", "wait", "listener")
+              if name in options}  # fmt: skip
+    key = call.key
+    return tune_request(call.request, call.space, plan, cache_dir=folder, key=key, reuse=True, **passed), key
+
+
+def _call(kernel: Tuned, noted: NotedCall, device: str) -> KernelCall:
+    """The call, with arguments that are made for it.
+
+    Raises:
+        KernelTypeError: The kernel has other parameters now.
+    """
+    specs = {name: from_plain(value) for name, value in noted.arguments.items()}
+    if strange := [name for name in specs if name not in kernel.arg_names]:
+        raise KernelTypeError(
+            f"{kernel.base_fn.__name__} has no parameter {', '.join(strange)} any more",
+            hint="clear the list: triton-ops misses --clear",
+        )
+    given = {
+        name: spec.create_tensor(device, place) if isinstance(spec, TensorSpec) else spec
+        for place, (name, spec) in enumerate(specs.items())
+    }
+    return kernel.call_of(_grid(noted), (), given)
+
+
+def _grid(noted: NotedCall) -> GridByConfig:
+    names = tuple(noted.configs[0])
+    pairs = zip(noted.configs, noted.grids, strict=False)
+    extents = {tuple(config[name] for name in names): grid for config, grid in pairs if config.keys() == {*names}}
+    return GridByConfig(names, {at: grid if isinstance(grid, str) else tuple(grid) for at, grid in extents.items()})
+
+
+def _kernel_in(decorated: Any) -> Tuned:
+    """The decorated kernel below heuristics; one of Triton's own decorator is taken over.
+
+    Raises:
+        TargetError: There is none.
+    """
+    found = decorated
+    while not isinstance(found, Tuned) and hasattr(found, "fn"):
+        if hasattr(found, "configs") and hasattr(found, "prune_configs"):
+            return Tuned.adopting(found, Options(strict=False))
+        found = found.fn
+    if not isinstance(found, Tuned):
+        raise TargetError(
+            f"{decorated!r} is no decorated kernel, and was one when the call was noted",
+            hint="name the object that the program launches, in the module that it is defined in",
+        )
+    return found

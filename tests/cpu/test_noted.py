@@ -1,0 +1,166 @@
+"""A miss of a decorated kernel is noted with its call, found again, and tuned with arguments that are made for it."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+from triton_ops.cli.target import load_object
+from triton_ops.exceptions import TritonKernelError
+from triton_ops.history.misses import Harvest, flush_misses, read_misses
+from triton_ops.history.recall import store_in
+from triton_ops.serving.from_misses import tune_misses
+from triton_ops.serving.targets import Targets
+
+pytestmark = pytest.mark.triton
+
+
+def called(name, n):
+    """A kernel of the module, and a call of it."""
+    import torch
+    import triton
+
+    kernel = getattr(importlib.import_module("tests.decorated_kernels"), name)
+    x, out = torch.randn(n), torch.empty(n)
+    given = {"x_ptr": x, "out_ptr": out, "n": n}
+    if name == "add":
+        given["y_ptr"] = torch.randn(n + 1)[1:]  # not aligned
+    if name == "scale":
+        given |= {"factor": math.inf, "name": "by", "EVEN": False}  # as the heuristics around the decorator have it
+    return kernel, given, lambda meta: (triton.cdiv(meta["n"], meta["BLOCK"]),)
+
+
+# What runs where kernels are interpreted, so that they can be tuned without a GPU
+
+
+def tuned_from_its_miss(name, folder):
+    """Note the miss of a call, and tune from the file; tells what became of it, and what was noted."""
+    from triton_ops import install
+    from triton_ops.dispatch.noted import _kernel_in
+
+    kernel, given, grid = called(name, 100)
+    with install(on_miss="default"):
+        tuned = _kernel_in(kernel)
+    call = tuned.call_of(grid, (), given)
+    harvest = Harvest(Path(folder))
+    for _ in range(3):
+        harvest.note(call.key, None, call.noted)
+    harvest.flush()
+    (miss,) = read_misses(Path(folder))
+    (served,) = tune_misses([miss], Targets([], load_object), Path(folder), effort="quick")
+    record = store_in(folder).get(call.key.id)
+    return {
+        "count": miss.count, "reason": served.reason, "stored": served.stored, "left": len(read_misses(Path(folder))),
+        "tried": sum(served.result.totals.values()), "known": record is not None,
+        "arguments": dict(miss.call.arguments),
+        "grids": miss.call.grids, "configs": [each["BLOCK"] for each in miss.call.configs],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "configs"), [("add", [64, 128]), ("scale", [32, 64, 256]), ("theirs", [64, 128])])
+def test_a_call_that_missed_is_made_again_and_tuned(name, configs, interpreted, tmp_path):
+    found = interpreted(tuned_from_its_miss, name, str(tmp_path))
+    assert {what: found[what] for what in ("count", "reason", "stored", "left", "known")} == {
+        "count": 3, "reason": "", "stored": True, "left": 0, "known": True,
+    }  # fmt: skip
+    assert (found["tried"], found["configs"]) == (len(configs), configs)
+    assert found["grids"] == [[math.ceil(100 / block)] for block in configs]
+    assert found["arguments"]["x_ptr"] == {"shape": [100], "dtype": "float32", "stride": [1], "aligned": True}
+    if name == "add":
+        assert found["arguments"]["y_ptr"]["aligned"] is False
+    if name == "scale":
+        assert (found["arguments"]["factor"], found["arguments"]["name"]) == ({"float": "inf"}, "by")
+
+
+def with_another_list(folder):
+    """A config that joined the list since the miss fails by name, and the others are tuned."""
+    import triton
+
+    kernel, given, grid = called("add", 100)
+    call = kernel.call_of(grid, (), given)
+    harvest = Harvest(Path(folder))
+    harvest.note(call.key, None, call.noted)
+    harvest.flush()
+    before = kernel.configs
+    kernel.configs = [*before, triton.Config({"BLOCK": 512}, num_warps=4)]
+    try:
+        (served,) = tune_misses(read_misses(Path(folder)), Targets([], load_object), Path(folder))
+    finally:
+        kernel.configs = before
+    return served.stored, [(dict(trial.config)["BLOCK"], trial.error) for trial in served.result.failures]
+
+
+def test_a_config_that_joined_since_has_no_grid_and_says_so(interpreted, tmp_path):
+    stored, ((block, error),) = interpreted(with_another_list, str(tmp_path))
+    assert (stored, block, "it was no config when the call was made" in error) == (True, 512, True)
+
+
+# What needs no launch
+
+
+def noted(folder, name="add", **changes):
+    kernel, given, grid = called(name, 100)
+    call = kernel.call_of(grid, (), {**given, **changes})
+    return call, call.noted
+
+
+def test_what_cannot_be_written_plainly_is_noted_without_its_call(tmp_path):
+    import torch
+
+    kernel, given, grid = called("scale", 64)
+    assert kernel.fn.call_of(grid, (), given).noted is not None
+    assert kernel.fn.call_of(grid, (), {**given, "name": torch.float16}).noted is None
+    assert kernel.fn.call_of(grid, (), {**given, "factor": (1, 2)}).noted is None
+
+
+def test_a_grid_function_that_raises_is_noted_as_such():
+    kernel, given, _ = called("add", 100)
+    found = kernel.call_of(lambda meta: 1 / 0, (), given).noted
+    assert found.grids == ["the grid function raised ZeroDivisionError: division by zero"] * 2
+
+
+def test_a_launch_notes_its_call_once_and_a_file_of_before_is_read(tmp_path, monkeypatch):
+    from triton_ops.testing.launches import launches_that_do_nothing
+
+    monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")
+    monkeypatch.setenv("TRITON_OPS_CACHE_DIR", str(tmp_path))
+    kernel, given, grid = called("add", 100)
+    with launches_that_do_nothing():
+        for _ in range(3):
+            kernel[grid](**given)
+    flush_misses()
+    (miss,) = read_misses(tmp_path)
+    assert (miss.count, miss.call.arguments["n"], miss.call.grids) == (1, 100, [[2], [1]])
+    kernel.cache.clear()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda call: {"arguments": {**call.arguments, "gone": 1}}, "has no parameter gone any more"),
+        (lambda call: {"arguments": {**call.arguments, "x_ptr": {"range": [1, 2]}}}, "no argument can be made from"),
+    ],
+)
+def test_a_call_that_does_not_fit_any_more_is_told(change, said, tmp_path):
+    import msgspec
+
+    from triton_ops.dispatch.noted import tune_noted
+
+    _, noted_call = noted(tmp_path)
+    changed = msgspec.structs.replace(noted_call, **change(noted_call))
+    with pytest.raises(TritonKernelError, match=said):
+        tune_noted(load_object("tests.decorated_kernels:add"), changed, "cpu", tmp_path, {})
+
+
+def test_what_is_no_decorated_kernel_any_more_is_told(tmp_path):
+    from triton_ops.dispatch.noted import tune_noted
+
+    _, call = noted(tmp_path)
+    with pytest.raises(TritonKernelError, match="is no decorated kernel"):
+        tune_noted(load_object("tests.tuned_kernels:add"), call, "cpu", tmp_path, {})
