@@ -197,7 +197,7 @@ class EmptySpaceError(SpaceError):
 
 
 class ConfigValueError(SpaceError):
-    """A configuration value that cannot be stored as JSON, hashed and compared."""
+    """A configuration value that cannot be stored as JSON, hashed and compared, or that no shipped kernel takes."""
 
 
 class UnknownTunableError(SpaceError):

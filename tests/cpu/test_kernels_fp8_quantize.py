@@ -9,6 +9,7 @@ from tests.near import drawn, error_of, off, widened
 from triton_ops.exceptions import DeviceError, KernelTypeError, NumericalOverflowError, ShapeMismatchError
 from triton_ops.kernels.fp8_format import FP8Format
 from triton_ops.kernels.fp8_quantize import dequantize_fp8, quantize_fp8, quantize_fp8_with_overflow_handling
+from triton_ops.kernels.fp8_quantize.kernel import rescale_grid
 from triton_ops.kernels.fp8_quantize.dequantize import operation as dequantize_operation
 from triton_ops.kernels.fp8_quantize.reference import saturated
 
@@ -261,3 +262,10 @@ def test_the_format_takes_floats_only():
         FP8Format.compute_scale(torch.zeros(3, dtype=torch.int32))
     with pytest.raises(ShapeMismatchError, match="no values along axis 2"):
         FP8Format.compute_scale_per_channel(X, dim=2)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 2**20])
+def test_applying_scales_has_one_axis_of_programs_however_wide_a_row_is(rows):
+    """The other axes of a grid end at 65,535 programs, which a row of 2^27 elements has more of."""
+    (programs,) = rescale_grid({"rows": rows, "columns": 2**29 + 1, "ROWS": 1, "BLOCK_SIZE": 1024})
+    assert programs == rows * (2**19 + 1)

@@ -137,7 +137,7 @@ def _problem_rows(
     work = operation.work(problem) if operation.work else None
     known: dict[str, Any] = {"shape": shape, "dtype": dtype, "config": dict(config), "origin": origin}
     try:
-        _check(operation, config, values)
+        check_result(operation, config, values)
     except WrongResultError as error:
         yield KernelRow(operation.name, label, "reference", **known, verdict=f"wrong: {error.message}")
         return
@@ -173,8 +173,8 @@ def _chosen(
     return (default, _DEFAULT) if record is None else (record.winner, _RECORDED)
 
 
-def _check(operation: Operation, config: Config, values: Mapping[str, Any]) -> None:
-    """Launch the kernel once, and judge its outputs by the rule.
+def check_result(operation: Operation, config: Config, values: Mapping[str, Any]) -> list[Any]:
+    """Launch the kernel once on copies of its arguments, and judge its outputs by the rule; returns the outputs.
 
     Raises:
         WrongResultError: They are wrong.
@@ -182,14 +182,15 @@ def _check(operation: Operation, config: Config, values: Mapping[str, Any]) -> N
     given = private_copy(Arguments(keyword=values))
     executable = operation.kernel.compile(config, given)
     executable.launch(given)
-    if operation.reference is None:
-        return
     found = [given.keyword[name] for name in executable.outputs]
+    if operation.reference is None:
+        return found
     right, how = CorrectnessVerifier().verify_by_rule(
         found, operation.reference, kwargs=values, outputs=executable.outputs
     )
     if not right:
         raise WrongResultError(f"{operation.name} with ({config}) gives a wrong result: {how}")
+    return found
 
 
 def _speedup(percent: float) -> float:

@@ -15,6 +15,7 @@ from typing import Any
 from triton_ops._optional import require
 from triton_ops.backend import Arguments, CompilesAtLaunch, is_tensor, with_scratch
 from triton_ops.exceptions import (
+    ConfigValueError,
     DeviceError,
     KernelTypeError,
     ShapeMismatchError,
@@ -25,6 +26,7 @@ from triton_ops.space import Config
 from triton_ops.tensors import contiguous_stride
 
 _UNITS_UNKNOWN = 132
+_POWERS_OF_TWO = ("BLOCK", "ROWS", "num_warps")  # extents of tiles, in which Triton takes nothing else
 
 
 def check_placement(tensors: Mapping[str, Any], on_cpu: bool = False) -> None:
@@ -143,7 +145,7 @@ def checked_config(
 
     Raises:
         UnknownTunableError: A tunable is missing, or a name is no tunable of the kernel.
-        ConfigValueError: A value is of a type that no config can hold.
+        ConfigValueError: A value is of a type that no config can hold, or the extent of a tile is no power of two.
     """
     unknown = [name for name in given if name not in tunables and name not in optional]
     missing = [name for name in tunables if name not in given]
@@ -152,7 +154,15 @@ def checked_config(
         wrong += [f"needs a value for {name!r}" for name in missing]
         rest = f", and if you like {', '.join(optional)}" if optional else ""
         raise UnknownTunableError(f"{kernel} {', '.join(wrong)}", hint=f"give exactly {', '.join(tunables)}{rest}")
-    return given if isinstance(given, Config) else Config(given)
+    found = given if isinstance(given, Config) else Config(given)
+    for name, value in found.items():
+        if name.startswith(_POWERS_OF_TWO) and not _is_power_of_two(value):
+            raise ConfigValueError(f"{name} is {value!r}; {kernel} takes powers of two", hint="such as 64")
+    return found
+
+
+def _is_power_of_two(value: Any) -> bool:
+    return type(value) is int and value > 0 and value & (value - 1) == 0
 
 
 def launch(kernel: CompilesAtLaunch, config: Config, values: Mapping[str, Any], device: Any) -> None:

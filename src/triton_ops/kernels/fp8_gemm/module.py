@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import weakref
 from typing import Any
 
 from triton_ops._optional import base_class, require
+from triton_ops.kernels import call
 from triton_ops.kernels.fp8_gemm import fp8_gemm
 from triton_ops.kernels.fp8_quantize import quantize_fp8
 from triton_ops.kernels.gradient import differentiable
@@ -18,9 +20,10 @@ class FP8Linear(_Module):  # type: ignore[misc, valid-type]
     """x @ weight.T + bias with both factors in E4M3: a scale for each token, and one for each output.
 
     The weight is kept in its own dtype, and quantised when it is first needed and whenever it has changed since: by an
-    optimiser, `load_state_dict`, `to`, or any other write that torch counts. A write through `weight.data` is not
-    counted; call `refresh` after it. Gradients go straight through the quantisation: they are those of the linear layer
-    with the unquantised factors.
+    optimiser, `load_state_dict`, `to`, another parameter in its place, or any other write that torch counts. A write
+    through `weight.data` is not counted; call `refresh` after it. Gradients go straight through the quantisation: they
+    are those of the linear layer with the unquantised factors. Under autocast the result keeps the dtype of `x`, and
+    `torch.compile` runs the layer outside of its graphs.
 
     Args:
         in_features: Elements of an input, 1 or more.
@@ -55,7 +58,7 @@ class FP8Linear(_Module):  # type: ignore[misc, valid-type]
         self.in_features, self.out_features, self.fast_accum = in_features, out_features, fast_accum
         self.weight = torch.nn.Parameter(torch.empty((out_features, in_features), device=device, dtype=dtype))
         self.bias = torch.nn.Parameter(torch.empty(out_features, device=device, dtype=dtype)) if bias else None
-        self._stored: tuple[Any, Any, Any] | None = None
+        self._stored: tuple[Any, Any, Any, Any] | None = None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -70,8 +73,11 @@ class FP8Linear(_Module):  # type: ignore[misc, valid-type]
         """From [..., in_features] to [..., out_features], in the dtype of `x`.
 
         Raises:
-            DeviceError, UnsupportedDtypeError, ShapeMismatchError: As `fp8_gemm`.
+            KernelTypeError, DeviceError, UnsupportedDtypeError: As `fp8_gemm`.
+            ShapeMismatchError: The last axis of `x` is not [in_features].
         """
+        call.check_placement({"x": x}, on_cpu=True)  # its device is judged with the other tensors
+        call.check_shape("x", x.shape, (*x.shape[:-1], self.in_features), "the layer has this number of inputs")
         rows = x.reshape(-1, x.shape[-1])
         return differentiable((rows, self.weight, self.bias), self._run(rows), self._gradient).view(
             *x.shape[:-1], self.out_features
@@ -111,9 +117,16 @@ class FP8Linear(_Module):  # type: ignore[misc, valid-type]
         weight = self.weight
         # Tensors of inference mode do not count their changes: they are quantised at every call.
         seen = None if weight.is_inference() else (weight.data_ptr(), weight._version, weight.dtype, weight.device)
-        if self._stored is None or seen is None or self._stored[0] != seen:
-            self._stored = (seen, *quantize_fp8(weight.detach().contiguous(), granularity="row"))
-        return self._stored[1:]
+        # Another parameter may have come to lie where the last one lay.
+        if self._stored is None or seen is None or self._stored[0] != seen or self._stored[1]() is not weight:
+            found = quantize_fp8(weight.detach().contiguous(), granularity="row")
+            self._stored = (seen, weakref.ref(weight), *found)
+        return self._stored[2:]
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        """Move or convert, as `to` and `half` do, without the quantised weight, which would stay where it is."""
+        self._stored = None
+        return super()._apply(fn, recurse)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the quantised weight, which is made again."""

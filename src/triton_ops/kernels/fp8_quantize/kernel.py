@@ -17,8 +17,8 @@ def grid(meta):
 
 
 def rescale_grid(meta):
-    """One program per ROWS by BLOCK_SIZE tile."""
-    return (triton.cdiv(meta["rows"], meta["ROWS"]), triton.cdiv(meta["columns"], meta["BLOCK_SIZE"]))
+    """One program per ROWS by BLOCK_SIZE tile, in one axis: the others of a grid end at 65,535."""
+    return (triton.cdiv(meta["rows"], meta["ROWS"]) * triton.cdiv(meta["columns"], meta["BLOCK_SIZE"]),)
 
 
 @triton.jit
@@ -63,9 +63,9 @@ def fp8_quantize_kernel(
 ):
     """Quantise each group of GROUP neighbours in a row of COLUMNS with its own scale, 448 by its largest magnitude."""
     GROUPS_PER_ROW: tl.constexpr = (COLUMNS + GROUP - 1) // GROUP
-    group = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    group = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     first = group % GROUPS_PER_ROW * GROUP
-    start = (group // GROUPS_PER_ROW).to(tl.int64) * COLUMNS + first
+    start = group // GROUPS_PER_ROW * COLUMNS + first
     length = tl.minimum(COLUMNS - first, GROUP)
     length = tl.where(group < groups, length, 0)[:, None]
     lane = tl.arange(0, BLOCK_SIZE)[None, :]
@@ -105,8 +105,9 @@ def fp8_rescale_kernel(
     BLOCK_SIZE: tl.constexpr,
 ):
     """Out = x / scale for 8-bit x, or x * scale in 8 bits; a scale serves GROUP_ROWS by GROUP_COLUMNS elements."""
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    column = tl.program_id(1) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    blocks = tl.cdiv(columns, BLOCK_SIZE)
+    row = tl.program_id(0) // blocks * ROWS + tl.arange(0, ROWS)
+    column = tl.program_id(0) % blocks * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
     inside = (row < rows)[:, None] & (column < columns)[None, :]
     place = row.to(tl.int64)[:, None] * columns + column[None, :]
     group = (row // GROUP_ROWS)[:, None] * scale_columns + (column // GROUP_COLUMNS)[None, :]

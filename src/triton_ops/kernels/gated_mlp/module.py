@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from triton_ops._optional import base_class, require
@@ -15,6 +16,8 @@ _DEVIATION = 0.02
 
 class FusedGatedMLP(_Module):  # type: ignore[misc, valid-type]
     """act(x @ gate_weight.T) * (x @ up_weight.T) in one kernel; the projection down is not part of it.
+
+    Under autocast `x` and both weights are converted to its dtype first, as those of `torch.nn.Linear` are.
 
     Args:
         hidden_dim: Elements of a token, 1 or more.
@@ -53,9 +56,19 @@ class FusedGatedMLP(_Module):  # type: ignore[misc, valid-type]
 
     def forward(self, x: Any) -> Any:
         """From [batch, seq, hidden_dim] to [batch, seq, intermediate_dim], as `fused_gated_mlp`."""
-        return fused_gated_mlp(x, self.gate_weight, self.up_weight, self.activation)
+        given = _autocast(x, self.gate_weight, self.up_weight)
+        return fused_gated_mlp(*given, self.activation)
 
     def extra_repr(self) -> str:
         """The sizes, for `print`."""
         sizes = f"hidden_dim={self.hidden_dim}, intermediate_dim={self.intermediate_dim}"
         return f"{sizes}, activation={self.activation!r}"
+
+
+def _autocast(x: Any, *weights: Any) -> tuple[Any, ...]:
+    """The tensors in the dtype of autocast where it is on for their device; as they are elsewhere."""
+    torch: Any = sys.modules["torch"]  # torch's compiler traces this, and follows no import
+    if not isinstance(x, torch.Tensor) or not torch.is_autocast_enabled(x.device.type):
+        return (x, *weights)
+    dtype = torch.get_autocast_dtype(x.device.type)
+    return tuple(tensor.to(dtype) for tensor in (x, *weights))

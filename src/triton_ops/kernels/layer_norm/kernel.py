@@ -54,9 +54,9 @@ def layer_norm_kernel(
 
     weight and bias may be None, which stands for 1 and for 0.
     """
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     in_rows = (row < rows)[:, None]
-    start = row.to(tl.int64)[:, None] * COLUMNS
+    start = row[:, None] * COLUMNS
     lane = tl.arange(0, BLOCK_SIZE)[None, :]
 
     if BLOCK_SIZE >= COLUMNS:

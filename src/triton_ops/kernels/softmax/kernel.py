@@ -32,9 +32,9 @@ def softmax_kernel(
     BLOCK_SIZE: tl.constexpr,
 ):
     """out[row] = exp(x[row] - max) / sum(exp(x[row] - max)), in float32 or float64, rounded once."""
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     in_rows = (row < rows)[:, None]
-    start = row.to(tl.int64)[:, None] * COLUMNS
+    start = row[:, None] * COLUMNS
     lane = tl.arange(0, BLOCK_SIZE)[None, :]
 
     if BLOCK_SIZE >= COLUMNS:
@@ -71,9 +71,9 @@ def softmax_backward_kernel(
     BLOCK_SIZE: tl.constexpr,
 ):
     """dx[row] = out[row] * (grad[row] - sum(out[row] * grad[row])), in float32 or float64, rounded once."""
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     in_rows = (row < rows)[:, None]
-    start = row.to(tl.int64)[:, None] * COLUMNS
+    start = row[:, None] * COLUMNS
     lane = tl.arange(0, BLOCK_SIZE)[None, :]
 
     if BLOCK_SIZE >= COLUMNS:

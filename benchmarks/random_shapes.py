@@ -1,0 +1,306 @@
+"""Every shipped kernel on random shapes, configs and inputs, judged by the rule for verdicts.
+
+    python -m benchmarks.random_shapes                            # small shapes, in Triton's interpreter; minutes
+    python -m benchmarks.random_shapes --device cuda --processes 12
+    python -m benchmarks.random_shapes --kernels softmax --shapes 50 --seed 7
+
+A shape is drawn with a config of the operation's space, the default in one case of four, and with inputs: uniform, or,
+in one case of three, zeros, denormals, large values, or a few NaN or infinities among uniform ones. The result must be
+right by the rule, and have the same bits at a second launch. What the device cannot run, such as too much shared
+memory, runs with the default config. The exit code is 1 if a result is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import random
+import sys
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.document import headed, save
+from triton_ops import kernels
+from triton_ops.backend import Arguments, CandidateError, Operation, one_line, private_copy
+from triton_ops.benchmark.kernels import check_result
+from triton_ops.exceptions import ShapeMismatchError, TritonKernelError, WrongResultError
+from triton_ops.hardware import probe
+from triton_ops.space import Config
+from triton_ops.tensors import TensorSpec
+
+FILLS = ("uniform",) * 9 + ("zeros", "denormal", "large", "nan", "infinity", "uniform")
+Draw = Callable[[random.Random, "Sizes"], tuple[int, ...]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """How large shapes may be.
+
+    Attributes:
+        side: The largest extent of a matrix that is multiplied.
+        row: The largest row.
+        elements: The most elements of a tensor of rows.
+        tokens: The most rows, of which some kernels have a program for each.
+        row_lengths: How many lengths of rows are drawn, since each is compiled; None for any number.
+        dtypes: Dtypes of problems that are not drawn.
+    """
+
+    side: int
+    row: int
+    elements: int
+    tokens: int
+    row_lengths: int | None = None
+    dtypes: tuple[str, ...] = ()
+
+    def extent(self, rng: random.Random, most: int | None = None) -> int:
+        """An extent, small ones as often as large ones."""
+        return round((most or self.side) ** rng.random())
+
+    def columns(self, rng: random.Random) -> int:
+        """The length of a row."""
+        if self.row_lengths is None:
+            return self.extent(rng, self.row)
+        return self.extent(random.Random(rng.randrange(self.row_lengths)), self.row)
+
+    def rows(self, rng: random.Random, columns: int) -> int:
+        """How many rows there are of so many columns."""
+        return self.extent(rng, min(self.tokens, max(1, self.elements // columns)))
+
+
+# The interpreter computes products of bfloat16 from raw bits, and cuts off what bfloat16 does not hold.
+INTERPRETED = Sizes(side=70, row=700, elements=1500, tokens=40, dtypes=("bfloat16", "float8_e4m3fn"))
+ON_A_GPU = Sizes(side=4096, row=40_000, elements=2**25, tokens=2**25, row_lengths=48)
+
+
+def _product(rng: random.Random, sizes: Sizes) -> tuple[int, ...]:
+    return sizes.extent(rng), sizes.extent(rng), sizes.extent(rng)
+
+
+def _rows(rng: random.Random, sizes: Sizes) -> tuple[int, ...]:
+    columns = sizes.columns(rng)
+    return sizes.rows(rng, columns), columns
+
+
+def _heads(rng: random.Random, sizes: Sizes) -> tuple[int, ...]:
+    """Batch, positions, hidden size and heads, which are of any even size."""
+    half = max(1, sizes.columns(rng) // 8)
+    heads = max(1, min(rng.choice((1, 2, 3, 8, 32)), sizes.row // (2 * half)))
+    hidden = 2 * half * heads
+    tokens = sizes.rows(rng, hidden)
+    batch = sizes.extent(rng, tokens)
+    return batch, max(1, tokens // batch), hidden, heads
+
+
+def _groups(rng: random.Random, sizes: Sizes) -> tuple[int, ...]:
+    rows, columns = _rows(rng, sizes)
+    return rows, columns, rng.choice((128, columns))
+
+
+def _scaled_groups(rng: random.Random, sizes: Sizes) -> tuple[int, ...]:
+    rows, columns = _rows(rng, sizes)
+    return rows, columns, *rng.choice(((1, 128), (1, columns), (128, 128), (rows, columns)))
+
+
+DRAWN: dict[str, Draw] = {
+    "fp8_dequantize": _scaled_groups,
+    "fp8_gemm": lambda rng, sizes: (*_product(rng, sizes), rng.randint(1, 3)),
+    "fp8_quantize": _groups,
+    "gated_mlp": _product,
+    "gated_mlp_backward": _rows,
+    "layer_norm": _rows,
+    "layer_norm_backward": _rows,
+    "matmul": _product,
+    "rmsnorm_rope": _heads,
+    "rmsnorm_rope_backward": _heads,
+    "softmax": _rows,
+    "softmax_backward": _rows,
+}
+
+
+def drawn_shape(operation: Operation, rng: random.Random, sizes: Sizes) -> tuple[int, ...]:
+    """A shape that the operation takes; for one without a rule, extents below those of its named problems.
+
+    Raises:
+        ShapeMismatchError: No shape of a thousand fits.
+    """
+    named = [shape for shape, _ in operation.problems.values()]
+    for attempt in count():
+        draw = DRAWN.get(operation.name)
+        shape = draw(rng, sizes) if draw else tuple(sizes.extent(rng, min(e, sizes.side)) for e in rng.choice(named))
+        try:
+            operation.problem(shape)
+        except ShapeMismatchError:
+            if attempt == 1_000:
+                raise
+        else:
+            return shape
+    raise AssertionError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One call of a kernel: everything that it takes to make it again."""
+
+    kernel: str
+    shape: tuple[int, ...]
+    dtype: str
+    fill: str
+    config: dict[str, Any] = field(hash=False)
+    seed: int
+
+    def __str__(self) -> str:
+        extents = "x".join(map(str, self.shape))
+        return f"{self.kernel} {extents} {self.dtype}, {self.fill}, seed {self.seed}, ({Config(self.config)})"
+
+
+def cases(name: str, number: int, seed: int, sizes: Sizes) -> Iterator[Case]:
+    """The random cases of a kernel."""
+    rng, operation = random.Random(f"{name} {seed}"), kernels.load(name)
+    dtypes = [dtype for dtype in operation.dtypes if dtype not in sizes.dtypes]
+    configs: dict[str, list[Config]] = {}
+    for place in range(number):
+        shape, dtype = drawn_shape(operation, rng, sizes), rng.choice(dtypes)
+        space = operation.space_for(operation.problem(shape, dtype))
+        config = space.default_config if rng.random() < 0.25 else _config(space, rng, configs.setdefault(dtype, []))
+        yield Case(kernel=name, shape=shape, dtype=dtype, fill=rng.choice(FILLS), config=dict(config), seed=place)
+
+
+def _config(space: Any, rng: random.Random, used: list[Config]) -> Config:
+    """A config of the space; mostly one that was drawn before, which is compiled already."""
+    fitting = [config for config in used if space.why_not(config) is None]
+    if len(used) >= 12 and fitting and rng.random() < 0.9:
+        return rng.choice(fitting)
+    used.append(space.sample(rng))
+    return used[-1]
+
+
+def wrong(case: Case, device: str) -> str | None:
+    """How the result of a case is wrong, or why it does not run; None if it is right at both launches."""
+    operation = kernels.load(case.kernel)
+    problem = operation.problem(case.shape, case.dtype)
+    values = dict(operation.materialise(problem, device, case.seed).keyword)
+    spoil(values, problem.specs, case)
+    config = Config(case.config)
+    try:
+        try:
+            first = check_result(operation, config, values)
+        except CandidateError:
+            config = operation.space_for(problem).default_config
+            first = check_result(operation, config, values)
+        again = launched(operation, config, values)
+    except (WrongResultError, CandidateError, TritonKernelError) as error:
+        return one_line(error)
+    same = all(bits(one).equal(bits(other)) for one, other in zip(first, again, strict=True))
+    return None if same else "a second launch gives other bits"
+
+
+def launched(operation: Operation, config: Config, values: Mapping[str, Any]) -> list[Any]:
+    """The outputs of one launch on copies of the arguments."""
+    given = private_copy(Arguments(keyword=values))
+    executable = operation.kernel.compile(config, given)
+    executable.launch(given)
+    return [given.keyword[name] for name in executable.outputs]
+
+
+def bits(tensor: Any) -> Any:
+    """The memory of a tensor as whole numbers, of which NaN is one."""
+    wide = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    return tensor.contiguous().view(wide[tensor.element_size()])
+
+
+def spoil(values: dict[str, Any], specs: Mapping[str, TensorSpec], case: Case) -> None:
+    """Put the case's extreme values into the inputs of 16 bits and more, in place."""
+    for name, spec in specs.items():
+        tensor = values[name]
+        if spec.fill != "uniform" or not tensor.dtype.is_floating_point or tensor.element_size() == 1:
+            continue
+        if case.fill == "zeros":
+            tensor.zero_()
+        elif case.fill == "denormal":
+            tensor.mul_(8 * torch.finfo(tensor.dtype).smallest_normal)
+        elif case.fill == "large":
+            tensor.mul_(16.0 if tensor.dtype == torch.float16 else 1024.0)
+        elif case.fill in ("nan", "infinity"):
+            rng = random.Random(f"{name} {case.seed}")
+            special = float("nan") if case.fill == "nan" else rng.choice((1, -1)) * float("inf")
+            for _ in range(rng.randint(0, 2)):
+                tensor.view(-1)[rng.randrange(tensor.numel())] = special
+
+
+def judged(name: str, part: int, options: Mapping[str, Any]) -> tuple[int, list[dict[str, Any]], Counter[str], float]:
+    """A part of a kernel's cases: how many ran, those that were wrong, fills, and seconds."""
+    sizes = INTERPRETED if options["device"] == "cpu" else ON_A_GPU
+    warnings.simplefilter("ignore", RuntimeWarning)  # NumPy's, of NaN and infinity in the interpreter
+    start, found, fills, ran = time.monotonic(), [], Counter[str](), 0
+    for place, case in enumerate(cases(name, options["shapes"], options["seed"], sizes)):
+        if place % options["parts"] != part:
+            continue
+        if options["limit_s"] and time.monotonic() - start > options["limit_s"]:
+            break
+        ran += 1
+        fills[case.fill] += 1
+        how = wrong(case, options["device"])
+        if how is not None:
+            found.append({**asdict(case), "how": how})
+            print(f"wrong: {case}: {how}", flush=True)
+    return ran, found, fills, time.monotonic() - start
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the cases, write one JSON file, and return 1 if a result is wrong."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kernels", nargs="*", default=[], choices=kernels.names(), metavar="NAME")
+    parser.add_argument("--shapes", type=int, default=1000, help="random cases of each kernel")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument(
+        "--limit-s", type=float, default=0.0, help="seconds for each process and kernel; 0 for no limit"
+    )
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--commit")
+    options = parser.parse_args(arguments)
+    if options.device == "cpu":
+        os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported, here and in the other processes
+    asked = {**vars(options), "parts": options.processes}
+    out = options.out or Path("benchmarks/results") / _folder(options.device) / "random_shapes.json"
+    table: dict[str, Any] = json.loads(out.read_text())["kernels"] if out.is_file() else {}
+    with ProcessPoolExecutor(options.processes, multiprocessing.get_context("spawn")) as pool:
+        waiting = {
+            name: [pool.submit(judged, name, part, asked) for part in range(options.processes)]
+            for name in options.kernels or kernels.names()
+        }
+        for name, parts in waiting.items():
+            done = [part.result() for part in parts]
+            bad = [case for _, found, _, _ in done for case in found]
+            fills = sum((each for _, _, each, _ in done), Counter[str]())
+            table[name] = {
+                "cases": sum(ran for ran, *_ in done), "wrong": len(bad), "fills": dict(sorted(fills.items())),
+                "seconds": max(seconds for *_, seconds in done), "seed": options.seed, "examples": bad[:10],
+            }  # fmt: skip
+            print(f"{name}: {table[name]['cases']} cases, {len(bad)} wrong", flush=True)
+            save(
+                out, headed("python -m benchmarks.random_shapes", options.commit, device=options.device, kernels=table)
+            )
+    return int(any(table[name]["wrong"] for name in waiting))
+
+
+def _folder(device: str) -> str:
+    if device == "cpu":
+        return "cpu"
+    return probe("cuda").name.lower().replace(" ", "-")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
