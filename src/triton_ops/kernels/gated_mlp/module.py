@@ -56,8 +56,8 @@ class FusedGatedMLP(_Module):  # type: ignore[misc, valid-type]
 
     def forward(self, x: Any) -> Any:
         """From [batch, seq, hidden_dim] to [batch, seq, intermediate_dim], as `fused_gated_mlp`."""
-        given = _autocast(x, self.gate_weight, self.up_weight)
-        return fused_gated_mlp(*given, self.activation)
+        x, gate_weight, up_weight = _autocast(x, self.gate_weight, self.up_weight)
+        return fused_gated_mlp(x, gate_weight, up_weight, self.activation)
 
     def extra_repr(self) -> str:
         """The sizes, for `print`."""
