@@ -25,8 +25,8 @@ import torch
 import triton
 
 from benchmarks.document import headed, save
-from benchmarks.spaces import SPACES
-from triton_ops import ConfigSpace, Operation, compare, kernels, tune
+from benchmarks.spaces import SPACES, operation_of
+from triton_ops import ConfigSpace, Operation, compare, tune
 from triton_ops.hardware import probe
 from triton_ops.kernels.matmul.kernel import grid, matmul_kernel
 from triton_ops.progress.events import Silent
@@ -40,7 +40,7 @@ _PTXAS_WORDS = ("ptxas", ".visible .entry", ".version", "%rd", "spill")
 
 def chosen(count: int, seed: int) -> list[Config]:
     """The default and a random sample of the space, or all of it for 0; the same on both sides."""
-    operation = kernels.load(NAME)
+    operation = operation_of(NAME)
     space = operation.space_for(operation.problem(SHAPE, DTYPE))
     configs = [config for config in space if config != space.default_config]
     if count:
@@ -66,7 +66,7 @@ def ours(configs: list[Config], effort: str, cache: str) -> dict[str, Any]:
     torch.cuda.init()
     heard = FirstMeasured()
     result = tune(
-        kernels.load(NAME), space=ConfigSpace.from_configs(configs), shape=SHAPE, dtype=DTYPE, search="exhaustive",
+        operation_of(NAME), space=ConfigSpace.from_configs(configs), shape=SHAPE, dtype=DTYPE, search="exhaustive",
         effort=effort, trials=len(configs), budget_s=600, cache_dir=cache, listener=heard,
     )  # fmt: skip
     wall_s = time.monotonic() - heard.start
@@ -83,7 +83,7 @@ def ours(configs: list[Config], effort: str, cache: str) -> dict[str, Any]:
 
 def tritons(configs: list[Config]) -> dict[str, Any]:
     """The first call of an autotuned kernel."""
-    operation: Operation = kernels.load(NAME)
+    operation: Operation = operation_of(NAME)
     arguments = operation.materialise(operation.problem(SHAPE, DTYPE), "cuda").keyword
     tuner = triton.autotune([_triton_config(config) for config in configs], key=["M", "N", "K"])(matmul_kernel)
     torch.cuda.synchronize()
@@ -119,7 +119,7 @@ def side(name: str, options: argparse.Namespace, folder: Path) -> dict[str, Any]
 
 def winners_compared(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
     """Our winner against Triton's, in interleaved rounds."""
-    operation = kernels.load(NAME)
+    operation = operation_of(NAME)
     arguments = operation.materialise(operation.problem(SHAPE, DTYPE), "cuda").keyword
     found = compare((operation, a), (operation, b), kwargs=arguments, names=("triton_ops", "triton.autotune"))
     return {"verdict": str(found), "percent": found.percent, "interval": found.interval}

@@ -19,7 +19,8 @@ from pathlib import Path
 import torch
 
 from benchmarks.document import headed, save
-from triton_ops import kernels, tune
+from benchmarks.spaces import operation_of
+from triton_ops import tune
 from triton_ops.hardware import probe
 from triton_ops.measure import Arm, EventTimer, Launch, interleave
 from triton_ops.runner.results import result_json
@@ -31,7 +32,7 @@ BLOCK = 10
 
 def beside_the_library(name: str, shape: tuple[int, ...], dtype: str, configs: dict[str, Config]) -> dict:
     """Median ms of each config and of the library, and the configs' share of the library's speed."""
-    operation = kernels.load(name)
+    operation = operation_of(name)
     problem = operation.problem(shape, dtype)
     arguments = operation.materialise(problem, "cuda")
     calls = {"library": library(name, arguments.keyword)}
@@ -70,10 +71,10 @@ def library(name: str, arguments: dict):
 def tuned(name: str, shape: tuple[int, ...], dtype: str, cache: str) -> dict:
     """One exhaustive tune, its record's hit, and the comparison with the library."""
     start = time.monotonic()
-    result = tune(kernels.load(name), shape=shape, dtype=dtype, effort="exhaustive", cache_dir=cache)
+    result = tune(operation_of(name), shape=shape, dtype=dtype, effort="exhaustive", cache_dir=cache)
     wall_s = time.monotonic() - start
     start = time.monotonic()
-    hit = tune(kernels.load(name), shape=shape, dtype=dtype, effort="exhaustive", cache_dir=cache)
+    hit = tune(operation_of(name), shape=shape, dtype=dtype, effort="exhaustive", cache_dir=cache)
     hit_s = time.monotonic() - start
     assert hit.from_cache
     assert hit.best_config == result.best_config

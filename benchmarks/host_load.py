@@ -23,7 +23,7 @@ import torch
 
 from benchmarks.document import headed, save
 from benchmarks.spaces import operation_of
-from triton_ops import Operation, kernels
+from triton_ops import Operation
 from triton_ops._cpus import usable_cpus
 from triton_ops.backend import Arguments
 from triton_ops.backend.offline import AheadOfTime
@@ -41,7 +41,7 @@ CASES = {"event": ("matmul", (4096, 4096, 4096)), "graph": ("rmsnorm", (128, 819
 @contextlib.contextmanager
 def compiling() -> Iterator[None]:
     """Inside, every CPU compiles configs that nobody has compiled before."""
-    operation = kernels.load("matmul")
+    operation = operation_of("matmul")
     problem = operation.problem((8192, 8192, 8192), "float16")
     arguments: Any = Arguments(keyword=dict(problem.arguments))
     kernel: Any = operation.kernel

@@ -13,6 +13,7 @@ import triton.language as tl
 
 from triton_ops import ConfigSpace, Operation, TensorSpec, TritonKernel, Work, kernels
 from triton_ops.backend import Arguments, CandidateError, Executable
+from triton_ops.kernels.matmul import plain
 from triton_ops.ranking.rows import RowTiles
 from triton_ops.space import Config
 
@@ -81,8 +82,8 @@ SPACES: dict[str, tuple[str, tuple[int, ...], str]] = {
 
 
 def operation_of(name: str) -> Operation:
-    """A shipped kernel, or the one defined here."""
-    return rmsnorm if name == "rmsnorm" else kernels.load(name)
+    """A shipped kernel, the matmul with one algorithm, or the one defined here."""
+    return {"rmsnorm": rmsnorm, "matmul": plain}.get(name) or kernels.load(name)
 
 
 def compile_all(space: str, workers: int | None = None) -> float:

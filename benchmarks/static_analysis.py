@@ -30,6 +30,7 @@ from triton_ops.backend import Arguments
 from triton_ops.backend.offline import AheadOfTime, described
 from triton_ops.hardware import Target, named_target
 from triton_ops.kernels import load, names
+from triton_ops.kernels.matmul import plain
 from triton_ops.space import Config
 
 PROBLEMS = {"matmul": "4096", "rmsnorm_rope": "llama-8b-prefill"}  # of others, what they take for a default
@@ -104,7 +105,7 @@ def check(tally: Tally, config: Config, ahead: AheadOfTime) -> None:
 
 def tallied(name: str, target: Target, every: int) -> Tally:
     """A kernel's space on a target; of a large one every n-th config."""
-    operation = load(name)
+    operation = plain if name == "matmul" else load(name)
     problem = operation.problem(*(operation.problems[PROBLEMS[name]] if name in PROBLEMS else ()))
     arguments = described(Arguments(keyword=dict(problem.arguments)))
     kernel: Any = operation.kernel

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import re
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 
+from tests import plain_product
 from tests.cpu.test_cli import PINNED
 from triton_ops.cli.compile import _first_problem
 from triton_ops.hardware import gpu_missing
@@ -19,6 +21,7 @@ pytestmark = [pytest.mark.triton, pytest.mark.usefixtures("shared_fork_server")]
 FIELDS = ["config", "status", "reason", "trace", "registers", "spill_bytes", "shared_bytes", "mma", "compile_s"]
 AXES = ["BM=64,128", "BN=256", "BK=32", "num_warps=4", "num_stages=2,10"]
 SPACE = [*(word for axis in AXES for word in ("--space", axis)), "--jobs", "2"]
+PRODUCT = f"{Path(plain_product.__file__)}:operation"
 SMALL = ["--space", "BLOCK_SIZE=64", "--space", "num_warps=2,4", "--space", "num_stages=1"]
 
 REFUSED = """
@@ -50,13 +53,13 @@ def blurred(text):
     f"triton=={version('triton')}\n" not in PINNED.read_text(), reason="another Triton, other registers"
 )
 def test_table(cli, golden):
-    ran = cli("compile", "matmul", "--target", "sm_90", "--shape", "4096x4096x4096", *SPACE)
+    ran = cli("compile", PRODUCT, "--target", "sm_90", "--shape", "4096x4096x4096", *SPACE)
     assert (ran.code, ran.err) == (0, "")
     golden("compile.txt", blurred(ran.out))
 
 
 def test_json_has_every_config_of_the_space(cli):
-    ran = cli("compile", "matmul", "--target", "sm_90", "--shape", "4096x4096x4096", *SPACE, "--json")
+    ran = cli("compile", PRODUCT, "--target", "sm_90", "--shape", "4096x4096x4096", *SPACE, "--json")
     assert (ran.code, ran.err) == (0, "")
     found = json.loads(ran.out)
     assert all(list(entry) == FIELDS for entry in found)
@@ -95,7 +98,7 @@ def test_another_vendor_and_no_shape(cli):
 
 def test_nothing_that_compiles_is_a_failure(cli):
     impossible = ["--space", "BM=256", "--space", "BN=256", "--space", "BK=64", "--space", "num_stages=5"]
-    ran = cli("compile", "matmul", "--target", "sm_90", "--shape", "4096x4096x4096", *impossible)
+    ran = cli("compile", PRODUCT, "--target", "sm_90", "--shape", "4096x4096x4096", *impossible)
     assert ran.code == 1
     assert "2 configs: 2 resources; 0 different binaries" in ran.out
 

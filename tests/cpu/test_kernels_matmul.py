@@ -1,6 +1,6 @@
 """The matmul: numbers from Triton's interpreter beside float64, its problems and space, and its errors."""
 
-import inspect
+import itertools
 import json
 import os
 import subprocess
@@ -13,16 +13,20 @@ import torch
 from tests.near import drawn, off
 from triton_ops.backend import Arguments
 from triton_ops.exceptions import (
+    ConfigValueError,
     DeviceError,
     KernelTypeError,
+    SettingsError,
     ShapeMismatchError,
     UnknownTunableError,
     UnsupportedDtypeError,
 )
-from triton_ops.kernels import call
+from triton_ops.kernels import call, tiles
 from triton_ops.kernels.matmul import matmul, operation
-from triton_ops.kernels.matmul.problems import extents
-from triton_ops.kernels.matmul.space import default_config
+from triton_ops.kernels.matmul.problems import ACTIVATIONS, extents
+from triton_ops.kernels.matmul.space import default_config, plain_space, takes_descriptors
+from triton_ops.space import Config
+from triton_ops.tensors import TensorSpec
 
 pytestmark = pytest.mark.triton
 
@@ -124,8 +128,7 @@ def test_out_is_filled_and_returned_or_allocated_in_the_dtype_of_a(answers, name
 def test_arguments_are_the_kernels_parameters_in_order():
     problem = operation.problem((64, 48, 32), "float16")
     names = [name for name, _ in problem.arguments]
-    parameters = list(inspect.signature(operation.kernel.function.fn).parameters)
-    assert names == parameters[: len(names)]
+    assert names == operation.kernel.parameter_names[: len(names)]
     assert [problem[f"stride_{axes}"] for axes in ("am", "ak", "bk", "bn", "cm", "cn")] == [32, 1, 48, 1, 48, 1]
     assert problem["c"].fill == "empty"
     assert operation.extents == ("M", "N", "K")
@@ -157,17 +160,74 @@ def test_named_problem_has_a_space_with_its_default_that_fits_the_kernel(name):
     operation.kernel.check(space.tunables, Arguments(keyword=dict(problem.arguments)))
 
 
-def test_space_has_480_configs_and_every_one_is_valid_for_a_large_product():
-    size = operation.space_for(operation.problem((4096, 4096, 4096), "bfloat16")).size
+def test_plain_space_has_480_configs_and_every_one_is_valid_for_a_large_product():
+    size = plain_space(operation.problem((4096, 4096, 4096), "bfloat16")).size
     assert (size.total, size.valid, size.exact) == (480, 480, True)
 
 
 def test_small_products_leave_out_tiles_over_twice_their_size():
-    space = operation.space_for(operation.problem((16, 14336, 4096), "bfloat16"))
+    space = plain_space(operation.problem((16, 14336, 4096), "bfloat16"))
     assert {config["BM"] for config in space} == {16, 32}
     assert {config["BN"] for config in space} == {32, 64, 128, 256}
     assert space.why_not({**space.default_config, "BM": 64}) == ("rows: 64 rows are over twice the padded M of 16")
-    assert operation.space_for(operation.problem((1, 1, 1), "bfloat16")).size.valid == 8
+    assert plain_space(operation.problem((1, 1, 1), "bfloat16")).size.valid == 8
+
+
+@pytest.mark.parametrize("name", operation.problems)
+def test_space_is_small_enough_to_be_held_whole_and_has_every_algorithm_that_suits(name):
+    problem = operation.problem(*operation.problems[name])
+    space = operation.space_for(problem)
+    assert 300 <= space.size.valid <= 5_000
+    assert space.size.exact
+    found = {(config["ALGORITHM"], config["DESCRIPTORS"], config["SWAPPED"]) for config in space}
+    algorithms = {algorithm for algorithm, _, _ in found}
+    assert {"tiles", "persistent"} <= algorithms
+    assert ("stream_k" in algorithms) == ("8192" not in name)  # whose tiles fill any device
+    assert ("persistent", name != "odd", False) in found  # rows of 777 elements cannot be described
+    assert any(swapped for _, _, swapped in found) == name.endswith("decode")
+
+
+REFUSED = {
+    "rows": ({"BM": 16}, "rows: 16 rows are too few or too many for 4096 rows"),
+    "accumulator": ({"BM": 256, "BN": 256}, "accumulator: an accumulator of 256 by 256 takes over 128 registers"),
+    "swapped": ({"SWAPPED": True}, "swapped: swapped operands are for up to 64 rows; 4096 rows"),
+    "box": ({"DESCRIPTORS": True, "BK": 32}, "box: a step of 32 fills no row of 128 bytes"),
+    "walk": ({"ALGORITHM": "persistent"}, "walk: programs that walk over tiles copy them by descriptors"),
+    "halves": ({"HALVES": True}, "halves: halves of a tile of C are stored by descriptors"),
+    "programs": ({"PROGRAMS": 2}, "programs: tiles has its number of programs from the tiles"),
+    "parts": ({"SPLIT": 2}, "parts: SPLIT is the number of parts of split_k, and 1 for tiles"),
+    "long_parts": ({"ALGORITHM": "split_k", "SPLIT": 16, "BK": 128}, "long_parts: parts of K = 4096 would have"),
+    "few_tiles": ({"ALGORITHM": "split_k", "SPLIT": 2}, "few_tiles: over 1024 programs have work without sharing"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", REFUSED)
+def test_each_rule_refuses_with_its_reason(rule):
+    space = operation.space_for(operation.problem((4096, 4096, 4096), "bfloat16"))
+    change, reason = REFUSED[rule]
+    assert space.why_not(Config({**space.default_config, **change})).startswith(reason)
+
+
+def test_descriptors_need_rows_of_16_bytes_and_float8_along_k():
+    def takes(M, N, K, dtype, **strides):
+        specs = operation.problem((M, N, K), dtype).specs
+        turned = {name: TensorSpec(specs[name].shape, specs[name].dtype, each) for name, each in strides.items()}
+        return takes_descriptors({**specs, **turned}, K)
+
+    assert takes(64, 64, 64, "bfloat16")
+    assert takes(64, 64, 64, "bfloat16", a=(1, 64), b=(1, 64))
+    assert not takes(64, 64, 68, "bfloat16", a=(68, 1), b=(1, 68))
+    assert not takes(64, 60, 64, "bfloat16")
+    assert not takes(64, 64, 64, "bfloat16", c=(1, 64))
+    assert not takes(64, 64, 64, "bfloat16", a=(128, 2))
+    assert takes(64, 64, 64, "fp8")
+    assert not takes(64, 64, 64, "fp8", b=(64, 1))
+
+
+def test_descriptors_of_matrices_that_cannot_have_them_are_refused_before_a_launch(anywhere):
+    config = {**SMALL, "DESCRIPTORS": True}
+    with pytest.raises(ConfigValueError, match="cannot have tensor descriptors"):
+        matmul(HALF, HALF.t(), config=config)
 
 
 def test_default_follows_the_product():
@@ -263,6 +323,18 @@ def test_shapes_that_do_not_fit_are_refused(anywhere, what):
     assert (raised.value.expected, raised.value.actual) == (expected, actual)
 
 
+def test_bias_and_activation_are_checked(anywhere):
+    right = torch.zeros(4, dtype=torch.float32)
+    for bias, error in ((right.double(), UnsupportedDtypeError), (right[:3], ShapeMismatchError)):
+        with pytest.raises(error) as raised:
+            matmul(HALF, HALF.t(), bias=bias)
+        assert raised.value.tensor_name == "bias"
+    with pytest.raises(ShapeMismatchError, match="bias is not contiguous"):
+        matmul(HALF, HALF.t(), bias=torch.zeros(8)[::2])
+    with pytest.raises(SettingsError, match="activation is 'tanh'; it must be 'none' or 'relu' or 'gelu' or 'silu'"):
+        matmul(HALF, HALF.t(), activation="tanh")
+
+
 def test_dtype_is_told_before_shape(anywhere):
     with pytest.raises(UnsupportedDtypeError):
         matmul(HALF[0].float(), HALF)
@@ -292,6 +364,83 @@ def test_the_three_configs_of_the_lesson_run_as_they_are(interpreted):
         operation.kernel.check(config, Arguments(keyword=dict(operation.problem((64, 64, 64), "fp16").arguments)))
 
 
+# ALGORITHM and what it needs, and whether tiles are shared.
+FORMS = {
+    "tiles": {},
+    "persistent": {"ALGORITHM": "persistent"},
+    "two programs": {"ALGORITHM": "persistent", "PROGRAMS": 2},
+    "split": {"ALGORITHM": "split_k", "SPLIT": 4},
+    "more parts than steps": {"ALGORITHM": "split_k", "SPLIT": 16},
+    "stream": {"ALGORITHM": "stream_k"},
+    "stream of two programs": {"ALGORITHM": "stream_k", "PROGRAMS": 2},
+}
+LAYOUTS = ["rows rows", "columns columns", "columns rows"]
+
+
+def laid_out(values, layout):
+    return values if layout == "rows" else values.t().contiguous().t()
+
+
+def form_errors():
+    """By form, operands' order, loads and layout the error of the product; of five programs, as on a small device."""
+    tiles.multiprocessors, before = lambda device: 5, tiles.multiprocessors
+    found = {}
+    try:
+        for form, swapped, loads in itertools.product(FORMS, (False, True), ("pointers", "descriptors", "halves")):
+            if loads == "halves" and (swapped or "SPLIT" in FORMS[form]):
+                continue
+            M, N, K = (72, 104, 200) if loads != "pointers" else (37, 91, 197)
+            own = {"SWAPPED": swapped, "DESCRIPTORS": loads != "pointers", "HALVES": loads == "halves"}
+            for layout in LAYOUTS if form in ("tiles", "stream") else LAYOUTS[:1]:
+                first, second = layout.split()
+                a = laid_out(drawn(M, K, dtype=torch.float16), first)
+                b = laid_out(drawn(K, N, dtype=torch.float16), second)
+                got = matmul(a, b, config={**SMALL, **FORMS[form], **own})
+                found[f"{form}, {loads}, {layout}, swapped: {swapped}"] = off([got], [a.double() @ b.double()])
+    finally:
+        tiles.multiprocessors = before
+    return found
+
+
+def test_every_algorithm_gives_the_product(interpreted):
+    found = interpreted(form_errors)
+    assert len(found) == 53
+    assert {name: error for name, error in found.items() if error > 2**-10} == {}
+
+
+def epilogue_errors():
+    """The errors of all activations with a bias, by one program for each tile and by shared tiles, swapped too."""
+    a, b, bias = drawn(37, 50, dtype=torch.float16), drawn(50, 45, dtype=torch.float16), drawn(45)
+    plain, found = a.double() @ b.double() + bias.double(), {}
+    for activation, form, swapped in itertools.product(ACTIVATIONS, ("tiles", "split"), (False, True)):
+        right = plain if activation == "none" else getattr(torch.nn.functional, activation)(plain)
+        config = {**SMALL, **FORMS[form], "SWAPPED": swapped}
+        for each in (bias, bias.half()):
+            got = matmul(a, b, bias=each, activation=activation, config=config)
+            found[f"{activation}, {form}, {swapped}, {each.dtype}"] = off([got], [right])
+    return found
+
+
+def test_bias_and_activation_are_part_of_every_algorithm(interpreted):
+    found = interpreted(epilogue_errors)
+    assert len(found) == 32
+    assert {name: error for name, error in found.items() if error > 2**-9} == {}
+
+
+def extremes_are_torchs():
+    """Whether NaN and infinity come out as in PyTorch, from one program for a tile and from shared tiles."""
+    a, b = torch.eye(16, 64, dtype=torch.float16), drawn(64, 32, dtype=torch.float16)
+    a[1, 1], a[2, 40], a[3, 50] = float("nan"), float("inf"), float("-inf")
+    right = torch.relu(a.float() @ b.float()).half()
+    found = [matmul(a, b, activation="relu", config={**SMALL, **FORMS[form]}) for form in ("tiles", "split")]
+    same = [torch.equal(each.nan_to_num(7.0), right.nan_to_num(7.0)) for each in found]
+    return [*same, right.isnan().sum().item(), right.isposinf().sum().item() > 20]
+
+
+def test_nan_and_infinity_come_out_as_in_pytorch(interpreted):
+    assert interpreted(extremes_are_torchs) == [True, True, 32, True]
+
+
 def test_public_function_launches_once_with_the_default_and_never_tunes(monkeypatch):
     launches = []
     monkeypatch.setattr(call, "check_placement", lambda tensors, on_cpu: None)
@@ -303,3 +452,6 @@ def test_public_function_launches_once_with_the_default_and_never_tunes(monkeypa
     assert values["c"] is out
     assert device == HALF.device
     assert list(values) == [name for name, _ in operation.problem((4, 4, 6), "fp16").arguments]
+    matmul(HALF, HALF.t(), bias=torch.ones(4), activation="relu")
+    _, config_with_bias, values, _ = launches[1]
+    assert (config_with_bias, values["bias"].tolist(), values["ACTIVATION"]) == (config, [1.0] * 4, "relu")

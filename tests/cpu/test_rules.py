@@ -13,6 +13,7 @@ pytest.importorskip("triton")
 import triton
 import triton.language as tl
 
+from tests import plain_product
 from triton_ops.analysis import foresee
 from triton_ops.analysis.blocks import Blocks, SteppedDimension, blocks_of
 from triton_ops.backend import Arguments
@@ -24,10 +25,10 @@ from triton_ops.trial import Status
 
 pytestmark = pytest.mark.triton
 
-MATMUL = load("matmul")
-SQUARE = Arguments(keyword=dict(MATMUL.problem((4096, 4096, 4096), "bf16").arguments))
-FEW_ROWS = Arguments(keyword=dict(MATMUL.problem((16, 4096, 4096), "bf16").arguments))
-ROWS = load("rmsnorm_rope")
+PRODUCT = plain_product.operation.kernel
+SQUARE = Arguments(keyword=plain_product.arguments(4096, 4096, 4096))
+FEW_ROWS = Arguments(keyword=plain_product.arguments(16, 4096, 4096))
+SHIPPED = [load("matmul"), load("rmsnorm_rope")]
 TILE = Config(BM=128, BN=128, BK=64, GROUP_M=8, num_warps=4, num_stages=3)
 WIDTH = tl.constexpr(32)
 
@@ -48,7 +49,7 @@ def branches(x, n, BLOCK: tl.constexpr, SPLIT: tl.constexpr, TWICE: tl.constexpr
         tl.store(x + start + i + j + k + m, 0)
 
 
-def verdict(config, arguments=SQUARE, arch="sm_90", kernel=MATMUL.kernel):
+def verdict(config, arguments=SQUARE, arch="sm_90", kernel=PRODUCT):
     return foresee(AheadOfTime(kernel, arguments, named_target(arch)), config)
 
 
@@ -88,13 +89,13 @@ def test_the_limits_of_the_rules_are_those_of_the_target():
 
 
 def test_blocks_are_read_from_the_source():
-    blocks = blocks_of(MATMUL.kernel.function, {**SQUARE.keyword, **TILE})
+    blocks = blocks_of(plain_product.product, {**SQUARE.keyword, **TILE})
     assert blocks.ranges == (("BM", 128), ("BN", 128), ("BK", 64))
     assert blocks.accumulators == ((128, 128),)
     assert [(found.extent, found.size, found.tile) for found in blocks.stepped] == [
         ("M", 4096, 128), ("N", 4096, 128), ("K", 4096, 64),
     ]  # fmt: skip
-    assert blocks_of(MATMUL.kernel.function, {}) == Blocks(), "nothing is guessed"
+    assert blocks_of(plain_product.product, {}) == Blocks(), "nothing is guessed"
 
 
 def test_blocks_in_conditional_code_are_not_judged():
@@ -131,7 +132,7 @@ def test_only_configs_that_cannot_be_launched_are_refused(arch, warps, rows, col
     assert found is None or found.status in (Status.CONSTRAINT, Status.RESOURCES, Status.DEFERRED)
 
 
-@pytest.mark.parametrize("operation", [MATMUL, ROWS], ids=lambda operation: operation.name)
+@pytest.mark.parametrize("operation", SHIPPED, ids=lambda operation: operation.name)
 def test_no_default_of_a_shipped_kernel_is_refused_or_deferred(operation):
     for shape, dtype in operation.problems.values():
         problem = operation.problem(shape, dtype)

@@ -40,6 +40,7 @@ from triton_ops.backend.scratch import packed_allocator as packed_allocator
 from triton_ops.backend.scratch import take_allocator as take_allocator
 from triton_ops.backend.scratch import with_scratch as with_scratch
 from triton_ops.backend.source import source_of as source_of
+from triton_ops.backend.staged import StagedKernel as StagedKernel
 from triton_ops.backend.triton import TritonKernel as TritonKernel
 from triton_ops.backend.triton_process import warm_up as warm_up
 from triton_ops.backend.triton_process import without_ptxas_dumps as without_ptxas_dumps

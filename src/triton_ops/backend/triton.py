@@ -185,7 +185,7 @@ class TritonKernel:
                 f"{self.name} needs a value for {', '.join(missing)}",
                 hint="pass it as an argument, or add it to the config space",
             )
-        values = self._by_name(arguments)
+        values = self.by_name(arguments)
         check_declared(self.name, self.descriptors, values)
         check_in_kernel(self.name, _layers(self.function)[-1], values)
         places = {tensor.device.type for tensor in arguments.tensors()}
@@ -296,7 +296,7 @@ class TritonKernel:
         """The arguments as a launch takes them, with their own descriptors, and whether the hook writes tensors."""
         if not (self.descriptors or self.pre_hook):
             return given, False
-        values = self._by_name(given)
+        values = self.by_name(given)
         meta, gluon = {**values, **config}, _is_gluon(self.function)
         for name, rule in self.descriptors.items():
             if name in values:
@@ -306,7 +306,7 @@ class TritonKernel:
 
     def _preparation(self, config: Config, taken: Arguments, writes: bool) -> Callable[[], None] | None:
         """What must be done before every launch; None if nothing."""
-        zeroed = list(tensors_in(self._by_name(taken).get(name) for name in self.reset_to_zero))
+        zeroed = list(tensors_in(self.by_name(taken).get(name) for name in self.reset_to_zero))
         hook = self.pre_hook if writes else None
         if not zeroed and hook is None:
             return None
@@ -319,7 +319,14 @@ class TritonKernel:
 
         return prepare
 
-    def _by_name(self, given: Arguments) -> dict[str, Any]:
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """The values of parameters that need not be given, by name."""
+        parameters = parameters_of(unwrap(self.function)).values()
+        return {param.name: param.default for param in parameters if param.default is not param.empty}
+
+    def by_name(self, given: Arguments) -> dict[str, Any]:
+        """The arguments of a call by name."""
         return {**dict(zip(self.function.arg_names, given.positional, strict=False)), **given.keyword}
 
     def program_key(self, config: Config, arguments: Arguments, made: Resources | None) -> str | None:
@@ -338,7 +345,7 @@ class TritonKernel:
         if made is None or made.binary is None or plain.intersection(_heuristics(self.function)) or self.pre_hook:
             return None
         try:
-            grid = [int(extent) for extent in self._grid(config, arguments, {})]
+            grid = [int(extent) for extent in self._grid(config, arguments, self.defaults)]
             taken, _ = self._taken(config, arguments)
         except Exception:  # noqa: BLE001 - the user's own functions; their launch will say why
             return None
@@ -348,7 +355,7 @@ class TritonKernel:
 
     def _grid(self, config: Config, arguments: Arguments, meta: Mapping[str, Any]) -> tuple[int, ...]:
         # Triton has bound `meta`: it also has defaults, and values that heuristics compute.
-        return self.grid({**meta, **self._by_name(arguments), **config})
+        return self.grid({**meta, **self.by_name(arguments), **config})
 
 
 def _without_result(launch: Callable[[], Any]) -> Callable[[], None]:

@@ -18,6 +18,7 @@ from triton_ops.exceptions import (
     ConfigValueError,
     DeviceError,
     KernelTypeError,
+    SettingsError,
     ShapeMismatchError,
     UnknownTunableError,
     UnsupportedDtypeError,
@@ -122,6 +123,16 @@ def check_rank(name: str, actual: Iterable[int], axes: str) -> None:
     shape = tuple(actual)
     if len(shape) != axes.count(",") + 1:
         raise ShapeMismatchError(f"{name} has shape {shape}; it must be {axes}", axes, shape, name)
+
+
+def check_activation(activation: str, known: Collection[str]) -> None:
+    """Check that the activation is known.
+
+    Raises:
+        SettingsError: It is not.
+    """
+    if activation not in known:
+        raise SettingsError(f"activation is {activation!r}; it must be {' or '.join(map(repr, known))}")
 
 
 def check_constant(tensors: Mapping[str, Any], kernel: str) -> None:

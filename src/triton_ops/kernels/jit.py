@@ -37,6 +37,19 @@ def described(base, rows, columns, stride, BLOCK_ROWS: tl.constexpr, BLOCK_COLUM
     )
 
 
+@triton.jit
+def activated(x, ACTIVATION: tl.constexpr):
+    """relu(x) = max(x, 0), silu(x) = x * sigmoid(x), gelu(x) = x * (1 + erf(x / sqrt(2))) / 2; `none` is x."""
+    if ACTIVATION == "none":
+        return x
+    elif ACTIVATION == "relu":
+        return tl.where(x < 0, 0.0, x)  # NaN stays NaN
+    elif ACTIVATION == "silu":
+        return x * tl.sigmoid(x)
+    else:
+        return 0.5 * x * (1.0 + tl.erf(x * 0.7071067811865476))
+
+
 INTERPRETED = type(widened).__name__ == "InterpretedFunction"
 """Whether kernels run as Python, as under `TRITON_INTERPRET=1`: then they take tensors on a CPU."""
 _BY_BITS = tl.constexpr(INTERPRETED)

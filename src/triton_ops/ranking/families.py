@@ -11,11 +11,13 @@ import msgspec
 from triton_ops.exceptions import SpaceError
 from triton_ops.ranking.attention import AttentionTiles
 from triton_ops.ranking.gemm import GemmTiles
+from triton_ops.ranking.products import ProductTiles
 from triton_ops.ranking.rows import ElementTiles, RowTiles
 from triton_ops.work import Work
 
 FAMILIES: dict[str, type[Any]] = {
     "gemm": GemmTiles,
+    "products": ProductTiles,
     "attention": AttentionTiles,
     "rows": RowTiles,
     "elements": ElementTiles,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from triton_ops.exceptions import SettingsError, ShapeMismatchError
+from triton_ops.exceptions import ShapeMismatchError
 from triton_ops.kernels import call
 from triton_ops.kernels.gated_mlp.problems import ACTIVATIONS, DTYPES
 from triton_ops.kernels.jit import INTERPRETED
@@ -30,23 +30,13 @@ def validate_gated_mlp_inputs(
     call.check_dtypes({"x": x}, DTYPES)
     call.check_dtypes({"gate_weight": gate_weight, "up_weight": up_weight}, (dtype_name(x.dtype),))
     _check_rows(x)
-    check_activation(activation)
+    call.check_activation(activation, ACTIVATIONS)
     call.check_rank("x", x.shape, "[batch, seq, hidden]")
     call.check_rank("gate_weight", gate_weight.shape, "[intermediate, hidden]")
     intermediate, hidden = gate_weight.shape[0], x.shape[2]
     call.check_shape("gate_weight", gate_weight.shape, (intermediate, hidden), "x has this hidden size")
     call.check_shape("up_weight", up_weight.shape, (intermediate, hidden), "it must be as gate_weight")
     return x.shape[0], x.shape[1], hidden, intermediate
-
-
-def check_activation(activation: str) -> None:
-    """Check that the activation is known.
-
-    Raises:
-        SettingsError: It is not.
-    """
-    if activation not in ACTIVATIONS:
-        raise SettingsError(f"activation is {activation!r}; it must be {' or '.join(map(repr, ACTIVATIONS))}")
 
 
 def _check_rows(x: torch.Tensor) -> None:

@@ -6,7 +6,7 @@ program walks over many tiles, so that the loads of one begin while another is w
 """
 
 from triton_ops._optional import require
-from triton_ops.kernels.jit import described, tile_of, widened
+from triton_ops.kernels.jit import activated, described, tile_of, widened
 from triton_ops.kernels.tiles import programs_for
 
 triton = require("triton", "the gated_mlp kernel")
@@ -22,14 +22,6 @@ def grid(meta):
 def gradient_grid(meta):
     """One program per BLOCK_SIZE elements."""
     return (triton.cdiv(meta["gate"].numel(), meta["BLOCK_SIZE"]),)
-
-
-@triton.jit
-def activated(g, ACTIVATION: tl.constexpr):
-    """silu(g) = g * sigmoid(g), or gelu(g) = g * (1 + erf(g / sqrt(2))) / 2."""
-    if ACTIVATION == "silu":
-        return g * tl.sigmoid(g)
-    return 0.5 * g * (1.0 + tl.erf(g * 0.7071067811865476))
 
 
 @triton.jit

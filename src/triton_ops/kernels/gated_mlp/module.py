@@ -6,8 +6,9 @@ import sys
 from typing import Any
 
 from triton_ops._optional import base_class, require
+from triton_ops.kernels.call import check_activation
 from triton_ops.kernels.gated_mlp import fused_gated_mlp
-from triton_ops.kernels.gated_mlp.contract import check_activation
+from triton_ops.kernels.gated_mlp.problems import ACTIVATIONS
 from triton_ops.kernels.validation import validate_positive_dimensions
 
 _Module = base_class("torch.nn", "Module", "FusedGatedMLP")
@@ -48,7 +49,7 @@ class FusedGatedMLP(_Module):  # type: ignore[misc, valid-type]
         super().__init__()
         torch = require("torch", "FusedGatedMLP")
         validate_positive_dimensions(hidden_dim=hidden_dim, intermediate_dim=intermediate_dim)
-        check_activation(activation)
+        check_activation(activation, ACTIVATIONS)
         self.hidden_dim, self.intermediate_dim, self.activation = hidden_dim, intermediate_dim, activation
         shape = (intermediate_dim, hidden_dim)
         self.gate_weight = torch.nn.Parameter(torch.randn(shape, device=device, dtype=dtype) * _DEVIATION)

@@ -1,28 +1,44 @@
-"""C = A @ B for 16-bit and 8-bit floats: the public function, and the operation for tuners."""
+"""C = act(A @ B + bias) for 16-bit and 8-bit floats: the public function, and the operation for tuners."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from triton_ops._optional import require
-from triton_ops.backend import Operation, TritonKernel
+from triton_ops.backend import Operation, StagedKernel, TritonKernel
 from triton_ops.kernels import call
 from triton_ops.kernels.choice import config_for
 from triton_ops.kernels.compiled import compilable
-from triton_ops.kernels.jit import INTERPRETED
-from triton_ops.kernels.matmul.kernel import grid, matmul_kernel
+from triton_ops.kernels.matmul.contract import check_described, validate_matmul_inputs
+from triton_ops.kernels.matmul.kernel import (
+    CHUNK,
+    grid,
+    matmul_kernel,
+    parts_elements,
+    shares_tiles,
+    sum_grid,
+    sum_parts_kernel,
+)
 from triton_ops.kernels.matmul.problems import OUTPUT_DTYPES, PROBLEMS, arguments, extents, work
 from triton_ops.kernels.matmul.reference import matmul_reference
-from triton_ops.kernels.matmul.space import NEEDED, OPTIONAL, config_space, default_config
+from triton_ops.kernels.matmul.space import NEEDED, OPTIONAL, config_space, default_config, plain_space
 from triton_ops.tensors import dtype_name
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["matmul", "operation"]
+__all__ = ["matmul", "operation", "plain"]
 
-_KERNEL = TritonKernel(matmul_kernel, grid, outputs=("c",))
+_KERNEL = StagedKernel(
+    TritonKernel(matmul_kernel, grid, outputs=("c",)),
+    TritonKernel(sum_parts_kernel, sum_grid, outputs=("c",)),
+    when=shares_tiles,
+    scratch="parts",
+    elements=parts_elements,
+    options={"CHUNK": CHUNK, "num_warps": 4},
+)
 operation = Operation(
     name="matmul",
     kernel=_KERNEL,
@@ -34,49 +50,69 @@ operation = Operation(
     problems=PROBLEMS,
     device="cuda",
 )
+plain = replace(operation, kernel=_KERNEL.first, space=plain_space)
+"""The operation with one program for each tile and pointer loads alone: 480 configs, which run on every GPU."""
 
 
-@compilable('(Tensor a, Tensor b, Tensor(a!) out, str config="", bool tune=False) -> ()')
+@compilable(
+    '(Tensor a, Tensor b, Tensor(a!) out, Tensor? bias=None, str activation="none", str config="", bool tune=False)'
+    " -> ()"
+)
 def _matmul_out(
     a: torch.Tensor,
     b: torch.Tensor,
     out: torch.Tensor,
     *,
+    bias: torch.Tensor | None = None,
+    activation: str = "none",
     config: Mapping[str, Any] | None = None,
     tune: bool = False,
 ) -> None:
     """As `matmul`, into `out`."""
-    _multiplied(a, b, out, config, tune)
+    _multiplied((a, b, bias), out, activation, config, tune)
 
 
-@compilable('(Tensor a, Tensor b, str config="", bool tune=False) -> Tensor')
+@compilable('(Tensor a, Tensor b, Tensor? bias=None, str activation="none", str config="", bool tune=False) -> Tensor')
 def _matmul_new(
-    a: torch.Tensor, b: torch.Tensor, *, config: Mapping[str, Any] | None = None, tune: bool = False
+    a: torch.Tensor,
+    b: torch.Tensor,
+    *,
+    bias: torch.Tensor | None = None,
+    activation: str = "none",
+    config: Mapping[str, Any] | None = None,
+    tune: bool = False,
 ) -> torch.Tensor:
     """As `matmul`, into a new tensor."""
-    return _multiplied(a, b, None, config, tune)
+    return _multiplied((a, b, bias), None, activation, config, tune)
 
 
 def matmul(
     a: torch.Tensor,
     b: torch.Tensor,
     *,
+    bias: torch.Tensor | None = None,
+    activation: str = "none",
     out: torch.Tensor | None = None,
     config: Mapping[str, Any] | None = None,
     tune: bool = False,
 ) -> torch.Tensor:
-    """Multiply two matrices on a GPU: out = a @ b.
+    """Multiply two matrices on a GPU: out = act(a @ b + bias), in one pass.
 
-    The product is accumulated in float32 and rounded once; Hopper's tensor cores keep fewer bits than that while they
-    sum float8 products. The function has no gradient.
+    The product is accumulated in float32, and rounded once after bias and activation; Hopper's tensor cores keep fewer
+    bits than that while they sum float8 products. Equal calls with one config on one device give equal bits, also where
+    programs share tiles (`split_k`, `stream_k`): their parts are added up in a fixed order, by a second launch. The
+    function has no gradient.
 
     Args:
         a: [M, K], bfloat16 | float16 | float8_e4m3fn, any strides, CUDA.
         b: [K, N], dtype and device of `a`, any strides; float8 is fastest with K as its contiguous axis.
+        bias: [N], bfloat16 | float16 | float32, contiguous; None is 0.
+        activation: `none`, `relu`, `gelu` by the error function, or `silu`.
         out: [M, N], dtype as returned, any strides, without storage shared with `a` and `b`; None allocates.
-        config: A value for each of BM, BN, BK, num_warps and num_stages, and if you like GROUP_M, which is 8 otherwise;
-            None takes the winner of a record, else the default.
-        tune: Whether to tune this problem first if it has no record, as inside `with triton_ops.tuning():`.
+        config: A value for each of BM, BN, BK, num_warps and num_stages, and if you like ALGORITHM, DESCRIPTORS,
+            SWAPPED, PROGRAMS, SPLIT, HALVES and GROUP_M; None takes the winner of a record, else the default.
+        tune: Whether to tune this problem first if it has no record, as inside `with triton_ops.tuning():`. Bias and
+            activation do not count: all of a problem's calls share its winner.
 
     Returns:
         `out`, or a new row-major tensor [M, N]: dtype of `a`, bfloat16 for float8 inputs.
@@ -84,46 +120,47 @@ def matmul(
     Raises:
         KernelTypeError: An argument is not a tensor.
         DeviceError: A tensor is not on a CUDA device, or the tensors are on different devices.
-        UnsupportedDtypeError: `a` has another dtype, or the dtype of `b` or `out` does not go with that of `a`.
-        ShapeMismatchError: A rank is not 2, K differs, `out` is not [M, N], or strides reach 2^23 elements.
+        UnsupportedDtypeError: `a` or `bias` has another dtype, or that of `b` or `out` does not go with that of `a`.
+        ShapeMismatchError: A rank is not 2, K differs, `out` is not [M, N], `bias` is not [N] or has gaps, or strides
+            reach 2^23 elements.
+        SettingsError: The activation is not known.
         UnknownTunableError: `config` lacks a tunable, or names another.
+        ConfigValueError: `config` asks for tensor descriptors of matrices that cannot have them.
 
-    Cost: 2MNK operations; reads A and B and writes C once where L2 holds the tiles in flight; no host sync. The first
-    call of a config, dtype and stride class compiles: 0.1 to some seconds.
-    Source: Tillet, Kung, Cox, "Triton", MAPL 2019; grouped program order as in Triton's matmul tutorial.
+    Cost: 2MNK operations; reads A and B and writes C once where L2 holds the tiles in flight; no host sync. The parts
+    of shared tiles are written and read once more in float32, in memory of torch's allocator. The first call of a
+    config, dtype and stride class compiles: 0.1 to some seconds.
+    Source: Tillet, Kung, Cox, "Triton", MAPL 2019; grouped program order as in Triton's matmul tutorial; stream-K of
+    Osama et al., arXiv:2301.03598, with the last two waves shared out.
     """
     if out is None:
-        return _matmul_new(a, b, config=config, tune=tune)
-    _matmul_out(a, b, out, config=config, tune=tune)
+        return _matmul_new(a, b, bias=bias, activation=activation, config=config, tune=tune)
+    _matmul_out(a, b, out, bias=bias, activation=activation, config=config, tune=tune)
     return out
 
 
 def _multiplied(
-    a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None, config: Mapping[str, Any] | None, tune: bool
+    inputs: tuple[torch.Tensor, torch.Tensor, torch.Tensor | None],
+    out: torch.Tensor | None,
+    activation: str,
+    config: Mapping[str, Any] | None,
+    tune: bool,
 ) -> torch.Tensor:
-    _check(a, b, out)
-    (M, K), N, dtype = a.shape, b.shape[1], dtype_name(a.dtype)
+    a, b, bias = inputs
+    M, N, K = validate_matmul_inputs(a, b, out=out, bias=bias, activation=activation)
+    dtype = dtype_name(a.dtype)
     if out is None:
         out = a.new_empty((M, N), dtype=getattr(require("torch", "matmul"), OUTPUT_DTYPES[dtype]))
-    values = {"a": a, "b": b, "c": out, **extents((M, N, K), a.stride(), b.stride(), out.stride())}
+    values = {
+        "a": a, "b": b, "c": out, "bias": None, **extents((M, N, K), a.stride(), b.stride(), out.stride()),
+        "ACTIVATION": "none",
+    }  # fmt: skip
     if call.launches(out):
+        if config is not None:
+            check_described(config, {"a": a, "b": b, "c": out}, K)
         chosen = config_for(
             operation, values, lambda: default_config(M, N, K, dtype),
             config=config, tunables=(NEEDED, OPTIONAL), tune=tune,
         )  # fmt: skip
-        call.launch(_KERNEL, chosen, values, a.device)
+        call.launch(_KERNEL, chosen, {**values, "bias": bias, "ACTIVATION": activation}, a.device)
     return out
-
-
-def _check(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None) -> None:
-    tensors = {"a": a, "b": b} if out is None else {"a": a, "b": b, "out": out}
-    call.check_placement(tensors, on_cpu=INTERPRETED)
-    call.check_dtypes({"a": a}, tuple(OUTPUT_DTYPES))
-    call.check_dtypes({"b": b}, (dtype_name(a.dtype),))
-    if out is not None:
-        call.check_dtypes({"out": out}, (OUTPUT_DTYPES[dtype_name(a.dtype)],))
-    call.check_rank("a", a.shape, "[M, K]")
-    call.check_rank("b", b.shape, "[K, N]")
-    call.check_shape("b", b.shape, (a.shape[1], b.shape[1]), "its rows must match a's columns")
-    if out is not None:
-        call.check_shape("out", out.shape, (a.shape[0], b.shape[1]), "it must be [M, N]")

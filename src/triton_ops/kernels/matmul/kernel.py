@@ -1,18 +1,250 @@
-"""The Triton kernel: one program computes one BM by BN tile of C = A @ B, walking K in steps of BK.
+"""The Triton kernels of C = act(A @ B + bias), in tiles of BM by BN and steps of BK along K.
 
-No TMA and no persistent grid: plain pointer loads, which run on every GPU that Triton knows and take any strides.
+ALGORITHM says which program computes what:
+
+- `tiles`: one program, one tile. Pointer loads run on every GPU that Triton knows and take any strides.
+- `persistent`: PROGRAMS programs for each multiprocessor walk over the tiles, so that the loads of one begin while
+  another is written.
+- `split_k`: SPLIT programs share a tile, each with its part of K: for products of few tiles.
+- `stream_k`: as `persistent`, but the last tiles are shared out evenly in steps of K, so that no wave is half empty.
+
+The parts of shared tiles go to scratch in float32, and a second launch adds them up in the order of K: equal calls give
+equal bits. With DESCRIPTORS tiles are copied by Hopper's TMA. With SWAPPED the transposed product is computed, whose
+rows are the columns of B: matrix instructions take 64 rows at least, and any multiple of 8 columns.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from triton_ops._optional import require
-from triton_ops.kernels.jit import tile_of
+from triton_ops.kernels.jit import activated, described, tile_of
+from triton_ops.kernels.tiles import programs_for
 
 triton = require("triton", "the matmul kernel")
 tl = require("triton.language", "the matmul kernel")
 
+CHUNK = 1024  # elements that a program of the second launch adds up
 
-def grid(meta):
-    """One program per tile of C, in one axis."""
-    return (triton.cdiv(meta["M"], meta["BM"]) * triton.cdiv(meta["N"], meta["BN"]),)
+
+def tiles_of(meta: Mapping[str, Any]) -> int:
+    """The tiles of the product, or of the transposed one."""
+    rows, columns = (meta["N"], meta["M"]) if meta["SWAPPED"] else (meta["M"], meta["N"])
+    return int(triton.cdiv(rows, meta["BM"]) * triton.cdiv(columns, meta["BN"]))
+
+
+def grid(meta: Mapping[str, Any]) -> tuple[int]:
+    """The programs of a config, in one axis."""
+    tiles, algorithm = tiles_of(meta), meta["ALGORITHM"]
+    if algorithm == "split_k":
+        return (tiles * meta["SPLIT"],)
+    if algorithm == "stream_k":
+        steps = max(1, triton.cdiv(meta["K"], meta["BK"]))
+        return programs_for(tiles * steps, meta, "a")
+    return programs_for(tiles, {**meta, "PROGRAMS": meta["PROGRAMS"] if algorithm == "persistent" else 0}, "a")
+
+
+def sum_grid(meta: Mapping[str, Any]) -> tuple[int, int]:
+    """The programs of the second launch: the chunks of every shared tile."""
+    tiles, programs = tiles_of(meta), meta["programs"]
+    if meta["ALGORITHM"] == "stream_k":  # as in `whole_tiles`
+        tiles -= tiles if tiles % programs == 0 else max(tiles // programs - 1, 0) * programs
+    return max(tiles, 1), triton.cdiv(meta["BM"] * meta["BN"], CHUNK)
+
+
+def shares_tiles(meta: Mapping[str, Any]) -> bool:
+    """Whether a config shares tiles among programs, whose parts a second launch adds up."""
+    return meta["ALGORITHM"] in ("split_k", "stream_k")
+
+
+def parts_elements(meta: Mapping[str, Any], programs: int) -> int:
+    """Elements of the parts that programs leave: one tile each, or two where a share ends one and begins another."""
+    each = 2 if meta["ALGORITHM"] == "stream_k" else 1
+    return int(programs * each * meta["BM"] * meta["BN"])
+
+
+@triton.jit
+def operand(base, rows, inner, stride_row, stride_inner, ALONG_K: tl.constexpr, ROWS: tl.constexpr, STEP: tl.constexpr):
+    """The descriptor of an operand's tiles, in the order of its memory: ROWS by STEP, or turned."""
+    if ALONG_K:
+        return described(base, rows, inner, stride_row, ROWS, STEP)
+    else:  # noqa: RET505 - the compiler takes code after a branch for reachable
+        return described(base, inner, rows, stride_inner, STEP, ROWS)
+
+
+@triton.jit
+def summed_by_descriptors(
+    x_tiles, y_tiles, m0, n0, k_first, k_last,
+    X_ALONG_K: tl.constexpr, Y_ALONG_K: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    """The tile at m0, n0 of X @ Y, summed from k_first to k_last; k_first is a multiple of BK."""
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for k0 in range(k_first, k_last, BK):
+        left = x_tiles.load([m0, k0]) if X_ALONG_K else x_tiles.load([k0, m0]).T
+        right = y_tiles.load([n0, k0]).T if Y_ALONG_K else y_tiles.load([k0, n0])
+        total = tl.dot(left, right, total)
+    return total
+
+
+@triton.jit
+def summed_by_pointers(
+    x, y, m0, n0, k_first, k_last, M, N, stride_xm, stride_xk, stride_yk, stride_yn,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    """The same from pointers, for any strides; nothing from k_last on is read."""
+    # A tile's corner is addressed in 64 bits, since M * K may pass 2^31; inside the tile 32 bits do, and keep the
+    # registers for the accumulator.
+    m = tl.arange(0, BM)
+    n = tl.arange(0, BN)
+    k = tl.arange(0, BK)
+    at = tl.cast(k_first, tl.int64)
+    x_tile = x + (m0.to(tl.int64) * stride_xm + at * stride_xk) + (m[:, None] * stride_xm + k[None, :] * stride_xk)
+    y_tile = y + (n0.to(tl.int64) * stride_yn + at * stride_yk) + (k[:, None] * stride_yk + n[None, :] * stride_yn)
+    in_m = m[:, None] < M - m0
+    in_n = n[None, :] < N - n0
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for k0 in range(k_first, k_last, BK):
+        left = tl.load(x_tile, mask=in_m & (k[None, :] < k_last - k0), other=0.0)
+        right = tl.load(y_tile, mask=in_n & (k[:, None] < k_last - k0), other=0.0)
+        total = tl.dot(left, right, total)
+        x_tile += BK * stride_xk
+        y_tile += BK * stride_yk
+    return total
+
+
+@triton.jit
+def summed(
+    x, y, x_tiles, y_tiles, m0, n0, k_first, k_last, M, N, stride_xm, stride_xk, stride_yk, stride_yn,
+    DESCRIPTORS: tl.constexpr, X_ALONG_K: tl.constexpr, Y_ALONG_K: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    """The tile at m0, n0 of X @ Y, summed from k_first to k_last."""
+    if DESCRIPTORS:
+        return summed_by_descriptors(x_tiles, y_tiles, m0, n0, k_first, k_last, X_ALONG_K, Y_ALONG_K, BM, BN, BK)
+    else:  # noqa: RET505 - as above
+        return summed_by_pointers(
+            x, y, m0, n0, k_first, k_last, M, N, stride_xm, stride_xk, stride_yk, stride_yn, BM, BN, BK
+        )
+
+
+@triton.jit
+def finished(total, bias, m, n, M, N, SWAPPED: tl.constexpr, ACTIVATION: tl.constexpr):
+    """Sums at the rows `m` and columns `n` with the bias added and the activation applied."""
+    if bias is not None:
+        if SWAPPED:
+            total += tl.load(bias + m, mask=m < M, other=0.0).to(tl.float32)[:, None]
+        else:
+            total += tl.load(bias + n, mask=n < N, other=0.0).to(tl.float32)[None, :]
+    return activated(total, ACTIVATION)
+
+
+@triton.jit
+def written(
+    total, z, z_tiles, bias, m0, n0, M, N, stride_zm, stride_zn, DESCRIPTORS: tl.constexpr, SWAPPED: tl.constexpr,
+    ACTIVATION: tl.constexpr, HALVES: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+):  # fmt: skip
+    """Finish a tile, and write it, rounded once."""
+    m = m0 + tl.arange(0, BM)
+    n = n0 + tl.arange(0, BN)
+    found = finished(total, bias, m, n, M, N, SWAPPED, ACTIVATION).to(z.dtype.element_ty)
+    if not DESCRIPTORS:
+        corner = z + m0.to(tl.int64) * stride_zm + n0.to(tl.int64) * stride_zn
+        place = tl.arange(0, BM)[:, None] * stride_zm + tl.arange(0, BN)[None, :] * stride_zn
+        tl.store(corner + place, found, mask=(m < M)[:, None] & (n < N)[None, :])
+    elif SWAPPED:
+        z_tiles.store([n0, m0], found.T)
+    elif HALVES:  # one after the other through half of the shared memory
+        low, high = tl.split(tl.permute(tl.reshape(found, (BM, 2, BN // 2)), (0, 2, 1)))
+        z_tiles.store([m0, n0], low)
+        z_tiles.store([m0, n0 + BN // 2], high)
+    else:
+        z_tiles.store([m0, n0], found)
+
+
+@triton.jit
+def kept(total, parts, slot, BM: tl.constexpr, BN: tl.constexpr):
+    """Leave the part of a shared tile to the second launch."""
+    place = tl.arange(0, BM)[:, None] * BN + tl.arange(0, BN)[None, :]
+    tl.store(parts + slot.to(tl.int64) * (BM * BN) + place, total)
+
+
+@triton.jit
+def whole_tiles(tiles, programs):
+    """Of `tiles` tiles how many each have one program: but for the last full wave and what comes after it, all."""
+    waves = tiles // programs
+    return tl.where(tiles % programs == 0, tiles, tl.maximum(waves - 1, 0) * programs)
+
+
+@triton.jit
+def part_of(program, begin, tile_begin):
+    """The place of a program's part of a tile: its share begins in the tile, or in one before."""
+    return 2 * program + (begin < tile_begin).to(tl.int32)
+
+
+@triton.jit
+def product(
+    x, y, z, bias, parts, M, N, K, stride_xm, stride_xk, stride_yk, stride_yn, stride_zm, stride_zn,
+    X_ALONG_K: tl.constexpr, Y_ALONG_K: tl.constexpr, ACTIVATION: tl.constexpr, SWAPPED: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP_M: tl.constexpr, ALGORITHM: tl.constexpr,
+    DESCRIPTORS: tl.constexpr, SPLIT: tl.constexpr, HALVES: tl.constexpr,
+):  # fmt: skip
+    """Z[M, N] = X[M, K] @ Y[K, N]; with SWAPPED, Z is the transposed result, and bias belongs to its rows."""
+    tile_rows, tile_columns = tl.cdiv(M, BM), tl.cdiv(N, BN)
+    tiles = tile_rows * tile_columns
+    x_tiles, y_tiles, z_tiles = x, y, z
+    if DESCRIPTORS:
+        x_tiles = operand(x, M, K, stride_xm, stride_xk, X_ALONG_K, BM, BK)
+        y_tiles = operand(y, N, K, stride_yn, stride_yk, Y_ALONG_K, BN, BK)
+        if ALGORITHM != "split_k":
+            z_tiles = operand(z, M, N, stride_zm, stride_zn, not SWAPPED, BM, BN // 2 if HALVES else BN)
+    program = tl.program_id(0)
+    if ALGORITHM == "split_k":
+        tile, part = program // SPLIT, program % SPLIT
+        tile_row, tile_column = tile_of(tile, tile_rows, tile_columns, GROUP_M)
+        each = tl.cdiv(tl.cdiv(K, BK), SPLIT) * BK
+        total = summed(
+            x, y, x_tiles, y_tiles, tile_row * BM, tile_column * BN, part * each, tl.minimum(part * each + each, K),
+            M, N, stride_xm, stride_xk, stride_yk, stride_yn, DESCRIPTORS, X_ALONG_K, Y_ALONG_K, BM, BN, BK,
+        )  # fmt: skip
+        kept(total, parts, program, BM, BN)
+    else:
+        # With one program for each tile the compiler sees no loop over tiles.
+        step = 1 if ALGORITHM == "tiles" else tl.num_programs(0)
+        last = program + 1 if ALGORITHM == "tiles" else tiles
+        if ALGORITHM == "stream_k":
+            last = whole_tiles(tiles, step)
+        for tile in tl.range(program, last, step, flatten=ALGORITHM == "persistent"):
+            tile_row, tile_column = tile_of(tile, tile_rows, tile_columns, GROUP_M)
+            m0, n0 = tile_row * BM, tile_column * BN
+            total = summed(
+                x, y, x_tiles, y_tiles, m0, n0, 0, K, M, N, stride_xm, stride_xk, stride_yk, stride_yn,
+                DESCRIPTORS, X_ALONG_K, Y_ALONG_K, BM, BN, BK,
+            )  # fmt: skip
+            written(
+                total, z, z_tiles, bias, m0, n0, M, N, stride_zm, stride_zn,
+                DESCRIPTORS, SWAPPED, ACTIVATION, HALVES, BM, BN,
+            )  # fmt: skip
+        if ALGORITHM == "stream_k":
+            steps = tl.maximum(tl.cdiv(K, BK), 1)
+            shared = tiles - last
+            each = tl.cdiv(shared * steps, step)
+            begin = program * each
+            end = tl.minimum(begin + each, shared * steps)
+            for nth in range(begin // steps, tl.cdiv(end, steps)):
+                tile_row, tile_column = tile_of(last + nth, tile_rows, tile_columns, GROUP_M)
+                m0, n0 = tile_row * BM, tile_column * BN
+                k_first = tl.maximum(begin - nth * steps, 0) * BK
+                k_last = tl.minimum(tl.minimum(end - nth * steps, steps) * BK, K)
+                total = summed(
+                    x, y, x_tiles, y_tiles, m0, n0, k_first, k_last, M, N, stride_xm, stride_xk, stride_yk, stride_yn,
+                    DESCRIPTORS, X_ALONG_K, Y_ALONG_K, BM, BN, BK,
+                )  # fmt: skip
+                if (k_first == 0) & (k_last == K):
+                    written(
+                        total, z, z_tiles, bias, m0, n0, M, N, stride_zm, stride_zn,
+                        DESCRIPTORS, SWAPPED, ACTIVATION, HALVES, BM, BN,
+                    )  # fmt: skip
+                else:
+                    kept(total, parts, part_of(program, begin, nth * steps), BM, BN)
 
 
 @triton.jit
@@ -20,6 +252,7 @@ def matmul_kernel(
     a,
     b,
     c,
+    bias,
     M,
     N,
     K,
@@ -29,33 +262,103 @@ def matmul_kernel(
     stride_bn,
     stride_cm,
     stride_cn,
+    A_ALONG_K: tl.constexpr,
+    B_ALONG_K: tl.constexpr,
+    ACTIVATION: tl.constexpr,
     BM: tl.constexpr,
     BN: tl.constexpr,
     BK: tl.constexpr,
     GROUP_M: tl.constexpr = 8,
+    ALGORITHM: tl.constexpr = "tiles",
+    DESCRIPTORS: tl.constexpr = False,
+    SWAPPED: tl.constexpr = False,
+    PROGRAMS: tl.constexpr = 1,
+    SPLIT: tl.constexpr = 1,
+    HALVES: tl.constexpr = False,
+    parts=None,
 ):
-    """C[M, N] = A[M, K] @ B[K, N]; float32 accumulator, rounded once to C's dtype; strides in elements."""
-    tile_row, tile_column = tile_of(tl.program_id(0), tl.cdiv(M, BM), tl.cdiv(N, BN), GROUP_M)
-    m0, n0 = tile_row * BM, tile_column * BN
+    """C[M, N] = act(A[M, K] @ B[K, N] + bias[N]); float32 sums, rounded once to C's dtype; strides in elements.
 
-    # A tile's corner is addressed in 64 bits, since M * K may pass 2^31; inside the tile 32 bits do, and keep the
-    # registers for the accumulator.
-    m = tl.arange(0, BM)
-    n = tl.arange(0, BN)
-    k = tl.arange(0, BK)
-    a_tile = a + m0.to(tl.int64) * stride_am + (m[:, None] * stride_am + k[None, :] * stride_ak)
-    b_tile = b + n0.to(tl.int64) * stride_bn + (k[:, None] * stride_bk + n[None, :] * stride_bn)
-    in_m = m[:, None] < M - m0
-    in_n = n[None, :] < N - n0
+    `bias` is None for 0, and `parts` for algorithms that share no tiles. A_ALONG_K and B_ALONG_K say which operands
+    have their neighbours in memory along K, for descriptors; C is then row-major.
+    """
+    if SWAPPED:
+        product(
+            b, a, c, bias, parts, N, M, K, stride_bn, stride_bk, stride_ak, stride_am, stride_cn, stride_cm,
+            B_ALONG_K, A_ALONG_K, ACTIVATION, SWAPPED, BM, BN, BK, GROUP_M, ALGORITHM, DESCRIPTORS, SPLIT, HALVES,
+        )  # fmt: skip
+    else:
+        product(
+            a, b, c, bias, parts, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
+            A_ALONG_K, B_ALONG_K, ACTIVATION, SWAPPED, BM, BN, BK, GROUP_M, ALGORITHM, DESCRIPTORS, SPLIT, HALVES,
+        )  # fmt: skip
 
-    accumulator = tl.zeros((BM, BN), dtype=tl.float32)
-    for k0 in range(0, K, BK):
-        left = tl.load(a_tile, mask=in_m & (k[None, :] < K - k0), other=0.0)
-        right = tl.load(b_tile, mask=in_n & (k[:, None] < K - k0), other=0.0)
-        accumulator = tl.dot(left, right, accumulator)
-        a_tile += BK * stride_ak
-        b_tile += BK * stride_bk
 
-    corner = c + m0.to(tl.int64) * stride_cm + n0.to(tl.int64) * stride_cn
-    c_tile = corner + (m[:, None] * stride_cm + n[None, :] * stride_cn)
-    tl.store(c_tile, accumulator.to(c.dtype.element_ty), mask=in_m & in_n)
+@triton.jit
+def added(
+    z, bias, parts, programs, M, N, K, stride_zm, stride_zn, ACTIVATION: tl.constexpr, SWAPPED: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP_M: tl.constexpr, ALGORITHM: tl.constexpr,
+    SPLIT: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """Write one chunk of one shared tile of Z, ROWS by BN, from the parts of the `programs` of the first launch."""
+    tile = tl.program_id(0)
+    tile_rows, tile_columns = tl.cdiv(M, BM), tl.cdiv(N, BN)
+    if ALGORITHM == "split_k":
+        first, last, begin, each = tile * SPLIT, tile * SPLIT + SPLIT - 1, 0, 0
+    else:
+        tiles, steps = tile_rows * tile_columns, tl.maximum(tl.cdiv(K, BK), 1)
+        whole = whole_tiles(tiles, programs)
+        each = tl.maximum(tl.cdiv((tiles - whole) * steps, programs), 1)
+        begin = tile * steps
+        first, last = begin // each, (begin + steps - 1) // each
+        if (whole == tiles) | (first == last):  # one program has written it
+            return
+        tile += whole
+    row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
+    column = tl.arange(0, BN)
+    place = row[:, None] * BN + column[None, :]
+    total = tl.zeros((ROWS, BN), dtype=tl.float32)
+    for program in range(first, last + 1):
+        slot = program if ALGORITHM == "split_k" else part_of(program, program * each, begin)
+        total += tl.load(parts + slot.to(tl.int64) * (BM * BN) + place)
+    tile_row, tile_column = tile_of(tile, tile_rows, tile_columns, GROUP_M)
+    m, n = tile_row * BM + row, tile_column * BN + column
+    found = finished(total, bias, m, n, M, N, SWAPPED, ACTIVATION).to(z.dtype.element_ty)
+    corner = z + (tile_row * BM).to(tl.int64) * stride_zm + (tile_column * BN).to(tl.int64) * stride_zn
+    place = row[:, None] * stride_zm + column[None, :] * stride_zn
+    tl.store(corner + place, found, mask=(m < M)[:, None] & (n < N)[None, :])
+
+
+@triton.jit(do_not_specialize=["programs"])
+def sum_parts_kernel(
+    c,
+    bias,
+    parts,
+    programs,
+    M,
+    N,
+    K,
+    stride_cm,
+    stride_cn,
+    ACTIVATION: tl.constexpr,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    ALGORITHM: tl.constexpr,
+    SWAPPED: tl.constexpr,
+    SPLIT: tl.constexpr,
+    CHUNK: tl.constexpr,
+):
+    """The tiles of C that programs of the first launch have shared: their parts, added up in the order of K."""
+    ROWS: tl.constexpr = min(BM, CHUNK // BN)
+    if SWAPPED:
+        added(
+            c, bias, parts, programs, N, M, K, stride_cn, stride_cm, ACTIVATION, SWAPPED, BM, BN, BK, GROUP_M,
+            ALGORITHM, SPLIT, ROWS,
+        )  # fmt: skip
+    else:
+        added(
+            c, bias, parts, programs, M, N, K, stride_cm, stride_cn, ACTIVATION, SWAPPED, BM, BN, BK, GROUP_M,
+            ALGORITHM, SPLIT, ROWS,
+        )  # fmt: skip

@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from triton_ops.kernels.tiles import check_reach
 from triton_ops.problem import Problem
 from triton_ops.ranking.gemm import GemmTiles
+from triton_ops.ranking.products import ProductTiles
 from triton_ops.tensors import TensorSpec
 from triton_ops.work import Work
 
 OUTPUT_DTYPES = {"bfloat16": "bfloat16", "float16": "float16", "float8_e4m3fn": "bfloat16"}
 """The dtype of the product by the dtype of the inputs."""
+BIAS_DTYPES = ("bfloat16", "float16", "float32")
+ACTIVATIONS = ("none", "relu", "gelu", "silu")
 
 PROBLEMS: dict[str, tuple[tuple[int, ...], str]] = {
     "1024": ((1024, 1024, 1024), "bfloat16"),
@@ -21,11 +24,13 @@ PROBLEMS: dict[str, tuple[tuple[int, ...], str]] = {
     "fp8-wide": ((1024, 8192, 8192), "float8_e4m3fn"),
     "llama-8b-decode": ((16, 14336, 4096), "bfloat16"),  # up projection, 16 sequences of one token
     "llama-8b-prefill": ((512, 4096, 14336), "bfloat16"),  # down projection, 512 tokens
+    "llama-70b-decode": ((64, 8192, 28672), "bfloat16"),  # down projection, 64 sequences of one token
+    "qwen-7b-prefill": ((1024, 3584, 18944), "bfloat16"),  # down projection: 1.7 waves of 128 by 128 on 132 units
     "odd": ((1000, 777, 515), "float16"),  # no multiple of any tile; its rows do not allow 16-byte loads
 }
 
 
-def arguments(M: int, N: int, K: int, dtype: str = "bfloat16") -> dict[str, TensorSpec | int]:
+def arguments(M: int, N: int, K: int, dtype: str = "bfloat16") -> dict[str, TensorSpec | int | bool | str | None]:
     """The kernel's arguments for C[M, N] = A[M, K] @ B[K, N], by name, in the order of the kernel's parameters.
 
     A and C are row-major. B is row-major for 16-bit floats, and column-major for float8, as a transposed weight is:
@@ -34,11 +39,14 @@ def arguments(M: int, N: int, K: int, dtype: str = "bfloat16") -> dict[str, Tens
     a = TensorSpec((M, K), dtype)
     b = TensorSpec((K, N), dtype, (1, K) if dtype == "float8_e4m3fn" else None)
     c = TensorSpec((M, N), OUTPUT_DTYPES[dtype], fill="empty")
-    return {"a": a, "b": b, "c": c, **extents((M, N, K), a.strides, b.strides, c.strides)}
+    return {
+        "a": a, "b": b, "c": c, "bias": None, **extents((M, N, K), a.strides, b.strides, c.strides),
+        "ACTIVATION": "none",
+    }  # fmt: skip
 
 
-def extents(shape: tuple[int, int, int], a: Sequence[int], b: Sequence[int], c: Sequence[int]) -> dict[str, int]:
-    """The kernel's scalar arguments: M, N and K from `shape`, and the strides of the three tensors in elements.
+def extents(shape: tuple[int, int, int], a: Sequence[int], b: Sequence[int], c: Sequence[int]) -> dict[str, int | bool]:
+    """The kernel's arguments that say how its tensors lie: extents from `shape`, strides in elements, and orders.
 
     Raises:
         ShapeMismatchError: Elements of one tile would lie 2^31 or more elements apart.
@@ -51,6 +59,7 @@ def extents(shape: tuple[int, int, int], a: Sequence[int], b: Sequence[int], c: 
         "stride_am": a[0], "stride_ak": a[1],
         "stride_bk": b[0], "stride_bn": b[1],
         "stride_cm": c[0], "stride_cn": c[1],
+        "A_ALONG_K": a[1] == 1, "B_ALONG_K": b[0] == 1,
     }  # fmt: skip
 
 
@@ -64,4 +73,4 @@ def work(problem: Problem) -> Work:
         a_along_inner=a.strides[1] == 1, b_along_inner=b.strides[0] == 1,
     )  # fmt: skip
     flops = 2.0 * problem["M"] * problem["N"] * problem["K"]
-    return Work(flops, float(sum(spec.nbytes for spec in specs.values())), tiles)
+    return Work(flops, float(sum(spec.nbytes for spec in specs.values())), ProductTiles(tiles))

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from triton_ops._optional import require
 
-def matmul_reference(a: Any, b: Any, c: Any, **_extents: int) -> Any:
-    """Compute `a @ b` in float32, rounded once to the dtype of `c`; the kernel's arguments are taken by name.
 
-    Cost: float32 copies of both inputs, and a float32 product.
+def matmul_reference(a: Any, b: Any, c: Any, bias: Any = None, ACTIVATION: str = "none", **_extents: Any) -> Any:
+    """Compute `act(a @ b + bias)` in float32 or wider, rounded once to the dtype of `c`; arguments are taken by name.
+
+    Cost: wide copies of both inputs, and a wide product.
     """
-    return (a.float() @ b.float()).to(c.dtype)
+    torch = require("torch", "the reference of matmul")
+    wide = torch.float64 if a.dtype == torch.float64 else torch.float32
+    found = a.to(wide) @ b.to(wide)
+    found = found if bias is None else found + bias.to(wide)
+    if ACTIVATION != "none":
+        found = getattr(torch.nn.functional, ACTIVATION)(found)
+    return found.to(c.dtype)

@@ -1,0 +1,149 @@
+"""Matrix products by several algorithms: tiles with a program each, walked over, or shared among programs.
+
+The configs name the algorithm as the shipped products do: ALGORITHM (`tiles`, `persistent`, `split_k`, `stream_k`),
+PROGRAMS for each multiprocessor, SPLIT, SWAPPED, DESCRIPTORS and HALVES. A config that names none of them has one
+program for each tile, and pointer loads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Any
+
+from triton_ops.hardware import Machine
+from triton_ops.ranking.gemm import Block, GemmTiles, check_matrix_units, gemm_loop, warp_groups
+from triton_ops.ranking.pipelined_loop import Loop, loop_schedule
+from triton_ops.ranking.resource_guess import tile_footprint
+from triton_ops.tensors import ITEM_BYTES
+from triton_ops.work import Footprint, Schedule, TilePlan, tile_side, warps_and_stages
+
+_SUM_BYTES = 4  # of a part: float32
+_SECOND_LAUNCH_NS = 2500.0  # from the end of a launch to the end of a small one behind it; assumed, not fitted
+_COPY_BYTES = 16
+
+
+@dataclass(frozen=True)
+class ProductTiles:
+    """The tiles of a product by the algorithm that a config names.
+
+    Attributes:
+        product: The product, with one program for each tile. A config that names no group takes groups of 8 tile rows.
+    """
+
+    product: GemmTiles
+
+    @property
+    def dtype(self) -> str:
+        """Dtype of the operands, by which the matrix units' rate is known."""
+        return self.product.dtype
+
+    def plan(self, config: Mapping[str, Any], machine: Machine) -> TilePlan:
+        """Plan the loop of one program, and the second launch of algorithms that share tiles."""
+        check_matrix_units(machine, self.dtype)
+        form = _form(config)
+        product = _turned(self.product) if form.swapped else self.product
+        block = _block(product, {"GROUP_M": 8, "GROUP_SIZE_M": 8, **config})
+
+        def schedule(footprint: Footprint) -> Schedule:
+            loop = gemm_loop(product, block, machine, footprint)
+            loop = replace(loop, lines=0.0) if form.descriptors else loop
+            found = loop_schedule(_of_programs(loop, block, form, machine), footprint, machine)
+            return _with_second_launch(found, loop, block, form, machine) if form.shares else found
+
+        return TilePlan(block.warps, _guess(block, form, machine, ITEM_BYTES[product.out_dtype]), schedule)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Form:
+    """How a config's programs share out the tiles, and load them."""
+
+    algorithm: str
+    programs: int
+    parts: int
+    swapped: bool
+    descriptors: bool
+    halves: bool
+
+    @property
+    def shares(self) -> bool:
+        """Whether tiles are shared among programs."""
+        return self.algorithm in ("split_k", "stream_k")
+
+
+def _form(config: Mapping[str, Any]) -> _Form:
+    programs = int(config.get("PROGRAMS", 0))
+    return _Form(
+        algorithm=str(config.get("ALGORITHM", "persistent" if programs else "tiles")),
+        programs=max(programs, 1),
+        parts=max(int(config.get("SPLIT", 1)), 1),
+        swapped=bool(config.get("SWAPPED", False)),
+        descriptors=bool(config.get("DESCRIPTORS", False)),
+        halves=bool(config.get("HALVES", False)),
+    )
+
+
+def _turned(product: GemmTiles) -> GemmTiles:
+    """The transposed product: Cᵀ = Bᵀ @ Aᵀ."""
+    return replace(
+        product, rows=product.columns, columns=product.rows,
+        a_along_inner=product.b_along_inner, b_along_inner=product.a_along_inner,
+    )  # fmt: skip
+
+
+def _block(product: GemmTiles, config: Mapping[str, Any]) -> Block:
+    warps, stages = warps_and_stages(config)
+    rows, columns, step, group = (
+        tile_side(side, config) for side in (product.tile_rows, product.tile_columns, product.tile_inner, product.group)
+    )
+    return Block(
+        rows=rows, columns=columns, step=step, group=group, warps=warps, stages=stages,
+        item_bytes=ITEM_BYTES[product.dtype],
+    )  # fmt: skip
+
+
+def _of_programs(loop: Loop, block: Block, form: _Form, machine: Machine) -> Loop:
+    """The loop of one program: part of a tile, one tile, or several, whose stores go on beside the next one's loads."""
+    tiles, steps = loop.blocks, max(loop.steps, 1)
+    part_bytes = block.rows * block.columns * _SUM_BYTES
+    if form.algorithm == "split_k":
+        return replace(loop, blocks=tiles * form.parts, steps=ceil(steps / form.parts), store_bytes=part_bytes)
+    programs = form.programs * machine.units
+    if form.algorithm == "stream_k":
+        blocks = int(min(programs, tiles * steps))
+        turns = tiles / blocks
+    elif form.algorithm == "persistent":
+        blocks = min(programs, tiles)
+        turns = ceil(tiles / blocks)
+    else:
+        return loop
+    refills = 1.0 if form.descriptors else turns  # copies of the next tile begin while this one is written
+    dram_bytes = loop.dram_bytes + loop.store_bytes / steps
+    return replace(loop, blocks=blocks, steps=steps * turns, dram_bytes=dram_bytes, entries=max(refills, 1.0))
+
+
+def _with_second_launch(found: Schedule, loop: Loop, block: Block, form: _Form, machine: Machine) -> Schedule:
+    """The schedule with the launch that adds the parts up, which are still in L2."""
+    programs = form.programs * machine.units
+    if form.algorithm == "split_k":
+        parts, tiles = loop.blocks * form.parts, loop.blocks
+    else:
+        rest = loop.blocks % programs
+        parts, tiles = (2 * programs, min(loop.blocks, programs + rest)) if rest else (0, 0)
+    read = parts * block.rows * block.columns * _SUM_BYTES / machine.l2_gbps
+    second_ns = _SECOND_LAUNCH_NS + read + tiles * loop.store_bytes / machine.dram_gbps
+    alone = {**found.alone_ms, "second launch": second_ns / 1e6}
+    return Schedule(found.time_ms + second_ns / 1e6, found.waves, alone)
+
+
+def _guess(block: Block, form: _Form, machine: Machine, out_bytes: int) -> Footprint:
+    threads = 32 * block.warps
+    grouped = warp_groups(machine, block.rows, block.warps)
+    buffers = block.stages if grouped or form.descriptors else max(block.stages - 1, 1)
+    copies = 0.0 if form.descriptors else block.load_bytes / _COPY_BYTES / threads
+    shared = buffers * block.load_bytes
+    tile = block.rows * block.columns * out_bytes
+    if form.descriptors and form.algorithm != "split_k":  # a tile of C is written from shared memory of its own
+        shared += tile // (2 if form.halves else 1)
+    return tile_footprint(block.rows * block.columns / threads, copies, grouped, shared)

@@ -1,0 +1,87 @@
+"""The model of products by several algorithms: which comes first at which problem."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from triton_ops import GemmTiles, Work
+from triton_ops.hardware import machine_of, spec_named
+from triton_ops.kernels import load
+from triton_ops.kernels.matmul.space import plain_space
+from triton_ops.ranking.families import work_json, work_of
+from triton_ops.ranking.predict import Model
+from triton_ops.ranking.products import ProductTiles
+
+pytestmark = pytest.mark.triton
+
+MATMUL = load("matmul")
+H200 = machine_of(spec_named("NVIDIA H200"))
+
+
+def best_by_algorithm(shape, dtype="bfloat16"):
+    """The least expected milliseconds of each algorithm, and the best config of all."""
+    problem = MATMUL.problem(shape, dtype)
+    configs = list(MATMUL.space_for(problem))
+    model = Model(MATMUL.work(problem), H200)
+    scores = dict(zip(configs, model.score(configs), strict=True))
+    assert not any(math.isnan(score) for score in scores.values())
+    least = {}
+    for config, score in scores.items():
+        least[config["ALGORITHM"]] = min(score, least.get(config["ALGORITHM"], math.inf))
+    return least, min(scores, key=scores.__getitem__)
+
+
+def test_large_products_are_walked_over_by_descriptors():
+    least, best = best_by_algorithm((4096, 4096, 4096))
+    assert least["persistent"] < least["tiles"] < least["split_k"]
+    assert least["persistent"] < least["stream_k"]
+    assert (best["DESCRIPTORS"], best["BM"] * best["BN"]) == (True, 128 * 256)
+
+
+def test_few_tiles_of_a_long_sum_are_shared():
+    least, best = best_by_algorithm((64, 512, 65536))
+    assert min(least["split_k"], least["stream_k"]) < 0.5 * least["tiles"]
+    assert best["ALGORITHM"] in ("split_k", "stream_k")
+
+
+def test_a_wave_that_is_nearly_empty_is_shared():
+    least, _ = best_by_algorithm((1536, 2816, 16384))  # 132 tiles of 128 by 256: one wave; 12 more with 3,072 columns
+    more, _ = best_by_algorithm((1536, 3072, 16384))
+    assert least["tiles"] <= least["stream_k"]
+    assert more["stream_k"] < more["tiles"]
+
+
+def test_small_products_need_no_second_launch():
+    least, best = best_by_algorithm((256, 256, 1024))
+    assert best["ALGORITHM"] in ("tiles", "persistent")
+    assert least["tiles"] < least["split_k"]
+
+
+def test_swapped_operands_of_few_rows_run_on_warp_groups():
+    problem = MATMUL.problem((16, 8192, 8192), "bfloat16")
+    model = Model(MATMUL.work(problem), H200)
+    default = dict(MATMUL.space_for(problem).default_config)
+    swapped = {**default, "SWAPPED": True, "BM": 128, "BN": 16, "DESCRIPTORS": True}
+    plan = model.work.tiles.plan(swapped, H200)
+    assert plan.footprint.registers < model.work.tiles.plan({**default, "BN": 128}, H200).footprint.registers
+    assert model.expected_ms(swapped) > 0
+
+
+@pytest.mark.parametrize("shape", [(4096, 4096, 4096), (16, 14336, 4096)])
+def test_configs_that_name_no_algorithm_are_forecast_as_plain_tiles(shape):
+    problem = MATMUL.problem(shape, "bfloat16")
+    work = MATMUL.work(problem)
+    plain = Model(Work(work.flops, work.bytes, work.tiles.product), H200)
+    for config in list(plain_space(problem))[::7]:
+        assert Model(work, H200).expected_ms(config) == pytest.approx(plain.expected_ms(config))
+
+
+def test_products_are_kept_with_recordings():
+    product = GemmTiles(
+        64, 128, 256, dtype="bfloat16", out_dtype="bfloat16", tile_rows="BM", tile_columns="BN", tile_inner="BK"
+    )
+    work = Work(1.0, 2.0, ProductTiles(product))
+    assert work_of(work_json(work)) == work
+    assert Model(work, H200).lower_bound_ms > 0

@@ -1,0 +1,86 @@
+"""Kernels that some configs follow with a second one: what is compiled, what the second is given, and identity."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from triton_ops.backend import Arguments, StagedKernel, TritonKernel
+from triton_ops.backend.offline import AheadOfTime, described
+from triton_ops.exceptions import KernelTypeError
+from triton_ops.hardware import named_target
+from triton_ops.kernels import load
+from triton_ops.kernels.matmul.kernel import grid, parts_elements, shares_tiles, sum_grid
+from triton_ops.resources import Resources
+from triton_ops.space import Config
+
+pytestmark = pytest.mark.triton
+
+MATMUL = load("matmul")
+KERNEL = MATMUL.kernel
+PROBLEM = MATMUL.problem((256, 256, 1024), "bfloat16")
+LIGHT = described(Arguments(keyword=dict(PROBLEM.arguments)), light=True)
+PLAIN = Config({**MATMUL.space_for(PROBLEM).default_config, "BM": 64, "BN": 64, "num_warps": 4})
+SHARED = Config({**PLAIN, "ALGORITHM": "split_k", "SPLIT": 4})
+
+
+@pytest.mark.parametrize(("config", "launches"), [(PLAIN, 1), (SHARED, 2)])
+def test_every_launch_of_a_config_is_compiled_without_torch(config, launches):
+    made = AheadOfTime(KERNEL, LIGHT, named_target("sm_90")).built(config)
+    assert [("matmul_kernel" in one.assembly, "sum_parts_kernel" in one.assembly) for one in made] == [
+        (True, False), (False, True),
+    ][:launches]  # fmt: skip
+    assert not KERNEL.needs_torch
+
+
+def test_stand_ins_of_torch_are_compiled_to_the_same_code():
+    light, torchs = (
+        [one.key for one in AheadOfTime(KERNEL, arguments, named_target("sm_90")).built(SHARED)]
+        for arguments in (LIGHT, described(Arguments(keyword=dict(PROBLEM.arguments))))
+    )
+    assert light == torchs
+
+
+def test_only_one_launch_has_a_name_for_its_program():
+    made = Resources(binary="same", shared_bytes=1)
+    assert KERNEL.program_key(PLAIN, LIGHT, made) == KERNEL.first.program_key(PLAIN, LIGHT, made) is not None
+    assert KERNEL.program_key(SHARED, LIGHT, made) is None
+
+
+def test_identity_and_names_are_those_of_both():
+    assert dict(KERNEL.identity).items() > dict(KERNEL.first.identity).items()
+    other = replace(KERNEL, when=lambda meta: meta["ALGORITHM"] == "split_k")
+    assert other.identity["second"] != KERNEL.identity["second"]
+    assert replace(KERNEL, options={"CHUNK": 512, "num_warps": 4}).identity["second"] != KERNEL.identity["second"]
+    assert (KERNEL.name, KERNEL.outputs, KERNEL.parameter_names) == (
+        KERNEL.first.name, ("c",), KERNEL.first.parameter_names,
+    )  # fmt: skip
+    assert KERNEL.parsed is KERNEL.first.function
+    assert KERNEL.cache_key not in (KERNEL.first.cache_key, KERNEL.second.cache_key)
+
+
+def test_a_second_kernel_without_its_values_is_refused():
+    with pytest.raises(KernelTypeError, match="no value for CHUNK"):
+        replace(KERNEL, options={})
+    with pytest.raises(KernelTypeError, match="no value for rest"):
+        replace(KERNEL, scratch="rest")
+    with pytest.raises(KernelTypeError, match="no value for a, b, stride_am"):
+        StagedKernel(
+            TritonKernel(KERNEL.second.function, lambda _: (1,)), KERNEL.first, when=shares_tiles, scratch="parts",
+            elements=parts_elements,
+        )  # fmt: skip
+
+
+META = {"M": 512, "N": 768, "K": 4096, "BM": 128, "BN": 256, "BK": 64, "SWAPPED": False, "PROGRAMS": 1, "SPLIT": 4}
+
+
+def test_grids_and_scratch_follow_the_algorithm():
+    split = {**META, "ALGORITHM": "split_k"}
+    assert grid(split) == (12 * 4,)
+    assert sum_grid({**split, "programs": 48}) == (12, 32)
+    assert parts_elements(split, 48) == 48 * 128 * 256
+    stream = {**META, "ALGORITHM": "stream_k"}
+    assert [sum_grid({**stream, "programs": programs})[0] for programs in (5, 12, 20)] == [7, 1, 12]
+    assert parts_elements(stream, 5) == 2 * 5 * 128 * 256
+    assert grid({**META, "ALGORITHM": "tiles", "SWAPPED": True}) == (6 * 2,)

@@ -1,0 +1,103 @@
+"""Every algorithm of the matmul on a GPU: results by the rule, equal bits, whole numbers, and graphs."""
+
+import itertools
+
+import pytest
+import torch
+
+from tests.gpu.test_kernel_families_on_gpu import judged
+from triton_ops import kernels, matmul
+from triton_ops.space import Config
+
+pytestmark = pytest.mark.gpu
+
+OPERATION = "matmul"
+TILE = {"BM": 128, "BN": 128, "BK": 64, "num_warps": 8, "num_stages": 3}
+THIN = {"BM": 128, "BN": 16, "BK": 64, "num_warps": 4, "num_stages": 4, "SWAPPED": True}
+FORMS = {
+    "tiles": {},
+    "persistent": {"ALGORITHM": "persistent"},
+    "two programs": {"ALGORITHM": "persistent", "PROGRAMS": 2, "num_warps": 4},
+    "split_k": {"ALGORITHM": "split_k", "SPLIT": 4},
+    "stream_k": {"ALGORITHM": "stream_k"},
+}
+LARGE = {"ALGORITHM": "persistent", "BN": 256, "num_stages": 4, "HALVES": True, "DESCRIPTORS": True}
+
+
+def described():
+    return torch.cuda.get_device_capability() >= (9, 0)
+
+
+def configs():
+    for form, descriptors in itertools.product(FORMS, (False, True)):
+        own = {"DESCRIPTORS": descriptors, **FORMS[form]}
+        yield pytest.param({**TILE, **own}, (520, 1032, 776), id=f"{form}-{descriptors}")
+        yield pytest.param({**THIN, **own}, (24, 1032, 776), id=f"{form}-{descriptors}-swapped")
+    yield pytest.param({**TILE, **LARGE}, (2568, 4104, 776), id="persistent-halves")
+    yield pytest.param({**TILE, **LARGE, "ALGORITHM": "stream_k"}, (2568, 4104, 776), id="stream_k-halves")
+    yield pytest.param({**TILE, "ALGORITHM": "stream_k"}, (1000, 777, 515), id="stream_k-odd")
+    yield pytest.param({**TILE, "ALGORITHM": "split_k", "SPLIT": 2}, (1000, 777, 515), id="split_k-odd")
+
+
+def whole(config):
+    """The config with every tunable, as a space has it."""
+    operation = kernels.load(OPERATION)
+    default = operation.space_for(operation.problem((64, 64, 64), "bfloat16")).default_config
+    return Config({**default, **config})
+
+
+@pytest.mark.parametrize(("config", "shape"), configs())
+def test_every_algorithm_is_right_by_the_rule_and_gives_equal_bits(config, shape):
+    if config.get("DESCRIPTORS") and not described():
+        pytest.skip("TMA needs compute capability 9.0")
+    operation = kernels.load(OPERATION)
+    problem = operation.problem(shape, "bfloat16")
+    values = operation.materialise(problem, "cuda")
+    right, how = judged(operation, whole(config), values)
+    assert right, how
+    executable = operation.kernel.compile(whole(config), values)
+    first = None
+    for _ in range(20):
+        values.keyword["c"].fill_(float("nan"))
+        executable.launch(values)
+        found = values.keyword["c"].clone()
+        first = found if first is None else first
+        assert torch.equal(found, first)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("layout", ["rows", "columns"])
+def test_whole_numbers_are_exact_in_every_layout_with_bias_and_activation(form, layout):
+    torch.manual_seed(0)
+    a, b = (torch.randint(-4, 5, shape, device="cuda").half() for shape in ((264, 1024), (1024, 392)))
+    bias = torch.randint(-4, 5, (392,), device="cuda").half()
+    right = torch.relu(a.double() @ b.double() + bias.double())
+    if layout == "columns":
+        a, b = a.t().contiguous().t(), b.t().contiguous().t()
+    config = {**TILE, **FORMS[form], "DESCRIPTORS": described()}
+    found = matmul(a, b, bias=bias, activation="relu", config=config)
+    assert torch.equal(found.double(), right)
+
+
+@pytest.mark.parametrize("form", ["tiles", "persistent", "split_k", "stream_k"])
+def test_float8_is_right_by_the_rule(form):
+    if torch.cuda.get_device_capability() < (8, 9):
+        pytest.skip("float8_e4m3fn needs compute capability 8.9")
+    operation = kernels.load(OPERATION)
+    problem = operation.problem((528, 768, 2048), "fp8")
+    config = {**TILE, "BK": 128, **FORMS[form], "DESCRIPTORS": described()}
+    right, how = judged(operation, whole(config), operation.materialise(problem, "cuda"))
+    assert right, how
+
+
+def test_a_launch_of_shared_tiles_can_be_captured_and_replayed():
+    a, b = (torch.randn(shape, device="cuda", dtype=torch.bfloat16) for shape in ((64, 4096), (4096, 512)))
+    config = {**TILE, "BM": 64, "ALGORITHM": "split_k", "SPLIT": 4}
+    right = matmul(a, b, config=config)
+    graph, out = torch.cuda.CUDAGraph(), torch.empty_like(right)
+    with torch.cuda.graph(graph):
+        matmul(a, b, out=out, config=config)
+    for _ in range(3):
+        out.fill_(float("nan"))
+        graph.replay()
+        assert torch.equal(out, right)
