@@ -90,6 +90,7 @@ if TYPE_CHECKING:  # for type checkers and editors, which cannot follow the tabl
     )
     from triton_ops.kernels.gated_mlp import fused_gated_mlp as fused_gated_mlp
     from triton_ops.kernels.gated_mlp.module import FusedGatedMLP as FusedGatedMLP
+    from triton_ops.kernels.grouped_matmul import grouped_matmul as grouped_matmul
     from triton_ops.kernels.layer_norm import layer_norm as layer_norm
     from triton_ops.kernels.matmul import matmul as matmul
     from triton_ops.kernels.rmsnorm_rope import fused_rmsnorm_rope as fused_rmsnorm_rope
@@ -161,6 +162,7 @@ _NAMES_IN = {
     "kernels.fp8_quantize": "dequantize_fp8 quantize_fp8 quantize_fp8_with_overflow_handling",
     "kernels.gated_mlp": "fused_gated_mlp",
     "kernels.gated_mlp.module": "FusedGatedMLP",
+    "kernels.grouped_matmul": "grouped_matmul",
     "kernels.layer_norm": "layer_norm",
     "kernels.matmul": "matmul",
     "kernels.rmsnorm_rope": "fused_rmsnorm_rope",

@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 from triton_ops._optional import require
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, ShapeMismatchError, UnsupportedDtypeError
 
-Fill = Literal["uniform", "positive", "outliers", "whole", "zeros", "empty", "arange"]
+Fill = Literal["uniform", "positive", "outliers", "whole", "zeros", "empty", "arange", "ends"]
 
 ITEM_BYTES = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2,
@@ -72,13 +72,15 @@ class TensorSpec:
         fill: The values of a tensor made from this spec: `uniform` in [-1, 1] (integers: 0 to 127; complex numbers:
             both parts), `positive` in [0.5, 1.5], for what results are divided by, `outliers` (as uniform, but one
             float in a thousand is ten times as large, to find sums and maxima that do not reach so far), `whole`
-            (floats: -1, 0 and 1, whose products add up without rounding; else as uniform), `zeros`, `empty`, `arange`.
+            (floats: -1, 0 and 1, whose products add up without rounding; else as uniform), `zeros`, `empty`, `arange`,
+            `ends` (rising whole numbers, where runs of random lengths end that fill `total`, some of them empty).
             Zeros draw less power and can run faster than real data, so they are never the default.
         aligned: Whether the data starts at a multiple of 16 bytes, as elements of 16 bytes always do; if not, compilers
             emit narrower loads.
+        total: For the fill `ends` the last number, 0 or more.
 
     Raises:
-        ShapeMismatchError: An extent or a stride is negative, or their numbers differ.
+        ShapeMismatchError: An extent, a stride or the total is negative, or their numbers differ.
         UnsupportedDtypeError: The dtype is not known.
         SettingsError: The fill is not known.
     """
@@ -89,6 +91,7 @@ class TensorSpec:
     fill: Fill = field(default="uniform", compare=False)
     _: KW_ONLY
     aligned: bool = True
+    total: int = field(default=0, compare=False)
 
     def __post_init__(self) -> None:
         shape = tuple(operator.index(extent) for extent in self.shape)
@@ -97,6 +100,8 @@ class TensorSpec:
         if self.fill not in get_args(Fill):
             raise SettingsError(f"fill is {self.fill!r}; it must be one of {', '.join(get_args(Fill))}")
         object.__setattr__(self, "aligned", self.aligned or ITEM_BYTES[self.dtype] >= ALIGNMENT_BYTES)
+        if self.total < 0:
+            raise ShapeMismatchError(f"total is {self.total}; it must be 0 or more", "0 or more", self.total)
         if any(extent < 0 for extent in shape):
             raise ShapeMismatchError(f"shape {shape} has a negative extent", "0 or more", shape)
         if self.stride is None:
@@ -189,6 +194,8 @@ class TensorSpec:
             target.copy_(_with_outliers(torch, target.shape, dtype, device, seed))
         elif self.fill == "whole":
             target.copy_(_whole(torch, target.shape, dtype, device, seed))
+        elif self.fill == "ends":
+            target.copy_(_ends(torch, target.shape, self.total, device, seed))
         elif self.fill == "zeros":
             target.zero_()
         elif self.fill == "arange":
@@ -221,6 +228,14 @@ def _with_outliers(torch: Any, shape: tuple[int, ...], dtype: Any, device: str, 
     generator = torch.Generator(device=device).manual_seed(seed + 1)
     far = torch.rand(shape, generator=generator, device=device) < _OUTLIERS
     return torch.where(far, _OUTLIER * found, found)
+
+
+def _ends(torch: Any, shape: tuple[int, ...], total: int, device: str, seed: int) -> Any:
+    """Shares of `total` that vary by chance, and of which one in eight is nothing."""
+    generator = torch.Generator(device=device).manual_seed(seed)
+    shares = (torch.rand(shape, generator=generator, device=device, dtype=torch.float64) - 0.125).clamp_(min=0.0)
+    upto = (shares.flatten() + 1e-9).cumsum(0)
+    return (upto / upto[-1:] * total).round_().reshape(shape)
 
 
 def _whole(torch: Any, shape: tuple[int, ...], dtype: Any, device: str, seed: int) -> Any:

@@ -18,6 +18,7 @@ _CONTRACTS = {
     "validate_fp8_gemm_inputs": "fp8_gemm",
     "validate_fp8_quantize_inputs": "fp8_quantize",
     "validate_gated_mlp_inputs": "gated_mlp",
+    "validate_grouped_matmul_inputs": "grouped_matmul",
     "validate_rmsnorm_rope_inputs": "rmsnorm_rope",
 }
 

@@ -225,7 +225,15 @@ def test_unknown_kernels_and_seconds_are_refused():
 
 def test_a_limit_of_seconds_ends_a_run():
     assert list(rows_of(KernelRun(limit_s=0.0, device="cpu"), clock=lambda: 0.0)) == []
-    assert len(names()) == 13
+    assert len(names()) == 14
+
+
+@pytest.mark.triton
+def test_loop_of_products_is_the_library_of_the_grouped_product():
+    operation = load("grouped_matmul")
+    values = operation.materialise(operation.problem((50, 6, 8, 16, 2), "float32"), "cpu").keyword
+    found = rivals_of("grouped_matmul", values, ("library",))["library"](**values)
+    torch.testing.assert_close(found, operation.reference(**values))
 
 
 @pytest.mark.triton

@@ -12,6 +12,7 @@ from triton_ops.kernels.attention import flash_attention, flash_attention_with_l
 from triton_ops.kernels.fp8_gemm import fp8_gemm
 from triton_ops.kernels.fp8_quantize import dequantize_fp8, quantize_fp8
 from triton_ops.kernels.gated_mlp import fused_gated_mlp
+from triton_ops.kernels.grouped_matmul import grouped_matmul
 from triton_ops.kernels.layer_norm import layer_norm
 from triton_ops.kernels.matmul import matmul
 from triton_ops.kernels.rmsnorm_rope import fused_rmsnorm_rope
@@ -52,6 +53,8 @@ WITHOUT = {
     "flash_attention_with_lse": lambda x: flash_attention_with_lse(heads_of(x), heads_of(x), heads_of(x), scale=0.5),
     "matmul": lambda x: matmul(x.half(), x.half().t()),
     "matmul into a tensor": lambda x: matmul(x.half(), x.half().t(), out=x.new_zeros(len(x), len(x)).half()) + 1,
+    "grouped_matmul": lambda x: grouped_matmul(x, x.t()[None], torch.tensor([len(x)])),
+    "grouped_matmul by index": lambda x: grouped_matmul(x, x.t()[None], torch.tensor([3]), torch.tensor([2, 0, 2])),
     "quantize_fp8": lambda x: [each.float() for each in quantize_fp8(x)],
     "quantize_fp8 by row": lambda x: [each.float() for each in quantize_fp8(x, granularity="row")],
     "quantize_fp8 with a scale": lambda x: [each.float() for each in quantize_fp8(x, x.new_full((), 3.0))],

@@ -20,6 +20,7 @@ def test_names():
         "fp8_quantize",
         "gated_mlp",
         "gated_mlp_backward",
+        "grouped_matmul",
         "layer_norm", "layer_norm_backward", "matmul", "rmsnorm_rope", "rmsnorm_rope_backward", "softmax",
         "softmax_backward",
     )  # fmt: skip

@@ -69,6 +69,7 @@ NAMES = {
     "triton_ops.kernels.fp8_quantize": ["dequantize_fp8", "quantize_fp8", "quantize_fp8_with_overflow_handling"],
     "triton_ops.kernels.gated_mlp": ["fused_gated_mlp"],
     "triton_ops.kernels.gated_mlp.module": ["FusedGatedMLP"],
+    "triton_ops.kernels.grouped_matmul": ["grouped_matmul"],
     "triton_ops.kernels.layer_norm": ["layer_norm"],
     "triton_ops.kernels.matmul": ["matmul"],
     "triton_ops.kernels.rmsnorm_rope": ["fused_rmsnorm_rope"],

@@ -104,6 +104,19 @@ def test_outliers_are_few_and_ten_times_as_large():
     assert TensorSpec((9,), "i32", fill="outliers").create_tensor().equal(TensorSpec((9,), "i32").create_tensor())
 
 
+@given(st.integers(0, 50), st.integers(0, 10**6), st.integers(0, 3))
+def test_ends_rise_to_their_total(groups, total, seed):
+    ends = TensorSpec((groups,), "i32", fill="ends", total=total).create_tensor(seed=seed).tolist()
+    assert ends == sorted(ends)
+    assert ends[-1:] == ([total] if groups else [])
+    assert all(end >= 0 for end in ends)
+
+
+def test_a_negative_total_is_refused():
+    with pytest.raises(ShapeMismatchError, match="total is -1"):
+        TensorSpec((2,), "i32", fill="ends", total=-1)
+
+
 def test_an_unknown_fill_is_refused():
     with pytest.raises(SettingsError, match="fill is 'random'; it must be one of uniform, positive, outliers, whole"):
         TensorSpec((2,), "fp32", fill="random")

@@ -41,6 +41,7 @@ def found_on_cpu():
         "attention": validation.validate_attention_inputs(x[None], x[None], x[None], 0.5),
         "rmsnorm_rope": validation.validate_rmsnorm_rope_inputs(x, weight, angles, angles),
         "gated_mlp": validation.validate_gated_mlp_inputs(x, torch.zeros(5, 96), torch.zeros(5, 96)),
+        "grouped_matmul": validation.validate_grouped_matmul_inputs(x[0], x[:1].mT, torch.tensor([3])),
         "fp8_gemm": validation.validate_fp8_gemm_inputs(torch.zeros(4, 6), torch.zeros(6, 8)),
         "fp8_quantize": validation.validate_fp8_quantize_inputs(x, torch.ones(())),
     }
@@ -52,6 +53,7 @@ def test_contracts_return_the_extents(interpreted):
         "attention": (1, 2, 2, 3, 3, 96, 96),
         "rmsnorm_rope": (2, 3, 96, 48, 2),
         "gated_mlp": (2, 3, 96, 5),
+        "grouped_matmul": (3, 3, 96, 1),
         "fp8_gemm": (4, 8, 6),
         "fp8_quantize": None,
     }
@@ -61,7 +63,7 @@ def test_contracts_return_the_extents(interpreted):
 @pytest.mark.parametrize("name", sorted(validation._CONTRACTS))
 def test_placement_comes_first(name):
     check = getattr(validation, name)
-    count = {"attention": 3, "gated_mlp": 3, "rmsnorm_rope": 4}.get(validation._CONTRACTS[name], 2)
+    count = {"attention": 3, "gated_mlp": 3, "grouped_matmul": 3, "rmsnorm_rope": 4}.get(validation._CONTRACTS[name], 2)
     wrong = [torch.zeros(2, dtype=torch.int8) for _ in range(count)]
     assert error_of(check, *wrong[: 1 if "quantize" in name else None])[0] == "DeviceError"
 
@@ -69,8 +71,8 @@ def test_placement_comes_first(name):
 def test_names_are_those_that_are_documented():
     assert set(validation.__all__) == {
         "validate_attention_inputs", "validate_eps", "validate_fp8_gemm_inputs", "validate_fp8_quantize_inputs",
-        "validate_gated_mlp_inputs", "validate_head_dim", "validate_positive_dimensions",
-        "validate_rmsnorm_rope_inputs",
+        "validate_gated_mlp_inputs", "validate_grouped_matmul_inputs", "validate_head_dim",
+        "validate_positive_dimensions", "validate_rmsnorm_rope_inputs",
     }  # fmt: skip
     with pytest.raises(AttributeError, match="no attribute 'validate_nothing'"):
         validation.validate_nothing  # noqa: B018 - the look-up is what raises

@@ -6,6 +6,7 @@ before, such as reciprocals of a weight's scales, is prepared when the rival is 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeAlias
 
@@ -97,6 +98,23 @@ def _restored(torch: Any, codes: Any, scale: Any) -> Any:
     return (codes.float() / scale).to(torch.bfloat16)
 
 
+def _grouped_matmul(torch: Any, values: Mapping[str, Any]) -> Rival:
+    """A product for each group with rows, into its part of the result; the host knows all sizes before."""
+    ends = values["ends"].tolist()
+    runs = [(g, a, b) for g, (a, b) in enumerate(itertools.pairwise([0, *ends])) if b > a]
+
+    def products(x: Any, weight: Any, out: Any, **_given: Any) -> Any:
+        for group, start, end in runs:
+            torch.mm(x[start:end], weight[group], out=out[start:end])
+        return out
+
+    return products
+
+
+def _plain_grouped_matmul(torch: Any) -> Rival:
+    return lambda x, weight, ends, **_given: torch._grouped_mm(x, weight, offs=ends)
+
+
 def _plain_softmax(torch: Any) -> Rival:
     return lambda x, **_given: torch.softmax(x, -1)
 
@@ -142,10 +160,12 @@ def _plain_quantize(torch: Any) -> Rival:
 _LIBRARY: dict[str, Callable[[Any, Mapping[str, Any]], Rival]] = {
     "attention": fused_attention,
     "fp8_gemm": _fp8_gemm,
+    "grouped_matmul": _grouped_matmul,
     "matmul": _matmul,
 }
 _PLAIN: dict[str, Callable[[Any], Rival]] = {
     "attention": plain_attention,
+    "grouped_matmul": _plain_grouped_matmul,
     "softmax": _plain_softmax,
     "softmax_backward": _plain_softmax_backward,
     "layer_norm": _plain_layer_norm,

@@ -25,6 +25,7 @@ _MODULES = {
     "fp8_quantize": "fp8_quantize",
     "gated_mlp": "gated_mlp",
     "gated_mlp_backward": "gated_mlp.backward",
+    "grouped_matmul": "grouped_matmul",
     "layer_norm": "layer_norm",
     "layer_norm_backward": "layer_norm.backward",
     "matmul": "matmul",

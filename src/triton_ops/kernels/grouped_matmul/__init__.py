@@ -1,0 +1,94 @@
+"""Grouped product of runs of rows with a weight each, as in mixtures of experts: the function, and the operation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from triton_ops.backend import Operation, TritonKernel
+from triton_ops.kernels import call
+from triton_ops.kernels.choice import config_for
+from triton_ops.kernels.compiled import compilable
+from triton_ops.kernels.grouped_matmul.contract import validate_grouped_matmul_inputs
+from triton_ops.kernels.grouped_matmul.kernel import grid, grouped_matmul_kernel
+from triton_ops.kernels.grouped_matmul.problems import DTYPES, PROBLEMS, arguments, extents, work
+from triton_ops.kernels.grouped_matmul.reference import grouped_matmul_reference
+from triton_ops.kernels.grouped_matmul.space import NEEDED, OPTIONAL, config_space, default_config
+from triton_ops.tensors import dtype_name
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["grouped_matmul", "operation"]
+
+_KERNEL = TritonKernel(grouped_matmul_kernel, grid, outputs=("out",))
+operation = Operation(
+    name="grouped_matmul",
+    kernel=_KERNEL,
+    space=config_space,
+    arguments=arguments,
+    reference=grouped_matmul_reference,
+    work=work,
+    dtypes=DTYPES,
+    problems=PROBLEMS,
+    device="cuda",
+)
+
+
+@compilable('(Tensor x, Tensor weight, Tensor ends, Tensor? gather=None, str config="", bool tune=False) -> Tensor')
+def grouped_matmul(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    ends: torch.Tensor,
+    gather: torch.Tensor | None = None,
+    *,
+    config: Mapping[str, Any] | None = None,
+    tune: bool = False,
+) -> torch.Tensor:
+    """Multiply runs of rows of `x` with a weight each: tokens, sorted by their expert, with the experts' weights.
+
+    Row m belongs to the first group g with m < ends[g], and becomes x[m] @ weight[g]. The ends stay on the device, and
+    nothing waits for them; groups may be empty. Sums are in float32 and rounded once, with the same bits at every call;
+    products of float32 are computed in TF32 only where `torch.get_float32_matmul_precision()` allows it. NaN and
+    infinity propagate within their row. The function has no gradient.
+
+    Args:
+        x: [rows, K], bfloat16 | float16 | float32, CUDA; any strides.
+        weight: [groups, K, N], dtype and device of `x`; any strides: weights [groups, N, K], as of linear layers, are
+            passed as `weight.transpose(1, 2)`, which is as fast.
+        ends: [groups], int32 | int64, contiguous: where each group's rows end, as `counts.cumsum(0)`. They must not
+            fall, and the last one must be the number of rows: rows beyond it are not written.
+        gather: [M], int32 | int64, contiguous: row m of the product is made of row gather[m] of `x`, so that no token
+            needs to be copied; each must be a row of `x`. None takes the rows in their order.
+        config: A value for each of BLOCK_M, BLOCK_N, BLOCK_K, num_warps and num_stages, and if you like GROUP_SIZE_M,
+            DESCRIPTORS and PROGRAMS; None takes the winner of a record, else the default.
+        tune: Whether to tune this problem first if it has no record, as inside `with triton_ops.tuning():`.
+
+    Returns:
+        [M, N], dtype of `x`, row-major, new storage; M is the length of `gather`, or the number of rows.
+
+    Raises:
+        KernelTypeError: An argument is not a tensor, or one requires a gradient.
+        DeviceError: A tensor is not on a CUDA device, or the tensors are on different devices.
+        UnsupportedDtypeError: `x` has another dtype, that of `weight` is not that of `x`, or an index is no integer.
+        ShapeMismatchError: A shape does not fit, or strides reach 2^23 elements.
+        UnknownTunableError: `config` lacks a tunable, or names another.
+
+    Cost: 2MNK operations; reads x and the weights of the groups that have rows, and writes the product once where L2
+    holds the tiles in flight; no host sync. The first call of a config, dtype and layout compiles: up to some seconds.
+    Source: Gale, Narayanan, Young, Zaharia, "MegaBlocks", arXiv:2211.15841.
+    """
+    M, N, K, groups = validate_grouped_matmul_inputs(x, weight, ends, gather)
+    call.check_constant({"x": x, "weight": weight}, "grouped_matmul")
+    out = x.new_empty((M, N))
+    if call.launches(out):
+        values = {
+            "x": x, "weight": weight, "out": out, "ends": ends, "gather": gather,
+            **extents(M, weight.shape, x.stride(), weight.stride()), "PRECISION": call.precision_of(x),
+        }  # fmt: skip
+        chosen = config_for(
+            operation, values, lambda: default_config(M, N, K, groups, dtype_name(x.dtype)),
+            config=config, tunables=(NEEDED, OPTIONAL), tune=tune,
+        )  # fmt: skip
+        call.launch(_KERNEL, chosen, values, x.device)
+    return out

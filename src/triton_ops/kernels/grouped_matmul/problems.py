@@ -1,0 +1,91 @@
+"""The problems of the grouped product: arguments from extents, the least work, and named shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from triton_ops.exceptions import ShapeMismatchError
+from triton_ops.kernels.tiles import check_reach, padded
+from triton_ops.problem import Problem
+from triton_ops.ranking.gemm import GemmTiles
+from triton_ops.tensors import TensorSpec
+from triton_ops.work import Work
+
+DTYPES = ("bfloat16", "float16", "float32")
+LAYOUTS = {1: "[group, K, N]", 2: "[group, N, K]"}
+"""How weights lie in memory, by the number that stands in a shape."""
+LARGEST_STEP = 128  # of the tunable BLOCK_K
+
+PROBLEMS: dict[str, tuple[tuple[int, ...], str]] = {
+    "mixtral-8x7b-up-prefill": ((8192, 8, 28672, 4096, 2), "bfloat16"),  # 4,096 tokens, 2 of 8 experts each
+    "mixtral-8x7b-up-decode": ((64, 8, 28672, 4096, 2), "bfloat16"),
+    "qwen3-30b-up-prefill": ((32768, 128, 1536, 2048, 2), "bfloat16"),  # 4,096 tokens, 8 of 128 experts each
+    "qwen3-30b-down-prefill": ((32768, 128, 2048, 768, 2), "bfloat16"),
+    "qwen3-30b-up-decode": ((256, 128, 1536, 2048, 2), "bfloat16"),
+    "deepseek-v3-up-prefill": ((8192, 32, 4096, 7168, 2), "bfloat16"),  # 32 of 256 experts, on one of 8 devices
+    "deepseek-v3-down-prefill": ((8192, 32, 7168, 2048, 2), "bfloat16"),
+    "deepseek-v3-up-decode": ((256, 32, 4096, 7168, 2), "bfloat16"),
+    "k-first": ((4096, 16, 4096, 2048, 1), "bfloat16"),
+    "odd": ((1000, 7, 777, 515, 1), "float16"),  # no multiple of any tile; its rows do not allow 16-byte loads
+}
+
+
+def arguments(
+    M: int = 8192, groups: int = 8, N: int = 28672, K: int = 4096, layout: int = 2, dtype: str = "bfloat16"
+) -> dict[str, TensorSpec | int | bool | str | None]:
+    """The kernel's arguments, by name, in the order of its parameters; groups have random sizes, and rows no index.
+
+    Args:
+        M: Rows of all groups.
+        groups: Groups, each with a weight.
+        N: Columns of the product.
+        K: Columns of x.
+        layout: 1 for weights [groups, K, N] in memory, 2 for [groups, N, K], as linear layers have them.
+        dtype: Of x, the weights and the product.
+
+    Raises:
+        ShapeMismatchError: Elements of one tile would lie 2^31 or more elements apart, or `layout` is none of these.
+    """
+    if layout not in LAYOUTS:
+        raise ShapeMismatchError(f"layout is {layout}; it must be 1 or 2", "1 or 2", layout)
+    x = TensorSpec((M, K), dtype)
+    weight = TensorSpec((groups, K, N), dtype, (N * K, 1, K) if layout == 2 else None)
+    return {
+        "x": x, "weight": weight, "out": TensorSpec((M, N), dtype, fill="empty"),
+        "ends": TensorSpec((groups,), "int32", fill="ends", total=M), "gather": None,
+        **extents(M, weight.shape, x.strides, weight.strides), "PRECISION": "ieee" if dtype == "float32" else "tf32",
+    }  # fmt: skip
+
+
+def extents(M: int, weight: Sequence[int], x_stride: Sequence[int], w_stride: Sequence[int]) -> dict[str, int | bool]:
+    """The kernel's scalar arguments: extents from M and the weights' shape, strides in elements, and what follows.
+
+    Raises:
+        ShapeMismatchError: Elements of one tile would lie 2^31 or more elements apart.
+    """
+    groups, K, N = weight
+    check_reach("x", (1, K), (0, x_stride[1]))
+    check_reach("weight", (K, N), (w_stride[1], w_stride[2]))
+    return {
+        "M": M, "N": N, "K": K,
+        "stride_xm": x_stride[0], "stride_xk": x_stride[1],
+        "stride_wg": w_stride[0], "stride_wk": w_stride[1], "stride_wn": w_stride[2],
+        "GROUPS": groups, "BLOCK_G": padded(groups, 1), "EVEN": K % LARGEST_STEP == 0, "ALONG_K": w_stride[1] == 1,
+    }  # fmt: skip
+
+
+def work(problem: Problem) -> Work:
+    """The work: 2MNK operations; x and the weights of at most M groups read once, the product written once.
+
+    Tiles are those of groups of equal sizes.
+    """
+    specs = problem.specs
+    x, weight, out = specs["x"], specs["weight"], specs["out"]
+    M, N, K, groups = out.shape[0], problem["N"], problem["K"], problem["GROUPS"]
+    read = weight.nbytes * min(groups, M) // max(groups, 1)
+    tiles = GemmTiles(
+        -(-M // max(groups, 1)), N, K, dtype=x.dtype, out_dtype=out.dtype,
+        tile_rows="BLOCK_M", tile_columns="BLOCK_N", tile_inner="BLOCK_K", group="GROUP_SIZE_M",
+        a_along_inner=x.strides[1] == 1, b_along_inner=weight.strides[1] == 1, batch=groups,
+    )  # fmt: skip
+    return Work(2.0 * M * N * K, float(x.nbytes + read + out.nbytes), tiles)
