@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # for type checkers and editors, which cannot follow the tabl
     from triton_ops.backend import LauncherKernel as LauncherKernel
     from triton_ops.backend import Operation as Operation
     from triton_ops.backend import TritonKernel as TritonKernel
+    from triton_ops.backend.assembler import use_ptxas as use_ptxas
     from triton_ops.backend.operation import operation as operation
     from triton_ops.benchmark import BenchmarkSuite as BenchmarkSuite
     from triton_ops.benchmark import CorrectnessVerifier as CorrectnessVerifier
@@ -144,6 +145,7 @@ _NAMES_IN = {
     "dispatch.policy": "on_miss",
     "dispatch.printed": "PrintedTune parse_printed",
     "dispatch.sources": "replaying use_lockfile",
+    "backend.assembler": "use_ptxas",
     "cache.layered": "share_records",
     "cache.shared_lockfiles": "share_lockfile",
     "exceptions": (

@@ -94,6 +94,12 @@ def triton_program(name: str) -> str | None:
     return os.environ.get(f"TRITON_{name.upper().replace('-', '_')}_PATH") or None
 
 
+def name_triton_programs(path: str) -> None:
+    """Let Triton call `path` as `ptxas` and as `ptxas-blackwell`, in this process and in those that it starts."""
+    for name in ("TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH"):
+        os.environ[name] = path
+
+
 def for_child(changes: Mapping[str, str], family: str, temporary: Path | None = None) -> dict[str, str]:
     """The environment for a new process: that of this process, with `changes`.
 

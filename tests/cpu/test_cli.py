@@ -351,7 +351,7 @@ def test_doctor(cli, golden, store):
     golden("doctor.txt", re.sub(r"^(ok|--)( +\w+) .*$", r"STATE\2  ...", ran.out, flags=re.MULTILINE))
     found = json.loads(cli("doctor", "--json").out)
     golden("doctor-schema.json", as_json(typed(found)))
-    assert [entry["name"] for entry in found] == ["Python", "torch", "Triton", "GPU", "driver", "cache"]
+    assert [entry["name"] for entry in found] == ["Python", "torch", "Triton", "ptxas", "GPU", "driver", "cache"]
     assert all(entry["found"] in ran.out for entry in found)
     assert found[-1] == {
         "name": "cache",

@@ -33,6 +33,7 @@ NAMES = {
     "triton_ops.dispatch.policy": ["on_miss"],
     "triton_ops.dispatch.printed": ["PrintedTune", "parse_printed"],
     "triton_ops.dispatch.sources": ["replaying", "use_lockfile"],
+    "triton_ops.backend.assembler": ["use_ptxas"],
     "triton_ops.cache.layered": ["share_records"],
     "triton_ops.cache.shared_lockfiles": ["share_lockfile"],
     "triton_ops.benchmark": ["BenchmarkSuite", "CorrectnessVerifier", "PerformanceReport"],

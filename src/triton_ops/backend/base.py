@@ -117,6 +117,7 @@ class Executable:
             backend cannot tell.
         key: Names the whole program: machine code, shared memory, grid and plain arguments. Executables of one kernel
             with equal keys do the same, so that one measurement serves both. None where the backend cannot tell.
+        suspect: Asked where a result is wrong: the compiler's fault that the code may show, in words; empty if none.
     """
 
     config: Config
@@ -127,6 +128,7 @@ class Executable:
     tf32: bool | None = None
     atomics: bool | None = None
     key: str | None = None
+    suspect: Callable[[], str] = lambda: ""
 
     @property
     def machine_code(self) -> str | None:

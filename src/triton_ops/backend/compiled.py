@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from triton_ops._hashing import fingerprint
+from triton_ops.backend.assembler import suspicion
 from triton_ops.backend.errors import CandidateError, candidate_error, not_of_the_config
 from triton_ops.exceptions import CacheError
 from triton_ops.resources import Resources
@@ -58,9 +59,9 @@ def resources_of(made: Sequence[Any]) -> Resources:
     )
 
 
-def traits_of(made: Sequence[Any]) -> tuple[bool | None, bool | None]:
-    """Whether some of the kernels multiply in TF32, and whether some have atomic operations; None if unknown."""
-    return _in_one(made, _TF32), _in_one(made, _ATOMICS)
+def traits_of(made: Sequence[Any]) -> dict[str, Any]:
+    """What `Executable` says of code: `tf32`, `atomics` and `suspect`."""
+    return {"tf32": _in_one(made, _TF32), "atomics": _in_one(made, _ATOMICS), "suspect": lambda: suspicion(made)}
 
 
 def _in_one(made: Sequence[Any], words: Mapping[str, re.Pattern[str]]) -> bool | None:

@@ -180,9 +180,8 @@ class LauncherKernel:
             raise compile_error(error) from error
         loaded(lambda: made)
         took_s = time.perf_counter() - start
-        tf32, _ = traits_of(made)
-        found = self._executable(config, known=True)
-        return replace(found, resources=resources_of(made), compile_s=took_s, tf32=tf32)  # torch may use atomics too
+        traits = {**traits_of(made), "atomics": None}  # torch may use some too
+        return replace(self._executable(config, known=True), resources=resources_of(made), compile_s=took_s, **traits)
 
     def _executable(self, config: Config, known: bool) -> Executable:
         """The config; where it is not known that it launches a kernel, its first call looks."""

@@ -48,7 +48,7 @@ def _ptxas(named: tuple[str | None, ...]) -> str:
     found: list[str] = []
     for name, path in zip(_PTXAS, named, strict=True):
         candidates = [*([Path(path)] if path else []), *_own(name)]
-        found += [version for version in map(_told_by, candidates) if version][:1]
+        found += [version for version in map(version_told, candidates) if version][:1]
     return ", ".join(dict.fromkeys(found)) or "none"
 
 
@@ -58,7 +58,8 @@ def _own(name: str) -> list[Path]:
     return [] if spec is None or spec.origin is None else [Path(spec.origin).parent / "backends/nvidia/bin" / name]
 
 
-def _told_by(path: Path) -> str | None:
+def version_told(path: Path) -> str | None:
+    """The version that a ptxas tells; None if the program is not there, or tells none."""
     try:
         done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=_ANSWER_S, check=True)
     except (OSError, subprocess.SubprocessError):

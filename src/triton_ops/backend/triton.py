@@ -268,8 +268,8 @@ class TritonKernel:
         (compiled,) = loaded(lambda: self.lowered(config, arguments))
         took_s, found = time.perf_counter() - start, resources_of([compiled])
         made = self.executable(config, scratch=bool(getattr(compiled.metadata, "global_scratch_size", 1)))
-        key, (tf32, atomics) = self.program_key(config, arguments, found), traits_of([compiled])
-        return replace(made, resources=found, compile_s=took_s, key=key, tf32=tf32, atomics=atomics)
+        key = self.program_key(config, arguments, found)
+        return replace(made, resources=found, compile_s=took_s, key=key, **traits_of([compiled]))
 
     def executable(self, config: Config, scratch: bool = True) -> Executable:
         """A config that Triton itself compiles at its first launch with arguments of a kind.

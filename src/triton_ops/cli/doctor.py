@@ -12,6 +12,7 @@ from pathlib import Path
 from triton_ops import __version__
 from triton_ops._files import is_folder, writable
 from triton_ops._optional import available, require
+from triton_ops.backend.assembler import assembler_in_use, installed_assemblers
 from triton_ops.cli.console import CacheDir, Json, Verbose, say, say_json, width
 from triton_ops.cli.layout import table
 from triton_ops.cli.record_selection import folder_of
@@ -47,7 +48,7 @@ def doctor_command(
 
     torch and Triton are imported. Nothing is made or changed. The exit code is 0 whatever is found.
     """
-    parts = [_python(), _torch(), _triton(), _gpu(), _driver(), _cache(cache_dir)]
+    parts = [_python(), _torch(), _triton(), _ptxas(), _gpu(), _driver(), _cache(cache_dir)]
     if as_json:
         say_json([asdict(part) for part in parts])
     else:
@@ -79,6 +80,20 @@ def _triton() -> CheckedPart:
     if (broken := _broken("triton", "JITFunction", "compile")) is not None:
         return CheckedPart("Triton", f"{version}, {broken}", False, "install it again; Triton kernels cannot be tuned")
     return CheckedPart("Triton", version, True, "Triton kernels can be compiled")
+
+
+def _ptxas() -> CheckedPart:
+    used = assembler_in_use()
+    if used is None:
+        return CheckedPart("ptxas", "none", False, "kernels for NVIDIA's GPUs cannot be assembled")
+    if not used.faulty:
+        return CheckedPart(
+            "ptxas", str(used), True, "the assembler for sm_90; its version is part of every record's key"
+        )
+    newer = next((each for each in installed_assemblers() if not each.faulty), None)
+    way = "pip install nvidia-cuda-nvcc" if newer is None else f"use_ptxas() takes {newer.version}, {newer.path}"
+    means = f"before 13.3 it can break products from registers on sm_90, as of attention; {way}"
+    return CheckedPart("ptxas", str(used), True, means)
 
 
 def _gpu() -> CheckedPart:

@@ -152,8 +152,10 @@ class Evaluator:
         for turn in range(repeats):
             self.tell(LAUNCH)
             found = self._wrong_once(self.verifier, executable, sampler, turn % 2)
-            if found is not None or time.monotonic() > end:
-                return found
+            if found is not None:
+                return suspected(found, executable)
+            if time.monotonic() > end:
+                break
         return None
 
     def announce(self, what: str) -> None:
@@ -221,7 +223,7 @@ class Evaluator:
         config = executable.config.plain
         self.tell(LAUNCH)
         if (difference := self._wrong(executable)) is not None:
-            return wrong_trial(config, difference, executable.resources, executable.compile_s)
+            return wrong_trial(config, suspected(difference, executable), executable.resources, executable.compile_s)
         launch = self.subject.launch(executable)
         try:
             samples, relative = self._screened(config, launch, best)
@@ -233,7 +235,7 @@ class Evaluator:
             if launch.reset is not None:
                 launch.reset()
         if difference is not None:
-            return wrong_trial(config, difference, executable.resources, executable.compile_s)
+            return wrong_trial(config, suspected(difference, executable), executable.resources, executable.compile_s)
         found = Measurement(tuple(samples), self._timer(launch).mode)
         resources, compile_s = executable.resources, executable.compile_s
         return Trial(config, Status.OK, found, resources=resources, compile_s=compile_s, relative=relative)
@@ -263,6 +265,12 @@ class Evaluator:
             return self._plain_sampler(baseline)
         finally:
             self._working_on_baseline = False
+
+
+def suspected(found: Difference, executable: Executable) -> Difference:
+    """A difference with the compiler's fault that it may come from."""
+    fault = executable.suspect()
+    return replace(found, text=f"{found.text}; {fault}") if fault else found
 
 
 def wrong_trial(

@@ -1,0 +1,147 @@
+"""ptxas, the assembler behind Triton: which one is in use, a fault that some versions have, and newer ones nearby.
+
+ptxas before 13.3 can break pipelined products of a warp group (`wgmma`) whose left factor is in registers, as that of
+attention's second product and of dequantised weights is; the developers of Triton saw 61 in place of 64. Triton 3.6 to
+3.8 bring an older one.
+
+Facts used, from Triton 3.6 to 3.9: `triton.backends.nvidia.compiler.get_ptxas(arch)` has the `path` of the program that
+is called, which `TRITON_PTXAS_PATH` or, for some architectures, `TRITON_PTXAS_BLACKWELL_PATH` names.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from triton_ops import settings
+from triton_ops.backend.toolchain import version_told
+from triton_ops.exceptions import SettingsError
+
+HOPPER = 90
+_WHOLE = (13, 3)  # the first version without the fault
+_FROM_REGISTERS = re.compile(r"wgmma\.mma_async[^{;]*\{[^}]*\},\s*\{")
+_TOOLKIT = Path("/usr/local/cuda/bin/ptxas")
+
+
+@dataclass(frozen=True)
+class Assembler:
+    """One ptxas.
+
+    Attributes:
+        path: The program.
+        version: Such as `13.4.59`.
+        origin: Where it comes from, in words.
+    """
+
+    path: str
+    version: str
+    origin: str
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The version as numbers."""
+        return tuple(int(part) for part in re.findall(r"\d+", self.version))
+
+    @property
+    def faulty(self) -> bool:
+        """Whether it can break products from registers on Hopper."""
+        return self.numbers < _WHOLE
+
+    def __str__(self) -> str:
+        return f"{self.version}, {self.origin}"
+
+
+def assembler_in_use(arch: int = HOPPER) -> Assembler | None:
+    """The ptxas that Triton calls for an architecture such as 90; None without Triton, or where none answers."""
+    try:
+        tool = importlib.import_module("triton.backends.nvidia.compiler").get_ptxas(arch)
+    except (ImportError, AttributeError, RuntimeError):  # no Triton, another form of it, or no program there
+        return None
+    path = str(tool.path)
+    version = version_told(Path(path))
+    named = path in map(settings.triton_program, ("ptxas", "ptxas-blackwell"))
+    origin = "named by the environment" if named else "Triton's own"
+    return None if version is None else Assembler(path, version, origin)
+
+
+def installed_assemblers() -> list[Assembler]:
+    """The ptxas of installed packages, of the CUDA toolkit and of the search path, the newest first.
+
+    Cost: some ms for each, to ask its version.
+    """
+    found: dict[Path, Assembler] = {}
+    for path, origin in _candidates():
+        version = version_told(path)
+        if version is not None:
+            found.setdefault(path.resolve(), Assembler(str(path), version, origin))
+    return sorted(found.values(), key=lambda one: one.numbers, reverse=True)
+
+
+def use_ptxas(path: str | os.PathLike[str] | None = None) -> Assembler:
+    """Let Triton call another ptxas in this process and in those that it starts; returns the one that is called.
+
+    Kernels that this process has compiled stay as they are, so call it first. Winners are kept by version: those of
+    another ptxas are not taken for those of this one.
+
+    Args:
+        path: The program; None takes the newest that is installed, such as with `pip install nvidia-cuda-nvcc`.
+
+    Raises:
+        SettingsError: There is none, or the program does not tell its version.
+    """
+    if path is None:
+        found = next(iter(installed_assemblers()), None)
+        if found is None:
+            raise SettingsError("no ptxas is installed beside Triton's", hint="pip install nvidia-cuda-nvcc")
+    else:
+        version = version_told(Path(path).expanduser())
+        if version is None:
+            raise SettingsError(f"{path} does not tell the version of a ptxas", hint="name the program itself")
+        found = Assembler(str(Path(path).expanduser().absolute()), version, "named by the caller")
+    settings.name_triton_programs(found.path)
+    return found
+
+
+def suspicion(made: Sequence[Any]) -> str:
+    """The fault of the ptxas in use that compiled kernels may show, in words; empty if they do not.
+
+    Args:
+        made: What Triton has compiled.
+
+    Cost: reads the PTX; asks a program its version.
+    """
+    texts = [compiled.asm.get("ptx") for compiled in made if _arch(compiled) == HOPPER]
+    if not any(isinstance(text, str) and _FROM_REGISTERS.search(text) for text in texts):
+        return ""
+    used = assembler_in_use()
+    return fault_of(used) if used is not None and used.faulty else ""
+
+
+def fault_of(used: Assembler) -> str:
+    """The fault of an assembler and what to do about it, in words."""
+    return (
+        f"it may be the assembler's fault: ptxas {used.version} can break products whose left factor is in registers, "
+        "as here; ptxas 13.3 does not: triton_ops.use_ptxas(), or TRITON_PTXAS_PATH"
+    )
+
+
+def _arch(compiled: Any) -> Any:
+    return getattr(getattr(compiled.metadata, "target", None), "arch", None)
+
+
+def _candidates() -> Iterator[tuple[Path, str]]:
+    spec = find_spec("nvidia")
+    for folder in map(Path, (spec.submodule_search_locations or ()) if spec is not None else ()):
+        for path in sorted(folder.glob("*/bin/ptxas")):
+            yield path, f"of the package nvidia/{path.parts[-3]}"
+    if _TOOLKIT.is_file():
+        yield _TOOLKIT, "of the CUDA toolkit"
+    if (on_path := shutil.which("ptxas")) is not None:
+        yield Path(on_path), "on the search path"
