@@ -159,10 +159,8 @@ class StagedKernel:
             return self.executable(config)
         start = time.perf_counter()
         made = loaded(lambda: self.lowered(config, arguments))
-        took_s, (tf32, atomics) = time.perf_counter() - start, traits_of(made)
-        return replace(
-            self.executable(config), resources=resources_of(made), compile_s=took_s, tf32=tf32, atomics=atomics
-        )
+        took_s = time.perf_counter() - start
+        return replace(self.executable(config), resources=resources_of(made), compile_s=took_s, **traits_of(made))
 
     def executable(self, config: Config) -> Executable:
         """A config that Triton itself compiles at its first launch with arguments of a kind.
