@@ -4,8 +4,9 @@
     python -m benchmarks.third_party --out benchmarks/results/nvidia-h200/third_party.json
 
 Each case is a forward and a backward pass of an operator. Both processes start with empty disk caches, draw the same
-inputs, and tell for each case the seconds of its first call, which tunes, and the milliseconds of later ones. The
-outputs and gradients of both are compared. `--inline` tunes in this process, where a crash would end it. FLA's own
+inputs, and tell for each case the seconds of its first call, which tunes, and the milliseconds of later ones. What
+`TRITON_PRINT_AUTOTUNING` prints tells the seconds that each kernel's tunes took, compiling included. The outputs and
+gradients of both are compared. `--inline` tunes in this process, where a crash would end it. FLA's own
 cache of configs is off, which is its default.
 """
 
@@ -29,6 +30,7 @@ from typing import Any
 import torch
 
 from benchmarks.document import headed, save
+from triton_ops.dispatch.printed import parse_printed
 
 B, T, H, D = 2, 2048, 8, 128
 REPETITIONS, WARM = 30, 5
@@ -146,10 +148,38 @@ def in_process(mode: str, names: list[str], inline: bool) -> Any:
         target = Path(folder) / "found.pt"
         words = [sys.executable, "-m", "benchmarks.third_party", "--child", mode, "--target", str(target)]
         words += ["--cases", ",".join(names), *(["--inline"] if inline else [])]
-        environment = {**os.environ, "TRITON_CACHE_DIR": f"{folder}/triton", "TRITON_OPS_CACHE_DIR": f"{folder}/ops"}
+        environment = {**os.environ, "TRITON_CACHE_DIR": f"{folder}/triton", "TRITON_OPS_CACHE_DIR": f"{folder}/ops",
+                       "TRITON_PRINT_AUTOTUNING": "1"}  # fmt: skip
         start = time.perf_counter()
-        subprocess.run(words, env=environment, check=True)
-        return {**torch.load(target, weights_only=False), "wall_s": time.perf_counter() - start}
+        told = subprocess.run(words, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
+        wall_s = time.perf_counter() - start
+        found = torch.load(target, weights_only=False)
+    print("".join(f"{line}\n" for line in told.splitlines() if line.startswith(f"{mode} ")), end="", flush=True)
+    return {**found, "wall_s": wall_s, "tuned_s": tuned_seconds(told)}
+
+
+def tuned_seconds(told: str) -> dict[str, dict[str, float]]:
+    """By kernel: the seconds of its tunes, how many there were, and how many configs they tried in all."""
+    found: dict[str, dict[str, float]] = {}
+    for tune in parse_printed(told):
+        if tune.seconds is not None:
+            row = found.setdefault(tune.kernel, {"seconds": 0.0, "tunes": 0, "configs": 0})
+            row["seconds"] += tune.seconds
+            row["tunes"] += 1
+            row["configs"] += len(tune.tried)
+    return found
+
+
+def side_by_side(theirs: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
+    """By kernel that both have tuned: the seconds of both, and the configs of each tune."""
+    return {
+        kernel: {
+            "triton_s": round(one["seconds"], 3), "ours_s": round(other["seconds"], 3),
+            "tunes": {"triton": one["tunes"], "ours": other["tunes"]},
+            "configs": round(one["configs"] / one["tunes"], 1), "faster": other["seconds"] < one["seconds"],
+        }
+        for kernel, one in sorted(theirs.items()) if (other := ours.get(kernel)) is not None
+    }  # fmt: skip
 
 
 def apart(one: list[Any], other: list[Any]) -> float:
@@ -190,12 +220,19 @@ def main() -> None:
         child(options.child, names, options.target, options.inline)
         return
     theirs, ours = (in_process(mode, names, options.inline) for mode in ("triton", "ours"))
-    table = compared(theirs, ours)
+    table, kernels = compared(theirs, ours), side_by_side(theirs["tuned_s"], ours["tuned_s"])
+    launched = sorted({row["kernel"] for row in ours["rows"]})
     content = {
-        "cases": table, "kernels": {"triton": theirs["kernels"], "ours": sorted({r["kernel"] for r in ours["rows"]})},
-        "wall_s": {"triton": theirs["wall_s"], "ours": ours["wall_s"]}, "rows": ours["rows"],
-    }  # fmt: skip
-    print(json.dumps({name: content[name] for name in ("cases", "wall_s")}, indent=1))
+        "cases": table,
+        "tuned": kernels,
+        "kernels": {"triton": theirs["kernels"], "ours": launched},
+        "wall_s": {"triton": theirs["wall_s"], "ours": ours["wall_s"]},
+        "rows": ours["rows"],
+    }
+    print(json.dumps({name: content[name] for name in ("cases", "wall_s")}))
+    for name, row in kernels.items():
+        print(f"{name}: {row['configs']:g} configs, Triton {row['triton_s']:.2f} s, ours {row['ours_s']:.2f} s")
+    print(f"tuned faster: {sum(row['faster'] for row in kernels.values())} of {len(kernels)} kernels")
     print(
         f"{len(content['kernels']['triton'])} kernels were tuned by Triton, {len(content['kernels']['ours'])} run by us"
     )

@@ -17,6 +17,7 @@
 | `TMPDIR`               | where folders for temporary files of child processes are made | `/tmp`                  |
 | `TORCHINDUCTOR_CACHE_DIR` | torch's; children are given its default by name  | a folder in `TMPDIR`              |
 | `TRITON_PTXAS_PATH`, `TRITON_PTXAS_BLACKWELL_PATH` | Triton's; the program's version is part of a key | Triton's own |
+| `RANK`, `LOCAL_RANK`   | set by launchers of distributed programs: no process is started early | not set   |
 | `TRITON_OPS_FAMILY`    | set for the processes that this package starts: whose they are | not set                |
 
 An explicit argument always wins over the environment.
@@ -98,6 +99,16 @@ def name_triton_programs(path: str) -> None:
     """Let Triton call `path` as `ptxas` and as `ptxas-blackwell`, in this process and in those that it starts."""
     for name in ("TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH"):
         os.environ[name] = path
+
+
+def environment() -> frozenset[tuple[str, str]]:
+    """All of the environment: what a process that is started now inherits."""
+    return frozenset(os.environ.items())
+
+
+def one_of_several() -> bool:
+    """Whether this is one process of a distributed job, as launchers mark them, or was started by this package."""
+    return any(name in os.environ for name in ("RANK", "LOCAL_RANK", FAMILY))
 
 
 def for_child(changes: Mapping[str, str], family: str, temporary: Path | None = None) -> dict[str, str]:

@@ -22,7 +22,7 @@ from tests.planted_kernels import grid  # noqa: E402
 from triton_ops import compare, time_ms, tune  # noqa: E402
 from triton_ops.backend import Arguments, TritonKernel  # noqa: E402
 from triton_ops.backend.offline import AheadOfTime, described  # noqa: E402
-from triton_ops.compile_pool import fork_server  # noqa: E402
+from triton_ops.compile_pool import fork_server, idle_server  # noqa: E402
 from triton_ops.compile_pool import pool as compile_pool  # noqa: E402
 from triton_ops.compile_pool.pool import CompilePool, usable_cpus  # noqa: E402
 from triton_ops.exceptions import CacheError, DeviceError, KernelTypeError, TargetError  # noqa: E402
@@ -716,3 +716,23 @@ def test_tensors_on_a_cpu_are_one_device_error_before_any_config_is_tried(tmp_pa
             run()
         assert "TRITON_INTERPRET" in caught.value.hint
     assert not list(tmp_path.iterdir())
+
+
+def test_a_fork_server_is_left_to_the_next_pool_that_asks_for_it(own_fork_server, started):
+    def compiled(reuse):
+        with CompilePool(AheadOfTime(PLANTED, X, TARGET), workers=1, reuse=reuse) as pool:
+            found = pool.submit(config("none")).result()
+            server, child = pool._fork_server, next(iter(pool._processes))
+        assert found.status is Status.OK
+        return server, child._child._pid
+
+    (first, one), (second, two), (third, _) = compiled(True), compiled(True), compiled(False)
+    assert (first is second, second is third, one == two) == (True, False, False)
+    assert first.alive
+    gone([one, two])
+    assert (third.alive, idle_server.holds(first)) == (False, True)
+    first.kill()
+    fourth, _ = compiled(True)  # one that was killed meanwhile is not used
+    assert fourth is not first
+    idle_server.drop_idle_server()
+    assert not fourth.alive

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import threading
 import warnings
 from contextlib import closing
 
@@ -96,6 +97,53 @@ def test_a_forked_child_leaves_the_parents_worker_alone():
         warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of threads that are left behind
         child = os.fork()
     if child == 0:
-        os._exit(0 if idle_worker._slot._worker is None else 1)
+        os._exit(0 if idle_worker._slot._kept is None else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert len(workers_of(os.getpid())) == 1
+
+
+def test_a_worker_is_not_taken_in_another_environment_or_folder(tmp_path, monkeypatch):
+    work = assignment()
+    for change in (lambda: monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path)), lambda: monkeypatch.chdir(tmp_path)):
+        tried(work)
+        change()
+        assert idle_worker.take(needs_of(work.kernel, work.device, work.device_name)) is None
+
+
+def test_a_worker_gives_up_its_task_while_the_program_goes_on(monkeypatch):
+    """The next tune waits for it, and one that does not give up is ended."""
+    rests, go_on = threading.Event(), threading.Event()
+
+    def late(worker):
+        rests.set()
+        return go_on.wait(20) and right
+
+    monkeypatch.setattr(idle_worker, "_rests", late)
+    work = assignment()
+    for right in (True, False):
+        rests.clear()
+        go_on.clear()
+        tried(work)
+        assert rests.wait(20)
+        threading.Timer(0.05, go_on.set).start()
+        taken = idle_worker.take(needs_of(work.kernel, work.device, work.device_name))
+        assert (taken is not None) is right
+        if taken is not None:
+            taken.kill()
+    assert workers_of(os.getpid()) == []
+
+
+def test_a_worker_is_started_early_where_a_driver_is_and_one_process_uses_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(idle_worker, "_DRIVER", str(tmp_path / "nvidiactl"))
+    assert not idle_worker.start_one_early()
+    (tmp_path / "nvidiactl").touch()
+    for name in ("LOCAL_RANK", "TRITON_OPS_FAMILY"):
+        with monkeypatch.context() as changed:
+            changed.setenv(name, "0")
+            assert not idle_worker.start_one_early()
+    assert workers_of(os.getpid()) == []
+    monkeypatch.setattr(idle_worker, "TRITON_ON_THE_FIRST_GPU", ((), "cpu"))
+    assert idle_worker.start_one_early()
+    taken = idle_worker.take(((), "cpu"))
+    assert workers_of(os.getpid()) == [taken.pid]
+    taken.kill()

@@ -9,6 +9,7 @@ triton = pytest.importorskip("triton")
 
 import triton_ops  # noqa: E402
 from tests.tuned_kernels import add, grid  # noqa: E402
+from triton_ops.evaluation import idle_worker  # noqa: E402
 from triton_ops.exceptions import SettingsError  # noqa: E402
 from triton_ops.testing.launches import launches_that_do_nothing  # noqa: E402
 
@@ -95,3 +96,18 @@ def test_something_that_was_put_in_the_place_meanwhile_stays():
         triton.autotune = theirs
     assert triton.autotune is theirs
     triton.autotune = before
+
+
+@pytest.mark.parametrize(
+    ("options", "known", "early"),
+    [({}, False, True), ({"on_miss": "tune"}, False, True), ({"on_miss": "default"}, False, False),
+     ({"isolate": False}, False, False), ({}, True, False)],
+)  # fmt: skip
+def test_a_process_is_started_early_where_a_tune_is_sure_to_come(options, known, early, tmp_path, monkeypatch):
+    started = []
+    monkeypatch.setattr(idle_worker, "start_one_early", lambda: started.append(1))
+    folder = tmp_path / "records"
+    if known:
+        folder.mkdir()
+    with triton_ops.install(cache_dir=folder, **options):
+        assert bool(started) is early

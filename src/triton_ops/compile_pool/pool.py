@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from triton_ops._cpus import usable_cpus
 from triton_ops.analysis import Objection, foresee
 from triton_ops.backend.offline import AheadOfTime
+from triton_ops.compile_pool import idle_server
 from triton_ops.compile_pool.compiler import LauncherRequest, Start, WorkRequest, compiles_for
 from triton_ops.compile_pool.fork_server import ForkServer, last_line
 from triton_ops.compile_pool.packed_kernel import PackedKernel
@@ -61,6 +62,7 @@ class CompilePool:
         workers: Number of processes; None takes one for each CPU that this process may use.
         timeout_s: Seconds for one config, after which its compiler is killed.
         launches: Whether compiled configs are going to be launched on this machine, so that a launcher is built too.
+        reuse: Whether a fork server that the pool before has left may serve, and is left to the next for some seconds.
 
     Raises:
         KernelTypeError: There is nothing to compile, as under `TRITON_INTERPRET`.
@@ -76,6 +78,7 @@ class CompilePool:
         workers: int | None = None,
         timeout_s: float = TIMEOUT_S,
         launches: bool = False,
+        reuse: bool = False,
     ) -> None:
         if compiles_for:
             raise TargetError("a module that is imported to compile its kernel compiles kernels while it is imported")
@@ -91,6 +94,7 @@ class CompilePool:
         self._lock = threading.Lock()
         self._closed = False
         self._launcher_due = launches
+        self._reuse = reuse
 
     def foresee(self, config: Config) -> Objection | None:
         """The objection of the free rules to a config; None if they have none. Cost: a few microseconds."""
@@ -151,9 +155,11 @@ class CompilePool:
         self._threads.shutdown(wait=True)
         while self._processes:
             self._processes.pop().close()
-        if self._fork_server is not None:
-            self._fork_server.close()
-            self._fork_server = None
+        server, self._fork_server = self._fork_server, None
+        if server is not None and self._reuse:
+            idle_server.keep(server, self._server_needs)
+        elif server is not None:
+            server.close()
 
     def __enter__(self) -> CompilePool:
         return self
@@ -290,10 +296,15 @@ class CompilePool:
         with self._lock:
             if self._closed:
                 raise TargetError(_CLOSED)
-            self._fork_server = self._fork_server or ForkServer(
-                "torch" if self._start.packed.needs_torch else "", self._ahead.target
-            )
+            if self._fork_server is None:
+                left = idle_server.take(self._server_needs) if self._reuse else None
+                self._fork_server = left or ForkServer(*self._server_needs)
             return self._fork_server
+
+    @property
+    def _server_needs(self) -> idle_server.ServerNeeds:
+        """What the fork server imports beside Triton, and what it compiles for."""
+        return "torch" if self._start.packed.needs_torch else "", self._ahead.target
 
     def _admitted(self, process: _Process) -> bool:
         """Add a process to those that `stop` ends; False if the pool was closed meanwhile."""

@@ -35,7 +35,7 @@ from triton_ops.history.recall import cache_folder, key_of
 from triton_ops.problem import plain
 from triton_ops.progress.events import Listener
 from triton_ops.space import Config, ConfigSpace, as_space
-from triton_ops.task.effort import covers
+from triton_ops.task.effort import Effort, covers
 from triton_ops.task.request import TuneRequest, device_of, make_request, spec_of
 from triton_ops.tensors import TensorSpec
 from triton_ops.trial import TuningResult
@@ -138,6 +138,14 @@ class KernelCall:
         return device_of(self.called.given, None)
 
     @property
+    def plan(self) -> Effort:
+        """The effort of a tune: what the decorator asks for, else what suits a launch that waits."""
+        asked = self.options.plan
+        if self.options.effort is not None or self.options.budget_s is not None or self.device == "cpu":
+            return asked
+        return asked.for_a_launch(self.space.size.total)
+
+    @property
     def key(self) -> Key:
         """The key of the record for this call."""
         return replace(key_of(self.request, keyed=self.called.problem), label=self.called.label)
@@ -180,7 +188,7 @@ class KernelCall:
         """
         try:
             return tune_request(
-                self.request, self.space, self.options.plan, cache_dir=self.options.cache_dir,
+                self.request, self.space, self.plan, cache_dir=self.options.cache_dir,
                 isolate=self.options.isolate, listener=self.listener, key=key, reuse=True,
             )  # fmt: skip
         except TuningFailedError:

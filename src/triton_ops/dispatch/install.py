@@ -7,6 +7,7 @@ of subclasses that call it.
 
 from __future__ import annotations
 
+import importlib
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -17,10 +18,13 @@ from weakref import WeakKeyDictionary
 
 from triton_ops._optional import require
 from triton_ops.dispatch.options import Options
+from triton_ops.dispatch.policy import TUNE, policy_of
 from triton_ops.dispatch.tuned import Tuned
 from triton_ops.exceptions import SettingsError
+from triton_ops.history.recall import cache_folder, may_have_records
 from triton_ops.task.effort import Effort
 
+_IDLE_WORKER = "triton_ops.evaluation.idle_worker"  # most programs that launch kernels never tune
 _PLACES = ("triton", "triton.runtime", "triton.runtime.autotuner")
 _guard = threading.RLock()
 
@@ -53,6 +57,9 @@ def install(
     Kernels that are decorated from now on, kernels that were decorated before, and those of subclasses of Triton's
     `Autotuner` are taken alike. It may be used as a context manager, which uninstalls at the end.
 
+    Where misses are tuned and nothing is recorded yet, the process in which the first tune will run is started at once,
+    so that its imports are over by then. It ends after a minute if no tune has come.
+
     Args:
         on_miss: As for `triton_ops.autotune`.
         effort: As for `triton_ops.autotune`.
@@ -74,6 +81,9 @@ def install(
         _put_decorator(found)
         _put_run(found)
         _installed.append(found)
+    will_tune = policy_of(on_miss, TUNE) == TUNE and not may_have_records(cache_folder(cache_dir))
+    if will_tune and isolate is not False:
+        importlib.import_module(_IDLE_WORKER).start_one_early()
     return _Uninstalls()
 
 

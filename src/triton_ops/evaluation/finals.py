@@ -24,7 +24,6 @@ _REPEATS = 12  # checked launches of a finalist: an error that shows in one laun
 _REPEATS_S = 0.15  # for each finalist; no further repeat is started after this time
 _WINNER_REPEATS = 32  # checked launches of the winner: for an error that shows in one launch of ten it is 3 % as well
 _WINNER_REPEATS_S = 2.0
-_DOUBT_S = 3.0  # at most, where the race leaves a doubt: only on a noisy device
 _RACE_SHARE, _CHECK_SHARE = 0.5, 0.3  # of the seconds that are left
 _FEW_ROUNDS = 6  # for which there must be time
 _LOAD = 1.5  # wall time of a round over that of its samples: rests, and the host's own work
@@ -85,7 +84,7 @@ def compare_finalists(
     twin, twins = _twins(evaluator, arms) if roomy else (None, [])
     last = _LastComparison(
         evaluator=evaluator, final=final, policy=policy, trials=trials, arms=arms, twins=twins, keep_round=keep_round,
-        clock=clock, end=end, rng=random.Random(final.seed),
+        clock=clock, end=end, doubt_s=effort.doubt_s, rng=random.Random(final.seed),
     )  # fmt: skip
     last.race()
     outcome = last.outcome()
@@ -106,6 +105,7 @@ class _LastComparison:
     keep_round: Callable[[], bool]
     clock: Callable[[], float]
     end: float
+    doubt_s: float
     rng: random.Random
     wrong: dict[Config, Difference] = field(default_factory=dict)
     resolved: dict[Config, Resolved] = field(default_factory=dict)
@@ -203,7 +203,7 @@ class _LastComparison:
         )
         try:
             self.resolved[challenger] = resolve(
-                self.evaluator, timer, pair, seconds=min(max(self.policy.seconds, _DOUBT_S), self._left_s),
+                self.evaluator, timer, pair, seconds=min(max(self.policy.seconds, self.doubt_s), self._left_s),
                 rng=self.rng, keep_round=self.keep_round, clock=self.clock,
             )  # fmt: skip
         except ArmFailedError as error:

@@ -8,17 +8,21 @@ never kept.
 
 from __future__ import annotations
 
-import atexit
-import os
-import threading
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import TypeAlias
 
+from triton_ops import settings
+from triton_ops.exceptions import TritonKernelError
+from triton_ops.processes.idle import IdleSlot
 from triton_ops.processes.worker_process import WorkerDiedError, WorkerHungError, WorkerProcess
 
 Needs: TypeAlias = tuple[tuple[str, ...], str]  # the packages that it has imported, and its device
-_IDLE_S = 15.0
+TRITON_ON_THE_FIRST_GPU: Needs = ("triton", "torch"), "cuda:0"
 _REST_S = 10.0
+_EARLY_S = 60.0  # a program that asks for tunes may first load a model
+_DRIVER = "/dev/nvidiactl"
 
 
 @dataclass(frozen=True)
@@ -26,68 +30,35 @@ class Rest:
     """The question to give everything up and wait for another task."""
 
 
-class _Slot:
-    """The place of one idle worker."""
-
-    def __init__(self) -> None:
-        self._worker: WorkerProcess | None = None
-        self._needs: Needs | None = None
-        self._timer: threading.Timer | None = None
-        self.abandon()
-
-    def put(self, worker: WorkerProcess, needs: Needs) -> None:
-        """Keep a worker for a while, in place of the one that is there."""
-        timer = threading.Timer(_IDLE_S, self.drop)
-        timer.daemon = True
-        with self._guard:
-            before = self._emptied()
-            self._worker, self._needs, self._timer = worker, needs, timer
-        timer.start()
-        if before is not None:
-            before.kill()
-
-    def take(self, needs: Needs) -> WorkerProcess | None:
-        """The worker, if there is one with these needs."""
-        with self._guard:
-            return self._emptied() if self._needs == needs else None
-
-    def holds(self, worker: WorkerProcess) -> bool:
-        """Whether it is this worker that waits here."""
-        return self._worker is worker
-
-    def drop(self) -> None:
-        """Kill the worker, if there is one."""
-        with self._guard:
-            worker = self._emptied()
-        if worker is not None:
-            worker.kill()
-
-    def abandon(self) -> None:
-        """Forget the worker, which is the parent's: in a forked child."""
-        self._guard = threading.Lock()
-        self._worker = self._needs = self._timer = None
-
-    def _emptied(self) -> WorkerProcess | None:
-        worker, self._worker, self._needs = self._worker, None, None
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        return worker
-
-
-_slot = _Slot()
+_slot: IdleSlot[WorkerProcess] = IdleSlot(lambda worker: worker.kill())
 take, holds, drop_idle_worker = _slot.take, _slot.holds, _slot.drop
 
 
 def keep(worker: WorkerProcess, needs: Needs) -> None:
-    """Keep a worker that has done its task, if it can give everything up; else kill it."""
+    """Keep a worker that has done its task; it gives everything up meanwhile, and is killed if it does not."""
+    _slot.put(worker, needs, partial(_rests, worker))
+
+
+def start_one_early() -> bool:
+    """Start a worker for Triton kernels on the first GPU, for a tune that is about to come; returns whether it was.
+
+    None is started without a driver, for a program of several processes that share the GPUs, and in a process that this
+    package has started. The driver is left alone here: a program that forks later could not use it in its children.
+
+    Cost: some milliseconds here; two to four seconds of one CPU and the memory of a context on the GPU there.
+    """
+    if settings.one_of_several() or not Path(_DRIVER).exists():
+        return False
+    try:
+        _slot.put(WorkerProcess(*TRITON_ON_THE_FIRST_GPU), TRITON_ON_THE_FIRST_GPU, idle_s=_EARLY_S)
+    except (TritonKernelError, OSError):  # the tune that needs one will say why
+        return False
+    return True
+
+
+def _rests(worker: WorkerProcess) -> bool:
     try:
         worker.ask(Rest(), _REST_S, {}, "rest")
     except (WorkerHungError, WorkerDiedError):
-        worker.kill()
-        return
-    _slot.put(worker, needs)
-
-
-atexit.register(drop_idle_worker)
-os.register_at_fork(after_in_child=_slot.abandon)
+        return False
+    return True

@@ -147,12 +147,13 @@ def _dropped(found: Compiled, reason: str) -> Ready:
 
 
 @contextmanager
-def open_pool(task: Task, effort: Effort) -> Iterator[CompilePool | None]:
+def open_pool(task: Task, effort: Effort, *, reuse: bool = False) -> Iterator[CompilePool | None]:
     """The compile pool for a task; None for a kernel that is not compiled ahead, or where there is no GPU.
 
-    When the block ends, the compiling processes have ended.
+    When the block ends, the compiling processes have ended. With `reuse` the process that starts them may be that of
+    the tune before, and is left to the next.
     """
-    pool = _pool_for(task, effort)
+    pool = _pool_for(task, effort, reuse)
     if pool is None:
         yield None
         return
@@ -189,11 +190,13 @@ def feed_over(
     return CompiledFeed(pool, _AHEAD_WITH_PREVIEWS, previews, wait)
 
 
-def _pool_for(task: Task, effort: Effort) -> CompilePool | None:
+def _pool_for(task: Task, effort: Effort, reuse: bool) -> CompilePool | None:
     """The compile pool for a task; None if there can be none, with a warning if its start failed."""
     try:
         ahead = task.ahead_of_time()
-        return CompilePool(ahead, timeout_s=effort.patience.compile_s, launches=True) if ahead is not None else None
+        if ahead is None:
+            return None
+        return CompilePool(ahead, timeout_s=effort.patience.compile_s, launches=True, reuse=reuse)
     except (TargetError, KernelTypeError) as error:
         _log.warning("nothing is compiled ahead: %s", error.message)
         return None

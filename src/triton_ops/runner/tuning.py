@@ -180,7 +180,7 @@ class Tuning:
         request, incumbents = self.request, self._incumbents()
         assignment = self._assignment(known)
         with ExitStack() as opened:
-            with open_pool(request.task, request.effort) as pool:
+            with open_pool(request.task, request.effort, reuse=request.reuse) as pool:
                 searcher = self._searcher(pool)
                 feed = feed_over(pool, machine_of(request.task.device), request.effort, searcher, log.preview)
                 loop = self._loop(log, searcher, feed)

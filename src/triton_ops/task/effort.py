@@ -14,6 +14,7 @@ from triton_ops.task.budget import Budget
 
 _CHECKS = 1.5  # times the race: results are checked again after it, and a doubt is resolved
 _LEAST_FINAL_S = 1.0
+_FEW, _EACH_S = 4, 0.15  # configs, and seconds of the race for each: about what Triton's own tuner measures one for
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ class Effort:
             they are tried only where nothing else works.
         previews: How many configs at most are compiled in spare time only so that the searcher sees what the compiler
             makes of them; 0 for none. With one compiling process there are none.
+        doubt_s: Seconds that a doubt about the default may take after the race, beside the race's own.
         worthwhile: The search ends when it expects to gain less than this share; the default is the indifference zone,
             below which a comparison counts two configs as equal.
 
@@ -78,6 +80,7 @@ class Effort:
     patience: Patience = field(default_factory=Patience)
     thorough: bool = False
     previews: int = 512
+    doubt_s: float = 3.0
     worthwhile: float = INDIFFERENCE
 
     def __post_init__(self) -> None:
@@ -85,10 +88,22 @@ class Effort:
             raise SettingsError(f"an effort's name is {self.name!r}; it must be a word", hint="records are found by it")
         if not isinstance(self.patience, Patience):
             raise SettingsError(f"patience is {self.patience!r}; it must be a Patience", hint="Patience(trial_s=60.0)")
-        for field_name, least in (("near", 0), ("finalists", 1), ("processes", 0), ("previews", 0), ("worthwhile", 0)):
+        for field_name, least in (("near", 0), ("finalists", 1), ("processes", 0), ("previews", 0), ("doubt_s", 0),
+                                  ("worthwhile", 0)):  # fmt: skip
             value = getattr(self, field_name)
             if not (isinstance(value, (int, float)) and value >= least):
                 raise SettingsError(f"{field_name} of effort {self.name} is {value!r}; it must be {least} or more")
+
+    def for_a_launch(self, configs: int) -> Effort:
+        """This effort for a launch that waits for its tune: a few configs are compared for a shorter time.
+
+        Which of two or three configs is the fastest is plain after tenths of a second on a GPU, or they differ by less
+        than it says; what is not plain then leaves the default.
+        """
+        if configs > _FEW:
+            return self
+        seconds = min(self.race.seconds, _EACH_S * configs)
+        return replace(self, race=replace(self.race, seconds=seconds), doubt_s=min(self.doubt_s, 2 * seconds))
 
     @property
     def final_s(self) -> float:
