@@ -225,7 +225,18 @@ def test_unknown_kernels_and_seconds_are_refused():
 
 def test_a_limit_of_seconds_ends_a_run():
     assert list(rows_of(KernelRun(limit_s=0.0, device="cpu"), clock=lambda: 0.0)) == []
-    assert len(names()) == 14
+    assert len(names()) == 15
+
+
+@pytest.mark.triton
+def test_fused_gradients_are_those_of_the_reference(steady_clock):
+    forward, operation = load("attention"), load("attention_backward")
+    shape = (1, 4, 2, 6, 6, 8, 8, 2)
+    values = dict(operation.materialise(operation.problem(shape, "float32"), "cpu").keyword)
+    logarithms = dict(forward.materialise(forward.problem(shape, "float32"), "cpu").keyword, lse=values["lse"])
+    values["out"], values["lse"] = forward.reference(**{**logarithms, **{name: values[name] for name in "qkv"}})
+    found = rivals_of("attention_backward", values, ("library",))["library"](**values)
+    torch.testing.assert_close(found, operation.reference(**values), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.triton

@@ -1,17 +1,22 @@
-"""Attention: numbers from Triton's interpreter beside float64, extremes, layouts, its space, work and errors."""
+"""Attention: numbers from Triton's interpreter beside float64, gradients, extremes, its spaces, work and errors."""
 
 import json
 import math
+from functools import partial
 
 import pytest
 import torch
 
-from tests.near import drawn, error_of, off
+from tests.near import drawn, error_of, off, widened
 from triton_ops.benchmark import CorrectnessVerifier
 from triton_ops.exceptions import DeviceError, SettingsError, ShapeMismatchError, UnsupportedDtypeError
-from triton_ops.kernels.attention import flash_attention, flash_attention_with_lse, operation
+from triton_ops.kernels.attention import _forward, flash_attention, flash_attention_with_lse, operation
+from triton_ops.kernels.attention.backward import gradient
+from triton_ops.kernels.attention.backward import operation as backward_operation
+from triton_ops.kernels.attention.contract import AttentionExtents
 from triton_ops.kernels.attention.problems import seen_pairs
 from triton_ops.kernels.attention.reference import attention_reference
+from triton_ops.kernels.gradient import differentiable
 from triton_ops.space import Config
 
 pytestmark = pytest.mark.triton
@@ -218,6 +223,83 @@ def test_work_counts_what_is_seen(extents):
     assert operation.work(problem).bytes == 2 * 2 * (4 * extents[0] + 2 * extents[1]) * (16 + 8)
 
 
+def gradient_errors(shape, dtype, causal):
+    given = [each.requires_grad_() for each in inputs(shape, dtype)]
+    weights = drawn(*shape[:2], shape[3], shape[6], dtype=given[0].dtype)
+    (flash_attention(*given, causal) * weights).sum().backward()
+    wide = [each.detach().double().requires_grad_() for each in given]
+    (expected(*wide, causal)[0] * weights.double()).sum().backward()
+    return off([each.grad for each in given], [each.grad for each in wide])
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [
+        ((1, 4, 2, 70, 75, 16, 16), "float32"),
+        ((1, 4, 2, 20, 75, 16, 16), "float16"),
+        ((2, 6, 2, 5, 70, 24, 20), "float32"),
+        ((1, 2, 1, 40, 20, 8, 8), "float32"),
+        ((1, 2, 2, 1, 9, 8, 8), "float32"),
+        ((1, 2, 2, 3, 0, 8, 8), "float32"),
+    ],
+)
+def test_gradients_are_those_of_float64(interpreted, shape, dtype, causal):
+    assert interpreted(gradient_errors, shape, dtype, causal) <= 4 * ROUNDING[dtype]
+
+
+def checked_gradient(causal):
+    """The kernels compute in float64 where tensors are float64, which the public function does not take."""
+    extents = AttentionExtents(1, 2, 1, 3, 4, 3, 2)
+    given = [drawn(1, *shape).double().requires_grad_() for shape in ((2, 3, 3), (1, 4, 3), (1, 4, 2))]
+
+    def found(*tensors):
+        plain = tuple(each.detach() for each in tensors)
+
+        def run(_kept):
+            made = _forward(plain, extents, causal, 0.7, True, SMALL, False)
+            return made[0], [*plain, *made]
+
+        return differentiable(tensors, run, partial(gradient, causal=causal, scale=0.7))
+
+    return torch.autograd.gradcheck(found, given)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_gradients_pass_gradcheck_in_float64(interpreted, causal):
+    assert interpreted(checked_gradient, causal)
+
+
+def gradients_of_logarithms():
+    """Gradients flow through the result of both functions alike, and not through the logarithms."""
+    given = [each.requires_grad_() for each in inputs((1, 2, 1, 5, 9, 8, 8))]
+    found, logarithms = flash_attention_with_lse(*given, True)
+    first = torch.autograd.grad(found.sum(), given)
+    second = torch.autograd.grad(flash_attention(*given, True).sum(), given)
+    return logarithms.requires_grad, all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def test_logarithms_have_no_gradient(interpreted):
+    assert interpreted(gradients_of_logarithms) == (False, True)
+
+
+def backward_errors():
+    """Of two configs, beside the reference."""
+    values = backward_operation.materialise(backward_operation.problem((1, 4, 2, 40, 70, 16, 8, 2), "float32"), "cpu")
+    right, found = backward_operation.reference(**widened(values.keyword)), []
+    for config in (
+        {"Q_ROWS": 32, "Q_KEYS": 64, "K_KEYS": 32, "K_ROWS": 64, "num_warps": 4, "num_stages": 1},
+        {"Q_ROWS": 64, "Q_KEYS": 32, "K_KEYS": 64, "K_ROWS": 32, "num_warps": 4, "num_stages": 1},
+    ):
+        backward_operation.kernel.launch(**values.keyword, **config)
+        found.append(off([values.keyword[name] for name in ("dq", "dk", "dv")], right))
+    return max(found)
+
+
+def test_operation_of_the_gradient_agrees_with_its_reference(interpreted):
+    assert interpreted(backward_errors) <= ROUNDING["float32"]
+
+
 def why_not(shape, **values):
     space = operation.space_for(operation.problem(shape, "bfloat16"))
     return (space.why_not(Config({**space.default_config, **values})) or "").partition(":")[0]
@@ -262,6 +344,15 @@ def test_forms_compile_for_hopper_and_fit(cli, shared_fork_server, what):
     assert found["status"] == "ok"
     assert found["spill_bytes"] <= 64
     assert found["mma"] == ("mma.sync" if config["BLOCK_M"] < 64 else "wgmma")
+
+
+def test_space_of_the_gradient_leaves_out_what_registers_cannot_hold():
+    space = backward_operation.space_for(backward_operation.problem())
+    large = {"Q_ROWS": 128, "Q_KEYS": 128, "K_KEYS": 128, "K_ROWS": 128}
+    few = {**space.default_config, "num_warps": 4}
+    assert space.why_not({**few, **large}).startswith("dq: ")
+    assert space.why_not({**few, "K_KEYS": 128}).startswith("dk and dv: ")
+    assert backward_operation.work(backward_operation.problem((1, 2, 1, 3, 4, 8, 16, 2))).flops == 2 * 2 * 9 * 56
 
 
 def test_shapes_that_cannot_be_are_refused():

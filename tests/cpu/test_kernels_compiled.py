@@ -32,7 +32,18 @@ def rope_of(x, weight):
     return fused_rmsnorm_rope(x, weight, cos, sin, 1e-5)
 
 
+def heads_of(x):
+    return x.view(1, -1, 2, 16).transpose(1, 2)
+
+
 WITH_GRADIENTS = {
+    "flash_attention": (
+        lambda q, k, v: flash_attention(q, k, v, True, 0.5),
+        [(1, 4, 6, 8), (1, 2, 9, 8), (1, 2, 9, 8)], [(2, 4, 7, 8), (2, 2, 9, 8), (2, 2, 9, 8)],
+    ),
+    "flash_attention_with_lse": (
+        lambda q, k, v: flash_attention_with_lse(q, k, v)[0], [(1, 2, 6, 8)] * 3, [(1, 2, 7, 8)] * 3
+    ),
     "softmax": (softmax, [(5, 24)], [(7, 24)]),
     "softmax with a config": (
         lambda x: softmax(x, config={"BLOCK_SIZE": 32, "ROWS": 1, "num_warps": 1}), [(5, 24)], [(7, 24)]
@@ -42,10 +53,6 @@ WITH_GRADIENTS = {
     "rmsnorm_rope": (rope_of, [(2, 6, 16), (16,)], [(3, 6, 16), (16,)]),
     "gated_mlp": (fused_gated_mlp, [(2, 8, 32), (48, 32), (48, 32)], [(2, 9, 32), (48, 32), (48, 32)]),
 }  # fmt: skip
-
-
-def heads_of(x):
-    return x.view(1, -1, 2, 16).transpose(1, 2)
 
 
 WITHOUT = {

@@ -15,6 +15,7 @@ from triton_ops.hardware import machine_of, spec_named
 def test_names():
     assert kernels.names() == (
         "attention",
+        "attention_backward",
         "fp8_dequantize",
         "fp8_gemm",
         "fp8_quantize",

@@ -21,6 +21,10 @@ SMALL = {
         ((1, 4, 2, 200, 333, 192, 128, 2), "bfloat16"), ((1, 2, 1, 130, 100, 256, 256, 1), "float16"),
         ((1, 2, 2, 100, 100, 32, 32, 2), "float32"),
     ],
+    "attention_backward": [
+        ((2, 8, 2, 300, 300, 128, 128, 2), "bfloat16"), ((1, 6, 3, 215, 477, 80, 80, 2), "float16"),
+        ((1, 4, 4, 512, 512, 64, 64, 1), "bfloat16"), ((1, 2, 1, 130, 100, 256, 256, 2), "bfloat16"),
+    ],
     "fp8_dequantize": [((300, 500, 1, 128), "float16"), ((130, 256, 128, 128), "bfloat16")],
     "fp8_gemm": [
         ((300, 520, 528, 1), "bfloat16"), ((129, 257, 515, 2), "float16"), ((200, 300, 640, 3), "float32"),
@@ -214,13 +218,20 @@ def gradients_of(function, tensors, weights):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_gradients_are_those_of_float64(dtype):
-    from triton_ops import fused_gated_mlp, layer_norm, softmax
+    from triton_ops import flash_attention, fused_gated_mlp, layer_norm, softmax
 
     torch.manual_seed(0)
     x, weight, bias = (torch.randn(s, device="cuda", dtype=dtype) for s in ((6, 50, 768), (768,), (768,)))
     gate, up = (torch.randn(512, 768, device="cuda", dtype=dtype) * 0.05 for _ in range(2))
     silu = torch.nn.functional.silu
+    fused = torch.nn.functional.scaled_dot_product_attention
+    q, k, v = (torch.randn(2, heads, 200, 64, device="cuda", dtype=dtype) for heads in (8, 2, 2))
     cases = [
+        (
+            lambda q, k, v: flash_attention(q, k, v, True),
+            lambda *t: fused(*t, is_causal=True, enable_gqa=True),
+            [q, k, v],
+        ),
         (softmax, lambda x: torch.softmax(x, -1), [x]),
         (layer_norm, lambda x, w, b: torch.nn.functional.layer_norm(x, (768,), w, b), [x, weight, bias]),
         (fused_gated_mlp, lambda x, g, u: silu(x @ g.mT) * (x @ u.mT), [x, gate, up]),
@@ -232,7 +243,7 @@ def test_gradients_are_those_of_float64(dtype):
         own = gradients_of(plain, tensors, weights)
         for a, b, peer in zip(found, right, own, strict=True):
             error, allowed = (a.double() - b).norm() / b.norm(), (peer.double() - b).norm() / b.norm()
-            assert error <= 3 * max(allowed, torch.finfo(dtype).eps), function.__name__
+            assert error <= 3 * max(allowed, torch.finfo(dtype).eps), plain
 
 
 def test_gradcheck_of_the_row_kernels_in_float64():

@@ -1,4 +1,4 @@
-"""The rivals of attention: the fastest of torch's fused attentions at a problem, cuDNN's included."""
+"""The rivals of attention and of its gradient: the fastest of torch's fused ones at a problem, cuDNN's included."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ _BACKENDS = ("CUDNN_ATTENTION", "FLASH_ATTENTION", "EFFICIENT_ATTENTION")
 _TRIED_MS = 20.0
 
 
-def fused_attention(torch: Any, values: Mapping[str, Any]) -> Callable[..., Any]:
+Call = Callable[..., Any]
+
+
+def fused_attention(torch: Any, values: Mapping[str, Any]) -> Call:
     """The fastest backend of `scaled_dot_product_attention` that takes the problem; torch's own choice if none does.
 
     Args:
@@ -25,22 +28,51 @@ def fused_attention(torch: Any, values: Mapping[str, Any]) -> Callable[..., Any]
 
     Cost: some calls of each backend.
     """
-    times: dict[float, Callable[..., Any]] = {}
+    return _fastest(torch, values, lambda backend: _by_backend(torch, backend, values)) or plain_attention(torch)
+
+
+def fused_attention_backward(torch: Any, values: Mapping[str, Any]) -> Call:
+    """The same for the gradient: that of a forward pass, made before, whose inputs stay where they are.
+
+    Args:
+        torch: The module.
+        values: The arguments of the operation `attention_backward` by name.
+
+    Cost: some calls of each backend.
+    """
+    found = _fastest(torch, values, lambda backend: _gradients(torch, _by_backend(torch, backend, values), values))
+    return found or _gradients(torch, plain_attention(torch), values)
+
+
+def _gradients(torch: Any, forward: Call, values: Mapping[str, Any]) -> Call:
+    inputs = [values[name].detach().clone().requires_grad_() for name in ("q", "k", "v")]
+    with torch.enable_grad():
+        found = forward(*inputs, scale=values["scale"], CAUSAL=values["CAUSAL"])
+
+    def gradients(grad: Any, **_given: Any) -> Any:
+        return torch.autograd.grad(found, inputs, grad, retain_graph=True)
+
+    return gradients
+
+
+def _fastest(torch: Any, values: Mapping[str, Any], made: Callable[[Any], Call]) -> Call | None:
+    """Of what is made for each backend, that with the least time; None if all fail."""
+    times: dict[float, Call] = {}
     for name in _BACKENDS:
-        call = _by_backend(torch, getattr(torch.nn.attention.SDPBackend, name), values)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # torch says in one for each backend why it does not take the problem
+                call = made(getattr(torch.nn.attention.SDPBackend, name))
                 took = time_ms(call, kwargs=values, warmup_ms=_TRIED_MS / 4, rep_ms=_TRIED_MS).median_ms
-        except TargetError as error:
-            _log.info("%s takes no such attention: %s", name, error.message)
+        except (TargetError, RuntimeError) as error:
+            _log.info("%s takes no such attention: %s", name, error)
             continue
         _log.info("%s: %.4f ms", name, took)
         times[took] = call
-    return times[min(times)] if times else plain_attention(torch)
+    return times[min(times)] if times else None
 
 
-def plain_attention(torch: Any) -> Callable[..., Any]:
+def plain_attention(torch: Any) -> Call:
     """`scaled_dot_product_attention` with the backend that torch chooses."""
 
     def attention(q: Any, k: Any, v: Any, scale: float, CAUSAL: bool, **_given: Any) -> Any:
@@ -49,7 +81,7 @@ def plain_attention(torch: Any) -> Callable[..., Any]:
     return attention
 
 
-def _by_backend(torch: Any, backend: Any, values: Mapping[str, Any]) -> Callable[..., Any]:
+def _by_backend(torch: Any, backend: Any, values: Mapping[str, Any]) -> Call:
     seen = None
     if values["CAUSAL"] and "FLASH" not in str(backend):
         seen = _mask(torch, values["q"], values["k"])

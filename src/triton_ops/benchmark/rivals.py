@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeAlias
 
 from triton_ops._optional import require
-from triton_ops.benchmark.attention_rivals import fused_attention, plain_attention
+from triton_ops.benchmark.attention_rivals import fused_attention, fused_attention_backward, plain_attention
 from triton_ops.kernels.fp8_format import FP8Format
 
 Rival: TypeAlias = Callable[..., Any]
@@ -159,6 +159,7 @@ def _plain_quantize(torch: Any) -> Rival:
 
 _LIBRARY: dict[str, Callable[[Any, Mapping[str, Any]], Rival]] = {
     "attention": fused_attention,
+    "attention_backward": fused_attention_backward,
     "fp8_gemm": _fp8_gemm,
     "grouped_matmul": _grouped_matmul,
     "matmul": _matmul,

@@ -20,6 +20,7 @@ from triton_ops.exceptions import TargetError
 
 _MODULES = {
     "attention": "attention",
+    "attention_backward": "attention.backward",
     "fp8_dequantize": "fp8_quantize.dequantize",
     "fp8_gemm": "fp8_gemm",
     "fp8_quantize": "fp8_quantize",

@@ -9,7 +9,10 @@ from typing import Any, TypeAlias
 from triton_ops._optional import require
 
 Forward: TypeAlias = Callable[[bool], tuple[Any, Sequence[Any]]]
-"""Runs the kernel; told whether a gradient will be asked for. Returns the result, and the tensors to keep for it."""
+"""Runs the kernel; told whether a gradient will be asked for. Returns the result, and the tensors to keep for it.
+
+Of several results, in a tuple, the first one has a gradient.
+"""
 Backward: TypeAlias = Callable[[Sequence[Any], Any, Sequence[bool]], Sequence[Any]]
 """From the tensors that were kept, the gradient of the result, and which inputs need theirs, to theirs in order."""
 
@@ -38,13 +41,15 @@ def _function() -> Any:
         @staticmethod
         def forward(ctx: Any, run: Forward, gradient: Backward, *_tensors: Any) -> Any:
             found, kept = run(True)
+            if isinstance(found, tuple):
+                ctx.mark_non_differentiable(*found[1:])
             ctx.gradient = gradient
             ctx.save_for_backward(*kept)
             return found
 
         @staticmethod
         @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
-        def backward(ctx: Any, grad: Any) -> Any:
+        def backward(ctx: Any, grad: Any, *_others: Any) -> Any:
             return (None, None, *ctx.gradient(ctx.saved_tensors, grad, ctx.needs_input_grad[2:]))
 
     return Differentiable

@@ -1,21 +1,24 @@
-"""Attention, softmax(scale * q @ k.T) @ v: the public functions, and the operation for tuners."""
+"""Attention, softmax(scale * q @ k.T) @ v, with its gradient: the public functions, and the operation for tuners."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from triton_ops._optional import require
 from triton_ops.backend import LauncherKernel, Operation
 from triton_ops.kernels import call
+from triton_ops.kernels.attention.backward import gradient
 from triton_ops.kernels.attention.contract import AttentionExtents, validate_attention_inputs
 from triton_ops.kernels.attention.kernel import launch
 from triton_ops.kernels.attention.problems import DTYPES, PROBLEMS, arguments, work
 from triton_ops.kernels.attention.reference import attention_reference
 from triton_ops.kernels.attention.space import NEEDED, OPTIONAL, config_space, default_config
 from triton_ops.kernels.choice import config_for
-from triton_ops.kernels.compiled import compilable
+from triton_ops.kernels.compiled import Gradient, compilable
+from triton_ops.kernels.gradient import differentiable
 from triton_ops.tensors import dtype_name
 
 if TYPE_CHECKING:
@@ -37,9 +40,15 @@ operation = Operation(
 )
 
 
+def _kept(given: Mapping[str, Any], found: Any) -> tuple[list[Any], dict[str, Any]]:
+    """What the gradient needs, where torch traces."""
+    return [given["q"], given["k"], given["v"], *found], {"causal": given["causal"], "scale": given["scale"]}
+
+
 @compilable(
     '(Tensor q, Tensor k, Tensor v, bool causal=False, float? scale=None, str config="", bool tune=False)'
     " -> (Tensor, Tensor)",
+    gradient=Gradient(inputs=("q", "k", "v"), function=gradient, values="bool causal, float? scale", kept=_kept),
 )
 def _attention_products(
     q: torch.Tensor,
@@ -53,11 +62,20 @@ def _attention_products(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The result, and the logarithms of the sums of exponentials, [batch, heads, queries]."""
     extents = validate_attention_inputs(q, k, v, scale)
-    return _forward((q.detach(), k.detach(), v.detach()), extents, causal, scale, True, config, tune)
+
+    def forward(_kept: bool) -> tuple[tuple[torch.Tensor, torch.Tensor], list[torch.Tensor]]:
+        plain = q.detach(), k.detach(), v.detach()
+        found = _forward(plain, extents, causal, scale, True, config, tune)
+        return found, [*plain, *found]
+
+    return differentiable(  # type: ignore[no-any-return]
+        (q, k, v), forward, partial(gradient, causal=bool(causal), scale=scale)
+    )
 
 
 @compilable(
     '(Tensor q, Tensor k, Tensor v, bool causal=False, float? scale=None, str config="", bool tune=False) -> Tensor',
+    training=_attention_products,
 )
 def flash_attention(
     q: torch.Tensor,
@@ -72,7 +90,8 @@ def flash_attention(
     """Compute softmax(scale * q @ k.T) @ v for every head, without the matrix of scores in memory.
 
     Scores, sums and the result are computed in float32; the exponentials are rounded to the dtype of `v` for the second
-    product, and the result once; equal calls give equal bits. Products of float32 are computed in TF32 only where
+    product, and the result once; equal calls give equal bits. The gradients are computed by kernels too, which compute
+    the weights anew from one logarithm for each query. Products of float32 are computed in TF32 only where
     `torch.get_float32_matmul_precision()` allows it. Heads of `q` may share heads of `k` and `v`: head h takes head
     h // (heads / kv_heads).
 
@@ -108,8 +127,15 @@ def flash_attention(
     Source: Dao, "FlashAttention-2", arXiv:2307.08691; running maximum by Milakov, Gimelshein, arXiv:1805.02867.
     """
     extents = validate_attention_inputs(q, k, v, scale)
-    call.check_constant({"q": q, "k": k, "v": v}, "flash_attention")
-    return _forward((q, k, v), extents, causal, scale, False, config, tune)[0]
+    plain = q.detach(), k.detach(), v.detach()
+
+    def forward(kept: bool) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        out, lse = _forward(plain, extents, causal, scale, kept, config, tune)
+        return out, [*plain, out, lse]
+
+    return differentiable(  # type: ignore[no-any-return]
+        (q, k, v), forward, partial(gradient, causal=bool(causal), scale=scale)
+    )
 
 
 def flash_attention_with_lse(

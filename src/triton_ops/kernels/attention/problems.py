@@ -113,3 +113,55 @@ def work(problem: Problem) -> Work:
     )  # fmt: skip
     flops = 2.0 * batch * heads * pairs * (head_dim + value_dim)
     return Work(flops, float(sum(spec.nbytes for spec in problem.specs.values())), SplitTiles(tiles))
+
+
+GRADIENT_PROBLEMS: dict[str, tuple[tuple[int, ...], str]] = {
+    "llama-8b-training": ((2, 32, 8, 4096, 4096, 128, 128, 2), "bfloat16"),
+    "llama-8b-long": ((1, 32, 8, 16384, 16384, 128, 128, 2), "bfloat16"),
+    "qwen-0.5b-training": ((8, 14, 2, 2048, 2048, 64, 64, 2), "bfloat16"),
+    "flux-dev-image": ((1, 24, 24, 4608, 4608, 128, 128, 1), "bfloat16"),
+    "whisper-large": ((16, 20, 20, 1500, 1500, 64, 64, 1), "float16"),
+    "odd": ((2, 6, 3, 515, 777, 80, 80, 2), "float16"),
+}
+
+
+def gradient_arguments(
+    batch: int = 2,
+    heads: int = 32,
+    kv_heads: int = 8,
+    queries: int = 4096,
+    keys: int = 4096,
+    head_dim: int = 128,
+    value_dim: int = 128,
+    mask: int = 2,
+    dtype: str = "bfloat16",
+) -> dict[str, TensorSpec | float | bool | str | None]:
+    """The arguments of the gradient's launch; `out` and `lse` stand for a result and logarithms, and hold any numbers.
+
+    Raises:
+        ShapeMismatchError: As `arguments`.
+    """
+    given = arguments(batch, heads, kv_heads, queries, keys, head_dim, value_dim, mask, dtype)
+    result = TensorSpec((batch, heads, queries, value_dim), dtype)
+    made = {name: replace(given[name[1]], fill="empty") for name in ("dq", "dk", "dv")}  # type: ignore[type-var]
+    return {
+        "q": given["q"], "k": given["k"], "v": given["v"], "out": result,
+        "lse": TensorSpec((batch, heads, queries), "float32", fill="positive"), "grad": result, **made,
+        "scale": given["scale"], "CAUSAL": given["CAUSAL"], "PRECISION": given["PRECISION"],
+    }  # fmt: skip
+
+
+def gradient_work(problem: Problem) -> Work:
+    """The work: five products for each pair of a query and a key that it sees; all read once, the gradients written.
+
+    The tiles are those of the kernel that makes dk and dv: keys, which walk along the rows.
+    """
+    q, k, v = (problem.specs[name] for name in ("q", "k", "v"))
+    (batch, heads, queries, head_dim), (kv_heads, keys), value_dim = q.shape, k.shape[1:3], v.shape[3]
+    pairs = seen_pairs(queries, keys, problem["CAUSAL"])
+    tiles = AttentionTiles(
+        batch * kv_heads, keys, max(1, pairs // max(keys, 1)) * (heads // kv_heads), head_dim + value_dim,
+        dtype=q.dtype, tile_queries="K_KEYS", tile_keys="K_ROWS",
+    )  # fmt: skip
+    flops = 2.0 * batch * heads * pairs * (3 * head_dim + 2 * value_dim)
+    return Work(flops, float(sum(spec.nbytes for spec in problem.specs.values())), tiles)

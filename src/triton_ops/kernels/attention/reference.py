@@ -42,3 +42,33 @@ def attention_reference(
                 found[b, shared, some] = (weights @ value).to(out.dtype)
                 logarithms[b, shared, some] = logarithm
     return found if lse is None else (found, logarithms.to(lse.dtype))
+
+
+def attention_backward_reference(
+    q: Any, k: Any, v: Any, out: Any, lse: Any, grad: Any, dq: Any, dk: Any, dv: Any, scale: float, CAUSAL: bool,
+    **_given: Any,
+) -> Any:  # fmt: skip
+    """The gradients of q, k and v from the result and its logarithms, in float32 or wider, each rounded once.
+
+    Cost: some tensors of the size of one group's scores, and a loop over heads of keys.
+    """
+    torch = require("torch", "the reference of attention")
+    wide = torch.promote_types(q.dtype, torch.float32)
+    (queries, keys), group = (q.shape[2], k.shape[2]), q.shape[1] // k.shape[1]
+    made = [torch.empty_like(each) for each in (dq, dk, dv)]
+    blind = torch.zeros(queries, keys, dtype=torch.bool, device=q.device)
+    if CAUSAL:
+        blind = torch.ones_like(blind).triu(keys - queries + 1)
+    for b in range(q.shape[0]):
+        for h in range(k.shape[1]):
+            shared = slice(h * group, (h + 1) * group)
+            own = [each[b, shared].to(wide) for each in (q, out, grad)]
+            logarithm = lse[b, shared].to(wide)
+            key, value = k[b, h].to(wide), v[b, h].to(wide)
+            nothing = logarithm.masked_fill(logarithm == -math.inf, math.inf)[..., None]
+            p = torch.exp(own[0] @ key.mT * scale - nothing).masked_fill(blind, 0.0)
+            ds = p * (own[2] @ value.mT - (own[1] * own[2]).sum(-1, keepdim=True))
+            made[0][b, shared] = (ds @ key * scale).to(dq.dtype)
+            made[1][b, h] = ((ds.mT @ own[0]).sum(0) * scale).to(dk.dtype)
+            made[2][b, h] = (p.mT @ own[2]).sum(0).to(dv.dtype)
+    return tuple(made)

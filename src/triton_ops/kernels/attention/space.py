@@ -1,4 +1,4 @@
-"""The config space of attention, and the config that runs untuned.
+"""The config spaces of attention and of its gradient, and the configs that run untuned.
 
 Shared memory is no constraint here: the compiler and the device tell which configs fit.
 """
@@ -25,7 +25,16 @@ TUNABLES: dict[str, Tunable] = {
     "num_warps": PowerOfTwo(4, 8),
     "num_stages": IntRange(2, 4),
 }
+GRADIENT_TUNABLES: dict[str, Tunable] = {
+    "Q_ROWS": PowerOfTwo(32, 128),
+    "Q_KEYS": PowerOfTwo(32, 128),
+    "K_KEYS": PowerOfTwo(32, 128),
+    "K_ROWS": PowerOfTwo(32, 128),
+    "num_warps": PowerOfTwo(4, 8),
+    "num_stages": IntRange(1, 3),
+}
 _MOST_HELD = 160  # elements of the sums and of the scores in float32, of 255 registers of a thread
+_MOST_GRADIENT = 192  # of the sums and of two tiles of scores
 _GROUP_ROWS = 64  # rows of an instruction of a group of four warps
 _ENOUGH = 1024  # programs with which every device is busy
 
@@ -117,4 +126,39 @@ def default_config(rows: int, keys: int, many: int, dim: int, dtype: str) -> Con
     return Config(
         BLOCK_M=block_rows, BLOCK_N=block_keys, GROUP_HEADS=1, SPLITS=splits, DESCRIPTORS=False, WARP_SPECIALIZE=False,
         num_warps=8 if block_rows == 128 else 4, num_stages=3 if wide <= 256 else 2,
+    )  # fmt: skip
+
+
+def gradient_space(problem: Problem) -> ConfigSpace:
+    """The space of the gradient, whose programs hold two tiles of scores beside their sums.
+
+    Args:
+        problem: A problem with the specs q and v.
+    """
+    q, v = problem.specs["q"], problem.specs["v"]
+    size, value_size = padded(q.shape[3], 16), padded(v.shape[3], 16)
+    rules = (
+        Constraint(
+            "dq",
+            lambda Q_ROWS, Q_KEYS, num_warps: 32 * _MOST_GRADIENT * num_warps >= Q_ROWS * (size + 2 * Q_KEYS),
+            f"{{Q_ROWS}} rows take over {_MOST_GRADIENT} registers of each thread of {{num_warps}} warps",
+        ),
+        Constraint(
+            "dk and dv",
+            lambda K_KEYS, K_ROWS, num_warps: (
+                32 * _MOST_GRADIENT * num_warps >= K_KEYS * (size + value_size + 2 * K_ROWS)
+            ),
+            f"{{K_KEYS}} keys take over {_MOST_GRADIENT} registers of each thread of {{num_warps}} warps",
+        ),
+    )
+    return ConfigSpace(GRADIENT_TUNABLES, rules, gradient_default(max(q.shape[3], v.shape[3]), q.dtype))
+
+
+def gradient_default(size: int, dtype: str) -> Config:
+    """The untuned config of the gradient: tiles of 64 by 64, or by 32 where elements of a head are many or wide."""
+    wide = padded(size, 16) * ITEM_BYTES[dtype]
+    step = 64 if wide <= 128 else 32
+    return Config(
+        Q_ROWS=64, Q_KEYS=step, K_KEYS=64 if wide <= 512 else 32, K_ROWS=step,
+        num_warps=4 if wide <= 256 else 8, num_stages=2 if wide <= 256 else 1,
     )  # fmt: skip

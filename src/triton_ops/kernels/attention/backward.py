@@ -1,0 +1,127 @@
+"""The gradient of attention: an operation of its own, `attention_backward`, and the launch that autograd makes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from triton_ops._optional import require
+from triton_ops.backend import LauncherKernel, Operation
+from triton_ops.kernels import call
+from triton_ops.kernels.attention.backward_kernel import dkv_kernel, dq_kernel, inner_kernel
+from triton_ops.kernels.attention.kernel import LOG2_E
+from triton_ops.kernels.attention.problems import DTYPES, GRADIENT_PROBLEMS, gradient_arguments, gradient_work
+from triton_ops.kernels.attention.reference import attention_backward_reference
+from triton_ops.kernels.attention.space import GRADIENT_TUNABLES, gradient_default, gradient_space
+from triton_ops.kernels.choice import config_for
+from triton_ops.kernels.tiles import padded
+from triton_ops.tensors import dtype_name
+
+_ROWS = 32  # rows of a program that multiplies the result with its gradient
+
+
+def launch(
+    q: Any,
+    k: Any,
+    v: Any,
+    out: Any,
+    lse: Any,
+    grad: Any,
+    dq: Any,
+    dk: Any,
+    dv: Any,
+    scale: float,
+    CAUSAL: bool,
+    PRECISION: str,
+    Q_ROWS: int,
+    Q_KEYS: int,
+    K_KEYS: int,
+    K_ROWS: int,
+    num_warps: int,
+    num_stages: int,
+) -> None:
+    """Write dq, dk and dv, in three launches.
+
+    Args:
+        q: [batch, heads, queries, head size], neighbours along the last axis, as `out` and `grad`.
+        k: [batch, kv heads, keys, head size], as `q`.
+        v: [batch, kv heads, keys, value size], as `q`.
+        out: The result, [batch, heads, queries, value size].
+        lse: The logarithms, [batch, heads, queries], contiguous.
+        grad: The gradient of the result.
+        dq: Shape of `q`, contiguous, as `dk` and `dv`; written.
+        dk: Shape of `k`; written.
+        dv: Shape of `v`; written.
+        scale: As in the forward pass, like `CAUSAL` and `PRECISION`.
+        CAUSAL: Whether the last query sees all keys, and each one before it one key less.
+        PRECISION: How float32 is multiplied.
+        Q_ROWS: Rows of a program that makes dq.
+        Q_KEYS: Keys of its steps.
+        K_KEYS: Keys of a program that makes dk and dv.
+        K_ROWS: Rows of its steps.
+        num_warps: Warps of these programs.
+        num_stages: Steps in flight, and one.
+    """
+    torch = require("torch", "the gradient of attention")
+    (batch, heads, queries, head_dim), (kv_heads, keys), value_dim = q.shape, k.shape[1:3], v.shape[3]
+    group, rows = heads // kv_heads, batch * heads * queries
+    inner = q.new_empty((batch, heads, queries), dtype=torch.promote_types(q.dtype, torch.float32))
+    sizes = {"VALUE_DIM": value_dim, "BLOCK_V": padded(value_dim, 16)}
+    inner_kernel[(-(-rows // _ROWS),)](
+        out, grad, inner, rows, heads, queries, *out.stride()[:3], *grad.stride()[:3], **sizes, ROWS=_ROWS
+    )
+    strides = [step for each in (q, k, v, grad) for step in each.stride()[:3]]
+    known = {
+        "CAUSAL": CAUSAL, "PRECISION": PRECISION, "GROUP": group, "HEAD_DIM": head_dim,
+        "BLOCK_D": padded(head_dim, 16), **sizes, "num_warps": num_warps, "num_stages": num_stages,
+    }  # fmt: skip
+    shape = kv_heads, queries, keys
+    dq_kernel[(-(-queries * group // Q_ROWS) * batch * kv_heads,)](
+        q, k, v, grad, lse, inner, dq, *shape, *strides, scale, scale * LOG2_E,
+        RAGGED=keys % Q_KEYS != 0, BLOCK_M=Q_ROWS, BLOCK_N=Q_KEYS, **known,
+    )  # fmt: skip
+    dkv_kernel[(-(-keys // K_KEYS) * batch * kv_heads,)](
+        q, k, v, grad, lse, inner, dk, dv, *shape, *strides, scale, scale * LOG2_E,
+        BLOCK_M=K_ROWS, BLOCK_N=K_KEYS, **known,
+    )  # fmt: skip
+
+
+operation = Operation(
+    name="attention_backward",
+    kernel=LauncherKernel(launch, outputs=("dq", "dk", "dv")),
+    space=gradient_space,
+    arguments=gradient_arguments,
+    reference=attention_backward_reference,
+    work=gradient_work,
+    dtypes=DTYPES,
+    problems=GRADIENT_PROBLEMS,
+    device="cuda",
+)
+
+
+def gradient(
+    kept: Sequence[Any], grad: Any, needed: Sequence[bool], causal: bool, scale: float | None
+) -> tuple[Any, Any, Any]:
+    """The gradients of q, k and v, None for one that is not needed.
+
+    Args:
+        kept: q, k, v, the result, and the logarithms of its sums.
+        grad: The gradient of the result.
+        needed: Which of q, k and v need theirs.
+        causal: As in the forward pass.
+        scale: As in the forward pass.
+    """
+    q, k, v, out, lse = kept
+    made = dict(zip(("dq", "dk", "dv"), (each.new_zeros(each.shape) for each in (q, k, v)), strict=True))
+    if call.launches(out) and k.shape[2]:
+        values = {
+            "q": q, "k": k, "v": v, "out": out, "lse": lse,
+            "grad": grad if grad.stride(3) == 1 else grad.contiguous(), **made,
+            "scale": scale or 1 / math.sqrt(q.shape[3]), "CAUSAL": causal, "PRECISION": call.precision_of(q),
+        }  # fmt: skip
+        size = max(q.shape[3], v.shape[3])
+        names = (tuple(GRADIENT_TUNABLES), ())
+        config = config_for(operation, values, lambda: gradient_default(size, dtype_name(q.dtype)), tunables=names)
+        call.launch_all(launch, config, values, q.device)
+    return tuple(each if wanted else None for each, wanted in zip(made.values(), needed, strict=True))  # type: ignore[return-value]
