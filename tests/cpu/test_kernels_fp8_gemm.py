@@ -27,6 +27,9 @@ FORMS = {
     "descriptors": {**SMALL, "DESCRIPTORS": True},
     "programs": {**SMALL, "PROGRAMS": 1},
     "both": {**SMALL, "DESCRIPTORS": True, "PROGRAMS": 2},
+    "halves": {**SMALL, "DESCRIPTORS": True, "HALVES": True},
+    "swapped": {**SMALL, "SWAPPED": True},
+    "swapped descriptors": {**SMALL, "SWAPPED": True, "DESCRIPTORS": True, "PROGRAMS": 1},
     "wide": {**SMALL, "BLOCK_N": 256, "BLOCK_K": 128},
 }
 SCALINGS = ["tensor", "row", "block"]

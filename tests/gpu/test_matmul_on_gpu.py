@@ -1,4 +1,4 @@
-"""Every algorithm of the matmul on a GPU: results by the rule, equal bits, whole numbers, and graphs."""
+"""Every algorithm of the matmul, and every form of the 8-bit product, on a GPU: right by the rule, and equal bits."""
 
 import itertools
 
@@ -87,6 +87,30 @@ def test_float8_is_right_by_the_rule(form):
     problem = operation.problem((528, 768, 2048), "fp8")
     config = {**TILE, "BK": 128, **FORMS[form], "DESCRIPTORS": described()}
     right, how = judged(operation, whole(config), operation.materialise(problem, "cuda"))
+    assert right, how
+
+
+FP8_FORMS = {
+    "halves": {"PROGRAMS": 1, "BLOCK_M": 128, "BLOCK_N": 256, "HALVES": True, "num_warps": 8},
+    "two programs": {"PROGRAMS": 2, "BLOCK_M": 128, "BLOCK_N": 128, "num_warps": 4},
+    "long steps": {"PROGRAMS": 1, "BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 256, "PROMOTE": 64, "num_stages": 2},
+    "swapped": {"SWAPPED": True, "BLOCK_M": 128, "BLOCK_N": 16, "num_warps": 4},
+    "swapped programs": {"SWAPPED": True, "PROGRAMS": 2, "BLOCK_M": 64, "BLOCK_N": 16, "num_warps": 4},
+}
+
+
+@pytest.mark.parametrize("scaling", [1, 2, 3])
+@pytest.mark.parametrize("form", FP8_FORMS)
+def test_every_form_of_the_8_bit_product_is_right_by_the_rule(form, scaling):
+    if not described():
+        pytest.skip("TMA needs compute capability 9.0")
+    if scaling == 3 and form == "long steps":
+        pytest.skip("a step of 256 has terms of several scales")
+    operation = kernels.load("fp8_gemm")
+    problem = operation.problem((24 if "swapped" in form else 2568, 1032, 1040, scaling), "bfloat16")
+    default = operation.space_for(problem).default_config
+    config = Config({**default, "DESCRIPTORS": True, "BLOCK_K": 128, "num_stages": 3, **FP8_FORMS[form]})
+    right, how = judged(operation, config, operation.materialise(problem, "cuda"))
     assert right, how
 
 

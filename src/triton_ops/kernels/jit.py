@@ -38,6 +38,22 @@ def described(base, rows, columns, stride, BLOCK_ROWS: tl.constexpr, BLOCK_COLUM
 
 
 @triton.jit
+def put(tiles, found, m0, n0, TURNED: tl.constexpr, HALVES: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Write a tile of ROWS by COLUMNS by a descriptor, of the transposed matrix if it is TURNED.
+
+    HALVES go one after the other through half of the shared memory; the descriptor is then of half the columns.
+    """
+    if TURNED:
+        tiles.store([n0, m0], found.T)
+    elif HALVES:
+        low, high = tl.split(tl.permute(tl.reshape(found, (ROWS, 2, COLUMNS // 2)), (0, 2, 1)))
+        tiles.store([m0, n0], low)
+        tiles.store([m0, n0 + COLUMNS // 2], high)
+    else:
+        tiles.store([m0, n0], found)
+
+
+@triton.jit
 def activated(x, ACTIVATION: tl.constexpr):
     """relu(x) = max(x, 0), silu(x) = x * sigmoid(x), gelu(x) = x * (1 + erf(x / sqrt(2))) / 2; `none` is x."""
     if ACTIVATION == "none":

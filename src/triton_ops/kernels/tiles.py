@@ -10,6 +10,7 @@ from triton_ops.kernels.call import multiprocessors
 from triton_ops.space import Constraint
 from triton_ops.tensors import ALIGNMENT_BYTES, ITEM_BYTES, TensorSpec
 
+_FULL_SIDE = 64  # rows of Hopper's matrix instructions
 _LARGEST_TILE = 256  # largest side of a tile along any axis
 _TILE_REACH = 2**31  # offsets inside a tile have 32 bits in the kernels
 
@@ -34,6 +35,14 @@ def padded(extent: int, smallest: int) -> int:
 def widest(extent: int, smallest: int) -> int:
     """The widest tile that is tried over `extent`: up to half of it may be masked."""
     return max(smallest, 2 * padded(extent, 1))
+
+
+def suits(extent: int, side: int) -> bool:
+    """Whether a side of a tile suits an extent: no half of it is masked, and it fills the rows of matrix instructions.
+
+    Narrower tiles of a large product read its operands too often.
+    """
+    return min(_FULL_SIDE, padded(extent, 16)) <= side <= widest(extent, 32)
 
 
 def describable(*specs: TensorSpec) -> bool:

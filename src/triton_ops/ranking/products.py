@@ -22,6 +22,8 @@ from triton_ops.work import Footprint, Schedule, TilePlan, tile_side, warps_and_
 _SUM_BYTES = 4  # of a part: float32
 _SECOND_LAUNCH_NS = 2500.0  # from the end of a launch to the end of a small one behind it; assumed, not fitted
 _COPY_BYTES = 16
+_MOST_TERMS = 128  # that the matrix units add up before their sums are promoted
+_ADDS_PER_CYCLE = 128  # of one multiprocessor: float32 lanes, CUDA C++ Programming Guide
 
 
 @dataclass(frozen=True)
@@ -30,9 +32,12 @@ class ProductTiles:
 
     Attributes:
         product: The product, with one program for each tile. A config that names no group takes groups of 8 tile rows.
+        promoted: Whether the matrix units' sums are added to others after PROMOTE terms, or after every step of at most
+            128 where a config names none.
     """
 
     product: GemmTiles
+    promoted: bool = False
 
     @property
     def dtype(self) -> str:
@@ -49,10 +54,12 @@ class ProductTiles:
         def schedule(footprint: Footprint) -> Schedule:
             loop = gemm_loop(product, block, machine, footprint)
             loop = replace(loop, lines=0.0) if form.descriptors else loop
+            loop = replace(loop, arithmetic_cycles=_promotion_cycles(block, config)) if self.promoted else loop
             found = loop_schedule(_of_programs(loop, block, form, machine), footprint, machine)
             return _with_second_launch(found, loop, block, form, machine) if form.shares else found
 
-        return TilePlan(block.warps, _guess(block, form, machine, ITEM_BYTES[product.out_dtype]), schedule)
+        held = _sums(block, self.promoted)
+        return TilePlan(block.warps, _guess(block, held, form, machine, ITEM_BYTES[product.out_dtype]), schedule)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +144,19 @@ def _with_second_launch(found: Schedule, loop: Loop, block: Block, form: _Form, 
     return Schedule(found.time_ms + second_ns / 1e6, found.waves, alone)
 
 
-def _guess(block: Block, form: _Form, machine: Machine, out_bytes: int) -> Footprint:
+def _promotion_cycles(block: Block, config: Mapping[str, Any]) -> float:
+    """Cycles in which a step's sums are added to those of earlier ones."""
+    terms = int(config.get("PROMOTE", 0)) or min(block.step, _MOST_TERMS)
+    return block.rows * block.columns / _ADDS_PER_CYCLE * max(1.0, block.step / terms)
+
+
+def _sums(block: Block, promoted: bool) -> float:
+    """Sums that a thread holds: those of its part of the tile, and of one instruction before they are added."""
+    own = block.rows * block.columns / (32 * block.warps)
+    return own + min(own, block.columns / 2) if promoted else own
+
+
+def _guess(block: Block, held: float, form: _Form, machine: Machine, out_bytes: int) -> Footprint:
     threads = 32 * block.warps
     grouped = warp_groups(machine, block.rows, block.warps)
     buffers = block.stages if grouped or form.descriptors else max(block.stages - 1, 1)
@@ -146,4 +165,4 @@ def _guess(block: Block, form: _Form, machine: Machine, out_bytes: int) -> Footp
     tile = block.rows * block.columns * out_bytes
     if form.descriptors and form.algorithm != "split_k":  # a tile of C is written from shared memory of its own
         shared += tile // (2 if form.halves else 1)
-    return tile_footprint(block.rows * block.columns / threads, copies, grouped, shared)
+    return tile_footprint(held, copies, grouped, shared)

@@ -17,6 +17,7 @@ from triton_ops.kernels.fp8_gemm.problems import (
     PROBLEMS,
     arguments,
     extents,
+    result_described,
     scale_strides,
     work,
 )
@@ -76,7 +77,7 @@ def fp8_gemm(
         bias: [N], bfloat16 | float16 | float32, contiguous; None is 0.
         fast_accum: Whether sums need not be promoted. It is ignored where scales are by block.
         config: A value for each of BLOCK_M, BLOCK_N, BLOCK_K, num_warps and num_stages, and if you like GROUP_SIZE_M,
-            PROMOTE, DESCRIPTORS and PROGRAMS; None takes the winner of a record, else the default.
+            PROMOTE, DESCRIPTORS, SWAPPED, PROGRAMS and HALVES; None takes the winner of a record, else the default.
         tune: Whether to tune this problem first if it has no record, as inside `with triton_ops.tuning():`.
 
     Returns:
@@ -106,7 +107,7 @@ def fp8_gemm(
         "a": a, "b": b, "c": out, "a_scale": a_scale, "b_scale": b_scale, "bias": None,
         **extents((M, N, K), a.stride(), b.stride()),
         **scale_strides((a_scale.shape, b_scale.shape), a_scale.stride(), b_scale.stride()),
-        "BLOCKED": blocked, "FAST": bool(fast_accum),
+        "BLOCKED": blocked, "FAST": bool(fast_accum), "C_DESCRIBED": result_described(N, out.element_size()),
     }  # fmt: skip
     if call.launches(out):
         chosen = config_for(

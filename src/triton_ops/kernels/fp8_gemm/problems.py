@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
 
 from triton_ops.exceptions import ShapeMismatchError
-from triton_ops.hardware import Machine
 from triton_ops.kernels.fp8_format import FP8Format
 from triton_ops.kernels.tiles import check_reach
 from triton_ops.problem import Problem
 from triton_ops.ranking.gemm import GemmTiles
-from triton_ops.tensors import TensorSpec
-from triton_ops.work import TilePlan, Work
+from triton_ops.ranking.products import ProductTiles
+from triton_ops.tensors import ALIGNMENT_BYTES, ITEM_BYTES, TensorSpec
+from triton_ops.work import Work
 
 OUTPUT_DTYPES = ("bfloat16", "float16", "float32")
 SCALINGS = {1: "tensor", 2: "row", 3: "block"}
@@ -52,13 +50,14 @@ def arguments(
         raise ShapeMismatchError(f"scaling is {scaling}; it must be 1, 2 or 3", "1 to 3", scaling)
     a = TensorSpec((M, K), FP8Format.name)
     b = TensorSpec((K, N), FP8Format.name, (1, K))
+    c = TensorSpec((M, N), dtype, fill="empty")
     shapes = scale_shapes(M, N, K)[SCALINGS[scaling]]
     a_scale, b_scale = (TensorSpec(shape, "float32", fill="positive") for shape in shapes)
     return {
-        "a": a, "b": b, "c": TensorSpec((M, N), dtype, fill="empty"), "a_scale": a_scale, "b_scale": b_scale,
+        "a": a, "b": b, "c": c, "a_scale": a_scale, "b_scale": b_scale,
         "bias": None, **extents((M, N, K), a.strides, b.strides),
         **scale_strides(shapes, a_scale.strides, b_scale.strides),
-        "BLOCKED": SCALINGS[scaling] == "block", "FAST": False,
+        "BLOCKED": SCALINGS[scaling] == "block", "FAST": False, "C_DESCRIBED": result_described(N, ITEM_BYTES[dtype]),
     }  # fmt: skip
 
 
@@ -95,15 +94,9 @@ def scale_strides(shapes: Sequence[Sequence[int]], a: Sequence[int], b: Sequence
     return dict(zip(("stride_asm", "stride_ask", "stride_bsk", "stride_bsn"), steps, strict=True))
 
 
-@dataclass(frozen=True)
-class GroupedTiles:
-    """The tiles of a product, in groups of 8 tile rows where a config names no number."""
-
-    product: GemmTiles
-
-    def plan(self, config: Mapping[str, Any], machine: Machine) -> TilePlan:
-        """The plan of the product's tiles."""
-        return self.product.plan({"GROUP_SIZE_M": 8, **config}, machine)
+def result_described(columns: int, item_bytes: int) -> bool:
+    """Whether a new row-major result can have a tensor descriptor: its rows begin at multiples of 16 bytes."""
+    return columns * item_bytes % ALIGNMENT_BYTES == 0
 
 
 def work(problem: Problem) -> Work:
@@ -115,4 +108,6 @@ def work(problem: Problem) -> Work:
         tile_rows="BLOCK_M", tile_columns="BLOCK_N", tile_inner="BLOCK_K", group="GROUP_SIZE_M",
         a_along_inner=a.strides[1] == 1, b_along_inner=b.strides[0] == 1,
     )  # fmt: skip
-    return Work(2.0 * M * N * K, float(sum(spec.nbytes for spec in specs.values())), GroupedTiles(tiles))
+    promoted = problem["BLOCKED"] or not problem["FAST"]
+    moved = float(sum(spec.nbytes for spec in specs.values()))
+    return Work(2.0 * M * N * K, moved, ProductTiles(tiles, promoted))

@@ -10,44 +10,44 @@ from __future__ import annotations
 from functools import lru_cache
 
 from triton_ops.kernels.fp8_format import FP8Format
-from triton_ops.kernels.tiles import describable, fitting, padded
+from triton_ops.kernels.tiles import describable, padded, suits, widest
 from triton_ops.problem import Problem
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, Tunable
 from triton_ops.tensors import TensorSpec
 
 NEEDED = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps", "num_stages")
-OPTIONAL = ("GROUP_SIZE_M", "PROMOTE", "DESCRIPTORS", "PROGRAMS")
+OPTIONAL = ("GROUP_SIZE_M", "PROMOTE", "DESCRIPTORS", "SWAPPED", "PROGRAMS", "HALVES")
 
 TUNABLES: dict[str, Tunable] = {
+    "DESCRIPTORS": Flag(),
+    "SWAPPED": Flag(),
+    "PROGRAMS": Choice([0, 1, 2]),
     "BLOCK_M": PowerOfTwo(16, 256),
-    "BLOCK_N": PowerOfTwo(32, 256),
+    "BLOCK_N": PowerOfTwo(16, 256),
     "BLOCK_K": PowerOfTwo(64, 256),
     "GROUP_SIZE_M": Choice([4, 8]),
     "PROMOTE": Choice([0, 64, 128]),
-    "DESCRIPTORS": Flag(),
-    "PROGRAMS": Choice([0, 1]),
+    "HALVES": Flag(),
     "num_warps": PowerOfTwo(4, 8),
     "num_stages": IntRange(2, 5),
 }
-_LEAST = (16, 32, 64)
 _MOST_SUMS = 256 * 128  # elements of the accumulator with eight warps: 128 registers of a thread
+_TWO_FIT = 128 * 128  # elements of a tile of which two programs have room on a multiprocessor
+_SWAPPED_UP_TO = 64  # rows of C from which on tiles of C itself fill the rows of the matrix instructions
+_HALVED_FROM = 128  # columns of a tile; half of them fill a row of 128 bytes in shared memory
 
 
 def config_space(problem: Problem) -> ConfigSpace:
-    """The space for the problem's extents, layout and precision.
+    """The space for the problem's extents, layout and precision; some hundred to 2,000 configs.
 
     Args:
-        problem: A problem with the specs of the tensors, the extents M, N and K, and the flags BLOCKED and FAST.
+        problem: A problem with the specs of the tensors, the extents M, N and K, and the flags of the kernel.
     """
-    M, N, K, specs = problem["M"], problem["N"], problem["K"], problem.specs
-    blocked = problem["BLOCKED"]
+    M, N, K, specs, blocked = problem["M"], problem["N"], problem["K"], problem.specs, problem["BLOCKED"]
+    described = K > 0 and describable(specs["a"], _turned(specs["b"]))
     rules = (
-        *fitting(M, N, K, least=_LEAST, described=describable(specs["a"], _turned(specs["b"]))),
-        Constraint(
-            "accumulator",
-            lambda BLOCK_M, BLOCK_N, num_warps: _MOST_SUMS * num_warps >= 8 * BLOCK_M * BLOCK_N,
-            "an accumulator of {BLOCK_M} by {BLOCK_N} takes over 128 registers of each thread of {num_warps} warps",
-        ),
+        *_tile_rules(M, N, K),
+        *_copy_rules(described, problem["C_DESCRIBED"]),
         _promotion(blocked),
         Constraint(
             "blocks",
@@ -56,6 +56,60 @@ def config_space(problem: Problem) -> ConfigSpace:
         ),
     )
     return ConfigSpace(TUNABLES, rules, default_config(M, N, K))
+
+
+def _tile_rules(M: int, N: int, K: int) -> tuple[Constraint, ...]:
+    step = widest(K, 64)
+    return (
+        Constraint(
+            "rows", lambda BLOCK_M, SWAPPED: suits(N if SWAPPED else M, BLOCK_M),
+            f"{{BLOCK_M}} rows are too few or too many for {M} rows, or for {N} with swapped operands",
+        ),
+        Constraint(
+            "columns", lambda BLOCK_N, SWAPPED: suits(M if SWAPPED else N, BLOCK_N),
+            f"{{BLOCK_N}} columns are too few or too many for {N} columns, or for {M} with swapped operands",
+        ),
+        Constraint("step", lambda BLOCK_K: step >= BLOCK_K, f"a step of {{BLOCK_K}} is over twice the padded K of {K}"),
+        Constraint(
+            "swapped", lambda SWAPPED: not SWAPPED or min(M, N) == M <= _SWAPPED_UP_TO,
+            f"swapped operands are for up to {_SWAPPED_UP_TO} rows; {M} rows fill those of the matrix instructions",
+        ),
+        Constraint(
+            "accumulator", lambda BLOCK_M, BLOCK_N, num_warps: _MOST_SUMS * num_warps >= 8 * BLOCK_M * BLOCK_N,
+            "an accumulator of {BLOCK_M} by {BLOCK_N} takes over 128 registers of each thread of {num_warps} warps",
+        ),
+        Constraint(
+            "order", lambda GROUP_SIZE_M, BLOCK_M, SWAPPED: GROUP_SIZE_M == 8 or (N if SWAPPED else M) > 4 * BLOCK_M,
+            "groups of {GROUP_SIZE_M} tile rows are groups of 8 where there are no more",
+        ),
+        Constraint(
+            "two_programs", lambda PROGRAMS, BLOCK_M, BLOCK_N: PROGRAMS < 2 or BLOCK_M * BLOCK_N <= _TWO_FIT,
+            "two programs with accumulators of {BLOCK_M} by {BLOCK_N} do not fit on a multiprocessor",
+        ),
+    )  # fmt: skip
+
+
+def _copy_rules(described: bool, result: bool) -> tuple[Constraint, ...]:
+    return (
+        Constraint(
+            "descriptors", lambda DESCRIPTORS: described or not DESCRIPTORS,
+            "a tensor descriptor needs rows whose elements are neighbours and that start at multiples of 16 bytes",
+        ),
+        Constraint(
+            "box", lambda DESCRIPTORS, BLOCK_K: not DESCRIPTORS or FP8Format.block <= BLOCK_K,
+            "a step of {BLOCK_K} fills no row of 128 bytes of shared memory",
+        ),
+        Constraint(
+            "walk", lambda PROGRAMS, DESCRIPTORS: PROGRAMS == 0 or described == DESCRIPTORS,
+            "programs that walk over tiles copy them by descriptors, where there can be any: pointers take registers",
+        ),
+        Constraint(
+            "halves",
+            lambda HALVES, DESCRIPTORS, SWAPPED, BLOCK_N: not HALVES
+            or (result and DESCRIPTORS and not SWAPPED and BLOCK_N >= _HALVED_FROM),
+            "halves of a tile of C are stored by descriptors, one after the other, if each has 64 columns or more",
+        ),
+    )  # fmt: skip
 
 
 def _promotion(blocked: bool) -> Constraint:
@@ -79,6 +133,6 @@ def default_config(M: int, N: int, K: int) -> Config:
     rows, columns = min(padded(M, 16), 128), min(padded(N, 32), 64 if M <= 32 else 128)
     warps = 8 if rows * columns >= 128 * 128 else 4  # a sum that is promoted takes its registers twice
     return Config(
-        BLOCK_M=rows, BLOCK_N=columns, BLOCK_K=min(padded(K, 64), 128), GROUP_SIZE_M=8, PROMOTE=0, DESCRIPTORS=False,
-        PROGRAMS=0, num_warps=warps, num_stages=4,
+        DESCRIPTORS=False, SWAPPED=False, PROGRAMS=0, BLOCK_M=rows, BLOCK_N=columns, BLOCK_K=min(padded(K, 64), 128),
+        GROUP_SIZE_M=8, PROMOTE=0, HALVES=False, num_warps=warps, num_stages=4,
     )  # fmt: skip

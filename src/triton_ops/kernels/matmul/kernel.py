@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from triton_ops._optional import require
-from triton_ops.kernels.jit import activated, described, tile_of
+from triton_ops.kernels.jit import activated, described, put, tile_of
 from triton_ops.kernels.tiles import programs_for
 
 triton = require("triton", "the matmul kernel")
@@ -150,14 +150,8 @@ def written(
         corner = z + m0.to(tl.int64) * stride_zm + n0.to(tl.int64) * stride_zn
         place = tl.arange(0, BM)[:, None] * stride_zm + tl.arange(0, BN)[None, :] * stride_zn
         tl.store(corner + place, found, mask=(m < M)[:, None] & (n < N)[None, :])
-    elif SWAPPED:
-        z_tiles.store([n0, m0], found.T)
-    elif HALVES:  # one after the other through half of the shared memory
-        low, high = tl.split(tl.permute(tl.reshape(found, (BM, 2, BN // 2)), (0, 2, 1)))
-        z_tiles.store([m0, n0], low)
-        z_tiles.store([m0, n0 + BN // 2], high)
     else:
-        z_tiles.store([m0, n0], found)
+        put(z_tiles, found, m0, n0, SWAPPED, HALVES, BM, BN)
 
 
 @triton.jit

@@ -11,7 +11,7 @@ from functools import lru_cache
 from math import ceil
 from typing import Any
 
-from triton_ops.kernels.tiles import describable, padded, widest
+from triton_ops.kernels.tiles import describable, padded, suits, widest
 from triton_ops.problem import Problem
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, Tunable
 from triton_ops.tensors import ITEM_BYTES, TensorSpec
@@ -45,7 +45,6 @@ OPTIONAL = tuple(name for name in TUNABLES if name not in NEEDED)
 _FULL_TILE = 128 * 128  # elements of C: 128 accumulator registers per thread with four warps
 _MOST_SUMS = 256 * 128  # elements of the accumulator with eight warps: 128 registers of a thread
 _K_STEP_BYTES = 128  # one row of a shared-memory tile in wgmma's widest swizzle
-_FULL_SIDE = 64  # rows of wgmma; narrower tiles of a large product read its operands too often
 _HALVED_FROM = 128  # columns of a tile; half of them are a row of 128 bytes in shared memory
 _SWAPPED_UP_TO = 64  # rows of C from which on tiles of C itself fill wgmma's rows
 _SHARED_UP_TO = 1024  # tiles and parts from which on a device is full without sharing
@@ -110,10 +109,6 @@ def _by_memory(spec: TensorSpec, axis: int) -> TensorSpec:
 
 def _tile_rules(M: int, N: int, K: int) -> tuple[Constraint, ...]:
     """Tiles that suit the extents; those of the transposed product are N rows by M columns."""
-
-    def suits(extent: int, side: int) -> bool:
-        return min(_FULL_SIDE, padded(extent, 16)) <= side <= widest(extent, 32)
-
     step = widest(K, 32)
     return (
         Constraint(

@@ -1,0 +1,50 @@
+"""What Triton makes of the products for Hopper: each form compiles, on warp-group instructions and with bulk copies."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from triton_ops.analysis.usage import cubin_usage
+from triton_ops.backend import Arguments
+from triton_ops.backend.offline import AheadOfTime, described
+from triton_ops.hardware import named_target
+from triton_ops.kernels import load
+from triton_ops.space import Config
+
+pytestmark = pytest.mark.triton
+
+MATMUL = {"BM": 128, "BN": 128, "BK": 64, "num_warps": 4, "num_stages": 3, "DESCRIPTORS": True}
+WIDE = {**MATMUL, "BN": 256, "num_warps": 8, "num_stages": 4, "HALVES": True}
+THIN = {**MATMUL, "BN": 16, "SWAPPED": True}
+FP8 = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 128, "num_warps": 8, "num_stages": 3, "DESCRIPTORS": True}
+LARGE, FEW = (4096, 4096, 4096), (16, 4096, 4096)
+# Operation, shape, config, and the number of columns of the matrix instructions.
+FORMS = {
+    "plain": ("matmul", LARGE, {**MATMUL, "DESCRIPTORS": False}, 128),
+    "tiles": ("matmul", LARGE, MATMUL, 128),
+    "persistent in halves": ("matmul", LARGE, {**WIDE, "ALGORITHM": "persistent"}, 256),
+    "stream_k": ("matmul", LARGE, {**WIDE, "ALGORITHM": "stream_k"}, 256),
+    "split_k, swapped": ("matmul", FEW, {**THIN, "ALGORITHM": "split_k", "SPLIT": 4}, 16),
+    "8 bits": ("fp8_gemm", (*LARGE, 2), {**FP8, "PROGRAMS": 1, "BLOCK_M": 256, "num_stages": 4, "HALVES": True}, 128),
+    "8 bits, scales by block": ("fp8_gemm", (*LARGE, 3), {**FP8, "PROGRAMS": 1}, 128),
+    "8 bits, swapped, scales by block": ("fp8_gemm", (*FEW, 3), {**FP8, "SWAPPED": True, "BLOCK_N": 16}, 16),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_compiles_to_warp_group_instructions_and_bulk_copies(form):
+    name, shape, change, columns = FORMS[form]
+    operation = load(name)
+    problem = operation.problem(shape, "bfloat16")
+    arguments = described(Arguments(keyword=dict(problem.arguments)), light=True)
+    config = Config({**operation.space_for(problem).default_config, **change})
+    made = AheadOfTime(operation.kernel, arguments, named_target("sm_90")).built(config)
+    assert len(made) == (2 if config.get("ALGORITHM") in ("split_k", "stream_k") else 1)
+    assembly = made[0].assembly
+    assert set(re.findall(r"wgmma\.mma_async\S*\.m64n(\d+)k", assembly)) == {str(columns)}
+    assert ("cp.async.bulk.tensor" in assembly) == config["DESCRIPTORS"]
+    assert ("cp.async.cg" in assembly) != config["DESCRIPTORS"]
+    assert "mma.sync" not in assembly
+    assert all(cubin_usage(one.binary).stack_bytes == 0 for one in made), "registers are spilled"
