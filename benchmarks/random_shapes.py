@@ -112,12 +112,31 @@ def _scaled_groups(rng: random.Random, sizes: Sizes) -> tuple[int, ...]:
     return rows, columns, *rng.choice(((1, 128), (1, columns), (128, 128), (rows, columns)))
 
 
+def _attention(rng: random.Random, sizes: Sizes) -> tuple[int, ...]:
+    """Batch, heads, heads of keys, queries, keys, sizes of keys and values, and the mask."""
+    longest = min(sizes.side, 1024)
+    shared, queries, keys = rng.randint(1, 3), sizes.extent(rng, longest), sizes.extent(rng, longest)
+    widths = random.Random(rng.randrange(sizes.row_lengths or 10**6))
+    key, value = (8 * sizes.extent(widths, min(sizes.side // 8, 32)) for _ in range(2))
+    kv_heads = rng.randint(1, 3)
+    return rng.randint(1, 3), kv_heads * shared, kv_heads, queries, keys, key, value, rng.randint(1, 2)
+
+
+def _grouped(rng: random.Random, sizes: Sizes) -> tuple[int, ...]:
+    """Rows, groups, columns, terms and the layout of the weights."""
+    side = min(sizes.side, 2048)
+    rows, columns, terms = (sizes.extent(rng, side) for _ in range(3))
+    return rows, rng.randint(1, 12), columns, terms, rng.randint(1, 2)
+
+
 DRAWN: dict[str, Draw] = {
+    "attention": _attention,
     "fp8_dequantize": _scaled_groups,
     "fp8_gemm": lambda rng, sizes: (*_product(rng, sizes), rng.randint(1, 3)),
     "fp8_quantize": _groups,
     "gated_mlp": _product,
     "gated_mlp_backward": _rows,
+    "grouped_matmul": _grouped,
     "layer_norm": _rows,
     "layer_norm_backward": _rows,
     "matmul": _product,
@@ -235,7 +254,7 @@ def spoil(values: dict[str, Any], specs: Mapping[str, TensorSpec], case: Case) -
             rng = random.Random(f"{name} {case.seed}")
             special = float("nan") if case.fill == "nan" else rng.choice((1, -1)) * float("inf")
             for _ in range(rng.randint(0, 2)):
-                tensor.view(-1)[rng.randrange(tensor.numel())] = special
+                tensor[tuple(map(rng.randrange, tensor.shape))] = special
 
 
 def judged(name: str, part: int, options: Mapping[str, Any]) -> tuple[int, list[dict[str, Any]], Counter[str], float]:
