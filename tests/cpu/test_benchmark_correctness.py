@@ -7,7 +7,7 @@ import torch
 
 from tests.near import drawn
 from triton_ops.benchmark import CorrectnessVerifier, verify_fp8_accuracy, verify_nan_inf_propagation
-from triton_ops.exceptions import SettingsError
+from triton_ops.exceptions import KernelTypeError, SettingsError
 
 RIGHT = torch.tensor([1.0, -2.0, 0.0, 4.0])
 
@@ -114,3 +114,32 @@ def test_nan_must_stay_nan_and_infinity_may_become_nan(output, nan, inf, right):
     assert found is right
     assert details["is_correct"] is right
     assert len(details) == 7
+
+
+@pytest.mark.parametrize("wrong", ["1", None, -1.0, math.nan, math.inf, True, [0.1]])
+def test_tolerances_are_finite_numbers(wrong):
+    with pytest.raises(SettingsError, match="finite number"):
+        CorrectnessVerifier(rtol=wrong)
+    with pytest.raises(SettingsError, match="finite number"):
+        CorrectnessVerifier(atol=wrong)
+    with pytest.raises(SettingsError, match="finite number"):
+        verify_fp8_accuracy(torch.ones(2), torch.ones(2), wrong)
+
+
+@pytest.mark.parametrize("wrong", [[1.0], None, 1.0, "tensor"])
+def test_what_is_no_tensor_is_refused(wrong):
+    good = torch.ones(1)
+    for call in (
+        lambda: CorrectnessVerifier().verify(wrong, good), lambda: CorrectnessVerifier().verify(good, wrong),
+        lambda: verify_fp8_accuracy(wrong, good), lambda: verify_nan_inf_propagation(wrong, True, False),
+    ):  # fmt: skip
+        with pytest.raises(KernelTypeError, match=r"not a torch.Tensor"):
+            call()
+
+
+def test_the_rule_needs_a_function_and_a_tuple_of_arguments():
+    x = torch.ones(3)
+    with pytest.raises(SettingsError, match="reference is None"):
+        CorrectnessVerifier().verify_by_rule(x, None, (x,))
+    with pytest.raises(SettingsError, match="args is a Tensor"):
+        CorrectnessVerifier().verify_by_rule(x, torch.neg, x)

@@ -14,7 +14,7 @@ from triton_ops.benchmark import BenchmarkResult, BenchmarkSuite, ComparisonResu
 from triton_ops.benchmark import kernels as benchmarked
 from triton_ops.benchmark.kernels import KernelRun, rows_of
 from triton_ops.benchmark.rivals import plain_gated_mlp, plain_rmsnorm_rope, rivals_of
-from triton_ops.exceptions import KernelTypeError, SettingsError, WrongResultError
+from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, WrongResultError
 from triton_ops.kernels import load, names
 from triton_ops.trial import KernelMetrics
 
@@ -255,3 +255,71 @@ def test_fastest_fused_attention_is_one_that_takes_the_problem(steady_clock, sha
     torch.testing.assert_close(
         rivals_of("attention", values, ("library",))["library"](**values), operation.reference(**values)
     )
+
+
+def twice(x):
+    return x * 2
+
+
+WRONG_CALLS = {
+    "extents that are a number": {"problem_size": 64},
+    "extents that are a text": {"problem_size": "64"},
+    "no extents": {"problem_size": None},
+    "a name that is no text": {"name": 3},
+    "a config that is a list": {"config": [1]},
+    "metrics that are a number": {"compute_metrics_fn": 3},
+    "a kernel that is none": {"kernel_fn": None},
+}
+
+
+@pytest.mark.parametrize("method", ["benchmark_kernel", "compare_with_pytorch"])
+@pytest.mark.parametrize("wrong", WRONG_CALLS.values(), ids=WRONG_CALLS)
+def test_wrong_arguments_are_refused_before_anything_is_called(method, wrong):
+    called = []
+    given = {"kernel_fn": called.append, "name": "n", "problem_size": (64,), **wrong}
+    function = given.pop("kernel_fn")
+    call = getattr(BenchmarkSuite(1, 2), method)
+    with pytest.raises(SettingsError):
+        call(function, called.append, given.pop("name"), given.pop("problem_size"), torch.ones(2), **given)
+    assert called == []
+
+
+def test_a_kernel_without_a_result_passes_no_check():
+    with pytest.raises(WrongResultError, match="returns None: there is no result to compare"):
+        BenchmarkSuite(1, 2).benchmark_kernel(lambda x: None, lambda x: None, "n", (1,), torch.ones(2))
+
+
+def test_metrics_must_be_metrics(suite):
+    with pytest.raises(SettingsError, match="it must return KernelMetrics"):
+        suite.benchmark_kernel(twice, twice, "n", (1,), torch.ones(2), compute_metrics_fn=lambda ms: ms)
+
+
+@pytest.mark.parametrize("sizes", [None, 3, [(1, 2)], [3], ["abcd"]])
+@pytest.mark.parametrize("family", ["rmsnorm_rope", "gated_mlp", "fp8_gemm"])
+def test_families_refuse_what_are_no_problems(family, sizes):
+    with pytest.raises(SettingsError, match="it must be a list of problems"):
+        getattr(BenchmarkSuite(1, 2), f"benchmark_{family}")(sizes, device="cpu")
+
+
+def test_families_say_which_device_there_is_not():
+    with pytest.raises(DeviceError):
+        BenchmarkSuite(1, 2).benchmark_fp8_gemm([(16, 16, 16)], device="tpu")
+
+
+def test_a_report_takes_results_texts_and_paths_only(tmp_path):
+    report = PerformanceReport()
+    for wrong in (
+        lambda: report.add_result(None), lambda: report.add_comparison(report), lambda: report.save(None),
+        lambda: PerformanceReport(None), lambda: report.set_metadata(3, 1),
+    ):  # fmt: skip
+        with pytest.raises(SettingsError):
+            wrong()
+    assert (report.results, report.comparisons, report.metadata) == ([], [], {})
+
+
+def test_json_has_a_text_for_what_it_cannot_hold(suite):
+    config = {"t": torch.float16, "x": math.inf}
+    suite.benchmark_kernel(twice, twice, "n", (torch.float16,), torch.ones(2), config=config)
+    (result,) = json.loads(suite.generate_report("json"))["results"]
+    assert result["problem_size"] == ["torch.float16"]
+    assert result["config"] == {"t": "torch.float16", "x": "inf"}

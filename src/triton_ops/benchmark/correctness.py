@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from triton_ops._optional import require
-from triton_ops.backend import Arguments, private_copy
+from triton_ops.backend import Arguments, is_tensor, private_copy
 from triton_ops.evaluation.criteria import Precision
 from triton_ops.evaluation.golden import Referee
 from triton_ops.evaluation.parts import as_list
 from triton_ops.evaluation.standard import ExpectedResults, Standard
 from triton_ops.evaluation.subject import ArgumentSet
-from triton_ops.exceptions import SettingsError
+from triton_ops.exceptions import KernelTypeError, SettingsError
 
 _SMALL = 1e-10  # added to what errors are divided by
 
@@ -30,14 +30,11 @@ class CorrectnessVerifier:
         atol: Error that an element may have whatever its size, 0 or more.
 
     Raises:
-        SettingsError: A tolerance is negative or not finite.
+        SettingsError: A tolerance is no number, negative or not finite.
     """
 
     def __init__(self, rtol: float = 1e-3, atol: float = 1e-5) -> None:
-        for name, value in (("rtol", rtol), ("atol", atol)):
-            if not 0 <= value < math.inf:
-                raise SettingsError(f"{name} is {value}; it must be finite and 0 or more")
-        self.rtol, self.atol = rtol, atol
+        self.rtol, self.atol = checked_tolerance("rtol", rtol), checked_tolerance("atol", atol)
 
     def verify(self, actual: Any, expected: Any) -> tuple[bool, dict[str, Any]]:
         """Whether each element is within `atol + rtol * |expected|`, and figures.
@@ -52,8 +49,12 @@ class CorrectnessVerifier:
             Whether it is right, and `is_correct`, `max_abs_diff`, `mean_abs_diff`, `max_rel_diff`, `mean_rel_diff`,
             `num_violations`, `total_elements`, `rtol` and `atol`. An error beside NaN or infinity is infinite.
 
+        Raises:
+            KernelTypeError: One of them is no tensor.
+
         Cost: three float64 tensors of that size, and one host sync.
         """
+        check_tensors(actual=actual, expected=expected)
         if tuple(actual.shape) != tuple(expected.shape):
             return False, self._details(False, [math.inf] * 4, actual.numel(), actual.numel())
         torch = require("torch", "checking results")
@@ -92,10 +93,15 @@ class CorrectnessVerifier:
                 its result.
 
         Raises:
+            SettingsError: The reference is not callable, or `args` is no sequence of arguments.
             TargetError: The reference gives another result each time, or none that can be compared.
 
         Cost: copies of the arguments, and two or three calls of the reference.
         """
+        if not callable(reference):
+            raise SettingsError(f"reference is {reference!r}; it must be a function")
+        if not isinstance(args, (tuple, list)):
+            raise SettingsError(f"args is a {type(args).__name__}; it must be a tuple of arguments", hint="args=(x,)")
         given = ArgumentSet(private_copy(Arguments(tuple(args), dict(kwargs or {}))), outputs)
         extents = [extent for tensor in given.arguments.tensors() for extent in tensor.shape]
         precision = Precision(inputs=tuple(given.input_dtypes), reduction=max([1, *extents]))
@@ -131,7 +137,13 @@ def verify_fp8_accuracy(
     Returns:
         Whether it is right, and `is_within_tolerance`, `relative_error`, `max_relative_error`, `mean_relative_error`,
         `max_abs_diff`, `mean_abs_diff` and `tolerance`; the largest and mean relative errors are of single elements.
+
+    Raises:
+        KernelTypeError: A result is no tensor.
+        SettingsError: `max_relative_error` is no number, negative or not finite.
     """
+    check_tensors(fp8_result=fp8_result, fp16_baseline=fp16_baseline)
+    checked_tolerance("max_relative_error", max_relative_error)
     if tuple(fp8_result.shape) != tuple(fp16_baseline.shape):
         figures = [math.inf] * 5
     else:
@@ -153,7 +165,11 @@ def verify_nan_inf_propagation(output: Any, input_has_nan: bool, input_has_inf: 
     Returns:
         Whether both did, and `is_correct`, `input_has_nan`, `input_has_inf`, `output_has_nan`, `output_has_inf`,
         `nan_propagated` and `inf_propagated`.
+
+    Raises:
+        KernelTypeError: `output` is no tensor.
     """
+    check_tensors(output=output)
     has_nan, has_inf = bool(output.isnan().any()), bool(output.isinf().any())
     nan_kept, inf_kept = has_nan or not input_has_nan, has_nan or has_inf or not input_has_inf
     details = {
@@ -161,6 +177,28 @@ def verify_nan_inf_propagation(output: Any, input_has_nan: bool, input_has_inf: 
         "output_has_nan": has_nan, "output_has_inf": has_inf, "nan_propagated": nan_kept, "inf_propagated": inf_kept,
     }  # fmt: skip
     return nan_kept and inf_kept, details
+
+
+def checked_tolerance(name: str, value: Any) -> float:
+    """`value`, if it is a finite number, 0 or more.
+
+    Raises:
+        SettingsError: It is not.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+        raise SettingsError(f"{name} is {value!r}; it must be a finite number, 0 or more")
+    return value
+
+
+def check_tensors(**results: Any) -> None:
+    """Check that results are tensors.
+
+    Raises:
+        KernelTypeError: One is not.
+    """
+    for name, result in results.items():
+        if not is_tensor(result):
+            raise KernelTypeError(f"{name} is a {type(result).__name__}, not a torch.Tensor")
 
 
 def _errors(found: Any, right: Any) -> tuple[Any, Any]:

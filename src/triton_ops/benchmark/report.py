@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import math
+import os
 from dataclasses import KW_ONLY, asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,8 @@ class PerformanceReport:
     """
 
     def __init__(self, title: str = "Performance", now: Any = None) -> None:
+        if not isinstance(title, str):
+            raise SettingsError(f"title is {title!r}; it must be a text")
         self.title = title
         self.results: list[BenchmarkResult] = []
         self.comparisons: list[ComparisonResult] = []
@@ -93,19 +96,31 @@ class PerformanceReport:
         self._now = now or (lambda: datetime.datetime.now(datetime.timezone.utc))
 
     def add_result(self, result: BenchmarkResult) -> None:
-        """Add a result."""
+        """Add a result.
+
+        Raises:
+            SettingsError: It is no `BenchmarkResult`.
+        """
+        _check_kind(result, BenchmarkResult)
         self.results.append(result)
 
     def add_comparison(self, comparison: ComparisonResult) -> None:
-        """Add a comparison."""
+        """Add a comparison.
+
+        Raises:
+            SettingsError: It is no `ComparisonResult`.
+        """
+        _check_kind(comparison, ComparisonResult)
         self.comparisons.append(comparison)
 
     def set_metadata(self, key: str, value: Any) -> None:
         """Say something about the run, such as a branch; the value must be one that JSON can hold.
 
         Raises:
-            SettingsError: JSON cannot hold it.
+            SettingsError: JSON cannot hold it, or the key is no text.
         """
+        if not isinstance(key, str):
+            raise SettingsError(f"the key of metadata is {key!r}; it must be a text")
         try:
             json.dumps(value, allow_nan=False)
         except (TypeError, ValueError) as error:
@@ -142,9 +157,11 @@ class PerformanceReport:
         """Write the report to a file; folders that are missing are made.
 
         Raises:
-            SettingsError: The format is neither `text` nor `json`.
+            SettingsError: The format is neither `text` nor `json`, or `filepath` is no path.
             OSError: The file cannot be written.
         """
+        if not isinstance(filepath, (str, os.PathLike)):
+            raise SettingsError(f"filepath is {filepath!r}; it must be a path")
         content, path = self.generate(format), Path(filepath)
         path.parent.mkdir(parents=True, exist_ok=True)
         atomic_write(path, content)
@@ -179,10 +196,17 @@ def _size(extents: tuple[Any, ...]) -> str:
     return "x".join(map(str, extents))
 
 
+def _check_kind(given: Any, kind: type) -> None:
+    if not isinstance(given, kind):
+        raise SettingsError(f"a {type(given).__name__} was added; it must be a {kind.__name__}")
+
+
 def _plain(value: Any) -> Any:
-    """The value with numbers that JSON does not have as text."""
+    """The value with what JSON does not have as text."""
     if isinstance(value, dict):
         return {str(name): _plain(each) for name, each in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(each) for each in value]
-    return repr(value) if isinstance(value, float) and not math.isfinite(value) else value
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(value)
+    return value if value is None or isinstance(value, (str, int, float)) else str(value)

@@ -17,6 +17,7 @@ from triton_ops.comparison.compare import compare
 from triton_ops.comparison.timing import counted_times
 from triton_ops.evaluation.parts import as_list
 from triton_ops.exceptions import SettingsError, WrongResultError
+from triton_ops.hardware import probe
 from triton_ops.measure.duel import LEAST_ROUNDS
 from triton_ops.models import FP8GEMMInput, GatedMLPInput, RMSNormRoPEInput
 from triton_ops.trial import KernelMetrics, Measurement
@@ -79,15 +80,18 @@ class BenchmarkSuite:
             **kwargs: Keyword arguments of both.
 
         Raises:
-            WrongResultError: The result is wrong; nothing was timed. It is a ValueError as well.
+            SettingsError: An argument of this method does not fit; nothing was called.
+            WrongResultError: The result is wrong, or there is none to compare; nothing was timed. It is a ValueError as
+                well.
             Exception: Whatever the kernel or the reference raises.
 
         Cost: the check's calls and copies, then `warmup_runs + benchmark_runs` samples.
         """
+        size = _checked(name, problem_size, config, compute_metrics_fn)
         self._check(name, kernel_fn, reference_fn, args, kwargs)
         found = counted_times(kernel_fn, args, kwargs, warmup_runs=self.warmup_runs, runs=self.benchmark_runs)
         result = BenchmarkResult(
-            name, tuple(problem_size), _metrics(found, compute_metrics_fn),
+            name, size, _metrics(found, compute_metrics_fn),
             config=dict(config or {}), mode=found.mode, samples=len(found.samples_ms),
         )  # fmt: skip
         self.report.add_result(result)
@@ -117,17 +121,20 @@ class BenchmarkSuite:
             **kwargs: Keyword arguments of both.
 
         Raises:
-            WrongResultError: The results differ; nothing was timed. It is a ValueError as well.
+            SettingsError: An argument of this method does not fit; nothing was called.
+            WrongResultError: The results differ, or there is none to compare; nothing was timed. It is a ValueError as
+                well.
             Exception: Whatever one of them raises.
 
         Cost: the check's calls and copies, then that of `compare`.
         """
+        size = _checked(name, problem_size, config, compute_metrics_fn)
         self._check(name, kernel_fn, pytorch_fn, args, kwargs)
         rounds = min(_ROUNDS, max(LEAST_ROUNDS, self.benchmark_runs // 4))
         found = compare(kernel_fn, pytorch_fn, args=args, kwargs=kwargs, names=(name, "baseline"), rounds=rounds)
         low, high = (_speedup(percent) for percent in found.interval)
         result = ComparisonResult(
-            name, tuple(problem_size), _metrics(found.a, compute_metrics_fn), _metrics(found.b, compute_metrics_fn),
+            name, size, _metrics(found.a, compute_metrics_fn), _metrics(found.b, compute_metrics_fn),
             speedup=_speedup(found.percent), interval=(low, high), verdict=found.verdict, confidence=found.confidence,
             config=dict(config or {}), mode=found.mode, rounds=found.rounds,
         )  # fmt: skip
@@ -137,10 +144,14 @@ class BenchmarkSuite:
     def benchmark_rmsnorm_rope(
         self, sizes: Iterable[tuple[int, int, int, int]], dtype: str = "float16", device: str = "cuda"
     ) -> list[ComparisonResult]:
-        """Compare `fused_rmsnorm_rope` with eager PyTorch at problems of (batch, seq, hidden, head size)."""
+        """Compare `fused_rmsnorm_rope` with eager PyTorch at problems of (batch, seq, hidden, head size).
+
+        Raises:
+            SettingsError, DeviceError: The problems have other extents, or the device is not there.
+        """
         kernel = _public("rmsnorm_rope", "fused_rmsnorm_rope")
         found = []
-        for batch, seq, hidden, head_dim in sizes:
+        for batch, seq, hidden, head_dim in _problems(sizes, 4, device):
             given = RMSNormRoPEInput.from_shapes(batch, seq, hidden, head_dim, dtype).create_tensors(device)
             profile = PerformanceProfile.elementwise(batch * seq * hidden, given["x"].element_size())
             size = (batch, seq, hidden, head_dim)
@@ -150,10 +161,14 @@ class BenchmarkSuite:
     def benchmark_gated_mlp(
         self, sizes: Iterable[tuple[int, int, int, int]], dtype: str = "float16", device: str = "cuda"
     ) -> list[ComparisonResult]:
-        """Compare `fused_gated_mlp` with eager PyTorch at problems of (batch, seq, hidden, intermediate)."""
+        """Compare `fused_gated_mlp` with eager PyTorch at problems of (batch, seq, hidden, intermediate).
+
+        Raises:
+            SettingsError, DeviceError: The problems have other extents, or the device is not there.
+        """
         kernel = _public("gated_mlp", "fused_gated_mlp")
         found = []
-        for batch, seq, hidden, intermediate in sizes:
+        for batch, seq, hidden, intermediate in _problems(sizes, 4, device):
             given = GatedMLPInput.from_shapes(batch, seq, hidden, intermediate, dtype).create_tensors(device)
             profile = PerformanceProfile.gated_mlp(batch * seq, intermediate, hidden, given["x"].element_size())
             size = (batch, seq, hidden, intermediate)
@@ -161,10 +176,14 @@ class BenchmarkSuite:
         return found
 
     def benchmark_fp8_gemm(self, sizes: Iterable[tuple[int, int, int]], device: str = "cuda") -> list[ComparisonResult]:
-        """Compare `fp8_gemm` with `torch._scaled_mm`, both with promoted sums, at problems of (M, N, K)."""
+        """Compare `fp8_gemm` with `torch._scaled_mm`, both with promoted sums, at problems of (M, N, K).
+
+        Raises:
+            SettingsError, DeviceError: The problems have other extents, or the device is not there.
+        """
         kernel = _public("fp8_gemm", "fp8_gemm")
         found = []
-        for M, N, K in sizes:
+        for M, N, K in _problems(sizes, 3, device):
             given = FP8GEMMInput.from_shapes(M, N, K).create_tensors(device)
             given["b"] = given["b"].t().contiguous().t()  # both read 8-bit floats fastest along K
             profile = PerformanceProfile.gemm(M, N, K, 1)
@@ -217,6 +236,10 @@ class BenchmarkSuite:
                 raise SettingsError(f"{function!r} is not callable")
         own = private_copy(Arguments(args, dict(kwargs)))
         actual = kernel_fn(*own.positional, **own.keyword)
+        if actual is None:
+            raise WrongResultError(
+                f"{name} returns None: there is no result to compare", hint="return the tensor that it writes"
+            )
         right, how = self.verifier.verify_by_rule(actual, reference_fn, args, kwargs)
         if right:
             return
@@ -232,7 +255,41 @@ class BenchmarkSuite:
 
 def _metrics(found: Measurement, compute: Metrics | None) -> KernelMetrics:
     made = KernelMetrics(found.median_ms) if compute is None else compute(found.median_ms)
+    if not isinstance(made, KernelMetrics):
+        raise SettingsError(f"compute_metrics_fn returns a {type(made).__name__}; it must return KernelMetrics")
     return replace(made, p20_ms=found.p20_ms, p80_ms=found.p80_ms)
+
+
+def _checked(name: Any, problem_size: Any, config: Any, compute: Any) -> tuple[Any, ...]:
+    """The extents for the report, if everything that is only for the report fits.
+
+    Raises:
+        SettingsError: It does not.
+    """
+    if not isinstance(name, str):
+        raise SettingsError(f"name is {name!r}; it must be a text")
+    if isinstance(problem_size, (str, bytes)) or not isinstance(problem_size, Iterable):
+        raise SettingsError(f"problem_size is {problem_size!r}; it must be extents", hint="such as (4096, 4096)")
+    if config is not None and not isinstance(config, Mapping):
+        raise SettingsError(f"config is {config!r}; it must be a mapping from names to values")
+    if compute is not None and not callable(compute):
+        raise SettingsError(f"compute_metrics_fn is {compute!r}; it must be a function from milliseconds to metrics")
+    return tuple(problem_size)
+
+
+def _problems(sizes: Any, extents: int, device: str) -> list[tuple[int, ...]]:
+    """The problems of a family.
+
+    Raises:
+        SettingsError: They are no list of problems with so many extents.
+        DeviceError: There is no such device.
+    """
+    found = list(sizes) if isinstance(sizes, Iterable) else None
+    if found is None or any(not isinstance(each, (tuple, list)) or len(each) != extents for each in found):
+        raise SettingsError(f"sizes is {sizes!r}; it must be a list of problems, each of {extents} extents")
+    if found:
+        probe(device)
+    return [tuple(each) for each in found]
 
 
 def _speedup(percent: float) -> float:
