@@ -103,6 +103,12 @@ def test_a_cpu_is_timed_by_the_host(options):
         (100, 0, None, None),
         (1000, 1000, 12_000, 4),  # three further sets fit in a quarter of the free memory
         (1000, 1000, 11_999, None),
+        (1000, 1000, 20_000, 6),  # where more fit, there are up to eight: a place in memory is luck
+        (1000, 1000, 1_000_000, 8),
+        (100, 1000, 1_000_000, 26),
+        (10_000, 1000, 39_999, None),
+        (10_000, 1000, 40_000, 2),
+        (10_000, 1000, 320_000, 8),
     ],
 )
 def test_there_are_enough_argument_sets_to_keep_l2_cold_where_they_fit(touched, l2, free, copies):

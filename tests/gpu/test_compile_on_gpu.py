@@ -13,7 +13,12 @@ import triton_ops
 from triton_ops.hardware import gpu_missing
 from triton_ops.space import Config
 
-pytestmark = pytest.mark.gpu
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.filterwarnings(
+        "ignore:.*torch.jit.script_method:DeprecationWarning"
+    ),  # torch 2.11's own, from Inductor
+]
 
 if gpu_missing() is None:
     import torch
