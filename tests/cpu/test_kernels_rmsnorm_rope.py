@@ -384,6 +384,28 @@ def test_both_forms_of_the_gradient_are_right(interpreted, block):
     assert interpreted(form_error, block) <= 1e-5
 
 
+def spoilt_by_an_angle(block):
+    """Where the gradients are NaN, and where they should be, if one angle is infinite; blocks are wider than rows."""
+    values = backward_operation.materialise(backward_operation.problem((1, 3, 134, 1), "float32"), "cpu")
+    given = values.keyword
+    for name in ("x", "weight", "grad", "cos", "sin"):
+        given[name].abs_()  # so that sums of infinities are infinite
+    given["sin"].mul_(-1)
+    given["cos"][2, 0] = math.inf
+    backward_operation.kernel.compile(Config(BLOCK_SIZE=block, PROGRAMS=1, num_warps=1), values).launch(values)
+    right = backward_operation.reference(**widened(given))
+    return [(given[name].isnan().equal(each.isnan()), int(each.isnan().sum())) for name, each in zip(
+        ("dx", "dweight"), right, strict=True
+    )]  # fmt: skip
+
+
+@pytest.mark.parametrize("block", [64, 128])
+def test_an_infinite_angle_spoils_the_gradient_as_arithmetic_says(interpreted, block):
+    (dx, nan), (dweight, _) = interpreted(spoilt_by_an_angle, block)
+    assert (dx, dweight) == (True, True)
+    assert nan < 134
+
+
 @pytest.mark.parametrize("hidden", [64, 1024, 4096, 8192, 65536])
 def test_default_of_the_gradient_and_of_the_wide_space_are_in_them(hidden):
     problem = operation.problem((1, 2, hidden, 1), "bfloat16")

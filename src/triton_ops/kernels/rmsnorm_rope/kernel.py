@@ -89,8 +89,9 @@ def turned_back(grad, place, angles, c, s, HALF: tl.constexpr, inside):
     """The gradient of the normalised and weighted pairs: that of the result, turned back by the angles."""
     u = widened(tl.load(grad + place, mask=inside, other=0.0))
     v = widened(tl.load(grad + place + HALF, mask=inside, other=0.0))
-    cosine = widened(tl.load(c + angles))
-    sine = widened(tl.load(s + angles))
+    # Lanes outside of the row hold 0: an infinite angle would make them NaN, and with them the row's sums.
+    cosine = widened(tl.load(c + angles, mask=inside, other=0.0))
+    sine = widened(tl.load(s + angles, mask=inside, other=0.0))
     return u * cosine + v * sine, v * cosine - u * sine
 
 
