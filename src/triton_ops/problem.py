@@ -51,6 +51,10 @@ def plain(given: TensorSpec | Scalar) -> Any:
         return {
             "shape": list(given.shape), "dtype": given.dtype, "stride": list(given.strides), "aligned": given.aligned,
         }  # fmt: skip
+    for kind in (bool, int, float, str):  # bool is an int, and NumPy's double precision number is a float
+        if isinstance(given, kind):
+            given = kind(given)
+            break
     if isinstance(given, float) and not math.isfinite(given):
         return {"float": repr(given)}  # JSON has no infinity, but a mask value is often one
     return given

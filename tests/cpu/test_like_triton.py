@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import copy
 import gc
+import pickle
 import weakref
 from pathlib import Path
 
+import msgspec
 import pytest
 
 torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 
 import triton_ops  # noqa: E402
+from tests import decorated_kernels  # noqa: E402
 from tests.records import record  # noqa: E402
 from tests.tuned_kernels import add, grid, scale  # noqa: E402
 from triton_ops.dispatch import deciding  # noqa: E402
 from triton_ops.dispatch.options import Options  # noqa: E402
 from triton_ops.dispatch.tuned import Tuned  # noqa: E402
-from triton_ops.exceptions import SpaceError  # noqa: E402
+from triton_ops.exceptions import ConfigCollisionError, KernelTypeError, SpaceError  # noqa: E402
 from triton_ops.history.misses import flush_misses, read_misses  # noqa: E402
 from triton_ops.history.recall import cache_folder, store_in  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
@@ -194,3 +197,49 @@ def test_a_kernel_that_was_taken_over_is_not_kept_alive():
         del theirs
         gc.collect()
         assert gone() is None
+
+
+def test_a_kernel_in_a_module_is_pickled_by_name_and_copied_with_what_holds_it():
+    for kernel in (decorated_kernels.add, decorated_kernels.scale.fn):
+        assert pickle.loads(pickle.dumps(kernel)) is kernel
+    with pytest.raises(pickle.PicklingError, match="another object stands under that name"):
+        pickle.dumps(ours([SMALL, LARGE], ["n"])(add))
+    holder = copy.deepcopy({"kernel": ours([SMALL, LARGE], ["n"])(add), "weights": torch.zeros(3)})
+    assert holder["kernel"][grid](*arguments()).metadata.num_warps == 4
+    assert holder["kernel"].fn is add
+
+
+def test_a_wrong_call_is_told_by_the_kernel_s_name(launched):
+    kernel = ours([SMALL, LARGE], ["n"])(add)
+    for _ in range(2):
+        with pytest.raises((TypeError, ConfigCollisionError)):  # the fifth gives a value to what is tuned
+            kernel[grid](*arguments(), 1, 2, 3)
+        with pytest.raises(TypeError):
+            kernel[grid](*arguments(), n=5)
+        kernel[grid](*arguments())
+    with pytest.raises(TypeError, match=r"add\(\) got multiple values for argument 'n'"):
+        kernel[grid](*arguments(), n=5)
+    assert len(launched.made) == 2
+
+
+@pytest.mark.parametrize("result", [None, 5, (), (1, 2, 3, 4)])
+def test_a_grid_function_that_returns_no_grid_is_told_before_and_after_a_launch(launched, result):
+    kernel = ours([SMALL, LARGE], ["n"])(add)
+    for _ in range(2):
+        with pytest.raises(KernelTypeError, match="is a function that returned"):
+            kernel[lambda meta: result](*arguments())
+        kernel[grid](*arguments())
+
+
+def test_numbers_of_numpy_are_the_numbers_that_they_are(tmp_path, monkeypatch):
+    """In a key, in a grid, and in what is noted of a miss."""
+    numpy = pytest.importorskip("numpy")
+    kernel = ours([SMALL, LARGE], ["TWICE"])(scale)
+    x, _, out, n = arguments()
+    values = (numpy.int64(5), 5, numpy.int64(6))
+    keys = [kernel.why(x, out, n, 1, value, grid=(numpy.int64(2),)).key for value in values]
+    assert (keys[0].id == keys[1].id, keys[1].id == keys[2].id) == (True, False)
+    half, same = (kernel.why(x, out, n, 1, value, grid=(2,)).key for value in (numpy.float64(2.5), 2.5))
+    assert (half.id, type(half.problem["TWICE"])) == (same.id, float)
+    call = kernel.call_of((numpy.int64(2),), (x, out, n, 1, numpy.float64(2.5)), {}).noted
+    assert msgspec.json.decode(msgspec.json.encode(call))["grids"] == [[2], [2]]

@@ -2,6 +2,7 @@
 
 import os
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -130,3 +131,15 @@ def test_a_file_of_somebody_else_is_not_emptied(tmp_path):
     (tmp_path / FILE).write_text("notes of mine\n")
     assert misses.clear_misses(tmp_path) == []
     assert (tmp_path / FILE).read_text() == "notes of mine\n"
+
+
+def test_a_key_that_no_json_can_hold_costs_its_own_note_only(tmp_path, caplog):
+    class OwnNumber(float):
+        """Python's JSON takes it for a number, and the encoder of lines does not."""
+
+    harvest = Harvest(tmp_path)
+    harvest.note(replace(key(1), problem={"n": OwnNumber(1.5)}))
+    harvest.note(key(2))
+    harvest.flush()
+    assert [miss.key.id for miss in read_misses(tmp_path)] == [key(2).id]
+    assert "cannot be noted" in caplog.text

@@ -162,6 +162,7 @@ class FastLaunch:
         )
         exec(compile(source, f"<launch of {self._jit.__name__}>", "exec"), space)
         self._key, self.call = space["key_of"], space["launch"]
+        self.call.__qualname__ = self._jit.__name__  # a call with too many arguments is told by the kernel's name
 
     def _namespace(self) -> dict[str, Any]:
         """What the generated functions refer to."""

@@ -45,8 +45,13 @@ class GridByConfig:
         return found
 
 
-def checked_grid(grid: Any, name: str) -> Any:
+def checked_grid(grid: Any, name: str, said: str = "is") -> Any:
     """`grid`, if it is what may stand in the brackets of a launch.
+
+    Args:
+        grid: What stands there.
+        name: The kernel's name.
+        said: Stands between kernel and grid in the error.
 
     Raises:
         KernelTypeError: It is neither a function nor one to three extents.
@@ -54,9 +59,16 @@ def checked_grid(grid: Any, name: str) -> Any:
     if callable(grid) or (isinstance(grid, Sequence) and not isinstance(grid, str) and 1 <= len(grid) <= _AXES):
         return grid
     raise KernelTypeError(
-        f"the grid of {name} is {grid!r}; it must be one to three extents, or a function that returns them",
+        f"the grid of {name} {said} {grid!r}; it must be one to three extents, or a function that returns them",
         hint=f"write kernel[({grid},)]" if isinstance(grid, int) else "write kernel[(programs,)]",
     )
+
+
+def checked_when_called(grid: Any, name: str) -> Any:
+    """`grid`; a function is one whose result is checked as a grid is."""
+    if not callable(grid):
+        return grid
+    return lambda meta: checked_grid(grid(meta), name, "is a function that returned")
 
 
 def grid_of_call(grid: Any, function: Any, given: Mapping[str, Any], space: ConfigSpace) -> Callable[..., Any]:
@@ -85,9 +97,9 @@ def _values(config: Config, names: Sequence[str]) -> tuple[Any, ...]:
 
 
 def _extents(grid: Any, function: Any, given: Mapping[str, Any], config: Config) -> Any:
-    if not callable(grid):
-        return tuple(grid)
     try:
+        if not callable(grid):
+            return tuple(int(extent) for extent in grid)
         inner, heuristics = taken_apart(function)
         meta = {**given, **config}
         for name, heuristic in heuristics.items():

@@ -25,7 +25,8 @@ from triton_ops.dispatch.calls import CalledWith, Calls
 from triton_ops.dispatch.configs import from_triton, timings, to_triton
 from triton_ops.dispatch.deciding import KernelCall, decide, foretold, known
 from triton_ops.dispatch.decision import EXPLICIT, FALLBACK, Decision, Found
-from triton_ops.dispatch.grids import checked_grid, tell_of_fixed_grid
+from triton_ops.dispatch.grids import checked_grid, checked_when_called, tell_of_fixed_grid
+from triton_ops.dispatch.named import by_name
 from triton_ops.dispatch.options import Options
 from triton_ops.dispatch.own_loop import own_bench, tuned_by_triton
 from triton_ops.dispatch.policy import within
@@ -80,6 +81,14 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
         made._begin(self.fn, self.keys)
         made.early_config_prune, made.cache = self._traced.own, self._cache.seeded
         return made
+
+    def __deepcopy__(self, memo: Any) -> Tuned:
+        """As `__copy__`: what surrounds a kernel may be copied, such as a module, and the kernel stays what it is."""
+        return self.__copy__()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A kernel is pickled by its name, as functions are."""
+        return by_name(self)
 
     @classmethod
     def adopting(cls, autotuner: Any, options: Options) -> Tuned:
@@ -223,6 +232,7 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
         self.best_config = self._fast.owner.best_config = config
         if config.pre_hook is not None:
             config.pre_hook({**dict(zip(self.arg_names, args, strict=False)), **kwargs, **config.all_kwargs()})
+        grid = checked_when_called(grid, self._name)
         return self.fn.run(*args, grid=grid, warmup=False, **kwargs, **config.all_kwargs())
 
     def _condition(self, decision: Decision) -> Callable[[], bool] | None:

@@ -147,7 +147,10 @@ class Harvest:
             miss = Miss(
                 key=key, count=counts[key_id], expected_ms=expected[key_id], first=now, last=now, call=calls[key_id]
             )
-            self._file.append(_line(miss), durable=False)
+            try:
+                self._file.append(_line(miss), durable=False)
+            except TypeError as error:  # a value in the key is none that JSON has
+                _log.warning("a miss of %s cannot be noted: %s", key.kernel, error)
         size = 0
         with contextlib.suppress(OSError):  # it could not be written, or is being shortened
             size = self.path.stat().st_size if keys else 0

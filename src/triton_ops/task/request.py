@@ -314,6 +314,8 @@ def spec_of(value: Any) -> TensorSpec | Scalar:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if hasattr(value, "shape") and hasattr(value, "dtype"):
+        if value.shape == () and not hasattr(value, "__setitem__"):  # a number of NumPy's, which nobody can change
+            return spec_of(value.item())
         strides = getattr(value, "strides", None)  # in bytes: the memory order of numpy's arrays
         return f"{type(value).__name__} {tuple(value.shape)} {value.dtype}{'' if strides is None else f' {strides}'}"
     if is_descriptor(value):
