@@ -131,6 +131,7 @@ def _grouped(rng: random.Random, sizes: Sizes) -> tuple[int, ...]:
 
 DRAWN: dict[str, Draw] = {
     "attention": _attention,
+    "attention_backward": _attention,
     "fp8_dequantize": _scaled_groups,
     "fp8_gemm": lambda rng, sizes: (*_product(rng, sizes), rng.randint(1, 3)),
     "fp8_quantize": _groups,

@@ -185,7 +185,10 @@ def test_rows_of_kernels_are_tuned_checked_and_compared(interpreted, tmp_path):
     assert all(row[2] == "tuned now" and row[4] for row in rows)
 
 
-SHAPES = {"attention": (2, 4, 2, 5, 9, 8, 8, 2), "gated_mlp": (4, 6, 8), "rmsnorm_rope": (2, 3, 96, 2)}
+SHAPES = {
+    "attention": (2, 4, 2, 5, 9, 8, 8, 2), "fp8_dequantize": (5, 300, 1, 128), "gated_mlp": (4, 6, 8),
+    "rmsnorm_rope": (2, 3, 96, 2), "rmsnorm_rope_backward": (2, 3, 96, 2),
+}  # fmt: skip
 
 
 @pytest.mark.triton
@@ -200,6 +203,8 @@ SHAPES = {"attention": (2, 4, 2, 5, 9, 8, 8, 2), "gated_mlp": (4, 6, 8), "rmsnor
         "softmax_backward",
         "gated_mlp_backward",
         "layer_norm_backward",
+        "rmsnorm_rope_backward",
+        "fp8_dequantize",
     ],
 )
 def test_eager_rival_computes_what_the_reference_does(name):

@@ -148,6 +148,28 @@ def _plain_gated_mlp_backward(torch: Any) -> Rival:
     return gradients
 
 
+def _plain_rmsnorm_rope_backward(torch: Any) -> Rival:
+    def gradients(x: Any, weight: Any, cos: Any, sin: Any, grad: Any, eps: float, HEAD_DIM: int, **_given: Any) -> Any:
+        wide, half = x.float(), HEAD_DIM // 2
+        scale = (wide.square().mean(-1, keepdim=True) + eps).rsqrt()
+        first, second = grad.float().unflatten(-1, (-1, 2, half)).unbind(-2)
+        c, s = (table.reshape(-1, 1, HEAD_DIM)[..., :half].float() for table in (cos, sin))
+        g = torch.cat([first * c + second * s, second * c - first * s], -1).reshape(x.shape)
+        n, h = wide * scale, g * weight.float()
+        dx = (h - n * (h * n).mean(-1, keepdim=True)) * scale
+        return dx.to(x.dtype), (g * n).sum((0, 1)).to(weight.dtype)
+
+    return gradients
+
+
+def _plain_dequantize(_torch: Any) -> Rival:
+    def restored(x: Any, scale: Any, out: Any, GROUP_ROWS: int, GROUP_COLUMNS: int, **_given: Any) -> Any:
+        wide = scale.repeat_interleave(GROUP_ROWS, 0)[: x.shape[0]].repeat_interleave(GROUP_COLUMNS, 1)
+        return (x.float() / wide[:, : x.shape[1]]).to(out.dtype)
+
+    return restored
+
+
 def _plain_quantize(torch: Any) -> Rival:
     def quantised(x: Any, GROUP: int, **_given: Any) -> Any:
         grouped = x.float().unflatten(-1, (-1, GROUP))
@@ -172,7 +194,9 @@ _PLAIN: dict[str, Callable[[Any], Rival]] = {
     "layer_norm": _plain_layer_norm,
     "layer_norm_backward": _plain_layer_norm_backward,
     "rmsnorm_rope": lambda _torch: plain_rmsnorm_rope,
+    "rmsnorm_rope_backward": _plain_rmsnorm_rope_backward,
     "gated_mlp": lambda _torch: plain_gated_mlp,
     "gated_mlp_backward": _plain_gated_mlp_backward,
     "fp8_quantize": _plain_quantize,
+    "fp8_dequantize": _plain_dequantize,
 }
