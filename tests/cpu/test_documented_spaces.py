@@ -1,0 +1,67 @@
+"""Configs of the documents, exactly as they are written there, drive the shipped kernels."""
+
+import pytest
+import torch
+import triton
+
+from tests.near import drawn
+from triton_ops import FP8_GEMM_CONFIGS, GATED_MLP_CONFIGS, RMSNORM_ROPE_CONFIGS, kernels, matmul, tune
+from triton_ops.analysis.tiers import examine
+from triton_ops.backend import Arguments
+from triton_ops.backend.offline import AheadOfTime
+from triton_ops.compile_pool.packed_kernel import PackedKernel
+from triton_ops.hardware import named_target
+from triton_ops.space import as_space
+from triton_ops.trial import Status
+
+pytestmark = pytest.mark.triton
+
+LESSON = [
+    triton.Config({"BM": 128, "BN": 128, "BK": 32}, num_warps=4, num_stages=3),
+    triton.Config({"BM": 128, "BN": 256, "BK": 32}, num_warps=8, num_stages=3),
+    triton.Config({"BM": 64, "BN": 64, "BK": 64}, num_warps=4, num_stages=4),
+]
+CORNERS = {"rmsnorm_rope": RMSNORM_ROPE_CONFIGS, "gated_mlp": GATED_MLP_CONFIGS, "fp8_gemm": FP8_GEMM_CONFIGS}
+SHAPES = {"rmsnorm_rope": (1, 64, 4096, 32), "gated_mlp": (256, 512, 256), "fp8_gemm": (256, 256, 512, 2)}
+
+
+def tuned_with_the_lesson(cache_dir):
+    """How the three configs end in a tune of the shipped product, and the largest error of a call with each."""
+    a, b = drawn(65, 40, dtype=torch.float16), drawn(40, 33, dtype=torch.float16)
+    operation = kernels.load("matmul")
+    problem = operation.problem((65, 33, 40), "float16")
+    values = {**dict(problem.arguments), "a": a, "b": b, "c": a.new_empty(65, 33)}
+    result = tune(operation, kwargs=values, space=LESSON, isolate=False, budget_s=5.0, cache_dir=cache_dir)
+    right = a.double() @ b.double()
+    errors = [
+        (matmul(a, b, config={**one.kwargs, "num_warps": one.num_warps, "num_stages": one.num_stages}) - right).abs()
+        for one in LESSON
+    ]
+    return [str(trial.status) for trial in result.trials], max(float(error.max()) for error in errors)
+
+
+def test_the_lessons_three_configs_run_on_the_shipped_product(interpreted, tmp_path):
+    ended, error = interpreted(tuned_with_the_lesson, str(tmp_path))
+    assert ended == ["ok"] * 3
+    assert error < 0.01
+
+
+def compiled(name, shape, dtype, configs):
+    operation = kernels.load(name)
+    arguments = Arguments(keyword=dict(operation.problem(shape, dtype).arguments))
+    ahead = PackedKernel.of(AheadOfTime(operation.kernel, arguments, named_target("sm_90"))).load()
+    return [examine(ahead, config).status for config in configs]
+
+
+def test_the_lessons_three_configs_compile_for_hopper():
+    assert compiled("matmul", (512, 512, 512), "bfloat16", as_space(LESSON)) == [Status.OK] * 3
+
+
+@pytest.mark.parametrize("name", CORNERS)
+def test_the_least_and_the_largest_config_of_a_documented_space_compile_for_hopper_or_say_what_they_lack(name):
+    documented = CORNERS[name]
+    corners = [{tunable: values[place] for tunable, values in documented.items()} for place in (0, -1)]
+    dtype = "bfloat16"
+    least, largest = compiled(name, SHAPES[name], dtype, [next(iter(as_space([corner]))) for corner in corners])
+    assert least == Status.OK
+    assert largest in (Status.OK, Status.RESOURCES, Status.DEFERRED)
