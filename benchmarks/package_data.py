@@ -17,6 +17,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 from triton_ops import kernels
@@ -41,6 +42,7 @@ bandwidth need not win at another."""
 _NOWHERE = DeviceSpec(kind="cuda", name="", arch="", units=0)
 
 
+@cache
 def named_problems(name: str) -> dict[str, dict]:
     """The named problems of a kernel as they stand in keys."""
     operation = kernels.load(name)
@@ -48,6 +50,13 @@ def named_problems(name: str) -> dict[str, dict]:
         label: dict(Key.of(operation.problem(shape, dtype), {}, _NOWHERE).problem)
         for label, (shape, dtype) in operation.problems.items()
     }
+
+
+def allowed(record: Record) -> bool:
+    """Whether a record's winner lies in the operation's own space for its named problem, from which calls take it."""
+    operation, named = kernels.load(record.key.kernel), named_problems(record.key.kernel)
+    label = next(label for label, problem in named.items() if problem == record.key.problem)
+    return operation.space_for(operation.problem(*operation.problems[label])).why_not(record.winner) is None
 
 
 def why_not(record: Record) -> str | None:
@@ -61,6 +70,8 @@ def why_not(record: Record) -> str | None:
         return "the kernel has changed since"
     if key.cache_state != "cold" or key.held_to:
         return "it was measured with warm caches, or judged by a caller's own rule"
+    if not allowed(record):
+        return "its winner is of another space"
     if record.verified.reference is None:
         return "its winner was not checked against the reference"
     return None if record.confidence == "ok" else f"its comparison is doubtful: {record.confidence}"

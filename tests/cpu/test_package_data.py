@@ -30,6 +30,7 @@ from triton_ops.dispatch.ladder import Question
 from triton_ops.dispatch.operations import would_run
 from triton_ops.hardware import spec_named
 from triton_ops.history.recall import key_of
+from triton_ops.space import Config
 from triton_ops.task import request
 from triton_ops.task.request import make_request
 
@@ -210,6 +211,8 @@ def test_records_of_named_problems_become_package_data(tmp_path, capsys):
     assert (entry.config, entry.origin.run) == (made.winner, "")
     assert str(tmp_path) not in path.read_text()
     assert package_data.why_not(unchecked) == "its winner was not checked against the reference"
+    elsewhere = replace(made, winner=Config(BLOCK_SIZE=63, ROWS=1, num_warps=1))
+    assert package_data.why_not(elsewhere) == "its winner is of another space"
     before = path.read_bytes()
     package_data.main([str(tmp_path / "found"), "--winners", str(tmp_path / "winners")])
     assert path.read_bytes() == before
@@ -244,6 +247,7 @@ import triton_ops
 from triton_ops import kernels
 from triton_ops.dispatch.operations import would_run
 from triton_ops.hardware import spec_named
+from triton_ops.space import Config
 from triton_ops.task import request
 
 assert triton_ops.__file__.startswith(sys.argv[1]), triton_ops.__file__

@@ -296,3 +296,27 @@ def test_rows_beyond_31_bits_are_counted():
     x[-1] = torch.randn(4096, device="cuda")
     found = softmax(x)[-1].double()
     torch.testing.assert_close(found, torch.softmax(x[-1].double(), -1), rtol=2**-7, atol=1e-6)
+
+
+def test_winners_of_the_package_run_at_once_on_their_device(tmp_path):
+    from triton_ops import kernels, share_lockfile
+    from triton_ops.cache import read_lockfile
+    from triton_ops.dispatch.operations import would_run
+    from triton_ops.hardware import probe
+
+    device = {"kind": "cuda", **{name: getattr(probe("cuda"), name) for name in ("name", "arch", "units")}}
+    here = []
+    for path in kernels.WINNERS.glob("*.lock.json"):
+        lock = read_lockfile(path)
+        aliases = [each.alias for each in lock.devices if each.why_not(device) is None]
+        here += [entry for entry in lock.entries if entry.device in aliases]
+        share_lockfile(path)
+    if not here:
+        pytest.skip(f"the package has no winners for {device['name']}")
+    for name in sorted({entry.kernel for entry in here}):
+        operation = kernels.load(name)
+        found = [
+            would_run(operation, shape=shape, dtype=dtype, cache_dir=tmp_path).found.rung
+            for shape, dtype in operation.problems.values()
+        ]
+        assert found.count("shipped") == len([entry for entry in here if entry.kernel == name])
