@@ -266,3 +266,80 @@ def test_what_cannot_be_exchanged_is_told(tmp_path, capsys, monkeypatch, words, 
     locked("triton-ops.lock.json", 16, 256)
     assert main(["exchange", *words]) == code
     assert said in capsys.readouterr().err
+
+
+# Damaged tables
+
+NODES = (
+    None, True, -1, 1e308, 10**400, "", "x", "../../x", "1" * 5000, "NaN", [], {}, [[]], {"a": {}}, [None],
+    {"kwargs": 3}, {"kwargs": {"a": []}}, {"config": 1}, {"configuration": {"a": 1}},
+    {"name": "time", "value": 10**400},
+)  # fmt: skip
+
+
+def places(tree, path=()):
+    """The path to each node of decoded JSON."""
+    yield path
+    for name in tree if isinstance(tree, dict) else range(len(tree)) if isinstance(tree, list) else ():
+        yield from places(tree[name], (*path, name))
+
+
+def damaged(text):
+    """A table with each node replaced, each name replaced, bits turned, and its end cut off."""
+    good = json.loads(text)
+    for path in places(good):
+        for value in NODES:
+            tree = {"": json.loads(text)}
+            holder = tree
+            for name in ("", *path)[:-1]:
+                holder = holder[name]
+            last = ("", *path)[-1]
+            holder[last] = value
+            yield json.dumps(tree[""]).encode()
+            if path and isinstance(holder, dict) and isinstance(value, str):
+                holder[value] = good_at(good, path)
+                del holder[last]
+                yield json.dumps(tree[""]).encode()
+    for bit in range(0, 8 * len(text), 29):
+        changed = bytearray(text)
+        changed[bit // 8] ^= 1 << bit % 8
+        yield bytes(changed)
+    yield from (text[:length] for length in range(0, len(text), 31))
+
+
+def good_at(tree, path):
+    for name in path:
+        tree = tree[name]
+    return tree
+
+
+def used(way):
+    """What a way to use a table gives, or how it is refused."""
+    try:
+        return way()
+    except CacheError as error:
+        return error
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_damaged_table_is_read_or_refused_by_name(form, tmp_path):
+    chosen, rows = form_named(form), rows_for(form)
+    path = chosen.write(Table(FACTS[form], rows), tmp_path)
+    found: list[object] = []
+    for content in damaged(path.read_bytes()):
+        path.write_bytes(content)
+        found += [used(lambda: chosen.read(path)), used(lambda: chosen.look_up(tmp_path, FACTS[form], rows[0].at))]
+    refused = [str(each) for each in found if isinstance(each, CacheError)]
+    assert len(refused) > 100
+    assert all(path.name in said for said in refused)
+    assert all(each is None or isinstance(each, (CacheError, Config, Table)) for each in found)
+
+
+@pytest.mark.parametrize(
+    ("form", "facts"),
+    [("fla", {"kernel_name": "../../x"}), ("t4", {"file": "/tmp/x.json"}), ("triton-cache", {"folder": ".."}),
+     ("vllm-moe", {"device_name": "../../../x"})],
+)  # fmt: skip
+def test_a_table_is_written_below_its_folder_only(form, facts, tmp_path):
+    with pytest.raises(SettingsError, match="would be written to"):
+        form_named(form).write(Table({**FACTS[form], **facts}, rows_for(form)), tmp_path)

@@ -18,6 +18,7 @@ from triton_ops.exchange.table import Row, Table, check_values, config_in, read_
 from triton_ops.space import Config
 
 _FACT = re.compile(r"(\w+)=(\[[^\]]*\]|[^,]*)")
+_SIZE = re.compile(r"[0-9]{1,18}")
 _VERSION = "triton_version"
 
 
@@ -41,13 +42,14 @@ class ByBatch:
         if any(len(row.at) != 1 or not isinstance(row.at[0], int) for row in table.rows):
             raise SettingsError("a table by batch size has one whole number for each row", hint="name it: --row M")
         rows = sorted(table.best(), key=lambda row: int(row.at[0]))
-        return write_object(folder / self.place(table.facts), {str(int(row.at[0])): dict(row.config) for row in rows})
+        return write_object(folder, self.place(table.facts), {str(int(row.at[0])): dict(row.config) for row in rows})
 
     def read(self, path: Path) -> Table:
         """The table, with the facts in the file's name; see `Form`."""
         content = read_object(path)
-        rows = [Row((int(name),), config_in(value, path)) for name, value in content.items() if name.isdecimal()]
-        if not rows or any(not name.isdecimal() and name != _VERSION for name in content):
+        sizes = [name for name in content if _SIZE.fullmatch(name)]
+        rows = [Row((int(name),), config_in(content[name], path)) for name in sizes]
+        if not rows or content.keys() - {*sizes, _VERSION}:
             raise CacheError(f"{path} is no table by batch size", hint="its names are whole numbers, such as 16")
         return Table(facts_in(path.name), tuple(rows))
 
@@ -62,7 +64,7 @@ class ByBatch:
 def facts_in(name: str) -> dict[str, Any]:
     """The facts in a file's name, whole numbers as such."""
     found = dict(_FACT.findall(name.removesuffix(".json").removesuffix("_down")))
-    return {key: int(text) if text.isdecimal() else text for key, text in found.items()}
+    return {key: int(text) if _SIZE.fullmatch(text) else text for key, text in found.items()}
 
 
 def block_shape(facts: Mapping[str, Any]) -> list[int]:

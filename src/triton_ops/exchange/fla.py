@@ -40,7 +40,7 @@ class FlaTables:
             "autotune_entries": entries,
             "default_config": default,
         }
-        return write_object(folder / _device(str(device)) / f"{kernel}.json", content)
+        return write_object(folder, f"{_device(str(device))}/{kernel}.json", content)
 
     def read(self, path: Path) -> Table:
         """The table; the default config has an empty `at`; see `Form`."""
@@ -48,10 +48,7 @@ class FlaTables:
         facts = {"kernel_name": content.get("kernel_name", path.stem), "device_name": path.parent.name}
         if "kwargs" in content:  # earlier versions
             return Table(facts, (Row((), config_in(flat(content), path)),))
-        entries = content.get("autotune_entries")
-        if not isinstance(entries, dict):
-            raise CacheError(f"{path} has no autotune_entries", hint="name a file of flash-linear-attention")
-        rows = [_row(entry, path) for entry in entries.values()]
+        rows = [_row(entry, path) for entry in _entries(content, path).values()]
         if content.get("default_config"):
             rows.append(Row((), config_in(flat(content["default_config"]), path)))
         return Table({**facts, "triton_version": content.get("triton_version")}, tuple(rows))
@@ -63,9 +60,16 @@ class FlaTables:
         if not path.is_file():
             return None
         content = read_object(path)
-        entry = content.get("autotune_entries", {}).get(_digest(at))
-        found = entry["config"] if entry else content.get("default_config")
+        entry = _entries(content, path).get(_digest(at))
+        found = _row(entry, path).config if entry else content.get("default_config")
         return None if found is None else config_in(flat(found), path)
+
+
+def _entries(content: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    entries = content.get("autotune_entries")
+    if not isinstance(entries, dict):
+        raise CacheError(f"{path} has no autotune_entries", hint="name a file of flash-linear-attention")
+    return entries
 
 
 def _row(entry: Any, path: Path) -> Row:

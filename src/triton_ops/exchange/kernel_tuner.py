@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops.exceptions import CacheError
-from triton_ops.exchange.table import Row, Table, config_in, read_object, write_object
+from triton_ops.exchange.table import Row, Table, config_in, milliseconds_in, read_object, write_object
 from triton_ops.space import Config
 
 _NAME = "results.json"
@@ -29,7 +29,7 @@ class T4Results:
     def write(self, table: Table, folder: Path) -> Path:
         """Write every config, failed ones included; see `Form`."""
         content = {"schema_version": "1.0.0", "results": [_result(row) for row in table.rows]}
-        return write_object(folder / str(table.facts.get("file", _NAME)), content)
+        return write_object(folder, str(table.facts.get("file", _NAME)), content)
 
     def read(self, path: Path) -> Table:
         """Every config of the file; see `Form`."""
@@ -67,6 +67,6 @@ def _row(result: Any, path: Path) -> Row:
         each.get("value") for each in (measured if isinstance(measured, list) else [])
         if isinstance(each, dict) and each.get("name") == _TIME and each.get("unit", "ms") in ("ms", "milliseconds")
     ]  # fmt: skip
-    median = next((float(value) for value in values if isinstance(value, (int, float))), None)
+    median = next((milliseconds_in(value, path) for value in values if isinstance(value, (int, float))), None)
     failure = "" if word == "correct" else _STATUS.get(word, word)
     return Row((), config_in(result["configuration"], path), median_ms=median, failure=failure)

@@ -14,6 +14,8 @@ from triton_ops.exceptions import CacheError, SettingsError, SpaceError
 from triton_ops.space import Config
 
 _LARGEST_BYTES = 64 << 20
+_LONGEST_MS = 1e12  # 30 years
+_SHOWN = 60
 
 
 @dataclass(frozen=True)
@@ -123,18 +125,33 @@ def read_object(path: Path) -> dict[str, Any]:
         raise CacheError(f"{path} is no table: {error}", hint="check the path") from error
 
 
-def write_object(path: Path, content: Mapping[str, Any]) -> Path:
-    """Write a JSON object, indented, and return the path.
+def write_object(folder: Path, place: str, content: Mapping[str, Any]) -> Path:
+    """Write a JSON object, indented, to a place below a folder, and return the path.
 
     Raises:
         CacheError: The file cannot be written.
+        SettingsError: The place, which is made of facts, is not below the folder.
     """
+    path = folder / place
+    if Path(place).is_absolute() or ".." in Path(place).parts:
+        raise SettingsError(f"the table would be written to {place}", hint="correct the facts that name it: --set")
     try:
         ensure_folder(path.parent)
         write_named(path, json.dumps(content, indent=4) + "\n")
     except OSError as error:
         raise CacheError(f"{path} cannot be written: {error.strerror or error}", hint="name another folder") from error
     return path
+
+
+def milliseconds_in(value: Any, path: Path) -> float:
+    """A time in decoded JSON.
+
+    Raises:
+        CacheError: It is none.
+    """
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= _LONGEST_MS:
+        return float(value)
+    raise CacheError(f"{path} has the time {str(value)[:_SHOWN]}", hint="a time is in milliseconds, 0 or more")
 
 
 def config_in(value: Any, path: Path) -> Config:

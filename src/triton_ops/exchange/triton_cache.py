@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops.exceptions import CacheError
-from triton_ops.exchange.table import Row, Table, config_in, needed, read_object, write_object
+from triton_ops.exchange.table import Row, Table, config_in, milliseconds_in, needed, read_object, write_object
 from triton_ops.exchange.triton_config import flat, nested, triton_key
 from triton_ops.space import Config
 
@@ -33,7 +33,7 @@ class TritonCache:
         at = table.rows[0].at if table.rows else ()
         timings = [[nested(row.config), [row.median_ms or 0.0] * 3] for row in table.rows if not row.failure]
         content = {"key": list(triton_key(at)), "configs_timings": timings}
-        return write_object(folder / str(hashed) / f"{str(kernel)[:_LONGEST]}{_ENDING}", content)
+        return write_object(folder, f"{hashed}/{str(kernel)[:_LONGEST]}{_ENDING}", content)
 
     def read(self, path: Path) -> Table:
         """The configs of one key with their times; see `Form`."""
@@ -48,9 +48,8 @@ class TritonCache:
         """The config with the least times in the file of the key; see `Form`."""
         kernel, hashed = needed(facts, "kernel_name", "folder")
         path = folder / str(hashed) / f"{str(kernel)[:_LONGEST]}{_ENDING}"
-        if not path.is_file() or (table := self.read(path)).rows[0].at != triton_key(at):
-            return None
-        return table.best()[0].config
+        best = self.read(path).best() if path.is_file() else ()
+        return best[0].config if best and best[0].at == triton_key(at) else None
 
 
 def _row(at: tuple[Any, ...], pair: Any, path: Path) -> Row:
@@ -58,6 +57,4 @@ def _row(at: tuple[Any, ...], pair: Any, path: Path) -> Row:
         raise CacheError(f"{path} has a config without times", hint="name a file that Triton has written")
     config, times = pair
     median = times[0] if isinstance(times, list) and times else times
-    if not isinstance(median, (int, float)):
-        raise CacheError(f"{path} has the times {times!r}", hint="name a file that Triton has written")
-    return Row(at, config_in(flat(config), path), median_ms=float(median))
+    return Row(at, config_in(flat(config), path), median_ms=milliseconds_in(median, path))
