@@ -3,6 +3,7 @@
 import copy
 import io
 import random
+import sys
 from dataclasses import replace
 
 import pytest
@@ -100,6 +101,26 @@ def moved():
 
 def test_a_layer_that_is_converted_keeps_no_quantised_weight(interpreted):
     assert interpreted(moved) == (True, None)
+
+
+def captured():
+    """Whether a call inside a capture uses what is kept, what it leaves behind, and the error of a call after it."""
+    patch = pytest.MonkeyPatch()
+    layer, x = FP8Linear(32, 16), drawn(5, 32)
+    layer(x)
+    kept, now = layer._stored[2].data_ptr(), sys.modules["triton_ops.kernels.fp8_gemm.module"]
+    patch.setattr(now, "capturing", lambda: True)
+    inside = layer._quantised()[0].data_ptr()
+    layer(x)
+    left = layer._stored
+    patch.undo()
+    return inside == kept, left, error(layer, x)
+
+
+def test_a_capture_uses_and_leaves_no_quantised_weight(interpreted):
+    used, left, after = interpreted(captured)
+    assert (used, left) == (False, None)
+    assert after < 0.1
 
 
 def refused_by_a_layer():

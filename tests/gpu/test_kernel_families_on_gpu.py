@@ -277,6 +277,30 @@ def test_fp8_linear_is_near_and_refreshes_its_weight():
             layer.weight.mul_(3).add_(0.01)
 
 
+def test_fp8_linear_in_a_graph_follows_its_weight():
+    from triton_ops import FP8Linear
+
+    layer = FP8Linear(256, 512, device="cuda", dtype=torch.bfloat16).requires_grad_(False)
+    x = torch.randn(64, 256, device="cuda", dtype=torch.bfloat16)
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        layer(x)  # compiles
+    stream.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = layer(x)
+    assert near_linear(layer(x), layer, x)  # before any replay
+    for _ in range(2):
+        layer.weight.mul_(-2)
+        graph.replay()
+        assert near_linear(out, layer, x)
+
+
+def near_linear(found, layer, x):
+    right = torch.nn.functional.linear(x.double(), layer.weight.double())
+    return (found.double() - right).norm() / right.norm() <= 0.05
+
+
 def test_fp8_of_a_single_long_axis_comes_back():
     """A row of 2^27 elements has more tiles than a grid's second axis takes programs."""
     from triton_ops import dequantize_fp8, quantize_fp8

@@ -7,6 +7,7 @@ import weakref
 from typing import Any
 
 from triton_ops._optional import base_class, require
+from triton_ops.dispatch.policy import capturing
 from triton_ops.kernels import call
 from triton_ops.kernels.fp8_gemm import fp8_gemm
 from triton_ops.kernels.fp8_quantize import quantize_fp8
@@ -21,9 +22,10 @@ class FP8Linear(_Module):  # type: ignore[misc, valid-type]
 
     The weight is kept in its own dtype, and quantised when it is first needed and whenever it has changed since: by an
     optimiser, `load_state_dict`, `to`, another parameter in its place, or any other write that torch counts. A write
-    through `weight.data` is not counted; call `refresh` after it. Gradients go straight through the quantisation: they
-    are those of the linear layer with the unquantised factors. Under autocast the result keeps the dtype of `x`, and
-    `torch.compile` runs the layer outside of its graphs.
+    through `weight.data` is not counted; call `refresh` after it. A CUDA graph that captures a call quantises the
+    weight at every replay. Gradients go straight through the quantisation: they are those of the linear layer with the
+    unquantised factors. Under autocast the result keeps the dtype of `x`, and `torch.compile` runs the layer outside of
+    its graphs.
 
     Args:
         in_features: Elements of an input, 1 or more.
@@ -118,10 +120,12 @@ class FP8Linear(_Module):  # type: ignore[misc, valid-type]
         # Tensors of inference mode do not count their changes: they are quantised at every call.
         seen = None if weight.is_inference() else (weight.data_ptr(), weight._version, weight.dtype, weight.device)
         # Another parameter may have come to lie where the last one lay.
-        if self._stored is None or seen is None or self._stored[0] != seen or self._stored[1]() is not weight:
-            found = quantize_fp8(weight.detach().contiguous(), granularity="row")
-            self._stored = (seen, weakref.ref(weight), *found)
-        return self._stored[2:]
+        if self._stored is not None and not capturing() and self._stored[0] == seen and self._stored[1]() is weight:
+            return self._stored[2:]
+        found = quantize_fp8(weight.detach().contiguous(), granularity="row")
+        # What a graph captures is computed at each replay, and not yet: it holds the weight's changes, and is not kept.
+        self._stored = None if seen is None or capturing() else (seen, weakref.ref(weight), *found)
+        return found
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         """Move or convert, as `to` and `half` do, without the quantised weight, which would stay where it is."""
