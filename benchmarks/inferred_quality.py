@@ -17,6 +17,7 @@ import triton
 from benchmarks import recorded_kernels
 from benchmarks.document import save
 from benchmarks.model_quality import figures, read, show, time_ms
+from benchmarks.plain_kernels import SPACES
 from triton_ops.backend import Arguments, TritonKernel
 from triton_ops.backend.front_end import kernel_work
 from triton_ops.backend.offline import described
@@ -36,6 +37,10 @@ _OPTIONS = ("num_warps", "num_stages")
 def kernel_of(recording: Mapping[str, Any]) -> tuple[Any, Arguments] | None:
     """A kernel like the recorded one, with its arguments; None for another kind of kernel."""
     kind, shape = recording.get("kind"), [int(extent) for extent in recording.get("shape") or ()]
+    for operation in (space.operation for space in SPACES if set(space.space) == set(recording["space"])):
+        if operation.name == kind:
+            problem = operation.problem(tuple(shape), dtype_name(recording["family"].removeprefix(f"{kind}_")))
+            return operation.kernel.compiled_ahead, Arguments(keyword=dict(problem.arguments))
     if kind == "matmul" and "GROUP_M" in recording["space"]:  # the shipped kernel
         operation = load("matmul")
         problem = operation.problem(tuple(shape), dtype_name(recording["family"].removeprefix("matmul_")))

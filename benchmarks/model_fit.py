@@ -1,9 +1,10 @@
 """Where the model's costs come from: `python -m benchmarks.model_fit RECORDING… [--evaluations N] [--json FILE]`.
 
-Fits `hardware.Costs` of an architecture to recorded spaces by coordinate steps in the logarithm, once on all of them
-and once without each in turn, and ranks the space that was left out. The loss of a space is the weighted spread of
-log(expected / measured), in which a config counts by (best / its time)^1.5, plus 1 - Spearman's correlation, plus a
-twentieth of the mean: levels may be off by a factor, orders may not.
+Fits `hardware.Costs` of an architecture to recorded spaces by coordinate steps in the logarithm: once on all spaces of
+products, of products in a chain and of rows, and once without each in turn, and ranks the space that was left out. Work
+is read from the kernel where its source is here, else it is the declared one. The loss of a space is the weighted
+spread of log(expected / measured), in which a config counts by (best / its time)^1.5, plus 1 - Spearman's correlation,
+plus a twentieth of the mean: levels may be off by a factor, orders may not.
 
 Cost: about 30 ms per evaluation and space.
 """
@@ -17,16 +18,20 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.document import save
+from benchmarks.inferred_quality import inferred, readings_of
 from benchmarks.model_quality import figures, read, resources_of, spearman, time_ms
-from triton_ops.ranking.gemm import GemmTiles
 from triton_ops.ranking.predict import Model
+from triton_ops.ranking.readings import Readings
 from triton_ops.ranking.recorded_work import recorded_model
 from triton_ops.resources import Resources
 
 FITTED = {
-    True: ("shared_share", "line_cycles", "load_ns", "stream_gbps", "step_cycles", "overlap", "spill_bytes_per_cycle"),
-    False: ("chunk_ns", "row_ns", "plain_gbps", "turn_ns", "element_instructions", "l1_bytes"),
-}
+    "products": (
+        "shared_share", "line_cycles", "load_ns", "stream_gbps", "step_cycles", "overlap", "spill_bytes_per_cycle",
+    ),
+    "chain": ("link_cycles", "exchange_cycles", "lone_warp", "unhidden"),
+    "rows": ("chunk_ns", "near_ns", "plain_gbps", "turn_ns", "l1_bytes", "straggle"),
+}  # fmt: skip
 BOUNDS = {"shared_share": (0.7, 1.0), "step_cycles": (10.0, 80.0), "overlap": (2.0, 12.0), "turn_ns": (300.0, 4000.0)}
 _FIRST_STEP, _GROW, _SHRINK, _SMALLEST = 0.15, 1.3, 0.6, 0.005
 _WEIGHT = 1.5
@@ -38,6 +43,7 @@ class Space:
     """One recording: its model, and what ran."""
 
     name: str
+    kind: str
     model: Model
     configs: list[dict[str, Any]]
     resources: list[Resources]
@@ -63,11 +69,21 @@ class Space:
 def loaded(path: Path) -> Space | None:
     """The space of a recording; None where the model is silent."""
     recording = read(path)
-    model = recorded_model(recording)
+    readings = readings_of(recording)
+    model = inferred(recording, readings) or recorded_model(recording)
     if model is None:
         return None
     ran = [row for row in recording["rows"] if row["status"] == "ok"]
-    return Space(path.name, model, [r["config"] for r in ran], list(map(resources_of, ran)), list(map(time_ms, ran)))
+    made = [resources_of(row, recording) for row in ran]
+    return Space(path.name, kind_of(readings), model, [r["config"] for r in ran], made, list(map(time_ms, ran)))
+
+
+def kind_of(readings: Readings | None) -> str:
+    """Which costs a space can tell; a space that only declares its work is one of products."""
+    products = [p for work in readings.told for one in work.launches for p in one.products] if readings else None
+    if products is None:
+        return "products"
+    return "rows" if not products else "chain" if any(product.computed for product in products) else "products"
 
 
 def fitted(spaces: list[Space], names: tuple[str, ...], evaluations: int) -> dict[str, float]:
@@ -106,14 +122,14 @@ def main() -> None:
     given = parser.parse_args()
     spaces = [space for path in given.recordings if (space := loaded(path)) is not None]
     report: dict[str, Any] = {}
-    for products in (True, False):
-        group = [space for space in spaces if isinstance(space.model.work.tiles, GemmTiles) is products]
+    for kind, names in FITTED.items():
+        group = [space for space in spaces if space.kind == kind]
         for left_out in [None, *group] if len(group) > 1 else []:
-            costs = fitted([s for s in group if s is not left_out], FITTED[products], given.evaluations)
+            costs = fitted([s for s in group if s is not left_out], names, given.evaluations)
             found: dict[str, Any] = {"costs": {name: round(value, 3) for name, value in costs.items()}}
             if left_out is not None:
                 found["ranked"] = figures(left_out.scores(costs), left_out.times_ms)
-            label = f"{'products' if products else 'rows'}, {'all' if left_out is None else 'without ' + left_out.name}"
+            label = f"{kind}, {'all' if left_out is None else 'without ' + left_out.name}"
             report[label] = found
             print(label, *found.values(), sep="\n  ", flush=True)
     if given.json:

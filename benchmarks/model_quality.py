@@ -20,7 +20,7 @@ from triton_ops.ranking.recorded_work import recorded_model
 from triton_ops.resources import Resources
 
 FIRST = (1, 5, 10, 25)
-_WORD_BYTES = 4  # recordings count spilled registers
+_WORD_BYTES = 4  # the first recordings count spilled registers; `triton-ops record` counts bytes, and names Python
 _NOT_RANKED = math.inf
 
 
@@ -38,9 +38,10 @@ def time_ms(row: dict[str, Any]) -> float:
     return float(min(each[2] for each in row["ms"]))
 
 
-def resources_of(row: dict[str, Any]) -> Resources:
+def resources_of(row: dict[str, Any], recording: Mapping[str, Any]) -> Resources:
     """What the compiler made of a row's config."""
-    return Resources(row.get("regs"), (row.get("spills") or 0) * _WORD_BYTES, row.get("shared"))
+    unit = 1 if "python" in recording else _WORD_BYTES
+    return Resources(row.get("regs"), (row.get("spills") or 0) * unit, row.get("shared"))
 
 
 def quality(recording: dict[str, Any], calibration: Any = None) -> dict[str, dict[str, float]] | None:
@@ -51,7 +52,7 @@ def quality(recording: dict[str, Any], calibration: Any = None) -> dict[str, dic
     ran = [row for row in recording["rows"] if row["status"] == "ok"]
     times = [time_ms(row) for row in ran]
     knobs = model.score([row["config"] for row in ran])
-    compiled = [model.expected_ms(row["config"], resources_of(row)) for row in ran]
+    compiled = [model.expected_ms(row["config"], resources_of(row, recording)) for row in ran]
     return {"knobs": figures(knobs, times), "compiled": figures(compiled, times)}
 
 

@@ -58,16 +58,14 @@ def softmax(x, y, rows, columns, BLOCK: tl.constexpr, ROWS: tl.constexpr):
     lanes = tl.arange(0, BLOCK)
     for each in range(ROWS):
         row = tl.program_id(0) * ROWS + each
-        highest = tl.full((BLOCK,), float("-inf"), dtype=tl.float32)
-        weight = tl.zeros((BLOCK,), dtype=tl.float32)
+        top = float("-inf")
+        total = 0.0
         for at in range(0, columns, BLOCK):
             inside = (at + lanes < columns) & (row < rows)
             values = tl.load(x + row * columns + at + lanes, mask=inside, other=float("-inf")).to(tl.float32)
-            new = tl.maximum(highest, values)
-            weight = weight * tl.exp(highest - new) + tl.exp(values - new)
-            highest = new
-        top = tl.max(highest)
-        total = tl.sum(weight * tl.exp(highest - top))
+            new = tl.maximum(top, tl.max(values))
+            total = total * tl.exp(top - new) + tl.sum(tl.exp(values - new))
+            top = new
         for at in range(0, columns, BLOCK):
             inside = (at + lanes < columns) & (row < rows)
             values = tl.load(x + row * columns + at + lanes, mask=inside, other=0.0).to(tl.float32)

@@ -259,3 +259,42 @@ def two_loop_attention(q, k, v, o, length, DIM: tl.constexpr, BM: tl.constexpr, 
         state = attended((total, weight, highest), queries, k, v, base, 0, length, rows, BN, DIM, False)
     total, weight, highest = state
     tl.store(o + at, (total / weight[:, None]).to(tl.bfloat16))
+
+
+@triton.jit
+def dequantised_matmul(a, b, c, K, N, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    rows = tl.program_id(0) * BM + tl.arange(0, BM)
+    cols = tl.program_id(1) * BN + tl.arange(0, BN)
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in range(0, K, BK):
+        inner = k + tl.arange(0, BK)
+        left = tl.load(a + rows[:, None] * K + inner[None, :])
+        right = tl.load(b + inner[:, None] * N + cols[None, :])
+        total = tl.dot(left, right.to(tl.float32).to(tl.bfloat16), total)
+    tl.store(c + rows[:, None] * N + cols[None, :], total.to(tl.bfloat16))
+
+
+@triton.jit
+def scaled_before(a, b, c, K, N, BM: tl.constexpr, BN: tl.constexpr):
+    rows = tl.program_id(0) * BM + tl.arange(0, BM)
+    inner = tl.arange(0, 64)
+    left = (tl.load(a + rows[:, None] * K + inner[None, :]) * 0.5).to(tl.bfloat16)
+    for at in range(0, N, BN):
+        cols = at + tl.arange(0, BN)
+        right = tl.load(b + inner[:, None] * N + cols[None, :])
+        tl.store(c + rows[:, None] * N + cols[None, :], tl.dot(left, right).to(tl.bfloat16))
+
+
+@triton.jit
+def backward_rows(dy, x, weight, dx, sums, rows, WIDTH: tl.constexpr):
+    at = tl.arange(0, WIDTH)
+    factor = tl.load(weight + at)
+    total = tl.zeros((WIDTH,), dtype=tl.float32)
+    for row in range(tl.program_id(0), rows, tl.num_programs(0)):
+        gradient = tl.load(dy + row * WIDTH + at).to(tl.float32)
+        value = tl.load(x + row * WIDTH + at).to(tl.float32)
+        weighted = gradient * factor
+        along = tl.sum(weighted * value, axis=0)
+        tl.store(dx + row * WIDTH + at, (weighted - value * along).to(tl.bfloat16))
+        total += gradient
+    tl.store(sums + at, total)

@@ -16,7 +16,8 @@ from triton_ops.backend.front_end import kernel_work  # noqa: E402
 from triton_ops.backend.launcher import LauncherKernel  # noqa: E402
 from triton_ops.backend.offline import described  # noqa: E402
 from triton_ops.hardware import named_target  # noqa: E402
-from triton_ops.ranking.inferred import least_bytes, passes_of  # noqa: E402
+from triton_ops.ranking.inferred_rows import passes_of  # noqa: E402
+from triton_ops.ranking.inferred_traffic import least_bytes  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
 from triton_ops.tensors import TensorSpec  # noqa: E402
 
@@ -181,6 +182,38 @@ def test_causal_attention_takes_half_of_the_steps_and_computes_one_operand():
     assert found.moved_bytes("load") == near(2.0 * heads * (length * width + 2 * 64 * 64 * sum(steps)))
     assert [product.loads for product in found.products] == [(0, 1), (-1, 2)]
     assert found.loops[0].special == near((128 * 64 + 128) * sum(steps) / 16)
+
+
+def test_the_second_product_of_attention_waits_for_the_first_and_a_matmul_waits_for_nothing():
+    length, heads, width = 2048, 4, 64
+    x = spec(heads, length, width)
+    for function, given, config in (
+        (kernels.causal_attention, (x, x, x, x, length, 0.125), {"HEADS": heads}),
+        (kernels.two_loop_attention, (x, x, x, x, length), {"CAUSAL": False}),
+    ):
+        tile = {**config, "DIM": width, "BM": 128, "BN": 64}
+        scores, values = read(function, given, tile, lambda meta: (length // meta["BM"], heads)).products
+        assert (scores.after, scores.computed) == ((), False)
+        assert (values.after, values.computed) == ((0,), True)
+    (product,) = read(kernels.persistent_matmul, PLAIN, {**TILES, "PROGRAMS": 132}, lambda _: (132,)).products
+    assert (product.after, product.computed) == ((), False)
+
+
+def test_operands_that_are_computed_in_the_loop_are_told_from_those_that_were_scaled_before():
+    given = (spec(512, 256), spec(256, 512, dtype="int8"), spec(512, 512), 256, 512)
+    (product,) = read(kernels.dequantised_matmul, given, {"BM": 64, "BN": 64, "BK": 32}, lambda _: (8, 8)).products
+    assert (product.after, product.computed) == ((), True)
+    (product,) = read(kernels.scaled_before, (A, B, OUT, K, N), {"BM": 64, "BN": 64}, lambda _: (8, 12)).products
+    assert not product.computed
+
+
+def test_what_is_alive_at_a_reduction_is_counted_in_words():
+    norm = read(kernels.chunked_norm, (A, A, K, 1e-5), {"BLOCK": 256}, lambda _: (M,))
+    assert norm.alive == 256  # the sum of squares
+    rows = read(
+        kernels.backward_rows, (A, A, spec(K), A, spec(K, dtype="float32"), M), {"WIDTH": 1024}, lambda _: (64,)
+    )
+    assert rows.alive == pytest.approx(1024 * (0.5 + 1 + 3 + 1), rel=0.1)  # weight, sum, and what the row still needs
 
 
 def test_a_norm_that_reads_its_rows_twice_says_so():

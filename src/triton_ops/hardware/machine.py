@@ -27,15 +27,20 @@ class Costs:
         drain_ns: Time of a block after its last step, in which the accumulator moves through shared memory.
         store_bytes_per_cycle: Rate at which one multiprocessor writes results.
         spill_bytes_per_cycle: Rate at which one multiprocessor reads and writes spilled registers.
+        link_cycles: Cycles of a block for each product of a step that others wait for: its way in and out of the matrix
+            units, and the reductions between.
+        exchange_cycles: Cycles in which warps that share rows exchange what they reduce, through shared memory.
+        lone_warp: Factor on arithmetic where each scheduler has one warp, which waits for its own results.
+        unhidden: Share of a load's wait that a step without a pipeline cannot hide.
         overlap: Exponent p of (Σ tᵖ)^(1/p) for resources that work at the same time; infinity is the maximum.
         plain_gbps: Rate at which one block's plain loads and stores stream.
-        chunk_ns: Wait per chunk of a row for plain loads that depend on the loop.
-        row_ns: Time per chunk for each further row of a tile.
+        chunk_ns: Wait per chunk of a row for plain loads from memory.
+        near_ns: The same for loads of what the block has read before.
         turn_ns: Time from the end of a block until its successor's first loads have arrived; the blocks that run beside
             them on the multiprocessor share this time.
-        element_instructions: Instructions per element and pass of a reduction, to convert, mask and calculate.
         wait_overlap: Exponent as `overlap`, between a block's own waits and the rate of all blocks.
         l1_bytes: Bytes of a multiprocessor's first cache in which a second pass over a row finds its data.
+        straggle: Share of a block's time for which the slowest runs longer than the others; later waves even it out.
         idle_stage: Relative cost per pipeline stage without a load to pipeline: of equal configs the simpler is first.
     """
 
@@ -47,14 +52,18 @@ class Costs:
     drain_ns: float = 400.0
     store_bytes_per_cycle: float = 32.0
     spill_bytes_per_cycle: float = 23.0
+    link_cycles: float = 600.0
+    exchange_cycles: float = 930.0
+    lone_warp: float = 1.6
+    unhidden: float = 0.6
     overlap: float = 5.5
-    plain_gbps: float = 30.0
-    chunk_ns: float = 300.0
-    row_ns: float = 290.0
-    turn_ns: float = 2000.0
-    element_instructions: float = 6.0
+    plain_gbps: float = 42.0
+    chunk_ns: float = 260.0
+    near_ns: float = 25.0
+    turn_ns: float = 1500.0
     wait_overlap: float = 2.0
-    l1_bytes: float = 64e3
+    l1_bytes: float = 150e3
+    straggle: float = 0.1
     idle_stage: float = 0.02
 
 

@@ -1,4 +1,4 @@
-"""Attention: two products and an exponential per step along the keys; not checked against recorded spaces yet."""
+"""Attention: two products and an exponential per step along the keys, each of which waits for the one before."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from math import ceil
 from typing import Any
 
 from triton_ops.hardware import Machine
-from triton_ops.ranking.gemm import Block, check_matrix_units, mma_cycles, operand_bytes, warp_groups
+from triton_ops.ranking.gemm import Block, check_matrix_units, mma_cycles, operand_bytes, warp_groups, warps_across
 from triton_ops.ranking.pipelined_loop import Loop, loop_schedule
-from triton_ops.ranking.resource_guess import tile_footprint
+from triton_ops.ranking.resource_guess import chained_footprint
 from triton_ops.tensors import ITEM_BYTES
 from triton_ops.work import Footprint, Schedule, Tile, TilePlan, tile_side, warps_and_stages
 
 _EXPONENTIALS_PER_CYCLE = 16  # per multiprocessor; CUDA C++ Programming Guide, arithmetic throughput, 8.0 and 9.0
 _LANES = 128
 _SCORE_INSTRUCTIONS = 8  # per score without its exponential: scale, mask, maximum, subtract, sum, convert
+_SCORE_OPERATIONS = 4  # of them those of floating point: maximum, subtract, sum, convert
 _LINE_BYTES = 128
 
 
@@ -88,10 +89,12 @@ def attention_loop(tiles: AttentionTiles, scores: Block, machine: Machine, footp
         shared_bytes=reads + loads,
         lines=2 * keys * ceil(dim * item / _LINE_BYTES),
         load_bytes=loads,
-        arithmetic_cycles=queries * keys * (1 / _EXPONENTIALS_PER_CYCLE + _SCORE_INSTRUCTIONS / _LANES),
+        arithmetic_cycles=queries * keys * max(1 / _EXPONENTIALS_PER_CYCLE, _SCORE_INSTRUCTIONS / _LANES),
         dram_bytes=heads_at_once * loads / min(per_head * tiles.heads, at_once * machine.units),
         mma_excess=machine.mma_excess(tiles.dtype),
         store_bytes=queries * dim * item,
+        links=2,
+        exchanged=warps_across(machine, queries, keys, warps) > 1,
     )
 
 
@@ -101,7 +104,10 @@ def _step_bytes(scores: Block) -> int:
 
 
 def _guess(scores: Block, loads: int, grouped: bool) -> Footprint:
+    """Resources of a block; without a pipeline the values take the place of the keys."""
     threads, dim = 32 * scores.warps, scores.step
-    held = scores.rows * (scores.columns + dim) / threads  # the scores and the output
-    shared = scores.stages * loads + scores.rows * dim * scores.item_bytes
-    return tile_footprint(held, loads / 16 / threads, grouped, shared)
+    shared = (scores.stages * loads if scores.stages > 1 else loads // 2) + scores.rows * dim * scores.item_bytes
+    if not grouped:  # probabilities go through shared memory into the layout of an operand
+        shared += scores.rows * scores.columns * scores.item_bytes
+    kept, passing = scores.rows * dim / threads, scores.rows * scores.columns / threads
+    return chained_footprint(kept, passing, _SCORE_OPERATIONS, grouped, shared)

@@ -117,11 +117,17 @@ def operand_bytes(machine: Machine, rows: int, columns: int, step_bytes: int, wa
     """Bytes that the matrix units read from shared memory for a tile of `rows` by `columns` and a `step_bytes` step."""
     if warp_groups(machine, rows, warps):
         # The four warps together read the 64 rows of A and the columns of B of each instruction once.
-        beside = max(warps // max(rows // 16, 1), 1)
-        width = min(max(columns // beside, 8), _WIDEST)
+        width = min(max(columns // warps_across(machine, rows, columns, warps), 8), _WIDEST)
         return rows / _GROUP_ROWS * (columns / width) * (_GROUP_ROWS + width) * step_bytes
     along_rows, along_columns = warp_grid(rows, columns, warps)
     return (rows * along_columns + max(columns, 8 * along_columns) * along_rows) * step_bytes
+
+
+def warps_across(machine: Machine, rows: int, columns: int, warps: int) -> int:
+    """Warps along the columns of a tile; those that have rows in common."""
+    if warp_groups(machine, rows, warps):
+        return max(warps // max(rows // 16, 1), 1)
+    return warp_grid(rows, columns, warps)[1]
 
 
 def warp_grid(rows: int, columns: int, warps: int) -> tuple[int, int]:

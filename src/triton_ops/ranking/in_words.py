@@ -6,7 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from triton_ops.ranking.inferred import least_bytes, passes_of, untold
+from triton_ops.ranking.inferred import untold
+from triton_ops.ranking.inferred_rows import passes_of
+from triton_ops.ranking.inferred_traffic import least_bytes
 from triton_ops.ttir.launch_work import Access, KernelWork, LaunchWork, LoopWork, Product
 from triton_ops.work import Work
 

@@ -1,4 +1,8 @@
-"""Blocks that walk through tiles in a pipelined loop: matrix products and attention."""
+"""Blocks that walk through tiles in a pipelined loop: matrix products and attention.
+
+Loads run ahead of the products, and the resources of a step overlap. Where a product of a step waits for another one,
+as in attention, or for arithmetic on what was loaded, a block does one after another; only other blocks fill the gaps.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,8 @@ from dataclasses import dataclass
 from triton_ops.hardware import Machine
 from triton_ops.ranking.waves import Wave, overlapped, schedule
 from triton_ops.work import Footprint, Schedule
+
+_SCHEDULERS = 4  # of a multiprocessor, each with its own warps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +34,8 @@ class Loop:
         mma_excess: Matrix rate at the highest clock over the rate that the whole device sustains at its power limit.
         entries: How often a block enters the loop: a persistent block fills its pipeline anew for each of its tiles.
         lockstep: Whether the matrix units of a block wait for their operands instead of working during loads.
+        links: Products of a step of which one waits for another, or for arithmetic; 0 if none does.
+        exchanged: Whether warps exchange what they reduce between such products, because they share rows.
     """
 
     blocks: int
@@ -44,6 +52,8 @@ class Loop:
     mma_excess: float = 1.0
     entries: float = 1.0
     lockstep: bool = False
+    links: int = 0
+    exchanged: bool = False
 
 
 def loop_schedule(loop: Loop, footprint: Footprint, machine: Machine) -> Schedule:
@@ -72,7 +82,11 @@ def _wave(loop: Loop, footprint: Footprint, machine: Machine, depth: int, blocks
         "arithmetic": depth * loop.arithmetic_cycles / clock,
         "spills": depth * spilled / (costs.spill_bytes_per_cycle * clock),
     }
-    step_ns = overlapped(times, costs.overlap) + costs.step_cycles / clock
+    step_ns = overlapped(times, costs.overlap)
+    if loop.links:
+        times["chain"] = _chain_ns(loop, machine, mma_ns / depth, wait_ns, spilled)
+        step_ns = overlapped({"rates": step_ns, "chain": times["chain"]}, costs.wait_overlap)
+    step_ns += costs.step_cycles / clock
     out_ns = max(
         depth * loop.store_bytes / (costs.store_bytes_per_cycle * clock),
         blocks * loop.store_bytes / machine.dram_gbps,
@@ -81,3 +95,13 @@ def _wave(loop: Loop, footprint: Footprint, machine: Machine, depth: int, blocks
     alone["loop"] = loop.steps * costs.step_cycles / clock
     refill_ns = max(0.0, loop.entries - 1) * (wait_ns + costs.drain_ns)
     return Wave(loop.steps * step_ns + refill_ns, wait_ns + costs.drain_ns + out_ns, alone)
+
+
+def _chain_ns(loop: Loop, machine: Machine, mma_ns: float, wait_ns: float, spilled: float) -> float:
+    """Time of one block's step in which products and arithmetic follow each other."""
+    costs = machine.costs
+    lone = max(1.0, costs.lone_warp * _SCHEDULERS / loop.warps)  # a scheduler with one warp waits for its results
+    cycles = loop.arithmetic_cycles * lone + loop.links * costs.link_cycles + spilled / costs.spill_bytes_per_cycle
+    cycles += costs.exchange_cycles if loop.exchanged else 0.0
+    unhidden_ns = costs.unhidden * wait_ns if loop.stages == 1 else 0.0
+    return mma_ns + cycles / machine.clock_ghz + unhidden_ns

@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 
 from triton_ops.exceptions import SpaceError
-from triton_ops.ranking.inferred import least_bytes, untold
+from triton_ops.ranking.inferred import untold
+from triton_ops.ranking.inferred_traffic import least_bytes
 from triton_ops.space import Config
 from triton_ops.ttir.launch_work import KernelWork
 

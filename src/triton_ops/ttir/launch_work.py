@@ -74,6 +74,8 @@ class Product:
         loop: The loop around, by its place among the loops; -1 outside of loops.
         executions: How often a program reaches it.
         loads: For each operand the access that it comes from, by its place; -1 if it was computed.
+        after: The products of the same turn of the loop around that its operands wait for, by their places.
+        computed: Whether its operands are computed in the loop around, from products or from what was loaded.
     """
 
     batch: int
@@ -84,6 +86,8 @@ class Product:
     loop: int
     executions: float
     loads: tuple[int, int]
+    after: tuple[int, ...] = ()
+    computed: bool = False
 
     @property
     def dtype(self) -> str:
@@ -150,6 +154,7 @@ class LaunchWork:
         plain: Floating-point operations on single elements outside of loops.
         special: The same of exponentials, divisions, square roots and the like.
         notes: What could not be told, in words.
+        alive: 32-bit words that a block holds at once at a reduction or a product; 0 without one.
     """
 
     grid: tuple[int, int, int]
@@ -161,6 +166,7 @@ class LaunchWork:
     plain: float
     special: float
     notes: tuple[str, ...] = ()
+    alive: float = 0.0
 
     @property
     def programs(self) -> int:

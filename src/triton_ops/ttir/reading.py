@@ -13,8 +13,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from triton_ops.ttir.chains import Made, chains
 from triton_ops.ttir.evaluate import evaluated
 from triton_ops.ttir.launch_work import Access, Argument, LaunchWork, LoopWork, Product
+from triton_ops.ttir.liveness import most_alive
 from triton_ops.ttir.scope import Programs, UntoldError
 from triton_ops.ttir.syntax import Module, UnreadableError, parsed_module, parsed_type
 from triton_ops.ttir.trace import AccessTrace, DotTrace, Trace
@@ -74,7 +76,7 @@ def launch_work(text: str, grid: tuple[int, int, int], operands: Sequence[Operan
         whole, beside = (evaluated(module, p, _values(module, operands, len(p.ids))) for p in (some, many))
     except (ArithmeticError, LookupError, ValueError, TypeError, AttributeError) as error:
         raise UnreadableError(f"it has an operation in a form that is not known here: {error!r}") from error
-    return _summary(whole, beside, grid, operands)
+    return replace(_summary((whole, beside), chains(module), grid, operands), alive=most_alive(module))
 
 
 def _spread_ids(count: int, most: int) -> Vector:
@@ -111,9 +113,14 @@ def _described(made: Value, given: Operand, count: int) -> Value:
     return replace(made, strides=numbers(given.strides), extents=numbers(given.extents))
 
 
-def _summary(whole: Trace, beside: Trace, grid: tuple[int, int, int], operands: Sequence[Operand]) -> LaunchWork:
+def _summary(
+    traces: tuple[Trace, Trace], made: Mapping[int, Made], grid: tuple[int, int, int], operands: Sequence[Operand]
+) -> LaunchWork:
+    """The work, from the walk of whole tensors, the one of neighbouring programs, and how operands were made."""
+    whole, beside = traces
     loops = {number: at for at, number in enumerate(sorted(whole.loops))}
     places = {number: at for at, number in enumerate(sorted(whole.accesses))}
+    dots = {number: at for at, number in enumerate(sorted(whole.dots))}
     counted = beside if beside.programs == grid[0] * grid[1] * grid[2] else whole  # how often is exact for all programs
     outside = whole.arithmetic.get(0)
     return LaunchWork(
@@ -123,7 +130,12 @@ def _summary(whole: Trace, beside: Trace, grid: tuple[int, int, int], operands: 
         loops=tuple(_loop(whole, counted, number, loops) for number in sorted(whole.loops)),
         accesses=tuple(_access((whole, counted, beside), number, loops) for number in sorted(whole.accesses)),
         products=tuple(
-            _product(whole.dots[number], counted.dots.get(number), loops, places) for number in sorted(whole.dots)
+            replace(
+                _product(whole.dots[number], counted.dots.get(number), loops, places),
+                after=tuple(sorted(dots[earlier] for earlier in made[number].after if earlier in dots)),
+                computed=made[number].computed,
+            )
+            for number in sorted(whole.dots)
         ),
         plain=0.0 if outside is None else float(outside.plain.mean()),
         special=0.0 if outside is None else float(outside.special.mean()),

@@ -1,0 +1,126 @@
+"""The walk of blocks over memory without products of tiles: bandwidth, waits, arithmetic and the turnover of blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from triton_ops.hardware import Machine
+from triton_ops.ranking.waves import Wave, overlapped, schedule
+from triton_ops.work import Footprint, Schedule
+
+_LANES = 128  # instructions of one thread that a multiprocessor issues per cycle
+_DEPENDENT_CYCLES = 4  # until an arithmetic result can be used: arXiv:1804.06826 for Volta; later chips are alike
+_LONE_CYCLES = 2.0  # per instruction of a warp with enough independent ones; fitted with the costs of rows
+
+
+class Work(NamedTuple):
+    """Instructions that a block issues for each element of tiles of one size."""
+
+    instructions: float
+    elements: float
+
+
+class Again(NamedTuple):
+    """Bytes that a block reads which it has read before, and those that it has read meanwhile."""
+
+    read_bytes: float
+    meanwhile_bytes: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Walk:
+    """What one block does.
+
+    Attributes:
+        blocks: Number of blocks in all.
+        warps: Warps per block.
+        stages: Stages that the config asks of the pipeline; plain loads are not pipelined.
+        work: Its arithmetic and its accesses.
+        batches: How often it waits for loads from memory, one after another.
+        near: How often it waits for loads that it has made before.
+        turns: How often it walks through registers that may be spilled.
+        own_bytes: Bytes that it reads and that no other block reads.
+        common_bytes: Bytes that it reads and that other blocks read too.
+        again: What it reads once more.
+        written_bytes: Bytes that it writes.
+        through_bytes: Bytes that L2 moves for its first reads and its writes, in whole sectors.
+        streamed_bytes: Bytes that it reads in all.
+        lines: 128-byte lines that it touches; 0 where its accesses run along memory.
+        contended: Atomic operations of all blocks on the one place that has most of them.
+    """
+
+    blocks: int
+    warps: int
+    stages: int
+    work: tuple[Work, ...]
+    batches: float
+    near: float
+    turns: float
+    own_bytes: float
+    common_bytes: float
+    again: tuple[Again, ...]
+    written_bytes: float
+    through_bytes: float
+    streamed_bytes: float
+    lines: float = 0.0
+    contended: float = 0.0
+
+    @property
+    def instructions(self) -> float:
+        """Instructions of each warp; with more threads than elements, some repeat the work of others."""
+        threads = 32 * self.warps
+        return sum(part.instructions * max(1.0, part.elements / threads) for part in self.work)
+
+    @property
+    def dependent_cycles(self) -> float:
+        """Cycles of a warp that is alone: elements of one thread do not depend on each other, and hide the latency."""
+        threads = 32 * self.warps
+        each = [(part.instructions, max(1.0, part.elements / threads)) for part in self.work]
+        return sum(count * max(_DEPENDENT_CYCLES, _LONE_CYCLES * own) for count, own in each)
+
+
+def walk_schedule(walk: Walk, footprint: Footprint, machine: Machine) -> Schedule:
+    """The schedule of the blocks, which are independent: their waits and rates are overlapped once per wave."""
+    at_once = machine.blocks_at_once(footprint.registers, footprint.shared_bytes, walk.warps)
+    found = schedule(walk.blocks, at_once, machine, lambda depth, count: _wave(walk, footprint, machine, depth, count))
+    plainer = 1 + machine.costs.idle_stage * max(walk.stages - 1, 0)
+    straggling = 1 + machine.costs.straggle / max(found.waves, 1.0)
+    return Schedule(found.time_ms * plainer * straggling, found.waves, found.alone_ms)
+
+
+def _wave(walk: Walk, footprint: Footprint, machine: Machine, depth: int, blocks: int) -> Wave:
+    costs, clock = machine.costs, machine.clock_ghz
+    spilled = 2 * walk.turns * footprint.spill_bytes * 32 * walk.warps
+    spill_ns = spilled / (costs.spill_bytes_per_cycle * clock)
+    rates = {
+        "issue": depth * walk.instructions * 32 * walk.warps / _LANES / clock,
+        "load unit": depth * walk.lines * costs.line_cycles / clock,
+        **_traffic(walk, machine, depth, blocks),
+        "spills": depth * spill_ns,
+    }
+    waits = {
+        "waits": walk.batches * costs.chunk_ns + walk.near * costs.near_ns,
+        "one block's loads": walk.streamed_bytes / costs.plain_gbps,
+        "dependent arithmetic": walk.dependent_cycles / clock,
+        "spill waits": spill_ns,
+    }
+    both = {"rates": overlapped(rates, costs.overlap), "waits": sum(waits.values())}
+    return Wave(overlapped(both, costs.wait_overlap), costs.turn_ns, rates | waits)
+
+
+def _traffic(walk: Walk, machine: Machine, depth: int, blocks: int) -> dict[str, float]:
+    """Nanoseconds at DRAM and at L2: what is read again is found in L1, else in L2, else read anew."""
+    past_l1 = list(_missed(walk.again, machine.costs.l1_bytes / depth))
+    past_l2 = _missed((Again(read, blocks * meanwhile) for read, meanwhile in walk.again), machine.l2_bytes / 2)
+    anew = sum(one * far / read for one, far, (read, _) in zip(past_l1, past_l2, walk.again, strict=True) if read > 0)
+    dram = blocks * (walk.own_bytes + anew + walk.written_bytes)
+    through_l2 = depth * machine.units * (walk.through_bytes + sum(past_l1))
+    return {"DRAM": dram / machine.dram_gbps, "L2": through_l2 / machine.l2_gbps}
+
+
+def _missed(again: Iterable[Again], size_bytes: float) -> Iterable[float]:
+    """Bytes that a cache of a size no longer holds when they are read again."""
+    for read, meanwhile in again:
+        yield read * max(0.0, 1 - size_bytes / meanwhile) if meanwhile > 0 else 0.0
