@@ -37,7 +37,7 @@ def test_large_products_are_walked_over_by_descriptors():
     least, best = best_by_algorithm((4096, 4096, 4096))
     assert least["persistent"] < least["tiles"] < least["split_k"]
     assert least["persistent"] < least["stream_k"]
-    assert (best["DESCRIPTORS"], best["BM"] * best["BN"]) == (True, 128 * 256)
+    assert (best["LOADS"], best["BM"] * best["BN"]) == ("host", 128 * 256)
 
 
 def test_few_tiles_of_a_long_sum_are_shared():
@@ -63,7 +63,7 @@ def test_swapped_operands_of_few_rows_run_on_warp_groups():
     problem = MATMUL.problem((16, 8192, 8192), "bfloat16")
     model = Model(MATMUL.work(problem), H200)
     default = dict(MATMUL.space_for(problem).default_config)
-    swapped = {**default, "SWAPPED": True, "BM": 128, "BN": 16, "DESCRIPTORS": True}
+    swapped = {**default, "SWAPPED": True, "BM": 128, "BN": 16, "LOADS": "host"}
     plan = model.work.tiles.plan(swapped, H200)
     assert plan.footprint.registers < model.work.tiles.plan({**default, "BN": 128}, H200).footprint.registers
     assert model.expected_ms(swapped) > 0

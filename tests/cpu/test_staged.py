@@ -11,9 +11,10 @@ from triton_ops.backend.offline import AheadOfTime, described
 from triton_ops.exceptions import KernelTypeError
 from triton_ops.hardware import named_target
 from triton_ops.kernels import load
-from triton_ops.kernels.matmul.kernel import grid, parts_elements, shares_tiles, sum_grid
+from triton_ops.kernels.matmul.kernel import grid, host_descriptors, parts_elements, shares_tiles, sum_grid
 from triton_ops.resources import Resources
 from triton_ops.space import Config
+from triton_ops.tensors import TensorSpec
 
 pytestmark = pytest.mark.triton
 
@@ -60,6 +61,25 @@ def test_identity_and_names_are_those_of_both():
     assert KERNEL.cache_key not in (KERNEL.first.cache_key, KERNEL.second.cache_key)
 
 
+def test_descriptors_of_the_host_show_what_lies_in_memory_and_count_for_the_identity():
+    given = KERNEL.first.by_name(LIGHT)
+    meta = {**KERNEL.first.defaults, **given, **PLAIN, "LOADS": "host"}
+    shown = {name: (made.shape, made.strides, made.block_shape) for name, made in host_descriptors(meta).items()}
+    assert shown == {
+        "a_tiles": ([256, 1024], [1024, 1], [64, 64]),
+        "b_tiles": ([1024, 256], [256, 1], [64, 64]),
+        "c_tiles": ([256, 256], [256, 1], [64, 64]),
+    }
+    turned = described(Arguments(keyword={"b": TensorSpec((1024, 256), "bfloat16", (1, 1024))}), light=True).keyword[
+        "b"
+    ]
+    thin = {**meta, "b": turned, "B_ALONG_K": True, "SWAPPED": True, "BN": 16, "ALGORITHM": "split_k"}
+    shown = {name: (made.shape, made.block_shape) for name, made in host_descriptors(thin).items()}
+    assert shown == {"a_tiles": ([256, 1024], [16, 64]), "b_tiles": ([256, 1024], [64, 64])}
+    assert host_descriptors({**meta, "LOADS": "device"}) == {}
+    assert replace(KERNEL.first, made=None).identity != KERNEL.first.identity
+
+
 def test_a_second_kernel_without_its_values_is_refused():
     with pytest.raises(KernelTypeError, match="no value for CHUNK"):
         replace(KERNEL, options={})
@@ -81,6 +101,6 @@ def test_grids_and_scratch_follow_the_algorithm():
     assert sum_grid({**split, "programs": 48}) == (12, 32)
     assert parts_elements(split, 48) == 48 * 128 * 256
     stream = {**META, "ALGORITHM": "stream_k"}
-    assert [sum_grid({**stream, "programs": programs})[0] for programs in (5, 12, 20)] == [7, 1, 12]
+    assert [sum_grid({**stream, "programs": programs})[0] for programs in (5, 12, 20)] == [2, 1, 12]
     assert parts_elements(stream, 5) == 2 * 5 * 128 * 256
     assert grid({**META, "ALGORITHM": "tiles", "SWAPPED": True}) == (6 * 2,)

@@ -21,7 +21,7 @@ FORMS = {
     "split_k": {"ALGORITHM": "split_k", "SPLIT": 4},
     "stream_k": {"ALGORITHM": "stream_k"},
 }
-LARGE = {"ALGORITHM": "persistent", "BN": 256, "num_stages": 4, "HALVES": True, "DESCRIPTORS": True}
+LARGE = {"ALGORITHM": "persistent", "BN": 256, "num_stages": 4, "HALVES": True, "LOADS": "host"}
 
 
 def described():
@@ -29,10 +29,10 @@ def described():
 
 
 def configs():
-    for form, descriptors in itertools.product(FORMS, (False, True)):
-        own = {"DESCRIPTORS": descriptors, **FORMS[form]}
-        yield pytest.param({**TILE, **own}, (520, 1032, 776), id=f"{form}-{descriptors}")
-        yield pytest.param({**THIN, **own}, (24, 1032, 776), id=f"{form}-{descriptors}-swapped")
+    for form, loads in itertools.product(FORMS, ("pointers", "device", "host")):
+        own = {"LOADS": loads, **FORMS[form]}
+        yield pytest.param({**TILE, **own}, (520, 1032, 776), id=f"{form}-{loads}")
+        yield pytest.param({**THIN, **own}, (24, 1032, 776), id=f"{form}-{loads}-swapped")
     yield pytest.param({**TILE, **LARGE}, (2568, 4104, 776), id="persistent-halves")
     yield pytest.param({**TILE, **LARGE, "ALGORITHM": "stream_k"}, (2568, 4104, 776), id="stream_k-halves")
     yield pytest.param({**TILE, "ALGORITHM": "stream_k"}, (1000, 777, 515), id="stream_k-odd")
@@ -46,9 +46,9 @@ def whole(config):
     return Config({**default, **config})
 
 
-@pytest.mark.parametrize(("config", "shape"), configs())
+@pytest.mark.parametrize(("config", "shape"), list(configs()))
 def test_every_algorithm_is_right_by_the_rule_and_gives_equal_bits(config, shape):
-    if config.get("DESCRIPTORS") and not described():
+    if config.get("LOADS", "pointers") != "pointers" and not described():
         pytest.skip("TMA needs compute capability 9.0")
     operation = kernels.load(OPERATION)
     problem = operation.problem(shape, "bfloat16")
@@ -74,7 +74,7 @@ def test_whole_numbers_are_exact_in_every_layout_with_bias_and_activation(form, 
     right = torch.relu(a.double() @ b.double() + bias.double())
     if layout == "columns":
         a, b = a.t().contiguous().t(), b.t().contiguous().t()
-    config = {**TILE, **FORMS[form], "DESCRIPTORS": described()}
+    config = {**TILE, **FORMS[form], "LOADS": "host" if described() else "pointers"}
     found = matmul(a, b, bias=bias, activation="relu", config=config)
     assert torch.equal(found.double(), right)
 
@@ -85,7 +85,7 @@ def test_float8_is_right_by_the_rule(form):
         pytest.skip("float8_e4m3fn needs compute capability 8.9")
     operation = kernels.load(OPERATION)
     problem = operation.problem((528, 768, 2048), "fp8")
-    config = {**TILE, "BK": 128, **FORMS[form], "DESCRIPTORS": described()}
+    config = {**TILE, "BK": 128, **FORMS[form], "LOADS": "device" if described() else "pointers"}
     right, how = judged(operation, whole(config), operation.materialise(problem, "cuda"))
     assert right, how
 

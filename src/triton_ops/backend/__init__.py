@@ -13,6 +13,7 @@ from triton_ops.backend.base import is_tensor as is_tensor
 from triton_ops.backend.base import positional_names as positional_names
 from triton_ops.backend.config_hooks import taken_apart as taken_apart
 from triton_ops.backend.containers import is_descriptor as is_descriptor
+from triton_ops.backend.descriptors import matrix_descriptor as matrix_descriptor
 from triton_ops.backend.errors import CandidateError as CandidateError
 from triton_ops.backend.errors import candidate_error as candidate_error
 from triton_ops.backend.errors import one_line as one_line

@@ -41,14 +41,35 @@ def descriptor(tensor: Any, rule: BlockRule, meta: Mapping[str, Any], *, gluon: 
         meta: Arguments and config values by name.
         gluon: Whether the kernel is one of Gluon, whose descriptors have a layout.
     """
-    made = object.__new__(importlib.import_module(_MAKERS[gluon]).TensorDescriptor)  # a stand-in fails its checks
-    made.base = tensor
-    made.shape, made.strides = list(tensor.shape), list(tensor.stride())
-    made.block_shape = [int(extent) for extent in _block_shape(rule, meta)]
+    made = _made(tensor, _block_shape(rule, meta), gluon)
     if gluon:
         bits = 8 * ITEM_BYTES[dtype_name(tensor.dtype)]
         layouts = importlib.import_module(_GLUON_LAYOUTS).NVMMASharedLayout
         made.layout = layouts.get_default_for(made.block_shape, SimpleNamespace(primitive_bitwidth=bits))
+    return made
+
+
+def matrix_descriptor(tensor: Any, block: Sequence[int], *, turned: bool = False) -> Any:
+    """A descriptor of a matrix, or of the transposed one, whose neighbours in memory are along its last axis.
+
+    Args:
+        tensor: A torch tensor of two axes, or a stand-in for one.
+        block: The extents of a block along the tensor's axes.
+        turned: Whether the tensor is column-major: the descriptor then shows it transposed, blocks included.
+    """
+    made = _made(tensor, block, gluon=False)
+    if turned:
+        made.shape, made.strides, made.block_shape = (
+            each[::-1] for each in (made.shape, made.strides, made.block_shape)
+        )
+    return made
+
+
+def _made(tensor: Any, block: Sequence[int], gluon: bool) -> Any:
+    made = object.__new__(importlib.import_module(_MAKERS[gluon]).TensorDescriptor)  # a stand-in fails its checks
+    made.base = tensor
+    made.shape, made.strides = list(tensor.shape), list(tensor.stride())
+    made.block_shape = [int(extent) for extent in block]
     return made
 
 

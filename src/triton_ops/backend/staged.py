@@ -1,4 +1,4 @@
-"""Kernels that some configs follow with a second one, which finishes what the first has left in scratch.
+"""Kernels of one or two launches by the config: the second finishes what the first has left in scratch.
 
 The first takes every tunable, and is all that most configs launch. So both are compiled without torch, and the free
 rules read the first, as with a kernel of one launch.

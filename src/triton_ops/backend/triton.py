@@ -10,7 +10,6 @@ called with all arguments and values by name; a decorator has what is below it i
 
 from __future__ import annotations
 
-import copy
 import functools
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -22,6 +21,7 @@ from triton_ops.backend.base import Arguments, Executable, PreparedCall
 from triton_ops.backend.compiled import loaded, resources_of, traits_of
 from triton_ops.backend.config_hooks import hook_of, overrides_of, values_of, with_hook_run
 from triton_ops.backend.containers import tensors_in
+from triton_ops.backend.decorators import heuristics, is_gluon, layers, required, without_autotune
 from triton_ops.backend.descriptors import BlockRule, check_declared, check_in_kernel, descriptor
 from triton_ops.backend.identity import triton_identity
 from triton_ops.backend.jit_function import settled
@@ -59,6 +59,8 @@ class TritonKernel:
             names of parameters, or a function of what the grid is given. The argument is the tensor itself, and each
             config makes its own descriptor of it. The block shape of a descriptor among the arguments stays as it is,
             unless `pre_hook` changes it.
+        made: From what the grid is given to further arguments of the launch, such as descriptors of transposed
+            matrices; their parameters have defaults.
         pre_hook: Called with arguments and config by name before every launch, as a `triton.Config`'s is; what it does
             is not timed. A space of `triton.Config`s brings its own.
         reset_to_zero: Names of the arguments that are filled with zeros before every launch; that is not timed.
@@ -77,6 +79,7 @@ class TritonKernel:
     label: str | None = None
     _: KW_ONLY
     descriptors: Mapping[str, BlockRule] = field(default_factory=dict, hash=False)
+    made: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
     pre_hook: Callable[[dict[str, Any]], Any] | None = None
     reset_to_zero: tuple[str, ...] = ()
     restore_value: tuple[str, ...] = ()
@@ -89,7 +92,7 @@ class TritonKernel:
                 f"{self.name} is already wrapped by @triton.autotune",
                 hint="give the function below it: kernel.fn, or leave the decorator out",
             )
-        self._take_from_below_heuristics()
+        self._take_from_belowheuristics()
         if not (hasattr(self.function, "arg_names") and hasattr(self.function, "run")):
             raise KernelTypeError(f"{self.function!r} is no Triton kernel", hint="decorate it with @triton.jit")
         if not callable(self.grid):
@@ -108,9 +111,9 @@ class TritonKernel:
                 hint="leave it out of the outputs",
             )
 
-    def _take_from_below_heuristics(self) -> None:
+    def _take_from_belowheuristics(self) -> None:
         """Take every `@triton.autotune` below heuristics out of the function, and keep what it says of arguments."""
-        for tuner in [layer for layer in _layers(self.function) if hasattr(layer, "configs")]:
+        for tuner in [layer for layer in layers(self.function) if hasattr(layer, "configs")]:
             if getattr(tuner, "user_defined_pre_hook", False) or getattr(tuner, "user_defined_post_hook", False):
                 raise KernelTypeError(
                     f"the @triton.autotune of {self.name} has a hook of its own",
@@ -118,7 +121,7 @@ class TritonKernel:
                 )
             for name in ("reset_to_zero", "restore_value"):
                 object.__setattr__(self, name, getattr(self, name) or tuple(getattr(tuner, name, ())))
-        object.__setattr__(self, "function", _without_autotune(self.function))
+        object.__setattr__(self, "function", without_autotune(self.function))
 
     @property
     def name(self) -> str:
@@ -129,12 +132,17 @@ class TritonKernel:
     @property
     def interpreted(self) -> bool:
         """Whether it runs as Python, as under `TRITON_INTERPRET`: then there is nothing to compile."""
-        return type(_layers(self.function)[-1]).__name__ == "InterpretedFunction"
+        return type(layers(self.function)[-1]).__name__ == "InterpretedFunction"
 
     @property
     def identity(self) -> Mapping[str, str]:
         """Fingerprints of the kernel and of its grid with all they refer to, and what compiles it."""
-        parts = {"reset": self.reset_to_zero, "pre_hook": self.pre_hook, "descriptors": dict(self.descriptors)}
+        parts = {
+            "reset": self.reset_to_zero,
+            "pre_hook": self.pre_hook,
+            "descriptors": dict(self.descriptors),
+            "made": self.made,
+        }
         found = {name: part for name, part in parts.items() if part}
         return triton_identity(
             self.function,
@@ -147,7 +155,7 @@ class TritonKernel:
     @property
     def cache_key(self) -> str:
         """What Triton calls the source with all that it calls; the names of compiled binaries are made from it."""
-        return str(settled(_layers(self.function)[-1]).cache_key)
+        return str(settled(layers(self.function)[-1]).cache_key)
 
     def check(self, tunables: Iterable[str], arguments: Arguments) -> None:
         """Raise unless tunables and arguments together are what the kernel takes.
@@ -173,21 +181,21 @@ class TritonKernel:
                 f"{', '.join(sorted(LAUNCH_OPTIONS))}",
                 hint="correct the tunable's name",
             )
-        computed = _heuristics(self.function)
+        computed = heuristics(self.function)
         if clash := [name for name in (*given, *names) if name in computed]:
             raise ConfigCollisionError(
                 f"{', '.join(map(repr, clash))} is computed by the @triton.heuristics of {self.name}",
                 hint="leave it out of the arguments and the space, or take it out of the heuristics",
             )
         filled = {*given, *names, *computed}
-        if missing := [name for name in _required(self.function) if name not in filled]:
+        if missing := [name for name in required(self.function) if name not in filled]:
             raise KernelTypeError(
                 f"{self.name} needs a value for {', '.join(missing)}",
                 hint="pass it as an argument, or add it to the config space",
             )
         values = self.by_name(arguments)
         check_declared(self.name, self.descriptors, values)
-        check_in_kernel(self.name, _layers(self.function)[-1], values)
+        check_in_kernel(self.name, layers(self.function)[-1], values)
         places = {tensor.device.type for tensor in arguments.tensors()}
         if places == {"cpu"} and not self.interpreted:
             raise DeviceError(
@@ -215,7 +223,7 @@ class TritonKernel:
     @property
     def needs_torch(self) -> bool:
         """Whether code of the user's, heuristics or a hook, may ask a tensor anything when a config is compiled."""
-        return len(_layers(self.function)) > 1 or self.pre_hook is not None
+        return len(layers(self.function)) > 1 or self.pre_hook is not None
 
     @property
     def without_grid(self) -> TritonKernel:
@@ -248,7 +256,7 @@ class TritonKernel:
             Exception: Whatever Triton raises.
         """
         given, _ = self._taken(config, arguments)
-        settled(_layers(self.function)[-1])
+        settled(layers(self.function)[-1])
         grid = functools.partial(self._grid, config, arguments)  # for those who ask: compiling does not
         compiled = self.function.warmup(*given.positional, grid=grid, **given.keyword, **config)
         return [compiled.result() if hasattr(compiled, "result") else compiled]
@@ -294,10 +302,12 @@ class TritonKernel:
 
     def _taken(self, config: Config, given: Arguments) -> tuple[Arguments, bool]:
         """The arguments as a launch takes them, with their own descriptors, and whether the hook writes tensors."""
-        if not (self.descriptors or self.pre_hook):
+        if not (self.descriptors or self.pre_hook or self.made):
             return given, False
         values = self.by_name(given)
-        meta, gluon = {**values, **config}, _is_gluon(self.function)
+        if self.made is not None:
+            values |= self.made({**self.defaults, **values, **config})
+        meta, gluon = {**values, **config}, is_gluon(self.function)
         for name, rule in self.descriptors.items():
             if name in values:
                 values[name] = descriptor(values[name], rule, meta, gluon=gluon)
@@ -341,8 +351,8 @@ class TritonKernel:
             None if the machine code is not known, the grid function raises, heuristics compute a plain argument, or a
             hook may do anything before the launch.
         """
-        plain = {param.name for param in _layers(self.function)[-1].params if not param.is_constexpr}
-        if made is None or made.binary is None or plain.intersection(_heuristics(self.function)) or self.pre_hook:
+        plain = {param.name for param in layers(self.function)[-1].params if not param.is_constexpr}
+        if made is None or made.binary is None or plain.intersection(heuristics(self.function)) or self.pre_hook:
             return None
         try:
             grid = [int(extent) for extent in self._grid(config, arguments, self.defaults)]
@@ -365,41 +375,6 @@ def _without_result(launch: Callable[[], Any]) -> Callable[[], None]:
         launch()
 
     return launched
-
-
-def _layers(function: Any) -> list[Any]:
-    """A kernel with the kernels below its decorators, the innermost last."""
-    layers = [function]
-    while hasattr(inner := getattr(layers[-1], "fn", None), "run"):
-        layers.append(inner)
-    return layers
-
-
-def _without_autotune(function: Any) -> Any:
-    """A kernel with its other decorators, which see the values of the config too."""
-    if hasattr(function, "configs"):
-        return _without_autotune(function.fn)
-    inner = getattr(function, "fn", None)
-    if not hasattr(inner, "run") or (below := _without_autotune(inner)) is inner:
-        return function
-    made = copy.copy(function)
-    made.fn = below
-    return made
-
-
-def _heuristics(function: Any) -> set[str]:
-    """The parameters that `@triton.heuristics` gives their values."""
-    return {name for layer in _layers(function)[:-1] for name in getattr(layer, "values", ())}
-
-
-def _required(function: Any) -> list[str]:
-    parameters = parameters_of(unwrap(function)).values()
-    return [parameter.name for parameter in parameters if parameter.default is parameter.empty]
-
-
-def _is_gluon(function: Any) -> bool:
-    innermost = _layers(function)[-1]
-    return bool(hasattr(innermost, "is_gluon") and innermost.is_gluon())
 
 
 def _no_grid(_meta: Mapping[str, Any]) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ from triton_ops.kernels.matmul.contract import check_described, validate_matmul_
 from triton_ops.kernels.matmul.kernel import (
     CHUNK,
     grid,
+    host_descriptors,
     matmul_kernel,
     parts_elements,
     shares_tiles,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["matmul", "operation", "plain"]
 
 _KERNEL = StagedKernel(
-    TritonKernel(matmul_kernel, grid, outputs=("c",)),
+    TritonKernel(matmul_kernel, grid, outputs=("c",), made=host_descriptors),
     TritonKernel(sum_parts_kernel, sum_grid, outputs=("c",)),
     when=shares_tiles,
     scratch="parts",
@@ -109,7 +110,7 @@ def matmul(
         bias: [N], bfloat16 | float16 | float32, contiguous; None is 0.
         activation: `none`, `relu`, `gelu` by the error function, or `silu`.
         out: [M, N], dtype as returned, any strides, without storage shared with `a` and `b`; None allocates.
-        config: A value for each of BM, BN, BK, num_warps and num_stages, and if you like ALGORITHM, DESCRIPTORS,
+        config: A value for each of BM, BN, BK, num_warps and num_stages, and if you like ALGORITHM, LOADS,
             SWAPPED, PROGRAMS, SPLIT, HALVES and GROUP_M; None takes the winner of a record, else the default.
         tune: Whether to tune this problem first if it has no record, as inside `with triton_ops.tuning():`. Bias and
             activation do not count: all of a problem's calls share its winner.
@@ -131,7 +132,7 @@ def matmul(
     of shared tiles are written and read once more in float32, in memory of torch's allocator. The first call of a
     config, dtype and stride class compiles: 0.1 to some seconds.
     Source: Tillet, Kung, Cox, "Triton", MAPL 2019; grouped program order as in Triton's matmul tutorial; stream-K of
-    Osama et al., arXiv:2301.03598, with the last two waves shared out.
+    Osama et al., arXiv:2301.03598, with aligned first steps.
     """
     if out is None:
         return _matmul_new(a, b, bias=bias, activation=activation, config=config, tune=tune)

@@ -60,11 +60,11 @@ def check_described(config: Mapping[str, Any], tensors: Mapping[str, Any], K: in
     Raises:
         ConfigValueError: It does.
     """
-    if not config.get("DESCRIPTORS", False):
+    if config.get("LOADS", "pointers") == "pointers":
         return
     if not takes_descriptors({name: TensorSpec.of(tensor) for name, tensor in tensors.items()}, K):
         raise ConfigValueError(
-            "DESCRIPTORS is True, and a, b or out cannot have tensor descriptors: they need neighbours along an axis, "
-            "all else at multiples of 16 bytes, 8-bit floats their neighbours along K, and out rows of neighbours",
-            hint="leave DESCRIPTORS out, or pass contiguous tensors with padded rows",
+            f"LOADS is {config['LOADS']!r}, and a, b or out cannot have tensor descriptors: they need neighbours along "
+            "an axis, all else at multiples of 16 bytes, 8-bit floats neighbours along K, and out rows of neighbours",
+            hint="leave LOADS out, or pass contiguous tensors with padded rows",
         )

@@ -6,17 +6,22 @@ ALGORITHM says which program computes what:
 - `persistent`: PROGRAMS programs for each multiprocessor walk over the tiles, so that the loads of one begin while
   another is written.
 - `split_k`: SPLIT programs share a tile, each with its part of K: for products of few tiles.
-- `stream_k`: as `persistent`, but the last tiles are shared out evenly in steps of K, so that no wave is half empty.
+- `stream_k`: as `persistent`, but the tiles of a last wave that is not full are shared out evenly in steps of K. Each
+  has a program for its first steps, all at the same place of K, so that they share operands in L2; the other programs
+  take what is left, one tile after the other.
 
 The parts of shared tiles go to scratch in float32, and a second launch adds them up in the order of K: equal calls give
-equal bits. With DESCRIPTORS tiles are copied by Hopper's TMA. With SWAPPED the transposed product is computed, whose
-rows are the columns of B: matrix instructions take 64 rows at least, and any multiple of 8 columns.
+equal bits. LOADS are of `pointers`, or of tensor descriptors, whose tiles Hopper's TMA copies: each program makes them
+on the `device`, which costs it 1.5 microseconds, or they are made on the `host` before each launch. With SWAPPED the
+transposed product is computed, whose rows are the columns of B: matrix instructions take 64 rows at least, and any
+multiple of 8 columns.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
 from triton_ops._optional import require
+from triton_ops.backend import matrix_descriptor
 from triton_ops.kernels.jit import activated, described, put, tile_of
 from triton_ops.kernels.tiles import programs_for
 
@@ -46,8 +51,8 @@ def grid(meta: Mapping[str, Any]) -> tuple[int]:
 def sum_grid(meta: Mapping[str, Any]) -> tuple[int, int]:
     """The programs of the second launch: the chunks of every shared tile."""
     tiles, programs = tiles_of(meta), meta["programs"]
-    if meta["ALGORITHM"] == "stream_k":  # as in `whole_tiles`
-        tiles -= tiles if tiles % programs == 0 else max(tiles // programs - 1, 0) * programs
+    if meta["ALGORITHM"] == "stream_k":
+        tiles %= programs
     return max(tiles, 1), triton.cdiv(meta["BM"] * meta["BN"], CHUNK)
 
 
@@ -57,9 +62,25 @@ def shares_tiles(meta: Mapping[str, Any]) -> bool:
 
 
 def parts_elements(meta: Mapping[str, Any], programs: int) -> int:
-    """Elements of the parts that programs leave: one tile each, or two where a share ends one and begins another."""
+    """Elements of the parts that programs leave: one tile each, or with all beginnings of shares in other tiles two."""
     each = 2 if meta["ALGORITHM"] == "stream_k" else 1
     return int(programs * each * meta["BM"] * meta["BN"])
+
+
+def host_descriptors(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """The descriptors that a config is given, by the kernel's parameters; none unless it asks for those of the host."""
+    if meta["LOADS"] != "host":
+        return {}
+    rows, columns, step = meta["BM"], meta["BN"], meta["BK"]
+    (a_side, b_side), stored = ((columns, rows), columns) if meta["SWAPPED"] else ((rows, columns), rows)
+    across = rows if meta["SWAPPED"] else columns // 2 if meta["HALVES"] else columns
+    made = {
+        "a_tiles": matrix_descriptor(meta["a"], (a_side, step), turned=not meta["A_ALONG_K"]),
+        "b_tiles": matrix_descriptor(meta["b"], (step, b_side), turned=bool(meta["B_ALONG_K"])),
+    }
+    return (
+        made if meta["ALGORITHM"] == "split_k" else {**made, "c_tiles": matrix_descriptor(meta["c"], (stored, across))}
+    )
 
 
 @triton.jit
@@ -114,11 +135,11 @@ def summed_by_pointers(
 @triton.jit
 def summed(
     x, y, x_tiles, y_tiles, m0, n0, k_first, k_last, M, N, stride_xm, stride_xk, stride_yk, stride_yn,
-    DESCRIPTORS: tl.constexpr, X_ALONG_K: tl.constexpr, Y_ALONG_K: tl.constexpr,
+    LOADS: tl.constexpr, X_ALONG_K: tl.constexpr, Y_ALONG_K: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """The tile at m0, n0 of X @ Y, summed from k_first to k_last."""
-    if DESCRIPTORS:
+    if LOADS != "pointers":
         return summed_by_descriptors(x_tiles, y_tiles, m0, n0, k_first, k_last, X_ALONG_K, Y_ALONG_K, BM, BN, BK)
     else:  # noqa: RET505 - as above
         return summed_by_pointers(
@@ -139,14 +160,14 @@ def finished(total, bias, m, n, M, N, SWAPPED: tl.constexpr, ACTIVATION: tl.cons
 
 @triton.jit
 def written(
-    total, z, z_tiles, bias, m0, n0, M, N, stride_zm, stride_zn, DESCRIPTORS: tl.constexpr, SWAPPED: tl.constexpr,
+    total, z, z_tiles, bias, m0, n0, M, N, stride_zm, stride_zn, LOADS: tl.constexpr, SWAPPED: tl.constexpr,
     ACTIVATION: tl.constexpr, HALVES: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """Finish a tile, and write it, rounded once."""
     m = m0 + tl.arange(0, BM)
     n = n0 + tl.arange(0, BN)
     found = finished(total, bias, m, n, M, N, SWAPPED, ACTIVATION).to(z.dtype.element_ty)
-    if not DESCRIPTORS:
+    if LOADS == "pointers":
         corner = z + m0.to(tl.int64) * stride_zm + n0.to(tl.int64) * stride_zn
         place = tl.arange(0, BM)[:, None] * stride_zm + tl.arange(0, BN)[None, :] * stride_zn
         tl.store(corner + place, found, mask=(m < M)[:, None] & (n < N)[None, :])
@@ -162,30 +183,24 @@ def kept(total, parts, slot, BM: tl.constexpr, BN: tl.constexpr):
 
 
 @triton.jit
-def whole_tiles(tiles, programs):
-    """Of `tiles` tiles how many each have one program: but for the last full wave and what comes after it, all."""
-    waves = tiles // programs
-    return tl.where(tiles % programs == 0, tiles, tl.maximum(waves - 1, 0) * programs)
-
-
-@triton.jit
-def part_of(program, begin, tile_begin):
-    """The place of a program's part of a tile: its share begins in the tile, or in one before."""
-    return 2 * program + (begin < tile_begin).to(tl.int32)
+def shares_of(shared, steps, programs):
+    """Of tiles that are shared: the steps that each one's own program takes, and those of each other program."""
+    own = tl.minimum(tl.cdiv(shared * steps, programs), steps)
+    return own, tl.cdiv(shared * (steps - own), programs - shared)
 
 
 @triton.jit
 def product(
-    x, y, z, bias, parts, M, N, K, stride_xm, stride_xk, stride_yk, stride_yn, stride_zm, stride_zn,
+    x, y, z, x_tiles, y_tiles, z_tiles, bias, parts, M, N, K,
+    stride_xm, stride_xk, stride_yk, stride_yn, stride_zm, stride_zn,
     X_ALONG_K: tl.constexpr, Y_ALONG_K: tl.constexpr, ACTIVATION: tl.constexpr, SWAPPED: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP_M: tl.constexpr, ALGORITHM: tl.constexpr,
-    DESCRIPTORS: tl.constexpr, SPLIT: tl.constexpr, HALVES: tl.constexpr,
+    LOADS: tl.constexpr, SPLIT: tl.constexpr, HALVES: tl.constexpr,
 ):  # fmt: skip
     """Z[M, N] = X[M, K] @ Y[K, N]; with SWAPPED, Z is the transposed result, and bias belongs to its rows."""
     tile_rows, tile_columns = tl.cdiv(M, BM), tl.cdiv(N, BN)
     tiles = tile_rows * tile_columns
-    x_tiles, y_tiles, z_tiles = x, y, z
-    if DESCRIPTORS:
+    if LOADS == "device":
         x_tiles = operand(x, M, K, stride_xm, stride_xk, X_ALONG_K, BM, BK)
         y_tiles = operand(y, N, K, stride_yn, stride_yk, Y_ALONG_K, BN, BK)
         if ALGORITHM != "split_k":
@@ -197,7 +212,7 @@ def product(
         each = tl.cdiv(tl.cdiv(K, BK), SPLIT) * BK
         total = summed(
             x, y, x_tiles, y_tiles, tile_row * BM, tile_column * BN, part * each, tl.minimum(part * each + each, K),
-            M, N, stride_xm, stride_xk, stride_yk, stride_yn, DESCRIPTORS, X_ALONG_K, Y_ALONG_K, BM, BN, BK,
+            M, N, stride_xm, stride_xk, stride_yk, stride_yn, LOADS, X_ALONG_K, Y_ALONG_K, BM, BN, BK,
         )  # fmt: skip
         kept(total, parts, program, BM, BN)
     else:
@@ -205,40 +220,44 @@ def product(
         step = 1 if ALGORITHM == "tiles" else tl.num_programs(0)
         last = program + 1 if ALGORITHM == "tiles" else tiles
         if ALGORITHM == "stream_k":
-            last = whole_tiles(tiles, step)
+            last = tiles // step * step
         for tile in tl.range(program, last, step, flatten=ALGORITHM == "persistent"):
             tile_row, tile_column = tile_of(tile, tile_rows, tile_columns, GROUP_M)
             m0, n0 = tile_row * BM, tile_column * BN
             total = summed(
                 x, y, x_tiles, y_tiles, m0, n0, 0, K, M, N, stride_xm, stride_xk, stride_yk, stride_yn,
-                DESCRIPTORS, X_ALONG_K, Y_ALONG_K, BM, BN, BK,
+                LOADS, X_ALONG_K, Y_ALONG_K, BM, BN, BK,
             )  # fmt: skip
             written(
                 total, z, z_tiles, bias, m0, n0, M, N, stride_zm, stride_zn,
-                DESCRIPTORS, SWAPPED, ACTIVATION, HALVES, BM, BN,
+                LOADS, SWAPPED, ACTIVATION, HALVES, BM, BN,
             )  # fmt: skip
         if ALGORITHM == "stream_k":
             steps = tl.maximum(tl.cdiv(K, BK), 1)
             shared = tiles - last
-            each = tl.cdiv(shared * steps, step)
-            begin = program * each
-            end = tl.minimum(begin + each, shared * steps)
-            for nth in range(begin // steps, tl.cdiv(end, steps)):
+            own, each = shares_of(shared, steps, step)
+            # The first programs have the first steps of a tile each; the others divide the rest of all tiles.
+            leads = program < shared
+            rest = tl.maximum(steps - own, 1)
+            begin = (program - shared) * each
+            end = tl.minimum(begin + each, shared * (steps - own))
+            first = tl.where(leads, program, begin // rest)
+            for nth in range(first, tl.where(leads, program + 1, tl.cdiv(end, rest))):
                 tile_row, tile_column = tile_of(last + nth, tile_rows, tile_columns, GROUP_M)
                 m0, n0 = tile_row * BM, tile_column * BN
-                k_first = tl.maximum(begin - nth * steps, 0) * BK
-                k_last = tl.minimum(tl.minimum(end - nth * steps, steps) * BK, K)
+                k_first = tl.where(leads, 0, own + tl.maximum(begin - nth * rest, 0)) * BK
+                k_last = tl.minimum(tl.where(leads, own, own + tl.minimum(end - nth * rest, rest)) * BK, K)
                 total = summed(
                     x, y, x_tiles, y_tiles, m0, n0, k_first, k_last, M, N, stride_xm, stride_xk, stride_yk, stride_yn,
-                    DESCRIPTORS, X_ALONG_K, Y_ALONG_K, BM, BN, BK,
+                    LOADS, X_ALONG_K, Y_ALONG_K, BM, BN, BK,
                 )  # fmt: skip
-                if (k_first == 0) & (k_last == K):
+                if own == steps:
                     written(
                         total, z, z_tiles, bias, m0, n0, M, N, stride_zm, stride_zn,
-                        DESCRIPTORS, SWAPPED, ACTIVATION, HALVES, BM, BN,
+                        LOADS, SWAPPED, ACTIVATION, HALVES, BM, BN,
                     )  # fmt: skip
                 else:
-                    kept(total, parts, part_of(program, begin, nth * steps), BM, BN)
+                    kept(total, parts, tl.where(leads, program, program + nth), BM, BN)
 
 
 @triton.jit
@@ -264,27 +283,33 @@ def matmul_kernel(
     BK: tl.constexpr,
     GROUP_M: tl.constexpr = 8,
     ALGORITHM: tl.constexpr = "tiles",
-    DESCRIPTORS: tl.constexpr = False,
+    LOADS: tl.constexpr = "pointers",
     SWAPPED: tl.constexpr = False,
     PROGRAMS: tl.constexpr = 1,
     SPLIT: tl.constexpr = 1,
     HALVES: tl.constexpr = False,
     parts=None,
+    a_tiles=None,
+    b_tiles=None,
+    c_tiles=None,
 ):
     """C[M, N] = act(A[M, K] @ B[K, N] + bias[N]); float32 sums, rounded once to C's dtype; strides in elements.
 
-    `bias` is None for 0, and `parts` for algorithms that share no tiles. A_ALONG_K and B_ALONG_K say which operands
-    have their neighbours in memory along K, for descriptors; C is then row-major.
+    `bias` is None for 0, `parts` for algorithms that share no tiles, and descriptors unless the host makes them.
+    A_ALONG_K and B_ALONG_K say which operands have their neighbours in memory along K, for descriptors; C is then
+    row-major.
     """
     if SWAPPED:
         product(
-            b, a, c, bias, parts, N, M, K, stride_bn, stride_bk, stride_ak, stride_am, stride_cn, stride_cm,
-            B_ALONG_K, A_ALONG_K, ACTIVATION, SWAPPED, BM, BN, BK, GROUP_M, ALGORITHM, DESCRIPTORS, SPLIT, HALVES,
+            b, a, c, b_tiles, a_tiles, c_tiles, bias, parts, N, M, K, stride_bn, stride_bk, stride_ak, stride_am,
+            stride_cn, stride_cm, B_ALONG_K, A_ALONG_K, ACTIVATION, SWAPPED, BM, BN, BK, GROUP_M, ALGORITHM, LOADS,
+            SPLIT, HALVES,
         )  # fmt: skip
     else:
         product(
-            a, b, c, bias, parts, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
-            A_ALONG_K, B_ALONG_K, ACTIVATION, SWAPPED, BM, BN, BK, GROUP_M, ALGORITHM, DESCRIPTORS, SPLIT, HALVES,
+            a, b, c, a_tiles, b_tiles, c_tiles, bias, parts, M, N, K, stride_am, stride_ak, stride_bk, stride_bn,
+            stride_cm, stride_cn, A_ALONG_K, B_ALONG_K, ACTIVATION, SWAPPED, BM, BN, BK, GROUP_M, ALGORITHM, LOADS,
+            SPLIT, HALVES,
         )  # fmt: skip
 
 
@@ -297,24 +322,25 @@ def added(
     """Write one chunk of one shared tile of Z, ROWS by BN, from the parts of the `programs` of the first launch."""
     tile = tl.program_id(0)
     tile_rows, tile_columns = tl.cdiv(M, BM), tl.cdiv(N, BN)
-    if ALGORITHM == "split_k":
-        first, last, begin, each = tile * SPLIT, tile * SPLIT + SPLIT - 1, 0, 0
-    else:
-        tiles, steps = tile_rows * tile_columns, tl.maximum(tl.cdiv(K, BK), 1)
-        whole = whole_tiles(tiles, programs)
-        each = tl.maximum(tl.cdiv((tiles - whole) * steps, programs), 1)
-        begin = tile * steps
-        first, last = begin // each, (begin + steps - 1) // each
-        if (whole == tiles) | (first == last):  # one program has written it
-            return
-        tile += whole
     row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     column = tl.arange(0, BN)
     place = row[:, None] * BN + column[None, :]
-    total = tl.zeros((ROWS, BN), dtype=tl.float32)
-    for program in range(first, last + 1):
-        slot = program if ALGORITHM == "split_k" else part_of(program, program * each, begin)
-        total += tl.load(parts + slot.to(tl.int64) * (BM * BN) + place)
+    if ALGORITHM == "split_k":
+        slot, last = tile * SPLIT, tile * SPLIT + SPLIT
+        total = tl.zeros((ROWS, BN), dtype=tl.float32)
+    else:
+        tiles, steps = tile_rows * tile_columns, tl.maximum(tl.cdiv(K, BK), 1)
+        shared = tiles % programs
+        own, each = shares_of(shared, steps, programs)
+        if (shared == 0) | (own == steps):  # one program has written it
+            return
+        # The part of its own program, then those of the others, whose places also count the tiles before.
+        total = tl.load(parts + tile.to(tl.int64) * (BM * BN) + place)
+        slot = shared + tile * (steps - own) // each + tile
+        last = shared + ((tile + 1) * (steps - own) - 1) // each + tile + 1
+        tile += tiles - shared
+    for part in range(slot, last):
+        total += tl.load(parts + tl.cast(part, tl.int64) * (BM * BN) + place)
     tile_row, tile_column = tile_of(tile, tile_rows, tile_columns, GROUP_M)
     m, n = tile_row * BM + row, tile_column * BN + column
     found = finished(total, bias, m, n, M, N, SWAPPED, ACTIVATION).to(z.dtype.element_ty)

@@ -16,6 +16,7 @@ from triton_ops.problem import Problem
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, Tunable
 from triton_ops.tensors import ITEM_BYTES, TensorSpec
 
+LOADS = ("pointers", "device", "host")
 ALGORITHMS = ("tiles", "persistent", "split_k", "stream_k")
 PLAIN: dict[str, Tunable] = {
     "BM": PowerOfTwo(16, 256),
@@ -28,7 +29,7 @@ PLAIN: dict[str, Tunable] = {
 """The tunables of `plain_space`."""
 TUNABLES: dict[str, Tunable] = {
     "ALGORITHM": Choice(ALGORITHMS),
-    "DESCRIPTORS": Flag(),
+    "LOADS": Choice(LOADS),
     "SWAPPED": Flag(),
     "PROGRAMS": Choice([1, 2]),
     "SPLIT": Choice([1, 2, 4, 8, 16]),
@@ -134,22 +135,22 @@ def _tile_rules(M: int, N: int, K: int) -> tuple[Constraint, ...]:
 def _descriptor_rules(described: bool, item_bytes: int) -> tuple[Constraint, ...]:
     return (
         Constraint(
-            "descriptors", lambda DESCRIPTORS: described or not DESCRIPTORS,
+            "descriptors", lambda LOADS: described or LOADS == "pointers",
             "a tensor descriptor needs neighbours along an axis and all else at multiples of 16 bytes; 8-bit floats "
             "need them along K",
         ),
         Constraint(
-            "box", lambda DESCRIPTORS, BK: not DESCRIPTORS or BK * item_bytes >= _K_STEP_BYTES,
+            "box", lambda LOADS, BK: LOADS == "pointers" or BK * item_bytes >= _K_STEP_BYTES,
             "a step of {BK} fills no row of 128 bytes of shared memory",
         ),
         Constraint(
-            "walk", lambda ALGORITHM, DESCRIPTORS: ALGORITHM in ("tiles", "split_k") or described == DESCRIPTORS,
+            "walk", lambda ALGORITHM, LOADS: ALGORITHM in ("tiles", "split_k") or described == (LOADS != "pointers"),
             "programs that walk over tiles copy them by descriptors, where there can be any: pointers take registers",
         ),
         Constraint(
             "halves",
-            lambda HALVES, ALGORITHM, DESCRIPTORS, SWAPPED, BN: not HALVES
-            or (ALGORITHM != "split_k" and DESCRIPTORS and not SWAPPED and BN >= _HALVED_FROM),
+            lambda HALVES, ALGORITHM, LOADS, SWAPPED, BN: not HALVES
+            or (ALGORITHM != "split_k" and LOADS != "pointers" and not SWAPPED and BN >= _HALVED_FROM),
             "halves of a tile of C are stored by descriptors, one after the other, if each has 64 columns or more",
         ),
     )  # fmt: skip
@@ -205,6 +206,6 @@ def default_config(M: int, N: int, K: int, dtype: str) -> Config:
     step = min(padded(K, 32), _K_STEP_BYTES // ITEM_BYTES[dtype])
     warps = 8 if rows * columns >= _FULL_TILE else 4
     return Config(
-        ALGORITHM="tiles", DESCRIPTORS=False, SWAPPED=False, PROGRAMS=1, SPLIT=1, BM=rows, BN=columns, BK=step,
+        ALGORITHM="tiles", LOADS="pointers", SWAPPED=False, PROGRAMS=1, SPLIT=1, BM=rows, BN=columns, BK=step,
         HALVES=False, GROUP_M=8, num_warps=warps, num_stages=4,
     )  # fmt: skip
