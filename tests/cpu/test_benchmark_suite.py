@@ -14,7 +14,7 @@ from triton_ops.benchmark import BenchmarkResult, BenchmarkSuite, ComparisonResu
 from triton_ops.benchmark import kernels as benchmarked
 from triton_ops.benchmark.kernels import KernelRun, rows_of
 from triton_ops.benchmark.rivals import plain_gated_mlp, plain_rmsnorm_rope, rivals_of
-from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, WrongResultError
+from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, TuningFailedError, WrongResultError
 from triton_ops.kernels import load, names
 from triton_ops.trial import KernelMetrics
 
@@ -226,6 +226,26 @@ def test_unknown_kernels_and_seconds_are_refused():
         KernelRun(kernels=("softmaxx",))
     with pytest.raises(SettingsError, match="tune_s is -1"):
         KernelRun(tune_s=-1)
+
+
+@pytest.mark.parametrize("error", [TuningFailedError("nothing ran"), RuntimeError("out of memory")])
+def test_a_problem_that_fails_ends_no_run(monkeypatch, error):
+    def failed(*_args):
+        raise error
+
+    monkeypatch.setattr(benchmarked, "_chosen", failed)
+    rows = list(rows_of(KernelRun(kernels=("softmax",), device="cpu")))
+    assert len(rows) == len(load("softmax").problems)
+    assert all(row.verdict.startswith("not measured: ") and row.speedup is None for row in rows)
+
+
+def test_a_device_that_is_not_there_ends_a_run(monkeypatch):
+    def failed(*_args):
+        raise DeviceError("there is none")
+
+    monkeypatch.setattr(benchmarked, "_chosen", failed)
+    with pytest.raises(DeviceError):
+        list(rows_of(KernelRun(kernels=("softmax",), device="cpu")))
 
 
 def test_a_limit_of_seconds_ends_a_run():

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, field
 from typing import Any
 
-from triton_ops.backend import Arguments, Operation, one_line, private_copy
+from triton_ops.backend import Arguments, CandidateError, Operation, one_line, private_copy
 from triton_ops.benchmark.correctness import CorrectnessVerifier
 from triton_ops.benchmark.rivals import rivals_of
 from triton_ops.comparison.compare import compare
-from triton_ops.exceptions import SettingsError, TritonKernelError, WrongResultError
+from triton_ops.exceptions import DeviceError, SettingsError, TritonKernelError, WrongResultError
 from triton_ops.history.recall import recall
 from triton_ops.kernels import load, names
 from triton_ops.runner.session import tune
@@ -27,7 +27,8 @@ class KernelRow:
     Attributes:
         kernel: The operation.
         problem: The problem's name.
-        rival: `library`, `eager`, `compile`, or `default` for the kernel's own default config.
+        rival: `library`, `eager`, `compile`, or `default` for the kernel's own default config; `reference` where the
+            problem was not timed.
         shape: Extents of the problem.
         dtype: Dtype of the problem.
         config: The kernel's config.
@@ -102,7 +103,7 @@ class KernelRun:
 
 
 def rows_of(run: KernelRun, clock: Callable[[], float] = time.monotonic) -> Iterator[KernelRow]:
-    """The rows of a run, each as soon as it is there; a rival that fails has its reason as the verdict.
+    """The rows of a run, each as soon as it is there; a rival or a tune that fails has its reason as the verdict.
 
     Args:
         run: What to compare.
@@ -110,7 +111,6 @@ def rows_of(run: KernelRun, clock: Callable[[], float] = time.monotonic) -> Iter
 
     Raises:
         DeviceError: The kernels do not run on the device.
-        TuningFailedError and others: What `tune` raises, if it is asked for.
 
     Cost: for each problem its tune, and for each rival its compilation and `run.seconds`.
     """
@@ -122,7 +122,15 @@ def rows_of(run: KernelRun, clock: Callable[[], float] = time.monotonic) -> Iter
                 continue
             if end is not None and clock() >= end:
                 return
-            yield from _problem_rows(run, operation, label, shape, dtype, lambda: end is not None and clock() >= end)
+            try:
+                yield from _problem_rows(
+                    run, operation, label, shape, dtype, lambda: end is not None and clock() >= end
+                )
+            except DeviceError:
+                raise
+            except (TritonKernelError, CandidateError, RuntimeError) as error:  # one problem ends no run of an hour
+                told = f"not measured: {one_line(error)}"
+                yield KernelRow(operation.name, label, "reference", shape=shape, dtype=dtype, verdict=told)
 
 
 def _problem_rows(
