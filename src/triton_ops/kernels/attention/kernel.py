@@ -78,8 +78,8 @@ def walked(
             k_tile = tile_at(k, start, keys, stride_kn, BLOCK_N, BLOCK_D, HEAD_DIM, MASKED)
         scores = tl.dot(queries, k_tile.T, input_precision=PRECISION, out_dtype=total.dtype)
         if MASKED:
-            column = start + tl.arange(0, BLOCK_N)
-            seen = column[None, :] < seen_to[:, None] if CAUSAL else (column < keys)[None, :]
+            column = tl.arange(0, BLOCK_N)[None, :]
+            seen = column < (seen_to - start)[:, None] if CAUSAL else column < keys - start
             scores = tl.where(seen, scores * factor, float("-inf"))
             higher = tl.maximum(highest, tl.max(scores, 1))
             p = tl.exp2(scores - higher[:, None])
@@ -163,9 +163,15 @@ def attention_kernel(
     row = tile * BLOCK_M + tl.arange(0, BLOCK_M)
     d = tl.arange(0, BLOCK_D)
     q_rows = rows_of(row, rows, batch, head, stride_qb, stride_qh, stride_qm, GROUP)
-    if WARP_SPECIALIZE:  # the compiler shares a tile among groups of warps only if all loads are by descriptors
-        q_head = q + batch.to(tl.int64) * stride_qb + head.to(tl.int64) * stride_qh
-        q_tile = described(q_head, queries, HEAD_DIM, stride_qm, BLOCK_M, BLOCK_D).load([tile * BLOCK_M, 0])
+    if WARP_SPECIALIZE:
+        # The compiler shares a tile among groups of warps only if all loads are by descriptors. For the second group
+        # Triton 3.6 moves by half a tile whatever uses the very number at which the rows of a load begin: also rows
+        # that are moved already, and columns that begin at the same constant. So this number has no other use.
+        q_first = (
+            batch.to(tl.int64) * stride_qb + head.to(tl.int64) * stride_qh + tile.to(tl.int64) * BLOCK_M * stride_qm
+        )
+        q_tiles = described(q + q_first, queries - tile * BLOCK_M, HEAD_DIM, stride_qm, BLOCK_M, BLOCK_D)
+        q_tile = q_tiles.load([tl.minimum(tile, 0), 0])
     else:
         in_tile = (row < rows)[:, None] & (d < HEAD_DIM)[None, :]
         q_tile = tl.load(q + q_rows[:, None] + d[None, :], mask=in_tile, other=0.0)
