@@ -70,8 +70,21 @@ def test_one_name_stands_for_all_extents_that_have_its_value():
 
 
 def test_a_rule_for_an_extent_that_a_kernel_lacks_makes_no_range():
-    lock, _ = lock_of([record()], LockPlan(buckets={"K": "pow2"}))
-    assert lock.entries[0].ranges == ()
+    other = record(kernel="l")
+    other = replace(other, key=replace(other.key, problem={**other.key.problem, "K": 8}))
+    lock, _ = lock_of([record(), other], LockPlan(buckets={"K": "pow2"}, ignored=("K",)))
+    assert {entry.kernel: len(entry.ranges) for entry in lock.entries} == {"k": 0, "l": 1}
+
+
+@pytest.mark.parametrize(
+    ("plan", "said"),
+    [({"buckets": {"K": "pow2"}}, "extent 'K'; they have M, N, x"), ({"buckets": {"M,K": "pow2"}}, "extent 'K'"),
+     ({"ignored": ("M", "eps")}, "argument 'eps'; they have M, N, x")],
+)  # fmt: skip
+def test_a_name_that_no_entry_has_is_refused(plan, said):
+    with pytest.raises(SettingsError, match=f"no entry has the {said}"):
+        lock_of([record()], LockPlan(**plan))
+    assert lock_of([], LockPlan(**plan))[0].entries == ()
 
 
 @pytest.mark.parametrize("text", ["measured@x", "measured@0.5", "pow3", "upto:"])

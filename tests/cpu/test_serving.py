@@ -93,6 +93,32 @@ def test_what_can_be_said_without_a_launch():
     assert "its device is not here" in only(lock_for(elsewhere), wait, here=probe("cpu")).reason
 
 
+@operation(
+    name="of_two",
+    space=lambda problem: {"step": [1, 2] if problem["m"] < 64 else [problem["n"], problem["n"] + 1]},
+    arguments=lambda m=4, n=4: {"m": m, "n": n},
+)
+def of_two(m, n, step):
+    return m * n
+
+
+@pytest.mark.parametrize(("problem", "said"), [({"m": 64}, "KeyError: 'n'"), ({"m": 64, "n": 1}, "not in the space")])
+def test_a_problem_that_does_not_fit_its_operation_is_told(problem, said):
+    """As after an edit by hand; and the other entries are looked at."""
+    entry = record_of(of_two, Problem("of_two", tuple(problem.items())), probe("cpu"), {"step": 7})
+    right = record_of(of_two, Problem("of_two", (("m", 4), ("n", 4))), probe("cpu"), {"step": 1})
+    found = {each.entry.config["step"]: each for each in verify(lock_for(entry, right), Targets([of_two]), None)}
+    assert (found[7].outcome, said in found[7].reason) == ("invalid", True)
+    assert found[1].outcome == "not measured"
+
+
+def test_a_range_at_whose_end_the_operation_has_another_space_is_invalid():
+    entry = record_of(of_two, Problem("of_two", (("m", 4), ("n", 4))), probe("cpu"), {"step": 1})
+    lock = lock_for(entry, buckets={"m": "measured@16"})
+    verdicts = list(verify(lock, Targets([of_two]), probe("cpu"), held_out=3, **QUICK))
+    assert [(each.outcome, "is not in the space at m=64" in each.reason) for each in verdicts] == [("invalid", True)]
+
+
 def test_an_entry_that_another_one_hides_is_unreachable():
     lock = lock_for(waiting(1, n=4))
     (first,) = lock.entries

@@ -80,6 +80,7 @@ def lock_of(records: Iterable[Record], plan: LockPlan | None = None) -> tuple[Lo
         else:
             left.append(LeftOut(record, reason))
     used = {entry.device for entry in taken.values()}
+    _check_names(list(taken.values()), plan)
     entries = with_ranges(list(taken.values()), plan)
     return Lockfile(tuple(device for device in devices.values() if device.alias in used), tuple(entries)), tuple(left)
 
@@ -199,6 +200,27 @@ def with_ranges(entries: Iterable[LockEntry], plan: LockPlan) -> list[LockEntry]
     for entry in entries:
         families.setdefault(_family(entry), []).append(entry)
     return [made for alike in families.values() for made in _family_with_ranges(alike, plan)]
+
+
+def _check_names(entries: Sequence[LockEntry], plan: LockPlan) -> None:
+    """Refuse rules that are about nothing: a name that is misspelt would leave every entry without its range.
+
+    Raises:
+        SettingsError: No entry has an extent, or an argument, that the plan names.
+    """
+    extents = {name for entry in entries for name in extents_of(entry.problem)}
+    arguments = {name for entry in entries for name in entry.problem}
+    named = {name.strip() for given in plan.buckets for name in given.split(",")}
+    for what, strange, there in (
+        ("extent", named - extents, extents),
+        ("argument", {*plan.ignored} - arguments, arguments),
+    ):
+        if entries and strange:
+            listed = ", ".join(map(repr, sorted(strange)))
+            raise SettingsError(
+                f"no entry has the {what} {listed}; they have {', '.join(sorted(there))}",
+                hint="correct the name, or leave it out",
+            )
 
 
 def _family_with_ranges(alike: list[LockEntry], plan: LockPlan) -> list[LockEntry]:

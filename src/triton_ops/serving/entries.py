@@ -11,7 +11,7 @@ from triton_ops.backend import Arguments, Compilable, CompilesAhead, Kernel, Ope
 from triton_ops.backend.offline import AheadOfTime
 from triton_ops.buckets import extents_of, with_extents
 from triton_ops.cache import Key, LockedDevice, LockEntry, Lockfile
-from triton_ops.exceptions import TritonKernelError
+from triton_ops.exceptions import SpaceError, TritonKernelError
 from triton_ops.hardware import DeviceSpec, Target, named_target, spec_named, target_of
 from triton_ops.problem import Problem, from_plain
 from triton_ops.serving.stand_ins import kind_of, specialised, stand_ins
@@ -50,12 +50,25 @@ class Bound:
 
     @cached_property
     def space(self) -> ConfigSpace | None:
-        """The config space of the problem; None for a kernel without one."""
+        """The config space of the problem; None for a kernel without one.
+
+        Raises:
+            SpaceError: The operation cannot make one for this problem.
+        """
         if not isinstance(self.target, Operation):
             return None
         if self.specs is None or isinstance(self.target.space, ConfigSpace):
             return self.target.space if isinstance(self.target.space, ConfigSpace) else None
-        return self.target.space_for(Problem(self.target.name, tuple(self.specs.items()), self.entry.label))
+        problem = Problem(self.target.name, tuple(self.specs.items()), self.entry.label)
+        try:
+            return self.target.space_for(problem)
+        except TritonKernelError:
+            raise
+        except Exception as error:  # the operation's own function, which an edited problem may not fit
+            raise SpaceError(
+                f"{self.target.name} has no space for this problem: {type(error).__name__}: {error}",
+                hint="is an argument missing?",
+            ) from error
 
     def at(self, values: Mapping[str, int]) -> Bound:
         """The entry as it serves a problem with other values of the extents in its ranges."""

@@ -12,7 +12,7 @@ from triton_ops.buckets import extents_of
 from triton_ops.cache import LockEntry, Lockfile
 from triton_ops.cache.key import device_facts
 from triton_ops.compile_pool.pool import TIMEOUT_S
-from triton_ops.exceptions import TritonKernelError, TuningFailedError
+from triton_ops.exceptions import ShapeMismatchError, SpaceError, TritonKernelError, TuningFailedError
 from triton_ops.hardware import DeviceSpec
 from triton_ops.runner.session import tune
 from triton_ops.search.neighbours import neighbours
@@ -152,9 +152,9 @@ def _measured(found: Bound, device: str | None, most_neighbours: int, options: d
     entry = found.entry
     assert found.specs is not None  # `_why_not_measured` has looked
     place = device or ("cpu" if found.device.kind == "cpu" else "cuda")
-    rivals = _rivals(found, most_neighbours)
     cold = entry.measured is None or entry.measured.cache_state == "cold"
     try:
+        rivals = _rivals(found, most_neighbours)
         with tempfile.TemporaryDirectory(prefix="triton-ops-verify-") as folder:
             asked = {"effort": "quick", "search": "exhaustive", **options}
             arguments = made_on(found.specs, place)
@@ -162,8 +162,10 @@ def _measured(found: Bound, device: str | None, most_neighbours: int, options: d
                 found.target, kwargs=arguments, space=rivals, device=place, cold=cold, cache_dir=folder,
                 transfer=False, **asked,
             )  # fmt: skip
-    except TuningFailedError as error:
+    except (TuningFailedError, SpaceError) as error:
         return Verdict(entry=entry, outcome="invalid", reason=str(error))
+    except ShapeMismatchError as error:  # such as more memory than there is, at the upper end of a range
+        return Verdict(entry=entry, outcome="not measured", reason=str(error))
     return _judged(entry, result)
 
 
