@@ -114,6 +114,10 @@ def _walk_plan(launch: LaunchWork, walk: Walk, machine: Machine) -> TilePlan:
     return TilePlan(walk.warps, guess, lambda footprint: walk_schedule(walk, footprint, machine))
 
 
+def _scaled(footprint: Footprint, share: float) -> Footprint:
+    return replace(footprint, registers=round(footprint.registers * share))
+
+
 def untold(launch: LaunchWork) -> str:
     """Why a launch has no forecast; empty if it has one."""
     moved = sum(access.bytes for access in launch.accesses)
@@ -133,7 +137,8 @@ def _one_after_another(plans: Sequence[TilePlan]) -> TilePlan:
     worst = max(plans, key=lambda plan: plan.footprint.registers)
 
     def schedule(footprint: Footprint) -> Schedule:
-        found = [plan.schedule(footprint if plan is worst else plan.footprint) for plan in plans]
+        share = 1.0 if footprint.known else footprint.registers / worst.footprint.registers  # a guess is off for all
+        found = [plan.schedule(footprint if plan is worst else _scaled(plan.footprint, share)) for plan in plans]
         alone: dict[str, float] = {}
         for one in found:
             for name, each in one.alone_ms.items():
