@@ -3,6 +3,7 @@
 import json
 import sys
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -186,6 +187,35 @@ def test_a_decorated_kernel_is_compiled_from_the_classes_of_its_arguments():
     assert (done.compiled, done.failed) == (1, ())
     outside = replace(found, winner=Config(BLOCK=512, num_warps=4, num_stages=3))
     assert "not in the space" in prepare(lock_for(outside), targets=[kernel], alias="nvidia-h200").failed[0][1]
+
+
+def test_programs_are_loaded_on_the_gpu_that_is_named(monkeypatch):
+    triton = pytest.importorskip("triton")
+    torch = pytest.importorskip("torch")
+    from tests.tuned_kernels import fill
+    from triton_ops.serving import prepare as module
+    from triton_ops.testing.launches import launches_that_do_nothing
+
+    @contextmanager
+    def device(name):
+        before, launched.device = launched.device, int(name.partition(":")[2])
+        yield
+        launched.device = before
+
+    monkeypatch.setattr(module, "probe", lambda name: H200)
+    monkeypatch.setattr(torch.cuda, "device", device)
+    kernel = triton_ops.autotune([triton.Config({"BLOCK": 64}), triton.Config({"BLOCK": 32})], ["n"])(fill)
+    fill.device_caches.clear()
+    with launches_that_do_nothing() as launched:
+        key = kernel.why(torch.zeros(1024), 1024).key
+        found = Record(
+            key=replace(key, device=device_facts(H200)), winner=Config(BLOCK=32, num_warps=4, num_stages=3),
+            timing=Timing(1.0, 1.0, 1.0, 3),
+        )  # fmt: skip
+        for name in ("cuda:1", "cuda:2"):
+            done = prepare(lock_for(found), targets=[kernel], device=name, jobs=1)
+            assert (done.compiled, done.loaded, done.failed) == (1, 1, ())
+    assert [number for number, cached in fill.device_caches.items() if cached[0]] == [1, 2]
 
 
 def test_what_has_nothing_to_compile_is_ready():

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
+from triton_ops._optional import require
 from triton_ops.backend import CandidateError
 from triton_ops.cache import LockEntry, Lockfile, read_lockfile
 from triton_ops.cache.key import device_facts
@@ -70,7 +72,8 @@ def prepare(
         lockfile: The lockfile, or its path.
         targets: The kernels that it names: operations, decorated kernels, functions. Shipped kernels, and what stands
             under its name in a module that is imported already, need not be given.
-        device: `cuda` or `cuda:N`; None is the current GPU, else the CPU.
+        device: `cuda` or `cuda:N`; None is the current GPU, else the CPU. A process that uses several GPUs prepares
+            each: programs are loaded per GPU, and the second time they are found in the disk cache.
         alias: The device's alias in the lockfile, where only Triton's disk cache is filled, as in the build of an image
             on a machine without the GPU; None prepares for the device that is here, and loads.
         jobs: Processes; None is one for each CPU.
@@ -98,7 +101,8 @@ def prepare(
             done.append(program)
         else:
             failed.append((program.found.entry, f"{result.status}: {result.reason}"))
-    loaded = sum(_loaded(program, failed) for program in done) if here is not None else 0
+    with _current(device):
+        loaded = sum(_loaded(program, failed) for program in done) if here is not None else 0
     return Prepared(
         len(done),
         loaded,
@@ -142,6 +146,14 @@ def _programs(found: Bound | TritonKernelError, lock: Lockfile, here: DeviceSpec
         return programs_of(found, here)
     except TritonKernelError as error:
         return str(error)
+
+
+def _current(device: str | None) -> AbstractContextManager[Any]:
+    """Inside, a GPU that is named by its number is the current one."""
+    if device is None or not device.startswith("cuda:"):
+        return nullcontext()
+    current: AbstractContextManager[Any] = require("torch", "loading kernels").cuda.device(device)
+    return current
 
 
 def _loaded(program: Program, failed: list[tuple[LockEntry, str]]) -> bool:
