@@ -20,6 +20,7 @@ from triton_ops.kernels.attention.backward import operation as backward_operatio
 from triton_ops.kernels.attention.contract import AttentionExtents
 from triton_ops.kernels.attention.problems import seen_pairs
 from triton_ops.kernels.attention.reference import attention_reference
+from triton_ops.kernels.attention.space import wide_space
 from triton_ops.kernels.gradient import differentiable
 from triton_ops.space import Config
 
@@ -305,11 +306,17 @@ def test_operation_of_the_gradient_agrees_with_its_reference(interpreted):
 
 
 def why_not(shape, **values):
-    space = operation.space_for(operation.problem(shape, "bfloat16"))
+    space = wide_space(operation.problem(shape, "bfloat16"))
     return (space.why_not(Config({**space.default_config, **values})) or "").partition(":")[0]
 
 
 PREFILL, DECODE = (4, 32, 8, 4096, 4096, 128, 128, 2), (16, 32, 8, 1, 8192, 128, 128, 2)
+
+
+def test_roles_of_warps_are_in_the_wider_space_alone():
+    problem = operation.problem(PREFILL, "bfloat16")
+    assert not any(config["WARP_SPECIALIZE"] for config in operation.space_for(problem))
+    assert any(config["WARP_SPECIALIZE"] for config in wide_space(problem))
 
 
 def test_space_says_why_a_config_is_left_out():

@@ -21,7 +21,7 @@ TUNABLES: dict[str, Tunable] = {
     "GROUP_HEADS": Choice([1, 8]),
     "SPLITS": PowerOfTwo(1, 64),
     "DESCRIPTORS": Flag(),
-    "WARP_SPECIALIZE": Flag(),
+    "WARP_SPECIALIZE": Choice([False]),
     "num_warps": PowerOfTwo(4, 8),
     "num_stages": IntRange(2, 4),
 }
@@ -43,8 +43,21 @@ def config_space(problem: Problem) -> ConfigSpace:
     """The space for the problem's extents and layout.
 
     Args:
-        problem: A problem with the specs q, k and v and the flag CAUSAL.
+        problem: A problem with the specs q, k and v.
     """
+    return _space(problem, TUNABLES)
+
+
+def wide_space(problem: Problem) -> ConfigSpace:
+    """The same with roles of warps, which Triton 3.6 compiles rightly in few kernels, and which no GPU has proven here.
+
+    Args:
+        problem: As of `config_space`.
+    """
+    return _space(problem, {**TUNABLES, "WARP_SPECIALIZE": Flag()})
+
+
+def _space(problem: Problem, tunables: dict[str, Tunable]) -> ConfigSpace:
     q, k, v = (problem.specs[name] for name in ("q", "k", "v"))
     batch, heads, queries, head_dim = q.shape
     kv_heads, keys = k.shape[1:3]
@@ -88,7 +101,7 @@ def config_space(problem: Problem) -> ConfigSpace:
             "of them left NaN on an H200 with Triton 3.6.0",
         ),
     )  # fmt: skip
-    return ConfigSpace(TUNABLES, rules, default_config(rows, keys, many, max(head_dim, v.shape[3]), q.dtype))
+    return ConfigSpace(tunables, rules, default_config(rows, keys, many, max(head_dim, v.shape[3]), q.dtype))
 
 
 def _splitting(rows: int, keys: int, many: int) -> tuple[Constraint, ...]:
