@@ -3,11 +3,13 @@
 import json
 
 import pytest
-from benchmarks import kernel_limits, tables
+from benchmarks import kernel_limits, kernels_gpu, tables
 from benchmarks.kernel_limits import LIMITS, MET, MISSED, NOISE, UNMEASURED, Limit, outcomes
 from benchmarks.kernels_gpu import gains, kept_rows, merged
 
 from triton_ops import kernels
+from triton_ops.benchmark.kernels import KernelRow
+from triton_ops.hardware import spec_named
 
 
 def row(speed, rival="library", problem="1024", *, kernel="matmul", width=0.01, config=None, **more):
@@ -136,3 +138,24 @@ def test_the_table_of_kernels_is_made_of_results(tmp_path, monkeypatch):
     monkeypatch.setattr(tables, "KERNELS", path)
     assert "| matmul | library | 2 | 1.23 | 1.10 |" in tables.kernels_table()
     assert "| matmul beside library: mean >= 1.0, each >= 0.95 | met |" in tables.limits_table()
+
+
+@pytest.mark.parametrize(("speed", "code"), [(1.1, 0), (0.9, 1)])
+def test_a_run_writes_its_rows_and_fails_where_a_limit_is_missed(speed, code, tmp_path, monkeypatch, capsys):
+    measured = KernelRow(
+        "softmax", "odd", "compile", shape=(4099, 1025), dtype="float32", config={"BLOCK_SIZE": 2048}, kernel_ms=1.0,
+        rival_ms=speed, speedup=speed, interval=(speed - 0.01, speed + 0.01), verdict="faster", gbps=900.0,
+    )  # fmt: skip
+    monkeypatch.setattr(kernels_gpu, "probe", lambda _name: spec_named("NVIDIA H200"))
+    monkeypatch.setattr(kernels_gpu, "copy_gbps", lambda: 1000.0)
+    monkeypatch.setattr(kernels_gpu, "rows_of", lambda run: iter([measured] if run.kernels == ("softmax",) else []))
+    out = tmp_path / "kernels.json"
+    monkeypatch.setattr("sys.argv", ["kernels_gpu", "--kernels", "softmax", "--out", str(out), "--commit", "here"])
+    assert kernels_gpu.main() == code
+    written = json.loads(out.read_text())
+    assert written["rows"][0]["share_of_copy"] == pytest.approx(0.9)
+    assert written["speedups"]["softmax / compile"]["geometric_mean"] == pytest.approx(speed)
+    assert written["commit"] == "here"
+    told = capsys.readouterr().out
+    assert ("missed  softmax beside compile" in told) == bool(code)
+    assert "attention" not in told
