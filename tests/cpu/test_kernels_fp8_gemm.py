@@ -24,12 +24,13 @@ FORMS = {
     "small": SMALL,
     "grouped": {**SMALL, "GROUP_SIZE_M": 2},
     "promoted": {**SMALL, "PROMOTE": 32},
-    "descriptors": {**SMALL, "DESCRIPTORS": True},
+    "device": {**SMALL, "LOADS": "device"},
+    "host": {**SMALL, "LOADS": "host"},
     "programs": {**SMALL, "PROGRAMS": 1},
-    "both": {**SMALL, "DESCRIPTORS": True, "PROGRAMS": 2},
-    "halves": {**SMALL, "DESCRIPTORS": True, "HALVES": True},
+    "both": {**SMALL, "LOADS": "host", "PROGRAMS": 2},
+    "halves": {**SMALL, "LOADS": "host", "HALVES": True},
     "swapped": {**SMALL, "SWAPPED": True},
-    "swapped descriptors": {**SMALL, "SWAPPED": True, "DESCRIPTORS": True, "PROGRAMS": 1},
+    "swapped descriptors": {**SMALL, "SWAPPED": True, "LOADS": "host", "PROGRAMS": 1},
     "wide": {**SMALL, "BLOCK_N": 256, "BLOCK_K": 128},
 }
 SCALINGS = ["tensor", "row", "block"]
@@ -158,7 +159,7 @@ def test_space_says_why_a_config_is_left_out():
     assert block.why_not({**block.default_config, "PROMOTE": 64}).startswith("promotion: ")
     assert block.why_not({**block.default_config, "BLOCK_K": 256}).startswith("blocks: ")
     odd = operation.space_for(operation.problem((512, 512, 511, 1), "bfloat16"))
-    assert odd.why_not({**odd.default_config, "DESCRIPTORS": True}).startswith("descriptors: ")
+    assert odd.why_not({**odd.default_config, "LOADS": "host"}).startswith("descriptors: ")
 
 
 def test_work_counts_products_and_bytes():

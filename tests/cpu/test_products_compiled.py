@@ -18,7 +18,7 @@ pytestmark = pytest.mark.triton
 MATMUL = {"BM": 128, "BN": 128, "BK": 64, "num_warps": 4, "num_stages": 3, "LOADS": "host"}
 WIDE = {**MATMUL, "BN": 256, "num_warps": 8, "num_stages": 4, "HALVES": True}
 THIN = {**MATMUL, "BN": 16, "SWAPPED": True}
-FP8 = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 128, "num_warps": 8, "num_stages": 3, "DESCRIPTORS": True}
+FP8 = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 128, "num_warps": 8, "num_stages": 3, "LOADS": "host"}
 LARGE, FEW = (4096, 4096, 4096), (16, 4096, 4096)
 # Operation, shape, config, and the number of columns of the matrix instructions.
 FORMS = {
@@ -45,9 +45,9 @@ def test_every_form_compiles_to_warp_group_instructions_and_bulk_copies(form):
     assert len(made) == (2 if config.get("ALGORITHM") in ("split_k", "stream_k") else 1)
     assembly = made[0].assembly
     assert set(re.findall(r"wgmma\.mma_async\S*\.m64n(\d+)k", assembly)) == {str(columns)}
-    bulk = config.get("LOADS", "host") != "pointers"
+    bulk = config["LOADS"] != "pointers"
     assert ("cp.async.bulk.tensor" in assembly) == bulk
     assert ("cp.async.cg" in assembly) != bulk
-    assert ("tensormap.replace" in assembly) == (config.get("LOADS", "device") == "device")
+    assert ("tensormap.replace" in assembly) == (config["LOADS"] == "device")
     assert "mma.sync" not in assembly
     assert all(cubin_usage(one.binary).stack_bytes == 0 for one in made), "registers are spilled"

@@ -109,7 +109,7 @@ def test_every_form_of_the_8_bit_product_is_right_by_the_rule(form, scaling):
     operation = kernels.load("fp8_gemm")
     problem = operation.problem((24 if "swapped" in form else 2568, 1032, 1040, scaling), "bfloat16")
     default = operation.space_for(problem).default_config
-    config = Config({**default, "DESCRIPTORS": True, "BLOCK_K": 128, "num_stages": 3, **FP8_FORMS[form]})
+    config = Config({**default, "LOADS": "host", "BLOCK_K": 128, "num_stages": 3, **FP8_FORMS[form]})
     right, how = judged(operation, config, operation.materialise(problem, "cuda"))
     assert right, how
 

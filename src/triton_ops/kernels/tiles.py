@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from triton_ops.exceptions import ShapeMismatchError
+from triton_ops.exceptions import ConfigValueError, ShapeMismatchError
 from triton_ops.kernels.call import multiprocessors
 from triton_ops.space import Constraint
 from triton_ops.tensors import ALIGNMENT_BYTES, ITEM_BYTES, TensorSpec
 
+LOADS = ("pointers", "device", "host")
+"""How tiles come: from pointers, or by tensor descriptors, which each program or the host makes."""
 _FULL_SIDE = 64  # rows of Hopper's matrix instructions
 _LARGEST_TILE = 256  # largest side of a tile along any axis
 _TILE_REACH = 2**31  # offsets inside a tile have 32 bits in the kernels
@@ -81,6 +83,27 @@ def fitting(M: int, N: int, K: int, *, least: tuple[int, int, int], described: b
             "a tensor descriptor needs rows whose elements are neighbours and that start at multiples of 16 bytes",
         ),
     )
+
+
+def check_loads(config: Mapping[str, Any], possible: Callable[[], bool], need: str) -> None:
+    """Check that a config asks for tensor descriptors only where they can be made: others read the wrong memory.
+
+    Args:
+        config: A config of the caller's own.
+        possible: Tells whether they can be made of the tensors of the call.
+        need: What they need, for the error.
+
+    Raises:
+        ConfigValueError: It does.
+    """
+    loads = config.get("LOADS", "pointers")
+    if loads not in LOADS:
+        raise ConfigValueError(f"LOADS is {loads!r}; it must be one of {', '.join(LOADS)}")
+    if loads != "pointers" and not possible():
+        raise ConfigValueError(
+            f"LOADS is {loads!r}, and a, b or the result cannot have tensor descriptors: they need {need}",
+            hint="leave LOADS out, or pass tensors with padded rows",
+        )
 
 
 def check_reach(name: str, shape: tuple[int, ...], stride: tuple[int, ...]) -> None:

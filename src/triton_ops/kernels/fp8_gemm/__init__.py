@@ -11,7 +11,7 @@ from triton_ops.kernels import call
 from triton_ops.kernels.choice import config_for
 from triton_ops.kernels.compiled import compilable
 from triton_ops.kernels.fp8_gemm.contract import checked_scales, validate_fp8_gemm_inputs
-from triton_ops.kernels.fp8_gemm.kernel import fp8_gemm_kernel, grid
+from triton_ops.kernels.fp8_gemm.kernel import fp8_gemm_kernel, grid, host_descriptors
 from triton_ops.kernels.fp8_gemm.problems import (
     OUTPUT_DTYPES,
     PROBLEMS,
@@ -22,15 +22,17 @@ from triton_ops.kernels.fp8_gemm.problems import (
     work,
 )
 from triton_ops.kernels.fp8_gemm.reference import fp8_gemm_reference
-from triton_ops.kernels.fp8_gemm.space import NEEDED, OPTIONAL, config_space, default_config
+from triton_ops.kernels.fp8_gemm.space import NEEDED, OPTIONAL, config_space, default_config, takes_descriptors
 from triton_ops.kernels.fp8_quantize import quantize_fp8
+from triton_ops.kernels.tiles import check_loads
+from triton_ops.tensors import TensorSpec
 
 if TYPE_CHECKING:
     import torch
 
 __all__ = ["fp8_gemm", "operation"]
 
-_KERNEL = TritonKernel(fp8_gemm_kernel, grid, outputs=("c",))
+_KERNEL = TritonKernel(fp8_gemm_kernel, grid, outputs=("c",), made=host_descriptors)
 operation = Operation(
     name="fp8_gemm",
     kernel=_KERNEL,
@@ -77,7 +79,7 @@ def fp8_gemm(
         bias: [N], bfloat16 | float16 | float32, contiguous; None is 0.
         fast_accum: Whether sums need not be promoted. It is ignored where scales are by block.
         config: A value for each of BLOCK_M, BLOCK_N, BLOCK_K, num_warps and num_stages, and if you like GROUP_SIZE_M,
-            PROMOTE, DESCRIPTORS, SWAPPED, PROGRAMS and HALVES; None takes the winner of a record, else the default.
+            PROMOTE, LOADS, SWAPPED, PROGRAMS and HALVES; None takes the winner of a record, else the default.
         tune: Whether to tune this problem first if it has no record, as inside `with triton_ops.tuning():`.
 
     Returns:
@@ -91,6 +93,7 @@ def fp8_gemm(
         ShapeMismatchError: A rank is not 2, K differs, a scale or the bias has another shape, or strides reach 2^23
             elements.
         UnknownTunableError: `config` lacks a tunable, or names another.
+        ConfigValueError: `config` asks for tensor descriptors of matrices that cannot have them.
 
     Cost: 2MNK operations; reads A and B and writes C once where L2 holds the tiles in flight; no host sync. The first
     call of a config, dtype and stride class compiles: 0.1 to some seconds.
@@ -110,6 +113,8 @@ def fp8_gemm(
         "BLOCKED": blocked, "FAST": bool(fast_accum), "C_DESCRIBED": result_described(N, out.element_size()),
     }  # fmt: skip
     if call.launches(out):
+        if config is not None:
+            check_loads(config, lambda: takes_descriptors(TensorSpec.of(a), TensorSpec.of(b)), "neighbours along K")
         chosen = config_for(
             operation, values, lambda: default_config(M, N, K),
             config=config, tunables=(NEEDED, OPTIONAL), tune=tune,

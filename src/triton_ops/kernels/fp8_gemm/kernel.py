@@ -4,13 +4,18 @@ Hopper's tensor cores keep about 14 bits while they add up products of 8-bit flo
 to float32 registers after every PROMOTE terms, unless the caller takes the faster sums. With a scale for every block of
 128 terms, each step's sum is promoted by its scales anyway.
 
-Loads are of pointers, for any strides, or of tensor descriptors, which Hopper's TMA copies. With PROGRAMS a program
-walks over many tiles, so that the loads of one begin while another is written; where two programs share a
+LOADS are of `pointers`, for any strides, or of tensor descriptors, whose tiles Hopper's TMA copies: each program makes
+them on the `device`, which costs it 1.5 microseconds, or they are made on the `host` before each launch. With PROGRAMS
+a program walks over many tiles, so that the loads of one begin while another is written; where two programs share a
 multiprocessor, one multiplies while the other promotes. With SWAPPED the transposed product is computed, whose rows are
 the columns of B: matrix instructions take 64 rows at least, and any multiple of 8 columns.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from triton_ops._optional import require
+from triton_ops.backend import matrix_descriptor
 from triton_ops.kernels.jit import described, multiplicand, put, tile_of
 from triton_ops.kernels.tiles import programs_for
 
@@ -22,6 +27,22 @@ def grid(meta):
     """One program per tile of C, or PROGRAMS per multiprocessor."""
     rows, columns = (meta["N"], meta["M"]) if meta["SWAPPED"] else (meta["M"], meta["N"])
     return programs_for(triton.cdiv(rows, meta["BLOCK_M"]) * triton.cdiv(columns, meta["BLOCK_N"]), meta, "a")
+
+
+def host_descriptors(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """The descriptors that a config is given, by the kernel's parameters; none unless it asks for those of the host."""
+    if meta["LOADS"] != "host":
+        return {}
+    rows, columns, step = meta["BLOCK_M"], meta["BLOCK_N"], meta["BLOCK_K"]
+    a_side, b_side = (columns, rows) if meta["SWAPPED"] else (rows, columns)
+    made = {
+        "a_tiles": matrix_descriptor(meta["a"], (a_side, step)),
+        "b_tiles": matrix_descriptor(meta["b"], (step, b_side), turned=True),
+    }
+    if meta["C_DESCRIBED"]:
+        across = b_side // 2 if meta["HALVES"] else b_side
+        made["c_tiles"] = matrix_descriptor(meta["c"], (a_side, across))
+    return made
 
 
 @triton.jit
@@ -69,15 +90,15 @@ def summed(
 
 @triton.jit
 def product(
-    x, y, z, x_scale, y_scale, bias, M, N, K, stride_xm, stride_xk, stride_yk, stride_yn,
+    x, y, z, x_tiles, y_tiles, z_tiles, x_scale, y_scale, bias, M, N, K, stride_xm, stride_xk, stride_yk, stride_yn,
     stride_xsm, stride_xsk, stride_ysk, stride_ysn, stride_zm, stride_zn,
     BLOCKED: tl.constexpr, FAST: tl.constexpr, Z_DESCRIBED: tl.constexpr, SWAPPED: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_SIZE_M: tl.constexpr,
-    PROMOTE: tl.constexpr, DESCRIPTORS: tl.constexpr, PROGRAMS: tl.constexpr, HALVES: tl.constexpr,
+    PROMOTE: tl.constexpr, LOADS: tl.constexpr, PROGRAMS: tl.constexpr, HALVES: tl.constexpr,
 ):  # fmt: skip
     """Z[M, N] = (X[M, K] / x_scale) @ (Y[K, N] / y_scale); with SWAPPED, Z is transposed, and bias is of its rows."""
     tile_rows, tile_columns = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    if DESCRIPTORS:
+    if LOADS == "device":
         x_tiles = described(x, M, K, stride_xm, BLOCK_M, BLOCK_K)
         y_tiles = described(y, N, K, stride_yn, BLOCK_N, BLOCK_K)
         if Z_DESCRIBED:
@@ -95,7 +116,7 @@ def product(
         m = tl.arange(0, BLOCK_M)
         n = tl.arange(0, BLOCK_N)
         total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-        if DESCRIPTORS:
+        if LOADS != "pointers":
             for k0 in range(0, K, BLOCK_K):
                 total = summed(
                     x_tiles.load([m0, k0]), y_tiles.load([n0, k0]).T, total, k0, m0, n0, x_scale, y_scale, M, N,
@@ -130,7 +151,7 @@ def product(
             else:
                 total += tl.load(bias + column, mask=column < N, other=0.0).to(tl.float32)[None, :]
         found = total.to(z.dtype.element_ty)
-        if DESCRIPTORS and Z_DESCRIBED:
+        if LOADS != "pointers" and Z_DESCRIBED:
             put(z_tiles, found, m0, n0, SWAPPED, HALVES, BLOCK_M, BLOCK_N)
         else:
             place = row.to(tl.int64)[:, None] * stride_zm + column.to(tl.int64)[None, :] * stride_zn
@@ -164,26 +185,32 @@ def fp8_gemm_kernel(
     BLOCK_K: tl.constexpr,
     GROUP_SIZE_M: tl.constexpr = 8,
     PROMOTE: tl.constexpr = 0,
-    DESCRIPTORS: tl.constexpr = False,
+    LOADS: tl.constexpr = "pointers",
     SWAPPED: tl.constexpr = False,
     PROGRAMS: tl.constexpr = 0,
     HALVES: tl.constexpr = False,
+    a_tiles=None,
+    b_tiles=None,
+    c_tiles=None,
 ):
     """C[M, N] = (A[M, K] / a_scale) @ (B[K, N] / b_scale) + bias, rounded once; C is row-major; strides in elements.
 
     Not BLOCKED: a scale for each row of A and each column of B, where a stride of 0 shares one. BLOCKED: a scale for
-    each 128 terms of a row of A, and for each 128 by 128 tile of B. `bias` is [N], or None. With DESCRIPTORS the
-    neighbours in memory of A and of B are those along K. C_DESCRIBED says whether C can have a descriptor too.
+    each 128 terms of a row of A, and for each 128 by 128 tile of B. `bias` is [N], or None. With descriptors, which
+    are None unless the host makes them, the neighbours in memory of A and of B are those along K. C_DESCRIBED says
+    whether C can have a descriptor too.
     """
     if SWAPPED:
         product(
-            b, a, c, b_scale, a_scale, bias, N, M, K, stride_bn, stride_bk, stride_ak, stride_am,
+            b, a, c, b_tiles, a_tiles, c_tiles, b_scale, a_scale, bias, N, M, K,
+            stride_bn, stride_bk, stride_ak, stride_am,
             stride_bsn, stride_bsk, stride_ask, stride_asm, 1, N, BLOCKED, FAST, C_DESCRIBED, SWAPPED,
-            BLOCK_M, BLOCK_N, BLOCK_K, GROUP_SIZE_M, PROMOTE, DESCRIPTORS, PROGRAMS, HALVES,
+            BLOCK_M, BLOCK_N, BLOCK_K, GROUP_SIZE_M, PROMOTE, LOADS, PROGRAMS, HALVES,
         )  # fmt: skip
     else:
         product(
-            a, b, c, a_scale, b_scale, bias, M, N, K, stride_am, stride_ak, stride_bk, stride_bn,
+            a, b, c, a_tiles, b_tiles, c_tiles, a_scale, b_scale, bias, M, N, K,
+            stride_am, stride_ak, stride_bk, stride_bn,
             stride_asm, stride_ask, stride_bsk, stride_bsn, N, 1, BLOCKED, FAST, C_DESCRIBED, SWAPPED,
-            BLOCK_M, BLOCK_N, BLOCK_K, GROUP_SIZE_M, PROMOTE, DESCRIPTORS, PROGRAMS, HALVES,
+            BLOCK_M, BLOCK_N, BLOCK_K, GROUP_SIZE_M, PROMOTE, LOADS, PROGRAMS, HALVES,
         )  # fmt: skip

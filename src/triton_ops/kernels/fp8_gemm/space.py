@@ -10,16 +10,16 @@ from __future__ import annotations
 from functools import lru_cache
 
 from triton_ops.kernels.fp8_format import FP8Format
-from triton_ops.kernels.tiles import describable, padded, suits, widest
+from triton_ops.kernels.tiles import LOADS, describable, padded, suits, widest
 from triton_ops.problem import Problem
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, Tunable
 from triton_ops.tensors import TensorSpec
 
 NEEDED = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps", "num_stages")
-OPTIONAL = ("GROUP_SIZE_M", "PROMOTE", "DESCRIPTORS", "SWAPPED", "PROGRAMS", "HALVES")
+OPTIONAL = ("GROUP_SIZE_M", "PROMOTE", "LOADS", "SWAPPED", "PROGRAMS", "HALVES")
 
 TUNABLES: dict[str, Tunable] = {
-    "DESCRIPTORS": Flag(),
+    "LOADS": Choice(LOADS),
     "SWAPPED": Flag(),
     "PROGRAMS": Choice([0, 1, 2]),
     "BLOCK_M": PowerOfTwo(16, 256),
@@ -34,7 +34,7 @@ TUNABLES: dict[str, Tunable] = {
 _MOST_SUMS = 256 * 128  # elements of the accumulator with eight warps: 128 registers of a thread
 _TWO_FIT = 128 * 128  # elements of a tile of which two programs have room on a multiprocessor
 _SWAPPED_UP_TO = 64  # rows of C from which on tiles of C itself fill the rows of the matrix instructions
-_HALVED_FROM = 128  # columns of a tile; half of them fill a row of 128 bytes in shared memory
+_HALVED_SIDE = 64  # of half a tile: columns fill a row of 128 bytes in shared memory, and few rows need little
 
 
 def config_space(problem: Problem) -> ConfigSpace:
@@ -44,7 +44,7 @@ def config_space(problem: Problem) -> ConfigSpace:
         problem: A problem with the specs of the tensors, the extents M, N and K, and the flags of the kernel.
     """
     M, N, K, specs, blocked = problem["M"], problem["N"], problem["K"], problem.specs, problem["BLOCKED"]
-    described = K > 0 and describable(specs["a"], _turned(specs["b"]))
+    described = takes_descriptors(specs["a"], specs["b"])
     rules = (
         *_tile_rules(M, N, K),
         *_copy_rules(described, problem["C_DESCRIBED"]),
@@ -92,22 +92,26 @@ def _tile_rules(M: int, N: int, K: int) -> tuple[Constraint, ...]:
 def _copy_rules(described: bool, result: bool) -> tuple[Constraint, ...]:
     return (
         Constraint(
-            "descriptors", lambda DESCRIPTORS: described or not DESCRIPTORS,
+            "descriptors", lambda LOADS: described or LOADS == "pointers",
             "a tensor descriptor needs rows whose elements are neighbours and that start at multiples of 16 bytes",
         ),
         Constraint(
-            "box", lambda DESCRIPTORS, BLOCK_K: not DESCRIPTORS or FP8Format.block <= BLOCK_K,
+            "box", lambda LOADS, BLOCK_K: LOADS == "pointers" or FP8Format.block <= BLOCK_K,
             "a step of {BLOCK_K} fills no row of 128 bytes of shared memory",
         ),
         Constraint(
-            "walk", lambda PROGRAMS, DESCRIPTORS: PROGRAMS == 0 or described == DESCRIPTORS,
+            "described", lambda LOADS, PROGRAMS: LOADS != "device" or PROGRAMS > 0,
+            "a program of one tile would make its descriptors for that alone; the host makes them for all",
+        ),
+        Constraint(
+            "walk", lambda PROGRAMS, LOADS: PROGRAMS == 0 or described == (LOADS != "pointers"),
             "programs that walk over tiles copy them by descriptors, where there can be any: pointers take registers",
         ),
         Constraint(
             "halves",
-            lambda HALVES, DESCRIPTORS, SWAPPED, BLOCK_N: not HALVES
-            or (result and DESCRIPTORS and not SWAPPED and BLOCK_N >= _HALVED_FROM),
-            "halves of a tile of C are stored by descriptors, one after the other, if each has 64 columns or more",
+            lambda HALVES, LOADS, SWAPPED, BLOCK_M, BLOCK_N: not HALVES
+            or (result and LOADS != "pointers" and not SWAPPED and min(BLOCK_M, BLOCK_N // 2) >= _HALVED_SIDE),
+            "halves of a tile of C are stored by descriptors, one after the other, if each has 64 rows and columns",
         ),
     )  # fmt: skip
 
@@ -122,6 +126,11 @@ def _promotion(blocked: bool) -> Constraint:
     )
 
 
+def takes_descriptors(a: TensorSpec, b: TensorSpec) -> bool:
+    """Whether the hardware can describe both factors as they lie in memory, along K."""
+    return min(a.shape) > 0 and describable(a, _turned(b))
+
+
 def _turned(b: TensorSpec) -> TensorSpec:
     """B as the matrix [N, K] that its descriptor shows."""
     return TensorSpec(b.shape[::-1], b.dtype, b.strides[::-1], aligned=b.aligned)
@@ -133,6 +142,6 @@ def default_config(M: int, N: int, K: int) -> Config:
     rows, columns = min(padded(M, 16), 128), min(padded(N, 32), 64 if M <= 32 else 128)
     warps = 8 if rows * columns >= 128 * 128 else 4  # a sum that is promoted takes its registers twice
     return Config(
-        DESCRIPTORS=False, SWAPPED=False, PROGRAMS=0, BLOCK_M=rows, BLOCK_N=columns, BLOCK_K=min(padded(K, 64), 128),
+        LOADS="pointers", SWAPPED=False, PROGRAMS=0, BLOCK_M=rows, BLOCK_N=columns, BLOCK_K=min(padded(K, 64), 128),
         GROUP_SIZE_M=8, PROMOTE=0, HALVES=False, num_warps=warps, num_stages=4,
     )  # fmt: skip

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from triton_ops.exceptions import ConfigValueError
 from triton_ops.kernels import call
 from triton_ops.kernels.jit import INTERPRETED
 from triton_ops.kernels.matmul.problems import ACTIVATIONS, BIAS_DTYPES, OUTPUT_DTYPES
 from triton_ops.kernels.matmul.space import takes_descriptors
+from triton_ops.kernels.tiles import check_loads
 from triton_ops.tensors import TensorSpec, dtype_name
 
 if TYPE_CHECKING:
@@ -60,11 +60,10 @@ def check_described(config: Mapping[str, Any], tensors: Mapping[str, Any], K: in
     Raises:
         ConfigValueError: It does.
     """
-    if config.get("LOADS", "pointers") == "pointers":
-        return
-    if not takes_descriptors({name: TensorSpec.of(tensor) for name, tensor in tensors.items()}, K):
-        raise ConfigValueError(
-            f"LOADS is {config['LOADS']!r}, and a, b or out cannot have tensor descriptors: they need neighbours along "
-            "an axis, all else at multiples of 16 bytes, 8-bit floats neighbours along K, and out rows of neighbours",
-            hint="leave LOADS out, or pass contiguous tensors with padded rows",
-        )
+
+    def possible() -> bool:
+        return takes_descriptors({name: TensorSpec.of(tensor) for name, tensor in tensors.items()}, K)
+
+    check_loads(
+        config, possible, "neighbours along an axis, all else at multiples of 16 bytes, and 8-bit floats those along K"
+    )

@@ -11,12 +11,11 @@ from functools import lru_cache
 from math import ceil
 from typing import Any
 
-from triton_ops.kernels.tiles import describable, padded, suits, widest
+from triton_ops.kernels.tiles import LOADS, describable, padded, suits, widest
 from triton_ops.problem import Problem
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, Tunable
 from triton_ops.tensors import ITEM_BYTES, TensorSpec
 
-LOADS = ("pointers", "device", "host")
 ALGORITHMS = ("tiles", "persistent", "split_k", "stream_k")
 PLAIN: dict[str, Tunable] = {
     "BM": PowerOfTwo(16, 256),
@@ -32,21 +31,21 @@ TUNABLES: dict[str, Tunable] = {
     "LOADS": Choice(LOADS),
     "SWAPPED": Flag(),
     "PROGRAMS": Choice([1, 2]),
-    "SPLIT": Choice([1, 2, 4, 8, 16]),
+    "SPLIT": Choice([1, 2, 4, 8]),
     "BM": PowerOfTwo(16, 256),
     "BN": PowerOfTwo(16, 256),
     "BK": PowerOfTwo(32, 128),
     "HALVES": Flag(),
     "GROUP_M": Choice([8]),
     "num_warps": PowerOfTwo(4, 8),
-    "num_stages": IntRange(2, 5),
+    "num_stages": Choice([2, 3, 4, 5, 7]),
 }
 NEEDED = ("BM", "BN", "BK", "num_warps", "num_stages")
 OPTIONAL = tuple(name for name in TUNABLES if name not in NEEDED)
 _FULL_TILE = 128 * 128  # elements of C: 128 accumulator registers per thread with four warps
 _MOST_SUMS = 256 * 128  # elements of the accumulator with eight warps: 128 registers of a thread
 _K_STEP_BYTES = 128  # one row of a shared-memory tile in wgmma's widest swizzle
-_HALVED_FROM = 128  # columns of a tile; half of them are a row of 128 bytes in shared memory
+_HALVED_SIDE = 64  # of half a tile: columns fill a row of 128 bytes in shared memory, and few rows need little
 _SWAPPED_UP_TO = 64  # rows of C from which on tiles of C itself fill wgmma's rows
 _SHARED_UP_TO = 1024  # tiles and parts from which on a device is full without sharing
 _FEWEST_STEPS = 4  # of a part: with fewer, filling the pipeline takes longer than the sum
@@ -144,14 +143,18 @@ def _descriptor_rules(described: bool, item_bytes: int) -> tuple[Constraint, ...
             "a step of {BK} fills no row of 128 bytes of shared memory",
         ),
         Constraint(
+            "described", lambda LOADS, ALGORITHM: LOADS != "device" or ALGORITHM in ("persistent", "stream_k"),
+            "a program of one tile would make its descriptors for that alone; the host makes them for all",
+        ),
+        Constraint(
             "walk", lambda ALGORITHM, LOADS: ALGORITHM in ("tiles", "split_k") or described == (LOADS != "pointers"),
             "programs that walk over tiles copy them by descriptors, where there can be any: pointers take registers",
         ),
         Constraint(
             "halves",
-            lambda HALVES, ALGORITHM, LOADS, SWAPPED, BN: not HALVES
-            or (ALGORITHM != "split_k" and LOADS != "pointers" and not SWAPPED and BN >= _HALVED_FROM),
-            "halves of a tile of C are stored by descriptors, one after the other, if each has 64 columns or more",
+            lambda HALVES, ALGORITHM, LOADS, SWAPPED, BM, BN: not HALVES
+            or (ALGORITHM != "split_k" and LOADS != "pointers" and not SWAPPED and min(BM, BN // 2) >= _HALVED_SIDE),
+            "halves of a tile of C are stored by descriptors, one after the other, if each has 64 rows and columns",
         ),
     )  # fmt: skip
 
