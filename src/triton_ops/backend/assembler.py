@@ -10,7 +10,6 @@ is called, which `TRITON_PTXAS_PATH` or, for some architectures, `TRITON_PTXAS_B
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
 import shutil
@@ -21,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops import settings
+from triton_ops._optional import require
 from triton_ops.backend.toolchain import version_told
-from triton_ops.exceptions import SettingsError
+from triton_ops.exceptions import MissingDependencyError, SettingsError
 
 HOPPER = 90
 _WHOLE = (13, 3)  # the first version without the fault
@@ -61,8 +61,8 @@ class Assembler:
 def assembler_in_use(arch: int = HOPPER) -> Assembler | None:
     """The ptxas that Triton calls for an architecture such as 90; None without Triton, or where none answers."""
     try:
-        tool = importlib.import_module("triton.backends.nvidia.compiler").get_ptxas(arch)
-    except (ImportError, AttributeError, RuntimeError):  # no Triton, another form of it, or no program there
+        tool = require("triton.backends.nvidia.compiler", "finding ptxas").get_ptxas(arch)
+    except (MissingDependencyError, AttributeError, RuntimeError):  # no Triton, another form of it, or no program there
         return None
     path = str(tool.path)
     version = version_told(Path(path))
