@@ -76,8 +76,17 @@ def test_what_others_put_into_a_cache_is_launched():
         theirs[grid](*arguments())
         theirs.cache[(2048, *["torch.float32"] * 3)] = CONFIGS[1]
         assert theirs[grid](*arguments(2048)).metadata.num_warps == 8
+        known = (1024, *["torch.float32"] * 3)
+        assert theirs.cache[known] is CONFIGS[0]  # what is decided is shown there, as by Triton
+        for config, warps in ((CONFIGS[1], 8), (CONFIGS[0], 4)):
+            theirs.cache[known] = config
+            assert [theirs[grid](*arguments()).metadata.num_warps for _ in range(2)] == [warps] * 2
+        del theirs.cache[known]
+        assert theirs[grid](*arguments()).metadata.num_warps == 4
         theirs.configs = [CONFIGS[1]]
         assert theirs[grid](*arguments()).metadata.num_warps == 8
+    assert theirs.cache == {(2048, *["torch.float32"] * 3): CONFIGS[1]}  # decisions are no winners of Triton's
+    assert type(theirs.cache) is dict
 
 
 def test_what_triton_accepts_is_accepted():

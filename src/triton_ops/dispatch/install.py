@@ -97,6 +97,8 @@ def uninstall() -> None:
         if not _installed:
             return
         found = _installed.pop()
+        for kernel, adopted in list(found.adopted.items()):
+            adopted.give_back(kernel)
         for module, before in found.decorators:
             if module.autotune is found.autotune:
                 module.autotune = before

@@ -32,7 +32,7 @@ from triton_ops.dispatch.own_loop import own_bench, tuned_by_triton
 from triton_ops.dispatch.policy import within
 from triton_ops.dispatch.printed import printed_listener
 from triton_ops.dispatch.traced import Traced
-from triton_ops.dispatch.winners import Winners
+from triton_ops.dispatch.winners import Winners, seeded_in
 from triton_ops.exceptions import ConfigCollisionError, SpaceError
 from triton_ops.trial import TuningResult
 
@@ -56,7 +56,6 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
                  options: Options, do_bench: Any = None, **more: Any) -> None:  # fmt: skip
         self.options = options
         self._own_bench = do_bench
-        self._shared: Any = None
         self._told_of_grid = False
         self._begin(fn, key or ())
         super().__init__(fn, arg_names, configs, list(key or ()), *rest, do_bench=do_bench, **more)
@@ -105,13 +104,18 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
             autotuner.restore_value, prune_configs_by=prune, do_bench=own_bench(autotuner),
             cache_results=autotuner.cache_results, options=options, **hooks,
         )  # fmt: skip
-        made._cache = Winners(made.forget, autotuner.cache)
-        made._shared, made._fast.owner = autotuner.cache, weakref.proxy(autotuner)  # which is the key to this one
+        autotuner.cache = made._cache = Winners(made.forget, seeded_in(autotuner.cache))
+        made._fast.owner = weakref.proxy(autotuner)  # which is the key to this one
         return made
 
     def differs_from(self, autotuner: Any) -> bool:
         """Whether the `Autotuner` that this one stands for has been given other configs or another cache."""
-        return autotuner.configs is not self._configs or autotuner.cache is not self._shared
+        return autotuner.configs is not self._configs or autotuner.cache is not self._cache
+
+    def give_back(self, autotuner: Any) -> None:
+        """Leave to the `Autotuner` that this one stood for what others have put into its cache, and no decision."""
+        if autotuner.cache is self._cache:
+            autotuner.cache = dict(self._cache.seeded)
 
     @property
     def configs(self) -> list[Any]:
@@ -280,7 +284,7 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
     ) -> Decision:  # fmt: skip
         self._refuse_conflicts(called)
         key = self._triton_key(args, kwargs)
-        if (seeded := self._seeded(key)) is not None:
+        if (seeded := self._cache.seeded.get(key)) is not None:
             found = Found(config=from_triton(seeded), rung=EXPLICIT, why="it was set in the kernel's cache")
             return Decision(found=found, kernel=self._name, problem=called.label, config=seeded)
         if without_launch is None:
@@ -314,10 +318,6 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
                 hint="let prune_configs_by leave one or more",
             )
         return found
-
-    def _seeded(self, key: Any) -> Any:
-        """The config that others have put into the cache for a key; None if there is none."""
-        return self.cache.seeded.get(key) or (None if self._shared is None else self._shared.get(key))
 
     def _refuse_conflicts(self, called: CalledWith) -> None:
         """Raise if a call gives a value to what is tuned."""

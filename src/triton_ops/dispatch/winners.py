@@ -6,6 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 
+def seeded_in(cache: Mapping[Any, Any]) -> Mapping[Any, Any]:
+    """What others have put into a cache; all of a plain one."""
+    return cache.seeded if isinstance(cache, Winners) else cache
+
+
 class Winners(dict[Any, Any]):
     """The configs by Triton's key, where others may look, clear, and put their own."""
 
