@@ -62,7 +62,18 @@ def test_arguments_come_in_the_order_of_the_kernels_parameters(name):
     assert names == list(operation.kernel.parameter_names)[: len(names)]
 
 
-@pytest.mark.parametrize("name", kernels.names())
+READ = {"layer_norm_backward", "rmsnorm_rope_backward"}  # they walk as no family of tiles does, and are read instead
+
+
+@pytest.mark.parametrize("name", sorted(READ))
+def test_work_of_kernels_that_are_read_declares_bytes_alone(name):
+    operation = kernels.load(name)
+    work = operation.work(first_problem(operation))
+    assert work.bytes > 0
+    assert work.tiles is None
+
+
+@pytest.mark.parametrize("name", sorted(set(kernels.names()) - READ))
 def test_work_knows_the_tiles_of_the_default(name):
     operation = kernels.load(name)
     problem = first_problem(operation)

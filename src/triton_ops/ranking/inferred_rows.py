@@ -27,7 +27,6 @@ def walk_of(launch: LaunchWork) -> Walk:
     stores = [access for access in launch.accesses if access.kind != "load" and access.elements]
     first = [access for access in loads if access.again < 0]
     own = sum(own_bytes(access) * _fresh(access, launch) for access in first)
-    read = sum(map(own_bytes, first))
     everything = (*loads, *stores)
     moved = sum(access.bytes * access.distinct for access in everything)
     through = sum(map(_sector_bytes, everything))
@@ -41,7 +40,6 @@ def walk_of(launch: LaunchWork) -> Walk:
         near=_waits(launch, loads) - _waits(launch, first),
         turns=sum(launch.loops[at].turns for at in {access.loop for access in everything} - {-1}) or 1.0,
         own_bytes=own,
-        common_bytes=read - own,
         again=_again(launch, loads),
         written_bytes=sum(own_bytes(access) * _touches(access) for access in stores if access.again < 0),
         through_bytes=sum(_sector_bytes(a) / a.repeats for a in first)

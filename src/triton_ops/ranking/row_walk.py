@@ -42,13 +42,11 @@ class Walk:
         near: How often it waits for loads that it has made before.
         turns: How often it walks through registers that may be spilled.
         own_bytes: Bytes that it reads and that no other block reads.
-        common_bytes: Bytes that it reads and that other blocks read too.
         again: What it reads once more.
         written_bytes: Bytes that it writes.
         through_bytes: Bytes that L2 moves for its first reads and its writes, in whole sectors.
         streamed_bytes: Bytes that it reads in all.
         lines: 128-byte lines that it touches; 0 where its accesses run along memory.
-        contended: Atomic operations of all blocks on the one place that has most of them.
     """
 
     blocks: int
@@ -59,13 +57,11 @@ class Walk:
     near: float
     turns: float
     own_bytes: float
-    common_bytes: float
     again: tuple[Again, ...]
     written_bytes: float
     through_bytes: float
     streamed_bytes: float
     lines: float = 0.0
-    contended: float = 0.0
 
     @property
     def instructions(self) -> float:

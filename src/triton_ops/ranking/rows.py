@@ -155,7 +155,6 @@ def walk_of(chunks: Chunks) -> Walk:
         near=chunks.count * chunks.rows * later,
         turns=turns,
         own_bytes=row_bytes,
-        common_bytes=0.0,
         again=(Again(later * row_bytes, row_bytes),) if later else (),
         written_bytes=written,
         through_bytes=row_bytes + written,

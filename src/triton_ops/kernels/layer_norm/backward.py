@@ -10,7 +10,7 @@ from triton_ops.backend import LauncherKernel, Operation
 from triton_ops.kernels import call
 from triton_ops.kernels.choice import config_for
 from triton_ops.kernels.layer_norm.kernel import layer_norm_backward_kernel
-from triton_ops.kernels.layer_norm.problems import DEFAULT_EPS, DTYPES, PROBLEMS, gradient_arguments, work
+from triton_ops.kernels.layer_norm.problems import DEFAULT_EPS, DTYPES, PROBLEMS, gradient_arguments, gradient_work
 from triton_ops.kernels.layer_norm.reference import layer_norm_backward_reference
 from triton_ops.kernels.layer_norm.space import GRADIENT_TUNABLES, gradient_default, gradient_space
 
@@ -63,7 +63,7 @@ operation = Operation(
     space=gradient_space,
     arguments=gradient_arguments,
     reference=layer_norm_backward_reference,
-    work=work,
+    work=gradient_work,
     dtypes=DTYPES,
     problems=PROBLEMS,
     device="cuda",

@@ -43,8 +43,17 @@ def gradient_arguments(
 def work(problem: Problem) -> Work:
     """The work: bytes of the inputs and outputs; bandwidth is the limit."""
     specs = problem.specs
-    x, out = specs["x"], specs["out"] if "out" in specs else specs["dx"]
+    x, out = specs["x"], specs["out"]
     tiles = RowTiles(
         x.shape[0], x.shape[1], dtype=x.dtype, out_dtype=out.dtype, tile_rows="ROWS", tile_columns="BLOCK_SIZE"
     )
     return Work(bytes=float(sum(spec.nbytes for spec in specs.values())), tiles=tiles)
+
+
+def gradient_work(problem: Problem) -> Work:
+    """The bytes of the gradient's inputs and outputs.
+
+    It declares no tiles: programs that walk over many rows, and add up their part of two more gradients, are no walk
+    that `RowTiles` describes. The model reads the kernel instead.
+    """
+    return Work(bytes=float(sum(spec.nbytes for spec in problem.specs.values())))

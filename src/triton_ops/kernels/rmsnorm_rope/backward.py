@@ -10,7 +10,7 @@ from triton_ops.backend import LauncherKernel, Operation
 from triton_ops.kernels import call
 from triton_ops.kernels.choice import config_for
 from triton_ops.kernels.rmsnorm_rope.kernel import rmsnorm_rope_backward_kernel
-from triton_ops.kernels.rmsnorm_rope.problems import DEFAULT_EPS, DTYPES, PROBLEMS, gradient_arguments, work
+from triton_ops.kernels.rmsnorm_rope.problems import DEFAULT_EPS, DTYPES, PROBLEMS, gradient_arguments, gradient_work
 from triton_ops.kernels.rmsnorm_rope.reference import rmsnorm_rope_backward_reference
 from triton_ops.kernels.rmsnorm_rope.space import GRADIENT_TUNABLES, gradient_default, gradient_space
 
@@ -66,7 +66,7 @@ operation = Operation(
     space=gradient_space,
     arguments=gradient_arguments,
     reference=rmsnorm_rope_backward_reference,
-    work=work,
+    work=gradient_work,
     dtypes=DTYPES,
     problems=PROBLEMS,
     device="cuda",

@@ -92,12 +92,25 @@ def checked_head_dim(hidden: int, heads: int) -> int:
 
 def work(problem: Problem) -> Work:
     """The work: bytes of all tensors, but only of the half of cos and sin that is read; bandwidth is the limit."""
-    specs = problem.specs
-    x, out = specs["x"], specs["out"] if "out" in specs else specs["dx"]
-    unread = (specs["cos"].nbytes + specs["sin"].nbytes) / 2
+    x, out = problem.specs["x"], problem.specs["out"]
     rows, columns = math.prod(x.shape[:-1]), x.shape[-1]
     tiles = RowTiles(
         rows, columns, dtype=x.dtype, out_dtype=out.dtype, tile_rows=1, tile_columns="BLOCK_SIZE",
         lanes=2,  # BLOCK_SIZE counts pairs
     )  # fmt: skip
-    return Work(bytes=sum(spec.nbytes for spec in specs.values()) - unread, tiles=tiles)
+    return Work(bytes=_moved(problem), tiles=tiles)
+
+
+def gradient_work(problem: Problem) -> Work:
+    """The bytes of the gradient.
+
+    It declares no tiles: programs that walk over many rows, and add up their part of another gradient, are no walk that
+    `RowTiles` describes. The model reads the kernel instead.
+    """
+    return Work(bytes=_moved(problem))
+
+
+def _moved(problem: Problem) -> float:
+    specs = problem.specs
+    unread = (specs["cos"].nbytes + specs["sin"].nbytes) / 2
+    return float(sum(spec.nbytes for spec in specs.values()) - unread)
