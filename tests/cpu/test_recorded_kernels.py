@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from benchmarks.model_quality import figures, read, time_ms
+
 from triton_ops.hardware import machine_of, spec_named
 from triton_ops.ranking.inferred_prior import inferred_model
 from triton_ops.ranking.readings import readings_of
