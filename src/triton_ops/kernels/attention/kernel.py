@@ -37,9 +37,9 @@ def tile_at(
 
 @triton.jit
 def walked(
-    total, weight, highest, queries, k, v, k_tiles, v_tiles, first, last, seen_to, keys, stride_kn, stride_vn, factor,
-    MASKED: tl.constexpr, CAUSAL: tl.constexpr, HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
+    total, weight, highest, queries, rest, k, v, k_tiles, rest_tiles, v_tiles, first, last, seen_to, keys, stride_kn,
+    stride_vn, factor, MASKED: tl.constexpr, CAUSAL: tl.constexpr, HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_V: tl.constexpr,
     DESCRIPTORS: tl.constexpr, WARP_SPECIALIZE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """The sums after the keys from `first` to `last`.
@@ -48,10 +48,12 @@ def walked(
         total: The weighted sum of values, [BLOCK_M, BLOCK_V].
         weight: The sum of weights, [BLOCK_M].
         highest: The largest score times `factor`, [BLOCK_M]; never minus infinity, so that no difference is NaN.
-        queries: [BLOCK_M, BLOCK_D].
+        queries: The first BLOCK_D elements of each row, [BLOCK_M, BLOCK_D].
+        rest: The elements after them, [BLOCK_M, BLOCK_R]; None without them.
         k: Keys of the head, or None with descriptors; as `v`.
         v: Values of the head.
-        k_tiles: A descriptor of the keys, or None; as `v_tiles`.
+        k_tiles: A descriptor of the keys, or None; as `rest_tiles` and `v_tiles`.
+        rest_tiles: A descriptor of the keys' elements from BLOCK_D on.
         v_tiles: A descriptor of the values.
         first: The first key.
         last: The end of the keys.
@@ -65,7 +67,8 @@ def walked(
         HEAD_DIM: Elements of a key.
         VALUE_DIM: Elements of a value.
         BLOCK_N: Keys of a step.
-        BLOCK_D: HEAD_DIM, padded.
+        BLOCK_D: HEAD_DIM, padded, or the first part of it.
+        BLOCK_R: What follows, padded; 0 for nothing.
         BLOCK_V: VALUE_DIM, padded.
         DESCRIPTORS: Whether tiles are loaded by descriptors.
         WARP_SPECIALIZE: Whether some warps load what others multiply.
@@ -77,6 +80,12 @@ def walked(
         else:
             k_tile = tile_at(k, start, keys, stride_kn, BLOCK_N, BLOCK_D, HEAD_DIM, MASKED)
         scores = tl.dot(queries, k_tile.T, input_precision=PRECISION, out_dtype=total.dtype)
+        if BLOCK_R > 0:
+            if DESCRIPTORS:
+                k_rest = rest_tiles.load([start, 0])
+            else:
+                k_rest = tile_at(k + BLOCK_D, start, keys, stride_kn, BLOCK_N, BLOCK_R, HEAD_DIM - BLOCK_D, MASKED)
+            scores = tl.dot(rest, k_rest.T, scores, input_precision=PRECISION, out_dtype=total.dtype)
         if MASKED:
             column = tl.arange(0, BLOCK_N)[None, :]
             seen = column < (seen_to - start)[:, None] if CAUSAL else column < keys - start
@@ -138,6 +147,7 @@ def attention_kernel(
     HEAD_DIM: tl.constexpr,
     VALUE_DIM: tl.constexpr,
     BLOCK_D: tl.constexpr,
+    BLOCK_R: tl.constexpr,
     BLOCK_V: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -175,6 +185,12 @@ def attention_kernel(
     else:
         in_tile = (row < rows)[:, None] & (d < HEAD_DIM)[None, :]
         q_tile = tl.load(q + q_rows[:, None] + d[None, :], mask=in_tile, other=0.0)
+    if BLOCK_R > 0:
+        r = BLOCK_D + tl.arange(0, BLOCK_R)
+        in_rest = (row < rows)[:, None] & (r < HEAD_DIM)[None, :]
+        rest = tl.load(q + q_rows[:, None] + r[None, :], mask=in_rest, other=0.0)
+    else:
+        rest = None
 
     k_head = k + batch.to(tl.int64) * stride_kb + (head // SHARING).to(tl.int64) * stride_kh
     v_head = v + batch.to(tl.int64) * stride_vb + (head // SHARING).to(tl.int64) * stride_vh
@@ -184,6 +200,10 @@ def attention_kernel(
     else:
         k_tiles = None
         v_tiles = None
+    if DESCRIPTORS and BLOCK_R > 0:
+        rest_tiles = described(k_head + BLOCK_D, keys, HEAD_DIM - BLOCK_D, stride_kn, BLOCK_N, BLOCK_R)
+    else:
+        rest_tiles = None
 
     # The last query sees all keys, each one before it one key less.
     seen_to = row // GROUP + (keys - queries + 1)
@@ -206,14 +226,14 @@ def attention_kernel(
         whole = begin
     else:
         total, weight, highest = walked(
-            total, weight, highest, q_tile, k_head, v_head, k_tiles, v_tiles, begin, whole, seen_to, keys,
-            stride_kn, stride_vn, factor, False, CAUSAL, HEAD_DIM, VALUE_DIM, BLOCK_N, BLOCK_D, BLOCK_V,
+            total, weight, highest, q_tile, rest, k_head, v_head, k_tiles, rest_tiles, v_tiles, begin, whole, seen_to,
+            keys, stride_kn, stride_vn, factor, False, CAUSAL, HEAD_DIM, VALUE_DIM, BLOCK_N, BLOCK_D, BLOCK_R, BLOCK_V,
             DESCRIPTORS, WARP_SPECIALIZE, PRECISION,
         )  # fmt: skip
     if CAUSAL or RAGGED:
         total, weight, highest = walked(
-            total, weight, highest, q_tile, k_head, v_head, k_tiles, v_tiles, whole, limit, seen_to, keys,
-            stride_kn, stride_vn, factor, True, CAUSAL, HEAD_DIM, VALUE_DIM, BLOCK_N, BLOCK_D, BLOCK_V,
+            total, weight, highest, q_tile, rest, k_head, v_head, k_tiles, rest_tiles, v_tiles, whole, limit, seen_to,
+            keys, stride_kn, stride_vn, factor, True, CAUSAL, HEAD_DIM, VALUE_DIM, BLOCK_N, BLOCK_D, BLOCK_R, BLOCK_V,
             DESCRIPTORS, WARP_SPECIALIZE, PRECISION,
         )  # fmt: skip
 
@@ -278,6 +298,14 @@ def parts_kernel(
         tl.store(lse + row, found, mask=in_rows)
 
 
+def parts_of(head_dim):
+    """Two powers of two that hold a head, the second one 0 where they save nothing, as 128 and 64 for 192."""
+    first = 1 << (head_dim.bit_length() - 1)
+    rest = padded(head_dim - first, 16)
+    whole = padded(head_dim, 16)
+    return (first, rest) if first >= 16 and first < head_dim and first + rest < whole else (whole, 0)
+
+
 def launch(
     q,
     k,
@@ -326,12 +354,13 @@ def launch(
         wide = torch.promote_types(q.dtype, torch.float32)
         into = q.new_empty((SPLITS, batch, heads, queries, value_dim), dtype=wide)
         logs, steps = q.new_empty((SPLITS, batch, heads, queries), dtype=wide), into.stride()[1:]
+    first, after = (padded(head_dim, 16), 0) if WARP_SPECIALIZE else parts_of(head_dim)
     grid = (triton.cdiv(queries * group, BLOCK_M) * batch * walks, SPLITS)
     attention_kernel[grid](
         q, k, v, into, logs, batch * walks, walks, queries, keys, *q.stride()[:3], *k.stride()[:3],
         *v.stride()[:3], *steps[:3], scale * LOG2_E,
         CAUSAL=CAUSAL, RAGGED=keys % BLOCK_N != 0, PRECISION=PRECISION, GROUP=group, SHARING=sharing,
-        HEAD_DIM=head_dim, VALUE_DIM=value_dim, BLOCK_D=padded(head_dim, 16), BLOCK_V=padded(value_dim, 16),
+        HEAD_DIM=head_dim, VALUE_DIM=value_dim, BLOCK_D=first, BLOCK_R=after, BLOCK_V=padded(value_dim, 16),
         BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, GROUP_HEADS=GROUP_HEADS, SPLITS=SPLITS, DESCRIPTORS=DESCRIPTORS,
         WARP_SPECIALIZE=WARP_SPECIALIZE, num_warps=num_warps, num_stages=num_stages,
     )  # fmt: skip
