@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.strategies import examples, spaces
 from triton_ops.search import make_searcher
 from triton_ops.search.auto import SMALL
+from triton_ops.search.chance import Chance
 from triton_ops.search.encoding import Encoder
 from triton_ops.search.evidence import most_telling, noise_of, values_of
 from triton_ops.search.neighbours import neighbours
@@ -78,6 +79,10 @@ class TestEncoding:
         assert rows[:, 0].tolist() == pytest.approx([0, 1 / 3, 1])
         assert rows[:, 1:].tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
 
+    def test_the_words_of_one_tunable_share_a_scale_and_numbers_have_their_own(self):
+        space = ConfigSpace({"word": ["a", "b", "c"], "size": [32, 48, 64], "flag": [True, False], "width": [1, 2, 4]})
+        assert Encoder(space).scales == [0, 0, 0, 1, 2, 3, 3, 4]
+
     def test_many_labels_share_columns_and_stay_apart(self):
         for count in (16, 17, 300):
             labels = [f"v{number}" for number in range(count)]
@@ -132,14 +137,14 @@ class TestEvidence:
 class TestSurrogate:
     def test_the_surrogate_predicts_a_smooth_function_and_doubts_far_rows(self):
         rows = np.random.default_rng(0).random((40, 2)) * 0.5
-        surrogate = Surrogate(2)
+        surrogate = Surrogate([0, 1])
         surrogate.learn(rows, rows.sum(axis=1) * 3, np.zeros(40))
         mean, doubt = surrogate.predict(np.array([[0.25, 0.25], [1.0, 1.0]]))
         assert mean[0] == pytest.approx(1.5, abs=0.1)
         assert doubt[1] > 3 * doubt[0]
 
     def test_equal_values_leave_doubt(self):
-        surrogate = Surrogate(1)
+        surrogate = Surrogate([0])
         surrogate.learn(np.array([[0.0], [0.1], [0.2]]), np.ones(3), np.zeros(3))
         mean, doubt = surrogate.predict(np.array([[1.0]]))
         assert mean[0] == pytest.approx(1.0)
@@ -150,6 +155,38 @@ class TestSurrogate:
         assert gains[0] == pytest.approx(1.0)
         assert gains[1] < 1e-6
         assert 0 < gains[2] < 0.1
+
+    def test_columns_of_one_scale_get_one_length_and_others_their_own(self):
+        rng = np.random.default_rng(0)
+        rows = rng.random((60, 3))
+        surrogate = Surrogate([0, 0, 1])
+        surrogate.learn(rows, 5 * rows[:, 0] + np.sin(20 * rows[:, 2]), np.zeros(60))
+        first, second, third = surrogate.correlation(0.2 * np.eye(3), np.zeros(3))
+        assert first == pytest.approx(second)
+        assert third != pytest.approx(first)
+
+
+class TestChance:
+    def test_every_config_counts_as_certain_until_one_has_failed(self):
+        chance = Chance([0])
+        chance.learn(np.array([[0.0], [1.0]]), [True, True])
+        assert not chance.known
+        assert chance.of(np.array([[0.5]])).tolist() == [1.0]
+
+    def test_failures_of_large_values_make_others_unlikely_and_small_ones_likely(self):
+        rows = np.linspace(0, 1, 20)[:, None]
+        chance = Chance([0])
+        chance.learn(rows, [value < 0.5 for value in rows[:, 0]])
+        few, many = chance.of(np.array([[0.1], [0.9]]))
+        assert few > 0.8
+        assert many < 0.2
+        assert chance.of(rows).min() >= 0.02
+
+    def test_far_from_all_trials_the_chance_is_the_share_that_ran(self):
+        rows = np.zeros((10, 1)) + np.linspace(0, 0.01, 10)[:, None]
+        chance = Chance([0])
+        chance.learn(rows, [at < 3 for at in range(10)])
+        assert chance.of(np.array([[40.0]]))[0] == pytest.approx(0.3, abs=0.05)
 
 
 class TestOpenConfigs:
@@ -202,6 +239,20 @@ class TestPriors:
         unknown, impossible, fast = priors.columns([Config(A=a, B=1, C=True) for a in (1, 2, 3)])[:, 0]
         assert unknown == 0
         assert fast < 0 < impossible
+
+    def test_a_record_counts_at_first_as_far_as_it_agrees_with_the_model(self):
+        model, alike, unlike = (Says(cost) for cost in (bowl, lambda c: 2 * bowl(c), lambda c: 1 / bowl(c)))
+        priors = Priors([model], [alike, unlike], list(SPACE))
+        own, near, far = priors.weights(np.zeros((2, 3)), np.array([0.0, 1.0]))
+        assert own > near > far
+        assert far == pytest.approx(0.0, abs=0.01)
+        assert own + near + far == pytest.approx(1.0)
+        assert priors.leading == 1
+
+    def test_records_alone_begin_with_even_shares(self):
+        priors = Priors([], [Says(bowl), Says(lambda c: 1 / bowl(c))], list(SPACE))
+        assert priors.weights(np.zeros((2, 2)), np.array([0.0, 1.0])).tolist() == [0.5, 0.5]
+        assert priors.leading == 2
 
     def test_without_priors_there_are_no_columns(self):
         priors = Priors([], [], list(SPACE))
@@ -260,6 +311,29 @@ class TestAuto:
         trials = [timed(config, 1 / bowl(config)) for config in SPACE]
         found = search(make_searcher("auto", SPACE, 0, [], [Transfer(SPACE, trials)]), 60)
         assert min(map(bowl, found)) <= 1.05
+
+    def test_with_a_model_records_do_not_choose_the_first_configs(self):
+        misleading = [timed(config, 1 / bowl(config)) for config in SPACE]
+        alone, beside = (
+            search(make_searcher("auto", SPACE, 0, [Says(bowl)], records), 3)
+            for records in ([], [Transfer(SPACE, misleading)])
+        )
+        assert alone == beside
+
+    def test_where_most_configs_fail_those_that_run_are_found_sooner_than_by_chance(self):
+        def trials_until_three_ran(searcher):
+            ran: list[bool] = []
+            while sum(ran) < 3:
+                (config,) = searcher.ask(1)
+                ran.append(config["A"] >= 27 and config["B"] >= 8)
+                searcher.tell([timed(config, bowl(config)) if ran[-1] else failed(config)])
+            return len(ran)
+
+        auto, drawn = (
+            sum(trials_until_three_ran(make_searcher(name, SPACE, seed)) for seed in range(4))
+            for name in ("auto", "random")
+        )
+        assert auto < drawn / 2
 
     def test_auto_expects_a_small_gain_only_after_it_found_the_best(self):
         searcher = make_searcher("auto", SPACE, 0)

@@ -1,12 +1,13 @@
 """The default search: it starts from prior knowledge, learns from every trial, and tells when little is left to gain.
 
-1. The first configs are the first choices of the priors, each prior in turn. Without priors, each of the first configs
-   is the one among the compiled configs that is nearest to all others. Without compiled configs, each of the first
-   configs is far from all before.
+1. The first configs are the first choices of the priors of this problem, or else of the records of others, each in
+   turn. Without priors, each of the first configs is the one among the compiled configs that is nearest to all others.
+   Without compiled configs, each of the first configs is far from all before. While too few of them run, further ones
+   are random and the most likely to run, by turns.
 2. Every later config is the one with the largest expected gain (`gains.py`): a surrogate learns the trials, and the
-   priors correct its expectation as far as the trials agree with them. Doubt raises the expected gain of a config.
-   Records of other places may mislead, so some early configs are far from all before, and from twenty trials on every
-   second config is chosen without the records.
+   priors correct its expectation as far as the trials agree with them. Doubt raises the expected gain of a config, and
+   the chance that the config fails lowers it. Records of other places may mislead, so some early configs are far from
+   all before where nothing else is known, and from twenty trials on every second config is chosen without the records.
 3. Several configs of one time are kept apart: a config that is proposed but not finished lowers the doubt around it.
 4. A config that would compile for long needs a larger expected gain.
 5. The search asks for previews, and uses the compiler's figures of configs before they are measured
@@ -41,7 +42,7 @@ from triton_ops.trial import Compiled, Trial
 
 _START = 7  # configs spread over the space before the surrogate is used
 _START_COMPILED = 4  # the same with compiled configs, whose figures tell much of the rest
-_FAR_CONFIGS = (6, 12)  # with records, the proposals after so many configs are far from all before
+_FAR_CONFIGS = (6, 12)  # with records alone, the proposals after so many configs are far from all before
 _FIRST_CHOICES = 8  # after a prior's first choice was tried, the most different of so many of its choices comes next
 _FEWEST_OK = 3  # ok trials that a surrogate needs
 _WITHOUT_RECORDS_FROM = 20  # trials from which on each second config is chosen without the records
@@ -50,7 +51,7 @@ _POLISH_BELOW, _POLISH_EACH = 0.01, 3  # below this expected gain, each third co
 _MOST_COMPARED = 300  # compiled configs among which the one nearest to all others is searched
 _LEADERS = 5
 _SHORTLIST = 1_500  # configs whose gain is estimated between two estimates of all configs
-_RECENT, _RECENT_WITH_PRIORS = 30, 20  # at least so many latest gains were small before a small gain is reported
+_RECENT, _RECENT_WITH_PRIORS = 60, 24  # at least so many latest gains were small before a small gain is reported
 _FULL_PASS_GROWTH = 1.05  # the gains of all configs are estimated again after so many times the trials
 
 
@@ -144,7 +145,7 @@ class AutoSearch:
     def expected_gain(self) -> float:
         """The largest of the latest expected gains.
 
-        The latest gains are those of a third of all trials, and at least twenty with priors and thirty without: a
+        The latest gains are those of a third of all trials, and at least 24 with priors and sixty without: a
         surrogate of few trials is easily too sure, and its next trials often raise the expected gain again. The gain is
         infinite before so many trials, and for a space that is tried whole.
         """
@@ -193,16 +194,27 @@ class AutoSearch:
 
     def _start_config(self, left: NDArray[np.intp]) -> int | None:
         """Position of the next of the first configs; None once the surrogate chooses."""
-        known, priors = len(self._trials) + len(self._pending), len(self._priors)
+        known, priors = len(self._trials) + len(self._pending), self._priors.leading
         start = _START_COMPILED if self._columns.width else _START
         if self._small and not priors:
             return self._far(left)
-        if self._priors.own < priors and known in _FAR_CONFIGS:
+        if priors and not self._priors.own and known in _FAR_CONFIGS:
             return self._far(left)
         if sum(trial.ok for trial in self._trials.values()) >= _FEWEST_OK and known >= (priors or start):
             return None if not self._small else self._first_choice(left)
         if priors and known < max(priors, _FEWEST_OK):
             return self._first_choice(left)
+        return self._most_informative(left) if known < start else self._after_failures(left)
+
+    def _after_failures(self, left: NDArray[np.intp]) -> int:
+        """Position of a config while too few have run: by turns a random one and the one most likely to run.
+
+        Configs far from all before are often at the edges of a space, where more of them fail.
+        """
+        if (len(self._trials) + len(self._pending)) % 2:
+            return int(self._random.choice(left))
+        if self._estimator.learn_chance(list(self._trials.values())):
+            return self._estimator.likeliest(self._open_configs, left)
         return self._most_informative(left)
 
     def _far(self, left: NDArray[np.intp]) -> int:
@@ -219,8 +231,8 @@ class AutoSearch:
         return int(compiled[middle(self._rows(compiled), self._known_rows())])
 
     def _first_choice(self, left: NDArray[np.intp]) -> int:
-        """Position of a prior's first choice, each prior in turn; later, of the most different of its first choices."""
-        turn, prior = divmod(len(self._trials) + len(self._pending), len(self._priors))
+        """Position of a prior's first choice, each in turn; later, of the most different of its first choices."""
+        turn, prior = divmod(len(self._trials) + len(self._pending), self._priors.leading)
         costs = self._estimator.prior_costs(self._open_configs)[left, prior]
         first = left[np.argsort(costs, kind="stable")[: 1 if turn == 0 else _FIRST_CHOICES]]
         return int(first[farthest(self._rows(first), self._known_rows(), self._random)])

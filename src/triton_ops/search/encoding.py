@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -31,11 +32,15 @@ class Encoder:
 
     Attributes:
         columns: Number of columns; 0 for a space of one config.
+        scales: For each column the number of its scale; the columns of words of one tunable have one scale.
     """
 
     def __init__(self, space: ConfigSpace) -> None:
         self._axes = {name: _Axis(tunable) for name, tunable in space.tunables.items() if len(tunable) > 1}
         self.columns = sum(axis.width for axis in self._axes.values())
+        own = [[*range(axis.width)] if axis.numeric else [0] * axis.width for axis in self._axes.values()]
+        before = accumulate((max(scales) + 1 for scales in own), initial=0)
+        self.scales = [first + scale for first, scales in zip(before, own, strict=False) for scale in scales]
 
     def rows(self, configs: Sequence[Mapping[str, Any]]) -> Floats:
         """One row per config; an unlisted number lies between its neighbours, another unlisted value at 0.5.
@@ -53,7 +58,8 @@ class _Axis:
 
     def __init__(self, tunable: Tunable) -> None:
         self._numbers = sorted({float(v) for v in tunable.values if _is_number(v)})  # type: ignore[arg-type]
-        if len(self._numbers) == len(tunable):
+        self.numeric = len(self._numbers) == len(tunable)
+        if self.numeric:
             self._divisible = _divisibility_matters(tunable.values)
             self.width = 1 + self._divisible
         else:

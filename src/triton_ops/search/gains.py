@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from triton_ops.search.chance import Chance
 from triton_ops.search.compiler_columns import CompilerColumns
 from triton_ops.search.encoding import Encoder, Floats
 from triton_ops.search.evidence import most_telling, noise_of, values_of
@@ -14,11 +15,12 @@ from triton_ops.search.open_configs import OpenConfigs
 from triton_ops.search.priors import Priors
 from triton_ops.search.surrogate import Surrogate, expected_improvement
 from triton_ops.space import Config
-from triton_ops.trial import Trial
+from triton_ops.trial import Status, Trial
 
 _PATIENCE = 4.0  # a config that compiles for more than so many times the usual seconds needs a larger gain
 _FAST_S = 1.0  # shorter compile times count as this
 _UNCOMPILED = 2.0  # a config that is not compiled yet needs so many times the gain, because the compiler may refuse it
+_REFUSED = (Status.CONSTRAINT, Status.COMPILE, Status.RESOURCES)  # statuses that are known before a launch
 _COMPILE_TIMED = 200  # configs whose compile time is estimated: all others have too small a gain to be next
 
 
@@ -35,6 +37,7 @@ class GainEstimator:
         self._encoder = encoder
         self._priors = priors
         self._columns = columns
+        self._chance = Chance(encoder.scales)
         self._surrogates: dict[int, Surrogate] = {}
         self._used = slice(None)  # the priors in use
         self._weights: Floats = np.zeros(len(priors))
@@ -58,9 +61,24 @@ class GainEstimator:
         values, costs = values_of(self._trials), self._priors.columns(configs)
         self._weights = self._priors.weights(costs[:, self._used], values)
         rows = self._features(self._encoder.rows(configs), self._columns.places(configs), costs)
-        self._surrogate = self._surrogates.setdefault(rows.shape[1], Surrogate(rows.shape[1]))
+        self._surrogate = self._surrogates.setdefault(rows.shape[1], Surrogate(self._scales(rows.shape[1])))
         self._surrogate.learn(rows, values - costs[:, self._used] @ self._weights, noise_of(self._trials))
         self._best = float(values.min())
+        self.learn_chance(self._trials)
+
+    def learn_chance(self, trials: Sequence[Trial]) -> bool:
+        """Learn which of `trials` ran, as `learn` does too; whether the chances of configs then differ.
+
+        What the compiler refuses does not count where previews tell it: a config that is compiled has passed there.
+        """
+        unknown = {Status.DEFERRED, *(_REFUSED if self._columns.width else ())}
+        told = [trial for trial in trials if trial.status not in unknown]
+        self._chance.learn(self._encoder.rows([trial.config for trial in told]), [trial.ok for trial in told])
+        return self._chance.known
+
+    def likeliest(self, open_configs: OpenConfigs, at: NDArray[np.intp]) -> int:
+        """The one of the positions `at` of `open_configs` whose config is the most likely to run."""
+        return int(at[np.argmax(self._chance.of(open_configs.rows[at]))])
 
     def gains(self, open_configs: OpenConfigs, at: NDArray[np.intp], pending: Iterable[Config]) -> ExpectedGains:
         """The expected gains of the configs at the positions `at` of `open_configs`, while `pending` are tried."""
@@ -75,7 +93,7 @@ class GainEstimator:
         if self._columns.width:
             gains.discount_uncompiled(compiled_at < 0)
             slowness = np.where(compiled_at < 0, slowness, 1.0)  # a compiled config is not compiled again
-        gains.divide_by(slowness)
+        gains.divide_by(slowness / self._chance.of(open_configs.rows[at]))
         waiting = list(pending)
         costs = self._priors.columns(waiting)
         for row in self._features(self._encoder.rows(waiting), self._columns.places(waiting), costs):
@@ -104,6 +122,12 @@ class GainEstimator:
 
     def _features(self, rows: Floats, compiled_at: NDArray[np.intp], costs: Floats) -> Floats:
         return np.hstack([self._columns.rows(rows, compiled_at), self._priors.features(costs)[:, self._used]])
+
+    def _scales(self, width: int) -> list[int]:
+        """The scales of rows of so many columns: one for each column after those of the tunables."""
+        tunables = self._encoder.scales
+        first = max(tunables, default=-1) + 1
+        return [*tunables, *range(first, first + width - len(tunables))]
 
     def _slowness(self, rows: Floats, gains: ExpectedGains) -> Floats:
         """The divisor of each config's gain for a long compile time: 1 or more."""

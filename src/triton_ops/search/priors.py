@@ -1,8 +1,9 @@
 """The priors' expected times of configs, weighted by how well they agree with the measurements.
 
 Each prior is one column of expected log time. A search's expectation of a config is a weighted sum of the columns, plus
-the surrogate's expectation of the rest. The weights start at an even share each and follow the measurements by a
-Bayesian linear regression: a prior that orders the measured configs wrongly soon has no weight.
+the surrogate's expectation of the rest. The weights start at an even share each, that of a record of another place at
+less where the model of this problem orders the configs differently, and follow the measurements by a Bayesian linear
+regression: a prior that orders the measured configs wrongly soon has no weight.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from triton_ops.search.encoding import Floats
 from triton_ops.space import Config
 from triton_ops.trial import Trial
 
-_DOUBT = 0.5  # standard deviation of a weight before any measurement; its expectation is one even share
+_DOUBT = 0.5  # standard deviation of a weight before any measurement; its expectation is its share
 _ROUGHNESS = 0.25  # standard deviation of log time around a good prior
 _CANNOT_RUN = 3.0  # standard deviations above the average for a config that a prior expects not to run
+_RECORDS = 0.5  # weight of a record that agrees with this problem's priors, in weights of one of these
 _LARGEST_WEIGHT = 1.5  # most that one prior may weigh
 _STALE = 1.25  # priors are asked anew after so many times the trials
 
@@ -48,9 +50,15 @@ class Priors:
         self._centre = np.nansum(logs, axis=0) / known
         off = np.nan_to_num(logs - self._centre)
         self._scale = np.maximum(np.sqrt((off**2).sum(axis=0) / known), 1e-9)
+        self._trust = self._trusted(off / self._scale)
 
     def __len__(self) -> int:
         return len(self._all)
+
+    @property
+    def leading(self) -> int:
+        """The number of priors, from the first on, that choose the first configs: this problem's, else all."""
+        return self.own or len(self._all)
 
     def columns(self, configs: Sequence[Config]) -> Floats:
         """Expected log time by each prior less its average; 0 for an unknown config, high for an expected failure.
@@ -79,7 +87,7 @@ class Priors:
     def weights(self, columns: Floats, values: Floats) -> Floats:
         """The weight of each column, 0 to 1.5, by the columns and the values of the measured configs."""
         count = columns.shape[1]
-        share = np.full(count, 1.0 / max(count, 1))
+        share = self._trust[:count] / max(float(self._trust[:count].sum()), 1e-9)
         if count == 0 or len(values) < 2:
             return share
         centred = columns - columns.mean(axis=0)
@@ -88,6 +96,20 @@ class Priors:
         found: Floats = np.clip(
             share + np.linalg.solve(precision, centred.T @ rest / _ROUGHNESS**2), 0.0, _LARGEST_WEIGHT
         )
+        return found
+
+    def _trusted(self, columns: Floats) -> Floats:
+        """How much each prior counts at first: 1, and a record of another place by its agreement with this problem's.
+
+        The agreement is the square of the correlation with the mean of this problem's priors. Where a model tells how
+        this problem differs from the other, a record that is of no such place does not delay the search.
+        """
+        found = np.ones(len(self._all))
+        if self.own and len(self._all) > self.own and len(columns):
+            model = columns[:, : self.own].mean(axis=1)
+            records = columns[:, self.own :]
+            alike = records.T @ model / np.maximum(np.linalg.norm(records, axis=0) * np.linalg.norm(model), 1e-9)
+            found[self.own :] = _RECORDS * np.clip(alike, 0.0, 1.0) ** 2
         return found
 
     def _logs(self, configs: Sequence[Config]) -> Floats:

@@ -12,7 +12,7 @@ scikit-learn is imported when the first surrogate is made: about a second, which
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -37,24 +37,26 @@ class Surrogate:
     """Learns the values of some rows, and predicts the values of others.
 
     Args:
-        columns: Number of columns of a row.
+        scales: For each column of a row the number of its scale, from 0 on: columns of one scale have one length.
 
     Raises:
         MissingDependencyError: scikit-learn is not installed.
     """
 
-    def __init__(self, columns: int) -> None:
+    def __init__(self, scales: Sequence[int]) -> None:
         self._process_type = require("sklearn.gaussian_process", _PURPOSE).GaussianProcessRegressor
         self._minimize = require("scipy.optimize", _PURPOSE).minimize
         self._threads = require("threadpoolctl", _PURPOSE).ThreadpoolController()
         kernels = require("sklearn.gaussian_process.kernels", _PURPOSE)
-        length = _LENGTH * math.sqrt(columns)
-        matern = kernels.Matern(np.full(columns, length), nu=2.5)
+        lengths = max(scales) + 1
+        length = _LENGTH * math.sqrt(lengths)
+        matern = kernels.Matern(np.full(len(scales), length), nu=2.5)
         self._kernel = kernels.ConstantKernel(1.0) * matern + kernels.WhiteKernel(_NOISE**2)
-        self._expected = np.log([1.0, *[length] * columns, _NOISE**2])
-        self._spread = np.array([1.0, *[1.0] * columns, 2.0])
-        self._limits = [_LIMITS["amplitude"], *[_LIMITS["length"]] * columns, _LIMITS["noise"]]
-        self._theta = self._expected
+        self._expected = np.log([1.0, *[length] * lengths, _NOISE**2])
+        self._spread = np.array([1.0, *[1.0] * lengths, 2.0])
+        self._limits = [_LIMITS["amplitude"], *[_LIMITS["length"]] * lengths, _LIMITS["noise"]]
+        self._of = np.array([0, *(1 + scale for scale in scales), lengths + 1])  # the kernel's parameters among these
+        self._theta = self._expected[self._of]
         self._process: Any = None
         self._due = 0.0
         self._mean, self._deviation = 0.0, 1.0
@@ -101,15 +103,17 @@ class Surrogate:
     def _most_probable(self, objective: Objective, _: Floats, bounds: Any) -> tuple[Floats, float]:  # noqa: ARG002
         """The most probable parameters under the priors, which scikit-learn's own optimizer does not know."""
 
-        def penalised(theta: Floats) -> tuple[float, Floats]:
-            value, slope = objective(theta)
-            off = (theta - self._expected) / self._spread
-            return value + 0.5 * float(off @ off), slope + off / self._spread
+        def penalised(tied: Floats) -> tuple[float, Floats]:
+            value, slope = objective(tied[self._of])
+            off = (tied - self._expected) / self._spread
+            return value + 0.5 * float(off @ off), np.bincount(self._of, slope) + off / self._spread
 
+        begin = np.zeros(len(self._expected))
+        begin[self._of] = self._theta
         found = self._minimize(
-            penalised, self._theta, jac=True, method="L-BFGS-B", bounds=self._limits, options={"maxiter": _STEPS}
+            penalised, begin, jac=True, method="L-BFGS-B", bounds=self._limits, options={"maxiter": _STEPS}
         )
-        return found.x, float(found.fun)
+        return found.x[self._of], float(found.fun)
 
 
 def expected_improvement(mean: Floats, doubt: Floats, best: float) -> Floats:

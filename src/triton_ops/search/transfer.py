@@ -57,7 +57,7 @@ class Transfer:
 
     def _filled_in(self, configs: Sequence[Config]) -> Floats:
         if self._surrogate is None:
-            self._surrogate = Surrogate(self._encoder.columns)
+            self._surrogate = Surrogate(self._encoder.scales)
             rows = self._encoder.rows([trial.config for trial in self._learned])
             self._surrogate.learn(rows, values_of(self._learned), noise_of(self._learned))
         expected, _ = self._surrogate.predict(self._encoder.rows(configs))

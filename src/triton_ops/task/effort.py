@@ -119,7 +119,7 @@ class Effort:
 PRESETS = {
     "quick": Effort(
         name="quick",
-        budget=Budget(trials=64, seconds=60),
+        budget=Budget(seconds=60),
         race=RacePolicy(checkpoints=(4, 8, 16, 32), seconds=1.0),
         near=0.06,
         finalists=4,
