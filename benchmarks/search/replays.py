@@ -1,0 +1,29 @@
+"""Run `triton-ops replay` and keep what it found: `python -m benchmarks.search.replays FILE.json ARGUMENT…`.
+
+The file says when, at which commit and by which command it was made.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from benchmarks.document import headed, save
+
+
+def main() -> int:
+    """Run the command with the arguments, and write its JSON with a head."""
+    file, *arguments = sys.argv[1:]
+    command = [sys.executable, "-m", "triton_ops", "replay", *arguments, "--json"]
+    ran = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if ran.returncode == 0:
+        said = shlex.join(["triton-ops", "replay", *(Path(word).name or word for word in arguments)])
+        save(Path(file), headed(said, None, **json.loads(ran.stdout)))
+    return ran.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
