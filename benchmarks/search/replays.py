@@ -15,12 +15,12 @@ from benchmarks.document import headed, save
 
 
 def main() -> int:
-    """Run the command with the arguments, and write its JSON with a head."""
+    """Run the command with the arguments, and write its JSON with a head that leaves out the recordings."""
     file, *arguments = sys.argv[1:]
     command = [sys.executable, "-m", "triton_ops", "replay", *arguments, "--json"]
     ran = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if ran.returncode == 0:
-        said = shlex.join(["triton-ops", "replay", *(Path(word).name or word for word in arguments)])
+        said = shlex.join(["triton-ops", "replay", *(word for word in arguments if not Path(word).is_file())])
         save(Path(file), headed(said, None, **json.loads(ran.stdout)))
     return ran.returncode
 

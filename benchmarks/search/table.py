@@ -33,6 +33,8 @@ def read(folder: Path) -> Entries:
     """Search to recording to what it reached; a word of the file's name tells what a run knew more or less."""
     found: Entries = defaultdict(dict)
     for path in sorted(folder.glob("*.json")):
+        if path.stem.startswith("live"):  # whole tunes, which have no fractions
+            continue
         more = "".join(said for word, said in _MORE.items() if word in path.stem.split("_"))
         for entry in json.loads(path.read_text())["spaces"]:
             guided = entry["search"] == "auto"  # no other search heeds a model
@@ -71,6 +73,25 @@ def table(entries: Entries) -> list[str]:
             lines += [f"## {search}, each recording", "", *_each(entries[search]), ""]
     if found := _asked(entries):
         lines += ["## How much Helion's searches asked, mean of the public spaces", "", *found, ""]
+    return lines
+
+
+def tunes(folder: Path) -> list[str]:
+    """Markdown of each file `live*.json`: simulated whole tunes, with the search's own end."""
+    lines = []
+    for path in sorted(folder.glob("live*.json")):
+        document = json.loads(path.read_text())
+        found = document["spaces"]
+        mean = {name: sum(entry[name] for entry in found) / len(found) for name in ("within_1pct", "trials", "seconds")}
+        worst = max(entry["regret_worst"] for entry in found)
+        rows = [[f"all {len(found)}", mean, worst], *([e["file"], e, e["regret_worst"]] for e in found)]
+        lines += [f"## Simulated tunes: `{path.stem}`, {document['date'][:10]}, commit {document['commit']}", ""]
+        lines += [_row(["recording", "within 1 %", "worst", "trials", "s"]), _row(["---"] * 5)]
+        lines += [
+            _row([name, f"{it['within_1pct']:.3f}", f"{most:.2%}", f"{it['trials']:.1f}", f"{it['seconds']:.1f}"])
+            for name, it, most in rows
+        ]
+        lines.append("")
     return lines
 
 
@@ -143,7 +164,7 @@ def main() -> None:
     """Write table and plot."""
     folder = Path(sys.argv[1])
     entries = read(folder)
-    text = "\n".join(table(entries)) + "\n" + NOTES.read_text()
+    text = "\n".join([*table(entries), *tunes(folder)]) + "\n" + NOTES.read_text()
     (folder / "README.md").write_text(text)
     plot(entries, folder / "curves.png")
     print(text)
