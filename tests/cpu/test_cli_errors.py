@@ -160,7 +160,7 @@ SHIPPED = [
     (["matmul", "--shape", "64"], 2, "matmul takes 3 extents, MxNxK; 64 has 1"),
     (["matmul", "--shape", "64x64x64,64"], 2, "matmul takes one shape, MxNxK, not 2"),
     (["matmul", "--shape", "64x64x64", "--dtype", "fp64"], 2, "matmul does not take float64; it takes bfloat16"),
-    (["matmul", "--shape", "64x64x64", "--space", "BMM=64"], 2, "matmul has no tunable BMM; it has BM, BN, BK"),
+    (["matmul", "--shape", "64x64x64", "--space", "BMM=64"], 2, "matmul has no tunable BMM; it has ALGORITHM, LOADS"),
     (["matmul", "--shape", "64x64x64", "--device", "cpu"], 3, "matmul runs on cuda, not on cpu"),
     (["matmul", "--shape", HUGE + "x99999999"], 2, "a tile would span"),
     (["rmsnorm_rope", "--shape", "1x1x4095x4"], 2, "hidden size 4095 is no multiple of 4 heads"),
