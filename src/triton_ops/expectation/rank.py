@@ -116,7 +116,7 @@ def rank(
         TargetError: The model can say nothing of this kernel; the error says why.
         SpaceError, KernelTypeError, ShapeMismatchError, UnsupportedDtypeError: An argument does not fit.
 
-    Cost: 50 µs for each config; if the kernel is read, a second or two to start, and 30 ms of one CPU for each of its
+    Cost: 0.1 ms for each config; if the kernel is read, a second or two to start, and 30 ms of one CPU for each of its
     texts.
     """
     spec = device_spec(gpu)
