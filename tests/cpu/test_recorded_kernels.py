@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from benchmarks.model_quality import figures, read, time_ms
 from triton_ops.hardware import machine_of, spec_named
 from triton_ops.ranking.inferred_prior import inferred_model
 from triton_ops.ranking.readings import readings_of
+from triton_ops.replay.recording import read_recording
 
 RECORDINGS = Path(__file__).parents[2] / "benchmarks" / "recordings"
 LEAST = {  # Spearman's correlation, and the share of the optimum that the first five reach
@@ -33,3 +35,15 @@ def test_work_that_was_read_ranks_a_recorded_space(name):
     assert found["spearman"] >= correlation
     assert found["best_of_5"] >= of_five
     assert 0.7 < found["level"] < 1.4
+
+
+def test_spills_of_recordings_that_do_not_name_python_are_words(tmp_path):
+    head = {"family": "norm_bf16", "shape": [8], "gpu": "NVIDIA H200", "space": {"BLOCK": [64]}}
+    row = {"config": {"BLOCK": 64}, "status": "ok", "regs": 255, "spills": 10, "shared": 0, "ms": [[1.0, 1.0, 1.0]]}
+    found = []
+    for name, more in (("first", {}), ("later", {"python": "3.12.3"})):
+        path = tmp_path / f"{name}.json"
+        path.write_text(json.dumps({**head, **more, "rows": [row]}))
+        (trial,) = read_recording(path).trials.values()
+        found.append(trial.resources.spill_bytes)
+    assert found == [40, 10]

@@ -36,6 +36,7 @@ from triton_ops.trial import Compiled, Measurement, Status, Trial
 
 MODE = "recorded"
 _RUN_LINE = b'{"type":'  # the beginning of a run log
+_WORD_BYTES = 4  # the first recordings, which do not name Python, count spilled registers instead of bytes
 _CACHE_NAME = b'"tune_params"'  # a name in every cache file of Kernel Tuner
 _UNREADABLE = (
     ArithmeticError, AttributeError, LookupError, RecursionError, SpaceError, TypeError, ValueError,
@@ -74,6 +75,7 @@ class _Rows(msgspec.Struct, frozen=True):
     space: dict[str, list[Any]]
     rows: list[_Row]
     arguments: dict[str, Argument] = {}
+    python: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,7 +166,8 @@ def _cache_content(text: str) -> Any:
 
 def _of_rows(name: str, content: Mapping[str, Any]) -> Recording:
     found = msgspec.convert(content, _Rows, dec_hook=config_from_json)
-    trials = [_row_trial(row) for row in found.rows]
+    unit_bytes = 1 if found.python else _WORD_BYTES
+    trials = [_row_trial(row, unit_bytes) for row in found.rows]
     kernel, dtype = _family(found.family)
     return Recording(
         file=name,
@@ -190,8 +193,8 @@ def _family(name: str) -> tuple[str, str]:
     return name, ""
 
 
-def _row_trial(row: _Row) -> Trial:
-    made = Resources(row.regs, row.spills, row.shared)
+def _row_trial(row: _Row, unit_bytes: int) -> Trial:
+    made = Resources(row.regs, None if row.spills is None else row.spills * unit_bytes, row.shared)
     if row.status == "ok":
         return Trial(row.config, Status.OK, _measured(_row_ms(row)), error="", resources=made, compile_s=row.compile_s)
     return Trial(row.config, _row_failure(row.status), error=row.status, resources=made, compile_s=row.compile_s)
