@@ -25,10 +25,10 @@ _NOT_RANKED = math.inf
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A recording, gzip or plain JSON."""
+    """A recording, gzip or plain JSON, without its checksum: what is written again gets one of its own."""
     raw = path.read_bytes()
     content: dict[str, Any] = json.loads(gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw)
-    return content
+    return {name: value for name, value in content.items() if name != "checksum"}
 
 
 def time_ms(row: dict[str, Any]) -> float:

@@ -43,7 +43,7 @@ def main() -> None:
     asked = parser.parse_args()
     asked.folder.mkdir(parents=True, exist_ok=True)
     for path in asked.recordings:
-        recording = {name: value for name, value in read(path).items() if name != "checksum"}
+        recording = read(path)
         for name in left_out(recording):
             stem, dot, rest = path.name.partition(".json")
             write_recording(asked.folder / f"{stem}-without-one-{name}{dot}{rest}", part_without(recording, name))
