@@ -37,6 +37,11 @@ if TYPE_CHECKING:  # for type checkers and editors, which cannot follow the tabl
     from triton_ops.benchmark import PerformanceReport as PerformanceReport
     from triton_ops.cache.layered import share_records as share_records
     from triton_ops.cache.shared_lockfiles import share_lockfile as share_lockfile
+    from triton_ops.choices.choose import choose as choose
+    from triton_ops.choices.chooser import Chooser as Chooser
+    from triton_ops.choices.implementation import Implementation as Implementation
+    from triton_ops.choices.override import serve as serve
+    from triton_ops.choices.ready import chooser as chooser
     from triton_ops.comparison.compare import Comparison as Comparison
     from triton_ops.comparison.compare import compare as compare
     from triton_ops.comparison.timing import Times as Times
@@ -138,6 +143,11 @@ _NAMES_IN = {
     "autotuner.tuner": "TritonAutoTuner compute_elementwise_metrics compute_gemm_metrics",
     "benchmark": "BenchmarkSuite CorrectnessVerifier PerformanceReport",
     "backend": "FunctionKernel LauncherKernel Operation TritonKernel operation",
+    "choices.choose": "choose",
+    "choices.chooser": "Chooser",
+    "choices.implementation": "Implementation",
+    "choices.override": "serve",
+    "choices.ready": "chooser",
     "dispatch.decision": "Decision",
     "dispatch.decorator": "autotune",
     "dispatch.install": "install uninstall",

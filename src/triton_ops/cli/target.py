@@ -16,7 +16,7 @@ from typing import Any
 
 from triton_ops import kernels
 from triton_ops._hashing import fingerprint
-from triton_ops.backend import Operation
+from triton_ops.backend import HasOperation, Operation
 from triton_ops.exceptions import TargetError, TritonKernelError
 
 _FORMS = "TARGET is a shipped kernel's name, package.module:object, or path/file.py:object"
@@ -78,6 +78,8 @@ def _usable(text: str, name: str, found: Any) -> Operation | Callable[..., Any]:
             f"{text} is a Triton kernel, and neither its arguments nor its reference are known",
             hint=f"make an Operation of it, name = Operation(..., TritonKernel({name}, grid), ...), and tune that",
         )
+    if isinstance(found, HasOperation):  # a chooser
+        return found.operation
     if isinstance(found, Operation) or (callable(found) and not isinstance(found, type)):
         return found
     kind = "class" if isinstance(found, type) else f"value of type {type(found).__name__}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,10 @@ from triton_ops.dispatch.tuner import tune
 from triton_ops.exceptions import KernelTypeError, TritonKernelError, UntunedError
 from triton_ops.history.misses import note_miss
 from triton_ops.history.recall import cache_folder, key_of
-from triton_ops.space import Config
+from triton_ops.space import Config, ConfigSpace
 from triton_ops.task.request import TuneRequest, make_request, spec_of
 from triton_ops.tensors import ALIGNMENT_BYTES
+from triton_ops.trial import TuningResult
 
 _DYNAMO = "torch._dynamo"  # imported once something is compiled
 _MOST = 4_096  # problems of all operations
@@ -33,18 +34,22 @@ def decided(
     operation: Operation,
     values: Mapping[str, Any],
     *,
+    args: Sequence[Any] = (),
     default: Config | None = None,
     on_miss: str | None = None,
     options: Mapping[str, Any] | None = None,
+    tuner: Callable[[], TuningResult] | None = None,
 ) -> Decision:
     """The config of one problem of an operation: of the first rung of the ladder that answers, else by the policy.
 
     Args:
         operation: The operation.
         values: Its kernel's arguments by name.
+        args: Those that have a place and no name.
         default: The config that runs untuned; None takes the space's.
         on_miss: What is done without a winner; None takes that of `with on_miss`, the environment's, else `default`.
         options: Options of `tune`, for a tune that is asked for; `cache_dir` is also where winners are looked up.
+        tuner: Tunes in place of `tune`.
 
     Raises:
         UntunedError: No winner is known, and the policy is `error`.
@@ -52,14 +57,15 @@ def decided(
     """
     policy = policy_of(on_miss, DEFAULT)
     folder: str | Path | None = (options or {}).get("cache_dir")
-    request = make_request(operation, kwargs=dict(values))
-    decision = _asked(operation, request, default, ladder_of(folder), near=policy != TUNE)
+    request = make_request(operation, args, dict(values))
+    decision = answered(operation, request, default, ladder_of(folder), near=policy != TUNE)
     if not decision.missed:
         return decision
     if policy == ERROR:
         raise decision.error
     if policy == TUNE and not capturing():
-        return decision.tuned(tune(operation, kwargs=dict(values), **(options or {})))
+        found = tuner() if tuner is not None else tune(operation, args, kwargs=dict(values), **(options or {}))
+        return decision.tuned(found)
     note_miss(key_of(request), folder=Path(cache_folder(folder)))
     return decision.because(f"no winner is known for this problem, and on_miss is {policy}", policy, within())
 
@@ -90,21 +96,26 @@ def would_run(
     ladder = ladder_of(cache_dir)
     if lockfile is not None:
         ladder = ladder.with_lockfile(lockfile)
-    return _asked(operation, request, None, ladder, near=True)
+    return answered(operation, request, None, ladder, near=True)
 
 
-def _asked(
+def answered(
     operation: Operation, request: TuneRequest, default: Config | None, ladder: Ladder, *, near: bool
 ) -> Decision:
-    """What a ladder answers to a request."""
+    """What a ladder answers to a request; `default` None takes the space's, and `near` lets problems nearby answer."""
     space, key = operation.space_for(request.problem), key_of(request)
     chosen = space.default_config if default is None else default
     question = Question(key=key, loose=frozenset(), default=chosen, why_not=space.why_not, near=near)
     answer = ladder.ask(question)
     return Decision(
         found=answer.found, kernel=operation.name, problem=key.label, device=request.device.name,
-        passed=answer.passed, key=key,
+        passed=(*answer.passed, *_remarks(space)), key=key,
     )  # fmt: skip
+
+
+def _remarks(space: ConfigSpace) -> tuple[str, ...]:
+    """What a space of the user's, or of a choice, tells of what it leaves out, each as `what: why`."""
+    return tuple(getattr(space, "remarks", ()))
 
 
 class _Calls:
@@ -144,7 +155,7 @@ class _Calls:
         self._known.clear()
 
     def _decided(self, operation: Operation, values: Mapping[str, Any], place: Any) -> Any:
-        decision = _safely_decided(operation, values)
+        decision = safely_decided(operation, values)
         operation.kernel.check(
             decision.found.config, Arguments(keyword=dict(values))
         )  # else it would overrule the call
@@ -212,16 +223,24 @@ def told(value: Any) -> Any:
     return (value.shape, value.dtype, value.stride(), value.data_ptr() % ALIGNMENT_BYTES == 0, value.device)
 
 
-def _safely_decided(operation: Operation, values: Mapping[str, Any]) -> Decision:
-    """A decision that no unreadable cache stops."""
+def safely_decided(
+    operation: Operation,
+    values: Mapping[str, Any],
+    *,
+    args: Sequence[Any] = (),
+    on_miss: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    tuner: Callable[[], TuningResult] | None = None,
+) -> Decision:
+    """As `decided`; no unreadable cache stops it."""
     try:
-        return decided(operation, values)
+        return decided(operation, values, args=args, on_miss=on_miss, options=options, tuner=tuner)
     except UntunedError:
         raise
     except TritonKernelError as error:
-        if policy_of(None, DEFAULT) != DEFAULT:
+        if policy_of(on_miss, DEFAULT) != DEFAULT:
             raise
-        request = make_request(operation, kwargs=dict(values))
+        request = make_request(operation, args, dict(values))
         default = operation.space_for(request.problem).default_config
         found = Found(config=default, rung=FALLBACK, why=error.message)
         return Decision(found=found, kernel=operation.name, problem=request.problem.label, policy=DEFAULT)

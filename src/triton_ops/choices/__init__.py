@@ -1,0 +1,1 @@
+"""Implementations of one operation, and the choice among them by measurement."""

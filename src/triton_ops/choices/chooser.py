@@ -1,0 +1,311 @@
+"""A chooser: several implementations of one operation, of which each call runs the one measured to be fastest.
+
+A chooser is an operation whose config names an implementation. Everything that tunes, keeps and explains configs
+therefore serves it: verification, the last comparison, records, the ladder, lockfiles, and the report of launches.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from triton_ops.backend import Arguments, FunctionKernel, Operation
+from triton_ops.backend.operation import ArgumentSpecs
+from triton_ops.choices.calls import Known, KnownCalls, autocast, recording
+from triton_ops.choices.described import described
+from triton_ops.choices.implementation import Implementation, as_implementation, in_order
+from triton_ops.choices.kernel import ChoiceKernel
+from triton_ops.choices.participants import Participants
+from triton_ops.choices.space import ChoiceSpace
+from triton_ops.choices.traced import Traced
+from triton_ops.dispatch import ledger
+from triton_ops.dispatch.decision import FALLBACK, Decision, Found
+from triton_ops.dispatch.operations import answered, safely_decided, told
+from triton_ops.dispatch.policy import DEFAULT, TUNE, capturing, policy_of, within
+from triton_ops.dispatch.sources import ladder_of
+from triton_ops.dispatch.tuner import tune
+from triton_ops.exceptions import KernelTypeError, TargetError
+from triton_ops.problem import Problem
+from triton_ops.settings import checked_on_miss
+from triton_ops.task.request import device_for, make_request
+from triton_ops.tolerance import Tolerance
+from triton_ops.trial import TuningResult
+
+_MOST = 4_096  # problems of one operation
+
+
+class Chooser:
+    """One operation with several implementations; `choose` makes one, and describes the parameters."""
+
+    def __init__(
+        self,
+        implementations: Any,
+        *,
+        name: str,
+        outputs: Sequence[str] = (),
+        parameters: Sequence[str] | None = None,
+        reference: Callable[..., Any] | None = None,
+        tolerance: float | Tolerance | None = None,
+        check: Callable[[Any, Any], Any] | None = None,
+        arguments: Callable[..., ArgumentSpecs] | None = None,
+        dtypes: Sequence[str] = (),
+        problems: Mapping[str, tuple[tuple[int, ...], str]] | None = None,
+        on_miss: str | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        if not isinstance(implementations, Mapping) or not implementations:
+            raise KernelTypeError(
+                f"implementations are {implementations!r}; they are given by name, at least one",
+                hint='write {"aten": torch.mm, "mine": my_mm}',
+            )
+        self.name, self.on_miss = name, None if on_miss is None else checked_on_miss(on_miss)
+        self.options = {key: value for key, value in (options or {}).items() if value is not None}
+        self._outputs, self._parameters = tuple(outputs), parameters
+        self._facts: dict[str, Any] = {
+            "tolerance": tolerance, "check": check, "dtypes": tuple(dtypes), "problems": problems or {},
+        }  # fmt: skip
+        self._reference, self._arguments = reference, arguments or _no_arguments
+        self._guard = threading.RLock()
+        self._decisions: dict[Any, Decision] = {}
+        self._take({label: as_implementation(given) for label, given in implementations.items()})
+        ledger.register(self, self._decisions)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the winner of the call's problem; without one, do as `on_miss` says.
+
+        Raises:
+            TuningFailedError: No implementation applies; the error has the reason of each.
+            UntunedError: No winner is known, and the policy is `error`.
+
+        Cost: above the winner's own call one look-up, about a microsecond with two tensors; the first call of a problem
+        reads one file.
+        """
+        return self._calls.call(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"Chooser({self.name!r}, {list(self.implementations)})"
+
+    @property
+    def implementations(self) -> Mapping[str, Implementation]:
+        """The implementations by name; the first one runs untuned where it applies."""
+        return self._kernel.implementations
+
+    @property
+    def operation(self) -> Operation:
+        """This chooser as an operation, for tuners and the command line."""
+        return self._operation
+
+    def register(self, name: str, given: Any = None, **more: Any) -> Any:
+        """Add an implementation, or take another one under a name that there is; decisions are taken anew.
+
+        Args:
+            name: Its name in records.
+            given: A callable, an `Operation`, or an `Implementation`; None returns a decorator.
+            **more: Fields of `Implementation`, such as `applies`.
+
+        Returns:
+            What was given.
+
+        Raises:
+            KernelTypeError: It is nothing that could be called.
+        """
+        if given is None:
+            return lambda function: self.register(name, function, **more)
+        self._take({**self.implementations, name: as_implementation(given, **more)})
+        return given
+
+    def remove(self, name: str) -> Implementation:
+        """Take an implementation out; returns it.
+
+        Raises:
+            KernelTypeError: There is none of this name, or it is the only one.
+        """
+        if name not in self.implementations or len(self.implementations) == 1:
+            raise KernelTypeError(
+                f"{name!r} cannot be removed from {self.name}, which has {', '.join(self.implementations)}",
+                hint="keep one of them",
+            )
+        taken = self.implementations[name]
+        self._take({label: each for label, each in self.implementations.items() if label != name})
+        return taken
+
+    def tune(
+        self,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        shape: Sequence[int] | None = None,
+        dtype: str | None = None,
+        device: str | None = None,
+        **options: Any,
+    ) -> TuningResult:
+        """Find the fastest implementation for one problem, or recall it; later calls of the problem run it.
+
+        An implementation with an operation of its own is tuned first, and takes part with its winner. All results are
+        verified against the reference, or else against each other; what is wrong, raises, or keeps memory is a trial
+        with its reason, and takes no further part.
+
+        Args:
+            args: Positional arguments, as of a call.
+            kwargs: Keyword arguments, as of a call.
+            shape: Extents of a problem, where the chooser was given `arguments`; None with arguments, or the default.
+            dtype: Dtype of a problem by shape.
+            device: As of `triton_ops.tune`.
+            **options: Further options of `triton_ops.tune`, such as `effort`, `budget_s`, `isolate` and `force`, for
+                this tune and for those of operations.
+
+        Raises:
+            TuningFailedError: No implementation applies, or none worked; the error has the reason of each.
+            TargetError, DeviceError and others: What `triton_ops.tune` raises.
+
+        Cost: a tune of each operation that has no record yet, then one of the implementations.
+        """
+        options, given = {**self.options, **options}, Arguments.given(args, kwargs)
+        operation, how = self._operation, dict[str, Any]()
+        if given.positional or given.keyword:
+            made, how = given, {"args": given.positional, "kwargs": dict(given.keyword), "device": device}
+        else:
+            made, how = self._made(shape, dtype, device), {"shape": shape, "dtype": dtype, "device": device}
+        space = self._participants.raced(made, recording(list(made.tensors())), tune, options)
+        try:
+            found: TuningResult = tune(operation, **how, space=space, **options)
+        except TargetError:
+            if self._reference is not None or operation.reference is None:
+                raise
+            without = self._made_operation(space, None)  # what runs first failed: the others judge each other
+            found = tune(without, **how, space=space, **options)
+        self.forget()
+        return found
+
+    def why(self, *args: Any, **kwargs: Any) -> Decision:
+        """What a call would run, and why, without running, tuning or noting anything.
+
+        The decision's `passed` has the answer of every rung above, and why implementations do not apply.
+
+        Raises:
+            TuningFailedError: No implementation applies.
+        """
+        given = Arguments(args, kwargs)
+        space = self._participants.known(given, recording(list(given.tensors())), self._folder)
+        return self._answered(given, space)
+
+    @property
+    def decisions(self) -> list[Decision]:
+        """The decisions so far."""
+        return list(self._decisions.values())
+
+    def forget(self) -> None:
+        """Have every problem decided again."""
+        ledger.drop(self.decisions)
+        self._decisions.clear()
+        self._calls.forget()
+        self._traced.forget()
+
+    def begin_anew(self) -> None:
+        """Forget every decision and the lock: in a forked child, whose other threads are gone."""
+        self._guard = threading.RLock()
+        self._decisions.clear()
+        self._calls.forget()
+
+    def known(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Known:
+        """What a call runs: decided before, or now."""
+        found = self._calls.find(args, kwargs)
+        if found is not None and (found.holds is None or found.holds()):
+            return found
+        values, auto = [*args, *kwargs.values()], autocast()
+        place = (len(args), *kwargs, *map(told, values), auto, recording(values))
+        with self._guard:  # one thread decides; the others wait for it
+            decision = self._decisions.get(place)
+            if decision is None or not decision.holds(within):
+                decision = self._decided(Arguments(tuple(args), kwargs), auto)
+                if len(self._decisions) >= _MOST:
+                    self.forget()
+                self._decisions[place] = decision
+            found = self._known(decision, kwargs)
+            self._calls.keep(args, kwargs, found)
+        return found
+
+    def _known(self, decision: Decision, kwargs: Mapping[str, Any]) -> Known:
+        run = self._kernel.call(decision.found.config)
+        if any(name in self._kernel.parameters for name in kwargs):  # other implementations may have other names
+            run = partial(_placed, run, self._kernel.parameters)
+        asked = decision.within
+        holds = None if not decision.missed or decision.policy is None else lambda: within() == asked
+        return Known(run, decision.count.up, holds)
+
+    def _decided(self, given: Arguments, auto: bool) -> Decision:
+        """The decision of a call: of the ladder and the policy, unless there is nothing to choose."""
+        space = self._participants.known(given, recording(list(given.tensors())), self._folder)
+        if auto or len(space.listed or ()) == 1:
+            why = "torch's autocast is on, under which nothing was measured" if auto else "no other one applies"
+            request = make_request(self._operation, given.positional, given.keyword)
+            found = Found(config=space.default_config, rung=FALLBACK, why=why)
+            problem, device = request.problem.label, request.device.name
+            return Decision(found=found, kernel=self.name, problem=problem, device=device, passed=space.remarks)
+        tunes = policy_of(self.on_miss, DEFAULT) == TUNE and not capturing()
+        return safely_decided(
+            self._made_operation(space, self._operation.reference), given.keyword, args=given.positional,
+            on_miss=self.on_miss, options=self.options,
+            tuner=partial(self.tune, given.positional, given.keyword) if tunes else None,
+        )  # fmt: skip
+
+    def _answered(self, given: Arguments, space: ChoiceSpace) -> Decision:
+        """What the ladder answers to a call."""
+        operation = self._made_operation(space, self._operation.reference)
+        request = make_request(operation, given.positional, given.keyword)
+        return answered(operation, request, None, ladder_of(self._folder), near=True)
+
+    def _found_in_trace(self, given: Arguments, records: bool) -> Decision:
+        return self._answered(given, self._participants.known(given, records, self._folder))
+
+    @property
+    def _folder(self) -> Any:
+        return self.options.get("cache_dir")
+
+    def _take(self, implementations: Mapping[str, Implementation]) -> None:
+        """Have these implementations from now on."""
+        before = getattr(self, "_kernel", None)
+        parameters = tuple(self._parameters or _parameters_of(implementations.values()))
+        self._kernel = ChoiceKernel(self.name, implementations, parameters, self._outputs)
+        self._participants = Participants(self._kernel)
+        if before is not None:
+            self.forget()
+        gradients = not all(each.gradient for each in implementations.values())
+        self._traced = Traced(self._kernel, self._found_in_trace)
+        self._calls = KnownCalls(gradients, self.known, self._traced.call)
+        first = next(iter(implementations.values()))
+        own = None
+        if self._reference is None and not self._outputs and first.function is not None and first.operation is None:
+            own = partial(_placed, first.function, parameters)
+        self._operation = self._made_operation(self._space_by_shape, self._reference or own)
+
+    def _made_operation(self, space: Any, reference: Callable[..., Any] | None) -> Operation:
+        return Operation(self.name, self._kernel, space, self._arguments, reference=reference, **self._facts)
+
+    def _space_by_shape(self, problem: Problem) -> ChoiceSpace:
+        given = described(dict(problem.arguments), device_for(None, "any", self.name))
+        return self._participants.known(given, False, self._folder)
+
+    def _made(self, shape: Sequence[int] | None, dtype: str | None, device: str | None) -> Arguments:
+        problem = self._operation.problem(None if shape is None else tuple(shape), dtype)
+        return self._operation.materialise(problem, device_for(device, "any", self.name))
+
+
+def _parameters_of(implementations: Iterable[Implementation]) -> tuple[str | None, ...]:
+    """The parameters with a place of the first implementation that tells them; none if no one does."""
+    for each in implementations:
+        if each.function is not None and (found := FunctionKernel(each.function).parameter_names):
+            return tuple(found)
+    return ()
+
+
+def _placed(run: Callable[..., Any], parameters: Sequence[str | None], *args: Any, **kwargs: Any) -> Any:
+    """Call with arguments in their places that came by name."""
+    given = in_order(parameters, Arguments(args, kwargs))
+    return run(*given.positional, **given.keyword)
+
+
+def _no_arguments() -> ArgumentSpecs:
+    return {}

@@ -1,0 +1,128 @@
+"""Implementations of one operation as a kernel whose config names one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from triton_ops._hashing import fingerprint
+from triton_ops.backend import Arguments, CandidateError, Executable, is_tensor, one_line, private_copy
+from triton_ops.choices.implementation import Implementation, in_order
+from triton_ops.choices.leaks import kept_by_a_call
+from triton_ops.exceptions import UnknownTunableError
+from triton_ops.space import Config
+from triton_ops.trial import Status
+
+IMPLEMENTATION, TILES = "implementation", "tiles"
+_WARM_UPS = 3  # what is compiled at its first call may record a graph at its third
+
+
+@dataclass(frozen=True)
+class ChoiceKernel:
+    """A computation with several implementations. A config has the name of one, and the config of its own operation.
+
+    Attributes:
+        name: The operation's name in records.
+        implementations: By name; the first is what runs untuned, if it applies.
+        parameters: Names of the parameters that may be given by position; None for one without a name.
+        outputs: Arguments that every implementation writes; empty if they return their results.
+    """
+
+    name: str
+    implementations: Mapping[str, Implementation]
+    parameters: tuple[str | None, ...] = ()
+    outputs: tuple[str, ...] = ()
+    _tried: set[str] = field(default_factory=set, compare=False, repr=False)
+
+    @property
+    def identity(self) -> Mapping[str, str]:
+        """Sources of all implementations with their names, and the versions of what they use."""
+        each = {name: it.identity for name, it in self.implementations.items()}
+        unknown = [f"{name}: {found['unknown']}" for name, found in each.items() if "unknown" in found]
+        versions = {key: value for found in each.values() for key, value in found.items()}
+        sources = {"source": fingerprint([[name, found.get("source", "")] for name, found in each.items()])}
+        return {**versions, **sources, **({"unknown": "; ".join(unknown)} if unknown else {})}
+
+    @property
+    def parameter_names(self) -> Sequence[str | None]:
+        """In calling order; None for a parameter that has no name."""
+        return list(self.parameters)
+
+    @property
+    def process_imports(self) -> tuple[str, ...]:
+        """Torch: implementations may end a process, and are tried on a GPU in one of their own."""
+        return ("torch",)
+
+    def check(self, tunables: Iterable[str], arguments: Arguments) -> None:  # noqa: ARG002 - the role's signature
+        """Raise unless the tunables are those of a choice.
+
+        Raises:
+            UnknownTunableError: There is another one.
+        """
+        if strange := [name for name in tunables if name not in (IMPLEMENTATION, TILES)]:
+            raise UnknownTunableError(
+                f"{self.name} has no tunable {', '.join(strange)}; it has {IMPLEMENTATION}, and {TILES} for what the "
+                "implementation itself is tuned by"
+            )
+
+    def compile(self, config: Config, arguments: Arguments) -> Executable:
+        """The implementation that the config names, after it was called on copies of the arguments.
+
+        What compiles at its first calls has then done so, and what keeps memory at every call is known.
+
+        Raises:
+            CandidateError: There is none of this name, it raised, or it keeps memory.
+        """
+        run = self.call(config)
+        if config.text not in self._tried:
+            self._try(str(config[IMPLEMENTATION]), run, private_copy(arguments))
+            self._tried.add(config.text)
+        return Executable(config=config, bind=partial(self._bound, run), outputs=self.outputs)
+
+    def call(self, config: Mapping[str, Any]) -> Callable[..., Any]:
+        """What a call comes to: the implementation's function, with the config of its operation.
+
+        Raises:
+            CandidateError: There is no such implementation.
+        """
+        name = config[IMPLEMENTATION]
+        if name not in self.implementations:
+            known = ", ".join(self.implementations)
+            raise CandidateError(Status.RUNTIME, f"{self.name} has no implementation {name!r}; it has {known}")
+        implementation = self.implementations[name]
+        run = implementation.run(dict(config.get(TILES, ())))
+        return partial(self._written, run) if implementation.returns and self.outputs else run
+
+    def _bound(self, run: Callable[..., Any], given: Arguments) -> Callable[[], Any]:
+        placed = in_order(self.parameters, given)
+        return partial(run, *placed.positional, **placed.keyword)
+
+    def _written(self, run: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        """Call what returns its results, and copy them to where the other implementations write theirs."""
+        given: dict[Any, Any] = {**dict(zip(self.parameters, args, strict=False)), **kwargs}
+        places = [given[name] for name in self.outputs]
+        found = run(*args, **kwargs)
+        results = found if isinstance(found, (tuple, list)) else (found,)
+        if len(results) != len(places):
+            raise ValueError(f"it returns {len(results)} results, and {len(places)} are written by the others")
+        for place, result in zip(places, results, strict=True):
+            if not is_tensor(result) or result.shape != place.shape or result.dtype != place.dtype:
+                told = f"{tuple(result.shape)} {result.dtype}" if is_tensor(result) else type(result).__name__
+                raise ValueError(f"it returns {told} for an output of {tuple(place.shape)} {place.dtype}")
+            place.copy_(result)
+
+    def _try(self, name: str, run: Callable[..., Any], given: Arguments) -> None:
+        call = self._bound(run, given)
+        try:
+            for _ in range(_WARM_UPS):
+                call()
+            place = next((str(tensor.device) for tensor in given.tensors()), None)
+            kept = 0 if place is None else kept_by_a_call(call, place)
+        except CandidateError:
+            raise
+        except Exception as error:
+            raise CandidateError(Status.RUNTIME, f"{name} raised {one_line(error)}") from error
+        if kept:
+            raise CandidateError(Status.WRONG, f"{name} leaks: every call keeps {kept:,} more bytes of tensors")

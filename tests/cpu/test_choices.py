@@ -1,0 +1,402 @@
+"""`choose`: implementations of one operation are verified, raced, remembered, and run; bad ones are named."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+import pytest
+import torch
+
+import triton_ops
+from triton_ops import Implementation, Operation, TensorSpec, choose, on_miss, replaying, serve
+from triton_ops.cache import Lockfile
+from triton_ops.choices.calls import KnownCalls
+from triton_ops.dispatch import sources
+from triton_ops.exceptions import KernelTypeError, SettingsError, TuningFailedError, UntunedError
+
+RAN, KEPT = [], []
+
+
+def slow_product(a, b):
+    RAN.append("slow")
+    time.sleep(0.003)
+    return torch.mm(a, b)
+
+
+def product(x, y):
+    RAN.append("product")
+    return torch.mm(x, y)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_known():
+    sources._sources.ladders.clear()
+    RAN.clear()
+    KEPT.clear()
+
+
+@pytest.fixture
+def matrices():
+    generator = torch.Generator().manual_seed(0)
+    return tuple(torch.randn(12, 12, generator=generator) for _ in range(2))
+
+
+def trials_of(result):
+    return {trial.config["implementation"]: trial for trial in result.trials}
+
+
+def keeps_memory(a, b):
+    KEPT.append(torch.empty(250))
+    return torch.mm(a, b)
+
+
+def mutates(a, b):
+    found = torch.mm(a, b)
+    a.zero_()
+    return found
+
+
+def raises(a, b):
+    raise ValueError("it cannot")
+
+
+def test_wrong_implementations_are_named_with_the_reason_and_the_rest_goes_on(matrices, steady_clock):
+    chooser = choose({
+        "right": torch.mm, "too large": lambda a, b: torch.mm(a, b) * 1.01,
+        "wider": lambda a, b: torch.mm(a, b).double(),
+        "shorter": lambda a, b: torch.mm(a, b)[:-1], "leaks": keeps_memory, "mutates": mutates, "raises": raises,
+    }, name="product")  # fmt: skip
+    found = chooser.tune(matrices)
+    trials = trials_of(found)
+    assert found.best_config == {"implementation": "right"}
+    assert {name: str(trial.status) for name, trial in trials.items()} == {
+        "right": "ok", "too large": "wrong", "wider": "wrong", "shorter": "wrong", "leaks": "wrong", "mutates": "wrong",
+        "raises": "runtime",
+    }  # fmt: skip
+    assert "error 0.0" in trials["too large"].error
+    assert trials["too large"].excess > 100
+    assert "float64 instead of float32" in trials["wider"].error
+    assert "shape (11, 12) instead of (12, 12)" in trials["shorter"].error
+    assert trials["leaks"].error == "leaks leaks: every call keeps 1,000 more bytes of tensors"
+    assert "changes a" in trials["mutates"].error
+    assert "ValueError: it cannot" in trials["raises"].error
+    assert "in float64" in found.verified
+
+
+def test_the_fastest_runs_and_says_why_and_later_processes_know_it(matrices):
+    chooser = choose({"slow": slow_product, "fast": product}, name="remembered", budget_s=20)
+    expected = torch.mm(*matrices)
+    assert chooser.why(*matrices).found.rung == "default"
+    torch.testing.assert_close(chooser(*matrices), expected)
+    assert RAN == ["slow"]
+    assert chooser.tune(matrices).best_config == {"implementation": "fast"}
+    RAN.clear()
+    torch.testing.assert_close(chooser(*matrices), expected)
+    torch.testing.assert_close(chooser(a=matrices[0], b=matrices[1]), expected)
+    assert RAN == ["product"] * 2
+    again = choose({"slow": slow_product, "fast": product}, name="remembered", budget_s=20)
+    assert again.why(*matrices).found.rung == "record"
+    again(*matrices)
+    assert RAN[-1] == "product"
+    assert chooser.tune(matrices).from_cache
+    (row,) = [row for row in triton_ops.launches() if row.kernel == "remembered" and row.rung == "record"]
+    assert row.launches == 3
+    with replaying(Lockfile()):
+        again(*matrices)
+        assert RAN[-1] == "slow"
+
+
+def test_every_answer_of_a_predicate_is_understood(matrices):
+    def broken(a, b):
+        raise KeyError("oops")
+
+    answers = {
+        "none": None, "true": True, "text": "the tensors are small", "false": False, "pair": (False, "no such library"),
+        "good pair": (True, ""),
+    }  # fmt: skip
+    made = {name: Implementation(torch.mm, applies=lambda a, b, said=said: said) for name, said in answers.items()}
+    chooser = choose({**made, "broken": Implementation(torch.mm, applies=broken)}, name="asked")
+    passed = [text for text in chooser.why(*matrices).passed if "does not apply" in text]
+    assert passed == [
+        "text: does not apply: the tensors are small",
+        "false: does not apply: its predicate says that it does not apply",
+        "pair: does not apply: no such library",
+        "broken: does not apply: its predicate raised KeyError: 'oops'",
+    ]
+
+
+def test_where_none_applies_one_error_has_every_reason(matrices):
+    chooser = choose(
+        {"a": Implementation(torch.mm, applies=lambda a, b: "no"),
+         "b": Implementation(torch.mm, applies=lambda a, b: "no again")},
+        name="none",
+    )  # fmt: skip
+    for call in (lambda: chooser(*matrices), lambda: chooser.tune(matrices), lambda: chooser.why(*matrices)):
+        with pytest.raises(TuningFailedError, match="a: no; b: no again") as caught:
+            call()
+        assert [config["implementation"] for config, _ in caught.value.failures] == ["a", "b"]
+
+
+def test_where_none_works_one_error_has_every_reason(matrices, steady_clock):
+    def also_raises(a, b):
+        raise RuntimeError("neither")
+
+    with pytest.raises(TuningFailedError) as caught:
+        choose({"a": raises, "b": also_raises}, name="none works").tune(matrices)
+    told = str(caught.value.failures)
+    assert "it cannot" in told
+    assert "neither" in told
+
+
+def test_where_the_first_one_fails_the_others_judge_each_other(matrices, steady_clock):
+    found = choose({"a": raises, "b": product, "c": torch.mm}, name="first fails").tune(matrices)
+    assert found.best_config["implementation"] in ("b", "c")
+    assert "it cannot" in trials_of(found)["a"].error
+
+
+def test_an_implementation_that_crashes_ends_only_itself(matrices):
+    chooser = choose({"right": torch.mm, "crashes": lambda a, b: os.abort()}, name="crashing", budget_s=60)
+    found = chooser.tune(matrices, isolate=True)
+    assert found.best_config == {"implementation": "right"}
+    assert str(trials_of(found)["crashes"].status) == "crash"
+
+
+def writes(x, out):
+    torch.mul(x, 2, out=out)
+
+
+def returns(x, out):
+    return x + x
+
+
+def wrongly_returns(x, out):
+    return (x + x).double()
+
+
+def test_implementations_that_write_and_those_that_return_are_raced_together(steady_clock):
+    chooser = choose(
+        {
+            "writes": writes, "returns": Implementation(returns, returns=True),
+            "other dtype": Implementation(wrongly_returns, returns=True), "nothing": lambda x, out: None,
+        },
+        name="doubled", outputs=("out",),
+    )  # fmt: skip
+    x, out = torch.arange(8.0), torch.zeros(8)
+    found = chooser.tune((x, out))
+    told = {name: str(trial.status) for name, trial in trials_of(found).items()}
+    assert told == {"writes": "ok", "returns": "ok", "other dtype": "runtime", "nothing": "wrong"}
+    chooser.remove("writes")
+    chooser(x, out)
+    assert out.tolist() == (2 * x).tolist()
+    chooser(x, out=out.zero_())
+    assert out.tolist() == (2 * x).tolist()
+
+
+def test_several_results_are_compared_one_by_one(steady_clock):
+    chooser = choose(
+        {"aten": lambda x: torch.std_mean(x, 0), "swapped": lambda x: torch.std_mean(x, 0)[::-1],
+         "apart": lambda x: (x.std(0), x.mean(0))},
+        name="two results",
+    )  # fmt: skip
+    trials = trials_of(chooser.tune((torch.randn(40, 3),)))
+    assert {name: str(trial.status) for name, trial in trials.items()} == {
+        "aten": "ok",
+        "swapped": "wrong",
+        "apart": "ok",
+    }
+
+
+def scaled(x, block=1):
+    RAN.append(block)
+    if block != 2:
+        time.sleep(0.002)
+    return x * 2
+
+
+def test_an_operation_is_tuned_first_and_its_config_is_part_of_the_choice():
+    inner = Operation("scaled", scaled, {"block": [1, 2, 3]}, lambda n=4: {"x": TensorSpec((n,), "float32")})
+
+    def slower(x):
+        time.sleep(0.004)
+        return x * 2
+
+    chooser = choose({"plain": slower, "tiled": inner}, name="with tiles", budget_s=20)
+    x = torch.randn(16)
+    found = chooser.tune((x,))
+    assert found.best_config == {"implementation": "tiled", "tiles": (("block", 2),)}
+    RAN.clear()
+    torch.testing.assert_close(chooser(x), x * 2)
+    assert RAN == [2]
+    assert dict(triton_ops.recall(inner, kwargs={"x": x}).winner) == {"block": 2}
+
+
+def test_a_public_function_takes_the_config_of_its_operation():
+    given = []
+
+    def public(x, *, config):
+        given.append(dict(config))
+        return x * 2
+
+    inner = Operation("scaled", scaled, {"block": [3]}, lambda n=4: {"x": TensorSpec((n,), "float32")})
+    tiled = Implementation(public, operation=inner, values=lambda x: {"x": x})
+    chooser = choose({"tiled": tiled, "plain": lambda x: x + x}, name="public")
+    chooser(torch.ones(2))
+    assert given == [{"block": 3}]
+
+
+def test_an_operation_that_cannot_be_used_takes_no_part(matrices):
+    inner = Operation("scaled", scaled, {"block": [3]}, lambda n=4: {"x": TensorSpec((n,), "float32")})
+    strange = Implementation(torch.mm, operation=inner, values=lambda a, b: {"x": 1 / 0})
+    told = choose({"plain": torch.mm, "strange": strange}, name="strange").why(*matrices).passed
+    assert "strange: does not apply: its `values` raised ZeroDivisionError: division by zero" in told
+
+
+def test_a_decorated_function_gets_further_implementations_and_gives_them_back(matrices):
+    @choose(name="decorated")
+    def multiplied(a, b):
+        RAN.append("decorated")
+        return a @ b
+
+    @multiplied.register("other", applies=lambda a, b: a.shape[0] > 4 or "it is small")
+    def other(a, b):
+        return torch.mm(a, b)
+
+    assert list(multiplied.implementations) == ["multiplied", "other"]
+    multiplied(*matrices)
+    assert RAN == ["decorated"]
+    multiplied.register("multiplied", torch.mm)
+    multiplied(*matrices)
+    assert RAN == ["decorated"]
+    assert multiplied.remove("other").function is other
+    with pytest.raises(KernelTypeError, match="'multiplied' cannot be removed"):
+        multiplied.remove("multiplied")
+
+
+def test_what_has_no_gradient_takes_no_part_where_one_is_recorded(matrices):
+    a, b = matrices
+    chooser = choose(
+        {"without": Implementation(lambda a, b: torch.mm(a.detach(), b), gradient=False), "with": product},
+        name="gradients", parameters=("a", "b"),
+    )  # fmt: skip
+    assert not chooser(a, b).requires_grad
+    assert chooser(a.requires_grad_(), b).requires_grad
+    assert "with" in str(chooser.why(a, b).found.config)
+    with torch.no_grad():
+        assert not chooser(a, b).requires_grad
+    assert RAN == ["product"]
+
+
+def test_under_autocast_the_first_one_runs(matrices):
+    chooser = choose({"first": slow_product, "second": product}, name="autocast")
+    with torch.autocast("cpu", torch.bfloat16):
+        assert chooser(*matrices).dtype == torch.bfloat16
+    assert chooser(*matrices).dtype == torch.float32
+    told = [row.why for row in triton_ops.launches() if row.kernel == "autocast"]
+    assert any("autocast" in why for why in told)
+
+
+def test_a_miss_does_as_it_is_told(matrices, steady_clock):
+    chooser = choose({"first": torch.mm, "second": product}, name="missed", on_miss="error")
+    with pytest.raises(UntunedError, match="no winner is known for missed"):
+        chooser(*matrices)
+    with on_miss("tune"):
+        chooser(*matrices)
+    assert chooser.why(*matrices).found.rung == "record"
+    chooser(*matrices)
+
+
+@pytest.mark.parametrize("change", [
+    lambda a: a.double(), lambda a: a.t(), lambda a: a[:, :6], lambda a: a.flatten()[1:], lambda a: 3, lambda a: True,
+    lambda a: 3.0, lambda a: None, lambda a: [1],
+])  # fmt: skip
+def test_calls_that_differ_in_anything_are_told_apart(change):
+    known = KnownCalls(True, lambda args, kwargs: None, lambda args, kwargs: None)
+    tensor = torch.randn(6, 12)
+    known.keep((tensor,), {}, "first")
+    known.keep((tensor,), {"x": 1}, "named")
+    assert known.find((torch.zeros(6, 12),), {}) == "first"
+    assert known.find((tensor,), {"x": 1}) == "named"
+    assert known.find((tensor,), {"x": True}) is None
+    assert known.find((tensor,), {"y": 1}) is None
+    assert known.find((change(tensor),), {}) is None
+    known.keep((change(tensor),), {}, "second")
+    assert known.find((tensor,), {}) == "first"
+
+
+def test_compiled_code_holds_the_winner_and_a_new_choice_reaches_it(matrices):
+    chooser = choose({"first": lambda a, b: torch.mm(a, b) + 0, "second": lambda a, b: torch.mm(a, b)}, name="traced")
+    seen = []
+
+    def backend(graph, _inputs):
+        seen.append([str(node.target) for node in graph.graph.nodes if node.op == "call_function"])
+        return graph.forward
+
+    compiled = torch.compile(lambda a, b: chooser(a, b).relu(), backend=backend, fullgraph=True)
+    expected = torch.mm(*matrices).relu()
+    torch.testing.assert_close(compiled(*matrices), expected)
+    assert len(seen[-1]) == 2
+    chooser.remove("first")
+    torch.testing.assert_close(compiled(*matrices), expected)
+    assert len(seen) == 2
+    assert len(seen[-1]) == 1
+    torch.testing.assert_close(compiled(matrices[0].t(), matrices[1]), torch.mm(matrices[0].t(), matrices[1]).relu())
+    torch._dynamo.reset()
+
+
+def test_a_chooser_serves_an_operator_until_it_is_closed(matrices):
+    a, b = matrices
+    chooser = choose({"counting": product, "other": lambda a, b: torch.mm(a, b)}, name="served", parameters=("a", "b"))
+    expected = torch.mm(a, b)
+    with serve(chooser, "aten::mm", "CPU") as served:
+        assert torch.equal(a @ b, expected)
+        assert RAN == ["product"]
+        a.requires_grad_()
+        torch.mm(a, b).sum().backward()
+        assert a.grad is not None
+        assert len(RAN) == 3
+    served.close()
+    torch.mm(a, b)
+    assert len(RAN) == 3
+    with pytest.raises(SettingsError, match="no operator 'aten::nothing'"):
+        serve(chooser, "aten::nothing", "CPU")
+    with pytest.raises(KernelTypeError, match="is no chooser"):
+        serve(torch.mm, "aten::mm", "CPU")
+
+
+def test_what_is_no_implementation_is_refused():
+    for given in ({}, [torch.mm], 3):
+        with pytest.raises(KernelTypeError, match="given by name, at least one"):
+            choose(given, name="refused")
+    for given in (3, Operation):
+        with pytest.raises((KernelTypeError, TypeError)):
+            choose({"a": given if given == 3 else Implementation()}, name="refused")
+    with pytest.raises(KernelTypeError, match="applies is 3"):
+        Implementation(torch.mm, applies=3)
+    with pytest.raises(SettingsError, match="no option budget"):
+        choose({"a": torch.mm}, budget=3)
+    with pytest.raises(SettingsError, match="on_miss"):
+        choose({"a": torch.mm}, on_miss="never")
+
+
+TARGET = """
+import torch
+from triton_ops import Implementation, TensorSpec, choose
+def plain(a, b): return torch.mm(a, b)
+CHOOSER = choose(
+    {"plain": plain, "gpu": Implementation(torch.mm, applies=lambda a, b: a.is_cuda or "it is on a CPU")},
+    name="from a file", dtypes=("float32",),
+    arguments=lambda m=4, dtype="float32": {"a": TensorSpec((m, m), dtype), "b": TensorSpec((m, m), dtype)},
+)
+"""
+
+
+def test_the_command_line_tunes_and_explains_a_chooser(cli, tmp_path, steady_clock):
+    (tmp_path / "chosen.py").write_text(TARGET)
+    target = f"{tmp_path}/chosen.py:CHOOSER"
+    assert cli("tune", target, "--shape", "8", "--json").code == 0
+    sources._sources.ladders.clear()
+    found = json.loads(cli("why", target, "--shape", "8", "--json").out)
+    assert (found["rung"], found["config"]) == ("record", {"implementation": "plain"})
+    assert "gpu: does not apply: it is on a CPU" in found["passed"]

@@ -1,0 +1,84 @@
+"""The choosers that come with the package: every implementation computes the same, and kernels get what they take."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from triton_ops import chooser
+from triton_ops.backend import Arguments
+from triton_ops.choices import ready
+from triton_ops.choices.described import described
+from triton_ops.exceptions import TargetError
+
+
+def drawn(*shape, dtype=torch.float32):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(len(shape)), dtype=dtype)
+
+
+def bytes_of(*shape):
+    return drawn(*shape).to(torch.float8_e4m3fn)
+
+
+CALLS = {
+    "matmul": [(drawn(1, 64), drawn(64, 32)), (drawn(5, 64), drawn(64, 7))],
+    "linear": [
+        (drawn(2, 3, 16), drawn(8, 16), drawn(8), "relu"), (drawn(3, 16), drawn(8, 16)),
+        (drawn(3, 16), drawn(8, 16), drawn(8), "gelu"), (drawn(2, 3, 16), drawn(8, 16), None, "silu"),
+    ],
+    "bmm": [(drawn(2, 5, 6), drawn(2, 6, 7)), (drawn(9, 5, 6), drawn(6, 7).expand(9, 6, 7))],
+    "scaled_mm": [(bytes_of(16, 32), bytes_of(48, 32).t(), torch.tensor([0.5]), torch.tensor([2.0]))],
+    "conv2d": [
+        (drawn(2, 3, 8, 9), drawn(4, 3, 3, 2), drawn(4), (2, 1), (1, 0), (1, 2)),
+        (drawn(2, 3, 8, 9), drawn(4, 3, 1, 1)),
+        (drawn(2, 3, 8, 9), drawn(4, 3, 1, 1), drawn(4)), (drawn(1, 4, 6, 6), drawn(4, 2, 3, 3), None, 1, 1, 1, 2),
+    ],
+    "softmax": [(drawn(3, 50),), (drawn(3, 5, 7), 1)],
+    "sdpa": [
+        (drawn(1, 4, 6, 8), drawn(1, 2, 6, 8), drawn(1, 2, 6, 8), True),
+        (drawn(1, 2, 6, 8), drawn(1, 2, 9, 8), drawn(1, 2, 9, 8), False, 0.3),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ready.names())
+def test_all_that_apply_compute_the_same(name):
+    made = chooser(name)
+    ran = set()
+    for args in CALLS[name]:
+        results = {
+            label: each.run({})(*args)
+            for label, each in made.implementations.items()
+            if each.operation is None and each.why_not(Arguments(args)) is None
+        }
+        expected = results["aten"]
+        for label, found in results.items():
+            torch.testing.assert_close(found, expected, msg=lambda text, label=label: f"{label}: {text}")
+            assert found.is_contiguous() == expected.is_contiguous(), label
+        torch.testing.assert_close(made(*args), expected)
+        ran |= set(results)
+    gpu_only = {"split_k", "triton", "flash", "efficient", "cudnn", "cudnn_benchmark"}
+    assert ran == set(made.implementations) - gpu_only
+
+
+@pytest.mark.parametrize("name", ["matmul", "linear", "scaled_mm", "softmax", "sdpa"])
+def test_the_kernel_of_this_package_takes_part_on_a_gpu_with_its_config(name):
+    made = chooser(name)
+    kernel = made.implementations["triton"]
+    operation = made.operation
+    problem = operation.problem(None, "bfloat16" if operation.dtypes else None)
+    given = described(dict(problem.arguments), "cuda:0")
+    placed = Arguments(tuple(given.keyword.values()))
+    assert kernel.why_not(placed) is None
+    values = kernel.operation_values(placed)
+    shape, _ = next(iter(kernel.operation.problems.values()))
+    own = kernel.operation.problem(shape)
+    assert list(values) == list(dict(own.arguments))
+    on_cpu = described(dict(problem.arguments), "cpu")
+    assert "on cpu" in kernel.why_not(Arguments(tuple(on_cpu.keyword.values())))
+
+
+def test_a_name_that_is_none_is_refused_with_those_there_are():
+    with pytest.raises(TargetError, match="no chooser is called 'gemm'; there are matmul, linear"):
+        chooser("gemm")
+    assert chooser("softmax") is ready.softmax
