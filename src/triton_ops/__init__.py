@@ -46,6 +46,8 @@ if TYPE_CHECKING:  # for type checkers and editors, which cannot follow the tabl
     from triton_ops.comparison.compare import compare as compare
     from triton_ops.comparison.timing import Times as Times
     from triton_ops.comparison.timing import time_ms as time_ms
+    from triton_ops.compile_modes.report import CompileReport as CompileReport
+    from triton_ops.compile_modes.session import tune_compile as tune_compile
     from triton_ops.dispatch.decision import Decision as Decision
     from triton_ops.dispatch.decorator import autotune as autotune
     from triton_ops.dispatch.install import install as install
@@ -83,6 +85,7 @@ if TYPE_CHECKING:  # for type checkers and editors, which cannot follow the tabl
     from triton_ops.expectation.rank import RankedConfig as RankedConfig
     from triton_ops.expectation.rank import rank as rank
     from triton_ops.history.recall import recall as recall
+    from triton_ops.inductor.modes import CompileMode as CompileMode
     from triton_ops.kernels.attention import flash_attention as flash_attention
     from triton_ops.kernels.attention import flash_attention_with_lse as flash_attention_with_lse
     from triton_ops.kernels.choice import tuning as tuning
@@ -183,6 +186,9 @@ _NAMES_IN = {
     "expectation.rank": "RankedConfig rank",
     "runner.session": "tune",
     "comparison.compare": "Comparison compare",
+    "compile_modes.report": "CompileReport",
+    "compile_modes.session": "tune_compile",
+    "inductor.modes": "CompileMode",
     "comparison.timing": "Times time_ms",
     "serving.prepare": "Prepared prepare",
     "space": "Choice Config ConfigSpace Constraint Flag IntRange PowerOfTwo SpaceSize",

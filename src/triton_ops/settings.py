@@ -124,17 +124,19 @@ def for_child(changes: Mapping[str, str], family: str, temporary: Path | None = 
     marked = {**os.environ, FAMILY: f"{os.environ.get(FAMILY, '')} {family}".strip()}
     if temporary is None:
         return {**marked, **changes}
-    inductor = os.environ.get("TORCHINDUCTOR_CACHE_DIR") or _inductor_cache()
+    inductor = str(inductor_cache_dir())
     return {**marked, "TMPDIR": str(temporary), "TORCHINDUCTOR_CACHE_DIR": inductor, **changes}
 
 
-def _inductor_cache() -> str:
-    """Where Inductor keeps what it has compiled if no variable names a place."""
+def inductor_cache_dir() -> Path:
+    """Where Inductor keeps what it has compiled: the variable's folder, else one in the folder for temporary files."""
+    if named := os.environ.get("TORCHINDUCTOR_CACHE_DIR"):
+        return Path(named)
     try:
         user = getpass.getuser()
     except (KeyError, ModuleNotFoundError, OSError):  # a container's user without a name
         user = f"uid_{os.getuid()}" if hasattr(os, "getuid") else "unknown_user"
-    return str(Path(tempfile.gettempdir(), "torchinductor_" + user.translate(_NO_NAMES)))
+    return Path(tempfile.gettempdir(), "torchinductor_" + user.translate(_NO_NAMES))
 
 
 def effort() -> str:

@@ -25,8 +25,8 @@ PROJECT = Path(__file__).parents[2]
 REFERENCE = PROJECT / "docs" / "reference" / "cli.md"
 PINNED = PROJECT / "constraints.txt"
 COMMANDS = [
-    "", "tune", "show", "compile", "rank", "explain", "calibrate", "record", "replay", "doctor", "keys", "lock",
-    "verify", "exchange", "exchange export", "exchange import", "exchange look-up", "why", "misses",
+    "", "tune", "show", "compile", "compile-modes", "rank", "explain", "calibrate", "record", "replay", "doctor",
+    "keys", "lock", "verify", "exchange", "exchange export", "exchange import", "exchange look-up", "why", "misses",
     "cache", "cache ls", "cache rm", "cache path", "cache export", "cache import",
 ]  # fmt: skip
 

@@ -43,6 +43,7 @@ _COMMANDS = {
     "tune": "Find the fastest config of TARGET, or recall it.",
     "show": "Show what is known: winners, gains, devices.",
     "bench": "Find out whether A is faster than B.",
+    "compile-modes": "Find the best way to torch.compile a model.",
     "compile": "Show what every config takes, without a GPU.",
     "record": "Measure a whole space, to judge searches on it.",
     "replay": "Judge a search on recorded spaces.",

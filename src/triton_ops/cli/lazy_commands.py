@@ -16,6 +16,8 @@ from typer.core import TyperCommand
 class ImportedLater(TyperCommand):
     """A command with its name and short help; the module of the same name in this package holds the rest.
 
+    In the module's name and its function's, `_` stands for `-`.
+
     The module has either `app`, a group of commands, or a function `NAME_command`. It may also have a class `Command`,
     which replaces Typer's class for that function.
     """
@@ -28,11 +30,12 @@ class ImportedLater(TyperCommand):
 
 def imported(name: str) -> Any:
     """The imported command or group of commands, in the form of the parser on which Typer is built."""
-    module = import_module(f"triton_ops.cli.{name}")
+    python_name = name.replace("-", "_")
+    module = import_module(f"triton_ops.cli.{python_name}")
     if hasattr(module, "app"):
         return unconverted(typer.main.get_command(module.app))
     single = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-    single.command(name, cls=getattr(module, "Command", None))(getattr(module, f"{name}_command"))
+    single.command(name, cls=getattr(module, "Command", None))(getattr(module, f"{python_name}_command"))
     return unconverted(typer.main.get_command(single))
 
 

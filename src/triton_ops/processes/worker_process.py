@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from triton_ops import settings
@@ -27,6 +28,7 @@ from triton_ops.processes.descriptors import pipe
 from triton_ops.processes.family import end_family, new_mark
 
 _LINES = 20  # of a worker's output that are kept
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 _EXIT_S = 2.0  # waited for a process that closed its pipe to end
 
 
@@ -72,12 +74,21 @@ class WorkerProcess:
     Args:
         imports: Packages that the worker imports before the first question, since the imports take seconds.
         device: The GPU that the worker readies meanwhile, `cuda` or `cuda:N`; no other device is readied.
+        program: The module whose `main` the worker runs.
+        environment: Further environment variables of the worker.
 
     Raises:
         DeviceError: No process can be started here.
     """
 
-    def __init__(self, imports: Sequence[str] = (), device: str = "") -> None:
+    def __init__(
+        self,
+        imports: Sequence[str] = (),
+        device: str = "",
+        *,
+        program: str = "triton_ops.evaluation.worker",
+        environment: Mapping[str, str] = _NOTHING,
+    ) -> None:
         here, there = _pipes()
         lines_out, lines_in = pipe()
         self._family = new_mark()
@@ -85,7 +96,7 @@ class WorkerProcess:
         try:
             self._process = subprocess.Popen(
                 command(
-                    "triton_ops.evaluation.worker", *there, os.getpid(), device, *imports,
+                    program, *there, os.getpid(), device, *imports,
                     leftovers=Leftovers(self._family, self._temporary.path),
                 ),
                 stdin=subprocess.DEVNULL,
@@ -93,7 +104,7 @@ class WorkerProcess:
                 stderr=lines_in,
                 pass_fds=there,
                 start_new_session=True,
-                env=settings.for_child(_changes(device), self._family, self._temporary.path),
+                env=settings.for_child({**_changes(device), **environment}, self._family, self._temporary.path),
             )  # fmt: skip
         except BaseException:
             self._temporary.remove()

@@ -1,0 +1,98 @@
+"""What one process can count of a compiled model: compiled graphs, seconds of compiling, kernels of a call, memory.
+
+Facts used, of torch 2.11 to 2.15: `torch._dynamo.utils.counters` counts graphs and graph breaks, its
+`compilation_time_metrics` holds seconds by stage, and `torch._inductor.metrics` counts generated kernels. What a torch
+does not tell is not known, and no error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from triton_ops._optional import require
+
+_UTILS = "torch._dynamo.utils"
+_METRICS = "torch._inductor.metrics"
+_COMPILING = ("_compile.compile_inner", "entire_frame_compile")
+_NO_WORK = re.compile(
+    r"aten::(t|view\w*|_unsafe_view|reshape\w*|_reshape_\w+|transpose\w*|permute|expand\w*|as_strided\w*|empty\w*|"
+    r"select\w*|slice\w*|unsqueeze\w*|squeeze\w*|detach\w*|alias|split\w*|unbind\w*|resolve_\w+|set_\w*|result_type|"
+    r"numpy_T|lift_fresh|is_\w+|resize_\w*|narrow|chunk|unflatten|flatten|_has_\w+|item|_local_scalar_dense)"
+)
+
+
+def compile_seconds() -> float:
+    """Seconds that torch's compiler says it has compiled in this process."""
+    metrics = getattr(sys.modules.get(_UTILS), "compilation_time_metrics", {})
+    return next((float(sum(metrics[name])) for name in _COMPILING if metrics.get(name)), 0.0)
+
+
+def graphs_and_breaks() -> tuple[int, int]:
+    """How many graphs were compiled in this process, and how often a model had to be left to Python in between."""
+    counters = getattr(sys.modules.get(_UTILS), "counters", {})
+    return int(counters.get("stats", {}).get("unique_graphs", 0)), sum(counters.get("graph_break", {}).values())
+
+
+def kernels_of(call: Callable[[], Any], device_name: str) -> int | None:
+    """Kernels that a call launches; on a CPU the operators that it runs and the loops that Inductor has generated.
+
+    The call runs once, under torch's profiler; None where that does not work.
+    """
+    torch = require("torch", "counting kernels")
+    activities = torch.profiler.ProfilerActivity
+    gpu = device_name.startswith("cuda")
+    with contextlib.suppress(RuntimeError):
+        with torch.profiler.profile(activities=[activities.CPU, *([activities.CUDA] if gpu else [])]) as profile:
+            call()
+        if gpu:
+            device = torch.autograd.DeviceType.CUDA
+            return len([each for each in profile.events() if each.device_type == device and not _is_copy(each.name)])
+        return len([each for each in profile.events() if _works(each)]) + _generated_loops()
+    return None
+
+
+class PeakMemory:
+    """The most memory since this object was made.
+
+    Args:
+        device_name: Torch's name of the device.
+    """
+
+    def __init__(self, device_name: str) -> None:
+        self._gpu = device_name if device_name.startswith("cuda") else None
+        if self._gpu is not None:
+            cuda = require("torch", "asking the GPU").cuda
+            cuda.empty_cache()
+            cuda.reset_peak_memory_stats(self._gpu)
+        else:
+            with contextlib.suppress(OSError):
+                Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak begins anew
+
+    def bytes(self) -> int | None:
+        """What torch holds of the GPU's memory, or this process of the host's; None where that is not told."""
+        if self._gpu is not None:
+            return int(require("torch", "asking the GPU").cuda.max_memory_reserved(self._gpu))
+        try:
+            lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
+        except OSError:
+            return None
+        return next((1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM:")), None)
+
+
+def _generated_loops() -> int:
+    return int(getattr(sys.modules.get(_METRICS), "generated_kernel_count", 0))
+
+
+def _works(event: Any) -> bool:
+    """Whether an operator of a profile calls no other one, and does more than give a tensor another form."""
+    inner = [child for child in event.cpu_children if not _NO_WORK.fullmatch(child.name)]
+    return "::" in event.name and not inner and not _NO_WORK.fullmatch(event.name)
+
+
+def _is_copy(name: str) -> bool:
+    return name.startswith(("Memcpy", "Memset", "memcpy", "memset"))

@@ -1,0 +1,147 @@
+"""A handle of the process that holds one compiled model: what it says, how long it may take, how it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from pathlib import Path
+
+from triton_ops.compile_modes.questions import (
+    CALLING,
+    COMPILING,
+    LOADING,
+    REFERENCE,
+    Failed,
+    Load,
+    Loaded,
+    Manner,
+    Reply,
+    Visit,
+)
+from triton_ops.inductor.modes import INDUCTOR, CompileMode
+from triton_ops.measure import Sampler
+from triton_ops.measure.timer import Pending
+from triton_ops.processes.worker_process import WorkerDiedError, WorkerHungError, WorkerProcess
+from triton_ops.trial import Status
+
+_PROGRAM = "triton_ops.compile_modes.worker"
+_IMPORTS = ("torch", "torch._dynamo")  # else the first call would pay for them
+_INDUCTOR = ("torch._inductor.compile_fx",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """How long a step of a mode's process may take, in seconds.
+
+    Attributes:
+        load_s: Making the model, and computing the results that are expected.
+        compile_s: Compiling, with all that the compiler tunes.
+        call_s: The calls until they are steady, or one visit.
+    """
+
+    load_s: float = 300.0
+    compile_s: float = 1200.0
+    call_s: float = 120.0
+
+    def within(self, left_s: float) -> Limits:
+        """These limits, with a compilation that takes no longer than what is left of a budget."""
+        return Limits(load_s=self.load_s, compile_s=max(min(self.compile_s, left_s), 1.0), call_s=self.call_s)
+
+    @property
+    def by_step(self) -> dict[str, float]:
+        """The limit of each step that a worker announces."""
+        return {LOADING: self.load_s, REFERENCE: self.load_s, COMPILING: self.compile_s, CALLING: self.call_s}
+
+
+class ModeLostError(Exception):
+    """The process of a mode ended, or answered that the mode does not work, during a visit."""
+
+
+@dataclass
+class ModeProcess:
+    """A process that holds a model under one mode.
+
+    Attributes:
+        mode: How the model is compiled.
+        limits: How long its steps may take.
+        device: The GPU that the process readies while it imports, else empty.
+        environment: Where its compiler keeps files, and what it logs.
+        lines: What it has written to stderr.
+        samples_ms: Milliseconds of one call of each kind, by kind, in the order taken.
+    """
+
+    mode: CompileMode
+    limits: Limits
+    _: KW_ONLY
+    device: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list)
+    samples_ms: list[list[float]] = field(default_factory=list)
+    _worker: WorkerProcess | None = None
+
+    def load(self, packed: bytes, manner: Manner) -> Loaded | Failed:
+        """Start the process, and have the model made, compiled, checked and called until it is steady."""
+        limits = self.limits.by_step
+        imports = (*_IMPORTS, *(_INDUCTOR if self.mode.backend == INDUCTOR else ()))
+        self._worker = WorkerProcess(imports, self.device, program=_PROGRAM, environment=self.environment)
+        found = self._asked(Load(packed, self.mode, manner), sum(limits.values()), LOADING)
+        if not isinstance(found, (Loaded, Failed)):
+            found = Failed(Status.CRASH, "its process answered something else")
+        if isinstance(found, Failed):
+            self.close()
+        return found
+
+    @property
+    def sampler(self) -> Sampler:
+        """Takes samples of one call of each kind, added up, in milliseconds."""
+
+        def queue(count: int) -> Pending:
+            taken = self.visit(count)
+            return lambda: taken
+
+        return Sampler(queue)
+
+    def visit(self, count: int) -> list[float]:
+        """Take samples now.
+
+        Raises:
+            ModeLostError: The process is lost.
+        """
+        found = self._asked(Visit(count), self.limits.call_s * (count + 1), CALLING)
+        if isinstance(found, Failed) or not isinstance(found, list):
+            self.close()
+            raise ModeLostError(found.reason if isinstance(found, Failed) else "its process answered something else")
+        self.samples_ms = self.samples_ms or [[] for _ in found]
+        for kept, new in zip(self.samples_ms, found, strict=True):
+            kept += new
+        return [sum(each) for each in zip(*found, strict=True)]
+
+    def close(self) -> None:
+        """End the process with all that it has started."""
+        if self._worker is not None:
+            self._worker.kill()
+            self._worker = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process can take samples."""
+        return self._worker is not None
+
+    def _asked(self, question: object, whole_s: float, step: str) -> object:
+        if self._worker is None:
+            return Failed(Status.CRASH, "its process has ended")
+        try:
+            reply: Reply = self._worker.ask(question, whole_s, self.limits.by_step, step)
+        except WorkerHungError as error:
+            return Failed(Status.TIMEOUT, str(error))
+        except WorkerDiedError as error:
+            return Failed(Status.CRASH, str(error))
+        self.lines += reply.lines
+        return reply.value
+
+
+def compiler_folders(folder: Path | None) -> dict[str, str]:
+    """Variables by which a compiler keeps what it makes in a folder; empty where it shares what earlier ones made."""
+    if folder is None:
+        return {}
+    return {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"), "TRITON_CACHE_DIR": str(folder / "triton")}

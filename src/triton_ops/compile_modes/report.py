@@ -1,0 +1,182 @@
+"""What is told of the ways to compile a model: a row for each, the recommended one, and what made others slow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from triton_ops._optional import require
+from triton_ops._ranges import Count, NotNegative, Seconds
+from triton_ops.inductor.logs import AutotuneTable
+from triton_ops.inductor.modes import CompileMode
+from triton_ops.trial import Status
+
+_DOCUMENTED = (
+    "name", "status", "reason", "steady_ms", "p20_ms", "p80_ms", "first_call_s", "compile_s", "recordings",
+    "recompiles", "peak_bytes", "kernels", "max_error", "break_even_calls",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModeResult:
+    """What was found of one way to compile.
+
+    Attributes:
+        name: Its name.
+        status: `ok`, or why there are no times: `constraint` if this torch does not know it, `deferred` if the budget
+            was used up, else as a trial's.
+        reason: Why, in words; of a mode that is ok, what a reader should know.
+        steady_ms: Median milliseconds of one call of each kind, in steady state, the host's part included.
+        p20_ms: A fifth of the samples are faster.
+        p80_ms: A fifth of the samples are slower.
+        relative: Its time divided by eager's, in the same rounds.
+        first_call_s: Seconds of the first call.
+        one_off_s: Seconds that are paid once: the first call and any later one that compiled or recorded.
+        naive_ms: What a mean of 50 calls after one warm-up call would show.
+        compile_s: Seconds in which torch compiled.
+        recordings: CUDA graphs that were recorded.
+        rerecorded: Why graphs were recorded again.
+        skipped: Why CUDA graphs were not used.
+        recompiles: How often something was compiled again.
+        peak_bytes: Most memory during steady calls.
+        kernels: Kernels that one call of each kind launches.
+        graphs: Graphs that were compiled.
+        breaks: Where the model was left to Python in between.
+        max_error: Largest difference from the golden results, relative to their largest value.
+        break_even_calls: Calls after which `one_off_s` is won back against eager; infinite if it is not faster.
+        by_call_ms: Median milliseconds of each kind of call.
+        calls_s: Seconds of the first calls.
+        options: The options of Inductor that it sets.
+        tables: What Inductor measured while it compiled.
+        hints: What torch's `perf_hints` said.
+    """
+
+    name: str
+    status: Status
+    reason: str = ""
+    steady_ms: NotNegative | None = None
+    p20_ms: NotNegative | None = None
+    p80_ms: NotNegative | None = None
+    relative: NotNegative | None = None
+    first_call_s: Seconds | None = None
+    one_off_s: Seconds | None = None
+    naive_ms: NotNegative | None = None
+    compile_s: Seconds | None = None
+    recordings: Count | None = None
+    rerecorded: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
+    recompiles: Count | None = None
+    peak_bytes: Count | None = None
+    kernels: Count | None = None
+    graphs: Count | None = None
+    breaks: Count | None = None
+    max_error: NotNegative | None = None
+    break_even_calls: float | None = None
+    by_call_ms: tuple[float, ...] = ()
+    calls_s: tuple[float, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    tables: tuple[AutotuneTable, ...] = ()
+    hints: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether it ran, was right, and was timed."""
+        return self.status is Status.OK
+
+
+@dataclass(frozen=True, kw_only=True)
+class Culprit:
+    """The one option that makes a mode slow.
+
+    Attributes:
+        option: The option's dotted name.
+        value: Its value in the slower mode.
+        factor: Time of the slower mode divided by that of the faster one.
+        slower: The slower mode.
+        faster: The mode that differs in this option alone.
+        text: For people.
+    """
+
+    option: str
+    value: Any
+    factor: float
+    slower: str
+    faster: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompileReport:
+    """Which way to compile a model is the fastest.
+
+    Attributes:
+        problem: The model and its inputs in words.
+        device: The device's name.
+        modes: A row for each way, in the order asked.
+        recommended: The name of the way to use: never one that is not proven faster than eager.
+        culprit: What makes the slow ones slow; None if nothing single was found.
+        chosen: The recommended way itself.
+        confirmed: How the recommended way and eager compared in fresh processes; empty for eager.
+        notes: What else a reader should know.
+        folder: Where logs and traces were collected; empty if they were not asked for.
+    """
+
+    problem: str
+    device: str
+    modes: tuple[ModeResult, ...]
+    recommended: str
+    culprit: Culprit | None = None
+    chosen: CompileMode = field(default_factory=lambda: CompileMode("eager", backend=None))
+    confirmed: str = ""
+    notes: tuple[str, ...] = ()
+    folder: str = ""
+
+    def mode(self, name: str) -> ModeResult:
+        """The row of a name.
+
+        Raises:
+            KeyError: There is none.
+        """
+        found = {row.name: row for row in self.modes}
+        return found[name]
+
+    def apply(self, model: Any) -> Any:
+        """`model` compiled in the recommended way, or as it is."""
+        if self.chosen.eager:
+            return model
+        return require("torch", "compiling a model").compile(model, **self.chosen.arguments())
+
+    def as_json(self, details: bool = False) -> dict[str, Any]:
+        """The documented JSON object; numbers that are infinite become null when it is written.
+
+        Args:
+            details: Whether a further member `details` holds everything else.
+        """
+        rows = [{name: _plain(getattr(row, name)) for name in _DOCUMENTED} for row in self.modes]
+        found: dict[str, Any] = {
+            "problem": self.problem,
+            "device": self.device,
+            "modes": rows,
+            "recommended": self.recommended,
+            "culprit": None if self.culprit is None else _plain(self.culprit),
+        }
+        if details:
+            rest = {row.name: {k: v for k, v in _plain(row).items() if k not in _DOCUMENTED} for row in self.modes}
+            found["details"] = {
+                "modes": rest, "confirmed": self.confirmed, "notes": list(self.notes), "folder": self.folder,
+            }  # fmt: skip
+        return found
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it; what JSON has no form for becomes its text."""
+    if isinstance(value, Status):
+        return str(value)
+    if hasattr(value, "__dataclass_fields__"):
+        return {name: _plain(getattr(value, name)) for name in value.__dataclass_fields__}
+    if isinstance(value, Mapping):
+        return {str(name): _plain(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)

@@ -1,0 +1,145 @@
+"""What is asked of a comparison of compile modes, refused where it does not fit, before any work."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any
+
+from triton_ops._optional import require
+from triton_ops.backend import pack
+from triton_ops.compile_modes.calls import LEAST_CALLS, too_few
+from triton_ops.compile_modes.process import Limits
+from triton_ops.compile_modes.questions import Manner
+from triton_ops.compile_modes.step import Loss
+from triton_ops.compile_modes.workload import made_by, workload_of
+from triton_ops.exceptions import SettingsError
+from triton_ops.inductor.modes import CompileMode, as_mode, default_modes, uses_cudagraphs
+from triton_ops.task.budget import checked_seed
+from triton_ops.tolerance import Tolerance
+
+_MOST_MODEL_BYTES = 1 << 34
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """A comparison of compile modes.
+
+    Attributes:
+        packed: What makes the workload in each process, as bytes.
+        modes: The ways to compile, eager first.
+        manner: How calls are made and judged.
+        limits: How long the steps of a mode may take.
+        warm: Whether compilers share what earlier ones made.
+        why: Whether slow modes are varied to find out what makes them slow.
+        seconds: Seconds of the comparison of the fastest.
+        budget_s: Seconds after which no further mode is begun; None is no limit.
+        resume: Whether an interrupted comparison is gone on with.
+        collect: A folder for logs and traces; None collects nothing.
+        cache_dir: The folder of this package's files.
+        wait: Whether to wait while another process measures on the same GPU.
+        device: The GPU that processes ready early, where it is known; else empty.
+        notes: What a reader should know of what is sent.
+    """
+
+    packed: bytes
+    modes: tuple[CompileMode, ...]
+    manner: Manner = field(default_factory=Manner)
+    limits: Limits = field(default_factory=Limits)
+    warm: bool = False
+    why: bool = False
+    seconds: float = 20.0
+    budget_s: float | None = None
+    resume: bool = True
+    collect: Path | None = None
+    cache_dir: Path | None = None
+    wait: bool = True
+    device: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def made_request(
+    model: Any,
+    inputs: Any,
+    *,
+    modes: Sequence[Any] | None,
+    training: bool,
+    loss: Loss | None,
+    tolerance: Tolerance | None,
+    warmup: int,
+    seconds: float,
+    budget_s: float | None,
+    compile_s: float | None,
+    seed: int,
+    **rest: Any,
+) -> Request:
+    """The request that a caller makes.
+
+    Raises:
+        SettingsError: A number is out of range, a way to compile is none, or two have one name.
+        KernelTypeError, DeviceError: The model or its inputs do not fit.
+    """
+    asked = _modes(modes)
+    _check_numbers(warmup=warmup, seconds=seconds, budget_s=budget_s, compile_s=compile_s)
+    _check_warmup(int(warmup), asked)
+    manner = Manner(
+        training=bool(training), tolerance=tolerance or Tolerance(), seed=checked_seed(seed), warmup=int(warmup),
+        **_torch_settings(),
+    )  # fmt: skip
+    device = ""
+    if inputs is not None:
+        workload = workload_of(model, inputs)
+        device = workload.device_name if workload.device_name.startswith("cuda") else ""
+        make: Callable[[], Any] = partial(workload_of, workload.model, list(workload.calls))
+    elif callable(model):
+        make = partial(made_by, model)
+    else:
+        raise SettingsError(
+            f"inputs is None, and the model is a {type(model).__name__}, not a factory",
+            hint="tune_compile(model, (x,)), or tune_compile(factory), which returns (model, (x,))",
+        )
+    packed = pack((make, loss), _MOST_MODEL_BYTES)
+    limits = Limits() if compile_s is None else Limits(compile_s=float(compile_s))
+    return Request(
+        packed=packed.content, modes=asked, manner=manner, limits=limits, seconds=float(seconds),
+        budget_s=None if budget_s is None else float(budget_s), device=device,
+        notes=tuple(f"drawn anew in each process: {each}" for each in packed.drawn), **rest,
+    )  # fmt: skip
+
+
+def _modes(given: Any) -> tuple[CompileMode, ...]:
+    if given is not None and (isinstance(given, (str, bytes)) or not isinstance(given, Sequence) or not given):
+        raise SettingsError(f"modes is {given!r}; a list of ways to compile is needed", hint='modes=["default"]')
+    asked = default_modes() if given is None else [as_mode(each) for each in given]
+    names = [mode.name for mode in asked]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise SettingsError(f"the mode {twice[0]} is asked for twice", hint="give CompileModes different names")
+    eager = [mode for mode in asked if mode.eager] or [as_mode("eager")]
+    return (*eager[:1], *(mode for mode in asked if not mode.eager))
+
+
+def _check_numbers(*, warmup: Any, seconds: Any, budget_s: Any, compile_s: Any) -> None:
+    if isinstance(warmup, bool) or not isinstance(warmup, Integral) or int(warmup) < 1:
+        raise SettingsError(f"warmup is {warmup!r}; it must be a number of calls, 1 or more")
+    for name, value in (("seconds", seconds), ("budget_s", budget_s), ("compile_s", compile_s)):
+        if value is None and name != "seconds":
+            continue
+        if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < math.inf:
+            raise SettingsError(f"{name} is {value!r}; it must be a positive number of seconds")
+
+
+def _check_warmup(warmup: int, asked: Sequence[CompileMode]) -> None:
+    """Raise where fewer calls warm up than CUDA graphs need; modes that this torch does not know have none."""
+    recorded = [mode.name for mode in asked if not mode.eager and uses_cudagraphs(mode)] if warmup < LEAST_CALLS else []
+    if recorded:
+        raise SettingsError(f"{too_few(warmup, True)} ({', '.join(recorded)})", hint=f"warmup={LEAST_CALLS} or more")
+
+
+def _torch_settings() -> dict[str, Any]:
+    """The settings of this process's torch on which results and times depend."""
+    torch: Any = require("torch", "compiling a model")
+    return {"threads": torch.get_num_threads(), "matmul_precision": torch.get_float32_matmul_precision()}

@@ -1,0 +1,175 @@
+"""Rounds over compiled models that live in processes of their own: each takes its visit while the others wait.
+
+The rounds, the race and the duel are those of `measure`; a visit is a question to a process. A sample is the wall time
+of back-to-back calls, at the end of which the device is waited for, so that the host's part of a call counts as it does
+in use.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import random
+import statistics
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import KW_ONLY, dataclass, field
+
+from triton_ops.compile_modes.process import ModeLostError, ModeProcess
+from triton_ops.compile_modes.questions import Loaded
+from triton_ops.inductor.modes import CompileMode
+from triton_ops.measure import INDIFFERENCE, Arm, Launch, RacePolicy, Sampler, decide, fitting, interleave, race
+from triton_ops.measure.decision import gain
+from triton_ops.measure.duel import DuelPolicy, duel
+from triton_ops.measure.guard import guard_for
+from triton_ops.measure.pace import Pace
+from triton_ops.measure.stats import contrasts
+from triton_ops.measure.timer import Pending
+
+_MODE = "wall"
+_VISIT_MS = 25.0
+_LONGEST_VISIT = 5  # samples
+_SCREENING_ROUNDS = 5
+
+
+def _nothing(_: int) -> Pending:
+    raise ModeLostError("it has not been loaded")
+
+
+@dataclass
+class Entrant:
+    """A mode whose process is ready to be timed.
+
+    Attributes:
+        process: Its process.
+        loaded: What was found when it was loaded.
+        lines: What its compiler has written; that of an earlier run where it was compiled then.
+        arm: Its times.
+        relative: Its time divided by eager's, in the same rounds.
+        wins: Whether it won the race.
+        lost: How its process ended during a visit; empty if it did not.
+    """
+
+    process: ModeProcess
+    loaded: Loaded
+    _: KW_ONLY
+    lines: list[str] = field(default_factory=list)
+    arm: Arm = field(default_factory=lambda: Arm(Sampler(_nothing)))
+    relative: float = math.inf
+    wins: bool = False
+    lost: str = ""
+
+    @property
+    def mode(self) -> CompileMode:
+        """How it is compiled."""
+        return self.process.mode
+
+
+class RemoteTimer:
+    """The timer of rounds whose samples are taken in other processes.
+
+    Args:
+        device_name: Torch's name of the device. A GPU rests between stretches of work.
+    """
+
+    def __init__(self, device_name: str) -> None:
+        self.device_name = device_name
+        self._pace = Pace() if device_name.startswith("cuda") else None
+
+    @property
+    def mode(self) -> str:
+        """The mode is `wall`: the host's clock around back-to-back calls."""
+        return _MODE
+
+    def prepare(self, launch: Launch, launches: int | None = None) -> Sampler:
+        """Refused: the samplers of processes are made by the processes.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError(f"a launch of this process ({launch.call}, {launches}) is not timed in another")
+
+    def round(self) -> AbstractContextManager[None]:
+        """A stretch of work, with the rest that it costs."""
+        return contextlib.nullcontext() if self._pace is None else self._pace.stretch()
+
+
+def screened(entrant: Entrant, eager: Entrant, timer: RemoteTimer, rng: random.Random) -> str | None:
+    """Time a mode beside eager in a few rounds; how its process was lost, or None."""
+    other = _arm(eager)
+    entrant.arm = other if entrant is eager else _arm(entrant)
+    interleave([other] if entrant is eager else [entrant.arm, other], timer, rounds=_SCREENING_ROUNDS, rng=rng)
+    if (error := entrant.arm.error or other.error) is not None:
+        return str(error)
+    entrant.relative = _ratio(entrant.arm, other)
+    return None
+
+
+def raced(eager: Entrant, others: Sequence[Entrant], timer: RemoteTimer, seconds: float, rng: random.Random) -> None:
+    """Race modes beside eager and its twin; their arms and ratios become those of the race, and the winner is marked.
+
+    The winner is proven faster than eager; among equals it is the one that compiles faster.
+    """
+    entrants = [eager, *others]
+    samples = _visit_samples(entrants)
+    for entrant in entrants:
+        entrant.arm = Arm(entrant.process.sampler, samples)
+    twin = Arm(eager.process.sampler, samples)
+    guard = guard_for(timer.device_name)
+    policy = RacePolicy(seconds=seconds)
+    arms = [entrant.arm for entrant in entrants]
+    race(arms, timer, policy, rng, beside=[twin], kept=eager.arm, keep_round=guard.round_ok)
+    for entrant in entrants:
+        entrant.lost = "" if entrant.arm.error is None else str(entrant.arm.error)
+    timed = [entrant for entrant in entrants if not entrant.lost and entrant.arm.visits]
+    if eager not in timed:
+        return
+    rows = [entrant.arm.medians_ms for entrant in timed]
+    noise = gain(twin.medians_ms, eager.arm.medians_ms) if twin.visits else None
+    zone = INDIFFERENCE if noise is None else max(INDIFFERENCE, abs(noise.low), abs(noise.high))
+    dropped = [place for place, entrant in enumerate(timed) if entrant.arm.dropped_at is not None]
+    cheap = [(entrant.loaded.compile_s, place) for place, entrant in enumerate(timed)]
+    found = decide(rows, cheap, default=timed.index(eager), dropped=dropped, zone=zone)
+    for place, entrant in enumerate(timed):
+        entrant.relative = _ratio(entrant.arm, eager.arm)
+        entrant.wins = place == found.winner and entrant is not eager
+
+
+def confirmed(
+    best: ModeProcess, eager: ModeProcess, timer: RemoteTimer, seconds: float, rng: random.Random
+) -> tuple[bool, str]:
+    """Whether a mode is faster than eager in fresh processes, and by how much, in words."""
+    samples = fitting(max(_one_ms(best), _one_ms(eager)), _VISIT_MS, 1, _LONGEST_VISIT)
+    first, second, twin = (Arm(each.sampler, samples) for each in (best, eager, best))
+    guard = guard_for(timer.device_name)
+    try:
+        found = duel((first, second, twin), timer, DuelPolicy(seconds=seconds), rng, keep_round=guard.round_ok)
+    except ModeLostError as error:
+        return False, f"a fresh process was lost: {error}"
+    low, high = (100 * math.expm1(each) for each in (found.gain.low, found.gain.high))
+    said = (
+        f"in fresh processes eager takes {100 * math.expm1(found.gain.centre):+.1f} % ({low:+.1f} to {high:+.1f} %) of "
+        f"{best.mode.name}'s time more, {len(first.visits)} rounds, noise {100 * found.noise:.1f} %"
+    )
+    return found.verdict == "faster", said
+
+
+def _arm(entrant: Entrant) -> Arm:
+    return Arm(entrant.process.sampler, fitting(_one_ms(entrant.process), _VISIT_MS, 1, _LONGEST_VISIT))
+
+
+def _one_ms(process: ModeProcess) -> float:
+    """Milliseconds of one sample so far, or of a typical one."""
+    return sum(statistics.median(each) for each in process.samples_ms if each) or _VISIT_MS / 3
+
+
+def _visit_samples(entrants: Sequence[Entrant]) -> int:
+    """Samples per visit, the same for all: medians of equally many samples are comparable."""
+    longest = max(_one_ms(entrant.process) for entrant in entrants)
+    return fitting(max(longest, 5.0), _VISIT_MS, 1, _LONGEST_VISIT)
+
+
+def _ratio(arm: Arm, other: Arm) -> float:
+    if arm is other:
+        return 1.0
+    return math.exp(statistics.median(contrasts(arm.medians_ms, other.medians_ms)))

@@ -1,0 +1,66 @@
+"""Rows of the report: from what was found of a mode to what is told of it."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import replace
+
+from triton_ops.compile_modes.calls import FirstCalls, break_even
+from triton_ops.compile_modes.report import ModeResult
+from triton_ops.compile_modes.rounds import Entrant
+from triton_ops.inductor.logs import read_log
+from triton_ops.inductor.modes import CompileMode, effective_options, refusal
+from triton_ops.trial import Measurement, Status
+
+_LONGEST_LIST = 20
+
+
+def row_of(entrant: Entrant, eager: Entrant) -> ModeResult:
+    """The row of a mode that was timed."""
+    loaded, arm = entrant.loaded, entrant.arm
+    first = FirstCalls(loaded.calls_s)
+    times = Measurement(tuple(arm.samples_ms), "wall", max(len(arm.visits), 1))
+    same = entrant is eager
+    own_ms = times.median_ms
+    log = read_log(entrant.lines or entrant.process.lines)
+    row = ModeResult(
+        name=entrant.mode.name,
+        status=Status.OK,
+        reason="; ".join(loaded.notes),
+        steady_ms=own_ms,
+        p20_ms=times.p20_ms,
+        p80_ms=times.p80_ms,
+        relative=entrant.relative,
+        first_call_s=first.first_s,
+        one_off_s=0.0 if same else first.one_off_s,
+        naive_ms=first.naive_ms(),
+        compile_s=loaded.compile_s,
+        recordings=log.recordings,
+        recompiles=len(log.recompiled),
+        peak_bytes=loaded.peak_bytes,
+        kernels=loaded.kernels,
+        graphs=loaded.graphs,
+        breaks=loaded.breaks,
+        max_error=loaded.max_error,
+        break_even_calls=0.0 if same else break_even(first.one_off_s, own_ms / max(entrant.relative, 1e-9), own_ms),
+        by_call_ms=tuple(statistics.median(each) for each in entrant.process.samples_ms if each),
+        calls_s=loaded.calls_s,
+        options=effective_options(entrant.mode),
+    )
+    return replace(
+        row, rerecorded=log.rerecorded[:_LONGEST_LIST], skipped=log.skipped[:_LONGEST_LIST], tables=log.tables,
+        hints=log.hints[:_LONGEST_LIST],
+    )  # fmt: skip
+
+
+def failed_row(mode: CompileMode, status: Status, reason: str, lines: Sequence[str] = ()) -> ModeResult:
+    """The row of a mode that did not work, or was not tried."""
+    options = {} if refusal(mode) else effective_options(mode)
+    return ModeResult(name=mode.name, status=status, reason=reason, options=options, tables=read_log(lines).tables)
+
+
+def alias_row(mode: CompileMode, same: CompileMode, row: ModeResult) -> ModeResult:
+    """The row of a mode that makes the same program as another on this device."""
+    reason = f"without a GPU there are no CUDA graphs, and it is {same.name}, whose figures these are"
+    return replace(row, name=mode.name, reason=reason if row.ok else row.reason)

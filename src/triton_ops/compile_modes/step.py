@@ -1,0 +1,110 @@
+"""One call of a model, as it is timed and as it is checked: a forward pass, or forward and backward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from triton_ops._optional import require
+from triton_ops.backend import Arguments, Protection
+from triton_ops.compile_modes.workload import Workload
+from triton_ops.evaluation.parts import kept
+from triton_ops.exceptions import KernelTypeError
+
+Loss = Callable[[Any], Any]
+
+
+class Step:
+    """Calls a model, compiled or not.
+
+    Args:
+        workload: The model as it is, and its calls.
+        run: What is called: the model, or the compiled one.
+        training: Whether a call is forward and backward.
+        loss: From the model's output to the number whose gradients are computed; None takes the output's own loss, the
+            output if it is one number, else the mean square of all its floating-point tensors.
+    """
+
+    def __init__(self, workload: Workload, run: Any, *, training: bool = False, loss: Loss | None = None) -> None:
+        self._workload, self._run, self._training = workload, run, training
+        self._loss = loss or mean_square
+        self._parameters = list(workload.parameters.values())
+
+    def __call__(self, call: Arguments) -> Any:
+        """One timed call; the output of a forward pass, or the loss."""
+        if not self._training:
+            return self._run(*call.positional, **call.keyword)
+        for parameter in self._parameters:
+            parameter.grad = None
+        loss = self._loss(self._run(*call.positional, **call.keyword))
+        loss.backward()
+        return loss
+
+    def results(self, call: Arguments) -> list[Any]:
+        """Everything that a call computes and changes; the model's buffers and the inputs are as before afterwards."""
+        buffers = self._workload.buffers
+        before, given = Protection(buffers.values()), call.map(copied)
+        output = self(given) if not self._training else self._trained(given)
+        found = [kept(each) for each in gathered(output, self._gradients(), buffers, given)]
+        before.restore()
+        return found
+
+    def reference(self, state: Mapping[str, Any], *positional: Any, **keyword: Any) -> list[Any]:
+        """The same results of the model as it is, with parameters and buffers that are given by name.
+
+        Nothing that is given is changed, so that the call can be made again in another precision.
+        """
+        torch = require("torch", "checking results")
+        buffers = {name: copied(state[name]) for name in self._workload.buffers}
+        leaves = {name: state[name] for name in self._workload.parameters}
+        given = Arguments(positional, keyword).map(copied)
+        if state:
+            weights = {**leaves, **buffers}
+            output = torch.func.functional_call(self._workload.model, weights, given.positional, dict(given.keyword))
+        else:
+            output = self._workload.model(*given.positional, **given.keyword)
+        gradients: dict[str, Any] = {}
+        if self._training:
+            wanted = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
+            found = torch.autograd.grad(self._loss(output), list(wanted.values()), allow_unused=True)
+            gradients = dict(zip(wanted, found, strict=True))
+        return gathered(output, gradients, buffers, given)
+
+    def _trained(self, call: Arguments) -> Any:
+        for parameter in self._parameters:
+            parameter.grad = None
+        output = self._run(*call.positional, **call.keyword)
+        self._loss(output).backward()
+        return output
+
+    def _gradients(self) -> dict[str, Any]:
+        if not self._training:
+            return {}
+        return {name: each.grad for name, each in self._workload.parameters.items() if each.requires_grad}
+
+
+def gathered(output: Any, gradients: Mapping[str, Any], buffers: Mapping[str, Any], call: Arguments) -> list[Any]:
+    """Results in one order: the output, the gradients by name, the buffers by name, and the inputs after the call."""
+    return [output, dict(gradients), dict(buffers), list(call.tensors())]
+
+
+def copied(tensor: Any) -> Any:
+    """A copy of a tensor that a call may write; a leaf where the tensor is one."""
+    return tensor.detach().clone().requires_grad_(tensor.requires_grad)
+
+
+def mean_square(output: Any) -> Any:
+    """A loss for any output.
+
+    Raises:
+        KernelTypeError: The output holds no floating-point tensor.
+    """
+    own = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
+    if own is not None:
+        return own
+    tensors = [each for each in Arguments((output,)).tensors() if each.dtype.is_floating_point]
+    if not tensors:
+        raise KernelTypeError("the output holds no floating-point tensor to compute gradients of", hint="give a loss")
+    if len(tensors) == 1 and tensors[0].dim() == 0:
+        return tensors[0]
+    return sum(each.float().square().mean() for each in tensors)

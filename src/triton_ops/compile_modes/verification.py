@@ -1,0 +1,104 @@
+"""Whether a compiled model computes what the model as it is computes: the rule for verdicts, on whole models.
+
+The golden results are those of the model as it is, with its weights and inputs in higher precision. The yardstick is
+the error of the model as it is in its own precision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from triton_ops._optional import require
+from triton_ops.backend import Arguments, is_tensor
+from triton_ops.compile_modes.step import Step
+from triton_ops.compile_modes.workload import Workload
+from triton_ops.evaluation.criteria import Difference, Precision
+from triton_ops.evaluation.expected import leaf_pairs
+from triton_ops.evaluation.golden import Answers, Referee
+from triton_ops.evaluation.standard import ExpectedResults, Standard
+from triton_ops.evaluation.subject import ArgumentSet
+from triton_ops.exceptions import TargetError
+from triton_ops.tolerance import Tolerance
+
+
+class Verification:
+    """What each call of a workload must give.
+
+    Args:
+        workload: The model and its calls.
+        step: Calls the model as it is.
+        tolerance: How far results may be off.
+
+    Attributes:
+        notes: Why there is no golden result, or no check at all; empty if there is nothing to say.
+
+    Raises:
+        Exception: Whatever the model raises.
+
+    Cost: for each call two calls of the model, one of them in higher precision with copies of the weights.
+    """
+
+    def __init__(self, workload: Workload, step: Step, tolerance: Tolerance) -> None:
+        self.notes: list[str] = []
+        self._tf32 = _tf32_allowed()
+        self._wanted = [self._expected(workload, step, call, tolerance) for call in workload.calls]
+        self.notes = list(dict.fromkeys(self.notes))
+
+    def difference(self, number: int, results: Sequence[Any]) -> Difference | None:
+        """How the results of call `number` are wrong; None if they are right, or cannot be checked."""
+        found = self._wanted[number]
+        return None if found is None else found[0].difference(results, self._tf32)
+
+    def error(self, number: int, results: Sequence[Any]) -> float | None:
+        """The largest difference from the golden results, relative to their largest value; None if not known."""
+        found = self._wanted[number]
+        if found is None:
+            return None
+        pairs = leaf_pairs(list(results), found[1])
+        errors = [error for a, b in pairs if (error := _relative(a, b)) is not None]
+        return max(errors, default=None)
+
+    def _expected(
+        self, workload: Workload, step: Step, call: Arguments, tolerance: Tolerance
+    ) -> tuple[ExpectedResults, list[Any]] | None:
+        state = {**workload.parameters, **workload.buffers}
+        given = ArgumentSet(Arguments((state, *call.positional), call.keyword), protected=False)
+        precision = _precision(given)
+        referee = Referee(step.reference)
+        try:
+            answers: Answers = referee.answers(given, precision)
+            wanted = ExpectedResults(
+                Standard(precision=precision, tolerance=tolerance), answers, cut=lambda: referee.cut_to_tf32(given)
+            )
+        except TargetError as error:
+            self.notes.append(f"results are not checked: {error.message}")
+            return None
+        if referee.why_own:
+            self.notes.append(f"there is no golden result in higher precision: {referee.why_own}")
+        golden = [low if better is None else better for low, better in zip(answers.low, answers.golden, strict=True)]
+        wanted.prepare(self._tf32)
+        return wanted, golden
+
+
+def _precision(given: ArgumentSet) -> Precision:
+    tensors = [tensor for tensor in given.arguments.tensors() if tensor.dtype.is_floating_point]
+    names = dict.fromkeys(str(tensor.dtype).removeprefix("torch.") for tensor in tensors)
+    longest = max([1, *(extent for tensor in tensors for extent in tensor.shape)])
+    return Precision(inputs=tuple(names), reduction=longest)
+
+
+def _relative(found: Any, wanted: Any) -> float | None:
+    if not (is_tensor(found) and is_tensor(wanted) and wanted.dtype.is_floating_point and wanted.numel()):
+        return None
+    torch = require("torch", "checking results")
+    if found.shape != wanted.shape:
+        return None
+    size = float(torch.nan_to_num(wanted.double()).abs().max())
+    error = float(torch.nan_to_num(found.double() - wanted.double()).abs().max())
+    return error / size if size else error
+
+
+def _tf32_allowed() -> bool:
+    torch = require("torch", "checking results")
+    return bool(torch.get_float32_matmul_precision() != "highest")

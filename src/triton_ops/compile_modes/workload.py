@@ -1,0 +1,147 @@
+"""What is compiled and measured: a model, and the inputs of its calls, checked before any work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from triton_ops.backend import Arguments, is_tensor, one_line
+from triton_ops.exceptions import DeviceError, KernelTypeError, TargetError, TritonKernelError
+
+_NO_SHAPE = "no tensors"
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A model and the calls that are measured.
+
+    Attributes:
+        model: A `torch.nn.Module`, or another callable.
+        calls: The arguments of each call; one sample of a measurement is one of each.
+    """
+
+    model: Any
+    calls: tuple[Arguments, ...]
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The model's parameters by name; none of a plain function."""
+        return dict(self.model.named_parameters()) if hasattr(self.model, "named_parameters") else {}
+
+    @property
+    def buffers(self) -> dict[str, Any]:
+        """The model's buffers by name; none of a plain function."""
+        return dict(self.model.named_buffers()) if hasattr(self.model, "named_buffers") else {}
+
+    @property
+    def device_name(self) -> str:
+        """Torch's name of the device; `cpu` where there is no tensor."""
+        return next((str(tensor.device) for tensor in self._tensors() if tensor.dim()), "cpu")
+
+    @property
+    def label(self) -> str:
+        """The model and the shapes of its inputs, such as `SimpleMLP 256x1024 float32`."""
+        name = getattr(self.model, "__name__", type(self.model).__name__)
+        return f"{name} {' | '.join(map(shapes_text, self.calls))}"
+
+    @property
+    def facts(self) -> list[Any]:
+        """What tells this workload from others, as plain values: names, shapes and dtypes; no weights."""
+        state = {**self.parameters, **self.buffers}
+        specs = [[name, list(tensor.shape), str(tensor.dtype)] for name, tensor in sorted(state.items())]
+        return [self.label, repr(self.model) if state else "", specs, self.device_name]
+
+    def _tensors(self) -> Iterator[Any]:
+        yield from self.parameters.values()
+        yield from self.buffers.values()
+        for call in self.calls:
+            yield from call.tensors()
+
+
+def workload_of(model: Any, inputs: Any) -> Workload:
+    """The workload that a caller means.
+
+    Args:
+        model: The model; compiled as it is, so that it is in the mode, such as `eval()`, in which it is to run.
+        inputs: A tensor, a tuple of positional arguments, or a mapping of named ones; a list of these is several calls.
+
+    Raises:
+        KernelTypeError: The model is not callable, or there are no inputs.
+        DeviceError: A tensor is on another device than the rest, or on none.
+    """
+    if not callable(model) or isinstance(model, type):
+        raise KernelTypeError(
+            f"the model is a {_kind(model)}; a torch.nn.Module or a function is needed",
+            hint="return (module, inputs) from the factory",
+        )
+    found = Workload(model, tuple(_call(each) for each in (inputs if isinstance(inputs, list) else [inputs])))
+    if not found.calls:
+        raise KernelTypeError("inputs is an empty list; at least one call is needed", hint="inputs=(x,)")
+    _check_devices(found)
+    return found
+
+
+def made_by(factory: Callable[[], Any]) -> Workload:
+    """The workload that a factory returns as `(model, inputs)`.
+
+    Raises:
+        TargetError: The factory raised, or returned something else.
+        KernelTypeError, DeviceError: As `workload_of`.
+    """
+    try:
+        made = factory()
+    except TritonKernelError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise TargetError(f"the factory raised {one_line(error)}", hint="call it in Python to try") from error
+    if not isinstance(made, tuple) or len(made) != 2:
+        raise TargetError(
+            f"the factory returned a {_kind(made)}; it must return a model and its inputs",
+            hint="return (module, (x,)): the tuple of positional arguments of a call",
+        )
+    return workload_of(*made)
+
+
+def shapes_text(call: Arguments) -> str:
+    """The shapes and dtypes of the tensors of a call, such as `256x1024 float32`."""
+    parts: list[str] = []
+    for tensor in call.tensors():
+        shape = "x".join(map(str, tensor.shape)) or "scalar"
+        parts.append(f"{shape} {str(tensor.dtype).removeprefix('torch.')}")
+    return ", ".join(parts) or _NO_SHAPE
+
+
+def _call(given: Any) -> Arguments:
+    if isinstance(given, Arguments):
+        return given
+    if isinstance(given, Mapping):
+        return Arguments.given((), given)
+    if is_tensor(given):
+        return Arguments((given,))
+    if isinstance(given, Sequence) and not isinstance(given, (str, bytes)):
+        return Arguments(tuple(given))
+    raise KernelTypeError(
+        f"inputs is a {_kind(given)}; a tensor, a tuple of positional arguments or a mapping of named ones is needed",
+        hint="inputs=(x,)",
+    )
+
+
+def _check_devices(found: Workload) -> None:
+    """Raise unless all tensors are on one device; scalars of the CPU go with any."""
+    wanted = found.device_name
+    named = [(name, tensor) for name, tensor in {**found.parameters, **found.buffers}.items()]
+    for number, call in enumerate(found.calls):
+        named += [(f"input {place} of call {number}", tensor) for place, tensor in enumerate(call.tensors())]
+    for name, tensor in named:
+        device = str(tensor.device)
+        if (device != wanted and not (device == "cpu" and tensor.dim() == 0)) or device == "meta":
+            raise DeviceError(
+                f"{name} is on {device}, and the model on {wanted}",
+                wanted, device, name,
+                hint="move the model and its inputs to one device that has memory: model.to(device), x.to(device)",
+            )  # fmt: skip
+
+
+def _kind(value: Any) -> str:
+    return f"class {value.__name__}" if isinstance(value, type) else type(value).__name__

@@ -1,0 +1,60 @@
+"""Inductor's gate for small GPUs: below a number of multiprocessors it takes no Triton templates for products.
+
+The rule is that of `torch._inductor.utils.is_big_gpu` in torch 2.11 to 2.15, as a function of a device's figures, so
+that devices that are not here can be asked for too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from triton_ops._optional import require
+
+LEAST_UNITS = 68  # of NVIDIA's: an RTX 3080 has as many
+LEAST_XPU_UNITS = 16
+_OLDEST_ROCM, _CLOSED_ROCM = 9, 10  # major numbers of the architecture: gfx10 is closed, gfx9 and gfx11 on are open
+
+
+@dataclass(frozen=True)
+class Gate:
+    """Whether Inductor tunes products with Triton templates on a device, and why."""
+
+    open: bool
+    reason: str
+
+
+def gate_of(kind: str, units: int, major: int | None = None) -> Gate:
+    """The gate for a device.
+
+    Args:
+        kind: `cuda`, `hip`, `xpu` or `cpu`.
+        units: Its multiprocessors, compute units, or subslices.
+        major: Major number of its architecture; asked of `hip` alone.
+    """
+    if kind == "cpu":
+        return Gate(True, "the gate is for GPUs: on a CPU products may be tuned with C++ templates")
+    if kind == "hip":
+        if major is None or (major >= _OLDEST_ROCM and major != _CLOSED_ROCM):
+            return Gate(True, f"gfx{major or '?'} is tuned; on ROCm the number of units does not count")
+        return Gate(False, f"gfx{major} is not tuned: on ROCm gfx9, and gfx11 or later, are")
+    least = LEAST_XPU_UNITS if kind == "xpu" else LEAST_UNITS
+    if units >= least:
+        return Gate(True, f"{units} multiprocessors, {least} are needed")
+    return Gate(
+        False,
+        f"{units} multiprocessors, {least} are needed: max-autotune takes no Triton templates for products here, and "
+        "says so only in its log; TRITON kernels of your own and this package's matmul are not gated",
+    )
+
+
+def gate_here(device_name: str) -> Gate:
+    """The gate for a device of this machine, by its torch name."""
+    if device_name == "cpu":
+        return gate_of("cpu", 0)
+    torch = require("torch", "asking the GPU")
+    if device_name.startswith("xpu"):
+        found = torch.xpu.get_device_properties(device_name)
+        return gate_of("xpu", int(found.gpu_subslice_count))
+    found = torch.cuda.get_device_properties(device_name)
+    kind = "hip" if getattr(torch.version, "hip", None) else "cuda"
+    return gate_of(kind, int(found.multi_processor_count), int(found.major))

@@ -1,0 +1,176 @@
+"""Ways to compile a model: the modes of `torch.compile`, and named sets of Inductor's options.
+
+Facts used, of torch 2.11 to 2.15: `torch._inductor.list_mode_options()` maps each mode to the options that it sets,
+`torch._inductor.config.get_config_copy()` has every option by its dotted name, and `torch.compile` refuses a mode and
+options together. Options may be written with hyphens, modes may not be written with underscores.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any
+
+from triton_ops._optional import require
+from triton_ops.exceptions import SettingsError
+
+_FOR = "asking torch's compiler what it knows"
+EAGER = "eager"
+INDUCTOR = "inductor"
+CUDAGRAPHS = "triton.cudagraphs"
+MODES = ("default", "reduce-overhead", "max-autotune-no-cudagraphs", "max-autotune")
+_AUTOTUNE = {"max_autotune": True, "coordinate_descent_tuning": True}
+OPTION_SETS: Mapping[str, Mapping[str, Any]] = {
+    "max-autotune-as-options": {**_AUTOTUNE, CUDAGRAPHS: True},
+    "gemm-aten": {**_AUTOTUNE, "max_autotune_gemm_backends": "ATEN"},
+    "gemm-triton": {**_AUTOTUNE, "max_autotune_gemm_backends": "TRITON"},
+    "gemm-cpp": {**_AUTOTUNE, "max_autotune_gemm_backends": "CPP"},
+    "conv-aten": {**_AUTOTUNE, "max_autotune_conv_backends": "ATEN"},
+    "conv-triton": {**_AUTOTUNE, "max_autotune_conv_backends": "TRITON"},
+    "coordinate-descent": {"coordinate_descent_tuning": True},
+    "no-epilogue-fusion": {"epilogue_fusion": False},
+    "no-fusion": {"epilogue_fusion": False, "max_fusion_size": 1},
+    "no-layout": {"layout_optimization": False},
+    "no-shape-padding": {"shape_padding": False},
+    "freezing": {"freezing": True},
+}
+"""Named sets of options, each compiled as `torch.compile(model, options=...)`."""
+
+
+@dataclass(frozen=True)
+class CompileMode:
+    """One way to compile a model.
+
+    Attributes:
+        name: Its name in tables.
+        mode: A mode of `torch.compile`; None for options alone.
+        options: Options of Inductor by their dotted names.
+        backend: Torch's name of the compiler; None runs the model as it is.
+
+    Raises:
+        SettingsError: A mode and options are given together, which `torch.compile` refuses.
+    """
+
+    name: str
+    _: KW_ONLY
+    mode: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    backend: str | None = INDUCTOR
+
+    def __post_init__(self) -> None:
+        if self.mode is not None and self.options:
+            raise SettingsError(
+                f"{self.name} has the mode {self.mode} and options; torch.compile takes only one of them",
+                hint="leave the mode out, and write its options too: torch._inductor.list_mode_options()",
+            )
+        plain = {str(name).replace("-", "_"): value for name, value in dict(self.options).items()}
+        object.__setattr__(self, "options", plain)
+
+    @property
+    def eager(self) -> bool:
+        """Whether the model runs as it is."""
+        return self.backend is None
+
+    def arguments(self) -> dict[str, Any]:
+        """The keyword arguments of `torch.compile`."""
+        given: dict[str, Any] = {"backend": self.backend}
+        if self.mode is not None:
+            given["mode"] = self.mode
+        if self.options:
+            given["options"] = dict(self.options)
+        return given
+
+
+def default_modes() -> list[CompileMode]:
+    """Eager and the four modes whose speed differs."""
+    return [as_mode(name) for name in (EAGER, *MODES)]
+
+
+def as_mode(given: Any) -> CompileMode:
+    """A way to compile, from what a caller gives.
+
+    Args:
+        given: `eager`, a mode of `torch.compile`, the name of an option set, a mapping of options, or a `CompileMode`.
+
+    Raises:
+        SettingsError: It is something else, or no name.
+    """
+    if isinstance(given, CompileMode):
+        return given
+    if isinstance(given, Mapping):
+        return CompileMode(",".join(f"{name}={value}" for name, value in given.items()) or "no options", options=given)
+    if not isinstance(given, str) or not given.strip():
+        raise SettingsError(
+            f"{given!r} is no way to compile a model",
+            hint=f"name one of {', '.join((EAGER, *MODES, *OPTION_SETS))}, or give a mapping of Inductor's options",
+        )
+    name = given.strip()
+    if name == EAGER:
+        return CompileMode(EAGER, backend=None)
+    if name in OPTION_SETS:
+        return CompileMode(name, options=OPTION_SETS[name])
+    return CompileMode(name, mode=name)
+
+
+def refusal(asked: CompileMode) -> str:
+    """Why this torch cannot compile so; empty if it can, as far as names tell."""
+    if asked.eager or asked.backend != INDUCTOR:
+        return ""
+    if asked.mode is not None:
+        return _mode_refusal(asked.mode, sorted(mode_options()))
+    known = option_values()
+    strange = [name for name in asked.options if name not in known]
+    return "; ".join(_unknown("option", name, list(known)) for name in strange)
+
+
+def effective_options(asked: CompileMode) -> dict[str, Any]:
+    """The options that this way of compiling sets, those of its mode included; empty for eager."""
+    if asked.mode is not None:
+        return dict(mode_options().get(asked.mode, {}))
+    return dict(asked.options)
+
+
+def uses_cudagraphs(asked: CompileMode) -> bool:
+    """Whether calls are recorded as CUDA graphs, where there is a GPU."""
+    return bool(effective_options(asked).get(CUDAGRAPHS, False))
+
+
+def same_without_gpu(modes: Sequence[CompileMode], asked: CompileMode) -> CompileMode | None:
+    """An earlier way to compile that makes the same program on a CPU, where there are no CUDA graphs; None if none."""
+    own = _without_graphs(asked)
+    for other in modes:
+        if other is asked:
+            return None
+        if other.backend == asked.backend and not asked.eager and _without_graphs(other) == own:
+            return other
+    return None
+
+
+def mode_options() -> dict[str, dict[str, Any]]:
+    """What each mode of this torch sets."""
+    return {name: dict(found) for name, found in require("torch._inductor", _FOR).list_mode_options().items()}
+
+
+def option_values() -> dict[str, Any]:
+    """Every option of this torch's Inductor by its dotted name, with its present value."""
+    return dict(require("torch._inductor.config", _FOR).get_config_copy())
+
+
+def _without_graphs(asked: CompileMode) -> dict[str, Any]:
+    return {name: value for name, value in effective_options(asked).items() if name != CUDAGRAPHS}
+
+
+def _mode_refusal(mode: str, known: Sequence[str]) -> str:
+    if mode in known:
+        return ""
+    hyphens = mode.replace("_", "-")
+    if hyphens in known:
+        return f"modes are written with hyphens: {hyphens} instead of {mode}"
+    return _unknown("mode", mode, known)
+
+
+def _unknown(what: str, name: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
+    listed = f"close are {', '.join(near)}" if near else f"known are {', '.join(known[:12])}"
+    return f"this torch has no {what} {name!r}; {listed}"

@@ -1,0 +1,131 @@
+"""Verdicts on compile modes from numbers alone: one-off and steady seconds, break-even, and the culprit."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from triton_ops import CompileMode, Status
+from triton_ops.compile_modes.calls import FirstCalls, break_even, is_steady, too_few
+from triton_ops.compile_modes.culprits import culprit_of, variations, verdicts
+from triton_ops.compile_modes.report import CompileReport, ModeResult
+from triton_ops.inductor.modes import CUDAGRAPHS, as_mode, effective_options, option_values
+
+TUNED = {"max_autotune": True, "coordinate_descent_tuning": True}
+SECONDS = st.floats(1e-6, 1e3)
+
+
+def row(name, ms, options, **more):
+    times = {"steady_ms": ms, "p20_ms": 0.99 * ms, "p80_ms": 1.01 * ms, "relative": ms / 0.15}
+    return ModeResult(name=name, status=Status.OK, options=options, **{**times, **more})
+
+
+def documents_rows(slow_ms=3.251, **more):
+    """The times of the well-known trap: a tuned mode 28.8 times as slow as the default one."""
+    return [
+        row("eager", 0.15, {}),
+        row("default", 0.113, {}),
+        row("max-autotune-no-cudagraphs", 0.1, TUNED),
+        row("max-autotune", slow_ms, {**TUNED, CUDAGRAPHS: True}, **more),
+    ]
+
+
+def test_one_off_seconds_are_told_from_steady_ones():
+    first = FirstCalls((20.0, 0.157, 0.0001, 0.0001))
+    assert first.first_s == 20.0
+    assert first.steady_s == 0.0001
+    assert first.one_off_s == pytest.approx(20.1568)
+    assert first.after_first_s == pytest.approx(0.1569)
+    assert first.naive_ms() == pytest.approx((157 + 49 * 0.1) / 50), "the mean of 50 calls after one warm-up call"
+
+
+@given(st.lists(SECONDS, min_size=1, max_size=20))
+def test_one_off_seconds_are_never_negative(calls_s):
+    first = FirstCalls(tuple(calls_s))
+    assert 0 <= first.after_first_s <= first.one_off_s <= sum(calls_s) + 1e-6
+
+
+def test_calls_are_made_until_they_are_steady():
+    assert not is_steady([20.0, 0.1], busy=False), "three calls at least: the second may record"
+    assert not is_steady([20.0, 0.1, 0.1], busy=True)
+    assert not is_steady([20.0, 0.157, 0.0001], busy=False)
+    assert is_steady([20.0, 0.157, 0.0001, 0.0001], busy=False)
+    assert is_steady([float(1 + n % 2) for n in range(20)], busy=False), "some calls never are"
+    assert not is_steady([1.0, 1.0, 1.0], busy=False, least=4)
+
+
+def test_one_warm_up_call_is_too_few_where_graphs_are_recorded():
+    assert "1 warm-up call is too few" in too_few(1, cudagraphs=True)
+    assert too_few(1, cudagraphs=False) == too_few(3, cudagraphs=True) == ""
+
+
+def test_break_even_counts_calls_and_is_infinite_for_a_slower_mode():
+    assert break_even(10.0, 0.2, 0.1) == 100_000
+    assert break_even(10.0, 0.1, 0.2) == math.inf
+    assert break_even(10.0, 0.1, 0.1) == math.inf
+
+
+def test_cudagraphs_are_named_where_the_mode_without_them_is_fast():
+    found = culprit_of(documents_rows())
+    assert (found.option, found.value, found.slower) == (CUDAGRAPHS, True, "max-autotune")
+    assert found.faster == "max-autotune-no-cudagraphs"
+    assert found.factor == pytest.approx(32.51)
+
+
+def test_a_slow_tuned_mode_is_flagged_with_its_ratio_and_what_to_use_instead():
+    (said,) = verdicts(documents_rows())
+    assert "28.77 times as slow as default" in said
+    assert "max-autotune-no-cudagraphs is faster" in said
+    assert verdicts(documents_rows(0.1)) == []
+
+
+def test_a_mean_that_holds_the_recording_is_told_from_steady_times():
+    calls_s = (20.0, 0.157, 0.0001, 0.0001)
+    naive = FirstCalls(calls_s).naive_ms()
+    (said,) = verdicts(documents_rows(0.113, calls_s=calls_s, naive_ms=naive, recordings=1))
+    assert "at call 2" in said
+    assert "would show 3.238 ms" in said
+    assert "0.113 ms" in said
+
+
+def test_noise_has_no_culprit():
+    assert culprit_of(documents_rows(0.101)) is None
+    assert culprit_of(documents_rows(0.2, p20_ms=0.05, p80_ms=0.9)) is None
+    assert culprit_of([row("eager", 0.1, {})]) is None
+
+
+def test_a_fusion_that_costs_time_is_a_culprit_too():
+    found = culprit_of([row("default", 0.3, {}), row("no fusion", 0.1, {"max_fusion_size": 1})])
+    assert (found.option, found.slower, found.faster) == ("max_fusion_size", "default", "no fusion")
+
+
+def test_recordings_that_go_on_are_told_with_their_reason():
+    (said,) = verdicts(documents_rows(0.1, rerecorded=("an input moved", "an input moved")))
+    assert "again 2 times: an input moved" in said
+
+
+def test_variations_differ_in_one_option_each():
+    slow = as_mode("max-autotune")
+    options = effective_options(slow)
+    found = variations(slow, options, option_values())
+    assert found[0].name == "max-autotune, no cudagraphs"
+    for mode in found:
+        names = {*options, *mode.options}
+        assert sum(options.get(name) != mode.options.get(name) for name in names) == 1
+
+
+def test_the_json_has_the_documented_members_and_no_others():
+    report = CompileReport(problem="mlp", device="cpu", modes=tuple(documents_rows()), recommended="default")
+    plain = report.as_json()
+    assert list(plain) == ["problem", "device", "modes", "recommended", "culprit"]
+    assert list(plain["modes"][0]) == [
+        "name", "status", "reason", "steady_ms", "p20_ms", "p80_ms", "first_call_s", "compile_s", "recordings",
+        "recompiles", "peak_bytes", "kernels", "max_error", "break_even_calls",
+    ]  # fmt: skip
+    detailed = report.as_json(details=True)
+    assert detailed["details"]["modes"]["max-autotune"]["options"][CUDAGRAPHS] is True
+    assert report.apply(len) is len, "eager runs the model as it is"
+    assert CompileMode("eager", backend=None) == report.chosen

@@ -1,0 +1,229 @@
+"""Ways to compile a model: checked, timed in processes of their own, and told whatever happens to one of them."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+
+import pytest
+import torch
+from benchmarks.faults import workers_of
+
+from tests import compiled_models as models
+from tests.compiled_models import COMPILERS, Gated, gated
+from triton_ops import (
+    CompileMode,
+    DeviceError,
+    KernelTypeError,
+    SettingsError,
+    Status,
+    TargetError,
+    Tolerance,
+    TuningFailedError,
+    tune_compile,
+)
+from triton_ops.backend import Arguments
+from triton_ops.compile_modes.contender import Contender
+from triton_ops.compile_modes.questions import Failed, Loaded, Manner
+from triton_ops.compile_modes.scenarios import SCENARIOS, llama_block, simple_mlp
+from triton_ops.compile_modes.workload import made_by, workload_of
+from triton_ops.inductor.logs import CompilerLog
+
+AOT = CompileMode("aot", backend="aot_eager")
+
+
+@pytest.fixture(autouse=True)
+def _as_before():
+    """Neither the switch of gradients nor compiled code outlives a test, nor does a process."""
+    yield
+    torch.set_grad_enabled(True)
+    torch._dynamo.reset()
+    assert workers_of(os.getpid()) == []
+
+
+def contender(mode, workload=None, **manner):
+    steps = []
+    made = Contender(workload or workload_of(*gated()), None, mode, Manner(**manner), steps.append, CompilerLog)
+    return made, steps
+
+
+def test_a_right_mode_is_compiled_checked_called_until_steady_and_timed():
+    made, steps = contender(AOT)
+    loaded = made.ready()
+    assert isinstance(loaded, Loaded)
+    assert steps == ["reference", "compilation", "call"]
+    assert len(loaded.calls_s) >= 3
+    assert loaded.max_error < 1e-6
+    assert loaded.label == "Gated 4x16 float32"
+    assert (loaded.graphs >= 1, loaded.kernels >= 3, loaded.peak_bytes > 0) == (True, True, True)
+    (samples,) = made.visit(2)
+    assert len(samples) == 2
+    assert min(samples) > 0
+
+
+@pytest.mark.parametrize(
+    ("compiler", "status", "said"),
+    [
+        ("wrong", Status.WRONG, "wrong"),
+        ("writes", Status.WRONG, "the inputs after the call"),
+        ("refuse", Status.COMPILE, "no registers left"),
+    ],
+)
+def test_a_mode_that_does_not_work_is_told(compiler, status, said):
+    made, _ = contender(CompileMode(compiler, backend=f"test_{compiler}"))
+    found = made.ready()
+    assert isinstance(found, Failed)
+    assert found.status is status
+    assert said in found.reason
+
+
+def test_a_tolerance_takes_the_place_of_the_rule():
+    made, _ = contender(CompileMode("wrong", backend="test_wrong"), tolerance=Tolerance(relative=0.1))
+    loaded = made.ready()
+    assert isinstance(loaded, Loaded)
+    assert 0.009 < loaded.max_error < 0.011
+
+
+def test_a_training_step_is_checked_with_its_gradients():
+    workload = workload_of(*gated())
+    made, _ = contender(CompileMode("eager", backend=None), workload, training=True)
+    loaded = made.ready()
+    assert isinstance(loaded, Loaded)
+    assert loaded.max_error < 1e-5
+    assert all(each.grad is not None for each in workload.parameters.values())
+
+
+def test_a_random_model_is_timed_and_not_checked():
+    model = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.Dropout(0.5)).train()
+    made, _ = contender(AOT, workload_of(model, torch.randn(4, 16)))
+    loaded = made.ready()
+    assert isinstance(loaded, Loaded)
+    assert loaded.max_error is None
+    assert "results are not checked" in loaded.notes[0]
+
+
+def test_calls_leave_buffers_and_inputs_as_they_were_where_results_are_checked():
+    model, (x,) = gated()
+    before = x.clone()
+    made, _ = contender(CompileMode("eager", backend=None), workload_of(model, (x,)))
+    assert isinstance(made.ready(), Loaded)
+    assert torch.equal(x, before)
+
+
+def test_several_calls_and_named_inputs_are_taken():
+    model = Gated()
+    workload = workload_of(model, [torch.ones(4, 16), (torch.ones(2, 16), 2.0), {"x": torch.ones(1, 16)}])
+    assert workload.label == "Gated 4x16 float32 | 2x16 float32 | 1x16 float32"
+    assert workload.calls[1] == Arguments((workload.calls[1].positional[0], 2.0))
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "error"),
+    [
+        (3, (1,), KernelTypeError),
+        (Gated, (1,), KernelTypeError),
+        (Gated(), [], KernelTypeError),
+        (Gated(), "x", KernelTypeError),
+        (Gated(), (torch.empty(4, 16, device="meta"),), DeviceError),
+    ],
+)
+def test_what_is_no_model_or_no_input_is_refused(model, inputs, error):
+    with pytest.raises(error):
+        workload_of(model, inputs)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"warmup": 0}, "1 or more"),
+        ({"warmup": 1, "modes": ["max-autotune"]}, "1 warm-up call is too few"),
+        ({"seconds": 0}, "seconds"),
+        ({"budget_s": math.inf}, "budget_s"),
+        ({"compile_s": "9"}, "compile_s"),
+        ({"modes": []}, "a list of ways"),
+        ({"modes": ["default", "default"]}, "asked for twice"),
+        ({"modes": [7]}, "no way to compile"),
+        ({"seed": "one"}, "seed"),
+    ],
+)
+def test_options_out_of_range_are_refused_before_any_process(options, said):
+    with pytest.raises(SettingsError, match=said):
+        tune_compile(gated, **options)
+    with pytest.raises(SettingsError, match="not a factory"):
+        tune_compile(3)
+
+
+@pytest.mark.parametrize("factory", [models.raises, models.no_pair])
+def test_a_factory_that_raises_or_returns_no_pair_is_told(factory):
+    with pytest.raises(TargetError, match="the factory"):
+        made_by(factory)
+    with pytest.raises(DeviceError, match="meta"):
+        made_by(models.two_devices)
+
+
+def test_each_way_is_a_row_whatever_happens_and_an_interrupted_comparison_goes_on(tmp_path):
+    def end(line):
+        if line.startswith("aot"):
+            raise KeyboardInterrupt
+
+    broken = [CompileMode(name, backend=f"test_{name}") for name in ("crash", "hang", "wrong") if name in COMPILERS]
+    options = {"modes": [AOT, *broken, "max_autotune", {"no.such": 1}], "seconds": 0.5, "compile_s": 8.0}
+    with pytest.raises(KeyboardInterrupt):
+        tune_compile(gated, cache_dir=tmp_path, follow=end, **options)
+    (kept,) = (tmp_path / "compile-modes").glob("*/modes.jsonl")
+    first_s = json.loads(kept.read_text())["loaded"]["calls_s"][0]
+
+    said = []
+    report = tune_compile(gated, cache_dir=tmp_path, follow=said.append, **options)
+    rows = {row.name: row for row in report.modes}
+    assert {name: str(row.status) for name, row in rows.items()} == {
+        "eager": "ok", "aot": "ok", "crash": "crash", "hang": "timeout", "wrong": "wrong",
+        "max_autotune": "constraint", "no.such=1": "constraint",
+    }  # fmt: skip
+    assert rows["aot"].first_call_s == first_s, "what the interrupted run measured without a cache"
+    assert "SIGABRT" in rows["crash"].reason
+    assert report.recommended in ("eager", "aot")
+    assert (report.recommended == "aot") == (not report.chosen.eager)
+    assert rows["eager"].break_even_calls == 0
+    assert len(said) >= len(rows)
+    assert not kept.parent.exists(), "nothing is left when a comparison has ended"
+
+
+def test_a_model_that_does_not_run_is_one_error_with_its_reason(tmp_path):
+    with pytest.raises(TuningFailedError, match="does not run as it is") as found:
+        tune_compile(models.refuses_its_input, modes=[AOT], cache_dir=tmp_path)
+    ((mode, reason),) = found.value.failures
+    assert mode == {"mode": "eager"}
+    assert reason.startswith("runtime: ")
+
+
+def test_the_command_prints_the_documented_json(cli, tmp_path):
+    ran = cli("compile-modes", "tests.compiled_models:gated", "--mode", "max_autotune", "--json", "--seconds", "1")
+    assert ran.code == 0, ran.err
+    found = json.loads(ran.out)
+    assert list(found) == ["problem", "device", "modes", "recommended", "culprit"]
+    assert [row["status"] for row in found["modes"]] == ["ok", "constraint"]
+    assert "hyphens" in found["modes"][1]["reason"]
+    assert found["recommended"] == "eager"
+
+
+@pytest.mark.parametrize("target", ["no-such-model", "tests.compiled_models:COMPILERS", "tests.compiled_models:none"])
+def test_a_target_that_is_no_factory_is_bad_input(cli, target):
+    ran = cli("compile-modes", target)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith("error: ")
+
+
+def test_the_models_that_come_with_the_package_compute_what_they_should():
+    model, (x,) = simple_mlp(4, (8, 16, 8), device="cpu")
+    with torch.no_grad():
+        hidden = torch.relu(x @ model.linear1.weight.T + model.linear1.bias)
+        assert torch.allclose(model(x), hidden @ model.linear2.weight.T + model.linear2.bias, atol=1e-6)
+        block, (tokens,) = llama_block(2, 5, (32, 4, 2, 64), dtype="float32", device="cpu")
+        out = block(tokens)
+        changed = tokens.clone()
+        changed[:, -1] += 1
+        assert out.shape == tokens.shape
+        assert torch.allclose(block(changed)[:, :-1], out[:, :-1], atol=1e-5), "attention is causal"
+    assert set(SCENARIOS) >= {"simple-mlp", "simple-mlp-bf16", "llama-block", "small-transformer"}

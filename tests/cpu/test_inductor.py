@@ -1,0 +1,159 @@
+"""What this package knows of Inductor: modes, options, logs, the gate for small GPUs, environment variables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from triton_ops import CompileMode, SettingsError
+from triton_ops.inductor.environment import checked_logs, log_switches, wrong_names
+from triton_ops.inductor.gate import gate_here, gate_of
+from triton_ops.inductor.logs import read_log
+from triton_ops.inductor.modes import (
+    CUDAGRAPHS,
+    MODES,
+    OPTION_SETS,
+    as_mode,
+    default_modes,
+    effective_options,
+    mode_options,
+    option_values,
+    refusal,
+    same_without_gpu,
+    uses_cudagraphs,
+)
+from triton_ops.inductor.options import autotune_options, variables
+
+LOG = Path(__file__).parents[1] / "data" / "inductor_log.txt"
+
+
+def test_the_modes_are_those_of_this_torch():
+    import torch
+
+    assert mode_options() == torch._inductor.list_mode_options()
+    assert set(MODES) <= set(mode_options())
+    assert [mode.name for mode in default_modes()] == ["eager", *MODES]
+    assert all(refusal(mode) == "" for mode in default_modes())
+
+
+def test_max_autotune_can_be_written_as_options():
+    as_options = as_mode("max-autotune-as-options")
+    assert effective_options(as_options) == effective_options(as_mode("max-autotune"))
+    assert as_options.arguments() == {"backend": "inductor", "options": OPTION_SETS["max-autotune-as-options"]}
+
+
+@pytest.mark.parametrize("name", OPTION_SETS)
+def test_every_option_set_names_options_that_this_torch_has(name):
+    assert refusal(as_mode(name)) == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("max_autotune", "written with hyphens: max-autotune"),
+        ("max-autotun", "close are max-autotune"),
+        ({"epilogue_fusio": True}, "close are epilogue_fusion"),
+        ({"qqqqq": 1, "epilogue-fusion": False}, "no option 'qqqqq'"),
+    ],
+)
+def test_what_this_torch_does_not_know_is_said_with_what_is_close(given, said):
+    assert said in refusal(as_mode(given))
+
+
+def test_a_mode_and_options_together_are_refused():
+    with pytest.raises(SettingsError, match="only one of them"):
+        CompileMode("both", mode="default", options={"max_autotune": True})
+    for strange in (7, "", None, []):
+        with pytest.raises(SettingsError, match="no way to compile"):
+            as_mode(strange)
+
+
+def test_graphs_make_no_difference_without_a_gpu():
+    modes = default_modes()
+    by_name = {mode.name: mode for mode in modes}
+    assert same_without_gpu(modes, by_name["reduce-overhead"]) is by_name["default"]
+    assert same_without_gpu(modes, by_name["max-autotune"]) is by_name["max-autotune-no-cudagraphs"]
+    assert same_without_gpu(modes, by_name["default"]) is None
+    assert [uses_cudagraphs(mode) for mode in modes] == [False, False, True, False, True]
+
+
+def test_a_log_is_read_between_the_lines_of_other_programs():
+    log = read_log(LOG.read_text(encoding="utf-8").splitlines())
+    table, cut_off = log.tables
+    assert (table.op, table.sizes) == ("addmm", "256x1024, 256x1024, 1024x1024")
+    assert [(choice.name, choice.ms, choice.source) for choice in table.choices] == [
+        ("triton_mm_7", 0.0102, "triton"),
+        ("bias_addmm", 0.0119, "aten"),
+        ("triton_mm_9", None, "triton"),
+    ]
+    assert table.winner is table.choices[0]
+    assert (table.benchmark_s, table.precompile_s, table.count) == (1.2345, 2.5, 3)
+    assert table.stats["best_kernel"] == "triton_mm_7"
+    assert (cut_off.op, cut_off.benchmark_s, cut_off.stats) == ("mm", None, {})
+    assert log.recordings == 2
+    assert log.rerecorded == ("static input data pointer changed.",)
+    assert log.skipped == ("cpu device (primals_2)",)
+    assert log.recompiled == ("forward in model.py:7",)
+    assert log.hints == ("Reduction over non-contiguous dims",)
+
+
+def test_every_prefix_of_a_log_can_be_read():
+    text = LOG.read_text(encoding="utf-8")
+    for end in range(0, len(text), 37):
+        assert len(read_log(text[:end].splitlines()).tables) <= 2
+
+
+@pytest.mark.parametrize(
+    ("device", "units", "open_"),
+    [("V100", 80, True), ("3090", 82, True), ("3080", 68, True), ("3060", 28, False), ("H200", 132, True)],
+)
+def test_small_gpus_of_nvidia_are_gated(device, units, open_):
+    gate = gate_of("cuda", units)
+    assert gate.open is open_, device
+    assert str(units) in gate.reason
+    assert "68" in gate.reason
+
+
+def test_the_gate_of_other_vendors():
+    assert gate_of("xpu", 16).open
+    assert not gate_of("xpu", 15).open
+    assert [gate_of("hip", 1, major).open for major in (8, 9, 10, 11)] == [False, True, False, True]
+    assert gate_here("cpu").open
+
+
+def test_options_are_listed_with_their_variables():
+    found = {option.name: option for option in autotune_options()}
+    assert found["max_autotune"].variables == ("TORCHINDUCTOR_MAX_AUTOTUNE",)
+    assert found["max_autotune_gemm_backends"].variables == ("TORCHINDUCTOR_MAX_AUTOTUNE_GEMM_BACKENDS",)
+    assert "TORCHINDUCTOR_MAX_AUTOTUNE_CONV_BACKENDS" in found["max_autotune_conv_backends"].variables
+    assert "TORCHINDUCTOR_PROLOGUE_FUSION" in found["prologue_fusion"].variables, "read in a function of the module"
+    assert CUDAGRAPHS in found
+    assert set(found) <= set(option_values())
+    assert "TORCHINDUCTOR_COORDINATE_DESCENT_TUNING" in variables()
+
+
+def test_a_changed_option_shows_its_present_value():
+    from torch._inductor import config
+
+    with config.patch({"epilogue_fusion": False}):
+        (found,) = [each for each in autotune_options() if each.name == "epilogue_fusion"]
+    assert (found.default, found.value, found.changed) == (True, False, True)
+
+
+def test_log_switches_are_added_to_those_that_are_asked_for():
+    assert log_switches({}) == {"TORCH_LOGS": "cudagraphs,perf_hints,recompiles"}
+    assert log_switches({"TORCH_LOGS": "+inductor, -perf_hints"}, ["perf_hints", "autotuning"]) == {
+        "TORCH_LOGS": "+inductor,-perf_hints,autotuning"
+    }
+    checked_logs(["inductor", "+perf_hints", "autotuning", "cudagraphs"])
+    with pytest.raises(SettingsError, match="perf_hints"):
+        checked_logs(["perf_hint"])
+
+
+def test_wrong_names_of_variables_are_told():
+    known = variables()
+    assert wrong_names(["TORCH_LOG", "PATH"]) == {"TORCH_LOG": "TORCH_LOGS"}
+    assert wrong_names(["TORCHINDUCTOR_MAX_AUTOTUN", "TORCHINDUCTOR_MAX_AUTOTUNE"], known) == {
+        "TORCHINDUCTOR_MAX_AUTOTUN": "TORCHINDUCTOR_MAX_AUTOTUNE"
+    }
