@@ -94,9 +94,9 @@ def scale_strides(shapes: Sequence[Sequence[int]], a: Sequence[int], b: Sequence
     return dict(zip(("stride_asm", "stride_ask", "stride_bsk", "stride_bsn"), steps, strict=True))
 
 
-def result_described(columns: int, item_bytes: int) -> bool:
-    """Whether a new row-major result can have a tensor descriptor: its rows begin at multiples of 16 bytes."""
-    return columns * item_bytes % ALIGNMENT_BYTES == 0
+def result_described(columns: int, item_bytes: int) -> int:
+    """1 if a new row-major result can have a tensor descriptor, whose rows begin at multiples of 16 bytes; else 0."""
+    return int(columns * item_bytes % ALIGNMENT_BYTES == 0)  # a number: it repeats an extent
 
 
 def work(problem: Problem) -> Work:

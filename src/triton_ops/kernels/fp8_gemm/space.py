@@ -47,7 +47,7 @@ def config_space(problem: Problem) -> ConfigSpace:
     described = takes_descriptors(specs["a"], specs["b"])
     rules = (
         *_tile_rules(M, N, K),
-        *_copy_rules(described, problem["C_DESCRIBED"]),
+        *_copy_rules(described, bool(problem["C_DESCRIBED"])),
         _promotion(blocked),
         Constraint(
             "blocks",

@@ -30,7 +30,7 @@ PROBLEMS: dict[str, tuple[tuple[int, ...], str]] = {
 }
 
 
-def arguments(M: int, N: int, K: int, dtype: str = "bfloat16") -> dict[str, TensorSpec | int | bool | str | None]:
+def arguments(M: int, N: int, K: int, dtype: str = "bfloat16") -> dict[str, TensorSpec | int | str | None]:
     """The kernel's arguments for C[M, N] = A[M, K] @ B[K, N], by name, in the order of the kernel's parameters.
 
     A and C are row-major. B is row-major for 16-bit floats, and column-major for float8, as a transposed weight is:
@@ -45,7 +45,7 @@ def arguments(M: int, N: int, K: int, dtype: str = "bfloat16") -> dict[str, Tens
     }  # fmt: skip
 
 
-def extents(shape: tuple[int, int, int], a: Sequence[int], b: Sequence[int], c: Sequence[int]) -> dict[str, int | bool]:
+def extents(shape: tuple[int, int, int], a: Sequence[int], b: Sequence[int], c: Sequence[int]) -> dict[str, int]:
     """The kernel's arguments that say how its tensors lie: extents from `shape`, strides in elements, and orders.
 
     Raises:
@@ -59,7 +59,7 @@ def extents(shape: tuple[int, int, int], a: Sequence[int], b: Sequence[int], c: 
         "stride_am": a[0], "stride_ak": a[1],
         "stride_bk": b[0], "stride_bn": b[1],
         "stride_cm": c[0], "stride_cn": c[1],
-        "A_ALONG_K": a[1] == 1, "B_ALONG_K": b[0] == 1,
+        "A_ALONG_K": int(a[1] == 1), "B_ALONG_K": int(b[0] == 1),  # numbers: they repeat strides
     }  # fmt: skip
 
 
