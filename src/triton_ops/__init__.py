@@ -46,6 +46,8 @@ if TYPE_CHECKING:  # for type checkers and editors, which cannot follow the tabl
     from triton_ops.comparison.compare import compare as compare
     from triton_ops.comparison.timing import Times as Times
     from triton_ops.comparison.timing import time_ms as time_ms
+    from triton_ops.compile_modes.advice import Advice as Advice
+    from triton_ops.compile_modes.advice import advise as advise
     from triton_ops.compile_modes.report import CompileReport as CompileReport
     from triton_ops.compile_modes.session import tune_compile as tune_compile
     from triton_ops.dispatch.decision import Decision as Decision
@@ -186,6 +188,7 @@ _NAMES_IN = {
     "expectation.rank": "RankedConfig rank",
     "runner.session": "tune",
     "comparison.compare": "Comparison compare",
+    "compile_modes.advice": "Advice advise",
     "compile_modes.report": "CompileReport",
     "compile_modes.session": "tune_compile",
     "inductor.modes": "CompileMode",

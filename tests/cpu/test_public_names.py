@@ -39,6 +39,7 @@ NAMES = {
     "triton_ops.dispatch.printed": ["PrintedTune", "parse_printed"],
     "triton_ops.dispatch.sources": ["replaying", "use_lockfile"],
     "triton_ops.backend.assembler": ["use_ptxas"],
+    "triton_ops.compile_modes.advice": ["Advice", "advise"],
     "triton_ops.compile_modes.report": ["CompileReport"],
     "triton_ops.compile_modes.session": ["tune_compile"],
     "triton_ops.inductor.modes": ["CompileMode"],

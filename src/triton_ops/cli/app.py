@@ -44,6 +44,8 @@ _COMMANDS = {
     "show": "Show what is known: winners, gains, devices.",
     "bench": "Find out whether A is faster than B.",
     "compile-modes": "Find the best way to torch.compile a model.",
+    "advise": "Say what is worth doing about a model's speed.",
+    "inductor": "Options, caches, logs and graphs of torch's compiler.",
     "compile": "Show what every config takes, without a GPU.",
     "record": "Measure a whole space, to judge searches on it.",
     "replay": "Judge a search on recorded spaces.",

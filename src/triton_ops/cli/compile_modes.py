@@ -67,7 +67,7 @@ def compile_modes_command(
     asked: list[Any] = ["eager", *(mode or MODES), *(_options(each) for each in options or [])]
     folder = folder_of(cache_dir)
     with only_data_on_stdout():
-        factory = _factory(target)
+        factory = factory_of(target)
         found = tune_compile(
             factory, modes=asked, training=training, why=why, warm=warm, warmup=warmup, seconds=seconds,
             budget_s=budget_s, compile_s=compile_s, resume=not fresh, collect=collect, cache_dir=folder, seed=seed,
@@ -83,8 +83,12 @@ def _options(text: str) -> dict[str, Any]:
     return dict(parse_config([text], "--options") or {})
 
 
-def _factory(target: str) -> Any:
-    """The factory that TARGET names."""
+def factory_of(target: str) -> Any:
+    """The factory that TARGET names: one that comes with the package, or `module:factory`.
+
+    Raises:
+        TargetError: There is none, or it is no function.
+    """
     if target in SCENARIOS:
         return SCENARIOS[target]
     if ":" not in target:

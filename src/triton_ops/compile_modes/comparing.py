@@ -6,7 +6,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -20,7 +20,7 @@ from triton_ops.compile_modes.report import CompileReport, ModeResult
 from triton_ops.compile_modes.request import Request
 from triton_ops.compile_modes.rounds import Entrant, RemoteTimer, confirmed, raced, screened
 from triton_ops.compile_modes.rows import alias_row, failed_row, row_of
-from triton_ops.compile_modes.run_folder import RunFolder, file_name, key_of
+from triton_ops.compile_modes.run_folder import RunFolder, file_name, key_of, one_at_a_time
 from triton_ops.exceptions import TuningFailedError
 from triton_ops.hardware import CpuLoad, DeviceSpec, Turns, probe, turn_key
 from triton_ops.inductor.environment import log_switches, wrong_names
@@ -60,6 +60,7 @@ class Comparing:
         self._device: DeviceSpec = probe("cpu")
         self._timer = RemoteTimer("cpu")
         self._turns = Turns(request.device or "cpu", request.wait)
+        self._held = ExitStack()
 
     def __enter__(self) -> Comparing:
         return self
@@ -69,6 +70,7 @@ class Comparing:
             entrant.process.close()
         if self._folder is not None and (kind is None or issubclass(kind, Exception)):
             self._folder.remove()  # what was interrupted from outside is gone on with
+        self._held.close()
 
     def run(self) -> CompileReport:
         """Run the comparison to its end."""
@@ -118,7 +120,9 @@ class Comparing:
         self._timer = RemoteTimer(found.device_name)
         self._turns = Turns(found.device_name, self._request.wait)
         key = key_of(found.facts, self._device, self._request.manner, self._request.warm)
-        self._folder = RunFolder(self._request.cache_dir or settings.cache_dir(), key, resume=self._request.resume)
+        root = self._request.cache_dir or settings.cache_dir()
+        self._held.enter_context(one_at_a_time(root, key))
+        self._folder = RunFolder(root, key, resume=self._request.resume)
         entrant = Entrant(process, found)
         self._entrants.append(entrant)
         with self._turn():

@@ -86,7 +86,7 @@ def _slower_than_untuned(row: ModeResult, by_name: Mapping[str, ModeResult]) -> 
     if not row.options.get("max_autotune") or "default" not in by_name:
         return ""
     ratio = _time(row) / _time(by_name["default"])
-    if ratio < WORTH_A_WORD:
+    if ratio < WORTH_A_WORD or not _apart(row, by_name["default"]):
         return ""
     better = by_name.get(_NO_GRAPHS.get(row.name, ""))
     advice = f"; {better.name} is faster" if better is not None and _time(better) * WORTH_A_WORD < _time(row) else ""

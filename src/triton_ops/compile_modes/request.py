@@ -16,7 +16,7 @@ from triton_ops.compile_modes.calls import LEAST_CALLS, too_few
 from triton_ops.compile_modes.process import Limits
 from triton_ops.compile_modes.questions import Manner
 from triton_ops.compile_modes.step import Loss
-from triton_ops.compile_modes.workload import made_by, workload_of
+from triton_ops.compile_modes.workload import Workload, made_by, workload_of
 from triton_ops.exceptions import SettingsError
 from triton_ops.inductor.modes import CompileMode, as_mode, default_modes, uses_cudagraphs
 from triton_ops.task.budget import checked_seed
@@ -91,17 +91,13 @@ def made_request(
         **_torch_settings(),
     )  # fmt: skip
     device = ""
+    _check_factory(model, inputs)
     if inputs is not None:
         workload = workload_of(model, inputs)
         device = workload.device_name if workload.device_name.startswith("cuda") else ""
         make: Callable[[], Any] = partial(workload_of, workload.model, list(workload.calls))
-    elif callable(model):
-        make = partial(made_by, model)
     else:
-        raise SettingsError(
-            f"inputs is None, and the model is a {type(model).__name__}, not a factory",
-            hint="tune_compile(model, (x,)), or tune_compile(factory), which returns (model, (x,))",
-        )
+        make = partial(made_by, model)
     packed = pack((make, loss), _MOST_MODEL_BYTES)
     limits = Limits() if compile_s is None else Limits(compile_s=float(compile_s))
     return Request(
@@ -109,6 +105,25 @@ def made_request(
         budget_s=None if budget_s is None else float(budget_s), device=device,
         notes=tuple(f"drawn anew in each process: {each}" for each in packed.drawn), **rest,
     )  # fmt: skip
+
+
+def checked_workload(model: Any, inputs: Any) -> Workload:
+    """The workload of a model and its inputs, or of a factory, made in this process.
+
+    Raises:
+        SettingsError: There are no inputs, and the model is no factory.
+        KernelTypeError, TargetError, DeviceError: They do not fit.
+    """
+    _check_factory(model, inputs)
+    return made_by(model) if inputs is None else workload_of(model, inputs)
+
+
+def _check_factory(model: Any, inputs: Any) -> None:
+    if inputs is None and (not callable(model) or hasattr(model, "named_parameters")):
+        raise SettingsError(
+            f"inputs is None, and the model is a {type(model).__name__}, not a factory",
+            hint="give (model, (x,)), or a factory, which returns (model, (x,))",
+        )
 
 
 def _modes(given: Any) -> tuple[CompileMode, ...]:

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from triton_ops._files import AppendedFile, ensure_folder, folder_within, whole_lines
+from triton_ops._files import AppendedFile, ensure_folder, folder_within, locked, whole_lines
 from triton_ops._hashing import fingerprint
 from triton_ops._optional import require
 from triton_ops._sealed import DamagedError, parsed, unsealed
@@ -81,6 +81,14 @@ class RunFolder:
                     yield str(entry["mode"]), (msgspec.convert(entry["loaded"], Loaded), list(entry["lines"]))
         except OSError as error:
             _log.warning("%s cannot be read (%s): %s", self.path, error.strerror or error, _LOSS)
+
+
+@contextlib.contextmanager
+def one_at_a_time(cache_dir: Path, key: str) -> Iterator[None]:
+    """Hold the lock of a comparison: a second one with the same key waits, since both would use one folder."""
+    above = ensure_folder(ensure_folder(cache_dir) / _NAME)
+    with locked(above, f"{key}.lock", waiting=lambda: _log.warning("another process compares this model; waiting")):
+        yield
 
 
 def key_of(facts: str, device: DeviceSpec, manner: Manner, warm: bool) -> str:

@@ -40,6 +40,12 @@ class Workload:
         return next((str(tensor.device) for tensor in self._tensors() if tensor.dim()), "cpu")
 
     @property
+    def dtype(self) -> str:
+        """The dtype of the first floating-point tensor, by its long name; empty where there is none."""
+        found = next((tensor.dtype for tensor in self._tensors() if tensor.dtype.is_floating_point), "")
+        return str(found).removeprefix("torch.")
+
+    @property
     def label(self) -> str:
         """The model and the shapes of its inputs, such as `SimpleMLP 256x1024 float32`."""
         name = getattr(self.model, "__name__", type(self.model).__name__)

@@ -1,0 +1,203 @@
+"""`triton-ops inductor`: what torch's compiler can be told, what it has kept, and what it has made of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from triton_ops import settings
+from triton_ops._files import read_named, write_named
+from triton_ops.benchmark.inductor_table import beside_own
+from triton_ops.cli.console import Json, Verbose, bold, say, say_json, tell, width
+from triton_ops.cli.layout import paragraph, table
+from triton_ops.exceptions import SettingsError, TargetError
+from triton_ops.inductor.cache_folder import CacheContent, clean, content_of
+from triton_ops.inductor.drawing import drawn
+from triton_ops.inductor.environment import wrong_names
+from triton_ops.inductor.gate import gate_here
+from triton_ops.inductor.graphs import GraphNode, difference, graphs_in
+from triton_ops.inductor.logs import AutotuneTable, CompilerLog, read_log
+from triton_ops.inductor.options import autotune_options, variables
+
+_S_PER_DAY = 86_400.0
+
+app = typer.Typer(
+    help="Options, caches, logs and graphs of torch's compiler.",
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+_Folder = Annotated[
+    Path | None,
+    typer.Option("--folder", metavar="DIR", help="Inductor's cache folder; default the one that torch would use."),
+]
+
+
+@app.command("options")
+def options(
+    name: Annotated[str | None, typer.Argument(metavar="WORD", help="Only options whose names hold it.")] = None,
+    device: Annotated[str, typer.Option("--device", metavar="DEVICE", help="cpu, cuda or cuda:N.")] = "cpu",
+    as_json: Json = False,
+    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
+) -> None:
+    """List the options that change what is tuned, fused or recorded, with variable and value; and a device's gate."""
+    found = autotune_options() if name is None else autotune_options((name,))
+    if not found:
+        raise SettingsError(
+            f"no option of Inductor has {name!r} in its name", hint="leave it out to list those of tuning"
+        )
+    gate = gate_here(device)
+    wrong = wrong_names([variable for variable, _ in settings.environment()], variables())
+    for strange, meant in wrong.items():
+        tell(f"{strange} is set, and torch does not read it; {meant} is probably meant", "warning", "yellow")
+    if as_json:
+        rows = [{**asdict(each), "variables": list(each.variables), "changed": each.changed} for each in found]
+        say_json({"options": _plain(rows), "gate": asdict(gate), "wrong_names": wrong})
+        return
+    cells = [[e.name, _short(e.value), _short(e.default), " ".join(e.variables) or "-"] for e in found]
+    header, *lines = table(("option", "value", "default", "variable"), cells, width())
+    state = "open" if gate.open else "closed"
+    say(bold(header), *lines, *paragraph(f"gate {state}  ", gate.reason, width()))
+
+
+@app.command("cache")
+def cache(
+    folder: _Folder = None,
+    empty: Annotated[bool, typer.Option("--clean", help="Remove what Inductor has put there.")] = False,
+    days: Annotated[
+        float, typer.Option("--older-than", metavar="DAYS", help="With --clean, only what is older.")
+    ] = 0.0,
+    as_json: Json = False,
+    verbose: Verbose = False,  # noqa: ARG001
+) -> None:
+    """Show Inductor's cache folder and what is in it, or clean it; files that are not Inductor's stay."""
+    if days < 0 or (days and not empty):
+        raise SettingsError(f"--older-than is {days:g}; it must be 0 or more days, and goes with --clean")
+    if empty:
+        removed = clean(folder, days * _S_PER_DAY)
+        if as_json:
+            say_json(asdict(removed))
+        else:
+            say(f"{removed.files} files removed, {_mib(removed.size_bytes)}, from {removed.path}")
+            _tell_strange(removed.strange)
+        return
+    found = content_of(folder)
+    if as_json:
+        say_json({**asdict(found), "files": found.files, "size_bytes": found.size_bytes})
+    else:
+        say(*_cache_lines(found))
+        _tell_strange(found.strange)
+
+
+@app.command("log")
+def log(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What a program that compiles wrote to stderr.")],
+    own: Annotated[
+        bool, typer.Option("--own", help="Time this package's matmul on this GPU as one more candidate.")
+    ] = False,
+    as_json: Json = False,
+    verbose: Verbose = False,  # noqa: ARG001
+) -> None:
+    """Read a log: autotune tables, CUDA graphs recorded again or skipped, recompilations, hints."""
+    try:
+        text = read_named(file).decode("utf-8", "replace")
+    except OSError as error:
+        raise TargetError(f"{file} cannot be read: {error.strerror or error}", hint="name a file") from error
+    found = read_log(text.splitlines())
+    if own:
+        found = replace(found, tables=tuple(beside_own(found.tables)))
+    if as_json:
+        say_json(asdict(found))
+    else:
+        say(*_log_lines(found))
+
+
+@app.command("draw")
+def draw(
+    trace: Annotated[Path, typer.Argument(metavar="TRACE", help="An ir_post_fusion.txt, or a folder of traces.")],
+    other: Annotated[Path | None, typer.Argument(metavar="OTHER", help="A second one, to be compared.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Where the SVG goes; default none.")] = None,
+    as_json: Json = False,
+    verbose: Verbose = False,  # noqa: ARG001
+) -> None:
+    """Draw a captured graph as SVG, or two side by side with what differs; graphviz is not needed."""
+    first = graphs_in(trace)
+    shown: dict[str, Sequence[GraphNode]] = dict(first)
+    if other is None:
+        said = {name: f"{sum(node.launches for node in nodes)} launches" for name, nodes in first.items()}
+        plain: dict[str, Any] = {name: _nodes_json(nodes) for name, nodes in first.items()}
+    else:
+        pair = _largest(first, trace), _largest(graphs_in(other), other)
+        found = difference(pair[0][1], pair[1][1])
+        shown, said = dict(pair), {"difference": str(found)}
+        plain = {**asdict(found), "first": pair[0][0], "second": pair[1][0]}
+    if out is not None:
+        try:
+            write_named(out, drawn(shown))
+        except OSError as error:
+            raise SettingsError(f"{out} cannot be written: {error.strerror or error}", hint="name a file") from error
+    if as_json:
+        say_json(plain)
+    else:
+        say(*(f"{name}: {text}" for name, text in said.items()), *([] if out is None else [f"drawn to {out}"]))
+
+
+def _largest(graphs: Mapping[str, Sequence[GraphNode]], path: Path) -> tuple[str, Sequence[GraphNode]]:
+    """The graph with the most nodes, with a title that names where it is from."""
+    name = max(graphs, key=lambda each: len(graphs[each]))
+    return f"{path.name} {name}", graphs[name]
+
+
+def _nodes_json(nodes: Sequence[GraphNode]) -> list[dict[str, Any]]:
+    return [asdict(node) for node in nodes]
+
+
+def _cache_lines(found: CacheContent) -> list[str]:
+    if not found.exists:
+        return [f"{found.path} is not there: nothing was compiled yet"]
+    rows = [[part.name, str(part.files), _mib(part.size_bytes), part.what] for part in found.parts]
+    header, *lines = table(("part", "files", "size", "what"), rows, width(), ("files", "size"))
+    return [f"{found.path}: {found.files} files, {_mib(found.size_bytes)}", bold(header), *lines]
+
+
+def _tell_strange(names: Sequence[str]) -> None:
+    if names:
+        tell(f"not Inductor's, and never removed: {', '.join(names[:10])}")
+
+
+def _log_lines(found: CompilerLog) -> list[str]:
+    lines = [line for each in found.tables for line in _table_lines(each)]
+    lines.append(f"CUDA graphs recorded: {found.recordings}, again: {len(found.rerecorded)}")
+    named = {"recorded again": found.rerecorded, "skipped": found.skipped, "recompiled": found.recompiled}
+    for what, texts in {**named, "hint": found.hints}.items():
+        for text in dict.fromkeys(texts):
+            lines += paragraph(f"{what}: ", text, width())
+    return lines
+
+
+def _table_lines(found: AutotuneTable) -> list[str]:
+    rows = [[c.name, "failed" if c.ms is None else f"{c.ms:.4f}", c.source, c.what] for c in found.choices]
+    header, *lines = table(("choice", "ms", "from", "what"), rows, width(), ("ms",))
+    took = "" if found.benchmark_s is None else f", {found.benchmark_s:.1f} s of measuring"
+    return [f"{found.op}({found.sizes}) {found.dtypes}{took}", bold(header), *lines]
+
+
+def _mib(size_bytes: int) -> str:
+    return f"{size_bytes / 2**20:.1f} MiB"
+
+
+def _short(value: Any) -> str:
+    text = repr(value) if isinstance(value, str) else str(value)
+    return text if len(text) <= 40 else f"{text[:39]}…"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(name): _plain(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)

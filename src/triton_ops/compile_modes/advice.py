@@ -1,0 +1,273 @@
+"""What to do about a model's speed: nothing, a library, torch.compile, a Triton kernel, or CUDA, with the reasons.
+
+The decision is a function of a few shares of a profile. The order is that of the cost of the work: what is found by a
+switch comes before what is written by hand, and what was tried already is not named again.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal, TypeAlias
+
+from triton_ops._optional import require
+from triton_ops.backend import Arguments
+from triton_ops.compile_modes.request import checked_workload
+from triton_ops.compile_modes.step import Step
+from triton_ops.exceptions import SettingsError
+from triton_ops.hardware import DeviceSpec, probe
+
+Way: TypeAlias = Literal["skip", "library", "torch.compile", "Triton", "CUDA"]
+WAYS: tuple[Way, ...] = ("skip", "library", "torch.compile", "Triton", "CUDA")
+
+HOT = 0.1  # of a call's time: what takes less is not worth a kernel
+_FUSABLE_HOT = 0.2
+_IDLE = 0.25
+_NEAR_PEAK = 0.6
+_PRODUCTS_RULE = 0.7
+_HOPPER = 90  # of `sm_90`
+_CALLS, _WARM = 5, 3
+_PRODUCT = re.compile(
+    r"(addmm|mm|bmm|baddbmm|matmul|linear|conv\w*|cudnn_\w+|mkldnn_\w+|_scaled_mm|_int_mm|\w*attention\w*|\w*lstm\w*|"
+    r"\w*gru\w*|_grouped_mm)(_backward\w*)?"
+)
+_SCATTERED = re.compile(
+    r"(sort|topk|scatter\w*|gather|index\w*|_index_put_impl_|cum\w+|embedding\w*|unique\w*|nonzero|searchsorted|fft\w*|"
+    r"histc|bincount|multinomial|grid_sampler\w*|roll|kthvalue|median)(_backward\w*)?_?"
+)
+
+
+@dataclass(frozen=True)
+class OpShare:
+    """An operator's share of a call.
+
+    Attributes:
+        name: The operator, such as `addmm`.
+        share: Its own share of the time, without operators that it calls.
+        calls: How often it runs in one call.
+        kind: `product` for what libraries do, `scattered` for what no fusion helps, else `fusable`.
+    """
+
+    name: str
+    share: float
+    calls: int
+    kind: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallProfile:
+    """Where the time of a call goes.
+
+    Attributes:
+        call_ms: Milliseconds of a call.
+        idle: Share of the time in which a GPU waits for the host; 0 on a CPU.
+        ops: Operators, the most expensive first.
+        of_peak: Rate of the products over the device's peak by datasheet; None if not known.
+        arch: The device's architecture, such as `sm_90`.
+    """
+
+    call_ms: float
+    idle: float = 0.0
+    ops: tuple[OpShare, ...] = ()
+    of_peak: float | None = None
+    arch: str = ""
+
+    def share(self, kind: str) -> float:
+        """The share of all operators of a kind."""
+        return sum(op.share for op in self.ops if op.kind == kind)
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What to do, and why.
+
+    Attributes:
+        way: `skip`, `library`, `torch.compile`, `Triton` or `CUDA`.
+        reasons: Why, with the figures.
+        profile: The profile from which that was drawn.
+    """
+
+    way: Way
+    reasons: tuple[str, ...]
+    profile: CallProfile = field(default_factory=lambda: CallProfile(call_ms=0.0))
+
+    def __str__(self) -> str:
+        return f"{self.way}: {'; '.join(self.reasons)}"
+
+
+def decided(profile: CallProfile, tried: Collection[str] = ()) -> Advice:
+    """What to do about a call with this profile.
+
+    Args:
+        profile: Where its time goes.
+        tried: Ways that were tried already.
+    """
+    for way, look in _LOOKS:
+        if way not in tried and (reasons := look(profile)):
+            return Advice(way, tuple(reasons), profile)
+    hottest = profile.ops[0] if profile.ops else None
+    most = f"the hottest operator, {hottest.name}, takes {hottest.share:.0%}" if hottest else "nothing was measured"
+    return Advice("skip", (f"{most}, and no further way promises more than its work costs",), profile)
+
+
+def advise(
+    model: Any, inputs: Any = None, *, training: bool = False, loss: Any = None, tried: Collection[str] = ()
+) -> Advice:
+    """Say what to do about a model's speed: nothing, a library, torch.compile, a Triton kernel, or CUDA.
+
+    Args:
+        model: The model, or a factory of `(model, inputs)`, as for `tune_compile`.
+        inputs: Its inputs, as for `tune_compile`.
+        training: Whether a call is forward and backward.
+        loss: For training, as for `tune_compile`.
+        tried: Ways that were tried already, so that the next one is named.
+
+    Raises:
+        SettingsError: A word of `tried` is no way.
+        KernelTypeError, TargetError, DeviceError: Model and inputs do not fit.
+        Exception: Whatever the model raises.
+
+    Cost: a dozen calls in this process, five of them under torch's profiler.
+    """
+    if strange := [word for word in tried if word not in WAYS]:
+        raise SettingsError(f"{strange[0]!r} is no way to make a model faster", hint=f"name one of {', '.join(WAYS)}")
+    workload = checked_workload(model, inputs)
+    torch: Any = require("torch", "profiling a model")
+    step = Step(workload, workload.model, training=training, loss=loss)
+    with torch.set_grad_enabled(training):
+        calls = partial(_all_of, step, workload.calls)
+        return decided(profiled(calls, workload.device_name, workload.dtype), tried)
+
+
+def _all_of(step: Step, calls: Sequence[Arguments]) -> None:
+    for call in calls:
+        step(call)
+
+
+def profiled(call: Callable[[], Any], device_name: str, dtype: str = "") -> CallProfile:
+    """Where the time of a call goes, by torch's profiler.
+
+    Args:
+        call: What is profiled.
+        device_name: Torch's name of the device.
+        dtype: The dtype of its products, with whose peak their rate is compared.
+    """
+    torch: Any = require("torch", "profiling a model")
+    gpu = device_name.startswith("cuda")
+    wait = torch.cuda.synchronize if gpu else _nothing
+    call_ms = statistics.median([_timed_ms(call, wait) for _ in range(_WARM + _CALLS)][_WARM:])
+    kinds = torch.profiler.ProfilerActivity
+    with torch.profiler.profile(activities=[kinds.CPU, *([kinds.CUDA] if gpu else [])], with_flops=True) as recorded:
+        for _ in range(_CALLS):
+            call()
+        wait()
+    times_us: dict[str, float] = defaultdict(float)
+    counts: dict[str, int] = defaultdict(int)
+    flops = 0.0
+    for event in recorded.key_averages():
+        name = event.key.removeprefix("aten::")
+        own_us = getattr(event, "self_device_time_total", 0.0) if gpu else event.self_cpu_time_total
+        if "::" in event.key and own_us > 0 and event.device_type == torch.autograd.DeviceType.CPU:
+            times_us[name] += own_us
+            counts[name] += event.count
+            flops += event.flops or 0
+    busy_us = sum(times_us.values()) or 1.0
+    ops = sorted(times_us, key=lambda name: -times_us[name])
+    product_s = sum(took for name, took in times_us.items() if kind_of(name) == "product") / 1e6
+    return CallProfile(
+        call_ms=call_ms,
+        idle=max(0.0, 1 - busy_us / _CALLS / 1e3 / max(call_ms, 1e-9)) if gpu else 0.0,
+        ops=tuple(OpShare(n, times_us[n] / busy_us, -(-counts[n] // _CALLS), kind_of(n)) for n in ops),
+        of_peak=_of_peak(flops / product_s if product_s else 0.0, probe(device_name), dtype),
+        arch=probe(device_name).arch,
+    )
+
+
+def kind_of(op: str) -> str:
+    """What kind of operator a name of ATen's means."""
+    bare = op.removeprefix("aten::").lstrip("_") if not op.startswith("_scaled") else op
+    if _PRODUCT.fullmatch(bare) or _PRODUCT.fullmatch(op):
+        return "product"
+    return "scattered" if _SCATTERED.fullmatch(bare) or _SCATTERED.fullmatch(op) else "fusable"
+
+
+def _fusion(profile: CallProfile) -> list[str]:
+    """Why the model should be compiled."""
+    reasons = []
+    if profile.idle >= _IDLE:
+        reasons.append(
+            f"the GPU waits for the host in {profile.idle:.0%} of a call: fewer launches, and CUDA graphs, help"
+        )
+    fusable = profile.share("fusable")
+    if fusable >= _FUSABLE_HOT:
+        named = ", ".join(op.name for op in profile.ops if op.kind == "fusable")[:120]
+        reasons.append(f"{fusable:.0%} goes to operators that a compiler fuses: {named}")
+    return reasons
+
+
+def _library(profile: CallProfile) -> list[str]:
+    """Why products of the vendor's library are as good as it gets."""
+    products = profile.share("product")
+    if products < _PRODUCTS_RULE or (profile.of_peak is not None and profile.of_peak < _NEAR_PEAK):
+        return []
+    rate = "" if profile.of_peak is None else f", at {profile.of_peak:.0%} of the device's peak"
+    return [
+        f"{products:.0%} goes to products, which a vendor's library does well{rate}: try its precisions and layouts"
+    ]
+
+
+def _kernel(profile: CallProfile) -> list[str]:
+    """Why a Triton kernel of one's own pays."""
+    reasons = [
+        f"{op.name} takes {op.share:.0%}, and neither a library nor fusion makes it faster"
+        for op in profile.ops
+        if op.kind == "scattered" and op.share >= HOT
+    ]
+    if profile.of_peak is not None and profile.of_peak < _NEAR_PEAK and profile.share("product") >= HOT:
+        reasons.append(
+            f"products run at {profile.of_peak:.0%} of the device's peak: tiles tuned for these shapes may do better"
+        )
+    return reasons
+
+
+def _cuda(profile: CallProfile) -> list[str]:
+    """Why nothing but CUDA is left: products that want what Triton does not give."""
+    version = re.fullmatch(r"sm_(\d+)\w*", profile.arch)
+    if version is None or int(version[1]) < _HOPPER or profile.share("product") < _PRODUCTS_RULE:
+        return []
+    if profile.of_peak is None or profile.of_peak >= _NEAR_PEAK:
+        return []
+    share, rate = f"{profile.share('product'):.0%}", f"{profile.of_peak:.0%} of the peak of {profile.arch}"
+    return [
+        f"{share} goes to products at {rate}: roles of warps and asynchronous copies are controlled in CUDA and CUTLASS"
+    ]
+
+
+_LOOKS: tuple[tuple[Way, Callable[[CallProfile], list[str]]], ...] = (
+    ("torch.compile", _fusion),
+    ("library", _library),
+    ("Triton", _kernel),
+    ("CUDA", _cuda),
+)
+
+
+def _of_peak(flops_per_s: float, device: DeviceSpec, dtype: str) -> float | None:
+    """The rate over the peak of products of a dtype; None where no product was counted, or no peak is known."""
+    peak = device.tflops.get(dtype)
+    return flops_per_s / (peak * 1e12) if peak and flops_per_s else None
+
+
+def _timed_ms(call: Callable[[], Any], wait: Callable[[], Any]) -> float:
+    begun = time.perf_counter()
+    call()
+    wait()
+    return 1e3 * (time.perf_counter() - begun)
+
+
+def _nothing() -> None:
+    """There is no device to wait for."""

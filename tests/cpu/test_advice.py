@@ -1,0 +1,84 @@
+"""What to do about a model's speed: a truth table of profiles, and real profiles of small models."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from tests.compiled_models import Gated
+from triton_ops import SettingsError, advise
+from triton_ops.compile_modes.advice import CallProfile, OpShare, decided, kind_of
+
+
+def profile(product=0.0, fusable=0.0, scattered=0.0, **more):
+    shares = {"product": ("addmm", product), "fusable": ("mul", fusable), "scattered": ("sort", scattered)}
+    ops = [OpShare(name, share, 1, kind) for kind, (name, share) in shares.items() if share]
+    return CallProfile(call_ms=1.0, ops=tuple(sorted(ops, key=lambda op: -op.share)), **more)
+
+
+@pytest.mark.parametrize(
+    ("given", "tried", "way", "said"),
+    [
+        (profile(fusable=0.9), [], "torch.compile", "90% goes to operators that a compiler fuses: mul"),
+        (profile(product=0.9, idle=0.5), [], "torch.compile", "waits for the host in 50%"),
+        (profile(product=0.9, fusable=0.1), [], "library", "90% goes to products"),
+        (profile(product=0.9, fusable=0.1, of_peak=0.8), [], "library", "at 80% of the device's peak"),
+        (profile(product=0.9, of_peak=0.3, arch="sm_90"), [], "Triton", "products run at 30%"),
+        (profile(product=0.9, of_peak=0.3, arch="sm_90"), ["Triton"], "CUDA", "peak of sm_90"),
+        (profile(product=0.9, of_peak=0.3, arch="sm_100a"), ["Triton"], "CUDA", "peak of sm_100a"),
+        (profile(product=0.9, of_peak=0.3, arch="sm_80"), ["Triton"], "skip", "addmm, takes 90%"),
+        (profile(scattered=0.6, product=0.4), [], "Triton", "sort takes 60%"),
+        (profile(fusable=0.6, scattered=0.4), ["torch.compile"], "Triton", "sort takes 40%"),
+        (profile(fusable=0.9), ["torch.compile"], "skip", "mul, takes 90%"),
+        (profile(product=0.9), ["library"], "skip", "no further way"),
+        (profile(), [], "skip", "nothing was measured"),
+    ],
+)
+def test_the_decision_follows_from_shares_and_from_what_was_tried(given, tried, way, said):
+    found = decided(given, tried)
+    assert found.way == way
+    assert said in str(found)
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        ("product", ["addmm", "mm", "bmm", "convolution", "_scaled_mm", "_scaled_dot_product_flash_attention_for_cpu"]),
+        ("scattered", ["sort", "topk", "scatter_add_", "index_select", "cumsum", "embedding", "_index_put_impl_"]),
+        ("fusable", ["add", "mul", "relu", "native_layer_norm", "softmax", "copy_", "mean"]),
+    ],
+)
+def test_operators_are_products_scattered_or_fusable(kind, names):
+    assert {name: kind_of(name) for name in names} == dict.fromkeys(names, kind)
+
+
+def test_a_real_chain_of_elementwise_operators_is_to_be_compiled():
+    found = advise(lambda x: torch.sigmoid(x * 2 + 1) * x.exp(), torch.ones(64, 1024))
+    assert found.way == "torch.compile"
+    assert {"sigmoid", "exp", "mul"} <= {op.name for op in found.profile.ops}
+    assert found.profile.call_ms > 0
+    assert sum(op.share for op in found.profile.ops) == pytest.approx(1)
+
+
+def test_a_training_step_is_profiled_too():
+    found = advise(Gated(), torch.ones(4, 16), training=True)
+    assert any("backward" in op.name for op in found.profile.ops)
+
+
+def test_bad_input_is_refused():
+    with pytest.raises(SettingsError, match="no way to make a model faster"):
+        advise(Gated(), torch.ones(4, 16), tried=["prayer"])
+    with pytest.raises(SettingsError, match="not a factory"):
+        advise(Gated())
+
+
+def test_the_command_prints_its_reasons(cli):
+    ran = cli("advise", "tests.compiled_models:gated", "--json")
+    assert ran.code == 0, ran.err
+    found = json.loads(ran.out)
+    assert found["way"] in ("skip", "library", "torch.compile", "Triton", "CUDA")
+    assert found["reasons"]
+    text = cli("advise", "tests.compiled_models:gated", "--tried", "torch.compile")
+    assert (text.code, "ms a call" in text.out) == (0, True)

@@ -1,0 +1,199 @@
+"""Inductor's files: captured graphs read, compared and drawn; its cache folder shown and cleaned; the commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from triton_ops import CacheError, DeviceError, TargetError
+from triton_ops.benchmark.inductor_table import Product, beside_own, product_of
+from triton_ops.inductor.cache_folder import clean, content_of
+from triton_ops.inductor.drawing import drawn, layers
+from triton_ops.inductor.graphs import GraphNode, difference, graphs_in, read_graph
+from triton_ops.inductor.logs import read_log
+
+DATA = Path(__file__).parents[1] / "data"
+FUSED, UNFUSED = DATA / "ir_post_fusion.txt", DATA / "ir_post_fusion_unfused.txt"
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def graph(path):
+    return read_graph(path.read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def cache(tmp_path):
+    """A cache folder as Inductor leaves it, with one file that is not Inductor's."""
+    folder = tmp_path / "torchinductor_me"
+    for name in ("ab/cabc.py", "fxgraph/x/y/graph", "triton/0/k.cubin", "notes.txt"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(b"12345")
+    return folder
+
+
+def test_fused_nodes_hold_their_members_and_what_they_read_and_write():
+    nodes = graph(FUSED)
+    assert [node.name for node in nodes] == [
+        "op0_op1", "op2", "op3", "op4", "op5", "op6", "op7", "op8", "op10", "op11_op12",
+    ]  # fmt: skip
+    first, product = nodes[:2]
+    assert first.members == ("op0", "op1")
+    assert (first.fused, first.reads, first.writes) == (True, ("arg0_1", "arg1_1"), ("buf0", "buf1"))
+    assert (product.kernel, product.reads) == ("extern_kernels.mm", ("buf1", "arg2_1"))
+    assert not nodes[7].launches, "one result of a call before"
+
+
+def test_two_graphs_differ_in_their_fusions_and_launches():
+    found = difference(graph(FUSED), graph(UNFUSED))
+    assert found.launches == (9, 11)
+    assert found.fusions == (("op0+op1", "op11+op12"), ())
+    assert "op0 (ComputedBuffer)" in found.kernels[1]
+    assert "9 launches against 11; fusions only in the first: op0+op1, op11+op12" in str(found)
+    assert difference(graph(FUSED), graph(FUSED)).kernels == ((), ())
+
+
+def test_a_drawing_is_well_formed_and_has_every_node(monkeypatch):
+    monkeypatch.setenv("PATH", "")  # no graphviz
+    fused, unfused = graph(FUSED), graph(UNFUSED)
+    root = ElementTree.fromstring(drawn({"fused": fused, "a < b & c": unfused}))
+    assert len(root.findall(f"{SVG}g")) == len(fused) + len(unfused)
+    texts = [element.text for element in root.iter(f"{SVG}text")]
+    assert "a < b & c: 11 launches" in texts
+    assert "op0+op1" in texts
+    marked = [box for box in root.iter(f"{SVG}rect") if box.get("stroke-width") == "2.5"]
+    assert len(marked) == 6, "two fusions here, their four members there"
+    for box in root.iter(f"{SVG}rect"):
+        assert float(box.get("x", 0)) + float(box.get("width")) <= float(root.get("width"))
+
+
+def test_every_node_is_drawn_below_what_it_reads():
+    row = {node.name: number for number, layer in enumerate(layers(graph(FUSED))) for node in layer}
+    writer = {buffer: node.name for node in graph(FUSED) for buffer in node.writes}
+    for node in graph(FUSED):
+        assert all(row[writer[buffer]] < row[node.name] for buffer in node.reads if buffer in writer)
+    loop = [GraphNode("op0", "SchedulerNode", ("op0",), ("buf0",), ("buf0",))]
+    assert layers(loop) == [loop], "a node that writes what it reads"
+    assert layers([]) == []
+
+
+def test_own_matmul_stands_among_inductors_candidates():
+    first, second = read_log((DATA / "inductor_log.txt").read_text().splitlines()).tables
+    assert product_of(first) == Product(256, 1024, 1024, "bfloat16")
+    convolution = replace(first, op="convolution")
+    asked = []
+    joined = beside_own([first, second, first, convolution], lambda product: asked.append(product) or 0.011)
+    assert [choice.name for choice in joined[0].choices] == [
+        "triton_mm_7", "triton_ops.matmul", "bias_addmm", "triton_mm_9",
+    ]  # fmt: skip
+    assert len(asked) == 2, "each product is timed once"
+    assert joined[3] is convolution
+    assert product_of(replace(first, sizes="256x8, 9x1024")) is None
+    if not torch.cuda.is_available():
+        with pytest.raises(DeviceError, match="no GPU"):
+            beside_own([first])
+
+
+def test_what_is_no_trace_is_told(tmp_path):
+    for path in (tmp_path, tmp_path / "none"):
+        with pytest.raises(TargetError):
+            graphs_in(path)
+    (tmp_path / "ir_post_fusion.txt").write_text("op0: nothing of the kind\n")
+    with pytest.raises(TargetError, match="no scheduled node"):
+        graphs_in(tmp_path)
+    for end in range(0, 15_000, 499):
+        text = FUSED.read_text(encoding="utf-8")[: end + 80]
+        assert read_graph(text)[0].name == "op0_op1"
+
+
+def test_the_cache_folder_is_measured_without_a_change(cache):
+    found = content_of(cache)
+    assert {part.name: (part.files, part.size_bytes) for part in found.parts} == {
+        "generated code": (1, 5), "fxgraph": (1, 5), "triton": (1, 5),
+    }  # fmt: skip
+    assert (found.files, found.size_bytes, found.strange) == (3, 15, ("notes.txt",))
+    assert content_of(cache / "none").exists is False
+
+
+def test_the_cache_folder_of_the_environment_is_the_default(cache, monkeypatch):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(cache))
+    assert content_of().path == str(cache)
+
+
+def test_cleaning_removes_what_inductor_made_and_nothing_else(cache, tmp_path):
+    outside = tmp_path / "outside"
+    outside.write_text("kept")
+    (cache / "cd").symlink_to(outside)
+    removed = clean(cache)
+    assert removed.files == 4
+    assert [path.name for path in cache.iterdir()] == ["notes.txt"]
+    assert outside.read_text() == "kept", "a link is removed, and not followed"
+    assert clean(cache / "none").files == 0
+
+
+def test_cleaning_by_age_leaves_what_is_young(cache):
+    os.utime(cache / "ab", (1, 1))
+    os.utime(cache / "ab" / "cabc.py", (1, 1))
+    assert clean(cache, older_s=3600).files == 1
+    assert content_of(cache).files == 2
+
+
+def test_a_folder_that_is_no_cache_is_not_cleaned(tmp_path):
+    for name in ("a.txt", "b.txt", "ab"):
+        (tmp_path / name).write_text("mine")
+    with pytest.raises(CacheError, match="does not look like"):
+        clean(tmp_path)
+    with pytest.raises(CacheError):
+        content_of(tmp_path / "a.txt")
+    (tmp_path / "link").symlink_to(tmp_path)
+    with pytest.raises(CacheError, match="a link"):
+        clean(tmp_path / "link")
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_the_commands_print_json(cli, cache, tmp_path):
+    drawing = tmp_path / "both.svg"
+    ran = cli("inductor", "draw", FUSED, UNFUSED, "--out", drawing, "--json")
+    assert json.loads(ran.out)["launches"] == [9, 11]
+    assert ElementTree.parse(drawing).getroot().tag == f"{SVG}svg"
+    assert json.loads(cli("inductor", "cache", "--folder", cache, "--json").out)["files"] == 3
+    assert json.loads(cli("inductor", "log", DATA / "inductor_log.txt", "--json").out)["recordings"] == 2
+    listed = json.loads(cli("inductor", "options", "max_autotune", "--json").out)
+    assert {"name", "variables", "default", "value", "changed"} == set(listed["options"][0])
+    assert listed["gate"]["open"] is True
+
+
+def test_the_commands_print_text(cli, cache, monkeypatch):
+    monkeypatch.setenv("TORCH_LOG", "inductor")
+    ran = cli("inductor", "options", "epilogue_fusion")
+    assert "epilogue_fusion" in ran.out
+    assert "TORCH_LOGS is probably meant" in ran.err
+    assert "11" in cli("inductor", "draw", UNFUSED).out
+    assert "addmm(256x1024, 256x1024, 1024x1024)" in cli("inductor", "log", DATA / "inductor_log.txt").out
+    ran = cli("inductor", "cache", "--folder", cache)
+    assert "3 files" in ran.out
+    assert "notes.txt" in ran.err
+    assert "3 files removed" in cli("inductor", "cache", "--folder", cache, "--clean").out
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["options", "qqqq"], 2),
+        (["log", "no-such-file"], 2),
+        (["draw", "no-such-file"], 2),
+        (["draw", str(FUSED), "--out", "/no/such/folder/x.svg"], 2),
+        (["cache", "--older-than", "3"], 2),
+        (["cache", "--folder", str(FUSED)], 4),
+    ],
+)
+def test_bad_input_is_one_line_and_a_code(cli, words, code):
+    ran = cli("inductor", *words)
+    assert (ran.code, ran.out) == (code, "")
+    assert ran.err.startswith("error: ")
+    assert len(ran.err.splitlines()) == 1
