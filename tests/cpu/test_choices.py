@@ -312,7 +312,7 @@ def test_a_miss_does_as_it_is_told(matrices, steady_clock):
     lambda a: 3.0, lambda a: None, lambda a: [1],
 ])  # fmt: skip
 def test_calls_that_differ_in_anything_are_told_apart(change):
-    known = KnownCalls(True, lambda args, kwargs: None, lambda args, kwargs: None)
+    known = KnownCalls(True, lambda args, kwargs: None)
     tensor = torch.randn(6, 12)
     known.keep((tensor,), {}, "first")
     known.keep((tensor,), {"x": 1}, "named")
@@ -326,15 +326,18 @@ def test_calls_that_differ_in_anything_are_told_apart(change):
 
 
 def test_compiled_code_holds_the_winner_and_a_new_choice_reaches_it(matrices):
-    chooser = choose({"first": lambda a, b: torch.mm(a, b) + 0, "second": lambda a, b: torch.mm(a, b)}, name="traced")
+    chooser = choose(
+        {"first": lambda a, b: torch.mm(a, b) + 0, "second": lambda a, b: torch.mm(a, b)}, name="traced",
+        parameters=("a", "b"),
+    )  # fmt: skip
     seen = []
 
     def backend(graph, _inputs):
         seen.append([str(node.target) for node in graph.graph.nodes if node.op == "call_function"])
         return graph.forward
 
+    expected = chooser(*matrices).relu()
     compiled = torch.compile(lambda a, b: chooser(a, b).relu(), backend=backend, fullgraph=True)
-    expected = torch.mm(*matrices).relu()
     torch.testing.assert_close(compiled(*matrices), expected)
     assert len(seen[-1]) == 2
     chooser.remove("first")
@@ -342,6 +345,85 @@ def test_compiled_code_holds_the_winner_and_a_new_choice_reaches_it(matrices):
     assert len(seen) == 2
     assert len(seen[-1]) == 1
     torch.testing.assert_close(compiled(matrices[0].t(), matrices[1]), torch.mm(matrices[0].t(), matrices[1]).relu())
+    chooser.register("first", torch.mm)
+    chooser.remove("second")
+    by_name = torch.compile(lambda a, b: chooser(b=b, a=a).relu(), backend=backend, fullgraph=True)
+    torch.testing.assert_close(by_name(*matrices), expected)
+    torch._dynamo.reset()
+
+
+def test_a_compiled_function_is_an_implementation(matrices, steady_clock):
+    compiled = torch.compile(lambda a, b: (a * b).relu(), backend="eager")
+    chooser = choose({"plain": lambda a, b: torch.relu(a * b), "compiled": compiled}, name="compiled too")
+    trials = trials_of(chooser.tune(matrices))
+    assert {name: str(trial.status) for name, trial in trials.items()} == {"plain": "ok", "compiled": "ok"}
+    assert chooser.tune(matrices).from_cache
+    chooser.remove("plain")
+    torch.testing.assert_close(chooser(*matrices), (matrices[0] * matrices[1]).relu())
+    torch._dynamo.reset()
+
+
+def test_what_writes_its_result_is_compiled_too():
+    chooser = choose(
+        {"returns": Implementation(returns, returns=True), "writes": writes},
+        name="written in a graph",
+        outputs=("out",),
+    )
+    x, out = torch.arange(4.0), torch.zeros(4)
+
+    def twice(x, out):
+        chooser(x, out)
+        return out + 1
+
+    compiled = torch.compile(twice, backend="eager")
+    assert compiled(x, out).tolist() == [1, 3, 5, 7]
+    chooser.remove("returns")
+    assert compiled(x + 1, out).tolist() == [3, 5, 7, 9]
+    torch._dynamo.reset()
+
+
+def test_with_a_schema_compiled_code_of_dynamic_sizes_chooses_when_it_runs(matrices):
+    def any_rows(a, b):
+        RAN.append(a.shape[0])
+        return torch.mm(a, b)
+
+    chooser = choose(
+        {"any": any_rows, "long": Implementation(product, applies=lambda a, b: a.shape[0] > 6 or "it is short")},
+        name="dynamic sizes", schema="(Tensor a, Tensor b) -> Tensor",
+    )  # fmt: skip
+    graphs = []
+
+    def backend(graph, _inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    a, b = matrices
+    compiled = torch.compile(lambda a, b: chooser(a, b) + 1, backend=backend, fullgraph=True, dynamic=True)
+    for rows in (3, 5, 7, 9):
+        torch.testing.assert_close(compiled(a[:rows], b), torch.mm(a[:rows], b) + 1)
+    assert len(graphs) == 1
+    assert [size for size in RAN if isinstance(size, int)][-4:] == [3, 5, 7, 9]
+    assert {row.problem.split(",")[0] for row in triton_ops.launches() if row.kernel == "dynamic sizes"} >= {
+        "3x12 float32", "9x12 float32",
+    }  # fmt: skip
+    torch._dynamo.reset()
+
+
+def test_exports_and_transforms_of_functions_go_through_a_chooser(matrices):
+    chooser = choose({"first": lambda a, b: torch.mm(a, b), "second": torch.mm}, name="exported")
+
+    class Model(torch.nn.Module):
+        def forward(self, a, b):
+            return chooser(a, b)
+
+    for strict in (False, True):
+        exported = torch.export.export(Model(), matrices, strict=strict).module()
+        torch.testing.assert_close(exported(*matrices), torch.mm(*matrices))
+    stacked = [torch.stack([each, 2 * each]) for each in matrices]
+    torch.testing.assert_close(torch.func.vmap(chooser)(*stacked), torch.bmm(*stacked))
+    dynamic = torch.compile(chooser, backend="eager", dynamic=True)
+    for rows in (3, 5, 7):
+        torch.testing.assert_close(dynamic(matrices[0][:rows], matrices[1]), torch.mm(matrices[0][:rows], matrices[1]))
     torch._dynamo.reset()
 
 

@@ -40,19 +40,13 @@ class KnownCalls:
     Args:
         gradients: Whether it counts that a gradient is recorded, since not all implementations have one.
         decide: From a call's arguments to what it does, where that is not known.
-        traced: Does a call that torch traces.
 
     Attributes:
         call: Does a call. It looks for the pattern of the call before first, and is written anew where that changes.
     """
 
-    def __init__(
-        self,
-        gradients: bool,
-        decide: Callable[[Sequence[Any], Mapping[str, Any]], Known],
-        traced: Callable[[Sequence[Any], Mapping[str, Any]], Any],
-    ) -> None:
-        self._gradients, self._decide, self._traced = gradients, decide, traced
+    def __init__(self, gradients: bool, decide: Callable[[Sequence[Any], Mapping[str, Any]], Known]) -> None:
+        self._gradients, self._decide = gradients, decide
         self._patterns: dict[Any, _Pattern] = {}
         self.call: Callable[..., Any] = self._any
 
@@ -89,8 +83,6 @@ class KnownCalls:
 
     def _any(self, *args: Any, **kwargs: Any) -> Any:
         """A call of which no pattern is known."""
-        if compiling():
-            return self._traced(args, kwargs)
         known = self._decide(args, kwargs)
         known.up()
         return known.run(*args, **kwargs)
@@ -103,17 +95,14 @@ class KnownCalls:
         for name, tensor in zip([*places, *names], kinds, strict=True):
             facts += _of_tensor(name) if tensor else [f"{name}.__class__", name]
         tensors = [name for name, tensor in zip([*places, *names], kinds, strict=True) if tensor]
-        scope: dict[str, Any] = {"_decide": self._decide, "_traced": self._traced, "_tracing": _false, "_entries": {}}
+        scope: dict[str, Any] = {"_decide": self._decide, "_entries": {}}
         scope["_get"] = scope["_entries"].get
         if tensors:
             torch = require("torch", "a call with tensors")
             facts.append("_autocast()")
             if self._gradients:
                 facts.append(f"_recording() and ({' or '.join(f'{name}.requires_grad' for name in tensors)})")
-            scope |= {
-                "_autocast": torch._C._is_any_autocast_enabled, "_recording": torch.is_grad_enabled,
-                "_tracing": torch.compiler.is_dynamo_compiling,
-            }  # fmt: skip
+            scope |= {"_autocast": torch._C._is_any_autocast_enabled, "_recording": torch.is_grad_enabled}
         key = f"({', '.join(facts)},)" if facts else "()"
         parameters = ", ".join([*places, *(["/"] if places else []), *(["*"] if names else []), *names])
         taken = [f"{', '.join(places)}, = args"] if places else []
@@ -139,8 +128,6 @@ def key({parameters}):
     return {key}
 
 def call(*args, **kwargs):
-    if _tracing():
-        return _traced(args, kwargs)
     if {fits}:
         try:
             {taken}
@@ -158,10 +145,6 @@ def call(*args, **kwargs):
 """
 
 
-def _false() -> bool:
-    return False
-
-
 def recording(values: Sequence[Any]) -> bool:
     """Whether a gradient is recorded for one of these values."""
     torch = sys.modules.get("torch")
@@ -174,8 +157,14 @@ def autocast() -> bool:
     return torch is not None and bool(torch._C._is_any_autocast_enabled())
 
 
-def compiling() -> bool:
-    """Whether torch is tracing the call."""
+def dynamo() -> bool:
+    """Whether Dynamo is tracing this code."""
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.compiler.is_dynamo_compiling()
+
+
+def exporting() -> bool:
+    """Whether torch runs the call to write down what it does, on tensors without memory."""
     torch = sys.modules.get("torch")
     return torch is not None and torch.compiler.is_compiling()
 

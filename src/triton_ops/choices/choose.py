@@ -30,6 +30,7 @@ def choose(
     arguments: Callable[..., ArgumentSpecs] | None = None,
     dtypes: Sequence[str] = (),
     problems: Mapping[str, tuple[tuple[int, ...], str]] | None = None,
+    schema: str | None = None,
     on_miss: str | None = None,
     **options: Any,
 ) -> Any:
@@ -53,6 +54,9 @@ def choose(
             for the command line.
         dtypes: Dtypes that `arguments` takes; the first is the default.
         problems: Named shapes with their dtypes.
+        schema: The operation's arguments and results as torch writes them, such as `(Tensor a, Tensor b) -> Tensor`, or
+            `(Tensor x, Tensor(a!) out) -> ()` for one that writes. Code that `torch.compile` makes for dynamic sizes
+            then chooses when it runs; without it such code is compiled anew for each size.
         on_miss: What a call without a known winner does: `default` runs the first implementation that applies, `tune`
             measures, `error` raises, `queue` notes the problem. None takes `TRITON_OPS_ON_MISS`, else `default`.
         **options: Options of `tune` for all tunes, such as `effort`, `budget_s`, `cache_dir` and `isolate`.
@@ -69,14 +73,14 @@ def choose(
             return Chooser(
                 {function.__name__: function}, name=name or kernel.name, outputs=outputs, parameters=parameters,
                 reference=reference, tolerance=tolerance, check=check, arguments=arguments, dtypes=dtypes,
-                problems=problems, on_miss=on_miss, options=options,
+                problems=problems, schema=schema, on_miss=on_miss, options=options,
             )  # fmt: skip
 
         return decorate
     return Chooser(
         implementations, name=name or _name_of(implementations), outputs=outputs, parameters=parameters,
         reference=reference, tolerance=tolerance, check=check, arguments=arguments, dtypes=dtypes, problems=problems,
-        on_miss=on_miss, options=options,
+        schema=schema, on_miss=on_miss, options=options,
     )  # fmt: skip
 
 

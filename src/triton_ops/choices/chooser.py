@@ -13,13 +13,13 @@ from typing import Any
 
 from triton_ops.backend import Arguments, FunctionKernel, Operation
 from triton_ops.backend.operation import ArgumentSpecs
-from triton_ops.choices.calls import Known, KnownCalls, autocast, recording
+from triton_ops.choices.calls import Known, KnownCalls, autocast, dynamo, exporting, recording
 from triton_ops.choices.described import described
 from triton_ops.choices.implementation import Implementation, as_implementation, in_order
 from triton_ops.choices.kernel import ChoiceKernel
 from triton_ops.choices.participants import Participants
 from triton_ops.choices.space import ChoiceSpace
-from triton_ops.choices.traced import Traced
+from triton_ops.choices.traced import Traced, operator_of, without_memory
 from triton_ops.dispatch import ledger
 from triton_ops.dispatch.decision import FALLBACK, Decision, Found
 from triton_ops.dispatch.operations import answered, safely_decided, told
@@ -52,6 +52,7 @@ class Chooser:
         arguments: Callable[..., ArgumentSpecs] | None = None,
         dtypes: Sequence[str] = (),
         problems: Mapping[str, tuple[tuple[int, ...], str]] | None = None,
+        schema: str | None = None,
         on_miss: str | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
@@ -67,6 +68,7 @@ class Chooser:
             "tolerance": tolerance, "check": check, "dtypes": tuple(dtypes), "problems": problems or {},
         }  # fmt: skip
         self._reference, self._arguments = reference, arguments or _no_arguments
+        self._operator = operator_of(name, schema, self, lambda: next(iter(self.implementations.values())).run({}))
         self._guard = threading.RLock()
         self._decisions: dict[Any, Decision] = {}
         self._take({label: as_implementation(given) for label, given in implementations.items()})
@@ -82,6 +84,8 @@ class Chooser:
         Cost: above the winner's own call one look-up, about a microsecond with two tensors; the first call of a problem
         reads one file.
         """
+        if dynamo():
+            return self._traced.call(args, kwargs)
         return self._calls.call(*args, **kwargs)
 
     def __repr__(self) -> str:
@@ -214,8 +218,13 @@ class Chooser:
         found = self._calls.find(args, kwargs)
         if found is not None and (found.holds is None or found.holds()):
             return found
+        if exporting():
+            return Known(lambda *given, **named: self._traced.call(given, named), _nothing, None)
         values, auto = [*args, *kwargs.values()], autocast()
-        place = (len(args), *kwargs, *map(told, values), auto, recording(values))
+        try:
+            place = (len(args), *kwargs, *map(told, values), auto, recording(values))
+        except (RuntimeError, NotImplementedError):  # tensors without memory of their own, as inside of vmap
+            return Known(self._first(args, kwargs), _nothing, None)
         with self._guard:  # one thread decides; the others wait for it
             decision = self._decisions.get(place)
             if decision is None or not decision.holds(within):
@@ -234,6 +243,11 @@ class Chooser:
         asked = decision.within
         holds = None if not decision.missed or decision.policy is None else lambda: within() == asked
         return Known(run, decision.count.up, holds)
+
+    def _first(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
+        """What runs where nothing can be looked up: the first implementation that applies."""
+        given = Arguments(tuple(map(without_memory, args)), {name: without_memory(it) for name, it in kwargs.items()})
+        return self._kernel.call(self._participants.known(given, recording(args), self._folder).default_config)
 
     def _decided(self, given: Arguments, auto: bool) -> Decision:
         """The decision of a call: of the ladder and the policy, unless there is nothing to choose."""
@@ -273,8 +287,8 @@ class Chooser:
         if before is not None:
             self.forget()
         gradients = not all(each.gradient for each in implementations.values())
-        self._traced = Traced(self._kernel, self._found_in_trace)
-        self._calls = KnownCalls(gradients, self.known, self._traced.call)
+        self._traced = Traced(self._kernel, self._found_in_trace, self._operator)
+        self._calls = KnownCalls(gradients, self.known)
         first = next(iter(implementations.values()))
         own = None
         if self._reference is None and not self._outputs and first.function is not None and first.operation is None:
@@ -305,6 +319,10 @@ def _placed(run: Callable[..., Any], parameters: Sequence[str | None], *args: An
     """Call with arguments in their places that came by name."""
     given = in_order(parameters, Arguments(args, kwargs))
     return run(*given.positional, **given.keyword)
+
+
+def _nothing() -> None:
+    """Counts no call: it is none."""
 
 
 def _no_arguments() -> ArgumentSpecs:

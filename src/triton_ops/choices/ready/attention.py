@@ -33,7 +33,9 @@ def sdpa_chooser() -> Chooser:
             _by_kernel, applies=_kernel_takes, operation=kernels.operation, values=_kernel_values
         )
     return choose(  # type: ignore[no-any-return]
-        found, name="choose_sdpa", parameters=("q", "k", "v", "causal", "scale"), arguments=_arguments,
+        found, name="choose_sdpa",
+        schema="(Tensor q, Tensor k, Tensor v, bool causal=False, float? scale=None) -> Tensor",
+        parameters=("q", "k", "v", "causal", "scale"), arguments=_arguments,
         dtypes=("bfloat16", "float16", "float32"),
     )  # fmt: skip
 

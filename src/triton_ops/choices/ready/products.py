@@ -31,7 +31,8 @@ def matmul_chooser() -> Chooser:
             _by_kernel, applies=_fits_kernel, operation=kernels.operation, values=_kernel_values, gradient=False
         )
     return choose(  # type: ignore[no-any-return]
-        found, name="choose_matmul", parameters=("a", "b"), arguments=_matrices,
+        found, name="choose_matmul",
+        schema="(Tensor a, Tensor b) -> Tensor", parameters=("a", "b"), arguments=_matrices,
         dtypes=("bfloat16", "float16", "float32"),
     )  # fmt: skip
 
@@ -54,7 +55,9 @@ def linear_chooser() -> Chooser:
             gradient=False,
         )  # fmt: skip
     return choose(  # type: ignore[no-any-return]
-        found, name="choose_linear", arguments=_layer, dtypes=("bfloat16", "float16", "float32"),
+        found, name="choose_linear",
+        schema='(Tensor x, Tensor weight, Tensor? bias=None, str activation="none") -> Tensor',
+        arguments=_layer, dtypes=("bfloat16", "float16", "float32"),
     )  # fmt: skip
 
 
@@ -73,7 +76,9 @@ def bmm_chooser() -> Chooser:
         "transposed": Implementation(_batch_transposed),
     }
     return choose(  # type: ignore[no-any-return]
-        found, name="choose_bmm", parameters=("a", "b"), arguments=_batches, dtypes=("bfloat16", "float16", "float32"),
+        found, name="choose_bmm",
+        schema="(Tensor a, Tensor b) -> Tensor", parameters=("a", "b"), arguments=_batches,
+        dtypes=("bfloat16", "float16", "float32"),
     )  # fmt: skip
 
 

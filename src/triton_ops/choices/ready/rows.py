@@ -19,7 +19,8 @@ def softmax_chooser() -> Chooser:
             _kernel, applies=_kernel_takes, operation=kernels.operation, values=_kernel_values
         )
     return choose(  # type: ignore[no-any-return]
-        found, name="choose_softmax", arguments=_arguments, dtypes=("bfloat16", "float16", "float32"),
+        found, name="choose_softmax",
+        schema="(Tensor x, int dim=-1) -> Tensor", arguments=_arguments, dtypes=("bfloat16", "float16", "float32"),
     )  # fmt: skip
 
 

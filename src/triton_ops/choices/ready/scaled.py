@@ -28,7 +28,9 @@ def scaled_mm_chooser() -> Chooser:
             _kernel, applies=_kernel_takes, operation=kernels.operation, values=_kernel_values, gradient=False
         )
     return choose(  # type: ignore[no-any-return]
-        found, name="choose_scaled_mm", reference=_right, arguments=_arguments,
+        found, name="choose_scaled_mm",
+        schema="(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, ScalarType? out_dtype=None) -> Tensor",
+        reference=_right, arguments=_arguments,
     )  # fmt: skip
 
 
