@@ -1,0 +1,206 @@
+"""The whole comparison of compile modes with processes that only tell times: what is raced, confirmed, recommended."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+
+import pytest
+
+from triton_ops import Status
+from triton_ops.compile_modes import comparing
+from triton_ops.compile_modes.comparing import Comparing
+from triton_ops.compile_modes.process import ModeLostError
+from triton_ops.compile_modes.questions import Failed, Loaded
+from triton_ops.compile_modes.request import Request
+from triton_ops.hardware import DeviceSpec
+from triton_ops.inductor.modes import CUDAGRAPHS, as_mode, default_modes
+from triton_ops.measure import Sampler
+
+GPU = DeviceSpec("cuda", "a GPU", "sm_90", 132)
+
+
+class Machine:
+    """Answers for processes: milliseconds by mode, in the race and in fresh processes, and how loading fails."""
+
+    def __init__(self, **times_ms):
+        self.times_ms = {name.replace("_", "-"): ms for name, ms in times_ms.items()}
+        self.fresh_ms = {}
+        self.failing = {}
+        self.dies_after = {}
+        self.noise = random.Random(0)
+        self.started = []
+        self.alive = self.most_alive = 0
+
+    def ms(self, mode, number):
+        known = self.fresh_ms if number and mode.name in self.fresh_ms else self.times_ms
+        named = known.get(mode.name)
+        if named is None:  # a variation: fast without graphs
+            named = 1.0 if mode.options.get(CUDAGRAPHS) is False else 3.0
+        return named * math.exp(self.noise.gauss(0, 0.001))
+
+
+def process_of(machine):
+    class Process:
+        def __init__(self, mode, limits, *, device, environment):
+            self.mode, self.limits, self.environment = mode, limits, environment
+            self.lines, self.samples_ms, self.alive, self.visits = [], [], False, 0
+            self.number = sum(other.mode.name == mode.name for other in machine.started)
+            machine.started.append(self)
+
+        def load(self, packed, manner):
+            if self.mode.name in machine.failing:
+                return Failed(*machine.failing[self.mode.name])
+            self.alive = True
+            machine.alive += 1
+            machine.most_alive = max(machine.most_alive, machine.alive)
+            calls_s = (2.0, 0.1, 0.001) if not self.mode.eager else (0.001, 0.001, 0.001)
+            return Loaded(calls_s=calls_s, compile_s=1.9, label="a model", device_name="cpu", facts="f")
+
+        def visit(self, count):
+            self.visits += 1
+            if self.visits > machine.dies_after.get(self.mode.name, math.inf):
+                self.close()
+                raise ModeLostError("its process was killed by SIGSEGV during its call")
+            taken = [machine.ms(self.mode, self.number) for _ in range(count)]
+            self.samples_ms = self.samples_ms or [[]]
+            self.samples_ms[0] += taken
+            return taken
+
+        @property
+        def sampler(self):
+            def queue(count):
+                taken = self.visit(count)
+                return lambda: taken
+
+            return Sampler(queue)
+
+        def close(self):
+            machine.alive -= self.alive
+            self.alive = False
+
+    return Process
+
+
+@pytest.fixture
+def compared(monkeypatch, tmp_path):
+    def run(machine, modes=None, *, gpu=True, clock=None, **asked):
+        monkeypatch.setattr(comparing, "ModeProcess", process_of(machine))
+        if gpu:
+            monkeypatch.setattr(comparing, "probe", lambda _: GPU)
+            monkeypatch.setattr(comparing, "turn_key", lambda *_: "")
+        chosen = tuple(map(as_mode, modes)) if modes else tuple(default_modes())
+        request = Request(packed=b"", modes=chosen, cache_dir=tmp_path, **{"seconds": 30.0, **asked})
+        said = []
+        with Comparing(request, said.append, **({} if clock is None else {"clock": clock})) as found:
+            report = found.run()
+        assert machine.alive == 0, "every process has ended"
+        return report, said
+
+    return run
+
+
+def machine(**more):
+    times = {"eager": 1.5, "default": 1.13, "reduce_overhead": 1.2, "max_autotune_no_cudagraphs": 1.0}
+    return Machine(**{**times, "max_autotune": 3.25, **more})
+
+
+def test_the_fastest_mode_is_recommended_and_confirmed_in_fresh_processes(compared):
+    fake = machine()
+    report, said = compared(fake)
+    assert report.recommended == "max-autotune-no-cudagraphs"
+    assert report.chosen.mode == "max-autotune-no-cudagraphs"
+    assert "in fresh processes eager takes +5" in report.confirmed
+    assert [each.mode.name for each in fake.started[-2:]] == ["max-autotune-no-cudagraphs", "eager"]
+    row = report.mode(report.recommended)
+    assert row.steady_ms == pytest.approx(1.0, rel=0.01)
+    assert row.break_even_calls == pytest.approx(2.1e3 / 0.5, rel=0.05)
+    assert report.mode("eager").relative == 1
+    assert said[-1].startswith("confirming")
+
+
+def test_the_culprit_of_the_slow_mode_is_named_from_modes_that_differ_in_one_option(compared):
+    report, _ = compared(machine())
+    assert (report.culprit.option, report.culprit.slower) == (CUDAGRAPHS, "max-autotune")
+    assert any("max-autotune is 2.88 times as slow as default" in note for note in report.notes)
+
+
+def test_eager_is_recommended_where_no_mode_is_proven_faster(compared):
+    same = dict.fromkeys(("default", "reduce_overhead", "max_autotune_no_cudagraphs", "max_autotune"), 1.5)
+    report, _ = compared(machine(**same))
+    assert (report.recommended, report.chosen.eager, report.confirmed) == ("eager", True, "")
+    assert report.mode("default").break_even_calls > 0
+
+
+def test_a_winner_that_is_slower_in_fresh_processes_is_not_kept(compared):
+    fake = machine()
+    fake.fresh_ms = {"max-autotune-no-cudagraphs": 1.6}
+    report, _ = compared(fake)
+    assert report.recommended == "eager"
+    assert report.confirmed.endswith("eager stays")
+
+
+def test_modes_that_fail_are_rows_and_the_rest_goes_on(compared):
+    fake = machine()
+    fake.failing = {"default": (Status.COMPILE, "no registers left"), "max-autotune": (Status.RESOURCES, "no memory")}
+    fake.dies_after = {"max-autotune-no-cudagraphs": 8}
+    report, _ = compared(fake)
+    assert {row.name: str(row.status) for row in report.modes} == {
+        "eager": "ok", "default": "compile", "reduce-overhead": "ok",
+        "max-autotune-no-cudagraphs": "crash", "max-autotune": "resources",
+    }  # fmt: skip
+    assert "SIGSEGV" in report.mode("max-autotune-no-cudagraphs").reason
+    assert report.recommended == "reduce-overhead"
+
+
+def test_at_most_four_models_wait_beside_eager(compared):
+    names = ["eager", "default", "gemm-aten", "gemm-triton", "no-fusion", "no-layout", "freezing", "max-autotune"]
+    fake = Machine(eager=5.0, **{name.replace("-", "_"): float(place) for place, name in enumerate(names) if place})
+    report, _ = compared(fake, names)
+    assert report.recommended == "default"
+    assert fake.most_alive == 6, "eager, four that wait, and the one that is screened"
+    assert all(row.steady_ms is not None for row in report.modes)
+
+
+def test_a_budget_that_is_used_up_defers_the_modes_that_are_left(compared):
+    ticks = itertools.count(0.0, 10.0)
+    report, _ = compared(machine(), clock=lambda: next(ticks), budget_s=45.0)
+    statuses = [str(row.status) for row in report.modes]
+    assert statuses[0] == "ok"
+    assert statuses[-1] == "deferred"
+    assert "the budget of 45 s was used up" in report.modes[-1].reason
+
+
+def test_slow_modes_are_varied_in_one_option_to_say_why(compared):
+    fake = Machine(eager=1.5, max_autotune=3.0)
+    report, _ = compared(fake, ["eager", "max-autotune"], why=True)
+    assert report.mode("max-autotune, no cudagraphs").options[CUDAGRAPHS] is False
+    assert report.culprit.option == CUDAGRAPHS
+    assert report.culprit.factor == pytest.approx(3.0, rel=0.05)
+    assert report.recommended == "max-autotune, no cudagraphs"
+
+
+def test_modes_that_differ_in_graphs_alone_are_one_program_without_a_gpu(compared):
+    fake = machine()
+    report, _ = compared(fake, gpu=False)
+    assert "max-autotune" not in [each.mode.name for each in fake.started]
+    row, same = report.mode("max-autotune"), report.mode("max-autotune-no-cudagraphs")
+    assert row.steady_ms == same.steady_ms
+    assert "without a GPU" in row.reason
+    assert report.culprit is None
+
+
+def test_compilers_have_folders_and_logs_of_their_own(compared, tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_LOG", "inductor")
+    fake = machine()
+    compared(fake, ["eager", "default"], collect=tmp_path / "kept")
+    eager, default, *_ = fake.started
+    assert eager.environment == {}
+    assert default.environment["TORCH_LOGS"] == "cudagraphs,perf_hints,recompiles"
+    assert default.environment["TORCHINDUCTOR_CACHE_DIR"].startswith(str(tmp_path / "compile-modes"))
+    assert default.environment["TORCH_COMPILE_DEBUG_DIR"] == str(tmp_path / "kept" / "default")
+    assert (tmp_path / "kept" / "default" / "log.txt").is_file()
+    fake = machine()
+    compared(fake, ["eager", "default"], warm=True)
+    assert "TORCHINDUCTOR_CACHE_DIR" not in fake.started[1].environment
