@@ -120,6 +120,8 @@ def main() -> None:
     parser.add_argument("--summary", action="store_true")
     parser.add_argument("--commit")
     asked = parser.parse_args()
+    if min(asked.limit_s, asked.budget_s, asked.seconds) <= 0:
+        parser.error("--limit-s, --budget-s and --seconds must be above 0")
     begin, rows = time.monotonic(), _rows_in(asked.out)
     done = [tuple(row["shape"]) for row in rows if "error" not in row]
     rows = [row for row in rows if "error" not in row]

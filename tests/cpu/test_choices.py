@@ -448,7 +448,7 @@ def test_a_chooser_serves_an_operator_until_it_is_closed(matrices):
 
 
 def test_what_is_no_implementation_is_refused():
-    for given in ({}, [torch.mm], 3):
+    for given in ({}, [torch.mm], 3, {1: torch.mm}, {"": torch.mm}):
         with pytest.raises(KernelTypeError, match="given by name, at least one"):
             choose(given, name="refused")
     for given in (3, Operation):
@@ -456,6 +456,10 @@ def test_what_is_no_implementation_is_refused():
             choose({"a": given if given == 3 else Implementation()}, name="refused")
     with pytest.raises(KernelTypeError, match="applies is 3"):
         Implementation(torch.mm, applies=3)
+    with pytest.raises(SettingsError, match="outputs are 'out'; they are a list of names"):
+        choose({"a": writes}, outputs="out")
+    with pytest.raises(SettingsError, match="outputs name y, and the parameters are x"):
+        choose({"a": writes}, outputs=["y"], parameters=["x"])
     with pytest.raises(SettingsError, match="no option budget"):
         choose({"a": torch.mm}, budget=3)
     with pytest.raises(SettingsError, match="on_miss"):

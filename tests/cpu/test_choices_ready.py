@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from benchmarks.choices_gpu import SHAPES, summary
 
 from triton_ops import chooser
 from triton_ops.backend import Arguments
@@ -82,3 +83,16 @@ def test_a_name_that_is_none_is_refused_with_those_there_are():
     with pytest.raises(TargetError, match="no chooser is called 'gemm'; there are matmul, linear"):
         chooser("gemm")
     assert chooser("softmax") is ready.softmax
+
+
+def test_the_benchmark_passes_only_if_all_shapes_are_good_enough():
+    row = {"chosen": {"implementation": "triton"}, "over_cublas": 1.05, "worst_percent": 0.4}
+    rows = [{"shape": list(shape), **row} for shape in SHAPES]
+    assert len(SHAPES) == 30
+    assert summary(rows)["passed"]
+    assert summary(rows)["chosen"] == {"triton": 30}
+    slower = [*rows[1:], {**rows[0], "worst_percent": 1.2}]
+    no_gain = [{**row, "over_cublas": 1.0} for row in rows]
+    failed = [*rows[1:], {"shape": rows[0]["shape"], "error": "no memory"}]
+    for bad in (slower, no_gain, failed, rows[1:], []):
+        assert not summary(bad)["passed"]

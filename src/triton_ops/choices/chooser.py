@@ -26,7 +26,7 @@ from triton_ops.dispatch.operations import answered, safely_decided, told
 from triton_ops.dispatch.policy import DEFAULT, TUNE, capturing, policy_of, within
 from triton_ops.dispatch.sources import ladder_of
 from triton_ops.dispatch.tuner import tune
-from triton_ops.exceptions import KernelTypeError, TargetError
+from triton_ops.exceptions import KernelTypeError, SettingsError, TargetError
 from triton_ops.problem import Problem
 from triton_ops.settings import checked_on_miss
 from triton_ops.task.request import device_for, make_request
@@ -56,11 +56,7 @@ class Chooser:
         on_miss: str | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        if not isinstance(implementations, Mapping) or not implementations:
-            raise KernelTypeError(
-                f"implementations are {implementations!r}; they are given by name, at least one",
-                hint='write {"aten": torch.mm, "mine": my_mm}',
-            )
+        _check_names(implementations, outputs, parameters)
         self.name, self.on_miss = name, None if on_miss is None else checked_on_miss(on_miss)
         self.options = {key: value for key, value in (options or {}).items() if value is not None}
         self._outputs, self._parameters = tuple(outputs), parameters
@@ -305,6 +301,20 @@ class Chooser:
     def _made(self, shape: Sequence[int] | None, dtype: str | None, device: str | None) -> Arguments:
         problem = self._operation.problem(None if shape is None else tuple(shape), dtype)
         return self._operation.materialise(problem, device_for(device, "any", self.name))
+
+
+def _check_names(implementations: Any, outputs: Any, parameters: Any) -> None:
+    named = isinstance(implementations, Mapping) and all(isinstance(name, str) and name for name in implementations)
+    if not named or not implementations:
+        raise KernelTypeError(
+            f"implementations are {implementations!r}; they are given by name, at least one",
+            hint='write {"aten": torch.mm, "mine": my_mm}',
+        )
+    for what, given in (("outputs", outputs), ("parameters", parameters or ())):
+        if isinstance(given, str) or not all(isinstance(name, str) for name in given):
+            raise SettingsError(f"{what} are {given!r}; they are a list of names", hint=f'write {what}=("x",)')
+    if lost := [name for name in outputs if parameters and name not in parameters]:
+        raise SettingsError(f"outputs name {', '.join(lost)}, and the parameters are {', '.join(parameters)}")
 
 
 def _parameters_of(implementations: Iterable[Implementation]) -> tuple[str | None, ...]:

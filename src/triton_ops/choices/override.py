@@ -31,7 +31,7 @@ class Served:
 
     Raises:
         KernelTypeError: The first is no chooser.
-        SettingsError: There is no such operator or dispatch key.
+        SettingsError: There is no such operator or dispatch key, or torch is older than 2.10.
     """
 
     def __init__(self, chooser: Chooser, operator: str, dispatch_key: str = "CUDA") -> None:
@@ -39,6 +39,10 @@ class Served:
             raise KernelTypeError(f"{chooser!r} is no chooser", hint="make one: triton_ops.choose({...})")
         library = require("torch.library", "serving an operator")
         space, _, name = operator.partition("::")
+        if not hasattr(library, "get_kernel"):
+            raise SettingsError(
+                "this torch does not hand out its own kernels", hint="serving needs torch 2.10 or newer"
+            )
         try:
             self._original = library.get_kernel(operator, dispatch_key)
         except (RuntimeError, AttributeError, ValueError) as error:
