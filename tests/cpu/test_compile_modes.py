@@ -145,6 +145,7 @@ def test_what_is_no_model_or_no_input_is_refused(model, inputs, error):
         ({"modes": ["default", "default"]}, "asked for twice"),
         ({"modes": [7]}, "no way to compile"),
         ({"seed": "one"}, "seed"),
+        ({"logs": ["autotunin"]}, "close are autotuning"),
     ],
 )
 def test_options_out_of_range_are_refused_before_any_process(options, said):

@@ -64,6 +64,9 @@ def test_what_this_torch_does_not_know_is_said_with_what_is_close(given, said):
 def test_a_mode_and_options_together_are_refused():
     with pytest.raises(SettingsError, match="only one of them"):
         CompileMode("both", mode="default", options={"max_autotune": True})
+    with pytest.raises(SettingsError, match="only one of them"):
+        as_mode({"mode": "default", "max_autotune": True})
+    assert as_mode({"mode": "default"}) == as_mode("default")
     for strange in (7, "", None, []):
         with pytest.raises(SettingsError, match="no way to compile"):
             as_mode(strange)

@@ -54,6 +54,10 @@ def compile_modes_command(
     collect: Annotated[
         Path | None, typer.Option("--collect", metavar="DIR", help="Keep each mode's log and traces here.")
     ] = None,
+    log: Annotated[
+        list[str] | None,
+        typer.Option("--log", metavar="NAME", help="Switch on a further log of torch, such as autotuning; repeat it."),
+    ] = None,
     details: Annotated[bool, typer.Option("--details", help="With --json, add all that was found.")] = False,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of the model and the orders.")] = 0,
     no_wait: Annotated[
@@ -70,8 +74,8 @@ def compile_modes_command(
         factory = factory_of(target)
         found = tune_compile(
             factory, modes=asked, training=training, why=why, warm=warm, warmup=warmup, seconds=seconds,
-            budget_s=budget_s, compile_s=compile_s, resume=not fresh, collect=collect, cache_dir=folder, seed=seed,
-            wait=not no_wait, follow=tell,
+            budget_s=budget_s, compile_s=compile_s, resume=not fresh, collect=collect, logs=log or [],
+            cache_dir=folder, seed=seed, wait=not no_wait, follow=tell,
         )  # fmt: skip
     if as_json:
         say_json(found.as_json(details))

@@ -23,7 +23,7 @@ from triton_ops.compile_modes.rows import alias_row, failed_row, row_of
 from triton_ops.compile_modes.run_folder import RunFolder, file_name, key_of, one_at_a_time
 from triton_ops.exceptions import TuningFailedError
 from triton_ops.hardware import CpuLoad, DeviceSpec, Turns, probe, turn_key
-from triton_ops.inductor.environment import log_switches, wrong_names
+from triton_ops.inductor.environment import READ, log_switches, wrong_names
 from triton_ops.inductor.modes import (
     EAGER,
     CompileMode,
@@ -31,6 +31,7 @@ from triton_ops.inductor.modes import (
     refusal,
     same_without_gpu,
 )
+from triton_ops.inductor.options import variables
 from triton_ops.trial import Status
 
 _log = logging.getLogger("triton_ops")
@@ -241,7 +242,7 @@ class Comparing:
 
     def _process(self, mode: CompileMode, folder: Path | None) -> ModeProcess:
         """A process of a mode, not yet started, with its compiler's folders and logs."""
-        environment = log_switches(dict(settings.environment())) if not mode.eager else {}
+        environment = log_switches(dict(settings.environment()), (*READ, *self._request.logs)) if not mode.eager else {}
         if folder is not None and not self._request.warm:
             environment |= compiler_folders(folder)
         if self._request.collect is not None and not mode.eager:
@@ -267,7 +268,7 @@ class Comparing:
             yield
 
     def _warn_of_environment(self) -> None:
-        for name, meant in wrong_names(dict(settings.environment())).items():
+        for name, meant in wrong_names(dict(settings.environment()), variables()).items():
             _log.warning("%s is set, and torch does not read it; %s is probably meant", name, meant)
 
 

@@ -18,6 +18,7 @@ from triton_ops.compile_modes.questions import Manner
 from triton_ops.compile_modes.step import Loss
 from triton_ops.compile_modes.workload import Workload, made_by, workload_of
 from triton_ops.exceptions import SettingsError
+from triton_ops.inductor.environment import checked_logs
 from triton_ops.inductor.modes import CompileMode, as_mode, default_modes, uses_cudagraphs
 from triton_ops.task.budget import checked_seed
 from triton_ops.tolerance import Tolerance
@@ -40,6 +41,7 @@ class Request:
         budget_s: Seconds after which no further mode is begun; None is no limit.
         resume: Whether an interrupted comparison is gone on with.
         collect: A folder for logs and traces; None collects nothing.
+        logs: Further logs and artefacts of torch that are switched on.
         cache_dir: The folder of this package's files.
         wait: Whether to wait while another process measures on the same GPU.
         device: The GPU that processes ready early, where it is known; else empty.
@@ -56,6 +58,7 @@ class Request:
     budget_s: float | None = None
     resume: bool = True
     collect: Path | None = None
+    logs: tuple[str, ...] = ()
     cache_dir: Path | None = None
     wait: bool = True
     device: str = ""
@@ -75,15 +78,17 @@ def made_request(
     budget_s: float | None,
     compile_s: float | None,
     seed: int,
+    logs: Sequence[str],
     **rest: Any,
 ) -> Request:
     """The request that a caller makes.
 
     Raises:
-        SettingsError: A number is out of range, a way to compile is none, or two have one name.
+        SettingsError: A number is out of range, a way to compile is none, two have one name, or torch has no such log.
         KernelTypeError, DeviceError: The model or its inputs do not fit.
     """
     asked = _modes(modes)
+    checked_logs(logs)
     _check_numbers(warmup=warmup, seconds=seconds, budget_s=budget_s, compile_s=compile_s)
     _check_warmup(int(warmup), asked)
     manner = Manner(
@@ -102,7 +107,7 @@ def made_request(
     limits = Limits() if compile_s is None else Limits(compile_s=float(compile_s))
     return Request(
         packed=packed.content, modes=asked, manner=manner, limits=limits, seconds=float(seconds),
-        budget_s=None if budget_s is None else float(budget_s), device=device,
+        budget_s=None if budget_s is None else float(budget_s), device=device, logs=tuple(logs),
         notes=tuple(f"drawn anew in each process: {each}" for each in packed.drawn), **rest,
     )  # fmt: skip
 

@@ -30,6 +30,7 @@ def tune_compile(
     compile_s: float | None = None,
     resume: bool = True,
     collect: str | Path | None = None,
+    logs: Sequence[str] = (),
     cache_dir: str | Path | None = None,
     seed: int = 0,
     wait: bool = True,
@@ -63,6 +64,7 @@ def tune_compile(
         resume: Whether a comparison that was interrupted is gone on with: modes that it compiled keep the seconds that
             it measured, and start from their caches.
         collect: A folder for each mode's log and traces.
+        logs: Names of further logs of torch, such as `inductor` or `autotuning`, for the logs that are collected.
         cache_dir: The folder of this package's files; None is as for `tune`.
         seed: Torch's seed in each process, and that of the orders.
         wait: Whether to wait while another process measures on the same GPU.
@@ -81,8 +83,8 @@ def tune_compile(
     """
     request = made_request(
         model, inputs, modes=modes, training=training, loss=loss, tolerance=tolerance, warmup=warmup, seconds=seconds,
-        budget_s=budget_s, compile_s=compile_s, seed=seed, why=bool(why), warm=bool(warm), resume=bool(resume),
-        collect=None if collect is None else Path(collect).expanduser(),
+        budget_s=budget_s, compile_s=compile_s, seed=seed, logs=logs, why=bool(why), warm=bool(warm),
+        resume=bool(resume), collect=None if collect is None else Path(collect).expanduser(),
         cache_dir=None if cache_dir is None else Path(cache_dir).expanduser(), wait=bool(wait),
     )  # fmt: skip
     with Comparing(request, follow) as comparing:

@@ -106,7 +106,7 @@ def _loaded(question: Load, tell: Callable[[str], None], kept: KeptLines) -> Con
     manner = question.manner
     if manner.threads is not None:
         torch.set_num_threads(manner.threads)
-    if manner.matmul_precision:
+    if manner.matmul_precision not in ("", torch.get_float32_matmul_precision()):
         torch.set_float32_matmul_precision(manner.matmul_precision)
     torch.manual_seed(manner.seed)
     make, loss = unpack(question.packed)

@@ -94,10 +94,13 @@ def as_mode(given: Any) -> CompileMode:
         given: `eager`, a mode of `torch.compile`, the name of an option set, a mapping of options, or a `CompileMode`.
 
     Raises:
-        SettingsError: It is something else, or no name.
+        SettingsError: It is something else, no name, or a mapping with a mode and options.
     """
     if isinstance(given, CompileMode):
         return given
+    if isinstance(given, Mapping) and "mode" in given:
+        rest = {name: value for name, value in given.items() if name != "mode"}
+        return CompileMode(str(given["mode"]), mode=str(given["mode"]), options=rest)
     if isinstance(given, Mapping):
         return CompileMode(",".join(f"{name}={value}" for name, value in given.items()) or "no options", options=given)
     if not isinstance(given, str) or not given.strip():
