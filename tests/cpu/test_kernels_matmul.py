@@ -392,7 +392,7 @@ def form_errors():
         for form, swapped, loads in itertools.product(FORMS, (False, True), ("pointers", "device", "host", "halves")):
             if loads == "halves" and (swapped or "SPLIT" in FORMS[form]):
                 continue
-            M, N, K = (72, 104, 200) if loads != "pointers" else (37, 91, 197)
+            M, N, K = (40, 72, 104) if loads != "pointers" else (37, 69, 101)
             own = {"SWAPPED": swapped, "LOADS": "host" if loads == "halves" else loads, "HALVES": loads == "halves"}
             for layout in LAYOUTS if form in ("tiles", "stream") else LAYOUTS[:1]:
                 first, second = layout.split()
@@ -415,8 +415,8 @@ def wrong_shares():
     """Products of whole numbers by stream_k that are not exact, for devices of 1 to 14 multiprocessors."""
     draw, wrong, before = random.Random(1), [], tiles.multiprocessors
     try:
-        for _ in range(25):
-            units, M, N, K = draw.randint(1, 14), draw.randint(1, 80), draw.randint(1, 80), draw.randint(0, 400)
+        for _ in range(15):
+            units, M, N, K = draw.randint(1, 14), draw.randint(1, 60), draw.randint(1, 40), draw.randint(0, 250)
             tiles.multiprocessors = lambda device, units=units: units
             a, b = (torch.randint(-3, 4, shape).half() for shape in ((M, K), (K, N)))
             own = {"BN": 16, "ALGORITHM": "stream_k", "SWAPPED": draw.random() < 0.3}
@@ -438,7 +438,7 @@ def epilogue_errors():
     for activation, form, swapped in itertools.product(ACTIVATIONS, ("tiles", "split"), (False, True)):
         right = plain if activation == "none" else getattr(torch.nn.functional, activation)(plain)
         config = {**SMALL, **FORMS[form], "SWAPPED": swapped}
-        for each in (bias, bias.half()):
+        for each in (bias, bias.half()) if activation == "silu" else (bias,):
             got = matmul(a, b, bias=each, activation=activation, config=config)
             found[f"{activation}, {form}, {swapped}, {each.dtype}"] = off([got], [right])
     return found
@@ -446,7 +446,7 @@ def epilogue_errors():
 
 def test_bias_and_activation_are_part_of_every_algorithm(interpreted):
     found = interpreted(epilogue_errors)
-    assert len(found) == 32
+    assert len(found) == 20
     assert {name: error for name, error in found.items() if error > 2**-9} == {}
 
 
