@@ -11,7 +11,8 @@ their kernel has another config now, so that a run may take a part at a time. Re
 exit code is 1 if a limit is missed.
 
 `share_of_copy` is the kernel's least traffic by second over that of a copy much larger than L2, measured first. `gains`
-has the default config's time over the winner's, with its interval; 1 where the default is the winner.
+has the default config's time over the winner's, with its interval; 1 where the default is the winner; nothing where
+the two differ and were not compared.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ def gains(rows: Iterable[dict]) -> dict[str, dict[str, dict]]:
         there = found.setdefault(row["kernel"], {})
         if row["rival"] == "default" and row["speedup"] is not None:
             there[row["problem"]] = {"gain": row["speedup"], "interval": row["interval"], "verdict": row["verdict"]}
-        elif row["rival"] != "reference" and row["origin"] != "default config":
+        elif row["is_default"] and row["rival"] != "reference" and row["origin"] != "default config":
             there.setdefault(row["problem"], {"gain": 1.0, "interval": None, "verdict": "the default is the winner"})
     return {kernel: problems for kernel, problems in found.items() if problems}
 

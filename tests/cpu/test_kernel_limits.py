@@ -17,7 +17,7 @@ def row(speed, rival="library", problem="1024", *, kernel="matmul", width=0.01, 
     return {
         "kernel": kernel, "problem": problem, "rival": rival, "speedup": speed, "interval": interval, "verdict": "",
         "shape": [1, 1, 1, 1], "dtype": "bfloat16", "share_of_copy": None, "config": config or {"BLOCK": 64},
-        "origin": "tuned now", **more,
+        "origin": "tuned now", "is_default": False, **more,
     }  # fmt: skip
 
 
@@ -114,11 +114,15 @@ def test_runs_are_put_together_and_rows_of_another_config_are_dropped(tmp_path):
 
 def test_gains_have_intervals_and_are_1_where_the_default_is_the_winner():
     found = gains(
-        [row(1.4, "default"), row(0.9), row(0.8, problem="4096"), row(0.7, kernel="x", origin="default config")]
-    )
+        [
+            row(1.4, "default"), row(0.9), row(0.8, problem="4096", is_default=True), row(0.8, problem="8192"),
+            row(0.7, kernel="x", origin="default config", is_default=True),
+        ]
+    )  # fmt: skip
     assert found["matmul"]["1024"]["gain"] == 1.4
     assert found["matmul"]["1024"]["interval"] == [1.39, 1.41]
     assert found["matmul"]["4096"] == {"gain": 1.0, "interval": None, "verdict": "the default is the winner"}
+    assert "8192" not in found["matmul"]  # another config won, and the default was not asked for
     assert "x" not in found
 
 

@@ -33,6 +33,7 @@ class KernelRow:
         dtype: Dtype of the problem.
         config: The kernel's config.
         origin: Where that comes from.
+        is_default: Whether it is the config that runs untuned.
         kernel_ms: Median of the kernel; None where nothing was timed.
         rival_ms: Median of the rival; None where nothing was timed.
         speedup: The rival's time divided by the kernel's, inside rounds; None where nothing was timed.
@@ -52,6 +53,7 @@ class KernelRow:
     dtype: str
     config: dict[str, Any] = field(default_factory=dict, hash=False)
     origin: str = _DEFAULT
+    is_default: bool = False
     kernel_ms: float | None = None
     rival_ms: float | None = None
     speedup: float | None = None
@@ -143,7 +145,10 @@ def _problem_rows(
     rivals: dict[str, Any] = {} if config == default else {"default": (operation, default)}
     rivals |= rivals_of(operation.name, values, run.rivals)
     work = operation.work(problem) if operation.work else None
-    known: dict[str, Any] = {"shape": shape, "dtype": dtype, "config": dict(config), "origin": origin}
+    known: dict[str, Any] = {
+        "shape": shape, "dtype": dtype, "config": dict(config), "origin": origin,
+        "is_default": config == default,
+    }  # fmt: skip
     try:
         check_result(operation, config, values)
     except WrongResultError as error:
