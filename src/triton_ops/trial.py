@@ -279,6 +279,8 @@ class TuningResult:
         run: Id of the run log of the tune that found the winner; empty if none was kept.
         winner: The winner's trial, with the times that `metrics` shows.
         recalled_failures: On a cache hit, the failed trials that the record keeps.
+        record: Id of the record that later calls find; empty if the winner is not remembered, for which `notes` may
+            have the reason.
     """
 
     best_config: dict[str, Any]
@@ -307,6 +309,7 @@ class TuningResult:
     run: str = ""
     winner: Trial | None = None
     recalled_failures: tuple[Trial, ...] = ()
+    record: str = ""
 
     @property
     def failures(self) -> list[Trial]:

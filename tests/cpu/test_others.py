@@ -10,8 +10,9 @@ from types import SimpleNamespace
 import pytest
 
 from tests.nvml import FakeNvml, gpu, use
-from triton_ops import _proc, settings, tune
+from triton_ops import ConfigSpace, Operation, _proc, settings, tune
 from triton_ops._files import ensure_folder, locked
+from triton_ops.dispatch.operations import decided
 from triton_ops.evaluation import station
 from triton_ops.hardware import Others
 from triton_ops.hardware.nvidia import open_sensors
@@ -165,8 +166,8 @@ def test_use_before_the_race_is_said_and_costs_no_round(clock):
     assert found.confidence == "ok"
 
 
-@pytest.mark.parametrize("busy", [True, False])
-def test_nothing_is_recorded_from_a_gpu_that_is_shared_to_the_end(busy, clock, monkeypatch):
+def share_races(busy, clock, monkeypatch):
+    """Let a tune's race be on a GPU that another process uses before it and, if `busy`, to its end."""
     nvml = FakeNvml()
 
     class Guard(SensorGuard):
@@ -182,9 +183,25 @@ def test_nothing_is_recorded_from_a_gpu_that_is_shared_to_the_end(busy, clock, m
         return Guard(sensors, sleep=clock.sleep, others=others)
 
     monkeypatch.setattr(station, "guard_for", guard_for)
+
+
+@pytest.mark.parametrize("busy", [True, False])
+def test_nothing_is_recorded_from_a_gpu_that_is_shared_to_the_end(busy, clock, monkeypatch):
+    share_races(busy, clock, monkeypatch)
     found = tune(add_up, kwargs={"n": 64}, space={"step": [1, 2]})
     said = "; ".join(found.notes)
     assert f"process {OTHER} (of another user) used 20% of the GPU while configs were tried" in said
     assert ("is not remembered, since" in said, "used 60% of the GPU" in said) == (busy, busy)
     known = recall(add_up, kwargs={"n": 64}, space={"step": [1, 2]})
     assert (known is None, found.guard["status"]) == (busy, "shared" if busy else "ok")
+    assert found.record == ("" if busy else known.id)
+
+
+@pytest.mark.parametrize("busy", [True, False])
+def test_a_decision_names_the_record_of_its_tune_only_if_there_is_one(busy, clock, monkeypatch):
+    share_races(busy, clock, monkeypatch)
+    operation = Operation("add_up", add_up, ConfigSpace({"step": [1, 2]}), lambda n: {"n": n}, device="cpu")
+    found = decided(operation, {"n": 64}, on_miss="tune").found
+    assert (found.rung, "not remembered" in found.why) == ("tuned", busy)
+    known = recall(operation, kwargs={"n": 64})
+    assert found.record == ("" if busy else known.id)

@@ -75,11 +75,11 @@ class Decision:
         return not self.missed or self.policy is None or self.within == within()
 
     def tuned(self, result: TuningResult) -> Decision:
-        """The decision after a tune."""
+        """The decision after a tune; it names a record only where the tune has left one."""
         why = f"found by a tune of {result.elapsed_s:.1f} s"
         why += f", {result.raced_gain:.3g} times as fast as the default" if result.raced_gain else ""
-        record = self.key.id if self.key is not None else ""
-        found = Found(config=Config(result.best_config), rung=TUNED, why=why, record=record)
+        why += "" if result.record else "; the winner is not remembered"
+        found = Found(config=Config(result.best_config), rung=TUNED, why=why, record=result.record)
         return replace(self, found=found, policy=None)
 
     def because(self, why: str, policy: str, within: str | None) -> Decision:

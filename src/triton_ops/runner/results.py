@@ -118,6 +118,8 @@ def result_of(
     elapsed_s: float,
     trials: Sequence[Trial] = (),
     members: Members | None = None,
+    *,
+    kept: bool = True,
 ) -> TuningResult:
     """The result that `tune` returns, whether its record is new or was recalled.
 
@@ -128,6 +130,7 @@ def result_of(
         trials: Every trial of the tune; empty if the record was recalled, which keeps of its trials only the times of
             the winner and of the default.
         members: Members of an `Enum` that `best_config` and `all_results` hold; None leaves their names.
+        kept: Whether later calls find the record.
     """
     work, device, members = task.work, task.device, members or {}
     winner = _trial_of(record.winner, trials) if trials else _winner_of(record)
@@ -160,6 +163,7 @@ def result_of(
         run=record.run,
         winner=winner,
         recalled_failures=() if trials else _failed_of(record),
+        record=record.id if kept else "",
     )
 
 

@@ -223,6 +223,7 @@ def tune_request(
             listener=listener or ProgressBar(),
             start=start,
             turns=Turns(run.task.device_name, wait),
+            keep=keep,
         ).run()
 
 

@@ -98,6 +98,7 @@ class Tuning:
         start: When `tune` was called, by `time.monotonic`.
         turns: The turns of this tune on the device.
         load: How busy other programs keep the CPUs.
+        keep: Whether later calls find what is put into `store`.
     """
 
     request: RunRequest
@@ -108,6 +109,7 @@ class Tuning:
     start: float
     turns: Turns
     load: CpuLoad = field(default_factory=CpuLoad)
+    keep: bool = True
 
     def run(self) -> TuningResult:
         """Search, compare the finalists, and keep the winner.
@@ -135,8 +137,9 @@ class Tuning:
                 found = self._searched(log, known, process)
                 record = self._record(found, log, len(known))
                 result = result_of(
-                    record, request.task, record.elapsed_s, found.outcome.trials, request.task.space.members
-                )
+                    record, request.task, record.elapsed_s, found.outcome.trials, request.task.space.members,
+                    kept=self.keep and not found.cut_short and not self._why_not_remembered(found.outcome),
+                )  # fmt: skip
             finally:
                 self.listener.ended(result)
             if not found.cut_short:  # an interrupted run keeps no record and has no end, so that it can be resumed
