@@ -23,7 +23,7 @@ from triton_ops.inductor.modes import (
     same_without_gpu,
     uses_cudagraphs,
 )
-from triton_ops.inductor.options import autotune_options, variables
+from triton_ops.inductor.options import autotune_options, is_read, variables
 
 LOG = Path(__file__).parents[1] / "data" / "inductor_log.txt"
 
@@ -160,3 +160,7 @@ def test_wrong_names_of_variables_are_told():
     assert wrong_names(["TORCHINDUCTOR_MAX_AUTOTUN", "TORCHINDUCTOR_MAX_AUTOTUNE"], known) == {
         "TORCHINDUCTOR_MAX_AUTOTUN": "TORCHINDUCTOR_MAX_AUTOTUNE"
     }
+    names, near = ["TORCHINDUCTOR_CACHE_DIR", "TORCHINDUCTOR_CACHE_DI"], {"TORCHINDUCTOR_CK_DIR"}
+    assert wrong_names(names, near, is_read) == {names[1]: "TORCHINDUCTOR_CK_DIR"}, (
+        "read elsewhere than in the settings"
+    )

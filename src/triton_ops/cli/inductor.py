@@ -21,7 +21,7 @@ from triton_ops.inductor.environment import wrong_names
 from triton_ops.inductor.gate import gate_here
 from triton_ops.inductor.graphs import GraphNode, difference, graphs_in
 from triton_ops.inductor.logs import AutotuneTable, CompilerLog, read_log
-from triton_ops.inductor.options import autotune_options, variables
+from triton_ops.inductor.options import autotune_options, is_read, variables
 
 _S_PER_DAY = 86_400.0
 
@@ -51,7 +51,7 @@ def options(
             f"no option of Inductor has {name!r} in its name", hint="leave it out to list those of tuning"
         )
     gate = gate_here(device)
-    wrong = wrong_names([variable for variable, _ in settings.environment()], variables())
+    wrong = wrong_names([variable for variable, _ in settings.environment()], variables(), is_read)
     for strange, meant in wrong.items():
         tell(f"{strange} is set, and torch does not read it; {meant} is probably meant", "warning", "yellow")
     if as_json:

@@ -31,7 +31,7 @@ from triton_ops.inductor.modes import (
     refusal,
     same_without_gpu,
 )
-from triton_ops.inductor.options import variables
+from triton_ops.inductor.options import is_read, variables
 from triton_ops.trial import Status
 
 _log = logging.getLogger("triton_ops")
@@ -268,7 +268,7 @@ class Comparing:
             yield
 
     def _warn_of_environment(self) -> None:
-        for name, meant in wrong_names(dict(settings.environment()), variables()).items():
+        for name, meant in wrong_names(dict(settings.environment()), variables(), is_read).items():
             _log.warning("%s is set, and torch does not read it; %s is probably meant", name, meant)
 
 

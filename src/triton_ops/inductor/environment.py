@@ -7,7 +7,7 @@ after `+` or `-`, and is read when torch is imported; the names are in `torch._l
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from triton_ops._optional import require
@@ -47,17 +47,20 @@ def known_logs() -> set[str]:
     return {*registry.log_alias_to_log_qnames, *registry.artifact_names, "all"}
 
 
-def wrong_names(environment: Collection[str], known: Collection[str] = ()) -> dict[str, str]:
+def wrong_names(
+    environment: Collection[str], known: Collection[str] = (), is_read: Callable[[str], bool] = lambda _: False
+) -> dict[str, str]:
     """Variables that are set and that torch does not read, each with the one that was probably meant.
 
     Args:
         environment: The names that are set.
         known: The names that torch's compiler reads, as `options.variables` finds them; none looks for `TORCH_LOG` and
             the like alone.
+        is_read: Whether torch reads a variable after all, as `options.is_read` finds out; asked for doubtful ones only.
     """
     found = {name: _MEANT[name] for name in environment if name in _MEANT}
     for name in environment:
         if known and name.startswith(_PREFIXES) and name not in known and name not in found:
             near = difflib.get_close_matches(name, known, n=1, cutoff=_NEAR)
-            found.update({name: near[0]} if near else {})
+            found.update({name: near[0]} if near and not is_read(name) else {})
     return found

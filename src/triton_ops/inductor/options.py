@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from triton_ops._optional import require
 from triton_ops.inductor.modes import option_values
 
+_READERS = ("_inductor", "_dynamo", "_functorch", "_logging", "compiler", "fx")
 _ABOUT_TUNING = ("autotune", "tuning", "benchmark", "cudagraph", "epilogue", "prologue", "fusion", "layout", "padding")
 
 
@@ -55,6 +58,17 @@ def variables() -> set[str]:
     """Every environment variable that Inductor's settings read, and those of the compiler's debugging."""
     tree = ast.parse(_source())
     return {*_names_in(tree), "TORCH_COMPILE_DEBUG", "TORCH_COMPILE_DEBUG_DIR", "TORCH_COMPILE_DISABLE"}
+
+
+def is_read(variable: str) -> bool:
+    """Whether the compiler's sources name a variable anywhere, since not all of them are read by the settings.
+
+    Cost: up to a second, for a variable that is not named.
+    """
+    root = Path(str(require("torch", "looking into its sources").__file__)).parent
+    files = (path for part in _READERS for path in (root / part).rglob("*.py"))
+    named = re.compile(rf"\b{re.escape(variable)}\b".encode())
+    return any(named.search(path.read_bytes()) for path in files)
 
 
 def _entries() -> dict[str, Any]:
