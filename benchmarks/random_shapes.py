@@ -39,9 +39,9 @@ from triton_ops.hardware import probe
 from triton_ops.space import Config
 from triton_ops.tensors import TensorSpec
 
-SPOILT = {"attention": ("q",), "attention_backward": ()}
-"""Inputs that may hold NaN and infinities, where not all may: a key that a mask hides is absent for the kernel of
-attention, and 0 times infinity for its reference."""
+EXPONENTS = {("attention_backward", "q"), ("attention_backward", "k")}
+"""Inputs that are never large: logarithms of sums are given, and with other scores weights are unbounded."""
+_FEWEST_TERMS = 4
 FILLS = ("uniform",) * 9 + ("zeros", "denormal", "large", "nan", "infinity", "uniform")
 Draw = Callable[[random.Random, "Sizes"], tuple[int, ...]]
 
@@ -125,6 +125,13 @@ def _attention(rng: random.Random, sizes: Sizes) -> tuple[int, ...]:
     return rng.randint(1, 3), kv_heads * shared, kv_heads, queries, keys, key, value, rng.randint(1, 2)
 
 
+def _attention_backward(rng: random.Random, sizes: Sizes) -> tuple[int, ...]:
+    """The same with sums of several terms: each is rounded to the dtype, and the rule takes rounded sums alone."""
+    while min((shape := _attention(rng, sizes))[3:5]) < _FEWEST_TERMS:
+        pass
+    return shape
+
+
 def _grouped(rng: random.Random, sizes: Sizes) -> tuple[int, ...]:
     """Rows, groups, columns, terms and the layout of the weights."""
     side = min(sizes.side, 2048)
@@ -134,7 +141,7 @@ def _grouped(rng: random.Random, sizes: Sizes) -> tuple[int, ...]:
 
 DRAWN: dict[str, Draw] = {
     "attention": _attention,
-    "attention_backward": _attention,
+    "attention_backward": _attention_backward,
     "fp8_dequantize": _scaled_groups,
     "fp8_gemm": lambda rng, sizes: (*_product(rng, sizes), rng.randint(1, 3)),
     "fp8_quantize": _groups,
@@ -252,13 +259,29 @@ def spoil(values: dict[str, Any], specs: Mapping[str, TensorSpec], case: Case) -
             tensor.zero_()
         elif case.fill == "denormal":
             tensor.mul_(8 * torch.finfo(tensor.dtype).smallest_normal)
-        elif case.fill == "large":
+        elif case.fill == "large" and (case.kernel, name) not in EXPONENTS:
             tensor.mul_(16.0 if tensor.dtype == torch.float16 else 1024.0)
-        elif case.fill in ("nan", "infinity") and name in SPOILT.get(case.kernel, (name,)):
+        elif case.fill in ("nan", "infinity"):
             rng = random.Random(f"{name} {case.seed}")
             special = float("nan") if case.fill == "nan" else rng.choice((1, -1)) * float("inf")
+            special = float("nan") if case.kernel == "attention_backward" else special  # differences of infinities
+            part = spoilt(case.kernel, name, values)
             for _ in range(rng.randint(0, 2)):
-                tensor[tuple(map(rng.randrange, tensor.shape))] = special
+                part[tuple(map(rng.randrange, part.shape))] = special
+
+
+def spoilt(kernel: str, name: str, values: Mapping[str, Any]) -> Any:
+    """The part of an input where NaN and infinities have a defined effect.
+
+    That is all of it but for attention with a mask, where 0 times infinity makes NaN or nothing, as tiles go. There it
+    is the values of keys that all queries see, which see any, and for the gradient these keys and the last query.
+    """
+    tensor = values[name]
+    if not values.get("CAUSAL", False):
+        return tensor
+    if name == "v" or (name == "k" and kernel == "attention_backward"):
+        return tensor[:, :, : max(1, values["k"].shape[2] - values["q"].shape[2] + 1)]
+    return tensor[:, :, -1:] if kernel == "attention_backward" else tensor
 
 
 def judged(name: str, part: int, options: Mapping[str, Any]) -> tuple[int, list[dict[str, Any]], Counter[str], float]:

@@ -12,7 +12,7 @@ from tests.near import drawn, error_of, off, widened
 from triton_ops.backend import Arguments
 from triton_ops.backend.offline import AheadOfTime, described
 from triton_ops.benchmark import CorrectnessVerifier
-from triton_ops.exceptions import DeviceError, SettingsError, ShapeMismatchError, UnsupportedDtypeError
+from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, ShapeMismatchError, UnsupportedDtypeError
 from triton_ops.hardware import named_target
 from triton_ops.kernels.attention import _forward, flash_attention, flash_attention_with_lse, operation
 from triton_ops.kernels.attention.backward import gradient
@@ -35,7 +35,7 @@ FORMS = {
     "parts": {**SMALL, "SPLITS": 2},
     "descriptors": {**SMALL, "DESCRIPTORS": True},
     "parts by descriptors": {**SMALL, "SPLITS": 4, "DESCRIPTORS": True},
-    "roles of warps": {**SMALL, "DESCRIPTORS": True, "WARP_SPECIALIZE": True},
+    "roles of warps": {**SMALL, "BLOCK_M": 128, "DESCRIPTORS": True, "WARP_SPECIALIZE": True},
 }
 ROUNDING = {"float32": 1e-5, "float16": 2**-9}  # of float16 the weights are rounded, and the result
 SHAPES = {
@@ -195,6 +195,38 @@ def test_nan_and_infinity_reach_the_queries_that_see_them(interpreted, value, fo
     reached = interpreted(spoilt, "k", math.nan, FORMS[form])
     assert reached == list(range(20, 40))
     assert set(interpreted(spoilt, "v", value, FORMS[form])) >= set(range(20, 40))
+
+
+def blind_beside_infinity(value, chosen):
+    """What queries get that see no key, and their gradients, where every value is one number."""
+    q, k, v = inputs((1, 2, 1, 40, 20, 8, 8))
+    v[:] = value
+    given = [each.requires_grad_() for each in (q, k, v)]
+    out = flash_attention(*given, True, config=chosen)
+    out.sum().backward()
+    right = attention_reference(*(each.detach() for each in given), out, None, 0.3, True)
+    blind = [out[:, :, :20], q.grad[:, :, :20], right[:, :, :20]]
+    return [each.eq(0).all().item() for each in blind], out[:, :, 20:].isfinite().any().item()
+
+
+@pytest.mark.parametrize("form", ["default", "parts", "descriptors"])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_queries_that_see_no_key_get_zeros_whatever_the_values_hold(interpreted, value, form):
+    assert interpreted(blind_beside_infinity, value, FORMS[form]) == ([True, True, True], False)
+
+
+def gradients_beside_nan():
+    """Whether NaN in a value comes through in all gradients that it has a part in, and in no other head."""
+    given = [each.requires_grad_() for each in inputs((1, 2, 2, 40, 40, 16, 16))]
+    with torch.no_grad():
+        given[2][0, 0, 0, 3] = math.nan
+    flash_attention(*given, True).sum().backward()
+    reached = [each.grad[0, 0].isnan().all().item() for each in given[:2]]
+    return reached, all(each.grad[0, 1].isfinite().all().item() for each in given)
+
+
+def test_nan_of_a_value_reaches_the_gradients(interpreted):
+    assert interpreted(gradients_beside_nan) == ([True, True], True)
 
 
 def extreme_errors():
@@ -358,6 +390,7 @@ COMPILED = {
     "roles of warps": (PREFILL, {"DESCRIPTORS": True, "WARP_SPECIALIZE": True, "num_warps": 4, "num_stages": 2}),
     "heads in two parts": ((1, 128, 128, 4096, 4096, 192, 128, 2), {"DESCRIPTORS": True}),
     "large heads": ((2, 8, 1, 4096, 4096, 256, 256, 2), {}),
+    "one row of one head, in parts": ((1, 1, 1, 1, 4096, 64, 1, 1), {"SPLITS": 8}),
 }
 
 
@@ -439,6 +472,11 @@ ERRORS = {
     "large heads": ((torch.zeros(1, 1, 1, 257),) * 3, ShapeMismatchError, "q"),
     "scale": ((Q, K, K, False, 0.0), SettingsError, None),
     "scale that is no number": ((Q, K, K, False, math.nan), SettingsError, None),
+    "scale beyond float32": ((Q, K, K, False, 1e300), SettingsError, None),
+    "negative scale": ((Q, K, K, False, -1.0), SettingsError, None),
+    "mask by a text": ((Q, K, K, "no"), SettingsError, None),
+    "mask by a tensor": ((Q, K, K, torch.tensor(True)), SettingsError, None),
+    "negated view": ((torch._neg_view(Q), K, K), KernelTypeError, None),
 }
 
 
@@ -446,6 +484,36 @@ ERRORS = {
 def test_bad_inputs_are_refused(interpreted, what):
     given, error, name = ERRORS[what]
     assert interpreted(error_of, flash_attention, *given) == (error.__name__, name)
+
+
+CONFIGS = {
+    "no part": {"SPLITS": 0},
+    "less than no part": {"SPLITS": -2},
+    "half a part": {"SPLITS": 1.5},
+    "no head in turn": {"GROUP_HEADS": 0},
+    "a text for a flag": {"DESCRIPTORS": "no"},
+    "roles of warps without descriptors": {"WARP_SPECIALIZE": True},
+    "roles of warps of few rows": {"WARP_SPECIALIZE": True, "DESCRIPTORS": True},
+}
+
+
+@pytest.mark.parametrize("what", CONFIGS)
+def test_configs_that_would_compute_something_else_are_refused(interpreted, what):
+    chosen = {**SMALL, **CONFIGS[what]}
+    assert interpreted(error_of, flash_attention, Q, K, K, config=chosen) == ("ConfigValueError", None)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        torch.zeros(1, 1, 5, 7),
+        torch.zeros(40)[1:].as_strided((1, 1, 4, 8), (32, 32, 8, 1)),
+        torch.zeros(1, 1, 5, 9)[..., :8],
+    ],
+)
+def test_descriptors_of_tensors_that_cannot_have_them_are_refused(interpreted, key):
+    chosen = {**SMALL, "DESCRIPTORS": True}
+    assert interpreted(error_of, flash_attention, key, key, key, config=chosen) == ("ConfigValueError", None)
 
 
 def test_cpu_tensors_are_a_device_error():

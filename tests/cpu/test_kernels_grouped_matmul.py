@@ -85,6 +85,30 @@ def test_steps_that_divide_the_sum_need_no_masks(interpreted):
     assert interpreted(whole_steps) <= ROUNDING["float32"]
 
 
+def kept_memory(ends, kind, programs):
+    """Whether wrong ends leave the memory around the result alone; and the error of rows that the ends still name."""
+    x, weight, _ = inputs((4, 9), 12, 20)
+    memory = torch.full((39, 12), 7.0)
+    values = {
+        **dict(operation.problem((13, 2, 12, 20, 1), "float32").arguments),
+        "x": x, "weight": weight, "out": memory[13:26], "ends": torch.tensor(ends).to(kind),
+    }  # fmt: skip
+    chosen = Config({**SMALL, "PROGRAMS": programs})
+    operation.kernel.executable(chosen).launch(Arguments(keyword=values))
+    return torch.cat([memory[:13], memory[26:]]).eq(7).all().item(), off(
+        [memory[17:26]], [(x[4:] @ weight[1]).double()]
+    )
+
+
+@pytest.mark.parametrize("programs", [0, 1])
+def test_wrong_ends_leave_other_memory_alone(interpreted, programs):
+    assert interpreted(kept_memory, (-5, 13), torch.int32, programs)[0]
+    assert interpreted(kept_memory, (13, 4), torch.int32, programs)[0]
+    for last in (2**31 + 13, 2**32 + 3, 2**62):
+        kept, error = interpreted(kept_memory, (4, last), torch.int64, programs)
+        assert (kept, error < ROUNDING["float32"]) == (True, True)
+
+
 def strided_error():
     """A slice of x, x by columns, and weights with gaps."""
     x, weight, ends = inputs((4, 9), 12, 20)
@@ -230,6 +254,8 @@ ERRORS = {
     "groups": ((X, WEIGHT, ENDS[:1]), ShapeMismatchError, "ends"),
     "no group": ((X, WEIGHT[:0], ENDS[:0]), ShapeMismatchError, "weight"),
     "rank of gather": ((X, WEIGHT, ENDS, ENDS[None]), ShapeMismatchError, "gather"),
+    "rows of nothing": ((X[:0], WEIGHT, ENDS, ENDS), ShapeMismatchError, "gather"),
+    "negated view": ((torch._neg_view(X), WEIGHT, ENDS), KernelTypeError, None),
 }
 
 
@@ -237,6 +263,21 @@ ERRORS = {
 def test_bad_inputs_are_refused(interpreted, what):
     given, error, name = ERRORS[what]
     assert interpreted(error_of, grouped_matmul, *given) == (error.__name__, name)
+
+
+CONFIGS = {
+    "no row in turn": {"GROUP_SIZE_M": 0},
+    "fewer programs than none": {"PROGRAMS": -1},
+    "half a program": {"PROGRAMS": 1.5},
+    "descriptors of uneven rows": {"DESCRIPTORS": True},
+}
+
+
+@pytest.mark.parametrize("what", CONFIGS)
+def test_configs_that_would_compute_something_else_are_refused(interpreted, what):
+    given = torch.zeros(5, 5), torch.zeros(2, 5, 3), ENDS
+    chosen = {**SMALL, **CONFIGS[what]}
+    assert interpreted(error_of, grouped_matmul, *given, config=chosen) == ("ConfigValueError", None)
 
 
 def test_cpu_tensors_are_a_device_error():

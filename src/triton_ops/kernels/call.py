@@ -28,6 +28,16 @@ from triton_ops.tensors import contiguous_stride
 
 _UNITS_UNKNOWN = 132
 _POWERS_OF_TWO = ("BLOCK", "ROWS", "num_warps")  # extents of tiles, in which Triton takes nothing else
+_LEAST = {
+    "GROUP_SIZE_M": 1,
+    "GROUP_M": 1,
+    "GROUP_HEADS": 1,
+    "SPLITS": 1,
+    "SPLIT": 1,
+    "PROGRAMS": 0,
+}
+"""The least value of numbers below which tiles would have no program, or a wrong one."""
+_FLAGS = ("DESCRIPTORS", "WARP_SPECIALIZE")
 
 
 def check_placement(tensors: Mapping[str, Any], on_cpu: bool = False) -> None:
@@ -38,12 +48,17 @@ def check_placement(tensors: Mapping[str, Any], on_cpu: bool = False) -> None:
         on_cpu: Whether the kernel runs on a CPU too, as under `TRITON_INTERPRET=1`.
 
     Raises:
-        KernelTypeError: An argument is not a tensor.
+        KernelTypeError: An argument is not a tensor, or one with torch's bit for negation, as `z.conj().imag`.
         DeviceError: A tensor is not on a CUDA device, or not on the device of the first tensor.
     """
     for name, tensor in tensors.items():
         if not is_tensor(tensor):
             raise KernelTypeError(f"{name} is a {type(tensor).__name__}, not a torch.Tensor")
+        if tensor.is_neg():
+            raise KernelTypeError(
+                f"{name} is a view whose elements torch negates when it reads them, which kernels do not",
+                hint=f"pass {name}.resolve_neg()",
+            )
     for name, tensor in tensors.items():
         if tensor.device.type != "cuda" and not on_cpu:
             raise DeviceError(
@@ -156,7 +171,8 @@ def checked_config(
 
     Raises:
         UnknownTunableError: A tunable is missing, or a name is no tunable of the kernel.
-        ConfigValueError: A value is of a type that no config can hold, or the extent of a tile is no power of two.
+        ConfigValueError: A value is of a type that no config can hold, the extent of a tile is no power of two, a
+            number of tiles or parts is too small, or a flag is no bool.
     """
     unknown = [name for name in given if name not in tunables and name not in optional]
     missing = [name for name in tunables if name not in given]
@@ -169,6 +185,10 @@ def checked_config(
     for name, value in found.items():
         if name.startswith(_POWERS_OF_TWO) and not _is_power_of_two(value):
             raise ConfigValueError(f"{name} is {value!r}; {kernel} takes powers of two", hint="such as 64")
+        if name in _LEAST and not (type(value) is int and value >= _LEAST[name]):
+            raise ConfigValueError(f"{name} is {value!r}; {kernel} takes whole numbers from {_LEAST[name]}")
+        if name in _FLAGS and type(value) is not bool:
+            raise ConfigValueError(f"{name} is {value!r}; {kernel} takes true or false")
     return found
 
 

@@ -12,6 +12,7 @@ from triton_ops.tensors import ALIGNMENT_BYTES, ITEM_BYTES, TensorSpec
 
 LOADS = ("pointers", "device", "host")
 """How tiles come: from pointers, or by tensor descriptors, which each program or the host makes."""
+DESCRIBABLE = "rows whose elements are neighbours and that start at multiples of 16 bytes"
 _FULL_SIDE = 64  # rows of Hopper's matrix instructions
 _LARGEST_TILE = 256  # largest side of a tile along any axis
 _TILE_REACH = 2**31  # offsets inside a tile have 32 bits in the kernels
@@ -80,29 +81,30 @@ def fitting(M: int, N: int, K: int, *, least: tuple[int, int, int], described: b
         Constraint(
             "descriptors",
             lambda DESCRIPTORS: described or not DESCRIPTORS,
-            "a tensor descriptor needs rows whose elements are neighbours and that start at multiples of 16 bytes",
+            f"a tensor descriptor needs {DESCRIBABLE}",
         ),
     )
 
 
-def check_loads(config: Mapping[str, Any], possible: Callable[[], bool], need: str) -> None:
+def check_loads(config: Mapping[str, Any], possible: Callable[[], bool], need: str = DESCRIBABLE) -> None:
     """Check that a config asks for tensor descriptors only where they can be made: others read the wrong memory.
 
     Args:
-        config: A config of the caller's own.
+        config: A config of the caller's own, which asks by LOADS or by DESCRIPTORS.
         possible: Tells whether they can be made of the tensors of the call.
         need: What they need, for the error.
 
     Raises:
         ConfigValueError: It does.
     """
-    loads = config.get("LOADS", "pointers")
-    if loads not in LOADS:
+    name = "DESCRIPTORS" if "DESCRIPTORS" in config else "LOADS"
+    loads = config.get(name, "pointers")
+    if name == "LOADS" and loads not in LOADS:
         raise ConfigValueError(f"LOADS is {loads!r}; it must be one of {', '.join(LOADS)}")
-    if loads != "pointers" and not possible():
+    if loads and loads != "pointers" and not possible():
         raise ConfigValueError(
-            f"LOADS is {loads!r}, and a, b or the result cannot have tensor descriptors: they need {need}",
-            hint="leave LOADS out, or pass tensors with padded rows",
+            f"{name} is {loads!r}, and a tensor of the call cannot have tensor descriptors: they need {need}",
+            hint=f"leave {name} out, or pass tensors with padded rows",
         )
 
 

@@ -11,7 +11,7 @@ from triton_ops._optional import require
 from triton_ops.backend import LauncherKernel, Operation
 from triton_ops.kernels import call
 from triton_ops.kernels.attention.backward import gradient
-from triton_ops.kernels.attention.contract import AttentionExtents, validate_attention_inputs
+from triton_ops.kernels.attention.contract import AttentionExtents, check_config, validate_attention_inputs
 from triton_ops.kernels.attention.kernel import launch
 from triton_ops.kernels.attention.problems import DTYPES, PROBLEMS, arguments, work
 from triton_ops.kernels.attention.reference import attention_reference
@@ -61,7 +61,7 @@ def _attention_products(
     tune: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The result, and the logarithms of the sums of exponentials, [batch, heads, queries]."""
-    extents = validate_attention_inputs(q, k, v, scale)
+    extents = validate_attention_inputs(q, k, v, scale, causal)
 
     def forward(_kept: bool) -> tuple[tuple[torch.Tensor, torch.Tensor], list[torch.Tensor]]:
         plain = q.detach(), k.detach(), v.detach()
@@ -69,7 +69,7 @@ def _attention_products(
         return found, [*plain, *found]
 
     return differentiable(  # type: ignore[no-any-return]
-        (q, k, v), forward, partial(gradient, causal=bool(causal), scale=scale)
+        (q, k, v), forward, partial(gradient, causal=causal, scale=scale)
     )
 
 
@@ -95,7 +95,10 @@ def flash_attention(
     `torch.get_float32_matmul_precision()` allows it. Heads of `q` may share heads of `k` and `v`: head h takes head
     h // (heads / kv_heads).
 
-    NaN and infinity propagate as in PyTorch; in a value they may also reach queries that do not see its key.
+    NaN and infinity reach every query that sees their key, as in PyTorch: in a value those that give its key a weight
+    above 0. A hidden key is absent; but where a value is NaN or infinite, results of queries that do not see its key
+    are not defined. A query that sees no key gets zeros, whatever the values hold. Of gradients those that PyTorch
+    makes of 0 times NaN or infinity are not defined; there are no second derivatives.
 
     Args:
         q: [batch, heads, queries, head size], bfloat16 | float16 | float32, CUDA; a head of up to 256 elements that are
@@ -104,7 +107,7 @@ def flash_attention(
         v: [batch, kv heads, keys, value size], dtype and device of `q`, strides as of `q`.
         causal: Whether the last query sees all keys, the one before it all but the last, and so on, as with a cache of
             earlier keys; a query that sees no key gets zeros. For as many queries as keys this is the usual mask.
-        scale: What scores are multiplied with, above 0; None is 1 / sqrt(head size).
+        scale: What scores are multiplied with, above 0 and at most 2^126; None is 1 / sqrt(head size).
         config: A value for each of BLOCK_M, BLOCK_N, num_warps and num_stages, and if you like GROUP_HEADS, SPLITS,
             DESCRIPTORS and WARP_SPECIALIZE; None takes the winner of a record, else the default.
         tune: Whether to tune this problem first if it has no record, as inside `with triton_ops.tuning():`.
@@ -114,19 +117,20 @@ def flash_attention(
         in `q`.
 
     Raises:
-        KernelTypeError: An argument is not a tensor.
+        KernelTypeError: An argument is not a tensor, or one with torch's bit for negation.
         DeviceError: A tensor is not on a CUDA device, or the tensors are on different devices.
         UnsupportedDtypeError: `q` has another dtype, or `k` or `v` not that of `q`.
         ShapeMismatchError: A shape does not fit, a head is larger than 256, or its elements are no neighbours.
-        SettingsError: The scale is not finite and above 0.
+        SettingsError: The scale is none of these, or `causal` is no bool.
         UnknownTunableError: `config` lacks a tunable, or names another.
+        ConfigValueError: `config` holds what the kernel does not take, or descriptors that these tensors cannot have.
 
     Cost: 2 · batch · heads · (head size + value size) operations for each pair of a query and a key that it sees; reads
     q, k and v and writes the result once where L2 holds the keys in flight; with SPLITS parts of the result in float32
     in between; no host sync. The first call of a config and dtype compiles: up to some seconds.
     Source: Dao, "FlashAttention-2", arXiv:2307.08691; running maximum by Milakov, Gimelshein, arXiv:1805.02867.
     """
-    extents = validate_attention_inputs(q, k, v, scale)
+    extents = validate_attention_inputs(q, k, v, scale, causal)
     plain = q.detach(), k.detach(), v.detach()
 
     def forward(kept: bool) -> tuple[torch.Tensor, list[torch.Tensor]]:
@@ -134,7 +138,7 @@ def flash_attention(
         return out, [*plain, out, lse]
 
     return differentiable(  # type: ignore[no-any-return]
-        (q, k, v), forward, partial(gradient, causal=bool(causal), scale=scale)
+        (q, k, v), forward, partial(gradient, causal=causal, scale=scale)
     )
 
 
@@ -182,8 +186,9 @@ def _forward(
     if call.launches(out):
         values = {
             "q": q, "k": k, "v": v, "out": out, "lse": None, "scale": scale or 1 / math.sqrt(extents.head_dim),
-            "CAUSAL": bool(causal), "PRECISION": call.precision_of(q),
+            "CAUSAL": causal, "PRECISION": call.precision_of(q),
         }  # fmt: skip
+        check_config(config, q, k, v)
         rows, many = extents.queries * (extents.heads // extents.kv_heads), extents.batch * extents.kv_heads
         dim = max(extents.head_dim, extents.value_dim)
         chosen = config_for(

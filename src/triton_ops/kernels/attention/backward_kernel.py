@@ -50,12 +50,12 @@ def dq_walked(
         v_tile = tile_at(v, start, keys, stride_vn, BLOCK_N, BLOCK_V, VALUE_DIM, MASKED)
         scores = tl.dot(q_tile, k_tile.T, input_precision=PRECISION, out_dtype=dq.dtype)
         p = tl.exp2(scores * factor - logarithm[:, None])
+        dp = tl.dot(g_tile, v_tile.T, input_precision=PRECISION, out_dtype=dq.dtype)
+        ds = p * (dp - inner[:, None])
         if MASKED:
             column = start + tl.arange(0, BLOCK_N)
             seen = column[None, :] < seen_to[:, None] if CAUSAL else (column < keys)[None, :]
-            p = tl.where(seen, p, 0.0)
-        dp = tl.dot(g_tile, v_tile.T, input_precision=PRECISION, out_dtype=dq.dtype)
-        ds = p * (dp - inner[:, None])
+            ds = tl.where(seen, ds, 0.0)
         dq = tl.dot(ds.to(k_tile.dtype), k_tile, dq, input_precision=PRECISION, out_dtype=dq.dtype)
     return dq
 
@@ -106,6 +106,10 @@ def dq_kernel(
             found, q_tile, g_tile, logarithm, own, k_head, v_head, whole, limit, seen_to, keys, stride_kn, stride_vn,
             factor, True, CAUSAL, HEAD_DIM, VALUE_DIM, BLOCK_N, BLOCK_D, BLOCK_V, PRECISION,
         )  # fmt: skip
+    blind = logarithm == float("inf")
+    if CAUSAL:
+        blind = blind | (seen_to <= 0)
+    found = tl.where(blind[:, None], 0.0, found)  # whatever the hidden keys and values hold
     places = (l_rows * HEAD_DIM)[:, None] + d[None, :]
     inside = in_rows[:, None] & (d < HEAD_DIM)[None, :]
     tl.store(dq + places, (found * scale).to(dq.dtype.element_ty), mask=inside)

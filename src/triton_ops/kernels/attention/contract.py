@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from triton_ops.exceptions import SettingsError, ShapeMismatchError
+from triton_ops.exceptions import ConfigValueError, SettingsError, ShapeMismatchError
 from triton_ops.kernels import call
 from triton_ops.kernels.attention.problems import DTYPES
+from triton_ops.kernels.attention.space import ROLES_NEED, WITH_ROLES
 from triton_ops.kernels.jit import INTERPRETED
-from triton_ops.kernels.tiles import check_reach
-from triton_ops.tensors import contiguous_stride, dtype_name
+from triton_ops.kernels.tiles import check_loads, check_reach, describable
+from triton_ops.tensors import TensorSpec, contiguous_stride, dtype_name
 
 if TYPE_CHECKING:
     import torch
 
 LARGEST_HEAD = 256
+LARGEST_SCALE = 2.0**126  # log2(e) times it is a number of float32
 
 
 class AttentionExtents(NamedTuple):
@@ -31,9 +33,9 @@ class AttentionExtents(NamedTuple):
 
 
 def validate_attention_inputs(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float | None = None
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float | None = None, causal: bool = False
 ) -> AttentionExtents:
-    """Check all arguments of `flash_attention`: placement, dtypes, ranks, layout, shapes, then the scale.
+    """Check all arguments of `flash_attention`: placement, dtypes, ranks, layout, shapes, then the scale and the mask.
 
     Raises:
         KernelTypeError, DeviceError, UnsupportedDtypeError, ShapeMismatchError, SettingsError: As `flash_attention`.
@@ -52,11 +54,39 @@ def validate_attention_inputs(
     _check_heads(heads, kv_heads)
     _check_sizes(q=head_dim, v=value_dim)
     check_scale(scale)
+    check_causal(causal)
     return AttentionExtents(batch, heads, kv_heads, queries, keys, head_dim, value_dim)
 
 
+def check_causal(causal: Any) -> None:
+    """Check that the mask is asked for by a bool: a tensor would make the host wait, and a text is always true.
+
+    Raises:
+        SettingsError: It is not.
+    """
+    if not isinstance(causal, bool):
+        raise SettingsError(f"causal is {causal!r}; it must be True or False")
+
+
+def check_config(config: Mapping[str, Any] | None, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+    """Check that a config of the caller's own asks for descriptors and roles of warps only where results are right.
+
+    Raises:
+        ConfigValueError: It does.
+    """
+    if config is None:
+        return
+    check_loads(config, lambda: describable(TensorSpec.of(k), TensorSpec.of(v)))
+    if not config.get("WARP_SPECIALIZE", False):
+        return
+    given = {"SPLITS": 1, "DESCRIPTORS": False, **config}
+    names = ("BLOCK_M", "SPLITS", "DESCRIPTORS", "num_warps", "num_stages")
+    if tuple(given.get(name) for name in names) != WITH_ROLES or not describable(TensorSpec.of(q)):
+        raise ConfigValueError(f"WARP_SPECIALIZE is {config['WARP_SPECIALIZE']!r}: {ROLES_NEED}")
+
+
 def check_scale(scale: float | None) -> None:
-    """Check that scores are multiplied with a finite number above 0, or that the scale is left out.
+    """Check that scores are multiplied with a number above 0 of float32, or that the scale is left out.
 
     Raises:
         SettingsError: It is not.
@@ -64,9 +94,9 @@ def check_scale(scale: float | None) -> None:
     if scale is None:
         return
     given: Any = scale
-    if isinstance(given, bool) or not isinstance(given, (int, float)) or not (math.isfinite(given) and given > 0):
+    if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 < given <= LARGEST_SCALE:
         raise SettingsError(
-            f"scale is {scale!r}; it must be finite and above 0", hint="negate q where a scale is negative"
+            f"scale is {scale!r}; it must be above 0 and at most 2^126", hint="negate q where a scale is negative"
         )
 
 

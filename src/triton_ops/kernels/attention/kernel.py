@@ -237,8 +237,8 @@ def attention_kernel(
             DESCRIPTORS, WARP_SPECIALIZE, PRECISION,
         )  # fmt: skip
 
-    nothing = weight == 0.0
-    found = total / tl.where(nothing, 1.0, weight)[:, None]
+    nothing = weight == 0.0  # then the values count nothing either, and 0 times infinity would be NaN
+    found = tl.where(nothing[:, None], 0.0, total / tl.where(nothing, 1.0, weight)[:, None])
     logarithm = tl.where(nothing, float("-inf"), highest + tl.log2(tl.where(nothing, 1.0, weight)))
     e = tl.arange(0, BLOCK_V)
     o_rows = rows_of(row, rows, batch, head, stride_ob, stride_oh, stride_om, GROUP)
@@ -278,14 +278,15 @@ def parts_kernel(
     e = tl.arange(0, BLOCK_V)
     in_rows = row < rows
     inside = in_rows[:, None] & (e < VALUE_DIM)[None, :]
+    apart = tl.cast(rows, tl.int64)  # a number of 1 is a constant for the compiler, without a method `to`
     highest = tl.full((ROWS,), -3.4028234e38, dtype=logarithms.dtype.element_ty)
     for part in range(SPLITS):
-        found = tl.load(logarithms + part * rows.to(tl.int64) + row, mask=in_rows, other=float("-inf"))
+        found = tl.load(logarithms + part * apart + row, mask=in_rows, other=float("-inf"))
         highest = tl.maximum(highest, found)
     total = tl.zeros((ROWS, BLOCK_V), dtype=parts.dtype.element_ty)
     weight = tl.zeros((ROWS,), dtype=parts.dtype.element_ty)
     for part in range(SPLITS):
-        at = part * rows.to(tl.int64) + row
+        at = part * apart + row
         share = tl.exp2(tl.load(logarithms + at, mask=in_rows, other=float("-inf")) - highest)
         total += share[:, None] * tl.load(parts + at[:, None] * VALUE_DIM + e[None, :], mask=inside, other=0.0)
         weight += share

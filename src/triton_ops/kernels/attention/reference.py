@@ -16,7 +16,7 @@ def attention_reference(
     """softmax(scale * q @ k.T) @ v in float32 or wider, rounded once to the dtype of `out`; with `lse` that too.
 
     Scores, sums and weights are of the wide dtype: nothing is rounded between the two products. A query that sees no
-    key, or minus infinity alone, gets zeros and a logarithm of minus infinity.
+    key, or minus infinity alone, gets zeros, whatever the values hold, and a logarithm of minus infinity.
 
     Cost: some tensors of 2^26 elements, and a loop over heads of keys and pieces of the queries.
     """
@@ -38,8 +38,9 @@ def attention_reference(
                     last = torch.arange(some.start, some.stop, device=q.device) + keys - queries
                     scores = scores.masked_fill(torch.arange(keys, device=q.device) > last[:, None], -math.inf)
                 logarithm = torch.logsumexp(scores, -1)
-                weights = torch.exp(scores - logarithm.masked_fill(logarithm == -math.inf, 0.0)[..., None])
-                found[b, shared, some] = (weights @ value).to(out.dtype)
+                blind = (logarithm == -math.inf)[..., None]
+                weights = torch.exp(scores - logarithm[..., None].masked_fill(blind, 0.0))
+                found[b, shared, some] = (weights @ value).masked_fill(blind, 0.0).to(out.dtype)
                 logarithms[b, shared, some] = logarithm
     return found if lse is None else (found, logarithms.to(lse.dtype))
 
@@ -56,19 +57,20 @@ def attention_backward_reference(
     wide = torch.promote_types(q.dtype, torch.float32)
     (queries, keys), group = (q.shape[2], k.shape[2]), q.shape[1] // k.shape[1]
     made = [torch.empty_like(each) for each in (dq, dk, dv)]
-    blind = torch.zeros(queries, keys, dtype=torch.bool, device=q.device)
+    hidden = torch.zeros(queries, keys, dtype=torch.bool, device=q.device)
     if CAUSAL:
-        blind = torch.ones_like(blind).triu(keys - queries + 1)
+        hidden = torch.ones_like(hidden).triu(keys - queries + 1)
     for b in range(q.shape[0]):
         for h in range(k.shape[1]):
             shared = slice(h * group, (h + 1) * group)
             own = [each[b, shared].to(wide) for each in (q, out, grad)]
             logarithm = lse[b, shared].to(wide)
             key, value = k[b, h].to(wide), v[b, h].to(wide)
-            nothing = logarithm.masked_fill(logarithm == -math.inf, math.inf)[..., None]
-            p = torch.exp(own[0] @ key.mT * scale - nothing).masked_fill(blind, 0.0)
+            blind = ((logarithm == -math.inf) | hidden.all(-1))[..., None]
+            lowered = own[0] @ key.mT * scale - logarithm[..., None].masked_fill(blind, math.inf)
+            p = torch.exp(lowered).masked_fill(hidden, 0.0)
             ds = p * (own[2] @ value.mT - (own[1] * own[2]).sum(-1, keepdim=True))
-            made[0][b, shared] = (ds @ key * scale).to(dq.dtype)
+            made[0][b, shared] = (ds @ key * scale).masked_fill(blind, 0.0).to(dq.dtype)
             made[1][b, h] = ((ds.mT @ own[0]).sum(0) * scale).to(dk.dtype)
             made[2][b, h] = (p.mT @ own[2]).sum(0).to(dv.dtype)
     return tuple(made)

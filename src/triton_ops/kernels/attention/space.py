@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from triton_ops.kernels.tiles import describable, padded, widest
+from triton_ops.kernels.tiles import DESCRIBABLE, describable, padded, widest
 from triton_ops.problem import Problem
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, Tunable
 from triton_ops.tensors import ITEM_BYTES
@@ -33,6 +33,12 @@ GRADIENT_TUNABLES: dict[str, Tunable] = {
     "num_warps": PowerOfTwo(4, 8),
     "num_stages": IntRange(1, 3),
 }
+WITH_ROLES = (128, 1, True, 4, 2)
+"""BLOCK_M, SPLITS, DESCRIPTORS, num_warps and num_stages of configs that may give warps roles."""
+ROLES_NEED = (
+    "roles of warps are for whole walks with descriptors, also of q, 4 warps for each 64 of 128 rows, and 2 stages: "
+    "more of them left NaN on an H200 with Triton 3.6.0"
+)
 _MOST_HELD = 160  # elements of the sums and of the scores in float32, of 255 registers of a thread
 _MOST_GRADIENT = 192  # of the sums and of two tiles of scores
 _GROUP_ROWS = 64  # rows of an instruction of a group of four warps
@@ -89,16 +95,16 @@ def _space(problem: Problem, tunables: dict[str, Tunable]) -> ConfigSpace:
         Constraint(
             "descriptors",
             lambda DESCRIPTORS: not DESCRIPTORS or describable(k, v),
-            "a tensor descriptor needs rows whose elements are neighbours and that start at multiples of 16 bytes",
+            f"a tensor descriptor needs {DESCRIBABLE}",
         ),
         Constraint(
             "specialised",
             lambda BLOCK_M, SPLITS, DESCRIPTORS, WARP_SPECIALIZE, num_warps, num_stages: (
-                not WARP_SPECIALIZE
-                or (DESCRIPTORS and describable(q) and (BLOCK_M, SPLITS, num_warps, num_stages) == (128, 1, 4, 2))
+                not WARP_SPECIALIZE or (
+                    describable(q) and (BLOCK_M, SPLITS, DESCRIPTORS, num_warps, num_stages) == WITH_ROLES
+                )
             ),
-            "roles of warps are for whole walks with descriptors, 4 warps for each 64 of 128 rows, and 2 stages: more "
-            "of them left NaN on an H200 with Triton 3.6.0",
+            ROLES_NEED,
         ),
     )  # fmt: skip
     return ConfigSpace(tunables, rules, default_config(rows, keys, many, max(head_dim, v.shape[3]), q.dtype))

@@ -18,7 +18,8 @@ from triton_ops.kernels.gated_mlp.problems import DTYPES, PROBLEMS, arguments, e
 from triton_ops.kernels.gated_mlp.reference import gated_mlp_reference
 from triton_ops.kernels.gated_mlp.space import NEEDED, OPTIONAL, config_space, default_config
 from triton_ops.kernels.gradient import differentiable
-from triton_ops.tensors import dtype_name
+from triton_ops.kernels.tiles import check_loads, describable
+from triton_ops.tensors import TensorSpec, dtype_name
 
 if TYPE_CHECKING:
     import torch
@@ -114,6 +115,7 @@ def fused_gated_mlp(
         ShapeMismatchError: A shape does not fit, or the tokens of `x` are not evenly apart.
         SettingsError: The activation is not known.
         UnknownTunableError: `config` lacks a tunable, or names another.
+        ConfigValueError: `config` holds what the kernel does not take, or descriptors that these tensors cannot have.
 
     Cost: 4 · batch · seq · intermediate · hidden operations; reads x and the weights and writes the result once where
     L2 holds the tiles in flight; no host sync. The first call of a config and dtype compiles: up to some seconds.
@@ -151,6 +153,9 @@ def _forward(
             **extents((tokens, intermediate, hidden), x.stride(), weights[0].stride(), weights[1].stride()),
             "ACTIVATION": activation, "PRECISION": call.precision_of(x),
         }  # fmt: skip
+        if config is not None:
+            specs = map(TensorSpec.of, (x, *weights, out))
+            check_loads(config, lambda: describable(*specs))
         chosen = config_for(
             operation, values, lambda: default_config(tokens, intermediate, hidden, dtype_name(x.dtype)),
             config=config, tunables=(NEEDED, OPTIONAL), tune=tune,

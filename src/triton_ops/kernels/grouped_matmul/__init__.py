@@ -13,8 +13,9 @@ from triton_ops.kernels.grouped_matmul.contract import validate_grouped_matmul_i
 from triton_ops.kernels.grouped_matmul.kernel import grid, grouped_matmul_kernel
 from triton_ops.kernels.grouped_matmul.problems import DTYPES, PROBLEMS, arguments, extents, work
 from triton_ops.kernels.grouped_matmul.reference import grouped_matmul_reference
-from triton_ops.kernels.grouped_matmul.space import NEEDED, OPTIONAL, config_space, default_config
-from triton_ops.tensors import dtype_name
+from triton_ops.kernels.grouped_matmul.space import NEEDED, OPTIONAL, config_space, default_config, takes_descriptors
+from triton_ops.kernels.tiles import check_loads
+from triton_ops.tensors import TensorSpec, dtype_name
 
 if TYPE_CHECKING:
     import torch
@@ -50,16 +51,18 @@ def grouped_matmul(
     Row m belongs to the first group g with m < ends[g], and becomes x[m] @ weight[g]. The ends stay on the device, and
     nothing waits for them; groups may be empty. Sums are in float32 and rounded once, with the same bits at every call;
     products of float32 are computed in TF32 only where `torch.get_float32_matmul_precision()` allows it. NaN and
-    infinity propagate within their row. The function has no gradient.
+    infinity of a row stay within it, those of a weight within its group. The function has no gradient.
 
     Args:
         x: [rows, K], bfloat16 | float16 | float32, CUDA; any strides.
         weight: [groups, K, N], dtype and device of `x`; any strides: weights [groups, N, K], as of linear layers, are
             passed as `weight.transpose(1, 2)`, which is as fast.
         ends: [groups], int32 | int64, contiguous: where each group's rows end, as `counts.cumsum(0)`. They must not
-            fall, and the last one must be the number of rows: rows beyond it are not written.
+            fall, and the last one must be the number of rows: rows beyond it are not written. Ends that fall leave the
+            rows between them undefined; no end, whatever it is, has a row outside of the tensors read or written.
         gather: [M], int32 | int64, contiguous: row m of the product is made of row gather[m] of `x`, so that no token
-            needs to be copied; each must be a row of `x`. None takes the rows in their order.
+            needs to be copied; None takes the rows in their order. Each must be a row of `x`, which is not checked,
+            since the host would have to wait: another one reads memory that is not of `x`.
         config: A value for each of BLOCK_M, BLOCK_N, BLOCK_K, num_warps and num_stages, and if you like GROUP_SIZE_M,
             DESCRIPTORS and PROGRAMS; None takes the winner of a record, else the default.
         tune: Whether to tune this problem first if it has no record, as inside `with triton_ops.tuning():`.
@@ -68,11 +71,12 @@ def grouped_matmul(
         [M, N], dtype of `x`, row-major, new storage; M is the length of `gather`, or the number of rows.
 
     Raises:
-        KernelTypeError: An argument is not a tensor, or one requires a gradient.
+        KernelTypeError: An argument is not a tensor, one requires a gradient, or has torch's bit for negation.
         DeviceError: A tensor is not on a CUDA device, or the tensors are on different devices.
         UnsupportedDtypeError: `x` has another dtype, that of `weight` is not that of `x`, or an index is no integer.
-        ShapeMismatchError: A shape does not fit, or strides reach 2^23 elements.
+        ShapeMismatchError: A shape does not fit, strides reach 2^23 elements, or `x` has no row that could be gathered.
         UnknownTunableError: `config` lacks a tunable, or names another.
+        ConfigValueError: `config` holds what the kernel does not take, or descriptors that these tensors cannot have.
 
     Cost: 2MNK operations; reads x and the weights of the groups that have rows, and writes the product once where L2
     holds the tiles in flight; no host sync. The first call of a config, dtype and layout compiles: up to some seconds.
@@ -86,6 +90,8 @@ def grouped_matmul(
             "x": x, "weight": weight, "out": out, "ends": ends, "gather": gather,
             **extents(M, weight.shape, x.stride(), weight.stride()), "PRECISION": call.precision_of(x),
         }  # fmt: skip
+        if config is not None:
+            check_loads(config, lambda: takes_descriptors(TensorSpec.of(x), TensorSpec.of(weight)))
         chosen = config_for(
             operation, values, lambda: default_config(M, N, K, groups, dtype_name(x.dtype)),
             config=config, tunables=(NEEDED, OPTIONAL), tune=tune,

@@ -41,6 +41,10 @@ def validate_grouped_matmul_inputs(
     call.check_shape("ends", ends.shape, (groups,), "there is a weight for each group")
     if gather is not None:
         call.check_rank("gather", gather.shape, "[M]")
+        if rows == 0 < gather.shape[0]:
+            raise ShapeMismatchError(
+                f"x has no row, and gather asks for {gather.shape[0]}", "no row", gather.shape[0], "gather"
+            )
         rows = gather.shape[0]
     if groups == 0 and rows:
         raise ShapeMismatchError(f"there are {rows} rows, and no group", "1 or more groups", 0, "weight")

@@ -30,6 +30,12 @@ def described_groups(
 
 
 @triton.jit
+def row_at(places, inside, M):
+    """Ends of groups, within the rows whatever they hold, so that no end has a program leave the tensors."""
+    return tl.minimum(tl.maximum(tl.load(places, mask=inside, other=0), 0), M).to(tl.int32)
+
+
+@triton.jit
 def product(
     x_rows, w_tile, K, stride_xk, stride_wk, in_n, PRECISION: tl.constexpr, EVEN: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
@@ -108,8 +114,8 @@ def grouped_matmul_kernel(
     that K is a multiple of every BLOCK_K, ALONG_K that a weight's elements along K are neighbours; strides in elements.
     """
     g = tl.arange(0, BLOCK_G)
-    end = tl.minimum(tl.load(ends + g, mask=g < GROUPS, other=0).to(tl.int32), M)
-    start = tl.minimum(tl.load(ends + g - 1, mask=(g > 0) & (g < GROUPS), other=0).to(tl.int32), M)
+    end = row_at(ends + g, g < GROUPS, M)
+    start = row_at(ends + g - 1, (g > 0) & (g < GROUPS), M)
     tile_columns = tl.cdiv(N, BLOCK_N)
     tiles = tl.cdiv(tl.maximum(end - start, 0), BLOCK_M) * tile_columns
     tiles_to = tl.cumsum(tiles, 0)

@@ -48,7 +48,7 @@ def config_space(problem: Problem) -> ConfigSpace:
         min(padded(N, 32), _GROUP_SIDE),
     )
     rules = (
-        *fitting(rows, N, K, least=_LEAST, described=describable(*_described(specs["x"], specs["weight"]))),
+        *fitting(rows, N, K, least=_LEAST, described=takes_descriptors(specs["x"], specs["weight"])),
         Constraint(
             "narrow",
             lambda BLOCK_M, BLOCK_N: least_rows <= BLOCK_M and least_columns <= BLOCK_N,
@@ -73,12 +73,12 @@ def mean_rows(M: int, groups: int) -> int:
     return max(1, -(-M // max(groups, 1)))
 
 
-def _described(x: TensorSpec, weight: TensorSpec) -> tuple[TensorSpec, TensorSpec]:
-    """What descriptors are made of: x, and the weights with their neighbours along the last axis."""
-    if weight.strides[1] != 1:
-        return x, weight
-    (groups, K, N), (apart, along, across) = weight.shape, weight.strides
-    return x, TensorSpec((groups, N, K), weight.dtype, (apart, across, along), aligned=weight.aligned)
+def takes_descriptors(x: TensorSpec, weight: TensorSpec) -> bool:
+    """Whether descriptors can be made of x, and of the weights with their neighbours along the last axis."""
+    if weight.strides[1] == 1:
+        (groups, K, N), (apart, along, across) = weight.shape, weight.strides
+        weight = TensorSpec((groups, N, K), weight.dtype, (apart, across, along), aligned=weight.aligned)
+    return describable(x, weight)
 
 
 @lru_cache(maxsize=1024)
