@@ -8,6 +8,8 @@ the best estimates, and the fraction of the optimum that the first 1, 5, 10 and 
 from __future__ import annotations
 
 import argparse
+import re
+import statistics
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,7 @@ from triton_ops.space import Config
 from triton_ops.tensors import TensorSpec, dtype_name
 
 _OPTIONS = ("num_warps", "num_stages")
+_MEANT = ("spearman", "best_of_1", "best_of_5", "best_of_10")  # figures that have a mean
 
 
 def kernel_of(recording: Mapping[str, Any]) -> tuple[Any, Arguments] | None:
@@ -97,6 +100,21 @@ def quality(recording: dict[str, Any], readings: Readings | None) -> dict[str, d
     }
 
 
+def table(found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> list[str]:
+    """The lines of a Markdown table of the spaces with inferred work, and the means."""
+    figures_of = {name: modes["inferred"] for name, modes in found.items() if "inferred" in modes}
+    ranked = [*_MEANT, "level"]
+    lines = ["| space | Spearman | first | best of 5 | best of 10 | level |", "|---|---|---|---|---|---|"]
+    for name, each in figures_of.items():
+        title = re.sub(r"(?<=\d)x(?=\d)", "×", name.removesuffix(".json.gz").replace("_", " ").replace("-", " "))
+        cells = [f"{each[what]:.2f}" if what == "level" else f"{each[what]:.3f}" for what in ranked]
+        lines.append(f"| {' | '.join([title, *cells])} |")
+    means = (
+        [f"{statistics.mean(each[what] for each in figures_of.values()):.3f}" for what in _MEANT] if figures_of else []
+    )
+    return [*lines, f"| {' | '.join(['mean', *means])} | |"] if means else lines
+
+
 def _tiles(meta: Mapping[str, Any]) -> tuple[int, ...]:
     return (triton.cdiv(meta["M"], meta["BM"]) * triton.cdiv(meta["N"], meta["BN"]),)
 
@@ -110,6 +128,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("recordings", nargs="+", type=Path)
     parser.add_argument("--json", type=Path, help="where to write the figures")
+    parser.add_argument("--markdown", action="store_true", help="print the table of docs/concepts/inferred.md too")
     parser.add_argument("--write", type=Path, metavar="FOLDER", help="where to write the recordings with what was read")
     asked = parser.parse_args()
     found: dict[str, dict[str, dict[str, float]]] = {}
@@ -120,6 +139,8 @@ def main() -> None:
         if asked.write is not None and readings is not None:
             write_recording(asked.write / path.name, {**recording, "inferred": readings_json(readings)})
     show(found)
+    if asked.markdown:
+        print(*table(found), sep="\n")
     if asked.json:
         save(asked.json, {"spaces": found})
 

@@ -16,10 +16,12 @@ from triton_ops.backend.front_end import kernel_work  # noqa: E402
 from triton_ops.backend.launcher import LauncherKernel  # noqa: E402
 from triton_ops.backend.offline import described  # noqa: E402
 from triton_ops.hardware import named_target  # noqa: E402
+from triton_ops.ranking.in_words import work_in_words  # noqa: E402
 from triton_ops.ranking.inferred_rows import passes_of  # noqa: E402
 from triton_ops.ranking.inferred_traffic import least_bytes  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
 from triton_ops.tensors import TensorSpec  # noqa: E402
+from triton_ops.ttir.launch_work import KernelWork  # noqa: E402
 
 pytestmark = [pytest.mark.triton, pytest.mark.filterwarnings("ignore:tl.make_block_ptr is deprecated")]
 
@@ -214,6 +216,28 @@ def test_what_is_alive_at_a_reduction_is_counted_in_words():
         kernels.backward_rows, (A, A, spec(K), A, spec(K, dtype="float32"), M), {"WIDTH": 1024}, lambda _: (64,)
     )
     assert rows.alive == pytest.approx(1024 * (0.5 + 1 + 3 + 1), rel=0.1)  # weight, sum, and what the row still needs
+
+
+def test_reductions_are_counted_per_program():
+    assert read(kernels.chunked_norm, (A, A, K, 1e-5), {"BLOCK": 256}, lambda _: (M,)).reductions == 1
+    assert read(kernels.persistent_matmul, PLAIN, {**TILES, "PROGRAMS": 132}, lambda _: (132,)).reductions == 0
+    x = spec(4, 2048, 64)
+    tile = {"CAUSAL": False, "DIM": 64, "BM": 128, "BN": 64}
+    found = read(kernels.two_loop_attention, (x, x, x, x, 2048), tile, lambda meta: (16, 4))
+    assert found.reductions == 2 * 2048 // 64  # the highest score and the sum of weights, in each turn
+
+
+def test_chains_repeats_and_reductions_are_put_into_words():
+    x = spec(4, 2048, 64)
+    tile = {"CAUSAL": False, "DIM": 64, "BM": 128, "BN": 64}
+    words = work_in_words(KernelWork((read(kernels.two_loop_attention, (x, x, x, x, 2048), tile, lambda _: (16, 4)),)))
+    assert words["product 2"].endswith("in each turn it waits for product")
+    assert words["reductions"] == "64 per program"
+    given = (spec(1000, 4096), spec(64), spec(1000, 4096), 1000, 4096)
+    rows = read(kernels.scaled_rows, given, {"GROUP": 64, "BLOCK": 512}, lambda _: (100,))
+    words = work_in_words(KernelWork((rows,)))
+    assert words["load 3"].endswith("the same places as load 2")
+    assert words["load 4"].endswith("the same places 10 times")
 
 
 def test_a_norm_that_reads_its_rows_twice_says_so():

@@ -36,10 +36,11 @@ class Costs:
         plain_gbps: Rate at which one block's plain loads and stores stream.
         chunk_ns: Wait per chunk of a row for plain loads from memory.
         near_ns: The same for loads of what the block has read before.
+        reduce_ns: Wait for each step of a reduction of a tile by all threads of a block: halvings, and barriers.
         turn_ns: Time from the end of a block until its successor's first loads have arrived; the blocks that run beside
             them on the multiprocessor share this time.
         wait_overlap: Exponent as `overlap`, between a block's own waits and the rate of all blocks.
-        l1_bytes: Bytes of a multiprocessor's first cache in which a second pass over a row finds its data.
+        l1_bytes: Bytes that pass through a multiprocessor's first cache until 63 % of what was there is gone.
         straggle: Share of a block's time for which the slowest runs longer than the others; later waves even it out.
         idle_stage: Relative cost per pipeline stage without a load to pipeline: of equal configs the simpler is first.
     """
@@ -57,12 +58,13 @@ class Costs:
     lone_warp: float = 1.6
     unhidden: float = 0.6
     overlap: float = 5.5
-    plain_gbps: float = 42.0
-    chunk_ns: float = 260.0
-    near_ns: float = 25.0
-    turn_ns: float = 1500.0
+    plain_gbps: float = 50.0
+    chunk_ns: float = 235.0
+    near_ns: float = 3.0
+    reduce_ns: float = 8.0
+    turn_ns: float = 1600.0
     wait_overlap: float = 2.0
-    l1_bytes: float = 150e3
+    l1_bytes: float = 310e3
     straggle: float = 0.1
     idle_stage: float = 0.02
 

@@ -64,6 +64,7 @@ def _launch(launch: LaunchWork) -> list[tuple[str, str]]:
     lines += [("loop", _loop(loop)) for loop in launch.loops]
     lines += [("product", _product(product, launch)) for product in launch.products]
     lines += [(access.kind, _access(access, launch)) for access in launch.accesses if access.elements]
+    lines += [("reductions", f"{_count(launch.reductions)} per program")] if launch.reductions else []
     lines += [("note", said) for said in launch.notes]
     if why := untold(launch):
         lines.append(("no forecast", why))
@@ -81,7 +82,15 @@ def _product(product: Product, launch: LaunchWork) -> str:
     tile = f"{product.rows}x{product.columns}, sums of {product.inner}, {product.dtype}"
     computed = [name for name, load in zip(("left", "right"), product.loads, strict=True) if load < 0]
     said = f"{tile}, {_count(product.executions)} times; {_short(product.flops * launch.programs)}FLOP in all"
-    return said + (f"; the {computed[0]} operand is computed" if len(computed) == 1 else "")
+    said += f"; the {computed[0]} operand is computed" if len(computed) == 1 else ""
+    if product.after:
+        return said + f"; in each turn it waits for {_named(product.after)}"
+    return said + ("; in each turn it waits for arithmetic" if product.computed else "")
+
+
+def _named(products: Sequence[int]) -> str:
+    """Products by the names under which they stand in the list."""
+    return " and ".join("product" if at == 0 else f"product {at + 1}" for at in products)
 
 
 def _access(access: Access, launch: LaunchWork) -> str:
@@ -93,7 +102,17 @@ def _access(access: Access, launch: LaunchWork) -> str:
         return said + ", at addresses that cannot be told"
     shared = launch.looked_at / max(access.shared[-1], 1e-9)
     said += f", each place by {_count(shared)} programs" if shared > 1.5 and access.kind == "load" else ""
-    return said + (", the same places again" if access.again >= 0 else "")
+    said += f", the same places {_count(access.repeats)} times" if access.repeats > 1.01 else ""
+    if access.again < 0:
+        return said
+    return said + f", the same places as {_listed(launch, access.again)}"
+
+
+def _listed(launch: LaunchWork, at: int) -> str:
+    """An access by the name under which it stands in the list."""
+    kind = launch.accesses[at].kind
+    number = sum(access.kind == kind and access.elements > 0 for access in launch.accesses[: at + 1])
+    return kind if number == 1 else f"{kind} {number}"
 
 
 def _free(found: Mapping[str, str], name: str) -> str:

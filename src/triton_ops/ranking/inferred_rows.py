@@ -10,8 +10,8 @@ from triton_ops.ttir.launch_work import Access, LaunchWork
 
 _SECTOR_BYTES = 32  # the least that L2 moves
 _SCATTERED = 2.0  # bytes that L2 moves for each that is asked for, from which on lines limit the load unit
-_SPECIAL_INSTRUCTIONS = 2  # of an exponential or the like
-_MOVED_INSTRUCTIONS = 2  # of an element that is loaded or stored
+_SPECIAL_INSTRUCTIONS = 5.5  # of an exponential or a division; counted in the machine code of a softmax for sm_90
+_MOVED_INSTRUCTIONS = 0.6  # of an element that is loaded or stored; counted in that of a norm and of a softmax
 
 
 def passes_of(launch: LaunchWork) -> int:
@@ -45,6 +45,7 @@ def walk_of(launch: LaunchWork) -> Walk:
         through_bytes=sum(_sector_bytes(a) / a.repeats for a in first)
         + sum(_sector_bytes(a) * _touches(a) for a in stores),
         streamed_bytes=sum(access.bytes * access.distinct for access in loads),
+        reductions=launch.reductions,
         lines=sum(a.lines * a.executions for a in everything) if through > _SCATTERED * moved else 0.0,
     )
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import exp, log2
 from typing import NamedTuple
 
 from triton_ops.hardware import Machine
 from triton_ops.ranking.waves import Wave, overlapped, schedule
 from triton_ops.work import Footprint, Schedule
 
-_LANES = 128  # instructions of one thread that a multiprocessor issues per cycle
+_LANES = 85.0  # instructions of one thread that a multiprocessor issues per cycle: two thirds of 128; fitted
 _DEPENDENT_CYCLES = 4  # until an arithmetic result can be used: arXiv:1804.06826 for Volta; later chips are alike
+_WARP_STEPS = 5  # halvings of 32 lanes, each a shuffle and the operation
+_BLOCK_STEPS = 4  # to shared memory, a barrier, back, and the barrier before it is used again
 _LONE_CYCLES = 2.0  # per instruction of a warp with enough independent ones; fitted with the costs of rows
 
 
@@ -47,6 +50,7 @@ class Walk:
         through_bytes: Bytes that L2 moves for its first reads and its writes, in whole sectors.
         streamed_bytes: Bytes that it reads in all.
         lines: 128-byte lines that it touches; 0 where its accesses run along memory.
+        reductions: How often its threads reduce a tile together.
     """
 
     blocks: int
@@ -62,12 +66,18 @@ class Walk:
     through_bytes: float
     streamed_bytes: float
     lines: float = 0.0
+    reductions: float = 0.0
 
     @property
     def instructions(self) -> float:
         """Instructions of each warp; with more threads than elements, some repeat the work of others."""
         threads = 32 * self.warps
         return sum(part.instructions * max(1.0, part.elements / threads) for part in self.work)
+
+    @property
+    def steps(self) -> float:
+        """Steps of one reduction: halvings within a warp, and what warps leave in shared memory for each other."""
+        return _WARP_STEPS + (_BLOCK_STEPS + log2(self.warps) if self.warps > 1 else 0.0)
 
     @property
     def dependent_cycles(self) -> float:
@@ -82,8 +92,9 @@ def walk_schedule(walk: Walk, footprint: Footprint, machine: Machine) -> Schedul
     at_once = machine.blocks_at_once(footprint.registers, footprint.shared_bytes, walk.warps)
     found = schedule(walk.blocks, at_once, machine, lambda depth, count: _wave(walk, footprint, machine, depth, count))
     plainer = 1 + machine.costs.idle_stage * max(walk.stages - 1, 0)
-    straggling = 1 + machine.costs.straggle / max(found.waves, 1.0)
-    return Schedule(found.time_ms * plainer * straggling, found.waves, found.alone_ms)
+    late_ms = found.time_ms * machine.costs.straggle / max(found.waves, 1.0)
+    alone = {**found.alone_ms, "stragglers": late_ms}
+    return Schedule((found.time_ms + late_ms) * plainer, found.waves, alone)
 
 
 def _wave(walk: Walk, footprint: Footprint, machine: Machine, depth: int, blocks: int) -> Wave:
@@ -100,6 +111,7 @@ def _wave(walk: Walk, footprint: Footprint, machine: Machine, depth: int, blocks
         "waits": walk.batches * costs.chunk_ns + walk.near * costs.near_ns,
         "one block's loads": walk.streamed_bytes / costs.plain_gbps,
         "dependent arithmetic": walk.dependent_cycles / clock,
+        "reductions": walk.reductions * walk.steps * costs.reduce_ns,
         "spill waits": spill_ns,
     }
     both = {"rates": overlapped(rates, costs.overlap), "waits": sum(waits.values())}
@@ -108,12 +120,21 @@ def _wave(walk: Walk, footprint: Footprint, machine: Machine, depth: int, blocks
 
 def _traffic(walk: Walk, machine: Machine, depth: int, blocks: int) -> dict[str, float]:
     """Nanoseconds at DRAM and at L2: what is read again is found in L1, else in L2, else read anew."""
-    past_l1 = list(_missed(walk.again, machine.costs.l1_bytes / depth))
+    past_l1 = [read * _pushed_out(meanwhile * depth / machine.costs.l1_bytes) for read, meanwhile in walk.again]
     past_l2 = _missed((Again(read, blocks * meanwhile) for read, meanwhile in walk.again), machine.l2_bytes / 2)
     anew = sum(one * far / read for one, far, (read, _) in zip(past_l1, past_l2, walk.again, strict=True) if read > 0)
     dram = blocks * (walk.own_bytes + anew + walk.written_bytes)
     through_l2 = depth * machine.units * (walk.through_bytes + sum(past_l1))
     return {"DRAM": dram / machine.dram_gbps, "L2": through_l2 / machine.l2_gbps}
+
+
+def _pushed_out(passed: float) -> float:
+    """The share of what was read that L1 no longer holds, when so many times its size has passed through it.
+
+    A cache in which the oldest line makes room would hold all or nothing. The blocks of a multiprocessor are not in
+    step, and a line's place is not free, so that the edge is soft.
+    """
+    return 1 - exp(-passed * passed)
 
 
 def _missed(again: Iterable[Again], size_bytes: float) -> Iterable[float]:

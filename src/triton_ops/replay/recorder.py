@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops._files import write_named
-from triton_ops._sealed import sealed
+from triton_ops._sealed import CHECKSUM, sealed
 from triton_ops.backend import Operation
 from triton_ops.exceptions import RecordingError, TargetError
 from triton_ops.expectation.rank import expected_of, read
@@ -105,9 +105,10 @@ def write_recording(path: Path, content: Mapping[str, Any]) -> None:
     Raises:
         RecordingError: The file cannot be written.
     """
+    rest = {name: value for name, value in content.items() if name != CHECKSUM}  # of a recording that was read
     packed = io.BytesIO()
     with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as file:
-        file.write(json.dumps(sealed(content)).encode())
+        file.write(json.dumps(sealed(rest)).encode())
     try:
         write_named(path, packed.getvalue())
     except OSError as error:

@@ -155,6 +155,7 @@ class LaunchWork:
         special: The same of exponentials, divisions, square roots and the like.
         notes: What could not be told, in words.
         alive: 32-bit words that a block holds at once at a reduction or a product; 0 without one.
+        reductions: How often a program reduces or scans a tile, in loops and outside of them.
     """
 
     grid: tuple[int, int, int]
@@ -167,6 +168,7 @@ class LaunchWork:
     special: float
     notes: tuple[str, ...] = ()
     alive: float = 0.0
+    reductions: float = 0.0
 
     @property
     def programs(self) -> int:

@@ -256,6 +256,7 @@ def _reduced(scope: Scope, operation: Operation) -> list[Value]:
     """`tt.reduce` and `tt.scan`, which count once for each element that they take."""
     elements = prod(operation.types[0].shape) * len(operation.results)
     scope.trace.computed(scope.loop, scope.weight, elements, special=False)
+    scope.trace.reductions += scope.weight
     given = scope.all(operation.operands)
     made_up = any(value.made_up for value in given)
     return [unknown(kind, made_up=made_up) for kind in operation.result_types[: len(operation.results)]]

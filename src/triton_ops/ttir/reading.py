@@ -139,6 +139,7 @@ def _summary(
         ),
         plain=0.0 if outside is None else float(outside.plain.mean()),
         special=0.0 if outside is None else float(outside.special.mean()),
+        reductions=float(whole.reductions.mean()),
         notes=tuple(whole.notes),
     )
 

@@ -111,6 +111,7 @@ class Trace:
         dots: By the number of the operation.
         loops: By the number of the operation.
         arithmetic: By the loop around it; 0 outside of loops.
+        reductions: How often each program reduces or scans a tile.
         notes: What could not be told, in words.
     """
 
@@ -119,7 +120,11 @@ class Trace:
     dots: dict[int, DotTrace] = field(default_factory=dict)
     loops: dict[int, LoopTrace] = field(default_factory=dict)
     arithmetic: dict[int, Arithmetic] = field(default_factory=dict)
+    reductions: Weights = field(init=False)
     notes: dict[str, None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.reductions = np.zeros(self.programs)
 
     def note(self, said: str) -> None:
         """Keep a remark, once."""
