@@ -4,12 +4,15 @@ import copy
 import io
 import random
 import sys
+import tempfile
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 import torch
 from benchmarks.random_shapes import INTERPRETED, drawn_shape
 
+import triton_ops
 from tests.near import drawn, error_of
 from triton_ops import (
     FP8Linear,
@@ -27,8 +30,10 @@ from triton_ops import (
     softmax,
 )
 from triton_ops.dispatch import operations
+from triton_ops.dispatch.ledger import forget_decisions
 from triton_ops.kernels import choice
 from triton_ops.runner import session
+from triton_ops.trial import KernelMetrics
 
 pytestmark = pytest.mark.triton
 
@@ -179,6 +184,30 @@ def test_modules_are_copied_loaded_and_converted(interpreted):
     assert interpreted(copied_and_converted) == [(True, torch.float16)] * 2
 
 
+def launched_so_far():
+    """Kernel and rung of each launched config, with the number of its launches."""
+    found = Counter()
+    for row in launches():
+        found[row.kernel, row.rung] += row.launches
+    return found
+
+
+def tuned_before():
+    """The rung of a call of an operation that is tuned first, as an earlier test in this process may have done."""
+    operation = kernels.load("softmax")
+    with triton_ops.on_miss("tune"), tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRITON_OPS_CACHE_DIR", folder)
+        patch.setattr(
+            operations,
+            "tune",
+            lambda *_args, **_options: triton_ops.TuningResult(
+                dict(operation.space_for(operation.problem((4, 32), "float32")).default_config), KernelMetrics(1.0)
+            ),
+        )
+        operation(**dict(operation.materialise(operation.problem((4, 32), "float32"), "cpu").keyword))
+    return {rung for kernel, rung in launched_so_far() if kernel == "softmax"}
+
+
 def everything_called():
     """The rungs of all that runs when every function, module and operation is called; a tune is an error."""
 
@@ -190,6 +219,8 @@ def everything_called():
     patch.setattr(session, "Tuning", tuned)
     patch.setattr(session, "tune_request", tuned)
     choice.forget()
+    forget_decisions()
+    before = launched_so_far()  # other tests launch in this process, too
     x, angles = drawn(2, 5, 32).requires_grad_(), (drawn(5, 8), drawn(5, 8))
     weight, gate = drawn(32).requires_grad_(), drawn(24, 32).requires_grad_()
     flat = x.detach().view(10, 32)
@@ -208,13 +239,14 @@ def everything_called():
         operation = kernels.load(name)
         problem = operation.problem(drawn_shape(operation, rng, sizes), operation.dtypes[-1])
         operation(**dict(operation.materialise(problem, "cpu").keyword))
-    found = {(row.kernel, row.rung) for row in launches()}
+    found = set(launched_so_far() - before)
     patch.undo()
     choice.forget()
     return found
 
 
 def test_no_function_no_module_and_no_operation_tunes_by_itself(interpreted):
+    assert "tuned" in interpreted(tuned_before)
     found = interpreted(everything_called)
     assert {kernel for kernel, _ in found} >= set(kernels.names())
     assert {rung for kernel, rung in found if kernel in kernels.names()} <= {"default", "record", "borrowed"}
