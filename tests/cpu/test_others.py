@@ -10,8 +10,9 @@ from types import SimpleNamespace
 import pytest
 
 from tests.nvml import FakeNvml, gpu, use
-from triton_ops import ConfigSpace, Operation, _proc, settings, tune
+from triton_ops import ConfigSpace, Operation, _proc, settings, time_ms, tune
 from triton_ops._files import ensure_folder, locked
+from triton_ops.comparison import timing
 from triton_ops.dispatch.operations import decided
 from triton_ops.evaluation import station
 from triton_ops.hardware import Others
@@ -183,6 +184,7 @@ def share_races(busy, clock, monkeypatch):
         return Guard(sensors, sleep=clock.sleep, others=others)
 
     monkeypatch.setattr(station, "guard_for", guard_for)
+    monkeypatch.setattr(timing, "guard_for", guard_for)
 
 
 @pytest.mark.parametrize("busy", [True, False])
@@ -195,6 +197,16 @@ def test_nothing_is_recorded_from_a_gpu_that_is_shared_to_the_end(busy, clock, m
     known = recall(add_up, kwargs={"n": 64}, space={"step": [1, 2]})
     assert (known is None, found.guard["status"]) == (busy, "shared" if busy else "ok")
     assert found.record == ("" if busy else known.id)
+
+
+@pytest.mark.parametrize("busy", [True, False])
+def test_times_say_who_else_used_the_gpu(busy, clock, monkeypatch):
+    share_races(busy, clock, monkeypatch)
+    monkeypatch.setattr(timing, "_MOST_TIMES_BUDGET", 10_000)  # a busy host ends no measurement early
+    found = time_ms(add_up, args=(64, 2), warmup_ms=0, rep_ms=20)
+    assert (found.guard.status, found.guard.discarded) == (("shared", 3) if busy else ("ok", 0))
+    assert ("used 60% of the GPU" in found.confidence, "low confidence" in str(found)) == (busy, busy)
+    assert found.notes == (f"process {OTHER} (of another user) used 20% of the GPU while the calls were warmed up",)
 
 
 @pytest.mark.parametrize("busy", [True, False])

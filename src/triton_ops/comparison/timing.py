@@ -14,6 +14,7 @@ from triton_ops.comparison.contestant import blaming, contestants_of, prepare
 from triton_ops.exceptions import SettingsError
 from triton_ops.hardware import CpuLoad, Turns, probe, turn_key
 from triton_ops.measure import Sampler, ScreenPolicy, Timer, screen, take
+from triton_ops.measure.guard import GuardSummary, guard_for
 from triton_ops.trial import Measurement
 
 _ESTIMATE = ScreenPolicy(screening_ms=3.0, least=1, most=5)
@@ -35,6 +36,9 @@ class Times:
         launches_per_sample: 1, or more where one call is too short for the clock: quantiles are then those of means,
             and nearer to the median than the quantiles of single calls are.
         mode: The clock and the state of the cache, such as `host` or `graph-cold`.
+        confidence: `ok`, or in words why the times should not be relied on: the GPU was slowed, or another process
+            used it.
+        guard: Summary of the device's sensors during the timed calls; None where they were not watched.
         notes: Remarks on how it was measured, such as that other programs used the CPUs.
     """
 
@@ -45,6 +49,8 @@ class Times:
     warmup_launches: int
     launches_per_sample: int
     mode: str
+    confidence: str = "ok"
+    guard: GuardSummary | None = None
     notes: tuple[str, ...] = ()
 
     @property
@@ -60,7 +66,8 @@ class Times:
         )
         notes = "".join(f"\nNote: {note}" for note in self.notes)
         shares = f" ({shown} ms)" if shown else ""
-        return f"{self.median_ms:.4g} ms{shares}, {self.launches} launches, {self.mode}{notes}"
+        doubt = "" if self.confidence == "ok" else f"; low confidence: {self.confidence}"
+        return f"{self.median_ms:.4g} ms{shares}, {self.launches} launches, {self.mode}{doubt}{notes}"
 
 
 def time_ms(
@@ -82,6 +89,9 @@ def time_ms(
 
     Below 0.2 ms a GPU is timed by replays of a graph of many calls, and a CPU by loops of 2 ms, so that neither the
     clock's step nor the host's cost of a launch is in the result.
+
+    A GPU is watched as in `compare`: samples beside another process, or while the GPU was slowed, are taken again.
+    Where that does not help, they are kept, and `confidence` says so.
 
     Args:
         fn: A callable, or a pair of an `Operation`, a kernel or a callable, and its config.
@@ -105,21 +115,24 @@ def time_ms(
         DeviceError, SpaceError, ShapeMismatchError: Device, config or arguments do not fit.
 
     Cost: the two budgets, and the calibration of the clock; at most ten times the budgets where restoring arguments
-    takes longer than the calls.
+    takes longer than the calls, and 5 s of waits where the GPU is disturbed.
     """
     _check(warmup_ms, rep_ms, quantiles)
     (contestant,) = contestants_of({"fn": fn}, args, kwargs, device)
     place = contestant.device_name
     device_spec, turns = probe(place), Turns(place, wait)
     with turns.turn(turn_key(device_spec, place)):
-        load = CpuLoad()
+        load, begun_s = CpuLoad(), time.time()
         prepared = prepare([contestant], cold=cold)
         sampler, timer = prepared.samplers[0][0], prepared.timer
         with blaming(contestant):
             sample_ms = statistics.median(screen(sampler, timer, _ESTIMATE)) * sampler.launches
             warm = _taken(sampler, timer, sample_ms, warmup_ms) if warmup_ms else []
-            samples = _taken(sampler, timer, sample_ms, rep_ms)
-        notes = (*turns.notes, *load.notes(device_spec))
+            guard = guard_for(place, begun_s)
+            samples = _taken(sampler, timer, sample_ms, rep_ms, guard.round_ok)
+        found = guard.summary()
+        before = (f"{found.others_before} while the calls were warmed up",) if found.others_before else ()
+        notes = (*turns.notes, *load.notes(device_spec), *before)
     ordered = sorted(samples)
     return Times(
         quantiles=tuple(quantiles),
@@ -129,6 +142,8 @@ def time_ms(
         warmup_launches=len(warm) * sampler.launches,
         launches_per_sample=sampler.launches,
         mode=timer.mode,
+        confidence=found.confidence_reason if found.confidence == "low" else "ok",
+        guard=found,
         notes=notes,
     )
 
@@ -178,15 +193,27 @@ def _taken(
     timer: Timer,
     sample_ms: float,
     budget_ms: float,
+    keep: Callable[[], bool] = lambda: True,
     clock: Callable[[], float] = time.monotonic,
 ) -> list[float]:
-    """As many samples as fit into the budget, at least one."""
+    """As many samples as fit into the budget, at least one; those of a round that does not count are taken again.
+
+    Args:
+        sampler: Takes samples.
+        timer: Times them.
+        sample_ms: About how long one takes.
+        budget_ms: The budget.
+        keep: Whether the round that has just ended counts; asked after each, and may wait.
+        clock: Monotonic seconds.
+    """
     wanted = max(1, int(budget_ms / max(sample_ms, 1e-6)))
     end = clock() + _MOST_TIMES_BUDGET * budget_ms / 1e3
-    samples = take(sampler, timer, min(wanted, _MOST_QUEUED))
-    while len(samples) < wanted and clock() < end:
-        samples += take(sampler, timer, min(wanted - len(samples), _MOST_QUEUED))
-    return samples
+    samples: list[float] = []
+    while True:
+        taken = take(sampler, timer, min(wanted - len(samples), _MOST_QUEUED))
+        samples += taken if keep() else []
+        if len(samples) >= wanted or clock() >= end:
+            return samples or taken
 
 
 def _check(warmup_ms: Any, rep_ms: Any, quantiles: Any) -> None:
