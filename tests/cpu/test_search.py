@@ -190,6 +190,18 @@ class TestChance:
 
 
 class TestOpenConfigs:
+    def test_a_space_of_a_million_combinations_with_few_valid_ones_is_held_whole(self):
+        rules = [
+            lambda T0, T1: T0 < T1, lambda T1, T2: T1 < T2, lambda T2, T3: T2 < T3, lambda T3, T4: T3 < T4,
+            lambda T4, T5: T4 < T5,
+        ]  # fmt: skip
+        ascending = tuple(Constraint(f"rule {at}", rule, "they ascend") for at, rule in enumerate(rules))
+        space = ConfigSpace({f"T{n}": IntRange(0, 9) for n in range(6)}, ascending)
+        assert space.size.total == 1_000_000
+        open_configs = OpenConfigs(space, Encoder(space), 0)
+        assert open_configs.whole
+        assert len(open_configs.configs) == 210  # 6 of 10
+
     def test_a_huge_space_is_sampled_and_grows_around_leaders(self):
         space = ConfigSpace({f"T{n}": IntRange(0, 9) for n in range(9)})
         open_configs = OpenConfigs(space, Encoder(space), 0)

@@ -34,8 +34,10 @@ from triton_ops.space import (
     Tunable,
     as_space,
     groups,
+    whole,
 )
 from triton_ops.space import space as space_module
+from triton_ops.space.whole import all_configs
 
 SMALL = Constraint("tile", lambda BM, BN: BM * BN <= 8192, "a tile of {BM}x{BN} does not fit")
 GEMM = {"BM": [32, 64, 128], "BN": [32, 64, 128], "stages": [2, 3]}
@@ -312,6 +314,18 @@ def test_enumeration_is_the_filtered_product_in_order(space):
     for tunable in space.tunables.values():
         total *= len(tunable)
     assert space.size == SpaceSize(total, len(expected), exact=True)
+
+
+@given(spaces(may_be_empty=True), st.integers(0, 20))
+def test_all_configs_at_once_are_the_filtered_product_in_order_unless_there_are_more(space, most):
+    expected = product(space)
+    assert all_configs(space, most) == (expected if len(expected) <= most else None)
+
+
+def test_a_space_that_takes_long_to_walk_is_not_held_at_once(monkeypatch):
+    monkeypatch.setattr(whole, "_MOST_ASKS", 50)
+    space = ConfigSpace({"a": range(10), "b": range(10)}, (Constraint("equal", lambda a, b: a == b, "a is not b"),))
+    assert all_configs(space, 1_000) is None
 
 
 @given(spaces(), st.integers())

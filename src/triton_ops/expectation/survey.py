@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 from triton_ops.backend.triton import LAUNCH_OPTIONS
 from triton_ops.ranking.readings import Readings, groups
 from triton_ops.space import Config, ConfigSpace
+from triton_ops.space.whole import all_configs
 from triton_ops.ttir.launch_work import KernelWork
 
 Contents: TypeAlias = "Mapping[str, Sequence[int]]"
@@ -44,8 +45,7 @@ class SurveyLimits:
 
 def considered(space: ConfigSpace, seed: int = 0) -> list[Config]:
     """The configs that a survey considers: all of a small space, some of a large one in random order."""
-    found = space.take(WHOLE + 1) if space.size.total <= 60 * WHOLE or space.listed is not None else []
-    if found and len(found) <= WHOLE:
+    if found := all_configs(space, WHOLE):
         return found
     rng = random.Random(seed)
     return list(dict.fromkeys(space.sample(rng) for _ in range(_DRAWN)))

@@ -1,7 +1,8 @@
 """The configs that a search may still propose: all of them if they fit in memory, else a fair and growing sample.
 
-A space of up to 30,000 valid configs is held whole. A larger space is never enumerated: the sample has random configs
-and the neighbours of the best configs so far.
+A space of up to 30,000 valid configs is held whole, however many combinations of values its constraints leave out, if
+these can be walked soon. A larger space is never enumerated: the sample has random configs and the neighbours of the
+best configs so far.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from triton_ops.search.encoding import Encoder, Floats
 from triton_ops.search.neighbours import neighbours
 from triton_ops.search.random_search import draws
 from triton_ops.space import Config, ConfigSpace
+from triton_ops.space.whole import all_configs
 
 _WHOLE = 30_000  # most valid configs of a space that is held whole: about 30 MB, and 0.5 s to encode
-_WALKED = 300_000  # most combinations that are enumerated to find them: about 1 s
 _SAMPLE = 2_000  # random configs that are added to the sample at a time
 _FEW = 200  # with fewer open configs, further random configs are added
 
@@ -38,7 +39,7 @@ class OpenConfigs:
         self._space = space
         self._encoder = encoder
         self._rng = random.Random(seed)
-        found = _all_of(space)
+        found = all_configs(space, _WHOLE)
         self.whole = found is not None
         self.configs: list[Config] = []
         self.rows: Floats = np.zeros((0, encoder.columns))
@@ -108,11 +109,3 @@ class OpenConfigs:
         self.configs += new
         self.rows = np.vstack([self.rows, self._encoder.rows(new)])
         self.open = np.append(self.open, [config not in self._taken and config not in self._held for config in new])
-
-
-def _all_of(space: ConfigSpace) -> list[Config] | None:
-    """Every valid config of `space`; None if there are too many."""
-    if space.size.valid > _WHOLE or (space.listed is None and space.size.total > _WALKED):
-        return None
-    found = space.take(_WHOLE + 1)  # the size may be an estimate
-    return found if len(found) <= _WHOLE else None
