@@ -41,7 +41,7 @@ _FLAGS = ("DESCRIPTORS", "WARP_SPECIALIZE")
 
 
 def check_placement(tensors: Mapping[str, Any], on_cpu: bool = False) -> None:
-    """Check that all are tensors, that they are on a GPU, and that they are on the same GPU, in this order.
+    """Check that all are tensors, on a GPU, on the same GPU, and hold their values as they are, in this order.
 
     Args:
         tensors: Name to tensor.
@@ -54,11 +54,6 @@ def check_placement(tensors: Mapping[str, Any], on_cpu: bool = False) -> None:
     for name, tensor in tensors.items():
         if not is_tensor(tensor):
             raise KernelTypeError(f"{name} is a {type(tensor).__name__}, not a torch.Tensor")
-        if tensor.is_neg():
-            raise KernelTypeError(
-                f"{name} is a view whose elements torch negates when it reads them, which kernels do not",
-                hint=f"pass {name}.resolve_neg()",
-            )
     for name, tensor in tensors.items():
         if tensor.device.type != "cuda" and not on_cpu:
             raise DeviceError(
@@ -77,6 +72,12 @@ def check_placement(tensors: Mapping[str, Any], on_cpu: bool = False) -> None:
                 str(tensor.device),
                 name,
                 hint=f"move {name} to {first.device}",
+            )
+    for name, tensor in tensors.items():
+        if tensor.is_neg():
+            raise KernelTypeError(
+                f"{name} is a view whose elements torch negates when it reads them, which kernels do not",
+                hint=f"pass {name}.resolve_neg()",
             )
 
 
