@@ -1,11 +1,12 @@
 """Live tunes from cold caches: how long until a winner is decided, and how good it is; `triton.autotune` beside them.
 
     python -m benchmarks.live_tune --out benchmarks/results/nvidia-h200/live_tune.json
+    python -m benchmarks.live_tune --cases "plain gated MLP" --autotune-s 30 --out /tmp/live_plain.json
 
-For each problem: one exhaustive tune; ten default tunes, each a process of its own with caches of its own; Triton's own
-tuner over the same configs, which ends early after --autotune-s seconds; then a race of all winners in one process says
-how far each is from the best of them. Clocks run from the start of the process: imports count. Problems that the file
-holds of other runs stay in it.
+The problems are those of `benchmarks/live_cases.py`. For each: one exhaustive tune; ten default tunes, each a process
+of its own with caches of its own; Triton's own tuner over the same configs, which ends early after --autotune-s
+seconds; then a race of all winners in one process says how far each is from the best of them. Clocks run from the
+start of the process: imports count. Problems that the file holds of other runs stay in it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ import torch  # noqa: F401 - its import is part of what is timed
 import triton
 
 from benchmarks.document import headed, save
-from benchmarks.spaces import operation_of
+from benchmarks.live_cases import CASES, DECLARED
 from benchmarks.unverified import timer_on, unverified
 from triton_ops import Operation, tune
 from triton_ops.hardware import probe
@@ -44,11 +45,6 @@ from triton_ops.space import Config
 from triton_ops.task.effort import effort_of
 
 IMPORTED = time.time()
-CASES: dict[str, tuple[str, tuple[int, ...] | None, str | None]] = {
-    "matmul bf16 4096x4096x4096": ("matmul", (4096, 4096, 4096), "bfloat16"),
-    "matmul fp8 1024x8192x8192": ("matmul", (1024, 8192, 8192), "float8_e4m3fn"),
-    "rmsnorm_rope bf16": ("rmsnorm_rope", None, None),
-}
 ROUNDS = 140
 WITHIN = 0.01
 _OPTIONS = ("num_warps", "num_stages")
@@ -65,9 +61,11 @@ def curve_of(run_id: str, born: float) -> list[tuple[float, float, str]]:
 
 def one(case: str, seed: int, search: str, born: float) -> dict[str, Any]:
     """One tune; what it found and when."""
-    name, shape, dtype = CASES[case]
+    asked = CASES[case]
     budget: dict[str, Any] = {"trials": 10_000, "budget_s": 600} if search == "exhaustive" else {}
-    result = tune(operation_of(name), shape=shape, dtype=dtype, search=search, seed=seed, listener=Silent(), **budget)
+    result = tune(
+        asked.load(), shape=asked.shape, dtype=asked.dtype, search=search, seed=seed, listener=Silent(), **budget
+    )
     decided = time.time()
     curve = curve_of(result.run, born)
     ranked = sorted((t for t in result.trials if t.ok), key=lambda t: (t.final is None, t.median_ms))
@@ -89,9 +87,9 @@ def one(case: str, seed: int, search: str, born: float) -> dict[str, Any]:
 
 def tritons(case: str, limit_s: float, born: float) -> dict[str, Any]:
     """Triton's tuner over the whole space, until it is done or the time is over; its improvements."""
-    name, shape, dtype = CASES[case]
-    operation = operation_of(name)
-    problem = operation.problem(shape, dtype)
+    asked = CASES[case]
+    operation = asked.load()
+    problem = operation.problem(asked.shape, asked.dtype)
     arguments = operation.materialise(problem, "cuda").keyword
     kernel: Any = operation.kernel
     configs = [_triton_config(config) for config in operation.space_for(problem)]
@@ -135,8 +133,8 @@ def _values(config: Any) -> dict[str, Any]:
 
 def judged(case: str, configs: list[dict[str, Any]]) -> dict[str, Any]:
     """How much slower than the fastest each config is, with its 95 % interval, side by side in one process."""
-    name, shape, dtype = CASES[case]
-    return judged_on(operation_of(name), shape, dtype, configs)
+    asked = CASES[case]
+    return judged_on(asked.load(), asked.shape, asked.dtype, configs)
 
 
 def judged_on(
@@ -257,7 +255,7 @@ def main() -> None:
     """All cases, or a part of one."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=10)
-    parser.add_argument("--cases", nargs="*", default=list(CASES), choices=list(CASES))
+    parser.add_argument("--cases", nargs="*", default=list(DECLARED), choices=list(CASES))
     parser.add_argument(
         "--autotune-s", type=float, default=240.0, help="most seconds of Triton's tuner; 0 leaves it out"
     )
