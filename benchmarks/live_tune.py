@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from queue import SimpleQueue
+from threading import Lock
 from typing import Any
 
 import torch  # noqa: F401 - its import is part of what is timed
@@ -251,6 +252,22 @@ def part(options: argparse.Namespace) -> dict[str, Any]:
     return judged(case, json.loads(more[0]))
 
 
+def keep(case: str, row: dict[str, Any], options: argparse.Namespace) -> None:
+    """Write the row of a case, as soon as it is done, beside what the file holds of others."""
+    how = headed(
+        f"python -m benchmarks.live_tune --runs {options.runs} --autotune-s {options.autotune_s:g}",
+        options.commit,
+        device=probe("cuda").name,
+        cpus=len(os.sched_getaffinity(0)) // max(len(options.gpus), 1),
+        side_by_side=len(options.gpus) or 1,
+    )
+    before = json.loads(options.out.read_text())["cases"] if options.out.exists() else {}
+    if row["triton.autotune"] is None and case in before:  # its code is not this package's: an earlier run's stays
+        row["triton.autotune"] = before[case]["triton.autotune"]
+        row["triton.autotune_measured"] = before[case].get("triton.autotune_measured") or before[case]["date"]
+    save(options.out, {"cases": {**before, case: {**how, **row}}})
+
+
 def main() -> None:
     """All cases, or a part of one."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -268,33 +285,21 @@ def main() -> None:
     if options.part:
         options.out.write_text(json.dumps(part(options)))
         return
-    seats = SimpleQueue[Seat]()
+    seats, file = SimpleQueue[Seat](), Lock()
     for seat in seats_of(options.gpus):
         seats.put(seat)
 
-    def seated(case: str) -> dict[str, Any]:
+    def seated(case: str) -> None:
         seat = seats.get()
         with tempfile.TemporaryDirectory() as folder:
             row = case_of(case, options, Path(folder), seat)
         seats.put(seat)
         print(summary(case, row), flush=True)
-        return row
+        with file:
+            keep(case, row, options)
 
     with ThreadPoolExecutor(max(len(options.gpus), 1)) as pool:
-        found = dict(zip(options.cases, pool.map(seated, options.cases), strict=True))
-    how = headed(
-        f"python -m benchmarks.live_tune --runs {options.runs} --autotune-s {options.autotune_s:g}",
-        options.commit,
-        device=probe("cuda").name,
-        cpus=len(os.sched_getaffinity(0)) // max(len(options.gpus), 1),
-        side_by_side=len(options.gpus) or 1,
-    )
-    before = json.loads(options.out.read_text())["cases"] if options.out.exists() else {}
-    for case, row in found.items():
-        if row["triton.autotune"] is None and case in before:  # its code is not this package's: an earlier run's stays
-            row["triton.autotune"] = before[case]["triton.autotune"]
-            row["triton.autotune_measured"] = before[case].get("triton.autotune_measured") or before[case]["date"]
-    save(options.out, {"cases": {**before, **{case: {**how, **row} for case, row in found.items()}}})
+        list(pool.map(seated, options.cases))
 
 
 if __name__ == "__main__":
