@@ -19,7 +19,8 @@ from triton_ops.analysis.blocks import Blocks, SteppedDimension, blocks_of
 from triton_ops.backend import Arguments
 from triton_ops.backend.offline import AheadOfTime
 from triton_ops.hardware import TARGETS, named_target
-from triton_ops.kernels import load
+from triton_ops.kernels import load, names
+from triton_ops.kernels.matmul import plain
 from triton_ops.space import Config
 from triton_ops.trial import Status
 
@@ -28,7 +29,6 @@ pytestmark = pytest.mark.triton
 PRODUCT = plain_product.operation.kernel
 SQUARE = Arguments(keyword=plain_product.arguments(4096, 4096, 4096))
 FEW_ROWS = Arguments(keyword=plain_product.arguments(16, 4096, 4096))
-SHIPPED = [load("matmul"), load("rmsnorm_rope")]
 TILE = Config(BM=128, BN=128, BK=64, GROUP_M=8, num_warps=4, num_stages=3)
 WIDTH = tl.constexpr(32)
 
@@ -47,6 +47,34 @@ def branches(x, n, BLOCK: tl.constexpr, SPLIT: tl.constexpr, TWICE: tl.constexpr
     m = tl.arange(0, BLOCK2)
     for start in range(0, n, HALF):
         tl.store(x + start + i + j + k + m, 0)
+
+
+@triton.jit
+def added(total, x, ROWS: tl.constexpr, n=64):
+    left = tl.load(x + tl.arange(0, ROWS)[:, None] + tl.arange(0, 16)[None, :])
+    for _ in tl.range(0, n, ROWS, warp_specialize=ROWS == 32):
+        total = tl.dot(left, left.T, total)
+    return total
+
+
+@triton.jit
+def never_ends(x, n, WIDE: tl.constexpr):
+    never_ends(x, n, WIDE * 2)
+
+
+@triton.jit
+def helpers(x, n, scale, BLOCK: tl.constexpr, KIND: tl.constexpr, TIMES: tl.constexpr = 1):
+    if scale is None and KIND != "none":
+        columns = tl.arange(0, BLOCK * 2 if KIND == "wide" else BLOCK)
+        tl.store(x + columns, 0)
+    elif n > 1000:
+        tl.store(x + tl.arange(0, TIMES * 8), 0)
+        return
+    total = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
+    total = added(total, x, BLOCK, n=n)
+    for _ in range(0, TIMES, 1):
+        added(*(total, x, BLOCK))
+    never_ends(x, n, 2)
 
 
 def verdict(config, arguments=SQUARE, arch="sm_90", kernel=PRODUCT):
@@ -98,12 +126,40 @@ def test_blocks_are_read_from_the_source():
     assert blocks_of(plain_product.product, {}) == Blocks(), "nothing is guessed"
 
 
-def test_blocks_in_conditional_code_are_not_judged():
-    values = {"n": 100, "BLOCK": 64, "SPLIT": 3}
-    blocks = blocks_of(branches, values)
+def test_blocks_in_branches_that_are_not_taken_and_in_unrolled_loops_are_not_judged():
+    blocks = blocks_of(branches, {"n": 100, "BLOCK": 64, "SPLIT": 0})
     assert blocks.ranges == (("HALF", 32), ("WIDTH * 2", 64)), "not the branch, not the unrolled loop, not the rebound"
+    taken = blocks_of(branches, {"n": 100, "BLOCK": 64, "SPLIT": 3})
+    assert taken.ranges == (*blocks.ranges, ("SPLIT", 3))
     assert blocks.stepped == (SteppedDimension("n", 100, "HALF", 32),)
     assert blocks_of(branches, {"BLOCK": 64, "TWICE": 0}).ranges == (("WIDTH * 2", 64),)
+
+
+def test_helpers_count_with_what_they_are_called_with():
+    blocks = blocks_of(helpers, {"n": 100, "scale": None, "BLOCK": 64, "KIND": "wide"})
+    assert blocks.ranges == (("BLOCK * 2 if KIND == 'wide' else BLOCK", 128), ("BLOCK", 64), ("16", 16))
+    assert blocks.accumulators == ((64, 64),), "made here, and added to in the helper"
+    assert SteppedDimension("n", 100, "BLOCK", 64) in blocks.stepped, "by the names of the caller"
+    assert not any(stepped.size == 64 for stepped in blocks.stepped), "no default of a call that is not known"
+    assert blocks_of(helpers, {"n": 100, "scale": None, "BLOCK": 32, "KIND": "wide"}).warp_specialized
+
+
+def test_conditions_that_arguments_decide_take_one_side():
+    other = blocks_of(helpers, {"n": 100, "scale": None, "BLOCK": 64, "KIND": "narrow"})
+    assert other.ranges[0][1] == 64
+    assert blocks_of(helpers, {"n": 100, "scale": 2.0, "BLOCK": 64, "KIND": "none"}).ranges[0] == ("BLOCK", 64)
+    ended = blocks_of(helpers, {"n": 2000, "scale": 2.0, "BLOCK": 64, "KIND": "wide"})
+    assert (ended.ranges, ended.accumulators) == ((("TIMES * 8", 8),), ()), "nothing after the return"
+    unknown = blocks_of(helpers, {"n": 2000, "BLOCK": 64})
+    assert unknown.ranges == (("BLOCK", 64), ("16", 16)), "neither side of what nobody knows"
+
+
+def test_accumulators_that_spill_are_put_off_in_the_shipped_product():
+    problem = plain.problem((4096, 4096, 4096), "bf16")
+    given = Arguments(keyword=dict(problem.arguments))
+    judged = [verdict(config, given, kernel=plain.kernel) for config in plain.space_for(problem)]
+    assert sum(found is not None for found in judged) == 48
+    assert all("accumulator" in found.reason for found in judged if found is not None)
 
 
 def test_a_kernel_without_source_is_not_judged():
@@ -132,8 +188,9 @@ def test_only_configs_that_cannot_be_launched_are_refused(arch, warps, rows, col
     assert found is None or found.status in (Status.CONSTRAINT, Status.RESOURCES, Status.DEFERRED)
 
 
-@pytest.mark.parametrize("operation", SHIPPED, ids=lambda operation: operation.name)
-def test_no_default_of_a_shipped_kernel_is_refused_or_deferred(operation):
+@pytest.mark.parametrize("name", names())
+def test_no_default_of_a_shipped_kernel_is_refused_or_deferred(name):
+    operation = load(name)
     for shape, dtype in operation.problems.values():
         problem = operation.problem(shape, dtype)
         default = operation.space_for(problem).default

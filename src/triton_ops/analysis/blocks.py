@@ -1,28 +1,44 @@
 """The sizes of a kernel's blocks for a config, read from the kernel's source before anything is compiled.
 
-Only statements that are compiled for every config count, since a block inside an `if` may not exist. A size that cannot
-be evaluated from the arguments and the config is left out, and never guessed.
+What the config compiles counts: statements outside of an `if`, those inside where arguments and config decide its
+condition, and those of helpers, which get what they are called with. A size or a condition that cannot be evaluated
+is left out, and never guessed.
 """
 
 from __future__ import annotations
 
 import ast
-import inspect
 import operator
-import textwrap
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+from triton_ops.analysis.source import (
+    Accumulator,
+    Condition,
+    End,
+    Extent,
+    HelperCall,
+    Item,
+    Source,
+    Specialized,
+    Step,
+    source_of,
+)
 from triton_ops.backend.unwrap import unwrap
 
 _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod, ast.LShift: operator.lshift,
 }  # fmt: skip
+_COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}  # fmt: skip
+_PLAIN = (bool, int, float, str)
 _DEPTH = 16  # most names that are followed from name to name
-_FILLED = ("zeros", "full")
+_CALLS = 8  # most helpers that are followed from helper to helper
+_UNKNOWN = object()
 
 
 @dataclass(frozen=True)
@@ -42,30 +58,9 @@ class SteppedDimension:
     tile: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class BlockSource:
-    """The expressions for block sizes in the unconditional statements of one kernel.
-
-    Attributes:
-        ranges: The extents of `tl.arange`.
-        accumulators: Shapes of the blocks that a `tl.dot` adds to.
-        stepped: Dimension and tile of every `cdiv` and of every stepped `range`.
-        specialized: What loops are given as `warp_specialize`.
-        locals: Expressions of the names that are assigned exactly once.
-        values: Values of names from outside of the function: defaults of parameters, and globals.
-    """
-
-    ranges: tuple[ast.expr, ...]
-    accumulators: tuple[tuple[ast.expr, ...], ...]
-    stepped: tuple[tuple[ast.expr, ast.expr], ...]
-    specialized: tuple[ast.expr, ...]
-    locals: Mapping[str, ast.expr]
-    values: Mapping[str, Any]
-
-
 @dataclass(frozen=True)
 class Blocks:
-    """The blocks of one config.
+    """The blocks of one config. Names are those of the kernel's parameters where a helper is given these.
 
     Attributes:
         ranges: Name and extent of every `tl.arange`.
@@ -83,144 +78,154 @@ class Blocks:
 def blocks_of(function: Any, values: Mapping[str, Any]) -> Blocks:
     """The blocks of a JIT function with these arguments and config values by name.
 
-    Cost: parses the source once, then some microseconds.
+    Cost: parses the source once, then some microseconds for each expression that is read.
     """
-    source = _read(unwrap(function))
+    source = source_of(unwrap(function))
     if source is None:
         return Blocks()
-    known = {**source.values, **values}
-
-    def sized(node: ast.expr) -> int | None:
-        return _evaluate(node, known, source.locals)
-
-    ranges = ((ast.unparse(node), sized(node)) for node in source.ranges)
-    shapes = (tuple(map(sized, shape)) for shape in source.accumulators)
-    stepped = ((ast.unparse(extent), sized(extent), ast.unparse(tile), sized(tile)) for extent, tile in source.stepped)
-    return Blocks(
-        tuple((name, size) for name, size in ranges if size is not None),
-        tuple(tuple(axis for axis in shape if axis is not None) for shape in shapes if None not in shape),
-        tuple(
-            SteppedDimension(name, size, tile, step) for name, size, tile, step in stepped if size is not None and step
-        ),
-        any(_truth(node, known) is not False for node in source.specialized),
-    )
+    found = _Found()
+    found.take(source.items, _Scope(source, {**source.defaults, **values}), 0)
+    return Blocks(tuple(found.ranges), tuple(found.accumulators), tuple(found.stepped), found.warp_specialized)
 
 
-@lru_cache(maxsize=256)
-def _read(function: Any) -> BlockSource | None:
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    except (OSError, TypeError, SyntaxError):  # a function that was built at run time has no source
-        return None
-    body = next((node for node in tree.body if isinstance(node, ast.FunctionDef)), None)
-    if body is None:
-        return None
-    nodes = [node for statement in body.body for node in _unconditional(statement)]
-    calls = [node for node in nodes if isinstance(node, ast.Call)]
-    assigned = _assigned(body)
-    once = {name: value for name, values in assigned.items() if len(values) == 1 for value in values if value}
-    return BlockSource(
-        ranges=tuple(node for call in calls if _called(call) == "arange" for node in _extent(call)),
-        accumulators=tuple(_accumulators(calls, assigned)),
-        stepped=tuple(_stepped(calls)),
-        specialized=tuple(
-            keyword.value for call in calls for keyword in call.keywords if keyword.arg == "warp_specialize"
-        ),
-        locals=once,
-        values={name: value for name, value in _outside(function).items() if name not in assigned},
-    )
+@dataclass
+class _Found:
+    """The blocks so far; dictionaries, since a helper that is called twice has each block once."""
+
+    ranges: dict[tuple[str, int], None] = field(default_factory=dict)
+    accumulators: dict[tuple[int, ...], None] = field(default_factory=dict)
+    stepped: dict[SteppedDimension, None] = field(default_factory=dict)
+    warp_specialized: bool = False
+
+    def take(self, items: Iterable[Item], scope: _Scope, depth: int) -> bool:
+        """Add what items say; returns whether a `return` has ended the function."""
+        for item in items:
+            if isinstance(item, End):
+                return True
+            if isinstance(item, Condition):
+                truth = _truth(scope.value(item.test))
+                if truth is not None and self.take(item.then if truth else item.otherwise, scope, depth):
+                    return True
+            elif isinstance(item, HelperCall):
+                if depth < _CALLS and (inner := scope.inside(item)) is not None:
+                    self.take(inner.source.items, inner, depth + 1)
+            else:
+                self._add(item, scope)
+        return False
+
+    def _add(self, item: Extent | Accumulator | Step | Specialized, scope: _Scope) -> None:
+        if isinstance(item, Extent):
+            if (size := scope.whole(item.size)) is not None:
+                self.ranges[scope.name(item.size), size] = None
+        elif isinstance(item, Accumulator):
+            shape = tuple(map(scope.whole, item.shape))
+            if None not in shape:
+                self.accumulators[tuple(axis for axis in shape if axis is not None)] = None
+        elif isinstance(item, Step):
+            size, tile = scope.whole(item.extent), scope.whole(item.tile)
+            if size is not None and tile:
+                self.stepped[SteppedDimension(scope.name(item.extent), size, scope.name(item.tile), tile)] = None
+        elif _truth(scope.value(item.value)) is not False:
+            self.warp_specialized = True
 
 
-def _unconditional(node: ast.AST) -> Iterator[ast.AST]:
-    """All nodes below `node`, except those in an `if`, in an unrolled loop or in another function."""
-    if isinstance(node, (ast.If, ast.IfExp, ast.FunctionDef, ast.Lambda, ast.BoolOp)):
-        return
-    if isinstance(node, ast.For) and isinstance(node.iter, ast.Call) and _called(node.iter) == "static_range":
-        return
-    yield node
-    for child in ast.iter_child_nodes(node):
-        yield from _unconditional(child)
+class _Scope:
+    """What is known inside one call of a function.
 
+    Args:
+        source: What was read of the function.
+        values: Values of parameters, as far as they are known; of a helper, those that the call leaves out.
+        call: Of a helper, what it is called with, and the scope in which it is called.
+    """
 
-def _assigned(body: ast.FunctionDef) -> dict[str, list[ast.expr | None]]:
-    """The values that the function assigns to each name; None for a value that is not assigned plainly."""
-    found: dict[str, list[ast.expr | None]] = {}
-    for node in ast.walk(body):
-        if isinstance(node, (ast.Assign, ast.AnnAssign)):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            for target in targets:
-                if isinstance(target, ast.Name):
-                    found.setdefault(target.id, []).append(node.value)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found.setdefault(node.id, [])
-    stores = [node.id for node in ast.walk(body) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
-    return {name: values + [None] * (stores.count(name) - len(values)) for name, values in found.items()}
+    def __init__(
+        self, source: Source, values: Mapping[str, Any], call: tuple[Mapping[str, ast.expr], _Scope] | None = None
+    ) -> None:
+        self.source, self._values = source, values
+        self._arguments, self._caller = call if call is not None else ({}, self)
 
-
-def _outside(function: Any) -> dict[str, Any]:
-    parameters = inspect.signature(function).parameters.values()
-    defaults = {parameter.name: parameter.default for parameter in parameters}
-    return {**function.__globals__, **defaults}
-
-
-def _called(call: ast.Call) -> str:
-    return ast.unparse(call.func).rpartition(".")[2]
-
-
-def _extent(call: ast.Call) -> list[ast.expr]:
-    """The end of an `arange` that begins at 0; empty for any other."""
-    starts_at_0 = len(call.args) == 2 and isinstance(call.args[0], ast.Constant) and call.args[0].value == 0
-    return [call.args[1]] if starts_at_0 else []
-
-
-def _stepped(calls: list[ast.Call]) -> Iterator[tuple[ast.expr, ast.expr]]:
-    for call in calls:
-        if _called(call) == "cdiv" and len(call.args) == 2:
-            yield call.args[0], call.args[1]
-        if _called(call) == "range" and len(call.args) == 3:
-            yield call.args[1], call.args[2]
-
-
-def _accumulators(
-    calls: list[ast.Call], assigned: Mapping[str, list[ast.expr | None]]
-) -> Iterator[tuple[ast.expr, ...]]:
-    """Shapes of blocks made by `zeros` or `full` under a name that also gets the result of a `dot`."""
-    for values in assigned.values():
-        made = [v for v in values if isinstance(v, ast.Call) and _called(v) in _FILLED and v in calls and v.args]
-        parts = (node for value in values if value is not None for node in ast.walk(value))
-        takes_dot = any(isinstance(node, ast.Call) and _called(node) == "dot" for node in parts)
-        if len(made) == 1 and takes_dot and isinstance(made[0].args[0], (ast.Tuple, ast.List)):
-            yield tuple(made[0].args[0].elts)
-
-
-def _evaluate(node: ast.expr, known: Mapping[str, Any], local: Mapping[str, ast.expr], depth: int = 0) -> int | None:
-    """The whole number that an expression stands for; None if the number cannot be told."""
-    if depth > _DEPTH:
-        return None
-    if isinstance(node, ast.Constant):
-        return _whole(node.value)
-    if isinstance(node, ast.Name):
-        if node.id in local:
-            return _evaluate(local[node.id], known, local, depth + 1)
-        return _whole(known.get(node.id))
-    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-        sides = [_evaluate(side, known, local, depth + 1) for side in (node.left, node.right)]
-        if None in sides or (isinstance(node.op, (ast.FloorDiv, ast.Mod)) and sides[1] == 0):
+    def inside(self, call: HelperCall) -> _Scope | None:
+        """The scope of a helper that is called here; None if the helper has no source."""
+        source = source_of(call.function)
+        if source is None:
             return None
-        return _OPERATORS[type(node.op)](*sides)  # type: ignore[arg-type]
-    return None
+        return _Scope(source, source.defaults if call.known else {}, (call.arguments, self))
+
+    def name(self, node: ast.expr) -> str:
+        """How an expression is called: a parameter as where its value is from."""
+        if not isinstance(node, ast.Name):
+            return ast.unparse(node)
+        given = self._arguments.get(node.id)
+        return self._caller.name(given) if isinstance(given, ast.Name) else node.id
+
+    def whole(self, node: ast.expr) -> int | None:
+        """The whole number that an expression stands for; None if the number cannot be told."""
+        value = self.value(node)
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+    def value(self, node: ast.expr, depth: int = 0) -> Any:
+        """What an expression stands for; `_UNKNOWN` if it cannot be told."""
+        if depth > _DEPTH:
+            return _UNKNOWN
+        if isinstance(node, ast.Constant):
+            return node.value
+        if isinstance(node, ast.Name):
+            return self._named(node.id, depth)
+        if isinstance(node, ast.BinOp):
+            return self._computed(node, depth)
+        if isinstance(node, ast.Compare) and len(node.ops) == 1:
+            return _compared(node.ops[0], self.value(node.left, depth + 1), self.value(node.comparators[0], depth + 1))
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            truth = _truth(self.value(node.operand, depth + 1))
+            return _UNKNOWN if truth is None else not truth
+        if isinstance(node, ast.BoolOp):
+            return self._joined(node, depth)
+        if isinstance(node, ast.IfExp):
+            truth = _truth(self.value(node.test, depth + 1))
+            return _UNKNOWN if truth is None else self.value(node.body if truth else node.orelse, depth + 1)
+        return _UNKNOWN
+
+    def _named(self, name: str, depth: int) -> Any:
+        source = self.source
+        if name in source.locals:
+            return self.value(source.locals[name], depth + 1)
+        if name in source.assigned:
+            return _UNKNOWN
+        if name in self._arguments:
+            return self._caller.value(self._arguments[name], depth + 1)
+        known = self._values if name in source.parameters else source.outside
+        value = known.get(name, _UNKNOWN)
+        return value.value if type(value).__name__ == "constexpr" else value
+
+    def _computed(self, node: ast.BinOp, depth: int) -> Any:
+        left, right = self.value(node.left, depth + 1), self.value(node.right, depth + 1)
+        if type(node.op) not in _OPERATORS or type(left) is not int or type(right) is not int:
+            return _UNKNOWN
+        if isinstance(node.op, (ast.FloorDiv, ast.Mod)) and right == 0:
+            return _UNKNOWN
+        return _OPERATORS[type(node.op)](left, right)
+
+    def _joined(self, node: ast.BoolOp, depth: int) -> Any:
+        """`and` is false, and `or` true, as soon as one part is, whatever the others are."""
+        truths = [_truth(self.value(part, depth + 1)) for part in node.values]
+        decisive = isinstance(node.op, ast.Or)
+        if decisive in truths:
+            return decisive
+        return _UNKNOWN if None in truths else not decisive
 
 
-def _truth(node: ast.expr, known: Mapping[str, Any]) -> bool | None:
-    """The truth of a constant or a name; None if it cannot be told."""
-    if isinstance(node, ast.Constant):
-        return bool(node.value)
-    if not isinstance(node, ast.Name) or node.id not in known:
-        return None
-    value = known[node.id]
-    return bool(value.value if type(value).__name__ == "constexpr" else value)
+def _compared(how: ast.cmpop, left: Any, right: Any) -> Any:
+    if left is _UNKNOWN or right is _UNKNOWN:
+        return _UNKNOWN
+    if isinstance(how, (ast.Is, ast.IsNot)):
+        return (left is right) == isinstance(how, ast.Is) if left is None or right is None else _UNKNOWN
+    if isinstance(how, (ast.Eq, ast.NotEq)):
+        comparable = isinstance(left, _PLAIN) and isinstance(right, _PLAIN)
+    else:
+        comparable = type(left) is int and type(right) is int
+    return _COMPARISONS[type(how)](left, right) if comparable and type(how) in _COMPARISONS else _UNKNOWN
 
 
-def _whole(value: Any) -> int | None:
-    value = getattr(value, "value", value) if type(value).__name__ == "constexpr" else value
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+def _truth(value: Any) -> bool | None:
+    """The truth of a plain value; None if it cannot be told."""
+    return bool(value) if value is None or isinstance(value, _PLAIN) else None

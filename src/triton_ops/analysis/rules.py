@@ -87,7 +87,7 @@ def foresee(ahead: AheadOfTime, config: Config) -> Objection | None:
             and the target has the limits.
         config: Tunables and launch options.
 
-    Cost: some 20 microseconds.
+    Cost: 20 microseconds, and 70 for a kernel with many helpers.
     """
     names, given = ahead.kernel.parameter_names, ahead.arguments
     placed = {name: value for name, value in zip(names, given.positional, strict=False) if name is not None}
