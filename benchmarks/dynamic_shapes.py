@@ -1,6 +1,6 @@
 """Sizes that change inside `torch.compile`: three ways to run a tuned kernel, each with its time and what it compiles.
 
-    python -m benchmarks.dynamic_shapes --out benchmarks/results/nvidia-h200/dynamic_shapes.json
+    python -m benchmarks.dynamic_shapes --limit-s 300 --out benchmarks/results/nvidia-h200/dynamic_shapes.json
 
 A matmul of bfloat16 with N = K = 4096 is called with sizes of M between those that were tuned, by one function that was
 compiled with `dynamic=True`:
@@ -11,7 +11,7 @@ compiled with `dynamic=True`:
 
 For each way: microseconds of a call (the host's work included) at each size, the ratio to the fastest way there, the
 seconds until every size has run once, and how many graphs were compiled. `regret` is what a way's configs lose on the
-device against the best config of each size.
+device against the best config of each size. The file is written after each way; a way that fails is told in its row.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def measured(sizes: Sequence[int]) -> dict[int, dict[int, float]]:
 
 def ways(one: Any) -> dict[str, Callable[[Any, Any], Any]]:
     """The functions that are compiled, by name."""
-    by_range = triton_ops.autotune(CONFIGS, key=["M"], buckets={"M": "pow2"})(product)
+    by_range = triton_ops.autotune(CONFIGS, key=["M"], buckets={"M": "pow2"}, isolate=False, budget_s=10.0)(product)
     for m in TUNED:  # the winners are recorded before anything is compiled
         a, b = (torch.randn(*shape, device=DEVICE, dtype=torch.bfloat16) for shape in ((m, K), (K, N)))
         by_range[grid_of(m, N)](a, b, torch.empty(m, N, device=DEVICE, dtype=a.dtype), m, N, K)
@@ -133,6 +133,7 @@ def ways(one: Any) -> dict[str, Callable[[Any, Any], Any]]:
 def timed(function: Callable[[Any, Any], Any], sizes: Sequence[int]) -> dict[str, Any]:
     """What one way takes: seconds until each size has run once, graphs, and microseconds of a call at each size."""
     torch._dynamo.reset()
+    torch._dynamo.config.recompile_limit = 4 * len(sizes)  # one graph for each range, and none left to eager
     torch._dynamo.utils.counters.clear()
     compiled = torch.compile(function, dynamic=True)
     b = torch.randn(K, N, device=DEVICE, dtype=torch.bfloat16)
@@ -155,33 +156,51 @@ def timed(function: Callable[[Any, Any], Any], sizes: Sequence[int]) -> dict[str
     return {"first_s": first_s, "graphs": graphs, "us": found}
 
 
+def tried(function: Callable[[Any, Any], Any]) -> dict[str, Any]:
+    """As `timed`; what went wrong, if it fails."""
+    try:
+        return timed(function, ASKED)
+    except Exception as error:  # noqa: BLE001 - the other ways are measured all the same
+        return {"error": f"{type(error).__name__}: {error}"[:800]}
+
+
+def with_ratios(found: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The ways with the ratio of each to the fastest at each size."""
+    timed_ways = [way["us"] for way in found.values() if "us" in way]
+    fastest = {m: min(us[m] for us in timed_ways) for m in ASKED} if timed_ways else {}
+    return {
+        name: {**way, "ratio": {m: way["us"][m] / fastest[m] for m in ASKED}} if "us" in way else way
+        for name, way in found.items()
+    }
+
+
 def main() -> None:
     """Measure, compare, and write."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--limit-s", type=float, default=3600.0, help="begin with no further way after so many seconds")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--commit")
     options = parser.parse_args()
+    end = time.monotonic() + options.limit_s
     times = measured((*TUNED, *ASKED))
     place, loss = safest({m: times[m] for m in TUNED})
     nearest = {m: 1 << (m - 1).bit_length() for m in ASKED}  # the bucket's own size
     best = {m: min(times[m], key=lambda one, m=m: times[m][one]) for m in TUNED}
-    by_bucket = {m: best[nearest[m]] for m in ASKED}
-    found = {name: timed(function, ASKED) for name, function in ways(CONFIGS[place]).items()}
-    fastest = {m: min(way["us"][m] for way in found.values()) for m in ASKED}
-    for way in found.values():
-        way["ratio"] = {m: way["us"][m] / fastest[m] for m in ASKED}
-    regrets = {
-        "ranges": regret(by_bucket, times), "opaque": regret(by_bucket, times),
-        "one config": regret(dict.fromkeys(ASKED, place), times),
-    }  # fmt: skip
-    for name, way in found.items():
-        us = ", ".join(f"{m}: {value:.1f}" for m, value in way["us"].items())
-        print(f"{name}: {way['graphs']} graphs, {way['first_s']:.1f} s at first, regret {regrets[name]}, µs {us}")
-    print(f"one config: {CONFIGS[place]}, at most {loss:.2f} times the best at tuned sizes")
-    if options.out is not None:
-        document = headed("python -m benchmarks.dynamic_shapes", options.commit, ways=found, regret=regrets,
-                          one_config={"config": str(CONFIGS[place]), "largest_loss": loss}, ms=times)  # fmt: skip
-        save(options.out, document)
+    by_bucket = regret({m: best[nearest[m]] for m in ASKED}, times)
+    regrets = {"ranges": by_bucket, "opaque": by_bucket, "one config": regret(dict.fromkeys(ASKED, place), times)}
+    print(f"one config: {CONFIGS[place]}, at most {loss:.2f} times the best at tuned sizes", flush=True)
+    found: dict[str, dict[str, Any]] = {}
+    for name, function in ways(CONFIGS[place]).items():
+        found[name] = tried(function) if time.monotonic() < end else {"error": "left: the limit was reached"}
+        way = found[name]
+        us = ", ".join(f"{m}: {value:.1f}" for m, value in way.get("us", {}).items())
+        told = way.get("error") or f"{way['graphs']} graphs, {way['first_s']:.1f} s at first"
+        print(f"{name}: {told}, regret {regrets[name]}, µs {us}", flush=True)
+        if options.out is not None:
+            document = headed("python -m benchmarks.dynamic_shapes", options.commit, ways=with_ratios(found),
+                              regret=regrets, ms=times,
+                              one_config={"config": str(CONFIGS[place]), "largest_loss": loss})  # fmt: skip
+            save(options.out, document)
 
 
 if __name__ == "__main__":

@@ -1,161 +1,109 @@
 """Autotuned kernels of public packages, with Triton's tuner and under `triton_ops.install()`, each in a fresh process.
 
-    pip install --no-deps fla-core flash-linear-attention liger-kernel einops
-    python -m benchmarks.third_party --out benchmarks/results/nvidia-h200/third_party.json
+    pip install --no-deps fla-core liger-kernel einops
+    python -m benchmarks.third_party --limit-s 540 --out benchmarks/results/nvidia-h200/third_party.json
+
+Two GPUs do half of the cases each, and a third call makes one file of both:
+
+    CUDA_VISIBLE_DEVICES=0 python -m benchmarks.third_party --part 1/2 --limit-s 540 --out one.json &
+    CUDA_VISIBLE_DEVICES=1 python -m benchmarks.third_party --part 2/2 --limit-s 540 --out two.json; wait
+    python -m benchmarks.third_party --merge one.json two.json --out benchmarks/results/nvidia-h200/third_party.json
 
 Each case is a forward and a backward pass of an operator. Both processes start with empty disk caches, draw the same
-inputs, and tell for each case the seconds of its first call, which tunes, and the milliseconds of later ones. What
-`TRITON_PRINT_AUTOTUNING` prints tells the seconds that each kernel's tunes took, compiling included. The outputs and
-gradients of both are compared. `--inline` tunes in this process, where a crash would end it. FLA's own
-cache of configs is off, which is its default.
+inputs, and take turns: in each case both make their first call, which tunes, one after the other; then both are timed
+in alternate rounds. What `TRITON_PRINT_AUTOTUNING` prints tells the seconds that each kernel's tunes took, compiling
+included. The outputs and gradients of both are compared. The file is written after each case. A process that dies, or
+that takes longer for a case than `--case-s`, is an error of that case, and a new one goes on with the next. `--inline`
+tunes in this process, where a crash would end it. FLA's own cache of configs is off, which is its default.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import gc
-import importlib
 import json
 import os
+import pickle
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from benchmarks.document import headed, save
+from benchmarks.third_party_cases import CASES
 from triton_ops.dispatch.printed import parse_printed
 
-B, T, H, D = 2, 2048, 8, 128
-REPETITIONS, WARM = 30, 5
 TOLERANCE = 0.02  # of the largest value: other tiles add up in another order, in bfloat16
+NO_SLOWER = 1.02  # of Triton's time: rounds of one process differ by about as much
+MODES = ("triton", "ours")
+ROUNDS, POLL_S = 5, 0.02
 
 
-def tensor(*shape: int) -> Any:
-    """A parameter drawn from the normal distribution."""
-    return torch.randn(*shape, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+class Contender:
+    """The process of one tuner, with disk caches of its own; one that has ended is begun again when it is asked.
 
+    Args:
+        words: Its command, which is given a folder for its answers.
+        folder: For its caches, its answers and what it prints.
+    """
 
-def gate(*shape: int) -> Any:
-    """Logarithms of gates, as gated attention takes them."""
-    return torch.nn.functional.logsigmoid(tensor(*shape).float()).to(torch.bfloat16).detach().requires_grad_()
+    def __init__(self, words: Sequence[str], folder: Path) -> None:
+        self.words, self.folder = words, folder
+        self.process: subprocess.Popen[str] | None = None
+        self.asked, self.starts, self.wall_s = 0, 0, 0.0
+        self.rows: list[list[dict[str, Any]]] = []  # of each process so far
+        self.tuned: set[str] = set()
 
-
-def beta(*shape: int) -> Any:
-    """Factors between 0 and 1."""
-    return tensor(*shape).detach().sigmoid().requires_grad_()
-
-
-def heads() -> tuple[Any, Any, Any]:
-    """Queries, normalised keys, and values."""
-    k = torch.nn.functional.normalize(tensor(B, T, H, D).detach().float(), dim=-1).to(torch.bfloat16)
-    return tensor(B, T, H, D), k.requires_grad_(), tensor(B, T, H, D)
-
-
-# Name to module, function, and arguments. All are differentiated.
-CASES: dict[str, tuple[str, str, Callable[[], tuple[Any, ...]]]] = {
-    "l2norm": ("fla.modules.l2norm", "l2norm", lambda: (tensor(B, T, H * D),)),
-    "rms_norm": ("fla.modules.layernorm", "rms_norm", lambda: (tensor(B * T, H * D), tensor(H * D), None)),
-    "layer_norm": ("fla.modules.layernorm", "layer_norm", lambda: (tensor(B * T, H * D), tensor(H * D), tensor(H * D))),
-    "swiglu": ("fla.modules.activations", "swiglu", lambda: (tensor(B, T, H * D), tensor(B, T, H * D))),
-    "logsigmoid": ("fla.modules.activations", "logsigmoid", lambda: (tensor(B, T, H * D),)),
-    "chunk_gla": ("fla.ops.gla", "chunk_gla", lambda: (*heads(), gate(B, T, H, D))),
-    "chunk_retention": ("fla.ops.retention", "chunk_retention", heads),
-    "chunk_simple_gla": ("fla.ops.simple_gla", "chunk_simple_gla", lambda: (*heads(), gate(B, T, H))),
-    "chunk_delta_rule": ("fla.ops.delta_rule", "chunk_delta_rule", lambda: (*heads(), beta(B, T, H))),
-    "chunk_gated_delta_rule": (
-        "fla.ops.gated_delta_rule", "chunk_gated_delta_rule", lambda: (*heads(), gate(B, T, H), beta(B, T, H)),
-    ),
-    "liger_dyt": (
-        "liger_kernel.transformers.functional", "liger_dyt",
-        lambda: (tensor(B * T, H * D), tensor(1), tensor(H * D), tensor(H * D)),
-    ),
-}  # fmt: skip
-
-
-def one_case(name: str) -> dict[str, Any]:
-    """The first seconds, the later milliseconds, and the results of a case."""
-    module, function, make = CASES[name]
-    torch.manual_seed(sum(map(ord, name)))
-    call = getattr(importlib.import_module(module), function)
-    arguments = make()
-    leaves = [value for value in arguments if isinstance(value, torch.Tensor)]
-
-    def run() -> list[Any]:
-        for leaf in leaves:
-            leaf.grad = None
-        found = call(*arguments)
-        out = found[0] if isinstance(found, tuple) else found
-        out.float().sum().backward()
-        return [out, *(leaf.grad for leaf in leaves)]
-
-    start = time.perf_counter()
-    results = [None if value is None else value.detach().cpu() for value in run()]
-    torch.cuda.synchronize()
-    return {"first_s": time.perf_counter() - start, "ms": milliseconds(run), "results": results}
-
-
-def milliseconds(run: Callable[[], Any]) -> float:
-    """The median of one call on the GPU's own clock."""
-    for _ in range(WARM):
-        run()
-    times = []
-    for _ in range(REPETITIONS):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        run()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(begin.elapsed_time(end))
-    return statistics.median(times)
-
-
-def child(mode: str, names: list[str], target: Path, inline: bool) -> None:
-    """Run the cases in this process, and write what they gave."""
-    import triton_ops
-
-    found: dict[str, Any] = {}
-    installed = triton_ops.install(isolate=False if inline else None) if mode == "ours" else contextlib.nullcontext()
-    with installed:
-        for name in names:
-            try:
-                found[name] = one_case(name)
-            except Exception as error:  # noqa: BLE001 - a package that does not run here is told, and left out
-                found[name] = {"error": f"{type(error).__name__}: {error}"[:400]}
-            print(f"{mode} {name}: {found[name].get('error') or round(found[name]['first_s'], 2)}", flush=True)
-    rows = [{"kernel": row.kernel, "rung": row.rung, "why": row.why, "launches": row.launches,
-             "problem": row.problem, "config": dict(row.config)} for row in triton_ops.launches()]  # fmt: skip
-    torch.save({"cases": found, "rows": rows, "kernels": tuned_kernels()}, target)
-
-
-def tuned_kernels() -> list[str]:
-    """The names of the kernels of several configs that a tuner has chosen for."""
-    from triton.runtime.autotuner import Autotuner
-
-    tuned = [each for each in gc.get_objects() if isinstance(each, Autotuner) and len(each.configs) > 1 and each.cache]
-    return sorted({f"{each.base_fn.__module__}:{each.base_fn.__name__}" for each in tuned})
-
-
-def in_process(mode: str, names: list[str], inline: bool) -> Any:
-    """What a fresh process with empty caches gave."""
-    with tempfile.TemporaryDirectory() as folder:
-        target = Path(folder) / "found.pt"
-        words = [sys.executable, "-m", "benchmarks.third_party", "--child", mode, "--target", str(target)]
-        words += ["--cases", ",".join(names), *(["--inline"] if inline else [])]
-        environment = {**os.environ, "TRITON_CACHE_DIR": f"{folder}/triton", "TRITON_OPS_CACHE_DIR": f"{folder}/ops",
-                       "TRITON_PRINT_AUTOTUNING": "1"}  # fmt: skip
+    def ask(self, word: str, name: str, seconds: float) -> dict[str, Any]:
+        """What the process answers; an error if it ends, or if it does not answer within so many seconds."""
         start = time.perf_counter()
-        told = subprocess.run(words, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
-        wall_s = time.perf_counter() - start
-        found = torch.load(target, weights_only=False)
-    print("".join(f"{line}\n" for line in told.splitlines() if line.startswith(f"{mode} ")), end="", flush=True)
-    return {**found, "wall_s": wall_s, "tuned_s": tuned_seconds(told)}
+        process = self.process or self._begun()
+        target = self.folder / f"{self.starts}" / f"{self.asked}.pickle"
+        with contextlib.suppress(BrokenPipeError):  # it has ended, as is found below
+            print(word, name, file=process.stdin, flush=True)
+        while not target.exists() and process.poll() is None and time.perf_counter() - start < seconds:
+            time.sleep(POLL_S)
+        self.asked += 1
+        self.wall_s += time.perf_counter() - start
+        if target.exists():
+            answer = pickle.loads(target.read_bytes())
+            self.rows[-1] = answer["rows"]
+            self.tuned.update(answer["tuned"])
+        else:
+            ended = process.poll()
+            why = f"no answer within {seconds:.0f} s" if ended is None else f"its process ended with {ended}"
+            answer = {"error": why}
+        if "error" in answer:
+            self.close()  # what a failed launch leaves behind would fail the next case
+        return answer
+
+    def told(self) -> str:
+        """What it has printed so far."""
+        logs = sorted(self.folder.glob("*.log"))
+        return "\n".join(path.read_text(encoding="utf-8", errors="replace") for path in logs)
+
+    def close(self) -> None:
+        """End the process."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.communicate()
+            self.process = None
+
+    def _begun(self) -> subprocess.Popen[str]:
+        self.starts, self.asked = self.starts + 1, 0
+        self.rows.append([])
+        answers = self.folder / f"{self.starts}"
+        answers.mkdir(parents=True)
+        environment = {**os.environ, "TRITON_CACHE_DIR": f"{self.folder}/triton", "TRITON_PRINT_AUTOTUNING": "1",
+                       "TRITON_OPS_CACHE_DIR": f"{self.folder}/ops", "PYTHONUNBUFFERED": "1"}  # fmt: skip
+        with (self.folder / f"{self.starts}.log").open("w", encoding="utf-8") as log:
+            self.process = subprocess.Popen([*self.words, str(answers)], env=environment, stdin=subprocess.PIPE,
+                                            stdout=log, text=True)  # fmt: skip
+        return self.process
 
 
 def tuned_seconds(told: str) -> dict[str, dict[str, float]]:
@@ -188,56 +136,147 @@ def apart(one: list[Any], other: list[Any]) -> float:
     return max(float((a - b).abs().max() / a.abs().max().clamp_min(1e-6)) for a, b in pairs)
 
 
-def compared(theirs: Any, ours: Any) -> dict[str, Any]:
-    """By case: seconds to tune, milliseconds afterwards, and how far the results are apart."""
-    found: dict[str, Any] = {}
-    for name, one in theirs["cases"].items():
-        other = ours["cases"][name]
-        if "error" in one or "error" in other:
-            found[name] = {"triton": one.get("error"), "ours": other.get("error")}
-            continue
-        difference = apart(one["results"], other["results"])
-        found[name] = {
-            "first_s": {"triton": one["first_s"], "ours": other["first_s"]},
-            "ms": {"triton": one["ms"], "ours": other["ms"]},
-            "apart": difference, "equal": difference <= TOLERANCE,
-        }  # fmt: skip
+def compared(name: str, contenders: Mapping[str, Contender], left_s: Callable[[], float]) -> dict[str, Any]:
+    """One case with both tuners: seconds to tune, milliseconds afterwards, and how far the results are apart."""
+    first = {mode: each.ask("first", name, left_s()) for mode, each in contenders.items()}
+    if errors := {mode: answer["error"] for mode, answer in first.items() if "error" in answer}:
+        return {"errors": errors}
+    difference = apart(first["triton"]["results"], first["ours"]["results"])
+    row: dict[str, Any] = {
+        "first_s": {mode: answer["first_s"] for mode, answer in first.items()},
+        "apart": difference, "equal": difference <= TOLERANCE,
+    }  # fmt: skip
+    rounds: dict[str, list[float]] = {mode: [] for mode in contenders}
+    for turn in range(ROUNDS):
+        for mode in MODES[:: 1 if turn % 2 == 0 else -1]:
+            answer = contenders[mode].ask("time", name, left_s())
+            if "error" in answer:
+                return {**row, "errors": {mode: answer["error"]}}
+            rounds[mode].append(answer["ms"])
+    ratio = statistics.median(ours / theirs for theirs, ours in zip(*rounds.values(), strict=True))
+    return {**row, "ms": rounds, "ratio": ratio, "no_slower": ratio <= NO_SLOWER}
+
+
+def facts_of(contenders: Mapping[str, Contender], cases: dict[str, Any]) -> dict[str, Any]:
+    """What was measured, in a form that merges with that of other parts."""
+    return {
+        "cases": cases,
+        "tunes": {mode: tuned_seconds(each.told()) for mode, each in contenders.items()},
+        "tuned_by_triton": sorted(contenders["triton"].tuned),
+        "rows": [row for rows in contenders["ours"].rows for row in rows],
+        "wall_s": {mode: each.wall_s for mode, each in contenders.items()},
+        "processes": {mode: each.starts for mode, each in contenders.items()},
+    }
+
+
+def added(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """The numbers of two parts, added up."""
+    return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}
+
+
+def merged(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The facts of several parts as those of one run."""
+    found: dict[str, Any] = {"cases": {}, "tunes": {mode: {} for mode in MODES}, "tuned_by_triton": [], "rows": [],
+                             "wall_s": {}, "processes": {}}  # fmt: skip
+    for part in parts:
+        found["cases"].update(part["cases"])
+        found["rows"] += part["rows"]
+        found["tuned_by_triton"] = sorted({*found["tuned_by_triton"], *part["tuned_by_triton"]})
+        for name in ("wall_s", "processes"):
+            found[name] = added(found[name], part[name])
+        for mode in MODES:
+            for kernel, row in part["tunes"][mode].items():
+                found["tunes"][mode][kernel] = added(found["tunes"][mode].get(kernel, {}), row)
     return found
 
 
+def summary(facts: dict[str, Any]) -> dict[str, Any]:
+    """What the facts say: how many cases are right and no slower, and how many kernels were tuned faster."""
+    cases, tuned = facts["cases"], side_by_side(facts["tunes"]["triton"], facts["tunes"]["ours"])
+    timed = [row for row in cases.values() if "ratio" in row]
+    return {
+        "cases": len(cases),
+        "failed": sorted(name for name, row in cases.items() if "errors" in row),
+        "unequal": sorted(name for name, row in cases.items() if row.get("equal") is False),
+        "slower": sorted(name for name, row in cases.items() if row.get("no_slower") is False),
+        "ratio": statistics.geometric_mean([row["ratio"] for row in timed]) if timed else None,
+        "kernels": len(tuned),
+        "tuned_faster": sum(row["faster"] for row in tuned.values()),
+        "tuned_s": {mode: sum(row[f"{mode}_s"] for row in tuned.values()) for mode in MODES},
+        "launched_by_us": len({row["kernel"] for row in facts["rows"]}),
+        "tuned": tuned,
+    }
+
+
+def tell(facts: dict[str, Any]) -> None:
+    """Print each kernel's seconds, and the sums."""
+    found = summary(facts)
+    for name, row in found.pop("tuned").items():
+        print(f"{name}: {row['configs']:g} configs, Triton {row['triton_s']:.2f} s, ours {row['ours_s']:.2f} s")
+    print(json.dumps(found))
+
+
+def measured(names: Sequence[str], options: argparse.Namespace) -> dict[str, Any]:
+    """Run the cases until the limit, writing the file after each; returns the facts."""
+    end, cases = time.perf_counter() + options.limit_s, {}
+
+    def left_s() -> float:
+        return max(1.0, min(options.case_s, end - time.perf_counter()))
+
+    words = [sys.executable, "-m", "benchmarks.third_party_cases", *(["--inline"] if options.inline else [])]
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, contextlib.ExitStack() as closing:
+        contenders = {mode: Contender([*words, mode], Path(folder) / mode) for mode in MODES}
+        for each in contenders.values():
+            closing.callback(each.close)
+        for name in names:
+            if time.perf_counter() >= end:
+                print(f"{name} and what follows are left: {options.limit_s:.0f} s are over", flush=True)
+                break
+            cases[name] = compared(name, contenders, left_s)
+            print(f"{name}: {json.dumps(cases[name])}", flush=True)
+            written(facts_of(contenders, cases), options)
+        return facts_of(contenders, cases)
+
+
+def written(facts: dict[str, Any], options: argparse.Namespace) -> None:
+    """Write the facts and what they say, where a file is asked for."""
+    if options.out is not None:
+        content = {"summary": summary(facts), **facts}
+        save(options.out, headed("python -m benchmarks.third_party", options.commit, **content))
+
+
+def chosen(cases: str, part: str) -> list[str]:
+    """The cases that are asked for: of part I/N every N-th, from the I-th on.
+
+    Raises:
+        ValueError: A case is unknown, or a part is not I/N with I between 1 and N.
+    """
+    names, (place, parts) = cases.split(","), map(int, part.split("/"))
+    if unknown := sorted({*names} - {*CASES}):
+        raise ValueError(f"no case is called {unknown[0]}; there are {', '.join(CASES)}")
+    if not 1 <= place <= parts:
+        raise ValueError(f"part {part}: the first number must be between 1 and the second")
+    return names[place - 1 :: parts]
+
+
 def main() -> None:
-    """Run both tuners and compare."""
+    """Run both tuners and compare, or merge what parts have written."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--cases", default=",".join(CASES))
+    parser.add_argument("--part", default="1/1", metavar="I/N", help="only every N-th case, from the I-th on")
+    parser.add_argument("--limit-s", type=float, default=3600.0, help="end after so many seconds")
+    parser.add_argument("--case-s", type=float, default=240.0, help="end a process that takes longer for one call")
+    parser.add_argument("--merge", type=Path, nargs="+", metavar="FILE", help="make one file of those of the parts")
     parser.add_argument("--inline", action="store_true", help="tune in the same process")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--commit")
-    parser.add_argument("--child", choices=["triton", "ours"], help=argparse.SUPPRESS)
-    parser.add_argument("--target", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    names = options.cases.split(",")
-    if options.child:
-        child(options.child, names, options.target, options.inline)
-        return
-    theirs, ours = (in_process(mode, names, options.inline) for mode in ("triton", "ours"))
-    table, kernels = compared(theirs, ours), side_by_side(theirs["tuned_s"], ours["tuned_s"])
-    launched = sorted({row["kernel"] for row in ours["rows"]})
-    content = {
-        "cases": table,
-        "tuned": kernels,
-        "kernels": {"triton": theirs["kernels"], "ours": launched},
-        "wall_s": {"triton": theirs["wall_s"], "ours": ours["wall_s"]},
-        "rows": ours["rows"],
-    }
-    print(json.dumps({name: content[name] for name in ("cases", "wall_s")}))
-    for name, row in kernels.items():
-        print(f"{name}: {row['configs']:g} configs, Triton {row['triton_s']:.2f} s, ours {row['ours_s']:.2f} s")
-    print(f"tuned faster: {sum(row['faster'] for row in kernels.values())} of {len(kernels)} kernels")
-    print(
-        f"{len(content['kernels']['triton'])} kernels were tuned by Triton, {len(content['kernels']['ours'])} run by us"
-    )
-    if options.out is not None:
-        save(options.out, headed("python -m benchmarks.third_party", options.commit, **content))
+    if options.merge:
+        facts = merged([json.loads(path.read_text(encoding="utf-8")) for path in options.merge])
+        written(facts, options)
+    else:
+        facts = measured(chosen(options.cases, options.part), options)
+    tell(facts)
 
 
 if __name__ == "__main__":

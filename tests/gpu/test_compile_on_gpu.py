@@ -62,7 +62,7 @@ def vectors(n=1 << 16):
 def child(kind):
     done = subprocess.run(
         [sys.executable, "-m", "tests.gpu.compiled_once", kind], env=dict(os.environ), capture_output=True, text=True,
-        timeout=300,
+        timeout=120,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
@@ -154,11 +154,12 @@ def angles(seq, head):
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("name", ["softmax", "layer_norm", "gated_mlp", "rmsnorm_rope"])
 def test_shipped_kernels_and_their_gradients_have_the_same_bits_in_compiled_code(name, dynamic):
+    turned = angles(32, 64)  # made once: Inductor's cosine is another one
     function, shapes = {
         "softmax": (softmax, [(64, 1000)]),
         "layer_norm": (layer_norm, [(64, 1000), (1000,), (1000,)]),
         "gated_mlp": (fused_gated_mlp, [(2, 64, 256), (512, 256), (512, 256)]),
-        "rmsnorm_rope": (lambda x, w: fused_rmsnorm_rope(x, w, *angles(x.shape[1], 64)), [(2, 32, 256), (256,)]),
+        "rmsnorm_rope": (lambda x, w: fused_rmsnorm_rope(x, w, *turned), [(2, 32, 256), (256,)]),
     }[name]
     compiled = torch.compile(function, fullgraph=True, dynamic=dynamic)
     inputs = [drawn(*shape).requires_grad_() for shape in shapes]

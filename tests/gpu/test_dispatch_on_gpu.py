@@ -158,7 +158,7 @@ def test_sixteen_threads_tune_each_problem_once(monkeypatch):
         except BaseException as error:  # noqa: BLE001 - told by the main thread
             failures.append(error)
 
-    threads = [threading.Thread(target=calls) for _ in range(16)]
+    threads = [threading.Thread(target=calls, daemon=True) for _ in range(16)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -229,6 +229,6 @@ for _ in range(5):
 def test_a_process_tells_at_its_end_what_it_launched():
     done = subprocess.run(
         [sys.executable, "-c", REPORTED], env={**os.environ, "TRITON_OPS_REPORT": "1"}, capture_output=True, text=True,
-        check=True,
+        check=True, timeout=120,
     )  # fmt: skip
     assert "triton-ops: 5 launches: 5 by default" in done.stderr
