@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 
 import pytest
 
@@ -153,10 +154,64 @@ def test_explain_says_where_a_declaration_and_the_kernel_differ(cli, target):
     assert found["inferred"]["launches"][0]["grid"] == [4096, 1, 1]
 
 
-def test_explain_says_why_nothing_can_be_told(cli, target):
-    ran = cli("explain", f"{target}:lost", "--gpu", H200)
+def test_explain_without_a_forecast_says_why_and_tells_what_the_compiler_made(cli, target):
+    ran = cli("explain", f"{target}:lost", "--gpu", H200, columns=200)
+    assert ran.code == 0, ran.err
+    assert "no forecast: its grid cannot be told: ZeroDivisionError" in ran.out
+    assert "by the compiler" in ran.out
+    assert "occupancy" in ran.out
+
+
+def test_explain_refuses_a_function_of_which_nothing_can_be_told(cli, target, tmp_path):
+    (tmp_path / "plain.py").write_text(
+        "from triton_ops import FunctionKernel, Operation\n"
+        "def work(BLOCK): pass\n"
+        "plain = Operation('plain', FunctionKernel(work), {'BLOCK': [1]}, lambda: {})\n"
+    )
+    ran = cli("explain", "plain.py:plain", "--gpu", H200)
+    assert ran.code == 2, ran.out
+    assert "the model makes no forecast: plain is no kernel that Triton compiles" in ran.err
+
+
+@pytest.mark.parametrize("gpu", ["b200", "RTX 4090"])
+def test_explain_knows_devices_that_the_model_does_not(cli, target, gpu):
+    ran = cli("explain", f"{target}:plain", "--gpu", gpu, "--config", "BLOCK=256", columns=240)
+    assert ran.code == 0, ran.err
+    said = dict(re.split(r"\s{2,}", line, maxsplit=1) for line in ran.out.splitlines())
+    assert "ms at best" in said["expected"]
+    assert re.match(r"\d+%: \d+ of (48|64) warps, limited by ", said["occupancy"])
+    assert "places used" in said["blocks"]
+    assert "limited by the memory" in said["intensity"]
+
+
+def test_explain_says_what_an_amd_device_makes_of_a_product(cli, tmp_path):
+    tile = "BM=64,BN=64,BK=32,num_warps=4,num_stages=2"
+    words = ["matmul", "--shape", "1024x1024x1024", "--gpu", "mi300x", "--cache-dir", str(tmp_path), "--config", tile]
+    found = json.loads(cli("explain", *words, "--measured", "0.1", "--json").out)
+    assert (found["device"], found["units"], found["expected_ms"]) == ("AMD Instinct MI300X", 304, None)
+    assert (found["occupancy"]["most_warps"], found["shared"]) == (32, {"bytes": 8192, "limit": 65536})
+    assert found["grid"]["blocks"] == 256
+    assert found["roofline"]["ridge"] == pytest.approx(246.7, rel=1e-3)
+    assert found["roofline"]["measured"]["tflops"] == pytest.approx(21.47, rel=1e-3)
+    assert found["accumulator"] == {"tile": [64, 64], "bytes": 16384}
+    assert [choice["threads"] for choice in found["warps"]] == [64, 128, 256, 512, 1024]
+    assert [line["stages"] for line in found["pipeline"]["timelines"]] == [1, 2, 3, 4, 5]
+    drawn = cli("explain", *words, "--pipeline").out
+    assert "num_stages=2: the units compute in 50% of the time  <- this config" in drawn
+
+
+def test_explain_says_how_many_stages_fit(cli, tmp_path):
+    ran = cli("explain", "matmul", "--shape", "1024x1024x1024", "--gpu", "mi300x", "--cache-dir", str(tmp_path))
+    assert ran.code == 0, ran.err
+    assert "0%: not even one block fits" in ran.out
+    assert "with num_stages=3 it fits: 65,536 bytes shared" in ran.out
+
+
+@pytest.mark.parametrize("given", ["0", "-1", "nan"])
+def test_explain_refuses_a_measured_time_that_is_none(cli, given):
+    ran = cli("explain", "matmul", "--gpu", H200, "--measured", given)
     assert ran.code == 2
-    assert "the model makes no forecast: its grid cannot be told: ZeroDivisionError" in ran.err
+    assert "must be milliseconds over 0" in ran.err
 
 
 def test_a_space_with_too_many_texts_is_ranked_by_some_of_them(monkeypatch):

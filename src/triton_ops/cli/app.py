@@ -50,7 +50,7 @@ _COMMANDS = {
     "record": "Measure a whole space, to judge searches on it.",
     "replay": "Judge a search on recorded spaces.",
     "rank": "Order a space by expected times, without a GPU.",
-    "explain": "Say what the model expects of a config, and why.",
+    "explain": "Say what limits a config on a device, and why.",
     "calibrate": "Measure this GPU for the model.",
     "doctor": "Say what works here, what does not, and why.",
     "keys": "Say which parts of a key matter, from records.",

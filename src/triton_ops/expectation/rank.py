@@ -22,7 +22,7 @@ from triton_ops.hardware import (
     machine_of,
     named_devices,
     probe,
-    spec_named,
+    spec_called,
     target_of,
 )
 from triton_ops.history.recall import cache_folder
@@ -142,7 +142,7 @@ def device_spec(gpu: str | None) -> DeviceSpec:
                 f"there is no GPU to explain a config for: {missing}", "cuda", hint="name one: --gpu 'NVIDIA H200'"
             )
         return probe("cuda")
-    spec = spec_named(gpu)
+    spec = spec_called(gpu)
     if spec is None:
         raise DeviceError(
             f"no device {gpu!r} is in the table; it has {', '.join(named_devices())}",

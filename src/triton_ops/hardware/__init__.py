@@ -3,6 +3,11 @@
 from triton_ops.hardware.calibration import Calibration as Calibration
 from triton_ops.hardware.calibration import load_calibration as load_calibration
 from triton_ops.hardware.calibration import save_calibration as save_calibration
+from triton_ops.hardware.datasheets import Datasheet as Datasheet
+from triton_ops.hardware.limits import Residents as Residents
+from triton_ops.hardware.limits import UnitLimits as UnitLimits
+from triton_ops.hardware.limits import Waves as Waves
+from triton_ops.hardware.limits import limits_of as limits_of
 from triton_ops.hardware.machine import Costs as Costs
 from triton_ops.hardware.machine import Machine as Machine
 from triton_ops.hardware.machine import machine_of as machine_of
@@ -15,9 +20,9 @@ from triton_ops.hardware.spec import DeviceSpec as DeviceSpec
 from triton_ops.hardware.state import CpuLoad as CpuLoad
 from triton_ops.hardware.table import A100_BANDWIDTH_GBPS as A100_BANDWIDTH_GBPS
 from triton_ops.hardware.table import A100_TFLOPS as A100_TFLOPS
-from triton_ops.hardware.table import Peaks as Peaks
+from triton_ops.hardware.table import datasheet_of as datasheet_of
 from triton_ops.hardware.table import named_devices as named_devices
-from triton_ops.hardware.table import peaks_of as peaks_of
+from triton_ops.hardware.table import spec_called as spec_called
 from triton_ops.hardware.table import spec_named as spec_named
 from triton_ops.hardware.target import TARGETS as TARGETS
 from triton_ops.hardware.target import Target as Target

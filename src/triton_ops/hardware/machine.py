@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from triton_ops.hardware.calibration import Calibration
+from triton_ops.hardware.limits import LIMITS, UnitLimits, limits_of
 from triton_ops.hardware.spec import DeviceSpec
 
 _PLAUSIBLE = (0.5, 1.25)  # a calibrated rate outside these shares of the expected rate was disturbed, and is not used
@@ -87,12 +88,8 @@ class Machine:
         mma_sync_share: Share of the matrix rate that warp instructions reach.
         shared_bytes_per_cycle: Rate of the shared memory of one multiprocessor.
         port_bytes_per_cycle: Rate from L2 to one multiprocessor.
-        shared_bytes_per_unit: Shared memory of one multiprocessor.
         shared_bytes_per_block: Most shared memory that one block may have.
-        block_shared_bytes: Shared memory that the system reserves for every block.
-        registers_per_unit: 32-bit registers of one multiprocessor.
-        warps_per_unit: Most warps on one multiprocessor at a time.
-        blocks_per_unit: Most blocks on one multiprocessor at a time.
+        limits: What one multiprocessor holds at a time.
         costs: The fitted costs of the architecture.
     """
 
@@ -109,12 +106,8 @@ class Machine:
     mma_sync_share: float = 1.0
     shared_bytes_per_cycle: float = 128.0
     port_bytes_per_cycle: float = 64.0
-    shared_bytes_per_unit: int = 233_472
     shared_bytes_per_block: int = 232_448
-    block_shared_bytes: int = 1024
-    registers_per_unit: int = 65_536
-    warps_per_unit: int = 64
-    blocks_per_unit: int = 32
+    limits: UnitLimits = LIMITS["sm_90"]
     costs: Costs = Costs()
 
     def mma_tflops(self, dtype: str) -> float:
@@ -127,14 +120,8 @@ class Machine:
         return max(1.0, self.mma_tflops(dtype) / sustained) if sustained > 0 else 1.0
 
     def blocks_at_once(self, registers: int, shared_bytes: int, warps: int) -> int:
-        """The number of blocks that fit on one multiprocessor at a time, at least 1.
-
-        Registers are handed out per warp in units of 256. Source: CUDA C++ Programming Guide, compute capabilities;
-        NVIDIA's occupancy calculator.
-        """
-        by_registers = self.registers_per_unit // (max(-(-registers // 8), 1) * 256 * warps)
-        by_shared = self.shared_bytes_per_unit // (shared_bytes + self.block_shared_bytes)
-        return max(1, min(by_registers, by_shared, self.warps_per_unit // warps, self.blocks_per_unit))
+        """The number of blocks that fit on one multiprocessor at a time, at least 1."""
+        return max(1, self.limits.blocks_at_once(registers, shared_bytes, warps))
 
 
 _COPY_SHARE = 0.9  # share of the datasheet's bandwidth that a copy reaches: 4.3 of 4.8 TB/s, measured on an H200
@@ -164,8 +151,8 @@ _AMPERE = Machine(
     dram_gbps=0.0,
     l2_gbps=0.0,
     l2_bytes=40 << 20,
-    shared_bytes_per_unit=167_936,
     shared_bytes_per_block=166_912,
+    limits=LIMITS["sm_80"],
 )
 
 _BY_ARCH = {"sm_90": _HOPPER, "sm_80": _AMPERE}
@@ -189,7 +176,7 @@ def machine_of(spec: DeviceSpec, calibration: Calibration | None = None) -> Mach
         l2_gbps=_L2_BYTES_PER_CYCLE * spec.units * base.clock_ghz,
         l2_bytes=spec.l2_bytes or base.l2_bytes,
         shared_bytes_per_block=spec.shared_bytes_per_block or base.shared_bytes_per_block,
-        registers_per_unit=spec.registers_per_unit or base.registers_per_unit,
+        limits=limits_of(spec) or base.limits,
     )
     return expected if calibration is None else _calibrated(expected, calibration)
 

@@ -18,7 +18,7 @@ from typing import Any
 from triton_ops._optional import available, require
 from triton_ops.exceptions import DeviceError, MissingDependencyError
 from triton_ops.hardware.spec import DeviceSpec
-from triton_ops.hardware.table import peaks_of
+from triton_ops.hardware.table import datasheet_of
 from triton_ops.hardware.vendors import gpus_of, gpus_without_torch
 
 
@@ -107,10 +107,10 @@ def _by_torch(torch: Any) -> tuple[DeviceSpec, ...]:
 @lru_cache(maxsize=16)
 def _with_peaks(found: DeviceSpec) -> DeviceSpec:
     """The spec `found`, completed by the figures of the device's datasheet."""
-    peaks = peaks_of(found.name)
-    if peaks is None:
+    row = datasheet_of(found.name)
+    if row is None:
         return found
-    return replace(found, bandwidth_gbps=peaks.bandwidth_gbps, tflops=dict(peaks.tflops))
+    return replace(found, bandwidth_gbps=row.bandwidth_gbps, tflops=dict(row.tflops))
 
 
 @lru_cache(maxsize=1)

@@ -1,7 +1,8 @@
 """Targets of a compilation: architectures with their limits, whether or not this machine has such a device.
 
 Shared memory per block: CUDA C++ Programming Guide, table "Technical Specifications per Compute Capability" (opt-in
-maximum, 1 KiB below what a multiprocessor has); LDS: AMD CDNA 3 and CDNA 4 ISA guides. Registers: the same guides.
+maximum, from sm_80 on 1 KiB below what a multiprocessor has); LDS: AMD CDNA 2, 3 and 4 ISA guides. Registers: the
+same guides.
 """
 
 from __future__ import annotations
@@ -55,12 +56,15 @@ def _amd(arch: str, shared_kib: int) -> Target:
 TARGETS = {
     target.arch: target
     for target in (
+        _nvidia("sm_70", 96),
+        _nvidia("sm_75", 64),
         _nvidia("sm_80", 163),
         _nvidia("sm_86", 99),
         _nvidia("sm_89", 99),
         _nvidia("sm_90", 227),
         _nvidia("sm_100", 227),
         _nvidia("sm_120", 99),
+        _amd("gfx90a", 64),
         _amd("gfx942", 64),
         _amd("gfx950", 160),
     )

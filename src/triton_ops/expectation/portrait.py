@@ -1,0 +1,237 @@
+"""What a config makes of a device, in figures: occupancy, waves, shared memory, roofline, advice, and its pipeline.
+
+Nothing is run. Registers and shared memory are the compiler's where the kernel could be compiled for the device.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from math import prod
+
+from triton_ops.analysis.habits import PRODUCTS, ROWS, Habit, WarpChoice, stages_habit, warp_choices, warps_habit
+from triton_ops.analysis.pipeline import STAGES, Timeline, timeline
+from triton_ops.exceptions import DeviceError
+from triton_ops.expectation.explanation import Explained
+from triton_ops.hardware import Calibration, DeviceSpec, Residents, Target, Waves, limits_of, target_of
+from triton_ops.hardware.limits import SHARED
+from triton_ops.hardware.roofline import Placed, Roofline, roofline
+from triton_ops.ranking.inferred_traffic import least_bytes
+from triton_ops.ranking.predict import Forecast
+from triton_ops.resources import Resources
+from triton_ops.space import Config
+from triton_ops.ttir.launch_work import LaunchWork
+from triton_ops.work import Work, warps_and_stages
+
+_ASSUMED_LOAD = 2.0  # a load's wait in computed steps, where the model says nothing of it
+_LOADS = (0.25, 8.0)  # what is drawn of it
+_ACCUMULATED_BYTES = 4  # of an element: sums are in float32 or int32
+_FULL = 0.9  # share of the places that blocks fill from which a tail is not worth a word
+_FEW = 0.25  # occupancy below which a config that is not made for it hides too little latency
+
+
+@dataclass(frozen=True, kw_only=True)
+class Portrait:
+    """What a config makes of a device.
+
+    Attributes:
+        resources: What one block takes; None if it is not known.
+        compiled: Whether the compiler gave them; otherwise the model has guessed them.
+        warps: Warps per block.
+        stages: Stages of the pipeline.
+        shared_limit: Most shared memory of one block.
+        residents: The blocks that one multiprocessor holds at a time; None if resources or limits are not known.
+        waves: How often the launch fills the device; None if the grid or the residents are not known.
+        roofline: The limits of the device for this work.
+        expected: The expected time below the roof; None without a forecast.
+        measured: The measured time below the roof; None if none was given.
+        accumulator: Rows and columns of the largest accumulator; None without products.
+        habits: Where to begin with warps and stages, each with the config's own value.
+        warp_choices: What other numbers of warps leave of the accumulator for one thread.
+        timelines: The pipeline of one to five stages; empty for a kernel without products in a loop.
+        load_steps: Computed steps that a load takes in these timelines.
+        load_known: Whether the model told that; otherwise it is assumed.
+        remarks: What stands out, in words.
+    """
+
+    resources: Resources | None
+    compiled: bool
+    warps: int
+    stages: int
+    shared_limit: int | None
+    residents: Residents | None
+    waves: Waves | None
+    roofline: Roofline
+    expected: Placed | None
+    measured: Placed | None
+    accumulator: tuple[int, int] | None
+    habits: tuple[tuple[Habit, int], ...]
+    warp_choices: tuple[WarpChoice, ...]
+    timelines: tuple[Timeline, ...]
+    load_steps: float
+    load_known: bool
+    remarks: tuple[str, ...]
+
+    @property
+    def accumulator_bytes(self) -> int | None:
+        """Bytes of registers that the largest accumulator takes of a block; None without products."""
+        return None if self.accumulator is None else _ACCUMULATED_BYTES * prod(self.accumulator)
+
+
+def portrait(
+    explained: Explained, work: Work | None, config: Config, spec: DeviceSpec, *,
+    calibration: Calibration | None = None, measured_ms: float | None = None,
+) -> Portrait:  # fmt: skip
+    """What a config makes of a device.
+
+    Args:
+        explained: What the model says of the config, and what the compiler made of it.
+        work: The work that is declared; None takes what was read.
+        config: The config.
+        spec: The device.
+        calibration: What was measured on it.
+        measured_ms: A time of the config that somebody measured.
+    """
+    launch = _main(explained.work.launches if explained.work is not None else ())
+    warps, stages = warps_and_stages(config)
+    resources, compiled = _resources(explained)
+    limits, target = limits_of(spec), _target(spec)
+    residents = None
+    if limits is not None and resources is not None and resources.registers is not None:
+        residents = limits.residents(resources.registers, resources.shared_bytes or 0, warps)
+    waves = None
+    if launch is not None and residents is not None and residents.blocks:
+        waves = Waves(launch.programs, residents.blocks * spec.units)
+    roof = _roofline(explained, work, spec, calibration)
+    accumulator = _accumulator(launch)
+    load, known = _load_steps(explained.forecast, stages)
+    drawn = () if launch is None or accumulator is None else STAGES
+    return Portrait(
+        resources=resources, compiled=compiled, warps=warps, stages=stages,
+        shared_limit=target.shared_bytes_per_block if target else None, residents=residents, waves=waves, roofline=roof,
+        expected=_placed(roof, explained.forecast.expected_ms if explained.forecast else None),
+        measured=_placed(roof, measured_ms), accumulator=accumulator,
+        habits=_habits(target, launch, accumulator, warps, stages),
+        warp_choices=warp_choices(target, _ACCUMULATED_BYTES * prod(accumulator)) if target and accumulator else (),
+        timelines=tuple(timeline(depth, load=load) for depth in drawn), load_steps=load, load_known=known,
+        remarks=(*_fits(explained), *_remarks(residents, waves, resources, stages if drawn else 1, spec)),
+    )  # fmt: skip
+
+
+def _target(spec: DeviceSpec) -> Target | None:
+    try:
+        return target_of(spec)
+    except DeviceError:
+        return None
+
+
+def _main(launches: tuple[LaunchWork, ...]) -> LaunchWork | None:
+    """The launch with the most products, or that moves the most bytes."""
+    return max(launches, key=lambda one: (one.flops, one.moved_bytes("load", "store", "atomic")), default=None)
+
+
+def _resources(explained: Explained) -> tuple[Resources | None, bool]:
+    """What one block takes, and whether the compiler says so."""
+    found = explained.compiled.resources if explained.compiled is not None else None
+    if found is not None and found.registers is not None:
+        return found, True
+    guess = explained.forecast
+    if guess is None:
+        return found, False
+    return Resources(guess.registers, round(guess.spill_bytes), guess.shared_bytes), guess.compiled
+
+
+def _accumulator(launch: LaunchWork | None) -> tuple[int, int] | None:
+    if launch is None or not launch.products:
+        return None
+    largest = max(launch.products, key=lambda product: product.batch * product.rows * product.columns)
+    return largest.batch * largest.rows, largest.columns
+
+
+def _roofline(explained: Explained, work: Work | None, spec: DeviceSpec, calibration: Calibration | None) -> Roofline:
+    launches = explained.work.launches if explained.work is not None else ()
+    products = [product for launch in launches for product in launch.products]
+    dtype = getattr(work.tiles, "dtype", "") if work is not None and work.flops else ""
+    dtype = dtype or (products[0].dtype if products else "float32")
+    flops, moved = (work.flops, work.bytes) if work is not None else (0.0, 0.0)
+    read = sum(launch.flops for launch in launches) or sum(map(_single, launches))
+    return roofline(
+        spec, flops=flops or read, bytes_=moved or sum(map(least_bytes, launches)), dtype=dtype,
+        products=bool(products) or bool(flops), calibration=calibration,
+    )  # fmt: skip
+
+
+def _single(launch: LaunchWork) -> float:
+    """Operations on single elements of a launch."""
+    each = launch.plain + launch.special + sum(loop.plain + loop.special for loop in launch.loops)
+    return launch.programs * each
+
+
+def _placed(roof: Roofline, ms: float | None) -> Placed | None:
+    return roof.placed(ms) if ms is not None and math.isfinite(ms) and ms > 0 else None
+
+
+def _habits(
+    target: Target | None, launch: LaunchWork | None, accumulator: tuple[int, int] | None, warps: int, stages: int
+) -> tuple[tuple[Habit, int], ...]:
+    if target is None or launch is None:
+        return ()
+    kind = PRODUCTS if accumulator else ROWS
+    elements = prod(accumulator) if accumulator else max((access.tile for access in launch.accesses), default=0)
+    pipelined = stages_habit(target.arch, kind) if launch.loops else None
+    found = ((warps_habit(target, kind, elements), warps), (pipelined, stages))
+    return tuple((habit, value) for habit, value in found if habit is not None)
+
+
+def _load_steps(forecast: Forecast | None, stages: int) -> tuple[float, bool]:
+    """How long a load takes in computed steps, and whether the model has told that."""
+    alone = {term.name: term.alone_ms for term in forecast.terms} if forecast is not None else {}
+    computed = max((alone.get(name, 0.0) for name in ("matrix units", "shared memory", "arithmetic")), default=0.0)
+    if "load latency" not in alone or computed <= 0:
+        return _ASSUMED_LOAD, False
+    return min(max(alone["load latency"] * max(stages - 1, 1) / computed, _LOADS[0]), _LOADS[1]), True
+
+
+def _fits(explained: Explained) -> list[str]:
+    """A remark on the most stages that fit, where the config's own do not."""
+    found = explained.fitting
+    if found is None or found.resources is None:
+        return []
+    return [f"with num_stages={found.config['num_stages']} it fits: {found.resources.shared_bytes:,} bytes shared"]
+
+
+def _remarks(
+    residents: Residents | None, waves: Waves | None, resources: Resources | None, stages: int, spec: DeviceSpec
+) -> list[str]:
+    found: list[str] = []
+    if residents is not None and not residents.blocks:
+        found.append(f"not even one block fits: {' and '.join(residents.limited_by)} do not suffice")
+    elif residents is not None and residents.limited_by == (SHARED,) and stages > 1:
+        found += _too_deep(residents, resources, stages, spec)
+    if residents is not None and 0 < residents.occupancy < _FEW and resources is not None and resources.spill_bytes:
+        found.append(
+            f"occupancy of {residents.occupancy:.0%} together with {resources.spill_bytes:,} spilled bytes per thread: "
+            "triton-ops spills tries cures"
+        )
+    if waves is not None and waves.used < _FULL:
+        empty = waves.at_once - (waves.tail_blocks or waves.at_once)
+        found.append(
+            f"the last wave has {waves.tail_blocks:,} blocks and leaves {empty:,} of {waves.at_once:,} places empty: "
+            f"over all waves {waves.used:.0%} of the places are used"
+        )
+    return found
+
+
+def _too_deep(residents: Residents, resources: Resources | None, stages: int, spec: DeviceSpec) -> list[str]:
+    """A remark where fewer stages would let one more block in."""
+    limits, shared = limits_of(spec), resources.shared_bytes if resources else None
+    if limits is None or not shared or resources is None or resources.registers is None:
+        return []
+    for fewer in range(stages - 1, 0, -1):
+        blocks = limits.blocks_at_once(resources.registers, shared * fewer // stages, residents.warps_per_block)
+        if blocks > residents.blocks:
+            return [
+                f"shared memory of {stages} stages holds the blocks per multiprocessor at {residents.blocks}; "
+                f"with {fewer} there would be room for {blocks}"
+            ]
+    return []

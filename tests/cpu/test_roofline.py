@@ -1,0 +1,98 @@
+"""Rooflines, pipelines and advice: figures that follow from a device's datasheet and from a config."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from triton_ops.analysis.habits import PRODUCTS, ROWS, stages_habit, warp_choices, warps_habit
+from triton_ops.analysis.pipeline import STAGES, drawn, timeline
+from triton_ops.hardware import Calibration, DeviceSpec, spec_called
+from triton_ops.hardware.limits import LIMITS
+from triton_ops.hardware.roofline import roofline
+from triton_ops.hardware.target import TARGETS
+
+H200 = spec_called("H200")
+MATMUL = {"flops": 2.0 * 4096**3, "bytes_": 2.0 * 3 * 4096**2, "dtype": "bfloat16", "products": True}
+COPY = {"flops": 0.0, "bytes_": 4.8e9, "dtype": "float32", "products": False}
+
+
+def test_a_large_product_meets_the_units_and_a_copy_the_memory():
+    product, copy = roofline(H200, **MATMUL), roofline(H200, **COPY)
+    assert round(product.ridge) == 206
+    assert (product.limit.name, copy.limit.name) == ("bfloat16", "memory")
+    assert product.least_ms == pytest.approx(0.1389, rel=1e-3)
+    assert (copy.least_ms, copy.intensity) == (1.0, None)
+
+
+def test_rates_stand_beside_their_share_of_the_limit():
+    placed = roofline(H200, **MATMUL).placed(0.2778)
+    assert placed.tflops == pytest.approx(494.7, rel=1e-3)
+    assert placed.of_units == pytest.approx(0.5, rel=1e-3)
+    assert (placed.limit, placed.of_limit) == ("bfloat16", pytest.approx(0.5, rel=1e-3))
+    assert placed.of_memory == pytest.approx(100_663_296 / 0.2778e6 / 4800, rel=1e-3)
+    assert placed.of_measured is None
+
+
+def test_a_calibration_is_a_second_ceiling():
+    reached = Calibration("NVIDIA H200", dram_gbps=4300.0, mma_tflops={"bfloat16": 700.0})
+    assert roofline(H200, **COPY, calibration=reached).placed(2.0).of_measured == pytest.approx(2400 / 4300)
+    assert roofline(H200, **MATMUL, calibration=reached).placed(0.2778).of_measured == pytest.approx(
+        494.7 / 700, rel=1e-3
+    )
+
+
+def test_products_of_float32_run_as_tfloat32_and_other_operations_without_matrix_units():
+    assert roofline(H200, **{**MATMUL, "dtype": "float32"}).units.peak == 494.7
+    assert roofline(H200, **{**MATMUL, "products": False}).units.peak == 66.9
+
+
+def test_an_unknown_peak_is_no_limit():
+    unknown = DeviceSpec("cuda", "Another", "sm_90", 100)
+    roof = roofline(unknown, **MATMUL)
+    assert (roof.ridge, roof.limit, roof.least_ms, roof.placed(1.0)) == (None, None, None, None)
+    half = roofline(H200, **{**MATMUL, "dtype": "float4"})
+    assert (half.units, half.limit.name, half.ridge) == (None, "memory", None)
+
+
+def test_one_stage_is_serial_and_three_run_two_loads_ahead():
+    serial, deep = timeline(1, load=2.0), timeline(3, load=2.0)
+    assert [(step.issued, step.begun) for step in serial.steps[:3]] == [(0, 2), (3, 5), (6, 8)]
+    assert [step.issued for step in deep.steps[:4]] == [0, 0, 2, 3]  # two tiles at once, then one before each step
+    assert deep.busy == 1.0
+    assert serial.busy == pytest.approx(1 / 3)
+
+
+@given(load=st.floats(0.1, 20.0), stages=st.integers(1, 7))
+def test_more_stages_never_compute_less_and_no_buffer_holds_two_tiles(load, stages):
+    found = timeline(stages, load=load)
+    assert timeline(stages + 1, load=load).busy >= found.busy - 1e-9
+    for before, after in zip(found.steps, found.steps[stages:], strict=False):
+        assert before.buffer == after.buffer
+        assert after.issued >= before.done - 1e-9
+    assert {len(line) for line in drawn(found)} == {64}
+    assert len(drawn(found)) == stages
+
+
+def test_more_warps_share_the_accumulator():
+    each = {
+        choice.warps: (choice.accumulator_registers, choice.fits) for choice in warp_choices(TARGETS["sm_90"], 65_536)
+    }
+    assert (each[4], each[8]) == ((128.0, True), (64.0, True))
+    assert warp_choices(TARGETS["sm_90"], 131_072)[2].fits is False  # 128x256 with 4 warps: 256 registers
+    assert [choice.warps for choice in warp_choices(TARGETS["gfx942"], 65_536)] == [1, 2, 4, 8, 16]  # 64 lanes each
+
+
+def test_every_architecture_has_advice():
+    assert set(LIMITS) == set(TARGETS)
+    for arch, target in TARGETS.items():
+        assert stages_habit(arch, PRODUCTS).low >= 1
+        assert stages_habit(arch, ROWS).high == 2
+        assert warps_habit(target, PRODUCTS, 128 * 256).high == 16
+        assert warps_habit(target, PRODUCTS, 128 * 128).holds(4)
+    assert stages_habit("sm_80", PRODUCTS).holds(3)
+    assert stages_habit("sm_90", PRODUCTS).holds(4)
+    assert stages_habit("sm_61", PRODUCTS) is None
+    assert warps_habit(TARGETS["sm_90"], ROWS, 0) is None
+    assert len(STAGES) == 5
