@@ -71,6 +71,7 @@ from triton_ops.trial import Status, Trial
 LATE_S = 0.05
 HANG_S = 10
 ASKED = 3  # times that each miss is noted: its count is that, or a multiple where a line is repeated
+MOST_VISITS = 20  # lines of a run log that are alike
 GPU = "NVIDIA H200"
 
 
@@ -133,6 +134,7 @@ def kinds(folder: Path) -> list[Kind]:
     cache = folder / "cache"
     (record,) = open_store(cache)
     [log] = (cache / "runs").rglob("*.jsonl")
+    log.write_bytes(_shorter(log.read_bytes()))
     task = make_task(hostile, shape=(16,))
     here = Key.of(task.problem, task.kernel.identity, task.device)
     quarantine = folder / "quarantine.jsonl"
@@ -173,6 +175,13 @@ def kinds(folder: Path) -> list[Kind]:
         Kind(name="Kernel Tuner's cache", path=tuner, read=lambda: _replayed(tuner), refusals=(RecordingError,),
              sealed=False),
     ]  # fmt: skip
+
+
+def _shorter(log: bytes) -> bytes:
+    """A run log with some of its hundreds of equal lines, one for each visit of the last comparison."""
+    lines = log.splitlines(keepends=True)
+    visits = [line for line in lines if json.loads(line)["type"] == "begun"]
+    return b"".join(line for line in lines if line not in visits[MOST_VISITS:])
 
 
 def _lock() -> Lockfile:

@@ -172,7 +172,7 @@ def rows_on_cpu(cache_dir):
     problems = {"small": ((4, 100), "float32")}
     benchmarked.load = lambda name: replace(load(name), device="any", problems=problems)
     run = KernelRun(
-        kernels=("softmax", "layer_norm"), rivals=("eager", "default"), seconds=0.1, tune_s=5.0, device="cpu",
+        kernels=("softmax", "layer_norm"), rivals=("eager", "default"), seconds=0.1, tune_s=1.5, device="cpu",
         cache_dir=cache_dir,
     )  # fmt: skip
     return [(row.kernel, row.rival, row.origin, row.verdict, row.speedup is not None) for row in rows_of(run)]

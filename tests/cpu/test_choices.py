@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import time
@@ -12,11 +13,14 @@ import torch
 import triton_ops
 from triton_ops import Implementation, Operation, TensorSpec, choose, on_miss, replaying, serve
 from triton_ops.cache import Lockfile
+from triton_ops.choices import leaks
 from triton_ops.choices.calls import KnownCalls
+from triton_ops.choices.leaks import kept_by_a_call
 from triton_ops.dispatch import sources
 from triton_ops.exceptions import KernelTypeError, SettingsError, TuningFailedError, UntunedError
 
 RAN, KEPT = [], []
+EYE = torch.eye(2)
 
 
 def slow_product(a, b):
@@ -106,6 +110,30 @@ def test_the_fastest_runs_and_says_why_and_later_processes_know_it(matrices):
     with replaying(Lockfile()):
         again(*matrices)
         assert RAN[-1] == "slow"
+
+
+class Cycle:
+    def __init__(self, tensor):
+        self.held = tensor
+        self.own = self
+
+
+def collects(a, b):
+    gc.collect()
+    return torch.mm(a, b)
+
+
+@pytest.mark.parametrize(("call", "kept", "walked"), [
+    (lambda: torch.ones(8), 0, False), (lambda: Cycle(torch.ones(8)), 0, True), (lambda: collects(EYE, EYE), 0, True),
+    (lambda: KEPT.append(torch.ones(8)), 32, True), (lambda: KEPT.append(torch.nn.Parameter(torch.ones(8))), 32, True),
+])  # fmt: skip
+def test_only_a_call_after_which_a_new_tensor_may_be_alive_has_the_whole_process_searched(
+    call, kept, walked, monkeypatch
+):
+    walks, on_cpu = [], leaks._on_cpu
+    monkeypatch.setattr(leaks, "_on_cpu", lambda device: walks.append(device) or on_cpu(device))
+    assert kept_by_a_call(call, "cpu") == kept
+    assert bool(walks) is walked
 
 
 def test_every_answer_of_a_predicate_is_understood(matrices):

@@ -102,7 +102,7 @@ from triton_ops.task.effort import Patience
 
 def naps(*, n):
     open(f"begun-{n}", "a").close()
-    time.sleep(0.2)
+    time.sleep(0.05)
 
 if __name__ == "__main__":
     result = tune(naps, space={"n": [1, 2, 3]}, device="cpu", isolate=True, patience=Patience(launch_s=2.0))
@@ -120,7 +120,7 @@ def test_a_pause_of_all_processes_puts_no_config_in_quarantine(tmp_path, monkeyp
             paused = members(mark)
             for pid in paused:
                 os.kill(pid, signal.SIGSTOP)
-            time.sleep(3.0)
+            time.sleep(2.4)
             for pid in paused:
                 os.kill(pid, signal.SIGCONT)
         out, err = process.communicate(timeout=120)

@@ -392,7 +392,7 @@ def form_errors():
         for form, swapped, loads in itertools.product(FORMS, (False, True), ("pointers", "device", "host", "halves")):
             if loads == "halves" and (swapped or "SPLIT" in FORMS[form]):
                 continue
-            M, N, K = (40, 72, 104) if loads != "pointers" else (37, 69, 101)
+            M, N, K = (24, 40, 72) if loads != "pointers" else (21, 37, 69)
             own = {"SWAPPED": swapped, "LOADS": "host" if loads == "halves" else loads, "HALVES": loads == "halves"}
             for layout in LAYOUTS if form in ("tiles", "stream") else LAYOUTS[:1]:
                 first, second = layout.split()

@@ -1,6 +1,6 @@
 """Two examples of Triton's autotuner as tutorials have them, with this package in its place and nothing else changed.
 
-They are run as files of their own, by Triton's interpreter, since there is no GPU: their tensors are on the CPU.
+They are run as a file of their own, by Triton's interpreter, since there is no GPU: their tensors are on the CPU.
 """
 
 from __future__ import annotations
@@ -101,22 +101,36 @@ CHANGED = {
 }
 
 
-def printed(folder, text):
-    """The tunes that a program prints before and after its first call, and what it says on stderr."""
-    (folder / "tutorial.py").write_text(text)
+NEXT = """
+import sys
+for stream in (sys.stdout, sys.stderr):
+    print("next example", file=stream, flush=True)
+"""
+
+
+@pytest.fixture(scope="module", params=CHANGED)
+def ran(request, tmp_path_factory):
+    """What a program of both examples prints and says on stderr, by example."""
+    folder, changed = tmp_path_factory.mktemp("tutorial"), CHANGED[request.param]
+    (folder / "tutorial.py").write_text(HEAD + changed(VECTOR_ADD + NEXT + MATMUL))
     done = subprocess.run(
         [sys.executable, "-W", "default", str(folder / "tutorial.py")], capture_output=True, text=True, check=False,
-        env={**os.environ, "TRITON_INTERPRET": "1"},
+        env={**os.environ, "TRITON_INTERPRET": "1", "TRITON_OPS_CACHE_DIR": str(folder / "cache")},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    before, again, after = done.stdout.partition("again")
+    return list(zip(done.stdout.split("next example"), done.stderr.split("next example"), strict=True))
+
+
+def printed(example):
+    """The tunes that an example prints before and after its first call, and what it says on stderr."""
+    said, told = example
+    before, again, after = said.partition("again")
     assert again
-    return parse_printed(before), parse_printed(after), done.stderr
+    return parse_printed(before), parse_printed(after), told
 
 
-@pytest.mark.parametrize("how", CHANGED)
-def test_vector_add_is_tuned_once_and_its_fixed_grid_is_pointed_out(how, tmp_path):
-    (tune,), later, told = printed(tmp_path, HEAD + CHANGED[how](VECTOR_ADD))
+def test_vector_add_is_tuned_once_and_its_fixed_grid_is_pointed_out(ran):
+    (tune,), later, told = printed(ran[0])
     assert [(one["BLOCK_SIZE"], one["num_warps"], one["num_stages"]) for one in tune.tried] == [
         (128, 4, 2),
         (256, 8, 2),
@@ -126,9 +140,8 @@ def test_vector_add_is_tuned_once_and_its_fixed_grid_is_pointed_out(how, tmp_pat
     assert "tutorial.py" in told.partition("FixedGridWarning")[0].splitlines()[-1]
 
 
-@pytest.mark.parametrize("how", CHANGED)
-def test_a_matmul_of_three_configs_is_tuned_once(how, tmp_path):
-    (tune,), later, told = printed(tmp_path, HEAD + CHANGED[how](MATMUL))
+def test_a_matmul_of_three_configs_is_tuned_once(ran):
+    (tune,), later, told = printed(ran[1])
     tried = {(one["BM"], one["BN"], one["BK"]) for one in tune.tried}
     assert (len(tune.tried), tried) == (3, {(128, 128, 32), (128, 256, 32), (64, 64, 64)})
     assert (tune.best in tune.tried, later, "FixedGridWarning" in told) == (True, [], False)

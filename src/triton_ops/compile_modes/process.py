@@ -25,7 +25,8 @@ from triton_ops.processes.worker_process import WorkerDiedError, WorkerHungError
 from triton_ops.trial import Status
 
 _PROGRAM = "triton_ops.compile_modes.worker"
-_IMPORTS = ("torch", "torch._dynamo")  # else the first call would pay for them
+_IMPORTS = ("torch",)  # else the first call would pay for them
+_COMPILERS = ("torch._dynamo",)
 _INDUCTOR = ("torch._inductor.compile_fx",)
 
 
@@ -82,8 +83,7 @@ class ModeProcess:
     def load(self, packed: bytes, manner: Manner) -> Loaded | Failed:
         """Start the process, and have the model made, compiled, checked and called until it is steady."""
         limits = self.limits.by_step
-        imports = (*_IMPORTS, *(_INDUCTOR if self.mode.backend == INDUCTOR else ()))
-        self._worker = WorkerProcess(imports, self.device, program=_PROGRAM, environment=self.environment)
+        self._worker = WorkerProcess(_imports(self.mode), self.device, program=_PROGRAM, environment=self.environment)
         found = self._asked(Load(packed, self.mode, manner), sum(limits.values()), LOADING)
         if not isinstance(found, (Loaded, Failed)):
             found = Failed(Status.CRASH, "its process answered something else")
@@ -138,6 +138,12 @@ class ModeProcess:
             return Failed(Status.CRASH, str(error))
         self.lines += reply.lines
         return reply.value
+
+
+def _imports(mode: CompileMode) -> tuple[str, ...]:
+    if mode.eager:
+        return _IMPORTS
+    return (*_IMPORTS, *_COMPILERS, *(_INDUCTOR if mode.backend == INDUCTOR else ()))
 
 
 def compiler_folders(folder: Path | None) -> dict[str, str]:
