@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.document import save
+from triton_ops.ranking.rank_correlation import spearman
 from triton_ops.ranking.recorded_work import recorded_model
 from triton_ops.resources import Resources
 
@@ -64,25 +65,6 @@ def figures(scores: Sequence[float], times: Sequence[float]) -> dict[str, float]
     found |= {f"best_of_{count}": best / min(times[at] for at in order[:count]) for count in FIRST}
     found["level"] = statistics.median(score / time for score, time in zip(scores, times, strict=True))
     return {name: round(value, 4) for name, value in found.items()}
-
-
-def spearman(left: Sequence[float], right: Sequence[float]) -> float:
-    """Spearman's rank correlation, ties sharing their mean rank."""
-    return statistics.correlation(_ranks(left), _ranks(right))
-
-
-def _ranks(values: Sequence[float]) -> list[float]:
-    order = sorted(range(len(values)), key=lambda at: values[at])
-    ranks = [0.0] * len(values)
-    at = 0
-    while at < len(order):
-        end = at
-        while end + 1 < len(order) and values[order[end + 1]] == values[order[at]]:
-            end += 1
-        for position in order[at : end + 1]:
-            ranks[position] = (at + end) / 2
-        at = end + 1
-    return ranks
 
 
 def show(found: Mapping[str, Mapping[str, Mapping[str, float]] | None]) -> None:

@@ -51,6 +51,7 @@ _COMMANDS = {
     "replay": "Judge a search on recorded spaces.",
     "rank": "Order a space by expected times, without a GPU.",
     "explain": "Say what limits a config on a device, and why.",
+    "simulate": "Rank configs of a textbook workload, and say why.",
     "calibrate": "Measure this GPU for the model.",
     "doctor": "Say what works here, what does not, and why.",
     "keys": "Say which parts of a key matter, from records.",

@@ -9,6 +9,7 @@ from typing import Any
 from triton_ops.ranking.inferred import untold
 from triton_ops.ranking.inferred_rows import passes_of
 from triton_ops.ranking.inferred_traffic import least_bytes
+from triton_ops.ranking.rank_correlation import spearman
 from triton_ops.ttir.launch_work import Access, KernelWork, LaunchWork, LoopWork, Product
 from triton_ops.work import Work
 
@@ -47,7 +48,7 @@ def differences(declared: Work, read: Sequence[KernelWork], scores: Sequence[tup
         if said and least and not _LEAST_SHARE <= least / said <= _MOST_SHARE:
             found.append(f"{_short(said)}{unit} are declared, and the kernel's least is {_short(least)}{unit}")
     pairs = [(a, b) for a, b in scores if math.isfinite(a) and math.isfinite(b)]
-    if len(pairs) > 2 and (rho := _agreement(pairs)) < _AGREE:
+    if len(pairs) > 2 and (rho := spearman(*zip(*pairs, strict=True))) < _AGREE:
         found.append(f"both order {len(pairs)} configs in other ways: their rank correlation is {rho:.2f}")
     return found
 
@@ -137,17 +138,3 @@ def _count(number: float) -> str:
 
 def _many(numbers: set[Any]) -> str:
     return " or ".join(str(number) for number in sorted(numbers))
-
-
-def _agreement(pairs: Sequence[tuple[float, float]]) -> float:
-    """Spearman's rank correlation; 1 where one side has no order."""
-    one, other = (_ranks([pair[side] for pair in pairs]) for side in (0, 1))
-    mean = (len(pairs) - 1) / 2
-    spread = math.sqrt(sum((a - mean) ** 2 for a in one) * sum((b - mean) ** 2 for b in other))
-    return sum((a - mean) * (b - mean) for a, b in zip(one, other, strict=True)) / spread if spread else 1.0
-
-
-def _ranks(values: Sequence[float]) -> list[float]:
-    ordered = sorted(values)
-    first = {value: ordered.index(value) for value in set(values)}
-    return [first[value] + (ordered.count(value) - 1) / 2 for value in values]

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 from triton_ops.hardware import Calibration, machine_of, spec_named
 from triton_ops.ranking.families import work_of
-from triton_ops.ranking.gemm import GemmTiles
+from triton_ops.ranking.plain_works import product_tiles, product_work, row_work
 from triton_ops.ranking.predict import Model
-from triton_ops.ranking.rows import RowTiles
 from triton_ops.work import Work
 
 _SOFTMAX_WEIGHT = 2.0  # arithmetic of a softmax over that of a norm: an exponential and a running maximum more
@@ -30,14 +28,13 @@ def recorded_work(recording: Mapping[str, Any]) -> Work | None:
     kind, space = recording.get("kind"), recording.get("space") or {}
     shape = [int(extent) for extent in recording.get("shape") or ()]
     if kind in ("matmul", "fp8") and len(shape) == 3 and {"BM", "BN", "BK"} <= set(space):
-        return _gemm(shape, "float8_e4m3fn" if kind == "fp8" else "bfloat16", "GM" if "GM" in space else "GROUP_M")
+        dtype, group = "float8_e4m3fn" if kind == "fp8" else "bfloat16", "GM" if "GM" in space else "GROUP_M"
+        rows, columns, inner = shape
+        return product_work(product_tiles(rows, columns, inner, dtype, group))
     if kind in ("rms", "softmax") and len(shape) == 2 and {"BLOCK", "ROWS"} <= set(space):
         rows, columns = shape
         weight = _SOFTMAX_WEIGHT if kind == "softmax" else 1.0
-        tiles = RowTiles(
-            rows, columns, dtype="bfloat16", out_dtype="bfloat16", tile_rows="ROWS", tile_columns="BLOCK", weight=weight
-        )
-        return Work(bytes=4.0 * math.prod(shape), tiles=tiles)
+        return row_work(rows, columns, "bfloat16", "ROWS", "BLOCK", weight)
     return None
 
 
@@ -47,15 +44,3 @@ def recorded_model(recording: Mapping[str, Any], calibration: Calibration | None
     spec = spec_named(str(recording.get("gpu", "")))
     machine = machine_of(spec, calibration) if spec is not None else None
     return None if work is None or work.tiles is None or machine is None else Model(work, machine)
-
-
-def _gemm(shape: list[int], dtype: str, group: str) -> Work:
-    rows, columns, inner = shape
-    eight_bit = dtype == "float8_e4m3fn"
-    tiles = GemmTiles(
-        rows, columns, inner, dtype=dtype, out_dtype="bfloat16",
-        tile_rows="BM", tile_columns="BN", tile_inner="BK", group=group, b_along_inner=eight_bit,
-    )  # fmt: skip
-    item = 1 if eight_bit else 2
-    moved = (rows + columns) * inner * item + rows * columns * 2
-    return Work(2.0 * rows * columns * inner, float(moved), tiles)

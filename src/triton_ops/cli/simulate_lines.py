@@ -1,0 +1,156 @@
+"""Simulations as lines of a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from triton_ops.cli.layout import listing, paragraph, table
+from triton_ops.simulator.advice import config_text, reasons
+from triton_ops.simulator.knobs import Dial, PipelineStep, pipeline
+from triton_ops.simulator.recorded import Overlay
+from triton_ops.simulator.simulation import Simulation
+from triton_ops.simulator.standing import Standing
+from triton_ops.space import Config
+
+_HEADER = ("place", "expected", "score", "waves", "occupancy", "shared", "limited by", "config")
+_CELLS = 4  # characters for a product in a drawing of the pipeline
+_STEPS = 6
+_DRAWN = (1, 2, 3, 4, 5)
+_LONGEST_LOAD = 6.0  # products, in a drawing
+
+
+def simulation_lines(found: Simulation, columns: int | None, top: int, why: int, over: str | None) -> list[str]:
+    """The ranking, the advice, and the reasons of one place; then each knob of the winner turned alone."""
+    shape = " ".join(f"{name}={extent}" for name, extent in zip(found.workload.extents, found.shape, strict=True))
+    standings = found.standings
+    lines = paragraph("", f"{found.workload.title}: {shape} {found.dtype} on {found.device}", columns)
+    lines += paragraph("", f"{found.workload.sides}.", columns)
+    lines += ["", *table(_HEADER, [_row(one) for one in standings[:top]], columns, _HEADER[:6])]
+    lines += paragraph("", f"{len(standings) - top} more, shown with --top", columns) if len(standings) > top else []
+    lines += ["", *paragraph("", found.advice, columns), ""]
+    chosen = standings[min(why, len(standings)) - 1]
+    lines += paragraph("", f"Why {config_text(chosen.config)}:", columns)
+    lines += listing({f"  {name}": text for name, text in reasons(chosen, found.machine)}, columns)
+    if dials := found.dials:
+        lines += ["", "The winner with one knob turned, in milliseconds:", *_dial_lines(dials, columns)]
+        lines += _pipeline_lines(standings[0])
+    return lines + (_over_lines(found, over, columns) if over else [])
+
+
+def _row(one: Standing) -> list[str]:
+    if one.forecast is None or one.why_not:
+        return [
+            "-",
+            "-",
+            "-",
+            "-",
+            "-",
+            f"{100 * one.of_shared:.0f} %" if one.of_shared else "-",
+            one.why_not,
+            _config(one),
+        ]
+    return [
+        f"{one.place} *" if one.place == 1 else f"{one.place}  ",
+        f"{one.forecast.expected_ms:.4g} ms",
+        f"{one.score:.1f}",
+        f"{one.forecast.waves:.2f}",
+        f"{100 * one.occupancy:.0f} %",
+        f"{100 * one.of_shared:.0f} %",
+        one.limited_by,
+        _config(one),
+    ]
+
+
+def _config(one: Standing) -> str:
+    return config_text(one.config)
+
+
+def _dial_lines(dials: Sequence[Dial], columns: int | None) -> list[str]:
+    rows = []
+    for dial in sorted(dials, key=lambda dial: -dial.range):
+        turns = [
+            f"{turn.value}{'*' if turn.own else ''}: {'-' if turn.why_not else format(turn.expected_ms, '.4g')}"
+            for turn in dial.turns
+        ]
+        rows.append([f"  {dial.name}", f"{dial.range:.2f} x", ", ".join(turns)])
+    return table(["  knob", "range", "expected at each value"], rows, columns)
+
+
+def _pipeline_lines(winner: Standing) -> list[str]:
+    """Loads and products of the first steps, by stages; nothing for a kernel without a pipeline."""
+    load = load_over_product(winner)
+    if load == 0:
+        return []
+    lines = [
+        "",
+        f"Loads, when they are issued, and products by stages; a load takes {load:.2g} products (. is waiting):",
+    ]
+    for stages in _DRAWN:
+        mark = "*" if stages == winner.stages else " "
+        steps = pipeline(stages, _STEPS, min(load, _LONGEST_LOAD), 1.0)
+        lines += [f"  {stages}{mark} loads     {_issued(steps)}", f"     products  {_drawn(steps)}"]
+    return lines
+
+
+def load_over_product(one: Standing) -> float:
+    """How long the winner's loads take to arrive, over the rest of a step; 0 for a kernel without a pipeline."""
+    terms = {} if one.forecast is None else {term.name: term.alone_ms for term in one.forecast.terms}
+    waiting = terms.pop("load latency", 0.0) * max(one.stages - 1, 1)
+    rest = max((ms for name, ms in terms.items() if name not in ("launch", "turnover")), default=0.0)
+    return waiting / rest if rest else 0.0
+
+
+def _issued(steps: Sequence[PipelineStep]) -> str:
+    """When the loads of each step are issued; those of one time stand side by side."""
+    text = ""
+    for at, step in enumerate(steps):
+        text += " " * (round(step.load_from * _CELLS) - len(text)) + str(at)
+    return text
+
+
+def _drawn(steps: Sequence[PipelineStep]) -> str:
+    """When the products run, with what is waited for between them."""
+    text = ""
+    for at, step in enumerate(steps):
+        text += "." * (round(step.product_from * _CELLS) - len(text)) + f"{at}".ljust(_CELLS, "#")
+    return text
+
+
+def _over_lines(found: Simulation, extent: str, columns: int | None) -> list[str]:
+    """The winner at each size of an extent, and how much slower each other config is there."""
+    points, configs = found.over(extent), [config_text(config) for config in found.compared]
+    header = [extent, "best", *(f"({at})" for at in range(1, len(configs) + 1)), "winner"]
+    at = found.workload.extents.index(extent)
+    rows = [
+        [
+            str(point.extents[at]),
+            f"{point.best_ms:.4g} ms",
+            *(f"{slower:.2f}" if slower else "-" for slower in point.slower),
+            configs[point.winner] if point.winner >= 0 else "-",
+        ]
+        for point in points
+    ]
+    lines = ["", f"Time over the best, as {extent} grows; the configs by number are:"]
+    lines += [f"  ({number}) {text}" for number, text in enumerate(configs, 1)]
+    return lines + table(header, rows, columns, header[:-1])
+
+
+def overlay_lines(found: Overlay, columns: int | None, top: int) -> list[str]:
+    """A recording beside the prediction: the correlation, and the first configs with both times and places."""
+    by_time = sorted(found.measured.values())
+    header = ("place", "measured", "expected", "took", "limited by", "config")
+    rows = []
+    for one in found.standings[:top]:
+        took = found.measured[Config(one.config)]
+        expected = "-" if one.forecast is None or one.why_not else f"{one.forecast.expected_ms:.4g} ms"
+        place = str(one.place) if one.place else "-"
+        rows.append([place, str(by_time.index(took) + 1), expected, f"{took:.4g} ms", one.limited_by, _config(one)])
+    source = "read from the kernel" if found.read else "declared"
+    verdict = "is reached" if found.spearman >= found.floor else "is missed"
+    said = (
+        f"Spearman's correlation of expected and measured times is {found.spearman:.3f} over {len(found.configs)} "
+        f"configs; {found.floor} is asked of {found.kind}, and {verdict}. The config that is expected to win has "
+        f"{100 * found.first_share:.1f} % of the best measured speed. The work was {source}."
+    )
+    head = paragraph("", f"{found.title} on {found.device}, recorded in {found.file}", columns)
+    return [*head, "", *table(header, rows, columns, header[:4]), "", *paragraph("", said, columns)]

@@ -1,0 +1,165 @@
+"""The place of each config in a ranking by expected time, and what explains it.
+
+All of this is translated for the page as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil, isfinite, log2
+from typing import Any
+
+from triton_ops.hardware import Machine
+from triton_ops.ranking.predict import Forecast, Model
+from triton_ops.work import STAGES, WARPS, UnknownTileError, Work
+
+_THREADS = 1024  # most of one block
+_ELEMENTS = 1_048_576  # most of one tile: Triton's limit
+_ALGORITHMS = ("tiles", "persistent", "split_k", "stream_k")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """One config in a ranking.
+
+    Attributes:
+        place: 1 for the config that is expected to win, 2 for the next; 0 for one that cannot run.
+        config: The config.
+        score: 100 for the winner, and the share of its speed for others; 0 for a config that cannot run.
+        why_not: Why the config cannot run; empty if it can.
+        forecast: The expected time with its reasons; None where there is none.
+        warps: Warps of one block.
+        stages: Stages of its pipeline.
+        occupancy: Share of the warps that a multiprocessor can hold which the device's blocks fill.
+        idle: Share of the places for blocks that stay empty, because the last wave is partial.
+        of_shared: Shared memory of a block over what the device gives it at most.
+    """
+
+    place: int
+    config: Mapping[str, Any]
+    score: float
+    why_not: str
+    forecast: Forecast | None
+    warps: int
+    stages: int
+    occupancy: float
+    idle: float
+    of_shared: float
+
+    @property
+    def limited_by(self) -> str:
+        """The resource that would take longest alone; what forbids the config if it cannot run."""
+        if self.why_not or self.forecast is None:
+            return self.why_not
+        return self.forecast.terms[0].name
+
+
+def ranked(
+    work: Work, machine: Machine, configs: Sequence[Mapping[str, Any]], sides: Mapping[str, int]
+) -> list[Standing]:
+    """The configs by expected time, the shortest first, equal ones as they were given; those that cannot run are last.
+
+    Args:
+        work: The work, with tiles.
+        machine: The device.
+        configs: The configs.
+        sides: Tunables that are sides of tiles, with the least length of each; a recording's configs, which Triton has
+            taken, need none.
+    """
+    found = [placed(work, machine, config, sides) for config in configs]
+    able = sorted([one for one in found if not one[1]], key=lambda one: one[2])
+    best = able[0][2] if able else 0.0
+    standings = [_standing(at + 1, machine, one, best) for at, one in enumerate(able)]
+    return [*standings, *[_standing(0, machine, one, best) for one in found if one[1]]]
+
+
+def placed(
+    work: Work, machine: Machine, config: Mapping[str, Any], sides: Mapping[str, int]
+) -> tuple[Mapping[str, Any], str, float, Forecast | None]:
+    """A config, why it cannot run if it cannot, its expected milliseconds, and its forecast if there is one."""
+    wrong = _ill_formed(config, sides)
+    if wrong:
+        return config, wrong, 0.0, None
+    forecast = Model(work, machine).explain(config)
+    if forecast is None:
+        return config, _silent(work, machine, config), 0.0, None
+    if not isfinite(forecast.expected_ms):
+        limit = machine.shared_bytes_per_block
+        return (
+            config,
+            f"needs {forecast.shared_bytes:,} bytes of shared memory per block; the limit is {limit:,}",
+            0.0,
+            forecast,
+        )
+    return config, "", forecast.expected_ms, forecast
+
+
+def _silent(work: Work, machine: Machine, config: Mapping[str, Any]) -> str:
+    """Why the model says nothing of a config."""
+    if work.tiles is None:
+        return "the work has no tiles"
+    try:
+        work.tiles.plan(config, machine)
+    except UnknownTileError as error:
+        return error.message
+    return "the model makes no forecast"
+
+
+def _ill_formed(config: Mapping[str, Any], sides: Mapping[str, int]) -> str:
+    """Why Triton would not compile a config, as far as its values tell; empty if they tell nothing."""
+    for name, least in [*sides.items(), ("num_warps", 1)]:
+        value = config.get(name, WARPS if name == "num_warps" else None)
+        if not _is_count(value):
+            return f"{name} must be a whole number of 1 or more"
+        if 2.0 ** ceil(log2(value)) != value:
+            return f"{name} is {value}, which is no power of two"
+        if value < least:
+            return f"{name} is {value}; the product needs {least} or more"
+    if not _is_count(config.get("num_stages", STAGES)):
+        return "num_stages must be a whole number of 1 or more"
+    if 32 * config.get("num_warps", WARPS) > _THREADS:
+        return f"{config['num_warps']} warps are more than {_THREADS} threads, the most of one block"
+    if sides and config.get("BM", 1) * config.get("BN", 1) > _ELEMENTS:
+        return f"a tile of {config['BM']} by {config['BN']} has more than {_ELEMENTS:,} elements"
+    return _unknown_form(config)
+
+
+def _unknown_form(config: Mapping[str, Any]) -> str:
+    """What is wrong with the tunables that only products by other algorithms have."""
+    algorithm = config.get("ALGORITHM", "tiles")
+    if algorithm not in _ALGORITHMS:
+        return f"ALGORITHM is none of {', '.join(_ALGORITHMS)}"
+    for name in ("GROUP_M", "SPLIT"):
+        if not _is_count(config.get(name, 1)):
+            return f"{name} must be a whole number of 1 or more"
+    programs = config.get("PROGRAMS", 0)
+    return "" if programs == 0 or _is_count(programs) else "PROGRAMS must be a whole number"
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1 and value <= 2**31
+
+
+def _standing(
+    place: int, machine: Machine, found: tuple[Mapping[str, Any], str, float, Forecast | None], best: float
+) -> Standing:
+    config, why_not, expected_ms, forecast = found
+    warps = 0 if why_not else config.get("num_warps", WARPS)
+    occupancy = idle = of_shared = 0.0
+    if forecast is not None:
+        occupancy = min(1.0, forecast.blocks_per_unit * warps / machine.warps_per_unit)
+        idle = 1 - forecast.waves / ceil(forecast.waves)
+        of_shared = forecast.shared_bytes / machine.shared_bytes_per_block
+    return Standing(
+        place=place,
+        config=config,
+        score=100.0 * best / expected_ms if place else 0.0,
+        why_not=why_not,
+        forecast=forecast,
+        warps=warps,
+        stages=0 if why_not else config.get("num_stages", STAGES),
+        occupancy=occupancy,
+        idle=idle,
+        of_shared=of_shared,
+    )
