@@ -11,7 +11,7 @@ import pytest
 from triton_ops.exceptions import RecordingError
 from triton_ops.hardware import machine_of, spec_named
 from triton_ops.ranking.rank_correlation import spearman
-from triton_ops.simulator.knobs import pipeline, series
+from triton_ops.simulator.knobs import series
 from triton_ops.simulator.recorded import overlay_of
 from triton_ops.simulator.simulation import simulate, whole_space
 from triton_ops.simulator.standing import ranked
@@ -153,18 +153,6 @@ def test_a_recording_of_unknown_work_is_refused(tmp_path):
     path.write_text(json.dumps({**head, "rows": rows}))
     with pytest.raises(RecordingError, match="does not tell what its kernel does"):
         overlay_of(path)
-
-
-def test_with_n_stages_the_loads_of_n_minus_1_steps_run_ahead():
-    for stages in range(1, 6):
-        steps = pipeline(stages, 8, 3.0, 1.0)
-        ahead = [
-            sum(other.load_from <= step.product_from for other in steps[at + 1 :]) for at, step in enumerate(steps)
-        ]
-        assert ahead[0] == stages - 1
-        assert all(one.load_until <= one.product_from for one in steps)
-    assert pipeline(1, 8, 3.0, 1.0)[-1].product_until == 8 * 4  # loads and products in turn
-    assert pipeline(5, 8, 3.0, 1.0)[-1].product_until == 3 + 8  # products without a pause
 
 
 def test_a_series_of_shapes_changes_one_extent():

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from triton_ops.analysis.pipeline import LEGEND, drawn
 from triton_ops.cli.layout import listing, paragraph, table
 from triton_ops.simulator.advice import config_text, reasons
-from triton_ops.simulator.knobs import Dial, PipelineStep, pipeline
+from triton_ops.simulator.knobs import Dial, timelines
 from triton_ops.simulator.recorded import Overlay
 from triton_ops.simulator.simulation import Simulation
 from triton_ops.simulator.standing import Standing
 from triton_ops.space import Config
 
 _HEADER = ("place", "expected", "score", "waves", "occupancy", "shared", "limited by", "config")
-_CELLS = 4  # characters for a product in a drawing of the pipeline
-_STEPS = 6
-_DRAWN = (1, 2, 3, 4, 5)
-_LONGEST_LOAD = 6.0  # products, in a drawing
 
 
 def simulation_lines(found: Simulation, columns: int | None, top: int, why: int, over: str | None) -> list[str]:
@@ -77,43 +74,13 @@ def _dial_lines(dials: Sequence[Dial], columns: int | None) -> list[str]:
 
 
 def _pipeline_lines(winner: Standing) -> list[str]:
-    """Loads and products of the first steps, by stages; nothing for a kernel without a pipeline."""
-    load = load_over_product(winner)
-    if load == 0:
-        return []
-    lines = [
-        "",
-        f"Loads, when they are issued, and products by stages; a load takes {load:.2g} products (. is waiting):",
-    ]
-    for stages in _DRAWN:
-        mark = "*" if stages == winner.stages else " "
-        steps = pipeline(stages, _STEPS, min(load, _LONGEST_LOAD), 1.0)
-        lines += [f"  {stages}{mark} loads     {_issued(steps)}", f"     products  {_drawn(steps)}"]
-    return lines
-
-
-def load_over_product(one: Standing) -> float:
-    """How long the winner's loads take to arrive, over the rest of a step; 0 for a kernel without a pipeline."""
-    terms = {} if one.forecast is None else {term.name: term.alone_ms for term in one.forecast.terms}
-    waiting = terms.pop("load latency", 0.0) * max(one.stages - 1, 1)
-    rest = max((ms for name, ms in terms.items() if name not in ("launch", "turnover")), default=0.0)
-    return waiting / rest if rest else 0.0
-
-
-def _issued(steps: Sequence[PipelineStep]) -> str:
-    """When the loads of each step are issued; those of one time stand side by side."""
-    text = ""
-    for at, step in enumerate(steps):
-        text += " " * (round(step.load_from * _CELLS) - len(text)) + str(at)
-    return text
-
-
-def _drawn(steps: Sequence[PipelineStep]) -> str:
-    """When the products run, with what is waited for between them."""
-    text = ""
-    for at, step in enumerate(steps):
-        text += "." * (round(step.product_from * _CELLS) - len(text)) + f"{at}".ljust(_CELLS, "#")
-    return text
+    """The pipeline of the winner's loop by stages; nothing for a kernel without one."""
+    lines = []
+    for found in timelines(winner):
+        here = "  <- the winner" if found.stages == winner.stages else ""
+        lines.append(f"  num_stages={found.stages}: the units compute in {found.busy:.0%} of the time{here}")
+        lines += [f"    {line}" for line in drawn(found)]
+    return ["", f"One block's loop by stages, a line for each buffer: {LEGEND}", *lines] if lines else []
 
 
 def _over_lines(found: Simulation, extent: str, columns: int | None) -> list[str]:

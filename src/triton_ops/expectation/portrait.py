@@ -104,7 +104,7 @@ def portrait(
         waves = Waves(launch.programs, residents.blocks * spec.units)
     roof = _roofline(explained, work, spec, calibration)
     accumulator = _accumulator(launch)
-    load, known = _load_steps(explained.forecast, stages)
+    load, known = load_steps(explained.forecast, stages)
     drawn = () if launch is None or accumulator is None else STAGES
     return Portrait(
         resources=resources, compiled=compiled, warps=warps, stages=stages,
@@ -183,7 +183,7 @@ def _habits(
     return tuple((habit, value) for habit, value in found if habit is not None)
 
 
-def _load_steps(forecast: Forecast | None, stages: int) -> tuple[float, bool]:
+def load_steps(forecast: Forecast | None, stages: int) -> tuple[float, bool]:
     """How long a load takes in computed steps, and whether the model has told that."""
     alone = {term.name: term.alone_ms for term in forecast.terms} if forecast is not None else {}
     computed = max((alone.get(name, 0.0) for name in ("matrix units", "shared memory", "arithmetic")), default=0.0)

@@ -89,11 +89,12 @@ def _residents(one: Standing, machine: Machine) -> list[tuple[str, str]]:
     found = one.forecast
     assert found is not None
     blocks = "1 block" if found.blocks_per_unit == 1 else f"{found.blocks_per_unit} blocks"
-    warps = found.blocks_per_unit * one.warps
-    return [
-        ("waves", f"{found.waves:.2f} of {blocks} on each of {machine.units} multiprocessors; {_tail(one)}"),
-        ("occupancy", f"{warps} of {machine.warps_per_unit} warps, {100 * one.occupancy:.0f} %"),
-    ]
+    said = [("waves", f"{found.waves:.2f} of {blocks} on each of {machine.units} multiprocessors; {_tail(one)}")]
+    if one.residents is not None:
+        held, limits = one.residents, " and ".join(one.residents.limited_by)
+        share = f"{held.warps} of {held.most_warps} warps, {100 * held.occupancy:.0f} %"
+        said.append(("occupancy", f"{share}; limited by {limits}"))
+    return said
 
 
 def _tail(one: Standing) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from triton_ops.exceptions import DeviceError
-from triton_ops.hardware import Machine, machine_of, named_devices, spec_named
+from triton_ops.hardware import Machine, machine_of, named_devices, spec_called
 
 
 def known_devices() -> dict[str, Machine]:
@@ -16,7 +16,7 @@ def device_named(name: str) -> tuple[str, Machine]:
     """The name in the table and the machine of a device.
 
     Args:
-        name: The vendor's name, such as `NVIDIA H200`, or the table's.
+        name: The vendor's name, such as `NVIDIA H200`, or a short one, such as `h200`.
 
     Raises:
         DeviceError: The table has no such device, or the model does not know its architecture.
@@ -24,7 +24,7 @@ def device_named(name: str) -> tuple[str, Machine]:
     known = known_devices()
     machine = _machine(name)
     if machine is None:
-        what = "is in the table, but the model does not know its architecture" if spec_named(name) else "is not known"
+        what = "is in the table, but the model does not know its architecture" if spec_called(name) else "is not known"
         raise DeviceError(
             f"device {name!r} {what}; the model knows {', '.join(known)}", name, hint="for example --gpu 'NVIDIA H200'"
         )
@@ -32,5 +32,5 @@ def device_named(name: str) -> tuple[str, Machine]:
 
 
 def _machine(name: str) -> Machine | None:
-    spec = spec_named(name)
+    spec = spec_called(name)
     return None if spec is None else machine_of(spec)

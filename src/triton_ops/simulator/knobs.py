@@ -9,8 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from triton_ops.analysis.pipeline import STAGES as STAGE_COUNTS
+from triton_ops.analysis.pipeline import Timeline, timeline
+from triton_ops.expectation.portrait import load_steps
 from triton_ops.hardware import Machine
-from triton_ops.simulator.standing import placed
+from triton_ops.simulator.standing import Standing, placed
 from triton_ops.simulator.workloads import least_sides, work_of
 from triton_ops.work import STAGES, WARPS, Work
 
@@ -72,41 +75,10 @@ def _turn(
     return Turn(value=config[name], expected_ms=expected_ms, why_not=why_not, own=config[name] == own)
 
 
-@dataclass(frozen=True)
-class PipelineStep:
-    """One step of a pipelined loop; times count from the first load on.
-
-    Attributes:
-        load_from: When its loads are issued.
-        load_until: When they have arrived.
-        product_from: When its product begins.
-        product_until: When it ends.
-    """
-
-    load_from: float
-    load_until: float
-    product_from: float
-    product_until: float
-
-
-def pipeline(stages: int, steps: int, load: float, product: float) -> list[PipelineStep]:
-    """The first steps of a pipelined loop, in which the loads of `stages` - 1 steps run ahead of a product.
-
-    Args:
-        stages: Stages of the pipeline; with 1 every product waits for its own loads.
-        steps: Number of steps.
-        load: Time from the issue of a step's loads to their arrival; several loads may be under way.
-        product: Time of a step's product.
-    """
-    found: list[PipelineStep] = []
-    ahead = stages - 1
-    free = 0.0
-    for at in range(steps):
-        issued = 0.0 if at < ahead or at == 0 else found[at - ahead].product_from if ahead else free
-        begun = max(free, issued + load)
-        free = begun + product
-        found.append(PipelineStep(issued, issued + load, begun, free))
-    return found
+def timelines(one: Standing) -> list[Timeline]:
+    """The pipeline of a config's loop with one to five stages; none for a kernel without a pipeline."""
+    load, told = load_steps(one.forecast, one.stages)
+    return [timeline(stages, load=load) for stages in STAGE_COUNTS] if told else []
 
 
 @dataclass(frozen=True)

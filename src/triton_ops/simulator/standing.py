@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import ceil, isfinite, log2
 from typing import Any
 
-from triton_ops.hardware import Machine
+from triton_ops.hardware import Machine, Residents
 from triton_ops.ranking.predict import Forecast, Model
 from triton_ops.work import STAGES, WARPS, UnknownTileError, Work
 
@@ -31,7 +31,8 @@ class Standing:
         forecast: The expected time with its reasons; None where there is none.
         warps: Warps of one block.
         stages: Stages of its pipeline.
-        occupancy: Share of the warps that a multiprocessor can hold which the device's blocks fill.
+        residents: Blocks and warps that one multiprocessor holds at a time, and what limits them; None for a config
+            that cannot run.
         idle: Share of the places for blocks that stay empty, because the last wave is partial.
         of_shared: Shared memory of a block over what the device gives it at most.
     """
@@ -43,9 +44,14 @@ class Standing:
     forecast: Forecast | None
     warps: int
     stages: int
-    occupancy: float
+    residents: Residents | None
     idle: float
     of_shared: float
+
+    @property
+    def occupancy(self) -> float:
+        """Share of the warps that a multiprocessor can hold which the blocks on it fill."""
+        return 0.0 if self.residents is None else self.residents.occupancy
 
     @property
     def limited_by(self) -> str:
@@ -146,11 +152,12 @@ def _standing(
 ) -> Standing:
     config, why_not, expected_ms, forecast = found
     warps = 0 if why_not else config.get("num_warps", WARPS)
-    occupancy = idle = of_shared = 0.0
+    idle = of_shared = 0.0
+    residents = None
     if forecast is not None:
-        occupancy = min(1.0, forecast.blocks_per_unit * warps / machine.warps_per_unit)
         idle = 1 - forecast.waves / ceil(forecast.waves)
         of_shared = forecast.shared_bytes / machine.shared_bytes_per_block
+        residents = machine.limits.residents(forecast.registers, forecast.shared_bytes, warps) if place else None
     return Standing(
         place=place,
         config=config,
@@ -159,7 +166,7 @@ def _standing(
         forecast=forecast,
         warps=warps,
         stages=0 if why_not else config.get("num_stages", STAGES),
-        occupancy=occupancy,
+        residents=residents,
         idle=idle,
         of_shared=of_shared,
     )
