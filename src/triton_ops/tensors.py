@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
+import sys
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal, get_args
@@ -59,6 +60,54 @@ def contiguous_stride(shape: Iterable[int]) -> tuple[int, ...]:
         stride.append(step)
         step *= max(extent, 1)
     return tuple(reversed(stride))
+
+
+def check_strided(tensor: Any, name: str = "a tensor") -> None:
+    """Check that a torch tensor is numbers in memory with strides, as kernels read and write them.
+
+    Raises:
+        KernelTypeError: It is sparse, nested, or of another layout without strides.
+        UnsupportedDtypeError: It is quantised.
+    """
+    nested = getattr(tensor, "is_nested", False)  # what only describes a tensor does not say it
+    if nested or str(tensor.layout) != "torch.strided":
+        what = "nested" if nested else f"of layout {tensor.layout}"
+        raise KernelTypeError(
+            f"{name} is {what}; a kernel is given memory with strides",
+            hint="pass the tensors that it is made of, such as its values and its indices or offsets",
+        )
+    if getattr(tensor, "is_quantized", False):
+        raise UnsupportedDtypeError(
+            f"{name} is quantised, {tensor.dtype}; a kernel takes plain numbers", tensor.dtype, list(ITEM_BYTES), name,
+            hint="pass tensor.int_repr(), and its scale and zero point beside it",
+        )  # fmt: skip
+
+
+def check_memory(tensor: Any, name: str = "a tensor") -> None:
+    """Check that a torch tensor has memory that a kernel can be launched on.
+
+    Raises:
+        KernelTypeError: It is sparse or nested, or a fake one with which torch traces.
+        UnsupportedDtypeError: It is quantised.
+        DeviceError: It is on the device `meta`.
+    """
+    check_strided(tensor, name)
+    if tensor.device.type == "meta":
+        raise DeviceError(
+            f"{name} is on the device meta, which holds no numbers; nothing can run on it", "cuda", "meta", name,
+            hint='make it on a device with memory: torch.empty_like(tensor, device="cuda")',
+        )  # fmt: skip
+    if is_fake(tensor):
+        raise KernelTypeError(
+            f"{name} is a fake tensor, as torch traces with, and has no memory; nothing can run on it",
+            hint="call it inside a torch.library.custom_op, which torch does not trace; a kernel by wrap_triton, too",
+        )
+
+
+def is_fake(value: Any) -> bool:
+    """Whether a value is one of the tensors without memory with which torch traces; told without importing torch."""
+    fakes = sys.modules.get("torch._subclasses.fake_tensor")
+    return fakes is not None and bool(fakes.is_fake(value))
 
 
 @dataclass(frozen=True)
@@ -117,17 +166,14 @@ class TensorSpec:
 
         Raises:
             KernelTypeError: The tensor has no strides, such as a sparse one.
+            UnsupportedDtypeError: It is quantised, or of a dtype that is not known.
         """
-        if str(tensor.layout) != "torch.strided":
-            raise KernelTypeError(
-                f"a tensor of layout {tensor.layout} cannot be an argument; a kernel is given memory with strides",
-                hint="pass the tensors that it is made of, such as its values and indices",
-            )
+        check_strided(tensor)
         return cls(
             tuple(tensor.shape),
             str(tensor.dtype),
             tuple(tensor.stride()),
-            aligned=tensor.data_ptr() % ALIGNMENT_BYTES == 0,
+            aligned=is_fake(tensor) or tensor.data_ptr() % ALIGNMENT_BYTES == 0,
         )
 
     @property

@@ -175,5 +175,5 @@ def test_validate_compares_shape_dtype_and_stride(a, b):
 
 
 def test_a_tensor_without_strides_is_refused():
-    with pytest.raises(KernelTypeError, match=r"a tensor of layout torch\.sparse_coo cannot be an argument"):
+    with pytest.raises(KernelTypeError, match=r"a tensor is of layout torch\.sparse_coo; a kernel is given"):
         TensorSpec.of(torch.eye(3).to_sparse())

@@ -4,7 +4,7 @@ Triton binds, specialises and looks up the compiled kernel at every launch, and 
 before that. Here both keys are one: the device, what Triton specialises each argument on, and the values that decide
 the config. A launch whose key was seen before calls the compiled kernel directly. Whatever is not plainly the same as
 when it was seen goes the plain way: other options, hooks of profilers, hooks before a run, changed globals or knobs,
-another driver, arguments that cannot be hashed.
+another driver, arguments that cannot be hashed, tensors without an address or of a dtype that Triton does not know.
 
 Facts used, from Triton 3.6 to 3.9: `native_specialize_impl(backend, argument, is_const, specialise, align)` gives what
 a compiled kernel depends on, and `JITFunction.params` with which of these flags; `JITFunction.run` returns the compiled
@@ -224,7 +224,7 @@ def launch(grid, {head}, **options):
     device = active.get_current_device()
     try:
         entry = entries.get(({key},))
-    except TypeError:
+    except (TypeError, RuntimeError, KeyError):
         return None
     if entry is None:
         return None

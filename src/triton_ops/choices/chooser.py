@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from triton_ops.backend import Arguments, FunctionKernel, Operation
+from triton_ops.backend import Arguments, FunctionKernel, Operation, is_tensor
 from triton_ops.backend.operation import ArgumentSpecs
 from triton_ops.choices.calls import Known, KnownCalls, autocast, dynamo, exporting, recording
 from triton_ops.choices.described import described
@@ -217,9 +217,12 @@ class Chooser:
         if exporting():
             return Known(lambda *given, **named: self._traced.call(given, named), _nothing, None)
         values, auto = [*args, *kwargs.values()], autocast()
+        place: Any
         try:
             place = (len(args), *kwargs, *map(told, values), auto, recording(values))
-        except (RuntimeError, NotImplementedError):  # tensors without memory of their own, as inside of vmap
+        except RuntimeError:  # tensors without memory of their own, as inside of vmap
+            place = None
+        if place is None or any(is_tensor(it) and it.device.type == "meta" for it in values):
             return Known(self._first(args, kwargs), _nothing, None)
         with self._guard:  # one thread decides; the others wait for it
             decision = self._decisions.get(place)
@@ -241,8 +244,13 @@ class Chooser:
         return Known(run, decision.count.up, holds)
 
     def _first(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
-        """What runs where nothing can be looked up: the first implementation that applies."""
-        given = Arguments(tuple(map(without_memory, args)), {name: without_memory(it) for name, it in kwargs.items()})
+        """What runs where nothing can be looked up: the first implementation that applies, or that there is."""
+        try:
+            given = Arguments(
+                tuple(map(without_memory, args)), {name: without_memory(it) for name, it in kwargs.items()}
+            )
+        except RuntimeError:  # a tensor without strides, such as a compressed sparse one
+            return next(iter(self.implementations.values())).run({})
         return self._kernel.call(self._participants.known(given, recording(args), self._folder).default_config)
 
     def _decided(self, given: Arguments, auto: bool) -> Decision:

@@ -20,7 +20,7 @@ from triton_ops.buckets import Mapper
 from triton_ops.cache.key import Argument
 from triton_ops.problem import plain
 from triton_ops.task.request import spec_of
-from triton_ops.tensors import ALIGNMENT_BYTES, TensorSpec
+from triton_ops.tensors import ALIGNMENT_BYTES, TensorSpec, check_memory, check_strided, is_fake
 
 _STEP = 16  # Triton specialises integers on being a multiple of this
 _SHOWN = 6
@@ -46,6 +46,18 @@ class CalledWith:
     def text(self) -> str:
         """Equal for equal problems."""
         return canonical_json(dict(self.problem))
+
+    def check(self, *, launched: bool = True) -> None:
+        """Check the tensors of the call: that kernels can take them and, where it is launched, that they have memory.
+
+        Raises:
+            KernelTypeError, UnsupportedDtypeError, DeviceError: A tensor is sparse, nested or quantised; or is fake, or
+                on the device `meta`.
+        """
+        checked = check_memory if launched else check_strided
+        for name, value in self.given.keyword.items():
+            if is_tensor(value):
+                checked(value, name)
 
     @property
     def device(self) -> str:
@@ -94,13 +106,7 @@ class Calls:
     def _facts(self, name: str, value: Any) -> dict[str, Argument]:
         """What an argument adds to the problem."""
         if is_tensor(value):
-            aligned = value.data_ptr() % ALIGNMENT_BYTES == 0
-            dtype = str(value.dtype).removeprefix("torch.")
-            shape = "x".join(map(str, value.shape))
-            return {
-                name: f"{dtype} {shape}" if name in self.keys else dtype,
-                f"{name}:class": "aligned" if aligned else "not aligned",
-            }
+            return self._facts_of_tensor(name, value)
         if name in self.keys:
             return {name: _plain(value)}
         if name in self.constexprs:
@@ -110,6 +116,16 @@ class Calls:
         if value is None or isinstance(value, (bool, float)):
             return {name: type(value).__name__}
         return {name: _plain(value)}
+
+    def _facts_of_tensor(self, name: str, tensor: Any) -> dict[str, Argument]:
+        try:
+            aligned = is_fake(tensor) or tensor.data_ptr() % ALIGNMENT_BYTES == 0
+            shape = f" {'x'.join(map(str, tensor.shape))}" if name in self.keys else ""
+        except RuntimeError:  # there is no such address, or no shape
+            check_strided(tensor, name)
+            raise
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        return {name: f"{dtype}{shape}", f"{name}:class": "aligned" if aligned else "not aligned"}
 
     def _label(self, named: Mapping[str, Any]) -> str:
         parts = [f"{name}={named[name]}" for name in self.keys if name in named and not is_tensor(named[name])]

@@ -1,9 +1,9 @@
-"""Between `triton.Config`s and this package's configs."""
+"""Between `triton.Config`s and this package's configs; and the hook that a decorator brings beside those of configs."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from triton_ops._optional import require
@@ -50,3 +50,14 @@ def timings(trials: Iterable[Trial], listed: Sequence[Any] = ()) -> dict[Any, li
 
 def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, (bool, int, float, str))
+
+
+class BeforeLaunch:
+    """A decorator's own hook before every launch of a tune."""
+
+    def __init__(self, hook: Callable[..., Any]) -> None:
+        self.hook = hook
+
+    def __call__(self, values: dict[str, Any]) -> None:
+        """Call it with the arguments by name."""
+        self.hook(values)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops._optional import require
-from triton_ops.backend import Arguments, CompilesAtLaunch, Executable, Operation, is_tensor
+from triton_ops.backend import Arguments, CompilesAtLaunch, Executable, MayCrash, Operation, is_tensor
 from triton_ops.cache import Lockfile
 from triton_ops.dispatch import ledger
 from triton_ops.dispatch.decision import FALLBACK, Decision, Found
@@ -23,7 +23,7 @@ from triton_ops.history.misses import note_miss
 from triton_ops.history.recall import cache_folder, key_of
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.task.request import TuneRequest, make_request, spec_of
-from triton_ops.tensors import ALIGNMENT_BYTES
+from triton_ops.tensors import ALIGNMENT_BYTES, check_memory, check_strided
 from triton_ops.trial import TuningResult
 
 _DYNAMO = "torch._dynamo"  # imported once something is compiled
@@ -133,7 +133,13 @@ class _Calls:
     def call(self, operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run the winner of the call's problem, or the default."""
         values = _named(operation, args, kwargs) if args else dict(kwargs)
-        place = (id(operation), *values, *map(told, values.values()))
+        try:
+            place = (id(operation), *values, *map(told, values.values()))
+        except RuntimeError:  # a tensor without strides or an address
+            for name, value in values.items():
+                if is_tensor(value):
+                    check_strided(value, name)
+            raise
         known = self._known.get(place)
         if known is None or not known[1].holds(within):
             with self._guard:  # one thread decides; the others wait for it
@@ -156,6 +162,9 @@ class _Calls:
 
     def _decided(self, operation: Operation, values: Mapping[str, Any], place: Any) -> Any:
         decision = safely_decided(operation, values)
+        if isinstance(operation.kernel, MayCrash):  # what is launched on no memory ends the use of the GPU
+            for tensor in Arguments(keyword=values).tensors():
+                check_memory(tensor, f"an argument of {operation.name}")
         operation.kernel.check(
             decision.found.config, Arguments(keyword=dict(values))
         )  # else it would overrule the call
@@ -220,7 +229,8 @@ def told(value: Any) -> Any:
         except TypeError:
             return (type(value), str(spec_of(value)))
         return (type(value), value)
-    return (value.shape, value.dtype, value.stride(), value.data_ptr() % ALIGNMENT_BYTES == 0, value.device)
+    aligned = value.data_ptr() % ALIGNMENT_BYTES == 0
+    return (type(value), value.shape, value.dtype, value.stride(), aligned, value.device)
 
 
 def safely_decided(

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import logging
 import operator
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -36,10 +35,12 @@ from triton_ops.dispatch.policy import ERROR, TUNE, policy_of
 from triton_ops.exceptions import KernelTypeError
 from triton_ops.history.misses import note_miss
 from triton_ops.history.recall import cache_folder
+from triton_ops.tensors import is_fake
 
 _DROPPED = {"num_ctas": 1, "maxnreg": None, "ir_override": None}  # by Inductor; with the values that lose nothing
 _ONE, _MULTIPLE, _OTHER = 1, 16, 17  # one number of each class that Triton specialises integers on
 _TAG = "triton_ops:"
+_OF_THE_LAUNCH = ("grid", "warmup")  # what Triton hands to `early_config_prune` beside the arguments
 
 _Spans: TypeAlias = tuple[
     tuple[str, str, str], ...
@@ -143,9 +144,9 @@ class Traced:
             if not dynamo and not _faked(named, more):
                 return configs if self.own is None else self.own(configs, named, **more)
             facts = []
-            for given in (named, more):
-                for name, value in given.items():
-                    facts.append((name, _fact(torch, value, exact is None or name in exact, spans.get(name, ()))))
+            given = {**named, **{name: value for name, value in more.items() if name not in _OF_THE_LAUNCH}}
+            for name, value in given.items():
+                facts.append((name, _fact(torch, value, exact is None or name in exact, spans.get(name, ()))))
             places, attribute, refused = winner(state.generation, tuple(facts))
             if not dynamo:
                 self.keyed(places, attribute, refused, facts)
@@ -267,15 +268,9 @@ def _fact(torch: Any, value: Any, exact: bool, spans: _Spans) -> Any:
 
 def _faked(*given: Mapping[str, Any]) -> bool:
     """Whether arguments are the fake ones of a trace that runs as Python."""
-    fakes = sys.modules.get("torch._subclasses.fake_tensor")
-    if fakes is None:
-        return False
     torch = require("torch", "torch.compile")
     values = [value for each in given for value in each.values()]
-    return any(
-        isinstance(value, torch.SymInt) or (isinstance(value, torch.Tensor) and fakes.is_fake(value))
-        for value in values
-    )
+    return any(isinstance(value, torch.SymInt) or is_fake(value) for value in values)
 
 
 def _value(torch: Any, fact: Any) -> Any:

@@ -22,7 +22,7 @@ from triton_ops.backend import Arguments, Operation, is_tensor
 from triton_ops.backend.fast_launch import FastLaunch, Known
 from triton_ops.dispatch import ledger
 from triton_ops.dispatch.calls import CalledWith, Calls
-from triton_ops.dispatch.configs import from_triton, timings, to_triton
+from triton_ops.dispatch.configs import BeforeLaunch, from_triton, timings, to_triton
 from triton_ops.dispatch.deciding import KernelCall, decide, foretold, known
 from triton_ops.dispatch.decision import EXPLICIT, FALLBACK, Decision, Found
 from triton_ops.dispatch.grids import checked_grid, checked_when_called, tell_of_fixed_grid
@@ -237,7 +237,11 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
         if config.pre_hook is not None:
             config.pre_hook({**dict(zip(self.arg_names, args, strict=False)), **kwargs, **config.all_kwargs()})
         grid = checked_when_called(grid, self._name)
-        return self.fn.run(*args, grid=grid, warmup=False, **kwargs, **config.all_kwargs())
+        try:
+            return self.fn.run(*args, grid=grid, warmup=False, **kwargs, **config.all_kwargs())
+        except (RuntimeError, KeyError, TypeError):  # which tells of a sparse tensor that it has no storage
+            self._calls.problem(args, kwargs).check()
+            raise
 
     def _condition(self, decision: Decision) -> Callable[[], bool] | None:
         """What must hold for the decision of a miss to be launched again; None for a winner."""
@@ -287,6 +291,7 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
         if (seeded := self._cache.seeded.get(key)) is not None:
             found = Found(config=from_triton(seeded), rung=EXPLICIT, why="it was set in the kernel's cache")
             return Decision(found=found, kernel=self._name, problem=called.label, config=seeded)
+        called.check(launched=without_launch is None)
         if without_launch is None:
             self._tell_of_grid(grid)
         listed = None if self.options.space is not None else self.fitting(grid, args, kwargs)
@@ -339,7 +344,7 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
         return KernelCall(
             function=self.fn, grid=grid, called=called, configs=listed, options=self.options,
             reset_to_zero=tuple(self.reset_to_zero), restore_value=tuple(self.restore_value),
-            pre_hook=_Before(self.pre_hook) if self.user_defined_pre_hook else None,
+            pre_hook=BeforeLaunch(self.pre_hook) if self.user_defined_pre_hook else None,
             listener=printed_listener(self.base_fn.__name__, self._triton_key(args, kwargs)),
             own_bench=self._own_bench is not None, tuned_as=partial(self._timed, listed or ()),
         )  # fmt: skip
@@ -385,13 +390,3 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
     @property
     def _name(self) -> str:
         return f"{self.base_fn.__module__}:{self.base_fn.__name__}"
-
-
-class _Before:
-    """A decorator's own hook before every launch of a tune."""
-
-    def __init__(self, hook: Callable[..., Any]) -> None:
-        self.hook = hook
-
-    def __call__(self, values: dict[str, Any]) -> None:
-        self.hook(values)

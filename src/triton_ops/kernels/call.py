@@ -6,7 +6,6 @@ The checks neither use a device nor import torch.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import nullcontext
 from functools import partial
@@ -24,7 +23,7 @@ from triton_ops.exceptions import (
     UnsupportedDtypeError,
 )
 from triton_ops.space import Config
-from triton_ops.tensors import contiguous_stride
+from triton_ops.tensors import contiguous_stride, is_fake
 
 _UNITS_UNKNOWN = 132
 _POWERS_OF_TWO = ("BLOCK", "ROWS", "num_warps")  # extents of tiles, in which Triton takes nothing else
@@ -221,10 +220,7 @@ def precision_of(tensor: Any) -> str:
 
 def launches(out: Any) -> bool:
     """Whether a launch has something to write: not so for an empty tensor, nor for one without memory in a trace."""
-    fakes = sys.modules.get("torch._subclasses.fake_tensor")
-    if fakes is not None and isinstance(out, fakes.FakeTensor):
-        return False
-    return bool(out.numel() > 0)
+    return not is_fake(out) and bool(out.numel() > 0)
 
 
 def on_device(device: Any) -> Any:

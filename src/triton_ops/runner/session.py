@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops._files import ensure_folder, folder_within, locked, writable
-from triton_ops.backend import Kernel, Operation
+from triton_ops.backend import Arguments, Kernel, Operation
 from triton_ops.cache import RECORDS, Key, MemoryStore
 from triton_ops.exceptions import CacheError
 from triton_ops.hardware import Turns
@@ -29,6 +29,7 @@ from triton_ops.space import ConfigSpace
 from triton_ops.task.budget import checked_seed
 from triton_ops.task.effort import Effort, Patience, chosen_effort
 from triton_ops.task.request import TuneRequest, make_request, with_configs
+from triton_ops.tensors import check_memory
 from triton_ops.tolerance import Tolerance
 from triton_ops.trial import TuningResult
 
@@ -133,6 +134,8 @@ def tune(
     plan = chosen_effort(effort, search, trials, budget_s)
     plan = plan if patience is None else replace(plan, patience=patience)
     given, (target, space) = (target, space), with_configs(target, space)
+    for tensor in Arguments.given(args, kwargs).tensors():
+        check_memory(tensor, "an argument")
     request = make_request(
         target, args, kwargs, shape=shape, dtype=dtype, device=device, reference=reference, tolerance=tolerance,
         check=check, seed=seed,

@@ -23,7 +23,7 @@ from triton_ops.backend.source import is_kept
 from triton_ops.problem import Problem
 from triton_ops.space import ConfigSpace
 from triton_ops.task.task import NamedProblem
-from triton_ops.tensors import ALIGNMENT_BYTES
+from triton_ops.tensors import ALIGNMENT_BYTES, is_fake
 from triton_ops.trial import TuningResult
 
 _MOST = 1_024
@@ -61,7 +61,7 @@ def call_of(target: Any, args: Any, kwargs: Any, space: Any, options: Mapping[st
         where = (*settings.named_folder_and_effort(), _current_gpu())
         call = (id(target), given, _space(space), *options.values(), where)
         hash(call)
-    except (_OtherwiseError, TypeError, AttributeError):
+    except (_OtherwiseError, TypeError, AttributeError, RuntimeError):  # such as a tensor without an address
         return None
     return call
 
@@ -148,7 +148,7 @@ def _told(value: Any) -> Any:
     kind = type(value)
     if kind in _PLAIN:
         return (kind, value)
-    if is_tensor(value):
+    if is_tensor(value) and not is_fake(value):
         return value.shape, value.dtype, value.stride(), value.data_ptr() % ALIGNMENT_BYTES == 0, value.device
     raise _OtherwiseError
 

@@ -286,6 +286,11 @@ def device_of(given: Arguments, asked: str | None) -> str:
     if len({place for place in places if place != "cpu"}) > 1:
         raise DeviceError(f"the arguments are on several devices: {', '.join(places)}", places[0], places[-1])
     found = next((place for place in places if place != "cpu"), "cpu")
+    if found == "meta":
+        raise DeviceError(
+            "the arguments are on the device meta, which holds no numbers", "cpu or cuda", found,
+            hint="give tensors that are on the device for which a winner is asked",
+        )  # fmt: skip
     if asked is not None and places and found.partition(":")[0] != asked.partition(":")[0]:
         raise DeviceError(
             f"the arguments are on {found}, not on {asked}",
