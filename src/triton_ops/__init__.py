@@ -50,6 +50,7 @@ if TYPE_CHECKING:  # for type checkers and editors, which cannot follow the tabl
     from triton_ops.compile_modes.advice import advise as advise
     from triton_ops.compile_modes.report import CompileReport as CompileReport
     from triton_ops.compile_modes.session import tune_compile as tune_compile
+    from triton_ops.cures.session import cure_spills as cure_spills
     from triton_ops.dispatch.decision import Decision as Decision
     from triton_ops.dispatch.decorator import autotune as autotune
     from triton_ops.dispatch.install import install as install
@@ -153,6 +154,7 @@ _NAMES_IN = {
     "choices.implementation": "Implementation",
     "choices.override": "serve",
     "choices.ready": "chooser",
+    "cures.session": "cure_spills",
     "dispatch.decision": "Decision",
     "dispatch.decorator": "autotune",
     "dispatch.install": "install uninstall",

@@ -91,7 +91,7 @@ def openmp_threads() -> int | None:
 
 
 def triton_program(name: str) -> str | None:
-    """The file that the environment names as Triton's `ptxas` or `ptxas-blackwell`; None if Triton uses its own."""
+    """The file that the environment names as Triton's `ptxas`, `nvdisasm` or the like; None if Triton uses its own."""
     return os.environ.get(f"TRITON_{name.upper().replace('-', '_')}_PATH") or None
 
 

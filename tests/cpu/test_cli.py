@@ -26,7 +26,7 @@ REFERENCE = PROJECT / "docs" / "reference" / "cli.md"
 PINNED = PROJECT / "constraints.txt"
 COMMANDS = [
     "", "tune", "show", "compile", "compile-modes", "advise", "inductor", "inductor options", "inductor cache",
-    "inductor log", "inductor draw", "rank", "explain", "simulate", "calibrate", "record", "replay", "doctor",
+    "inductor log", "inductor draw", "rank", "explain", "simulate", "spills", "calibrate", "record", "replay", "doctor",
     "keys", "lock", "verify", "exchange", "exchange export", "exchange import", "exchange look-up", "why", "misses",
     "cache", "cache ls", "cache rm", "cache path", "cache export", "cache import",
 ]  # fmt: skip

@@ -31,6 +31,7 @@ NAMES = {
     "triton_ops.choices.implementation": ["Implementation"],
     "triton_ops.choices.override": ["serve"],
     "triton_ops.choices.ready": ["chooser"],
+    "triton_ops.cures.session": ["cure_spills"],
     "triton_ops.dispatch.decision": ["Decision"],
     "triton_ops.dispatch.decorator": ["autotune"],
     "triton_ops.dispatch.install": ["install", "uninstall"],

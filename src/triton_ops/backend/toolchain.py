@@ -47,13 +47,13 @@ def _ptxas(named: tuple[str | None, ...]) -> str:
     """The versions of the programs that Triton would call, each once; `none` where there is none, as on AMD's GPUs."""
     found: list[str] = []
     for name, path in zip(_PTXAS, named, strict=True):
-        candidates = [*([Path(path)] if path else []), *_own(name)]
+        candidates = [*([Path(path)] if path else []), *own_program(name)]
         found += [version for version in map(version_told, candidates) if version][:1]
     return ", ".join(dict.fromkeys(found)) or "none"
 
 
-def _own(name: str) -> list[Path]:
-    """The program that is installed with Triton: it serves if the one that is named cannot be run."""
+def own_program(name: str) -> list[Path]:
+    """The program of a name that is installed with Triton: it serves if the one that is named cannot be run."""
     spec = find_spec("triton")
     return [] if spec is None or spec.origin is None else [Path(spec.origin).parent / "backends/nvidia/bin" / name]
 

@@ -20,12 +20,11 @@ from triton_ops.ranking.inferred_traffic import least_bytes
 from triton_ops.ranking.predict import Forecast
 from triton_ops.resources import Resources
 from triton_ops.space import Config
-from triton_ops.ttir.launch_work import LaunchWork
+from triton_ops.ttir.launch_work import ACCUMULATED_BYTES, LaunchWork
 from triton_ops.work import Work, warps_and_stages
 
 _ASSUMED_LOAD = 2.0  # a load's wait in computed steps, where the model says nothing of it
 _LOADS = (0.25, 8.0)  # what is drawn of it
-_ACCUMULATED_BYTES = 4  # of an element: sums are in float32 or int32
 _FULL = 0.9  # share of the places that blocks fill from which a tail is not worth a word
 _FEW = 0.25  # occupancy below which a config that is not made for it hides too little latency
 
@@ -75,7 +74,7 @@ class Portrait:
     @property
     def accumulator_bytes(self) -> int | None:
         """Bytes of registers that the largest accumulator takes of a block; None without products."""
-        return None if self.accumulator is None else _ACCUMULATED_BYTES * prod(self.accumulator)
+        return None if self.accumulator is None else ACCUMULATED_BYTES * prod(self.accumulator)
 
 
 def portrait(
@@ -103,7 +102,7 @@ def portrait(
     if launch is not None and residents is not None and residents.blocks:
         waves = Waves(launch.programs, residents.blocks * spec.units)
     roof = _roofline(explained, work, spec, calibration)
-    accumulator = _accumulator(launch)
+    accumulator = explained.work.accumulator if explained.work is not None else None
     load, known = load_steps(explained.forecast, stages)
     drawn = () if launch is None or accumulator is None else STAGES
     return Portrait(
@@ -112,7 +111,7 @@ def portrait(
         expected=_placed(roof, explained.forecast.expected_ms if explained.forecast else None),
         measured=_placed(roof, measured_ms), accumulator=accumulator,
         habits=_habits(target, launch, accumulator, warps, stages),
-        warp_choices=warp_choices(target, _ACCUMULATED_BYTES * prod(accumulator)) if target and accumulator else (),
+        warp_choices=warp_choices(target, ACCUMULATED_BYTES * prod(accumulator)) if target and accumulator else (),
         timelines=tuple(timeline(depth, load=load) for depth in drawn), load_steps=load, load_known=known,
         remarks=(*_fits(explained), *_remarks(residents, waves, resources, stages if drawn else 1, spec)),
     )  # fmt: skip
@@ -139,13 +138,6 @@ def _resources(explained: Explained) -> tuple[Resources | None, bool]:
     if guess is None:
         return found, False
     return Resources(guess.registers, round(guess.spill_bytes), guess.shared_bytes), guess.compiled
-
-
-def _accumulator(launch: LaunchWork | None) -> tuple[int, int] | None:
-    if launch is None or not launch.products:
-        return None
-    largest = max(launch.products, key=lambda product: product.batch * product.rows * product.columns)
-    return largest.batch * largest.rows, largest.columns
 
 
 def _roofline(explained: Explained, work: Work | None, spec: DeviceSpec, calibration: Calibration | None) -> Roofline:

@@ -9,6 +9,8 @@ DTYPES = {
     "f8E4M3FN": "float8_e4m3fn", "f8E4M3FNUZ": "float8_e4m3fn", "f8E5M2": "float8_e5m2", "f8E5M2FNUZ": "float8_e5m2",
 }  # fmt: skip
 
+ACCUMULATED_BYTES = 4  # of an element of a product's result: sums are in float32 or int32
+
 
 @dataclass(frozen=True, kw_only=True)
 class Access:
@@ -196,3 +198,10 @@ class KernelWork:
 
     launches: tuple[LaunchWork, ...] = ()
     silent: str = ""
+
+    @property
+    def accumulator(self) -> tuple[int, int] | None:
+        """Rows and columns of the largest result of a product; None without products, or if nothing is known."""
+        products = [product for launch in self.launches for product in launch.products]
+        largest = max(products, key=lambda each: each.batch * each.rows * each.columns, default=None)
+        return None if largest is None else (largest.batch * largest.rows, largest.columns)

@@ -1,0 +1,1 @@
+"""What a config spills to local memory, and which changes of the config cure it."""

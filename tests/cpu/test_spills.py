@@ -1,0 +1,196 @@
+"""What configs spill, and what cures it: evidence from machine code, changes in their order, verdicts and words."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from triton_ops.analysis.local_traffic import LocalTraffic, amdgcn_traffic, sass_traffic
+from triton_ops.cures.changes import changes
+from triton_ops.cures.evidence import SpillEvidence
+from triton_ops.cures.report import SpillReport, Tried, healthy
+from triton_ops.hardware import gpu_missing, named_target
+from triton_ops.space import Config, ConfigSpace
+from triton_ops.trial import Status
+
+SASS = """
+.text.kernel:
+        /*0010*/                   STL.64 [R1+0x8], R2 ;
+.L_x_1:
+        /*0020*/                   LDL.LU R4, [R1] ;
+        /*0030*/                   LDG.E.128 R8, desc[UR4][R2.64] ;
+        /*0040*/                   STL [R1+0x4], R4 ;
+        /*0050*/               @P2 BRA `(.L_x_1) ;
+        /*0060*/                   LDL.LU.64 R6, [R1+0x8] ;
+        /*0070*/               @P0 BRA `(.L_x_2) ;
+        /*0080*/                   LDL.128 R12, [R1+0x10] ;
+.L_x_2:
+        /*0090*/                   EXIT ;
+.L_x_3:
+        /*00a0*/                   BRA `(.L_x_3);
+"""
+AMD = """
+.LBB0_1:
+	scratch_load_dwordx2 v[4:5], off, off offset:8 ; 8-byte Folded Reload
+	global_load_dwordx4 v[8:11], v[2:3], off
+	s_cbranch_scc1 .LBB0_1
+	scratch_store_dword off, v34, off offset:116 ; 4-byte Folded Spill
+"""
+BEFORE = Config(BM=128, BN=256, BK=64, num_warps=4, num_stages=3)
+SPACE = ConfigSpace({"BM": [64, 128], "BN": [64, 128, 256], "BK": [64], "num_warps": [4, 8], "num_stages": [2, 3]})
+
+
+def seen(config, spilled, registers=255, status=Status.OK, median_ms=None):
+    return SpillEvidence(
+        config=config, status=status, registers=registers, stack_bytes=spilled, spill_bytes=spilled, median_ms=median_ms
+    )
+
+
+def tried(*after, before=None, **named):
+    before = before or seen(BEFORE, 1024)
+    return Tried(named.get("name", "a change"), "", before, tuple(after))
+
+
+def test_local_loads_and_stores_are_counted_with_their_widths_and_their_loops():
+    assert sass_traffic(SASS) == LocalTraffic(loads=3, stores=2, load_bytes=28, store_bytes=12, in_loops=2)
+    assert amdgcn_traffic(AMD) == LocalTraffic(loads=1, stores=1, load_bytes=8, store_bytes=4, in_loops=1)
+    assert sass_traffic("") == LocalTraffic(0, 0, 0, 0, 0)
+
+
+def test_changes_come_in_order_and_each_goes_on_from_its_own_last_step():
+    found = changes(BEFORE, SPACE, named_target("sm_90"), lambda config: config["BM"] * config["BN"])
+    assert [change.name for change in found] == ["smaller tile", "more warps", "fewer stages"]
+    smaller, wider, shallower = ([dict(step) for step in change.steps()] for change in found)
+    assert [(step["BM"], step["BN"]) for step in smaller] == [(128, 128), (128, 64), (64, 64)]
+    assert [step["num_warps"] for step in wider] == [8, 16, 32]
+    assert [step["num_stages"] for step in shallower] == [2, 1]
+
+
+def test_a_tile_that_cannot_be_told_is_not_made_smaller():
+    found = changes(BEFORE, SPACE, named_target("sm_90"), lambda _: None)
+    assert list(found[0].steps()) == []
+    assert tried(name="smaller tile").verdict == "not possible"
+
+
+def test_wavefronts_of_64_lanes_leave_fewer_warps_to_try():
+    (_, wider, _) = changes(BEFORE, SPACE, named_target("gfx942"), lambda _: None)
+    assert [step["num_warps"] for step in wider.steps()] == [8, 16]
+
+
+def test_a_limit_of_registers_of_the_configs_own_is_taken_back_first():
+    limited = Config(BEFORE, maxnreg=64)
+    found = changes(limited, SPACE, named_target("sm_90"), lambda _: None)
+    assert found[0].name == "no limit of registers"
+    assert [step["maxnreg"] for step in found[0].steps()] == [None]
+
+
+@pytest.mark.parametrize(
+    ("after", "verdict"),
+    [
+        ([seen(BEFORE, 0)], "cures"),
+        ([seen(BEFORE, 64)], "cures"),  # a few bytes are no spill worth a word
+        ([seen(BEFORE, 512)], "helps"),
+        ([seen(BEFORE, 1000)], "does not help"),
+        ([seen(BEFORE, 2048), seen(BEFORE, 0)], "cures"),
+        ([seen(BEFORE, None, status=Status.RESOURCES)], "not possible"),
+        ([], "not possible"),
+    ],
+)
+def test_a_change_is_kept_only_if_it_helps(after, verdict):
+    assert tried(*after).verdict == verdict
+    assert tried(*after).kept == (verdict in ("cures", "helps"))
+
+
+def test_a_change_that_cures_the_spill_and_is_slower_is_not_kept():
+    before = seen(BEFORE, 1024, median_ms=1.0)
+    slower, faster = seen(Config(BEFORE, BM=64), 0, median_ms=1.2), seen(Config(BEFORE, num_warps=8), 0, median_ms=0.3)
+    changed = tried(slower, before=before), tried(faster, before=before, name="more warps")
+    report = SpillReport("sm_90", before, changed)
+    assert [one.verdict for one in report.tried] == ["slower", "cures"]
+    assert report.advice == "more warps cures it: num_warps=8"
+
+
+def test_of_changes_that_were_measured_the_fastest_is_the_cure():
+    times = {BEFORE.text: 1.0, Config(BEFORE, BN=128).text: 0.5, Config(BEFORE, num_warps=8).text: 0.3}
+    changed = [tried(seen(Config(BEFORE, BN=128), 0)), tried(seen(Config(BEFORE, num_warps=8), 0), name="more warps")]
+    untimed = SpillReport("sm_90", seen(BEFORE, 1024), tuple(changed))
+    assert untimed.cure is changed[0]
+    timed = replace(untimed, tried=tuple(one.timed(times) for one in changed))
+    assert timed.cure.name == "more warps"
+    assert timed.cure.before.median_ms == 1.0
+
+
+def test_without_a_cure_the_advice_is_to_split_the_kernel():
+    report = SpillReport("sm_90", seen(BEFORE, 1024), (tried(seen(BEFORE, 900)),))
+    assert (report.spills, report.cure) == (True, None)
+    assert "split the kernel" in report.advice
+    assert SpillReport("sm_90", seen(BEFORE, 28)).advice == "it spills 28 bytes, too few to matter"
+    broken = SpillReport("sm_90", replace(seen(BEFORE, None, status=Status.COMPILE), reason="no such dtype"))
+    assert (broken.spills, broken.advice) == (False, "it cannot be launched: no such dtype")
+    assert not healthy(broken.before)
+
+
+CASE = ["matmul", "--shape", "1024x1024x1024", "--target", "H200"]
+
+
+@pytest.mark.triton
+@pytest.mark.usefixtures("shared_fork_server")
+def test_a_large_accumulator_of_four_warps_is_cured_by_tiles_and_warps_and_not_by_stages(cli):
+    ran = cli("spills", *CASE, "--config", "BM=128,BN=256,BK=64,num_warps=4,num_stages=3", "--json")
+    assert ran.code == 0, ran.err
+    found = json.loads(ran.out)
+    before = found["before"]
+    assert found["spills"]
+    assert (before["registers"], before["most_registers"]) == (255, 255)
+    assert before["stack_bytes"] >= before["spill_bytes"] > 256
+    assert (before["accumulator_bytes"], before["accumulator_registers"]) == (131_072, 256)
+    assert before["local"]["loads"] > 100
+    assert before["local"]["in_loops"] > 100
+    assert [(one["change"], one["verdict"]) for one in found["cures"]] == [
+        ("smaller tile", "cures"), ("more warps", "cures"), ("fewer stages", "does not help"),
+    ]  # fmt: skip
+    assert found["cure"]["BN"] == 128
+    assert all(one["steps"][0]["spill_bytes"] == 0 for one in found["cures"][:2])
+    assert "not in the space" in found["notes"][0]
+
+
+@pytest.mark.triton
+@pytest.mark.usefixtures("shared_fork_server")
+def test_a_config_that_spills_nothing_is_told_so(cli):
+    ran = cli("spills", *CASE, columns=200)
+    assert ran.code == 0, ran.err
+    assert "it spills nothing" in ran.out
+    assert "128x128 is 65,536 bytes of registers, 64 per thread" in ran.out
+    assert "change" not in ran.out
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["matmul", "--shape", "512x512x512", "--target", "sm_9"], 3, "target 'sm_9' is not known"),
+        (["matmul", "--shape", "512x512x512", "--target", "sm_90", "--config", "XX=1"], 2, "matmul has no tunable XX"),
+        (["nosuch", "--target", "sm_90"], 2, "there is no kernel 'nosuch'"),
+        (["spilled.py:plain", "--target", "sm_90"], 2, "is a function; its problem is not known"),
+        (["spilled.py:operation", "--target", "sm_90"], 2, "is no kernel that Triton compiles"),
+    ],
+)
+def test_what_has_no_spills_is_refused(cli, tmp_path, monkeypatch, words, code, said):
+    (tmp_path / "spilled.py").write_text(
+        "from triton_ops import FunctionKernel, Operation\n"
+        "def plain(BLOCK): pass\n"
+        "operation = Operation('plain', FunctionKernel(plain), {'BLOCK': [1]}, lambda: {})\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    ran = cli("spills", *words)
+    assert (ran.code, ran.out) == (code, ""), ran.err
+    assert said in ran.err
+
+
+def test_without_a_gpu_a_target_is_asked_for(cli):
+    if gpu_missing() is None:
+        pytest.skip("a GPU is here")
+    ran = cli("spills", "matmul", "--shape", "512x512x512")
+    assert ran.code == 3
+    assert "name a target: --target sm_90" in ran.err

@@ -1,0 +1,25 @@
+"""Cures of spills on a GPU: what helps is measured, and the fastest of it is the cure."""
+
+from __future__ import annotations
+
+import pytest
+
+from triton_ops import cure_spills
+from triton_ops.hardware import probe
+from triton_ops.kernels import load
+
+pytestmark = pytest.mark.gpu
+
+SPILLS = {"BM": 128, "BN": 256, "BK": 64, "num_warps": 4, "num_stages": 3}
+
+
+def test_what_cures_a_large_accumulator_is_faster_as_measured():
+    if probe("cuda").arch != "sm_90":
+        pytest.skip("the accumulator spills in this way on sm_90")
+    found = cure_spills(load("matmul"), config=SPILLS, shape=(4096, 4096, 4096))
+    print([(one.name, one.verdict, one.best and one.best.median_ms) for one in found.tried])  # noqa: T201
+    assert [one.verdict for one in found.tried] == ["cures", "cures", "does not help"]
+    assert found.before.registers == 255
+    assert found.before.median_ms is not None
+    assert found.cure is not None
+    assert found.cure.best.median_ms < 0.8 * found.before.median_ms
