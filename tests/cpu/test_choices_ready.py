@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
-from benchmarks.choices_gpu import SHAPES, summary
+from benchmarks import choices_gpu
+from benchmarks.choices_gpu import SHAPES, inline, kept, options, rows_in, summary
 
 from triton_ops import chooser
 from triton_ops.backend import Arguments
@@ -96,3 +99,29 @@ def test_the_benchmark_passes_only_if_all_shapes_are_good_enough():
     failed = [*rows[1:], {"shape": rows[0]["shape"], "error": "no memory"}]
     for bad in (slower, no_gain, failed, rows[1:], []):
         assert not summary(bad)["passed"]
+
+
+def test_the_benchmark_keeps_a_row_of_each_shape_and_goes_on_after_one_that_fails(tmp_path, monkeypatch, capsys):
+    def measured(shape, asked):
+        lost = {tuple(row["shape"]): row.get("error") for row in rows_in(asked.out)}
+        assert lost[shape] == choices_gpu.LOST, "a process that ended now would leave this row"
+        if shape == SHAPES[1]:
+            raise RuntimeError("an illegal memory access")
+        return {
+            "shape": list(shape),
+            "chosen": {"implementation": "mv"},
+            "over_cublas": 1.1,
+            "worst_percent": 0.0,
+            "tune_s": 1,
+        }
+
+    monkeypatch.setattr(choices_gpu, "measured", measured)
+    first, second = ([f"--out={tmp_path}/{name}", "--device=a GPU"] for name in ("one.json", "two.json"))
+    inline(options(first), SHAPES[:3], math.inf)
+    one = options(first).out
+    assert [row.get("error", "") for row in rows_in(one)] == ["", "RuntimeError: an illegal memory access", ""]
+    kept(options(second), [{"shape": list(SHAPES[1]), "chosen": {"implementation": "aten"}, "over_cublas": 1.0}])
+    for order in ((one, options(second).out), (options(second).out, one)):
+        assert summary(rows_in(*order))["failed"] == []
+        assert summary(rows_in(*order))["chosen"] == {"mv": 2, "aten": 1}
+    assert "1.100 x cuBLAS" in capsys.readouterr().out

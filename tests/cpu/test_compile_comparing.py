@@ -172,6 +172,13 @@ def test_a_budget_that_is_used_up_defers_the_modes_that_are_left(compared):
     assert "the budget of 45 s was used up" in report.modes[-1].reason
 
 
+def test_the_winner_is_confirmed_though_the_budget_is_used_up(compared):
+    fake, ticks = machine(), itertools.count(0.0, 10.0)
+    report, _ = compared(fake, ["eager", "default"], clock=lambda: next(ticks), budget_s=45.0)
+    assert report.recommended == "default"
+    assert [each.limits.compile_s for each in fake.started[1:]] == [15.0, 1200.0, 1200.0]
+
+
 def test_slow_modes_are_varied_in_one_option_to_say_why(compared):
     fake = Machine(eager=1.5, max_autotune=3.0)
     report, _ = compared(fake, ["eager", "max-autotune"], why=True)

@@ -14,7 +14,7 @@ from types import TracebackType
 from triton_ops import settings
 from triton_ops._files import ensure_folder, write_named
 from triton_ops.compile_modes.culprits import WORTH_A_WORD, culprit_of, variations, verdicts
-from triton_ops.compile_modes.process import ModeProcess, compiler_folders
+from triton_ops.compile_modes.process import Limits, ModeProcess, compiler_folders
 from triton_ops.compile_modes.questions import Failed, Loaded
 from triton_ops.compile_modes.report import CompileReport, ModeResult
 from triton_ops.compile_modes.request import Request
@@ -216,7 +216,10 @@ class Comparing:
         for entrant in self._entrants:
             entrant.process.close()
         assert self._folder is not None
-        fresh = [self._process(best.mode, self._folder.of(best.mode)), self._process(eager.mode, None)]
+        whole = self._request.limits  # the budget is for what has not begun: it may be used up by now
+        fresh = [
+            self._process(best.mode, self._folder.of(best.mode), whole), self._process(eager.mode, None, whole),
+        ]  # fmt: skip
         self._follow(f"confirming {best.mode.name} in fresh processes")
         try:
             with self._turn():
@@ -240,15 +243,15 @@ class Comparing:
         else:
             self._follow(f"{row.name}: {row.status}: {row.reason}")
 
-    def _process(self, mode: CompileMode, folder: Path | None) -> ModeProcess:
-        """A process of a mode, not yet started, with its compiler's folders and logs."""
+    def _process(self, mode: CompileMode, folder: Path | None, limits: Limits | None = None) -> ModeProcess:
+        """A process of a mode, not yet started, with its compiler's folders and logs; limits are the budget's."""
         environment = log_switches(dict(settings.environment()), (*READ, *self._request.logs)) if not mode.eager else {}
         if folder is not None and not self._request.warm:
             environment |= compiler_folders(folder)
         if self._request.collect is not None and not mode.eager:
             kept = self._request.collect / file_name(mode.name)
             environment |= {"TORCH_COMPILE_DEBUG": "1", "TORCH_COMPILE_DEBUG_DIR": str(kept.absolute())}
-        limits = self._request.limits.within(self._left_s())
+        limits = limits or self._request.limits.within(self._left_s())
         return ModeProcess(mode, limits, device=self._request.device, environment=environment)
 
     def _collect(self, process: ModeProcess) -> None:
