@@ -229,6 +229,23 @@ def test_nan_of_a_value_reaches_the_gradients(interpreted):
     assert interpreted(gradients_beside_nan) == ([True, True], True)
 
 
+def gradients_beside_an_infinite_key():
+    """Which gradients are finite, and whether that of the infinite key's value is 0, since no query gives it weight.
+
+    There are 9 rows, which fill no tile: rows that do not exist must not make NaN of 0 times infinity.
+    """
+    q, k, v = (each.abs() for each in inputs((1, 1, 1, 9, 2, 16, 16)))
+    k[0, 0, 1] = -math.inf
+    given = [each.requires_grad_() for each in (q, k, v)]
+    flash_attention(*given).sum().backward()
+    finite = [each.grad[0, 0, 0].isfinite().all().item() for each in given[1:]]
+    return finite, given[2].grad[0, 0, 1].eq(0).all().item()
+
+
+def test_rows_that_do_not_exist_spoil_no_gradient_of_an_infinite_key(interpreted):
+    assert interpreted(gradients_beside_an_infinite_key) == ([True, True], True)
+
+
 def extreme_errors():
     """Of scores near float32's end, of one that takes all weight, of zeros, and of float16's smallest numbers."""
     q, k, v = inputs((1, 1, 1, 20, 40, 16, 16))

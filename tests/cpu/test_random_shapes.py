@@ -5,9 +5,22 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from benchmarks.random_shapes import INTERPRETED, ON_A_GPU, Case, cases, drawn_shape, main, wrong
+from benchmarks.random_shapes import (
+    BOUNDS,
+    INTERPRETED,
+    ON_A_GPU,
+    Case,
+    cases,
+    drawn_shape,
+    launched,
+    main,
+    spoil,
+    wrong,
+)
 
 from triton_ops import kernels
+from triton_ops.benchmark.kernels import check_result
+from triton_ops.space import Config
 
 pytestmark = pytest.mark.triton
 
@@ -39,6 +52,68 @@ def broken():
 
 def test_a_kernel_that_leaves_out_rows_is_found(interpreted):
     assert "softmax" in interpreted(broken)
+
+
+FORWARD = {"BLOCK_M": 16, "BLOCK_N": 32, "GROUP_HEADS": 1, "SPLITS": 1, "num_warps": 8, "num_stages": 3}
+BACKWARD = {"Q_ROWS": 64, "Q_KEYS": 64, "K_KEYS": 64, "K_ROWS": 64, "num_warps": 4, "num_stages": 2}
+ROUNDED = {
+    "one row": ("attention", (1, 1, 1, 1, 62, 16, 8, 1), "uniform", 723),
+    "few terms": ("attention_backward", (1, 1, 1, 9, 5, 8, 24, 2), "uniform", 171),
+    "rows of few terms": ("attention_backward", (2, 6, 2, 17, 10, 48, 32, 2), "uniform", 115),
+}
+CANCELLED = {
+    "one key": ("attention_backward", (2, 4, 2, 11, 1, 16, 8, 1), "uniform", 58),
+    "all weight on one key": ("attention_backward", (2, 3, 3, 12, 14, 64, 16, 2), "large", 25),
+}
+
+
+def case_of(kernel, shape, fill, seed):
+    config = FORWARD if kernel == "attention" else BACKWARD
+    return Case(kernel=kernel, shape=shape, dtype="float16", fill=fill, config=config, seed=seed)
+
+
+def judged(what):
+    """How a case is wrong, and whether the bound of rounding had to say so."""
+    by_bound = []
+    return wrong(case_of(*what), "cpu", by_bound), len(by_bound)
+
+
+def by_the_rule(what):
+    """The outputs of a case with the inputs that its operation draws, judged by the rule alone."""
+    case = case_of(*what)
+    operation = kernels.load(case.kernel)
+    values = operation.materialise(operation.problem(case.shape, case.dtype), "cpu", case.seed).keyword
+    return len(check_result(operation, Config(case.config), values))
+
+
+@pytest.mark.parametrize("what", ROUNDED)
+def test_roundings_between_two_products_are_part_of_what_the_rule_allows(interpreted, what):
+    assert interpreted(by_the_rule, ROUNDED[what]) == (1 if ROUNDED[what][0] == "attention" else 3)
+
+
+@pytest.mark.parametrize("what", CANCELLED)
+def test_what_is_left_of_equal_numbers_is_within_what_rounding_can_do(interpreted, what):
+    assert interpreted(judged, CANCELLED[what]) == (None, 1)
+
+
+def excesses():
+    """By how much gradients are beyond the bound of rounding: as they are, with another scale, and with a lost key."""
+    case = case_of("attention_backward", (1, 2, 1, 9, 7, 16, 8, 1), "uniform", 3)
+    operation = kernels.load(case.kernel)
+    problem = operation.problem(case.shape, case.dtype)
+    values = dict(operation.materialise(problem, "cpu", case.seed).keyword)
+    spoil(values, problem.specs, case)
+    found = []
+    for scale, lost in ((1.0, 0), (1.02, 0), (1.0, 1)):
+        changed = {**values, "scale": scale * values["scale"], "k": values["k"].clone()}
+        changed["k"][:, :, :lost] = 0
+        found.append(BOUNDS[case.kernel](values, launched(operation, Config(case.config), changed)))
+    return found
+
+
+def test_the_bound_of_rounding_holds_and_finds_what_is_wrong(interpreted):
+    right, scaled, lost = interpreted(excesses)
+    assert right < 1 < min(scaled, lost)
 
 
 @pytest.mark.parametrize("name", kernels.names())

@@ -83,7 +83,7 @@ def launch(
     )  # fmt: skip
     dkv_kernel[(-(-keys // K_KEYS) * batch * kv_heads,)](
         q, k, v, grad, lse, inner, dk, dv, *shape, *strides, scale, scale * LOG2_E,
-        BLOCK_M=K_ROWS, BLOCK_N=K_KEYS, **known,
+        RAGGED=queries * group % K_ROWS != 0, BLOCK_M=K_ROWS, BLOCK_N=K_KEYS, **known,
     )  # fmt: skip
 
 

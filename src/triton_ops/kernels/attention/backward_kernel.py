@@ -119,12 +119,13 @@ def dq_kernel(
 def dkv_walked(
     dk, dv, k_tile, v_tile, q, grad, lse, inner, first, last, sees_from, rows, batch, head, kv_heads, queries,
     stride_qb, stride_qh, stride_qm, stride_gb, stride_gh, stride_gm, factor,
-    MASKED: tl.constexpr, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr,
+    MASKED: tl.constexpr, RAGGED: tl.constexpr, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """The sums dk and dv, [BLOCK_N, …], after the rows from `first` to `last`.
 
-    Scores are computed as [BLOCK_N, BLOCK_M], so that no product is turned before the next one.
+    Scores are computed as [BLOCK_N, BLOCK_M], so that no product is turned before the next one. RAGGED says that the
+    last step has rows that do not exist: their queries are 0, which times an infinite key or value is NaN.
     """
     d, e = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_V)
     for start in tl.range(first, last, BLOCK_M):
@@ -140,9 +141,13 @@ def dkv_walked(
         p = tl.exp2(scores * factor - logarithms_of(lse, l_rows, in_rows)[None, :])
         if MASKED:
             p = tl.where((row // GROUP)[None, :] >= sees_from[:, None], p, 0.0)
+        if RAGGED:
+            p = tl.where(in_rows[None, :], p, 0.0)
         dv = tl.dot(p.to(g_tile.dtype), g_tile, dv, input_precision=PRECISION, out_dtype=dv.dtype)
         dp = tl.dot(v_tile, g_tile.T, input_precision=PRECISION, out_dtype=dk.dtype)
         ds = p * (dp - tl.load(inner + l_rows, mask=in_rows, other=0.0)[None, :])
+        if RAGGED:
+            ds = tl.where(in_rows[None, :], ds, 0.0)
         dk = tl.dot(ds.to(q_tile.dtype), q_tile, dk, input_precision=PRECISION, out_dtype=dk.dtype)
     return dk, dv
 
@@ -152,7 +157,7 @@ def dkv_kernel(
     q, k, v, grad, lse, inner, dk, dv, kv_heads, queries, keys,
     stride_qb, stride_qh, stride_qm, stride_kb, stride_kh, stride_kn, stride_vb, stride_vh, stride_vn,
     stride_gb, stride_gh, stride_gm, scale, factor,
-    CAUSAL: tl.constexpr, PRECISION: tl.constexpr, GROUP: tl.constexpr,
+    CAUSAL: tl.constexpr, RAGGED: tl.constexpr, PRECISION: tl.constexpr, GROUP: tl.constexpr,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
@@ -181,12 +186,12 @@ def dkv_kernel(
         dk_tile, dv_tile = dkv_walked(
             dk_tile, dv_tile, k_tile, v_tile, q, grad, lse, inner, begin, whole, sees_from, rows, batch, head, kv_heads,
             queries, stride_qb, stride_qh, stride_qm, stride_gb, stride_gh, stride_gm, factor,
-            True, GROUP, HEAD_DIM, VALUE_DIM, BLOCK_M, BLOCK_D, BLOCK_V, PRECISION,
+            True, RAGGED, GROUP, HEAD_DIM, VALUE_DIM, BLOCK_M, BLOCK_D, BLOCK_V, PRECISION,
         )  # fmt: skip
     dk_tile, dv_tile = dkv_walked(
         dk_tile, dv_tile, k_tile, v_tile, q, grad, lse, inner, whole, rows, sees_from, rows, batch, head, kv_heads,
         queries, stride_qb, stride_qh, stride_qm, stride_gb, stride_gh, stride_gm, factor,
-        False, GROUP, HEAD_DIM, VALUE_DIM, BLOCK_M, BLOCK_D, BLOCK_V, PRECISION,
+        False, RAGGED, GROUP, HEAD_DIM, VALUE_DIM, BLOCK_M, BLOCK_D, BLOCK_V, PRECISION,
     )  # fmt: skip
     d, e = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_V)
     place = at.to(tl.int64) * keys + key

@@ -13,10 +13,12 @@ _SCORES = 2**26  # scores that are held at once
 def attention_reference(
     q: Any, k: Any, v: Any, out: Any, lse: Any, scale: float, CAUSAL: bool, **_given: Any
 ) -> Any:  # fmt: skip
-    """softmax(scale * q @ k.T) @ v in float32 or wider, rounded once to the dtype of `out`; with `lse` that too.
+    """softmax(scale * q @ k.T) @ v in float32 or wider, rounded to the dtype of `out`; with `lse` that too.
 
-    Scores, sums and weights are of the wide dtype: nothing is rounded between the two products. A query that sees no
-    key, or minus infinity alone, gets zeros, whatever the values hold, and a logarithm of minus infinity.
+    The exponentials are rounded to the dtype of `v` before the second product, as every kernel rounds them that
+    multiplies 16-bit floats: that rounding is part of what the precision allows, so that the reference's own error is a
+    yardstick for such kernels. On inputs of float32 and wider nothing is rounded between the products. A query that
+    sees no key, or minus infinity alone, gets zeros, whatever the values hold, and a logarithm of minus infinity.
 
     Cost: some tensors of 2^26 elements, and a loop over heads of keys and pieces of the queries.
     """
@@ -37,11 +39,13 @@ def attention_reference(
                 if CAUSAL:
                     last = torch.arange(some.start, some.stop, device=q.device) + keys - queries
                     scores = scores.masked_fill(torch.arange(keys, device=q.device) > last[:, None], -math.inf)
-                logarithm = torch.logsumexp(scores, -1)
-                blind = (logarithm == -math.inf)[..., None]
-                weights = torch.exp(scores - logarithm[..., None].masked_fill(blind, 0.0))
-                found[b, shared, some] = (weights @ value).masked_fill(blind, 0.0).to(out.dtype)
-                logarithms[b, shared, some] = logarithm
+                highest = scores.amax(-1, keepdim=True) if keys else scores.new_full((*scores.shape[:-1], 1), -math.inf)
+                blind = highest == -math.inf
+                weights = torch.exp(scores - highest.masked_fill(blind, 0.0))
+                weight = weights.sum(-1, keepdim=True)
+                total = weights.to(v.dtype).to(wide) @ value
+                found[b, shared, some] = (total / weight).masked_fill(blind, 0.0).to(out.dtype)
+                logarithms[b, shared, some] = (highest + weight.log())[..., 0]
     return found if lse is None else (found, logarithms.to(lse.dtype))
 
 
@@ -49,7 +53,10 @@ def attention_backward_reference(
     q: Any, k: Any, v: Any, out: Any, lse: Any, grad: Any, dq: Any, dk: Any, dv: Any, scale: float, CAUSAL: bool,
     **_given: Any,
 ) -> Any:  # fmt: skip
-    """The gradients of q, k and v from the result and its logarithms, in float32 or wider, each rounded once.
+    """The gradients of q, k and v from the result and its logarithms, in float32 or wider, rounded once.
+
+    Weights and the gradients of scores are rounded to the dtype of `q` before they are multiplied, as
+    `attention_reference` does it, and for the same reason.
 
     Cost: some tensors of the size of one group's scores, and a loop over heads of keys.
     """
@@ -70,6 +77,7 @@ def attention_backward_reference(
             lowered = own[0] @ key.mT * scale - logarithm[..., None].masked_fill(blind, math.inf)
             p = torch.exp(lowered).masked_fill(hidden, 0.0)
             ds = p * (own[2] @ value.mT - (own[1] * own[2]).sum(-1, keepdim=True))
+            p, ds = p.to(q.dtype).to(wide), ds.to(q.dtype).to(wide)
             made[0][b, shared] = (ds @ key * scale).masked_fill(blind, 0.0).to(dq.dtype)
             made[1][b, h] = ((ds.mT @ own[0]).sum(0) * scale).to(dk.dtype)
             made[2][b, h] = (p.mT @ own[2]).sum(0).to(dv.dtype)

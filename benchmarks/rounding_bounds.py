@@ -1,0 +1,80 @@
+"""How far rounding alone can take the gradient of attention from the exact one, element by element.
+
+The rule for verdicts takes its yardstick from the size of a result. Where a result is a difference of equal numbers, as
+the gradient of scores is where a query sees one key or gives nearly all weight to one, nothing is left but the rounding
+of what was subtracted, and two correct kernels have nothing in common. There the sizes of what is added up tell how far
+off a result may be: a worst case, and so wider than the rule.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+_SUM = 2.0**-24  # the unit of float32, in which all is added up
+_VANISHING = 2.0**-126  # of float32: what is smaller may be 0
+_EXPONENTIAL = 2.0**-20  # relative error of an exponential as hardware approximates it
+
+
+def attention_gradient_excess(values: Mapping[str, Any], found: Sequence[Any]) -> float:
+    """The largest error of dq, dk and dv divided by what rounding can do; infinite if a value is not finite alone.
+
+    Args:
+        values: The arguments of `attention_backward`, by name.
+        found: dq, dk and dv.
+    """
+    exact, bounds = _exact_and_bounds(values)
+    worst = 0.0
+    for result, right, bound in zip(found, exact, bounds, strict=True):
+        known = torch.isfinite(right) & torch.isfinite(bound)
+        error = torch.nan_to_num((result.double() - right).abs(), nan=math.inf)[known]
+        allowed = bound[known] + torch.finfo(result.dtype).eps / 2 * right[known].abs() + _least(result.dtype)
+        worst = max(worst, float((error / allowed).max()) if error.numel() else 0.0)
+    return worst
+
+
+def _exact_and_bounds(values: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
+    group = values["q"].shape[1] // values["k"].shape[1]
+    q, out, lse, grad = (values[name].double() for name in ("q", "out", "lse", "grad"))
+    k, v = (values[name].double().repeat_interleave(group, 1) for name in ("k", "v"))
+    scale, dtype = values["scale"], values["q"].dtype
+    unit, least = (0.0, 0.0) if dtype.itemsize > 2 else (torch.finfo(dtype).eps / 2, _least(dtype))
+    queries, keys = q.shape[2], k.shape[2]
+    hidden = torch.zeros(queries, keys, dtype=torch.bool)
+    if values["CAUSAL"]:
+        hidden = torch.ones_like(hidden).triu(keys - queries + 1)
+    blind = lse[..., None] == -math.inf
+    p = torch.exp(q @ k.mT * scale - lse[..., None]).masked_fill(hidden | blind, 0.0)
+    apart = grad @ v.mT - (out * grad).sum(-1, keepdim=True)
+    exponent = (q.abs() @ k.abs().mT * scale + lse[..., None].abs()).masked_fill(hidden | blind, 0.0)
+    p_share = _EXPONENTIAL + _SUM * (q.shape[3] + 8) * exponent
+    sizes = grad.abs() @ v.abs().mT + (out * grad).abs().sum(-1, keepdim=True)
+    ds, ds_off = p * apart, p * (p_share * apart.abs() + _SUM * (v.shape[3] + 8) * sizes) + _VANISHING * (1 + sizes)
+    ds_off = ds_off + unit * (ds.abs() + ds_off) + least
+    p_off = (p_share + unit) * p + least + _VANISHING
+    products = {
+        "dq": (ds, ds_off, k, scale),
+        "dk": (ds.mT, ds_off.mT, q, scale),
+        "dv": (p.mT, p_off.mT, grad, 1.0),
+    }
+    exact, bounds = [], []
+    for name, (weights, off, factor, by) in products.items():
+        terms = weights.shape[-1] * group + 8
+        right = weights @ factor * by
+        bound = (off + _SUM * terms * weights.abs()) @ factor.abs() * by
+        exact.append(_shared(right, group) if name != "dq" else right.masked_fill(blind, 0.0))
+        bounds.append(_shared(bound, group) if name != "dq" else bound)
+    return exact, bounds
+
+
+def _shared(each: Any, group: int) -> Any:
+    """The sum over the heads of queries that share a head of keys."""
+    return each.unflatten(1, (-1, group)).sum(2)
+
+
+def _least(dtype: Any) -> float:
+    """Half the distance of the smallest numbers."""
+    return float(torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps / 2)
