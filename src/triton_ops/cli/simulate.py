@@ -8,13 +8,15 @@ from typing import Annotated, Any
 
 import typer
 
-from triton_ops.cli.console import Dtype, Json, Space, Verbose, say, say_json, width
+from triton_ops._files import write_named
+from triton_ops.cli.console import Dtype, Json, Space, Verbose, say, say_json, tell, width
 from triton_ops.cli.problem import parse_config, parse_shapes, parse_space
 from triton_ops.cli.simulate_lines import overlay_lines, simulation_lines
 from triton_ops.exceptions import SettingsError, ShapeMismatchError
 from triton_ops.simulator.as_json import overlay_json, simulation_json
+from triton_ops.simulator.page.build import page_of
 from triton_ops.simulator.recorded import Overlay, overlay_of
-from triton_ops.simulator.simulation import DEVICE, simulate, whole_space, workload_named
+from triton_ops.simulator.simulation import DEVICE, Simulation, simulate, whole_space, workload_named
 from triton_ops.simulator.workloads import WORKLOADS
 
 _SHOWN = 20
@@ -45,6 +47,9 @@ def simulate_command(
     undeclared: Annotated[
         bool, typer.Option("--undeclared", help="Use what was read of a recorded kernel, even where work is declared.")
     ] = False,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write the interactive page instead.")
+    ] = None,
     as_json: Json = False,
     verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
 ) -> None:
@@ -53,7 +58,7 @@ def simulate_command(
     if len(shapes) > 1:
         raise ShapeMismatchError("a workload takes one shape", hint="write it without commas: --shape 4096x4096x4096")
     overlays = [overlay_of(path, undeclared=undeclared) for path in recording or []]
-    names = _names(workload, overlays, given=bool(shapes or config or space or whole or over))
+    names = _names(workload, overlays, html, given=bool(shapes or config or space or whole or over))
     simulations = [
         simulate(
             name, shape=shapes[0] if shapes else None, dtype=dtype, gpu=gpu,
@@ -61,7 +66,9 @@ def simulate_command(
         )
         for name in names
     ]  # fmt: skip
-    if as_json:
+    if html is not None:
+        _write_page(html, simulations[0], overlays)
+    elif as_json:
         say_json({
             "simulations": [simulation_json(one, over) for one in simulations],
             "recordings": [overlay_json(one) for one in overlays],
@@ -72,14 +79,14 @@ def simulate_command(
         say(*_apart(blocks))
 
 
-def _names(workload: str | None, overlays: Sequence[Overlay], *, given: bool) -> list[str]:
+def _names(workload: str | None, overlays: Sequence[Overlay], html: Path | None, *, given: bool) -> list[str]:
     """The workloads that are asked for: all without a name, none if recordings alone are."""
     if workload is not None:
         return [workload_named(workload).name]
     if given:
-        raise SettingsError(
-            "options of a workload are given, but no workload", hint=f"name one: {', '.join(WORKLOADS)}"
-        )
+        raise SettingsError("options of a workload are given, but none is named", hint=f"name {', '.join(WORKLOADS)}")
+    if html is not None:
+        return [next(iter(WORKLOADS))]
     return [] if overlays else list(WORKLOADS)
 
 
@@ -92,6 +99,16 @@ def _configs(name: str, configs: Sequence[str], space: list[str], *, whole: bool
     own = workload_named(name).space
     values = parse_space(space)
     return whole_space({**own, **(values or {})}) if whole or values else None
+
+
+def _write_page(path: Path, first: Simulation, overlays: Sequence[Overlay]) -> None:
+    try:
+        write_named(path, page_of(first, overlays))
+    except OSError as error:
+        raise SettingsError(
+            f"{path} cannot be written: {error.strerror or error}", hint="choose another --html"
+        ) from error
+    tell(f"{path} is the page; open it in a browser")
 
 
 def _apart(blocks: Sequence[Sequence[str]]) -> list[str]:

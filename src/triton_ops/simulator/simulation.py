@@ -31,11 +31,11 @@ from triton_ops.work import Work
 DEVICE = "NVIDIA H200"
 DTYPE = "bfloat16"
 MOST_CONFIGS = 20_000  # ranked within two or three seconds
-_LARGEST = 2**31 - 1  # of an extent: Triton's whole numbers of 32 bits
+LARGEST = 2**31 - 1  # of an extent: Triton's whole numbers of 32 bits
 _COMMON = ("BM", "BN", "BK", "num_warps", "num_stages")
 _OF_PRODUCTS = ("GROUP_M", "ALGORITHM", "PROGRAMS", "SPLIT", "SWAPPED", "LOADS", "DESCRIPTORS", "HALVES")
-_SHAPES = 20  # of a series
-_COMPARED = 8  # configs that are compared over shapes
+SHAPES = 20  # of a series
+COMPARED = 8  # configs that are compared over shapes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +87,7 @@ class Simulation:
     @property
     def compared(self) -> Sequence[Mapping[str, Any]]:
         """The configs that are compared over shapes: all, or the first places of many."""
-        return self.configs if len(self.configs) <= _COMPARED else [one.config for one in self.standings[:_COMPARED]]
+        return self.configs if len(self.configs) <= COMPARED else [one.config for one in self.standings[:COMPARED]]
 
     def over(self, extent: str) -> list[ShapePoint]:
         """How the `compared` configs do at shapes that differ in one extent.
@@ -102,7 +102,7 @@ class Simulation:
                 extent,
                 hint="name one of them",
             )
-        shapes = series(self.shape, self.workload.extents.index(extent), _SHAPES)
+        shapes = series(self.shape, self.workload.extents.index(extent), SHAPES)
         return over_shapes(self.workload.family, shapes, self.dtype, self.machine, self.compared)
 
 
@@ -183,9 +183,9 @@ def _extents(workload: Workload, shape: Sequence[int] | None) -> tuple[int, ...]
             found,
             hint=f"for example --shape {'x'.join(map(str, workload.shape))}",
         )
-    if wrong := [extent for extent in found if not 1 <= extent <= _LARGEST]:
+    if wrong := [extent for extent in found if not 1 <= extent <= LARGEST]:
         raise ShapeMismatchError(
-            f"an extent of {wrong[0]} is out of range", f"1 to {_LARGEST}", found, hint=f"give {names} as whole numbers"
+            f"an extent of {wrong[0]} is out of range", f"1 to {LARGEST}", found, hint=f"give {names} as whole numbers"
         )
     return found
 
@@ -203,12 +203,17 @@ def _dtype(workload: Workload, machine: Machine, device: str, dtype: str | None)
     return found
 
 
+def tunables_of(workload: Workload) -> tuple[str, ...]:
+    """The tunables that a config of a workload may have."""
+    return (*_COMMON, *(_OF_PRODUCTS if workload.family == PRODUCT else ()))
+
+
 def _check_configs(workload: Workload, configs: Sequence[Mapping[str, Any]]) -> None:
     if not configs:
         raise EmptySpaceError("there are no configs to rank", hint="--config BM=128,BN=128,BK=32")
     if len(configs) > MOST_CONFIGS:
         raise SpaceError(f"{len(configs):,} configs are too many; the most is {MOST_CONFIGS:,}", hint="give fewer")
-    known = (*_COMMON, *(_OF_PRODUCTS if workload.family == PRODUCT else ()))
+    known = tunables_of(workload)
     unknown = dict.fromkeys(name for config in configs for name in config if name not in known)
     if unknown:
         raise UnknownTunableError(

@@ -1,0 +1,36 @@
+"""What opens pages in tests: Chromium, driven by Playwright, and the Node that comes with it."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+def node():
+    """The program that runs scripts: Playwright's own, else the one of this machine."""
+    found = importlib.util.find_spec("playwright")
+    own = Path(found.origin).parent / "driver" / "node" if found and found.origin else None
+    chosen = own if own is not None and own.is_file() else shutil.which("node")
+    if chosen is None:
+        pytest.skip("there is no Node: pip install --group dev")
+    return str(chosen)
+
+
+@contextmanager
+def opened_browser():
+    """A Chromium without a window."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="there is no Playwright: pip install --group dev")
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium: apt-get install chromium")
+    with sync_api.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        try:
+            yield browser
+        finally:
+            browser.close()
