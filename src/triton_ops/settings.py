@@ -56,9 +56,18 @@ def misspelt() -> dict[str, str]:
 
 
 def cache_dir() -> Path:
-    """The folder of records and run logs; it need not exist yet."""
+    """The folder of records and run logs; it need not exist yet.
+
+    A user without a home folder, as in a container that runs as any number, gets one that can never exist: nothing is
+    found there, and nothing is kept.
+    """
     named = os.environ.get("TRITON_OPS_CACHE_DIR", "").strip()
-    return Path(named).expanduser() if named else Path(platformdirs.user_cache_dir("triton-ops"))
+    if named:
+        return Path(named).expanduser()
+    try:
+        return Path(platformdirs.user_cache_dir("triton-ops"))
+    except RuntimeError:  # it could not determine the home folder
+        return Path(os.devnull) / "triton-ops"
 
 
 def lock_dir() -> Path:

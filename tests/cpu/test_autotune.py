@@ -401,6 +401,8 @@ def test_bad_decorators_are_told_at_once():
 def test_a_call_that_gives_what_is_tuned_is_refused(launched):
     with pytest.raises(ConfigCollisionError, match="BLOCK is tuned"):
         tuned_add()[grid](*vectors(), 1024, BLOCK=64)
+    with pytest.raises(ConfigCollisionError, match="num_warps is tuned"):
+        tuned_add()[grid](*vectors(), 1024, num_warps=2)
 
 
 def test_a_winner_that_does_not_launch_gives_way_to_the_default(launched, caplog):

@@ -112,6 +112,8 @@ def test_losses_are_read_from_run_logs(tmp_path, monkeypatch, steady_clock, caps
     assert [part["names"] for part in told["parts"]] == [["n"]]
     assert main(["keys"]) == 0
     assert "2 problems" in capsys.readouterr().out
+    assert main(["keys", "--key", "n,rows"]) == 2
+    assert "--key names rows, which no recorded problem has (hint: fields are n, " in capsys.readouterr().err
 
 
 def test_what_cannot_be_advised_is_told(tmp_path, monkeypatch, capsys):

@@ -54,6 +54,19 @@ def test_what_is_written_is_read():
     assert dumps(loads(dumps(written))) == dumps(written)
 
 
+def test_the_order_of_a_kernels_arguments_is_no_change():
+    """A record has the kernel's own order, a file that of the names."""
+    problem_of = {
+        "rows": 8,
+        "cols": 64,
+        "x": {"shape": [8, 64], "dtype": "float16", "stride": [64, 1], "aligned": True},
+    }
+    of_records = lock(*(entry(rows, problem={**problem_of, "rows": rows}) for rows in (8, 256, 64)))
+    assert changes(loads(dumps(of_records)), of_records) == ()
+    with pytest.raises(LockfileError, match="for one problem"):
+        lock(*loads(dumps(of_records)).entries, of_records.entries[0])
+
+
 def test_a_name_that_stands_twice_is_refused_since_people_read_the_other_one():
     text = dumps(lock(entry(32)))
     assert '"config": {' in text

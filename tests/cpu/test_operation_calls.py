@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import triton_ops
-from triton_ops import Operation, TensorSpec, tune
+from triton_ops import Operation, TensorSpec, settings, tune
 from triton_ops.dispatch import operations, sources
-from triton_ops.exceptions import ConfigCollisionError, KernelTypeError, UntunedError
+from triton_ops.exceptions import CacheError, ConfigCollisionError, KernelTypeError, UntunedError
 from triton_ops.history.misses import flush_misses, read_misses
 from triton_ops.history.recall import cache_folder
 
@@ -72,3 +72,22 @@ def test_policies_hold_for_operations_too(operation, steady_clock):
     with triton_ops.on_miss("tune"):
         operation([1, 2])
     assert operations._calls.decisions[-1].found.rung == "tuned"
+
+
+def test_a_user_without_a_home_folder_is_served_and_nothing_is_kept(operation, monkeypatch, caplog, steady_clock):
+    """As in a container that runs as any number: the user has no entry in the system's list."""
+
+    def homeless(_):
+        raise RuntimeError("could not determine the home directory")
+
+    monkeypatch.delenv("TRITON_OPS_CACHE_DIR")
+    monkeypatch.setattr(settings.platformdirs, "user_cache_dir", homeless)
+    with triton_ops.on_miss("tune"):
+        assert operation([1, 2, 3, 4, 5]) == [1, 2, 3, 4, 5]
+    assert "winners are found, and not kept: there is no home folder" in caplog.text
+    assert [row.rung for row in triton_ops.launches() if row.kernel == "worked" and row.problem == "[1,2,3,4,5]"] == [
+        "tuned"
+    ]
+    assert triton_ops.recall(operation, ([1, 2, 3, 4, 5],)) is None
+    with pytest.raises(CacheError, match="set TRITON_OPS_CACHE_DIR, XDG_CACHE_HOME or HOME"):
+        tune(operation, ([1, 2, 3, 4, 5],))

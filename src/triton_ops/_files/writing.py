@@ -28,6 +28,10 @@ def ensure_folder(folder: str | os.PathLike[str]) -> Path:
     path = Path(folder).expanduser()
     if is_folder(path):
         return path
+    if path.is_relative_to(os.devnull):
+        raise CacheError(
+            "there is no home folder to keep records in", hint="set TRITON_OPS_CACHE_DIR, XDG_CACHE_HOME or HOME"
+        )
     try:
         missing = [path, *(above for above in path.parents if not is_folder(above))]
         path.mkdir(parents=True, exist_ok=True)

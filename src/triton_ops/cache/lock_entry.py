@@ -131,8 +131,11 @@ class LockEntry:
 
     @cached_property
     def place(self) -> tuple[Any, ...]:
-        """What orders the entries of a file: kernel, device, extents as numbers, then everything that is looked up."""
-        sizes = tuple(extents_of(self.problem).values())
+        """What orders the entries of a file: kernel, device, extents as numbers, then everything that is looked up.
+
+        Extents are in the order of their names, as a file has them: a problem from a record has the kernel's order.
+        """
+        sizes = tuple(extent for _, extent in sorted(extents_of(self.problem).items()))
         rest = canonical_json([dict(self.problem), list(self.ignored), self.source])
         return self.kernel, self.device, sizes, rest
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
+from triton_ops.cache import Record
 from triton_ops.cli.console import CacheDir, Json, Verbose, bold, say, say_json, width
 from triton_ops.cli.layout import table
 from triton_ops.cli.record_selection import Which, folder_of, matching, tell_nothing
 from triton_ops.exceptions import SettingsError
-from triton_ops.history.key_advice import KernelAdvice, MeasuredRegret, PartAdvice, advise
+from triton_ops.history.key_advice import KernelAdvice, MeasuredRegret, PartAdvice, advise, fields_of
 
 _HEADER = ("part", "values", "compared", "verdict", "loss", "spared s", "advice")
 _NUMBERS = ("values", "compared", "loss", "spared s")
@@ -31,6 +33,7 @@ def keys_command(
     if named is not None and not all(named):
         raise SettingsError(f"--key {key!r} has an empty name", hint="for example --key M,N")
     records = matching(which, cache_dir)
+    _check_named(named or [], records)
     found = advise(records, MeasuredRegret(folder_of(cache_dir)), key=named)
     if as_json:
         say_json([_as_json(each) for each in found])
@@ -38,6 +41,15 @@ def keys_command(
         tell_nothing(which, cache_dir)
     for each in [] if as_json else found:
         say(*_report(each, width()))
+
+
+def _check_named(named: Sequence[str], records: Sequence[Record]) -> None:
+    """Raise if no problem has a field that is named."""
+    fields = dict.fromkeys(field for record in records for field in fields_of(record.key.problem))
+    if fields and (unknown := [name for name in named if name not in fields]):
+        raise SettingsError(
+            f"--key names {', '.join(unknown)}, which no recorded problem has", hint=f"fields are {', '.join(fields)}"
+        )
 
 
 def _report(found: KernelAdvice, columns: int | None) -> list[str]:

@@ -12,7 +12,7 @@ import sys
 import threading
 import weakref
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -240,6 +240,7 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
         try:
             return self.fn.run(*args, grid=grid, warmup=False, **kwargs, **config.all_kwargs())
         except (RuntimeError, KeyError, TypeError):  # which tells of a sparse tensor that it has no storage
+            self._refuse(kwargs, config.all_kwargs())
             self._calls.problem(args, kwargs).check()
             raise
 
@@ -325,8 +326,12 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
         return found
 
     def _refuse_conflicts(self, called: CalledWith) -> None:
-        """Raise if a call gives a value to what is tuned."""
-        if clash := sorted(self._tuned_names.intersection(called.given.keyword)):
+        """Raise if a call gives a value to a parameter that is tuned."""
+        self._refuse(called.given.keyword, self._tuned_names)
+
+    def _refuse(self, given: Mapping[str, Any], tuned: Collection[str]) -> None:
+        """Raise if something is given that is tuned."""
+        if clash := sorted({*given}.intersection(tuned)):
             raise ConfigCollisionError(
                 f"{', '.join(clash)} is tuned, and a call of {self._name} gives it as well",
                 hint="leave it out of the call, or call the kernel below the decorator: kernel.fn[grid](...)",

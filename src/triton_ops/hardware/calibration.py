@@ -79,7 +79,7 @@ def load_calibration(folder: Path, device: str) -> Calibration | None:
     try:
         folder_within(folder, path.parent)
         return _believed(unsealed(parsed(read_file(path, _LARGEST_BYTES))), device)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, msgspec.ValidationError) as error:
         reason = getattr(error, "strerror", None) or error
