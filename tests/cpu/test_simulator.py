@@ -83,6 +83,16 @@ def test_a_config_that_cannot_run_is_last_and_says_why(changed, reason):
     assert (found[1].why_not, found[1].limited_by, found[1].score) == (reason, reason, 0)
 
 
+def test_jitter_disturbs_places_by_its_seed_alone():
+    def order(**how):
+        return [tuple(one.config.values()) for one in simulate("gemm", **how).standings]
+
+    assert order(jitter=0.2, seed=1) == order(jitter=0.2, seed=1)
+    assert order() == order(seed=1)
+    assert len({tuple(order(jitter=0.2, seed=seed)) for seed in range(8)}) > 1
+    assert simulate("gemm", jitter=0.2).standings[0].score == 100
+
+
 def test_no_config_that_can_run_is_said_in_the_advice(cli):
     ran = cli("simulate", "attention", "--config", "BM=256,BN=256,num_stages=6")
     assert ran.code == 0

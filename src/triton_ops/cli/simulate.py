@@ -47,6 +47,11 @@ def simulate_command(
     undeclared: Annotated[
         bool, typer.Option("--undeclared", help="Use what was read of a recorded kernel, even where work is declared.")
     ] = False,
+    jitter: Annotated[
+        float,
+        typer.Option("--jitter", metavar="SHARE", min=0, max=1, help="Disturb the expected times, to see what stays."),
+    ] = 0.0,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="The seed of --jitter.")] = 0,
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="Write the interactive page instead.")
     ] = None,
@@ -62,7 +67,7 @@ def simulate_command(
     simulations = [
         simulate(
             name, shape=shapes[0] if shapes else None, dtype=dtype, gpu=gpu,
-            configs=_configs(name, config or [], space or [], whole=whole),
+            configs=_configs(name, config or [], space or [], whole=whole), jitter=jitter, seed=seed,
         )
         for name in names
     ]  # fmt: skip

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from triton_ops.analysis.pipeline import LEGEND, drawn
 from triton_ops.cli.layout import listing, paragraph, table
-from triton_ops.simulator.advice import config_text, reasons
+from triton_ops.simulator.advice import config_text, percent, reasons
 from triton_ops.simulator.knobs import Dial, timelines
 from triton_ops.simulator.recorded import Overlay
 from triton_ops.simulator.simulation import Simulation
@@ -42,7 +42,7 @@ def _row(one: Standing) -> list[str]:
             "-",
             "-",
             "-",
-            f"{100 * one.of_shared:.0f} %" if one.of_shared else "-",
+            percent(one.of_shared) if one.of_shared else "-",
             one.why_not,
             _config(one),
         ]
@@ -51,8 +51,8 @@ def _row(one: Standing) -> list[str]:
         f"{one.forecast.expected_ms:.4g} ms",
         f"{one.score:.1f}",
         f"{one.forecast.waves:.2f}",
-        f"{100 * one.occupancy:.0f} %",
-        f"{100 * one.of_shared:.0f} %",
+        percent(one.occupancy),
+        percent(one.of_shared),
         one.limited_by,
         _config(one),
     ]

@@ -33,6 +33,11 @@ _HELP = {
 _SHOWN = 6  # terms in the reasons of one config
 
 
+def percent(share: float) -> str:
+    """A share in whole percents."""
+    return f"{100 * share:.0f} %"
+
+
 def config_text(config: Mapping[str, Any]) -> str:
     """A config as it is typed."""
     return " ".join([f"{name}={value}" for name, value in config.items()])
@@ -62,7 +67,7 @@ def reasons(one: Standing, machine: Machine) -> list[tuple[str, str]]:
         return [("cannot run", one.why_not)]
     said = [("cannot run", one.why_not)] if one.why_not else _times(one)
     kib, limit = found.shared_bytes / 1024, machine.shared_bytes_per_block / 1024
-    said.append(("shared memory", f"{kib:.1f} of {limit:.1f} KiB per block, {100 * one.of_shared:.0f} %"))
+    said.append(("shared memory", f"{kib:.1f} of {limit:.1f} KiB per block, {percent(one.of_shared)}"))
     spilled = f"{found.spill_bytes:.0f} bytes per thread are spilled" if found.spill_bytes > 0 else "nothing is spilled"
     source = "by the compiler" if found.compiled else "a guess"
     said.append(("registers", f"{found.registers} of 255 per thread, {spilled}; {source}"))
@@ -92,7 +97,7 @@ def _residents(one: Standing, machine: Machine) -> list[tuple[str, str]]:
     said = [("waves", f"{found.waves:.2f} of {blocks} on each of {machine.units} multiprocessors; {_tail(one)}")]
     if one.residents is not None:
         held, limits = one.residents, " and ".join(one.residents.limited_by)
-        share = f"{held.warps} of {held.most_warps} warps, {100 * held.occupancy:.0f} %"
+        share = f"{held.warps} of {held.most_warps} warps, {percent(held.occupancy)}"
         said.append(("occupancy", f"{share}; limited by {limits}"))
     return said
 
@@ -101,8 +106,8 @@ def _tail(one: Standing) -> str:
     if one.idle < 0.005:
         return "every wave is full"
     if one.forecast is not None and one.forecast.waves < 1:
-        return f"{100 * one.idle:.0f} % of the places stay empty, since there are too few blocks"
-    return f"{100 * one.idle:.0f} % of the places stay empty, since the last wave is not full"
+        return f"{percent(one.idle)} of the places stay empty, since there are too few blocks"
+    return f"{percent(one.idle)} of the places stay empty, since the last wave is not full"
 
 
 def _pipeline(one: Standing) -> str:

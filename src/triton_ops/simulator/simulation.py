@@ -5,6 +5,8 @@ Nothing runs. The ranking is the ranking model's, by datasheet figures alone, so
 
 from __future__ import annotations
 
+import math
+import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -49,6 +51,7 @@ class Simulation:
         device: Name of the device in the table.
         machine: The device's figures.
         configs: The configs as they were given.
+        factors: For each config a factor on its expected time, if the ranking is disturbed on purpose.
     """
 
     workload: Workload
@@ -57,6 +60,7 @@ class Simulation:
     device: str
     machine: Machine = field(hash=False)
     configs: Sequence[Mapping[str, Any]] = field(hash=False)
+    factors: Sequence[float] = ()
 
     @cached_property
     def work(self) -> Work:
@@ -66,7 +70,7 @@ class Simulation:
     @cached_property
     def standings(self) -> list[Standing]:
         """The configs, the winner first."""
-        return ranked(self.work, self.machine, self.configs, self.sides)
+        return ranked(self.work, self.machine, self.configs, self.sides, self.factors)
 
     @property
     def sides(self) -> dict[str, int]:
@@ -113,6 +117,8 @@ def simulate(
     dtype: str | None = None,
     gpu: str = DEVICE,
     configs: Sequence[Mapping[str, Any]] | None = None,
+    jitter: float = 0.0,
+    seed: int = 0,
 ) -> Simulation:
     """Rank configs of a workload by expected time; nothing runs, and no GPU is needed.
 
@@ -122,6 +128,8 @@ def simulate(
         dtype: Dtype of the operands, long or short; None is bfloat16.
         gpu: A device of the table by its vendor's name.
         configs: The configs; None takes the five of the lesson.
+        jitter: Standard deviation of a random factor on each expected time, by which places are found; 0 is none.
+        seed: The same seed gives the same factors.
 
     Raises:
         TargetError: There is no such workload.
@@ -139,9 +147,11 @@ def simulate(
     long_dtype = _dtype(found, machine, device, dtype)
     chosen = LESSON if configs is None else configs
     _check_configs(found, chosen)
+    rng = random.Random(seed)
     return Simulation(
-        workload=found, shape=_extents(found, shape), dtype=long_dtype, device=device, machine=machine, configs=chosen
-    )
+        workload=found, shape=_extents(found, shape), dtype=long_dtype, device=device, machine=machine, configs=chosen,
+        factors=[math.exp(rng.gauss(0, jitter)) for _ in chosen] if jitter else (),
+    )  # fmt: skip
 
 
 def workload_named(name: str) -> Workload:

@@ -62,7 +62,11 @@ class Standing:
 
 
 def ranked(
-    work: Work, machine: Machine, configs: Sequence[Mapping[str, Any]], sides: Mapping[str, int]
+    work: Work,
+    machine: Machine,
+    configs: Sequence[Mapping[str, Any]],
+    sides: Mapping[str, int],
+    factors: Sequence[float] = (),
 ) -> list[Standing]:
     """The configs by expected time, the shortest first, equal ones as they were given; those that cannot run are last.
 
@@ -72,12 +76,14 @@ def ranked(
         configs: The configs.
         sides: Tunables that are sides of tiles, with the least length of each; a recording's configs, which Triton has
             taken, need none.
+        factors: For each config a factor on its time, by which a ranking can be disturbed on purpose; empty is none.
     """
     found = [placed(work, machine, config, sides) for config in configs]
-    able = sorted([one for one in found if not one[1]], key=lambda one: one[2])
-    best = able[0][2] if able else 0.0
-    standings = [_standing(at + 1, machine, one, best) for at, one in enumerate(able)]
-    return [*standings, *[_standing(0, machine, one, best) for one in found if one[1]]]
+    timed = [(one, one[2] * (factors[at] if factors else 1.0)) for at, one in enumerate(found)]
+    able = sorted([pair for pair in timed if not pair[0][1]], key=lambda pair: pair[1])
+    best = able[0][1] if able else 0.0
+    standings = [_standing(at + 1, machine, one, 100.0 * best / ms) for at, (one, ms) in enumerate(able)]
+    return [*standings, *[_standing(0, machine, one, 0.0) for one in found if one[1]]]
 
 
 def placed(
@@ -128,7 +134,7 @@ def _ill_formed(config: Mapping[str, Any], sides: Mapping[str, int]) -> str:
         return f"{config['num_warps']} warps are more than {_THREADS} threads, the most of one block"
     if sides and config.get("BM", 1) * config.get("BN", 1) > _ELEMENTS:
         return f"a tile of {config['BM']} by {config['BN']} has more than {_ELEMENTS:,} elements"
-    return _unknown_form(config)
+    return _unknown_form(config) if sides else ""
 
 
 def _unknown_form(config: Mapping[str, Any]) -> str:
@@ -148,9 +154,9 @@ def _is_count(value: Any) -> bool:
 
 
 def _standing(
-    place: int, machine: Machine, found: tuple[Mapping[str, Any], str, float, Forecast | None], best: float
+    place: int, machine: Machine, found: tuple[Mapping[str, Any], str, float, Forecast | None], score: float
 ) -> Standing:
-    config, why_not, expected_ms, forecast = found
+    config, why_not, _, forecast = found
     warps = 0 if why_not else config.get("num_warps", WARPS)
     idle = of_shared = 0.0
     residents = None
@@ -161,7 +167,7 @@ def _standing(
     return Standing(
         place=place,
         config=config,
-        score=100.0 * best / expected_ms if place else 0.0,
+        score=score,
         why_not=why_not,
         forecast=forecast,
         warps=warps,

@@ -21,7 +21,7 @@ from triton_ops.hardware.limits import UnitLimits
 from triton_ops.hardware.machine import Costs
 from triton_ops.ranking.families import FAMILIES, work_json
 from triton_ops.ranking.rank_correlation import spearman
-from triton_ops.simulator.advice import advice, config_text, reasons
+from triton_ops.simulator.advice import advice, config_text, percent, reasons
 from triton_ops.simulator.devices import known_devices
 from triton_ops.simulator.knobs import dials, over_shapes, series, timelines
 from triton_ops.simulator.recorded import Overlay
@@ -34,8 +34,9 @@ _LARGEST_BYTES = 1 << 20
 _PARTS = ("model.js", "charts.js", "views.js", "controls.js")
 MODEL: dict[str, Callable[..., Any] | type] = {
     "work_of": work_of, "least_sides": least_sides, "ranked": ranked, "advice": advice, "reasons": reasons,
-    "config_text": config_text, "dials": dials, "timelines": timelines, "over_shapes": over_shapes, "series": series,
-    "spearman": spearman, "Machine": Machine, "Costs": Costs, "UnitLimits": UnitLimits,
+    "config_text": config_text, "percent": percent, "dials": dials, "timelines": timelines,
+    "over_shapes": over_shapes, "series": series, "spearman": spearman, "Machine": Machine, "Costs": Costs,
+    "UnitLimits": UnitLimits,
     **{f"tiles_{name}": family for name, family in FAMILIES.items()},
 }  # fmt: skip
 """What the page calculates with, by the names under which its script calls it."""

@@ -36,7 +36,7 @@ function replaced(id, ...children) {
 
 const short = (value) => Number(value.toPrecision(4)).toString();
 const inMs = (ms) => (Number.isFinite(ms) ? `${short(ms)} ms` : "–");
-const inPercent = (share) => `${Math.round(100 * share)} %`;
+const inPercent = (share) => MODEL.percent(share);
 
 // A bar from the left of a track, as long as a share from 0 to 1.
 function bar(share, winner, label) {

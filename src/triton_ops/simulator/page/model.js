@@ -68,10 +68,16 @@ function answer({ workload, extents, dtype, device, configs }) {
   return { workload, extents, dtype, machine, work, sides, configs, standings, advice: MODEL.advice(standings, workload.rule) };
 }
 
+const calculated = new Map(); // recordings do not change, and all of them are in the table of every redraw
 const orderOf = (one) => (one.place > 0 ? one.place : Infinity);
 
 // The configs of a recording with both times; what cannot be calculated here was calculated when the page was made.
 function recordedAnswer(recording) {
+  if (!calculated.has(recording)) calculated.set(recording, calculatedAnswer(recording));
+  return calculated.get(recording);
+}
+
+function calculatedAnswer(recording) {
   const machine = machineOf(DATA.devices[recording.device]);
   const configs = recording.rows.map((row) => Object.fromEntries(recording.names.map((name, at) => [name, row[at]])));
   const measured = new Map(configs.map((config, at) => [config, recording.measured_ms[at]]));
