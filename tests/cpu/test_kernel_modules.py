@@ -1,9 +1,9 @@
 """The modules in what models do with them, and that no kernel and no module ever tunes by itself."""
 
 import copy
+import gc
 import io
 import random
-import sys
 import tempfile
 from collections import Counter
 from dataclasses import replace
@@ -32,6 +32,8 @@ from triton_ops import (
 from triton_ops.dispatch import operations
 from triton_ops.dispatch.ledger import forget_decisions
 from triton_ops.kernels import choice
+from triton_ops.kernels.fp8_gemm import linear
+from triton_ops.kernels.fp8_gemm.linear import copies
 from triton_ops.runner import session
 from triton_ops.trial import KernelMetrics
 
@@ -99,13 +101,28 @@ def moved():
     """Whether a layer that is converted keeps nothing of its old weight."""
     layer = FP8Linear(32, 16)
     layer(drawn(5, 32))
-    kept = layer._stored is not None
+    kept = layer.weight in copies()
     layer.to(torch.float16)
-    return kept, layer._stored
+    return kept, layer.weight in copies()
 
 
 def test_a_layer_that_is_converted_keeps_no_quantised_weight(interpreted):
-    assert interpreted(moved) == (True, None)
+    assert interpreted(moved) == (True, False)
+
+
+def left_over():
+    """How many quantised weights there are more than before, with a layer and without it."""
+    gc.collect()
+    before, layer = len(copies()), FP8Linear(32, 16)
+    layer(drawn(5, 32))
+    with_it = len(copies()) - before
+    del layer
+    gc.collect()
+    return with_it, len(copies()) - before
+
+
+def test_a_quantised_weight_ends_with_its_weight(interpreted):
+    assert interpreted(left_over) == (1, 0)
 
 
 def captured():
@@ -113,18 +130,18 @@ def captured():
     patch = pytest.MonkeyPatch()
     layer, x = FP8Linear(32, 16), drawn(5, 32)
     layer(x)
-    kept, now = layer._stored[2].data_ptr(), sys.modules["triton_ops.kernels.fp8_gemm.module"]
-    patch.setattr(now, "capturing", lambda: True)
-    inside = layer._quantised()[0].data_ptr()
+    kept = copies()[layer.weight][1].data_ptr()
+    patch.setattr(linear, "capturing", lambda: True)
+    inside = linear.quantised(layer.weight)[0].data_ptr()
     layer(x)
-    left = layer._stored
+    left = layer.weight in copies()
     patch.undo()
     return inside == kept, left, error(layer, x)
 
 
 def test_a_capture_uses_and_leaves_no_quantised_weight(interpreted):
     used, left, after = interpreted(captured)
-    assert (used, left) == (False, None)
+    assert (used, left) == (False, False)
     assert after < 0.1
 
 

@@ -8,9 +8,11 @@ import pytest
 import torch
 
 from tests.near import drawn
+from triton_ops import FP8Linear, FusedGatedMLP, FusedRMSNormRoPE
 from triton_ops.kernels.attention import flash_attention, flash_attention_with_lse
 from triton_ops.kernels.fp8_gemm import fp8_gemm
-from triton_ops.kernels.fp8_quantize import dequantize_fp8, quantize_fp8
+from triton_ops.kernels.fp8_gemm.linear import copies
+from triton_ops.kernels.fp8_quantize import dequantize_fp8, quantize_fp8, quantize_fp8_with_overflow_handling
 from triton_ops.kernels.gated_mlp import fused_gated_mlp
 from triton_ops.kernels.grouped_matmul import grouped_matmul
 from triton_ops.kernels.layer_norm import layer_norm
@@ -65,6 +67,9 @@ WITHOUT = {
     "quantize_fp8": lambda x: [each.float() for each in quantize_fp8(x)],
     "quantize_fp8 by row": lambda x: [each.float() for each in quantize_fp8(x, granularity="row")],
     "quantize_fp8 with a scale": lambda x: [each.float() for each in quantize_fp8(x, x.new_full((), 3.0))],
+    "quantize_fp8 until it fits": lambda x: [
+        each.float() for each in quantize_fp8_with_overflow_handling(x, x.new_full((), 450.0))
+    ],
     "dequantize_fp8": lambda x: dequantize_fp8(x.to(torch.float8_e4m3fn), x.new_ones(()), torch.float32),
     "fp8_gemm": lambda x: fp8_gemm(x, x.t().contiguous(), output_dtype=torch.float32, bias=x.new_ones(len(x))),
 }
@@ -148,6 +153,75 @@ def error_in_compiled_code():
     except Exception as error:  # noqa: BLE001 - the test names what it should be
         return str(error)
     return ""
+
+
+MODULES = {
+    "FP8Linear": (lambda: FP8Linear(32, 16, bias=True, fast_accum=True), ()),
+    "FusedGatedMLP": (lambda: FusedGatedMLP(32, 48, "gelu"), ()),
+    "FusedRMSNormRoPE": (lambda: FusedRMSNormRoPE(32, 8), None),
+}
+
+
+def module_differences(name):
+    """Whether a compiled module gives the bits of the module, before and after its weights change, and in autocast."""
+    torch._dynamo.reset()
+    make, further = MODULES[name]
+    module, told = make(), []
+    compiled = torch.compile(module, backend="aot_eager", fullgraph=True)
+    for seq in (5, 6):
+        given = angles(seq, 8) if further is None else further
+        for half in (False, True):
+            pairs = []
+            for each in (module, compiled):
+                x = drawn(2, seq, 32).requires_grad_()
+                module.zero_grad()
+                with torch.autocast("cpu", dtype=torch.float16, enabled=half):
+                    found = each(x, *given)
+                    with torch.no_grad():
+                        again = each(x, *given)
+                found.float().square().sum().backward()  # as torch advises: outside of autocast
+                pairs.append([found, again, x.grad, *(parameter.grad.clone() for parameter in module.parameters())])
+            told += [torch.equal(*pair) for pair in zip(*pairs, strict=True)]
+        torch.optim.SGD(module.parameters(), lr=0.5).step()
+    return told
+
+
+def kept_in_compiled_code():
+    """Whether compiled code quantises a weight once while it does not change, with gradients and without."""
+    torch._dynamo.reset()
+    module, x, seen = FP8Linear(32, 16), drawn(5, 32), []
+    compiled = torch.compile(module, backend="aot_eager", fullgraph=True)
+    for grads in (True, False):
+        for _ in range(2):
+            with torch.set_grad_enabled(grads):
+                compiled(x)
+            seen.append(copies()[module.weight][1].data_ptr())
+    with torch.no_grad():
+        module.weight.mul_(2)
+        compiled(x)
+    return len(set(seen)), torch.equal(compiled(x), module(x))
+
+
+def exported_layer():
+    """The operators of an exported layer, and whether it gives the layer's bits for another number of rows."""
+    module, rows = FP8Linear(32, 16, bias=True), torch.export.Dim("rows", min=2, max=64)
+    program = torch.export.export(module, (drawn(6, 32),), dynamic_shapes={"x": {0: rows}})
+    x = drawn(17, 32)
+    targets = [str(node.target) for node in program.graph.nodes if node.op == "call_function"]
+    return targets, torch.equal(program.module()(x), module(x))
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_module_is_one_graph_with_the_bits_of_the_module(interpreted, name):
+    assert all(interpreted(module_differences, name))
+
+
+def test_compiled_code_keeps_a_quantised_weight(interpreted):
+    assert interpreted(kept_in_compiled_code) == (1, True)
+
+
+def test_an_exported_layer_is_one_operator(interpreted):
+    assert interpreted(exported_layer) == (["triton_ops.fp8_linear.default"], True)
 
 
 @pytest.mark.parametrize("name", WITH_GRADIENTS)

@@ -11,7 +11,7 @@ from tests.near import drawn, error_of, off
 from triton_ops.autotuner.configs import FP8_GEMM_CONFIGS, generate_configs, get_default_config
 from triton_ops.backend import Arguments
 from triton_ops.exceptions import DeviceError, ShapeMismatchError
-from triton_ops.kernels.fp8_gemm import fp8_gemm, operation
+from triton_ops.kernels.fp8_gemm import fp8_gemm, linear, operation
 from triton_ops.kernels.fp8_gemm.module import FP8Linear
 from triton_ops.kernels.fp8_gemm.reference import fp8_gemm_reference
 from triton_ops.kernels.fp8_quantize import dequantize_fp8, quantize_fp8
@@ -218,14 +218,14 @@ def linear_error(module, x):
 
 def weight_refreshed():
     module, x = layer(), drawn(2, 3, 48)
-    errors, kept = [linear_error(module, x)], [module._stored]
+    errors, kept = [linear_error(module, x)], [linear.copies()[module.weight][1]]
     module(x)
-    kept.append(module._stored)
+    kept.append(linear.copies()[module.weight][1])
     torch.optim.SGD(module.parameters(), lr=1.0).zero_grad()
     (module(x) * drawn(2, 3, 20)).sum().backward()
     torch.optim.SGD(module.parameters(), lr=50.0).step()
     errors.append(linear_error(module, x))
-    kept.append(module._stored)
+    kept.append(linear.copies()[module.weight][1])
     module.load_state_dict(layer().state_dict())
     errors.append(linear_error(module, x))
     module.weight.data.copy_(torch.ones(20, 48))

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import math
-import weakref
 from typing import Any
 
 from triton_ops._optional import base_class, require
-from triton_ops.dispatch.policy import capturing
-from triton_ops.kernels import call
-from triton_ops.kernels.fp8_gemm import fp8_gemm
-from triton_ops.kernels.fp8_quantize import quantize_fp8
-from triton_ops.kernels.gradient import differentiable
+from triton_ops.kernels.fp8_gemm.linear import forget, fp8_linear
 from triton_ops.kernels.validation import validate_positive_dimensions
 
 _Module = base_class("torch.nn", "Module", "FP8Linear")
@@ -24,8 +19,8 @@ class FP8Linear(_Module):  # type: ignore[misc, valid-type]
     optimiser, `load_state_dict`, `to`, another parameter in its place, or any other write that torch counts. A write
     through `weight.data` is not counted; call `refresh` after it. A CUDA graph that captures a call quantises the
     weight at every replay. Gradients go straight through the quantisation: they are those of the linear layer with the
-    unquantised factors. Under autocast the result keeps the dtype of `x`, and `torch.compile` runs the layer outside of
-    its graphs.
+    unquantised factors. Under autocast the result keeps the dtype of `x`. For `torch.compile` and `torch.export` a call
+    is one operator, which keeps the quantised weight likewise.
 
     Args:
         in_features: Elements of an input, 1 or more.
@@ -60,7 +55,6 @@ class FP8Linear(_Module):  # type: ignore[misc, valid-type]
         self.in_features, self.out_features, self.fast_accum = in_features, out_features, fast_accum
         self.weight = torch.nn.Parameter(torch.empty((out_features, in_features), device=device, dtype=dtype))
         self.bias = torch.nn.Parameter(torch.empty(out_features, device=device, dtype=dtype)) if bias else None
-        self._stored: tuple[Any, Any, Any, Any] | None = None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -78,60 +72,17 @@ class FP8Linear(_Module):  # type: ignore[misc, valid-type]
             KernelTypeError, DeviceError, UnsupportedDtypeError: As `fp8_gemm`.
             ShapeMismatchError: The last axis of `x` is not [in_features].
         """
-        call.check_placement({"x": x}, on_cpu=True)  # its device is judged with the other tensors
-        call.check_shape("x", x.shape, (*x.shape[:-1], self.in_features), "the layer has this number of inputs")
-        rows = x.reshape(-1, x.shape[-1])
-        return differentiable((rows, self.weight, self.bias), self._run(rows), self._gradient).view(
-            *x.shape[:-1], self.out_features
-        )
+        return fp8_linear(x, self.weight, self.bias, fast_accum=self.fast_accum)
 
     def refresh(self) -> None:
         """Quantise the weight anew at the next call, whether torch has counted a change or not."""
-        self._stored = None
+        forget(self.weight)
 
     def extra_repr(self) -> str:
         """The sizes, for `print`."""
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
 
-    def _run(self, rows: Any) -> Any:
-        def run(_kept: bool) -> tuple[Any, list[Any]]:
-            plain = rows.detach().contiguous()
-            codes, scale = quantize_fp8(plain, granularity="row")
-            weight, weight_scale = self._quantised()
-            found = fp8_gemm(
-                codes, weight.t(), scale, weight_scale.t(), rows.dtype, bias=self.bias, fast_accum=self.fast_accum
-            )
-            return found, [plain, self.weight.detach()]
-
-        return run
-
-    def _gradient(self, kept: Any, grad: Any, needed: Any) -> tuple[Any, Any, Any]:
-        rows, weight = kept
-        wide = grad.to(weight.dtype)
-        return (
-            (wide @ weight).to(rows.dtype) if needed[0] else None,
-            wide.mT @ rows.to(weight.dtype) if needed[1] else None,
-            grad.sum(0) if needed[2] else None,
-        )
-
-    def _quantised(self) -> tuple[Any, Any]:
-        """The weight in 8 bits with its scales; from the last call, if it has not changed since."""
-        weight = self.weight
-        # Tensors of inference mode do not count their changes: they are quantised at every call.
-        seen = None if weight.is_inference() else (weight.data_ptr(), weight._version, weight.dtype, weight.device)
-        # Another parameter may have come to lie where the last one lay.
-        if self._stored is not None and not capturing() and self._stored[0] == seen and self._stored[1]() is weight:
-            return self._stored[2:]
-        found = quantize_fp8(weight.detach().contiguous(), granularity="row")
-        # What a graph captures is computed at each replay, and not yet: it holds the weight's changes, and is not kept.
-        self._stored = None if seen is None or capturing() else (seen, weakref.ref(weight), *found)
-        return found
-
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         """Move or convert, as `to` and `half` do, without the quantised weight, which would stay where it is."""
-        self._stored = None
+        forget(self.weight)
         return super()._apply(fn, recurse)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Without the quantised weight, which is made again."""
-        return {**self.__dict__, "_stored": None}

@@ -18,6 +18,7 @@ from triton_ops.kernels.fp8_quantize.kernel import fp8_quantize_kernel, grid, la
 from triton_ops.kernels.fp8_quantize.problems import DTYPES, PROBLEMS, arguments, work
 from triton_ops.kernels.fp8_quantize.reference import fp8_quantize_reference
 from triton_ops.kernels.fp8_quantize.space import TUNABLES, config_space, default_config
+from triton_ops.tensors import is_fake
 
 if TYPE_CHECKING:
     import torch
@@ -91,6 +92,7 @@ def quantize_fp8(
     return rescaled(plain, scale, torch.float8_e4m3fn, divide=False), scale
 
 
+@compilable("(Tensor tensor, Tensor? scale=None, int max_attempts=3) -> (Tensor, Tensor)")
 def quantize_fp8_with_overflow_handling(
     tensor: torch.Tensor, scale: torch.Tensor | None = None, max_attempts: int = 3
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -118,6 +120,8 @@ def quantize_fp8_with_overflow_handling(
         raise SettingsError(f"max_attempts is {max_attempts!r}; it must be a whole number, 1 or more")
     if scale is not None and scale.numel() != 1:
         raise ShapeMismatchError("scale must be one number here", (), tuple(scale.shape), "scale")
+    if is_fake(tensor):  # the results of every scale have the same shapes
+        return quantize_fp8(tensor)
     largest = float(tensor.detach().abs().amax()) if tensor.numel() else 0.0
     first = float(FP8Format.compute_scale(tensor) if scale is None else scale)
     for attempt in range(max_attempts):

@@ -1,0 +1,99 @@
+"""The linear layer in 8 bits as one operator of torch's, and the 8-bit copies of weights that it keeps.
+
+A copy belongs to its weight and not to a module, so that compiled code, in which there are no modules, finds it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping, Sequence
+from functools import cache
+from typing import Any
+
+from triton_ops._optional import require
+from triton_ops.dispatch.policy import capturing
+from triton_ops.kernels import call
+from triton_ops.kernels.compiled import Gradient, compilable
+from triton_ops.kernels.fp8_gemm import fp8_gemm
+from triton_ops.kernels.fp8_quantize import quantize_fp8
+from triton_ops.kernels.gradient import differentiable
+from triton_ops.tensors import is_fake
+
+
+@cache
+def copies() -> MutableMapping[Any, tuple[Any, Any, Any]]:
+    """By weight what it was when it was quantised, its codes and its scales; gone when the weight is."""
+    return require("torch.utils.weak", "FP8Linear").WeakTensorKeyDictionary()  # type: ignore[no-any-return]
+
+
+def quantised(weight: Any) -> tuple[Any, Any]:
+    """The weight in 8 bits with a scale for each row; kept from the last call, if it has not changed since."""
+    # Tensors of inference mode do not count their changes: they are quantised at every call.
+    kept = not (weight.is_inference() or capturing() or is_fake(weight))
+    seen = (weight.data_ptr(), weight._version, weight.dtype, weight.device) if kept else None
+    found = copies().get(weight)
+    if found is not None and found[0] == seen:
+        return found[1:]
+    codes, scale = quantize_fp8(weight.detach().contiguous(), granularity="row")
+    if kept:
+        copies()[weight] = (seen, codes, scale)
+    else:  # what a graph captures is computed at each replay, and not yet: it holds the weight's changes
+        forget(weight)
+    return codes, scale
+
+
+def forget(weight: Any) -> None:
+    """Quantise a weight anew at the next call."""
+    copies().pop(weight, None)
+
+
+def gradient(kept: Sequence[Any], grad: Any, needed: Sequence[bool]) -> tuple[Any, Any, Any]:
+    """The gradients of the linear layer with the unquantised factors, in the dtype of the weight.
+
+    Args:
+        kept: x and the weight.
+        grad: The gradient of the result.
+        needed: Which of x, weight and bias need theirs.
+    """
+    x, weight = kept
+    flat = grad.reshape(-1, weight.shape[0])
+    wide = flat.to(weight.dtype)
+    return (
+        (wide @ weight).to(x.dtype).view(x.shape) if needed[0] else None,
+        wide.mT @ x.reshape(-1, x.shape[-1]).to(weight.dtype) if needed[1] else None,
+        flat.sum(0) if needed[2] else None,
+    )
+
+
+def _kept(given: Mapping[str, Any], _found: Any) -> tuple[list[Any], dict[str, Any]]:
+    """What the gradient needs, where torch traces."""
+    return [given["x"], given["weight"]], {}
+
+
+@compilable(
+    "(Tensor x, Tensor weight, Tensor? bias=None, bool fast_accum=False) -> Tensor",
+    gradient=Gradient(inputs=("x", "weight", "bias"), function=gradient, kept=_kept),
+)
+def fp8_linear(x: Any, weight: Any, bias: Any = None, fast_accum: bool = False) -> Any:
+    """X @ weight.T + bias with both factors in E4M3, as `FP8Linear` computes it; the weight's codes are kept.
+
+    Args:
+        x: [..., in features].
+        weight: [out features, in features].
+        bias: [out features], or None.
+        fast_accum: As for `fp8_gemm`.
+
+    Raises:
+        KernelTypeError, DeviceError, UnsupportedDtypeError: As `fp8_gemm`.
+        ShapeMismatchError: The last axis of `x` is not [in features].
+    """
+    call.check_placement({"x": x}, on_cpu=True)  # its device is judged with the other tensors
+    call.check_shape("x", x.shape, (*x.shape[:-1], weight.shape[1]), "the layer has this number of inputs")
+
+    def run(_kept: bool) -> tuple[Any, list[Any]]:
+        rows = x.detach().reshape(-1, x.shape[-1]).contiguous()
+        codes, scale = quantize_fp8(rows, granularity="row")
+        turned, turned_scale = quantised(weight)
+        found = fp8_gemm(codes, turned.t(), scale, turned_scale.t(), x.dtype, bias=bias, fast_accum=fast_accum)
+        return found.view(*x.shape[:-1], weight.shape[0]), [x.detach(), weight.detach()]
+
+    return differentiable((x, weight, bias), run, gradient)
