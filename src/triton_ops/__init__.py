@@ -73,6 +73,7 @@ if TYPE_CHECKING:  # for type checkers and editors, which cannot follow the tabl
     from triton_ops.exceptions import LockfileError as LockfileError
     from triton_ops.exceptions import MissingDependencyError as MissingDependencyError
     from triton_ops.exceptions import NumericalOverflowError as NumericalOverflowError
+    from triton_ops.exceptions import ProfileError as ProfileError
     from triton_ops.exceptions import RecordingError as RecordingError
     from triton_ops.exceptions import RunLogError as RunLogError
     from triton_ops.exceptions import SettingsError as SettingsError
@@ -111,6 +112,7 @@ if TYPE_CHECKING:  # for type checkers and editors, which cannot follow the tabl
     from triton_ops.measure import RacePolicy as RacePolicy
     from triton_ops.measure import ScreenPolicy as ScreenPolicy
     from triton_ops.problem import Problem as Problem
+    from triton_ops.profiles.report import read_profile as read_profile
     from triton_ops.ranking.attention import AttentionTiles as AttentionTiles
     from triton_ops.ranking.gemm import GemmTiles as GemmTiles
     from triton_ops.ranking.rows import ElementTiles as ElementTiles
@@ -168,7 +170,7 @@ _NAMES_IN = {
     "exceptions": (
         "CacheError ConfigCollisionError ConfigValueError ConstraintError DeviceError "
         "EmptySpaceError FixedGridWarning KernelTypeError LockfileError MissingDependencyError "
-        "NumericalOverflowError RecordingError RunLogError SettingsError "
+        "NumericalOverflowError ProfileError RecordingError RunLogError SettingsError "
         "ShapeMismatchError SpaceError TargetError TritonKernelError TuningFailedError "
         "UnknownTunableError UnsupportedDtypeError UntunedError WrongResultError"
     ),
@@ -205,6 +207,7 @@ _NAMES_IN = {
     "tolerance": "Tolerance",
     "problem": "Problem",
     "trial": "KernelMetrics Measurement Status Trial TuningResult",
+    "profiles.report": "read_profile",
     "ranking.attention": "AttentionTiles",
     "ranking.gemm": "GemmTiles",
     "ranking.rows": "ElementTiles RowTiles",

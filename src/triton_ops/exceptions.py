@@ -21,6 +21,7 @@ An error has its facts as attributes, can be pickled between processes, and may 
     │   └── LockfileError         a lockfile that cannot be read, was edited, or does not fit
     ├── RecordingError            a file of recorded times that cannot be read as one
     ├── RunLogError               a file that is no run log of this version
+    ├── ProfileError              a profile that cannot be read, or a profiler that cannot be run
     ├── UntunedError              a launch without a known winner, where that was to be an error
     ├── TuningFailedError         no configuration worked; holds the reason for each
     └── WrongResultError          a benchmarked kernel whose result is wrong
@@ -45,6 +46,7 @@ __all__ = [
     "LockfileError",
     "MissingDependencyError",
     "NumericalOverflowError",
+    "ProfileError",
     "RecordingError",
     "RunLogError",
     "SettingsError",
@@ -242,6 +244,10 @@ class RecordingError(TritonKernelError):
 
 class RunLogError(TritonKernelError):
     """A file that is no run log of this version, or cannot be read."""
+
+
+class ProfileError(TritonKernelError):
+    """A profile that cannot be read as one, or a profiler that could not be run."""
 
 
 class UntunedError(TritonKernelError):

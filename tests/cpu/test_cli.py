@@ -26,7 +26,8 @@ REFERENCE = PROJECT / "docs" / "reference" / "cli.md"
 PINNED = PROJECT / "constraints.txt"
 COMMANDS = [
     "", "tune", "show", "compile", "compile-modes", "advise", "inductor", "inductor options", "inductor cache",
-    "inductor log", "inductor draw", "rank", "explain", "simulate", "spills", "calibrate", "record", "replay", "doctor",
+    "inductor log", "inductor draw", "rank", "explain", "simulate", "spills", "profile", "profile read",
+    "profile command", "profile run", "calibrate", "record", "replay", "doctor",
     "keys", "lock", "verify", "exchange", "exchange export", "exchange import", "exchange look-up", "why", "misses",
     "cache", "cache ls", "cache rm", "cache path", "cache export", "cache import",
 ]  # fmt: skip
@@ -175,7 +176,7 @@ def test_help(cli, golden, command):
 
 def test_the_reference_names_every_command_and_option():
     text = REFERENCE.read_text(encoding="utf-8")
-    group, parts = program(), [imported("cache"), imported("exchange"), imported("inductor")]
+    group, parts = program(), [imported(name) for name in ("cache", "exchange", "inductor", "profile")]
     commands = (group, *map(imported, group.commands), *(each for part in parts for each in part.commands.values()))
     for command in commands:
         for parameter in command.params:

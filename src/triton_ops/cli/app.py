@@ -53,6 +53,7 @@ _COMMANDS = {
     "explain": "Say what limits a config on a device, and why.",
     "simulate": "Rank configs of a textbook workload, and say why.",
     "spills": "Say what a config spills, and try cures.",
+    "profile": "Say what limits kernels, from a profile.",
     "calibrate": "Measure this GPU for the model.",
     "doctor": "Say what works here, what does not, and why.",
     "keys": "Say which parts of a key matter, from records.",

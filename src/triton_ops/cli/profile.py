@@ -1,0 +1,186 @@
+"""`triton-ops profile`: what limits kernels by a profile of Nsight Compute, and the command that makes one."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from triton_ops.cli.console import Json, Verbose, bold, say, say_json, tell, width
+from triton_ops.cli.layout import paragraph, table
+from triton_ops.profiles.command import SETS, NcuRequest, ncu_command, run_ncu
+from triton_ops.profiles.figures import KernelProfile
+from triton_ops.profiles.report import ProfiledKernel, ProfileReport, device_of, placed_below_roof, read_profile
+from triton_ops.tensors import dtype_name
+
+app = typer.Typer(
+    help="Say what limits kernels, from a profile of Nsight Compute.",
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+Kernel = Annotated[str, typer.Option("--kernel", metavar="REGEX", help="Only kernels with this in their names.")]
+Tried = Annotated[
+    list[str] | None,
+    typer.Option("--tried", metavar="WAY", help="library, torch.compile, Triton or CUDA, if tried; repeat it."),
+]
+Gpu = Annotated[
+    str | None, typer.Option("--gpu", metavar="NAME", help="The GPU that was profiled, if the profile does not say.")
+]
+Flops = Annotated[
+    float, typer.Option("--flops", metavar="N", min=0.0, help="Operations of one launch, for its place below the roof.")
+]
+FlopsDtype = Annotated[str, typer.Option("--dtype", metavar="DTYPE", help="Of the operands of --flops.")]
+Program = Annotated[list[str], typer.Argument(metavar="PROGRAM...", help="The program to profile, after `--`.")]
+Metrics = Annotated[str, typer.Option("--set", metavar="SET", help=f"One of {', '.join(SETS)}.")]
+Skip = Annotated[int, typer.Option("--skip", metavar="N", help="Launches to leave out at first.")]
+Launches = Annotated[int | None, typer.Option("--launches", metavar="N", help="Launches to profile; default all.")]
+Out = Annotated[str, typer.Option("--out", metavar="FILE", help="The file that gets the CSV.")]
+_HEADER = ("kernel", "share", "launches", "us", "compute", "memory", "occupancy", "verdict")
+_NUMBERS = ("share", "launches", "us", "compute", "memory", "occupancy")
+_NAME = 48  # characters of a kernel's name in the table
+
+
+@dataclass(frozen=True)
+class _About:
+    """What the profile does not say: the GPU, and the operations of one launch with the dtype of their operands."""
+
+    gpu: str | None
+    flops: float
+    dtype: str
+
+
+@app.command("read")
+def read(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `ncu --csv` printed: page raw or details.")],
+    kernel: Kernel = "",
+    gpu: Gpu = None,
+    flops: Flops = 0.0,
+    dtype: FlopsDtype = "bfloat16",
+    tried: Tried = None,
+    as_json: Json = False,
+    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
+) -> None:
+    """Say of every kernel in a profile what limits it, with the numbers, and what to try next."""
+    _show(read_profile(file, kernel=kernel, tried=tried or []), _About(gpu, flops, dtype_name(dtype)), as_json)
+
+
+@app.command("command")
+def command(
+    program: Program,
+    metrics: Metrics = "roofline",
+    kernel: Kernel = "",
+    skip: Skip = 0,
+    launches: Launches = None,
+    out: Out = "profile.csv",
+    as_json: Json = False,
+    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
+) -> None:
+    """Print the command that profiles a program, for a machine that has Nsight Compute."""
+    words = ncu_command(_request(program, metrics, kernel, skip, launches, out))
+    if as_json:
+        say_json({"command": words})
+    else:
+        say(shlex.join(words))
+
+
+@app.command("run")
+def run(
+    program: Program,
+    metrics: Metrics = "roofline",
+    kernel: Kernel = "",
+    skip: Skip = 0,
+    launches: Launches = None,
+    out: Out = "profile.csv",
+    gpu: Gpu = None,
+    flops: Flops = 0.0,
+    dtype: FlopsDtype = "bfloat16",
+    tried: Tried = None,
+    as_json: Json = False,
+    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
+) -> None:
+    """Profile a program here, and say what limits its kernels."""
+    path = run_ncu(_request(program, metrics, kernel, skip, launches, out))
+    tell(f"the profile is in {path}")
+    _show(read_profile(path, tried=tried or []), _About(gpu, flops, dtype_name(dtype)), as_json)
+
+
+def _request(program: list[str], metrics: str, kernel: str, skip: int, launches: int | None, out: str) -> NcuRequest:
+    return NcuRequest(program=program, metrics=metrics, kernel=kernel, skip=skip, launches=launches, out=out)
+
+
+def _show(report: ProfileReport, about: _About, as_json: bool) -> None:
+    for note in report.notes:
+        tell(note, "warning", "yellow")
+    if as_json:
+        say_json(_as_json(report, about))
+        return
+    shown = [_words(one, about) for one in report.kernels]
+    header, *lines = table(_HEADER, [_row(one) for one in report.kernels], width(), _NUMBERS)
+    say(bold(header), *lines)
+    for lines in shown:
+        say("", *lines)
+    if report.advice is not None:
+        say("", *map(bold, paragraph(f"{report.advice.way}  ", "; ".join(report.advice.reasons), width())))
+
+
+def _row(one: ProfiledKernel) -> list[str]:
+    seen = one.judgement.profile
+    took = "-" if seen.duration_s is None else f"{seen.duration_s * 1e6:,.2f}"
+    share = "-" if one.share is None else f"{one.share:.1%}"
+    percents = [_percent(seen.compute), _percent(seen.memory), _percent(seen.occupancy)]
+    return [seen.kernel[:_NAME], share, str(one.launches), took, *percents, one.judgement.verdict]
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{share:.0f}%"
+
+
+def _words(one: ProfiledKernel, about: _About) -> list[str]:
+    found = one.judgement
+    lines = paragraph(f"{found.profile.kernel[:_NAME]}: ", f"{found.verdict}: {'; '.join(found.reasons)}", width())
+    if said := _place_in_words(found.profile, about):
+        lines += paragraph("  ", said, width())
+    for step in found.steps:
+        lines += paragraph("  next: ", f"{step.what} ({step.why})", width())
+    return lines
+
+
+def _place_in_words(seen: KernelProfile, about: _About) -> str:
+    """Rates beside their shares of the peaks, and the limit, where they are known; else empty."""
+    spec = device_of(seen, about.gpu)
+    found = placed_below_roof(seen, spec, about.flops, about.dtype)
+    if found is None or spec is None:
+        return ""
+    roof, placed = found
+    rates = [f"{placed.tflops:,.4g} TFLOP/s ({placed.of_units:.0%} of the peak)"] if placed.of_units else []
+    rates += [f"{placed.gbps:,.4g} GB/s of device memory ({placed.of_memory:.0%})"] if placed.of_memory else []
+    ridge = f"; {roof.intensity:.4g} FLOP/B, the ridge is at {roof.ridge:.4g}" if roof.intensity and roof.ridge else ""
+    return f"{', '.join(rates)} of {spec.name}{ridge}; {placed.of_limit:.0%} of its limit, {placed.limit}"
+
+
+def _as_json(report: ProfileReport, about: _About) -> dict[str, Any]:
+    def kernel(one: ProfiledKernel) -> dict[str, Any]:
+        seen = one.judgement.profile
+        found = placed_below_roof(seen, device_of(seen, about.gpu), about.flops, about.dtype)
+        place = None
+        if found is not None:
+            roof, placed = found
+            place = {"flops": roof.flops, "bytes": roof.bytes, "intensity": roof.intensity, "ridge": roof.ridge}
+            place |= asdict(placed)
+        return {
+            "kernel": seen.kernel, "launches": one.launches, "share": one.share, "verdict": one.judgement.verdict,
+            "reasons": list(one.judgement.reasons), "next": [asdict(step) for step in one.judgement.steps],
+            "figures": {name: value for name, value in asdict(seen).items() if name != "kernel"},
+            "roofline": place,
+        }  # fmt: skip
+
+    advice = report.advice
+    return {
+        "kernels": [kernel(one) for one in report.kernels],
+        "advice": None if advice is None else {"way": advice.way, "reasons": list(advice.reasons)},
+        "notes": list(report.notes),
+    }

@@ -1,0 +1,1 @@
+"""Profiles of Nsight Compute: reading them, what they say, and what to try next."""
