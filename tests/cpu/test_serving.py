@@ -189,6 +189,35 @@ def test_a_decorated_kernel_is_compiled_from_the_classes_of_its_arguments():
     assert "not in the space" in prepare(lock_for(outside), targets=[kernel], alias="nvidia-h200").failed[0][1]
 
 
+@pytest.mark.triton
+@pytest.mark.usefixtures("shared_fork_server")
+def test_decorated_kernels_of_a_module_are_verified_by_name(tmp_path, capsys):
+    """Also those below heuristics, and those of Triton's own decorator, which are tuned under `install`."""
+    torch = pytest.importorskip("torch")
+    from tests import decorated_kernels
+    from triton_ops.testing.launches import launches_that_do_nothing
+
+    x = torch.zeros(256)
+    calls = {"add": (x, x, x, 256), "scale": (x, x, 256, 1.5, "a", True), "theirs": (x, x, 256)}
+    records = []
+    for name, args in calls.items():
+        given = getattr(decorated_kernels, name)
+        tuned = given.fn if name == "scale" else given
+        names = [each for each in tuned.arg_names if each != "BLOCK"]
+        with launches_that_do_nothing():
+            if name == "theirs":
+                tuned = triton_ops.autotune(tuned.configs, ["n"])(tuned.fn)
+            key = tuned.why(**dict(zip(names, args, strict=True))).key
+        winner = Config(BLOCK=64, num_warps=4, **({} if name == "scale" else {"num_stages": 3}))
+        records.append(Record(key=replace(key, device=device_facts(H200)), winner=winner, timing=Timing(1, 1, 1, 3)))
+    write_lockfile(lock_for(*records), tmp_path / "lock.json")
+    assert main(["verify", str(tmp_path / "lock.json"), "--static", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [each["entry"]["kernel"] for each in told] == [f"tests.decorated_kernels:{name}" for name in calls]
+    assert {each["outcome"] for each in told} == {"not measured"}
+    assert type(decorated_kernels.theirs.cache) is dict
+
+
 def test_programs_are_loaded_on_the_gpu_that_is_named(monkeypatch):
     triton = pytest.importorskip("triton")
     torch = pytest.importorskip("torch")

@@ -13,7 +13,7 @@ from triton_ops.cache import read_lockfile
 from triton_ops.cache.lockfile import DEFAULT_NAME
 from triton_ops.cli.console import CHECK_FAILED, Device, Json, Verbose, bold, only_data_on_stdout, say, say_json, width
 from triton_ops.cli.layout import table
-from triton_ops.cli.target import load_target
+from triton_ops.cli.target import load_object
 from triton_ops.cli.terminal import stderr
 from triton_ops.exceptions import DeviceError, SettingsError
 from triton_ops.hardware import probe
@@ -57,12 +57,12 @@ def verify_command(
         raise SettingsError(f"--held-out is {held_out}; it must be 0 or more", hint="leave it out for none")
     lock = read_lockfile(lockfile)
     with only_data_on_stdout():
-        given = [load_target(each) for each in target or []]
+        given = [load_object(each) for each in target or []]
         here = None if static else probe(device)
         options: dict[str, Any] = {"seed": seed, "listener": ProgressBar(stderr())}
         found = list(
             verify(
-                lock, Targets(given, load_target), here, device=device, kernel=kernel,
+                lock, Targets(given, load_object), here, device=device, kernel=kernel,
                 most_neighbours=most_neighbours, held_out=held_out, **options,
             )
         )  # fmt: skip

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from triton_ops.backend import Operation
 from triton_ops.cache import Key
 from triton_ops.dispatch.deciding import KernelCall
 from triton_ops.dispatch.grids import GridByConfig
@@ -78,20 +79,38 @@ def _grid(noted: NotedCall) -> GridByConfig:
     return GridByConfig(names, {at: grid if isinstance(grid, str) else tuple(grid) for at, grid in extents.items()})
 
 
+def operation_of(given: Any) -> Operation | None:
+    """The operation of a decorated kernel, of Triton's own decorator too, with or without heuristics around it.
+
+    It has no grid and no problems, as `Tuned.operation`. None for what is no decorated kernel.
+    """
+    found = _decorated_in(given)
+    if found is None or isinstance(found, Tuned):
+        return None if found is None else found.operation
+    adopted = Tuned.adopting(found, Options(strict=False))
+    adopted.give_back(found)  # whose launches stay Triton's
+    return adopted.operation
+
+
 def _kernel_in(decorated: Any) -> Tuned:
     """The decorated kernel below heuristics; one of Triton's own decorator is taken over.
 
     Raises:
         TargetError: There is none.
     """
-    found = decorated
-    while not isinstance(found, Tuned) and hasattr(found, "fn"):
-        if hasattr(found, "configs") and hasattr(found, "prune_configs"):
-            return Tuned.adopting(found, Options(strict=False))
-        found = found.fn
-    if not isinstance(found, Tuned):
+    found = _decorated_in(decorated)
+    if found is None:
         raise TargetError(
             f"{decorated!r} is no decorated kernel, and was one when the call was noted",
             hint="name the object that the program launches, in the module that it is defined in",
         )
-    return found
+    return found if isinstance(found, Tuned) else Tuned.adopting(found, Options(strict=False))
+
+
+def _decorated_in(given: Any) -> Any:
+    """What a decorator of this package or of Triton has made, below heuristics; None if there is none."""
+    while hasattr(given, "fn"):
+        if hasattr(given, "configs") and hasattr(given, "prune_configs"):
+            return given
+        given = given.fn
+    return None

@@ -15,10 +15,8 @@ from triton_ops.hardware import DeviceSpec, gpu_missing, probe
 from triton_ops.history.misses import Miss, forget_misses
 from triton_ops.history.recall import recall, store_in
 from triton_ops.runner.session import tune
-from triton_ops.serving.targets import Target, Targets, made_on, specs_of
+from triton_ops.serving.targets import DECORATED, Target, Targets, made_on, specs_of
 from triton_ops.trial import TuningResult
-
-_NOTED = "triton_ops.dispatch.noted"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +63,7 @@ def _tuned(miss: Miss, targets: Targets, folder: Path, options: dict[str, Any]) 
         return Served(miss=miss, reason=reason)
     if miss.call is not None:
         decorated = targets.decorated(miss.key.kernel)
-        noted = importlib.import_module(_NOTED)  # it imports Triton, as the kernel's own module has
+        noted = importlib.import_module(DECORATED)  # it imports Triton, as the kernel's own module has
         result, key = noted.tune_noted(decorated, miss.call, device, folder, options)
         return _served(miss, result, store_in(str(folder)).get(key.id))
     target: Target = targets.find(miss.key.kernel)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -13,13 +14,15 @@ from triton_ops.problem import from_plain
 from triton_ops.tensors import TensorSpec
 
 Target = Operation | Kernel
+DECORATED = "triton_ops.dispatch.noted"
 
 
 class Targets:
     """Kernels by the names that they have in records.
 
     Args:
-        given: Operations, kernels, functions, and objects that have an operation; they are found before all others.
+        given: Operations, kernels, functions, decorated kernels, Triton's own too, and objects that have an operation;
+            they are found before all others.
         load: From a name that is neither among these nor that of a shipped kernel to the object; it raises a
             `TargetError` for one that it does not find. None looks in modules that are imported already, and imports
             none: what a file names is no reason to run code.
@@ -65,7 +68,11 @@ def as_target(given: Any) -> Target:
     """
     if isinstance(given, Operation):
         return given
-    return given.operation if isinstance(given, HasOperation) else as_kernel(given)
+    if isinstance(given, HasOperation):
+        return given.operation
+    # Triton's own objects have `fn`, and have imported Triton, as what knows them does.
+    found: Operation | None = importlib.import_module(DECORATED).operation_of(given) if hasattr(given, "fn") else None
+    return as_kernel(given) if found is None else found
 
 
 def kernel_in(target: Target) -> Kernel:
