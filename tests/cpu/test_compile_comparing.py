@@ -209,5 +209,6 @@ def test_compilers_have_folders_and_logs_of_their_own(compared, tmp_path, monkey
     assert default.environment["TORCH_COMPILE_DEBUG_DIR"] == str(tmp_path / "kept" / "default")
     assert (tmp_path / "kept" / "default" / "log.txt").is_file()
     fake = machine()
-    compared(fake, ["eager", "default"], warm=True)
+    compared(fake, ["eager", "freezing"], warm=True)
+    assert fake.started[1].environment["TORCHINDUCTOR_FREEZING"] == "1"
     assert "TORCHINDUCTOR_CACHE_DIR" not in fake.started[1].environment

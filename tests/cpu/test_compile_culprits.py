@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -129,3 +131,14 @@ def test_the_json_has_the_documented_members_and_no_others():
     assert detailed["details"]["modes"]["max-autotune"]["options"][CUDAGRAPHS] is True
     assert report.apply(len) is len, "eager runs the model as it is"
     assert CompileMode("eager", backend=None) == report.chosen
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # of torch's own modules
+def test_a_recommendation_with_frozen_weights_is_applied_with_the_setting_that_it_needs(monkeypatch):
+    settings = importlib.import_module("torch._inductor.config")
+    monkeypatch.setattr(settings, "freezing", False)
+    found = {"problem": "mlp", "device": "cpu", "modes": (), "recommended": "freezing"}
+    CompileReport(**found, chosen=as_mode("default")).apply(torch.nn.ReLU())
+    assert settings.freezing is False
+    CompileReport(**found, chosen=as_mode("freezing")).apply(torch.nn.ReLU())
+    assert settings.freezing is True

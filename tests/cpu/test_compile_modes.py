@@ -28,7 +28,7 @@ from triton_ops.compile_modes.contender import Contender
 from triton_ops.compile_modes.process import ModeProcess
 from triton_ops.compile_modes.questions import Failed, Loaded, Manner
 from triton_ops.compile_modes.request import made_request
-from triton_ops.compile_modes.scenarios import SCENARIOS, llama_block, simple_mlp
+from triton_ops.compile_modes.scenarios import SCENARIOS, llama_block, norm_chain, simple_mlp
 from triton_ops.compile_modes.workload import made_by, workload_of
 from triton_ops.inductor.logs import CompilerLog
 
@@ -239,4 +239,8 @@ def test_the_models_that_come_with_the_package_compute_what_they_should():
         changed[:, -1] += 1
         assert out.shape == tokens.shape
         assert torch.allclose(block(changed)[:, :-1], out[:, :-1], atol=1e-5), "attention is causal"
-    assert set(SCENARIOS) >= {"simple-mlp", "simple-mlp-bf16", "llama-block", "small-transformer"}
+        chain, (x, gate, up) = norm_chain(3, 8, device="cpu")
+        normed, hidden = chain(x, gate, up)
+        assert torch.allclose(hidden, x + gate * torch.sigmoid(gate) * up, atol=1e-6)
+        assert torch.allclose(normed, torch.nn.functional.rms_norm(hidden, (8,), eps=1e-6), atol=1e-5)
+    assert set(SCENARIOS) >= {"simple-mlp", "simple-mlp-bf16", "llama-block", "small-transformer", "norm-chain"}

@@ -21,11 +21,14 @@ from triton_ops.inductor.modes import (
     option_values,
     refusal,
     same_without_gpu,
+    settings_of_process,
     uses_cudagraphs,
+    variables_of_process,
 )
 from triton_ops.inductor.options import autotune_options, is_read, variables
 
-LOG = Path(__file__).parents[1] / "data" / "inductor_log.txt"
+DATA = Path(__file__).parents[1] / "data"
+LOG = DATA / "inductor_log.txt"
 
 
 def test_the_modes_are_those_of_this_torch():
@@ -99,6 +102,27 @@ def test_a_log_is_read_between_the_lines_of_other_programs():
     assert log.skipped == ("cpu device (primals_2)",)
     assert log.recompiled == ("forward in model.py:7",)
     assert log.hints == ("Reduction over non-contiguous dims",)
+
+
+def test_the_log_of_a_tuned_model_on_a_cpu_is_read():
+    """Written by torch 2.13 for two layers with frozen weights; torch 2.11 writes the same lines."""
+    log = read_log((DATA / "inductor_log_cpu.txt").read_text(encoding="utf-8").splitlines())
+    assert [(table.op, table.sizes, table.count) for table in log.tables] == [
+        ("packed_linear", "32x256, 1459233x1, 256x256", 2), ("packed_linear", "32x256, 1459233x1, 64x256", 2),
+    ]  # fmt: skip
+    for table in log.tables:
+        assert {choice.source: choice.name.rstrip("_01") for choice in table.choices} == {
+            "cpp": "cpp_CppMicroGemmFP32Vec", "aten": "_mkl_linear",
+        }  # fmt: skip
+        assert table.stats["best_kernel"] == table.winner.name
+
+
+def test_frozen_weights_are_a_setting_of_the_process():
+    assert variables_of_process(as_mode("freezing")) == {"TORCHINDUCTOR_FREEZING": "1"}
+    assert settings_of_process(as_mode("gemm-cpp")) == {"freezing": True}
+    assert not settings_of_process(as_mode("max-autotune"))
+    assert not settings_of_process(as_mode({"freezing": False}))
+    assert any("TORCHINDUCTOR_FREEZING" in option.variables for option in autotune_options(("freezing",)))
 
 
 def test_every_prefix_of_a_log_can_be_read():

@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeAlias
 
 from triton_ops._optional import require
 from triton_ops.backend import Arguments
+from triton_ops.compile_modes.counting import profiler
 from triton_ops.compile_modes.request import checked_workload
 from triton_ops.compile_modes.step import Step
 from triton_ops.exceptions import SettingsError
@@ -161,8 +162,7 @@ def profiled(call: Callable[[], Any], device_name: str, dtype: str = "") -> Call
     gpu = device_name.startswith("cuda")
     wait = torch.cuda.synchronize if gpu else _nothing
     call_ms = statistics.median([_timed_ms(call, wait) for _ in range(_WARM + _CALLS)][_WARM:])
-    kinds = torch.profiler.ProfilerActivity
-    with torch.profiler.profile(activities=[kinds.CPU, *([kinds.CUDA] if gpu else [])], with_flops=True) as recorded:
+    with profiler(device_name, with_flops=True) as recorded:
         for _ in range(_CALLS):
             call()
         wait()

@@ -30,6 +30,7 @@ from triton_ops.inductor.modes import (
     option_values,
     refusal,
     same_without_gpu,
+    variables_of_process,
 )
 from triton_ops.inductor.options import is_read, variables
 from triton_ops.trial import Status
@@ -246,6 +247,7 @@ class Comparing:
     def _process(self, mode: CompileMode, folder: Path | None, limits: Limits | None = None) -> ModeProcess:
         """A process of a mode, not yet started, with its compiler's folders and logs; limits are the budget's."""
         environment = log_switches(dict(settings.environment()), (*READ, *self._request.logs)) if not mode.eager else {}
+        environment |= variables_of_process(mode)
         if folder is not None and not self._request.warm:
             environment |= compiler_folders(folder)
         if self._request.collect is not None and not mode.eager:

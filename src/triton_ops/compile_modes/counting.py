@@ -44,16 +44,22 @@ def kernels_of(call: Callable[[], Any], device_name: str) -> int | None:
     The call runs once, under torch's profiler; None where that does not work.
     """
     torch = require("torch", "counting kernels")
-    activities = torch.profiler.ProfilerActivity
-    gpu = device_name.startswith("cuda")
     with contextlib.suppress(RuntimeError):
-        with torch.profiler.profile(activities=[activities.CPU, *([activities.CUDA] if gpu else [])]) as profile:
+        with profiler(device_name) as profile:
             call()
-        if gpu:
+        if device_name.startswith("cuda"):
             device = torch.autograd.DeviceType.CUDA
             return len([each for each in profile.events() if each.device_type == device and not _is_copy(each.name)])
         return len([each for each in profile.events() if _works(each)]) + _generated_loops()
     return None
+
+
+def profiler(device_name: str, **more: Any) -> Any:
+    """Torch's profiler for a device, with further options; it keeps its events, since torch 2.11 else warns."""
+    torch: Any = require("torch", "profiling a model")
+    kinds = torch.profiler.ProfilerActivity
+    activities = [kinds.CPU, *([kinds.CUDA] if device_name.startswith("cuda") else [])]
+    return torch.profiler.profile(activities=activities, acc_events=True, **more)
 
 
 class PeakMemory:

@@ -89,6 +89,24 @@ class LlamaBlock(_Module):  # type: ignore[misc]
         return x.view(*x.shape[:2], heads, self.head).transpose(1, 2)
 
 
+class NormChain(_Module):  # type: ignore[misc]
+    """What a decoder block computes between its products: a gated activation, a residual, and the next RMSNorm.
+
+    Args:
+        width: Extent of the hidden state.
+    """
+
+    def __init__(self, width: int = 1024) -> None:
+        super().__init__()
+        self.norm = RMSNorm(width)
+
+    def forward(self, x: Any, gate: Any, up: Any) -> tuple[Any, Any]:
+        """The normalised hidden state, and the hidden state, for three tensors (rows, width)."""
+        functional = require("torch.nn.functional", _FOR)
+        hidden = x + functional.silu(gate) * up
+        return self.norm(hidden), hidden
+
+
 def simple_mlp(
     batch: int = 256,
     features: tuple[int, int, int] = (1024, 1024, 1024),
@@ -116,6 +134,15 @@ def llama_block(
     return LlamaBlock(*sizes).to(**place).eval(), (torch.randn(batch, tokens, sizes[0], **place),)
 
 
+def norm_chain(
+    rows: int = 512, width: int = 1024, *, dtype: str = "float32", device: str | None = None
+) -> tuple[Any, tuple[Any, ...]]:
+    """A `NormChain` and its three inputs (rows, width)."""
+    place = _place(device, dtype)
+    torch = require("torch", _FOR)
+    return NormChain(width).to(**place).eval(), tuple(torch.randn(rows, width, **place) for _ in range(3))
+
+
 def _place(device: str | None, dtype: str) -> dict[str, Any]:
     torch: Any = require("torch", _FOR)
     return {"device": device or ("cuda" if torch.cuda.is_available() else "cpu"), "dtype": getattr(torch, dtype)}
@@ -126,5 +153,7 @@ SCENARIOS: Mapping[str, Callable[[], Any]] = {
     "simple-mlp-bf16": partial(simple_mlp, dtype="bfloat16"),
     "llama-block": llama_block,
     "small-transformer": partial(llama_block, 1, 64, (256, 8, 4, 704), dtype="float32"),
+    "one-token": partial(llama_block, 1, 1, (256, 8, 4, 704), dtype="float32"),
+    "norm-chain": norm_chain,
 }
 """Factories by the names that the command line takes."""

@@ -43,7 +43,7 @@ class AutotuneChoice:
         known = {"triton": "triton", "cpp": "cpp", "cutlass": "cutlass", "ck": "ck", "decompose": "aten"}
         found = next((source for start, source in known.items() if name.startswith(start)), "other")
         plain = {"mm", "addmm", "bmm", "baddbmm", "bias_addmm", "convolution", "_scaled_mm", "_int_mm", "linear"}
-        return "aten" if name in plain or name.startswith(("mkl", "_linear", "onednn")) else found
+        return "aten" if name in plain or name.startswith(("mkl", "_mkl", "_linear", "onednn")) else found
 
 
 @dataclass(frozen=True)

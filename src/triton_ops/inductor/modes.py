@@ -2,7 +2,9 @@
 
 Facts used, of torch 2.11 to 2.15: `torch._inductor.list_mode_options()` maps each mode to the options that it sets,
 `torch._inductor.config.get_config_copy()` has every option by its dotted name, and `torch.compile` refuses a mode and
-options together. Options may be written with hyphens, modes may not be written with underscores.
+options together. Options may be written with hyphens, modes may not be written with underscores. Options of one
+`torch.compile` count while Inductor compiles; `freezing` is asked for earlier, by Dynamo, which then needs the setting
+of the process. On a CPU the C++ templates for products take frozen weights alone.
 """
 
 from __future__ import annotations
@@ -19,13 +21,14 @@ _FOR = "asking torch's compiler what it knows"
 EAGER = "eager"
 INDUCTOR = "inductor"
 CUDAGRAPHS = "triton.cudagraphs"
+FREEZING = "freezing"
 MODES = ("default", "reduce-overhead", "max-autotune-no-cudagraphs", "max-autotune")
 _AUTOTUNE = {"max_autotune": True, "coordinate_descent_tuning": True}
 OPTION_SETS: Mapping[str, Mapping[str, Any]] = {
     "max-autotune-as-options": {**_AUTOTUNE, CUDAGRAPHS: True},
     "gemm-aten": {**_AUTOTUNE, "max_autotune_gemm_backends": "ATEN"},
     "gemm-triton": {**_AUTOTUNE, "max_autotune_gemm_backends": "TRITON"},
-    "gemm-cpp": {**_AUTOTUNE, "max_autotune_gemm_backends": "CPP"},
+    "gemm-cpp": {**_AUTOTUNE, "max_autotune_gemm_backends": "CPP", FREEZING: True},
     "conv-aten": {**_AUTOTUNE, "max_autotune_conv_backends": "ATEN"},
     "conv-triton": {**_AUTOTUNE, "max_autotune_conv_backends": "TRITON"},
     "coordinate-descent": {"coordinate_descent_tuning": True},
@@ -33,7 +36,7 @@ OPTION_SETS: Mapping[str, Mapping[str, Any]] = {
     "no-fusion": {"epilogue_fusion": False, "max_fusion_size": 1},
     "no-layout": {"layout_optimization": False},
     "no-shape-padding": {"shape_padding": False},
-    "freezing": {"freezing": True},
+    "freezing": {FREEZING: True},
 }
 """Named sets of options, each compiled as `torch.compile(model, options=...)`."""
 
@@ -137,6 +140,16 @@ def effective_options(asked: CompileMode) -> dict[str, Any]:
 def uses_cudagraphs(asked: CompileMode) -> bool:
     """Whether calls are recorded as CUDA graphs, where there is a GPU."""
     return bool(effective_options(asked).get(CUDAGRAPHS, False))
+
+
+def settings_of_process(asked: CompileMode) -> dict[str, Any]:
+    """The options that do nothing for one `torch.compile`, and must be settings of the process, with their values."""
+    return {name: value for name, value in effective_options(asked).items() if name == FREEZING and value}
+
+
+def variables_of_process(asked: CompileMode) -> dict[str, str]:
+    """`settings_of_process` as environment variables, for a process that has yet to import torch."""
+    return {f"TORCHINDUCTOR_{name.upper()}": "1" for name in settings_of_process(asked)}
 
 
 def same_without_gpu(modes: Sequence[CompileMode], asked: CompileMode) -> CompileMode | None:
