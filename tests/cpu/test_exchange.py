@@ -253,7 +253,7 @@ def test_every_trial_of_a_run_goes_to_t4(tmp_path, capsys, monkeypatch, steady_c
     ("words", "code", "said"),
     [
         (["export", "vllm", "t", "--kernel", "moe"], 2, "there is no form 'vllm'"),
-        (["export", "vllm-moe", "t", "--kernel", "none"], 2, "of the devices: none"),
+        (["export", "vllm-moe", "t", "--kernel", "none"], 2, "no entry of none (hint: it has entries of moe on "),
         (["export", "vllm-moe", "t", "--kernel", "moe", "--row", "K"], 2, "has no K; it has M"),
         (["export", "vllm-moe", "t", "--kernel", "moe", "--row", "top_k"], 2, "several entries of moe are for one row"),
         (["export", "vllm-moe", "t", "--kernel", "moe", "--set", "E"], 2, "--set 'E' is not NAME=VALUE"),

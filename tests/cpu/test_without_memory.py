@@ -91,6 +91,13 @@ def test_why_answers_for_tensors_without_memory(kind):
         assert isinstance(decorated().why(tensor(kind), torch.zeros(N), torch.zeros(N), N, grid=grid), Decision)
 
 
+@pytest.mark.triton
+@pytest.mark.parametrize("configs", [CONFIGS, CONFIGS[:1]])
+def test_tensors_on_the_cpu_are_refused_by_kernels_that_run_on_a_gpu(configs):
+    with pytest.raises(DeviceError, match=r"on the CPU.*move them to a GPU: tensor\.cuda\(\)"):
+        decorated(configs)[grid](*[torch.zeros(N)] * 3, N)
+
+
 @pytest.mark.parametrize("kind", REFUSED)
 def test_tune_refuses_them_before_anything_runs(kind):
     error, match = REFUSED[kind]

@@ -89,9 +89,22 @@ class FastLaunch:
         self.call: Callable[..., Any] = _unknown
 
     @property
+    def compiled(self) -> bool:
+        """Whether the kernel is compiled for a GPU; else it runs as Python."""
+        return hasattr(self._jit, "device_caches")
+
+    @property
+    def driven(self) -> bool:
+        """Whether Triton has a driver here, by which compiled kernels are launched."""
+        try:
+            return _driver().active is not None
+        except RuntimeError:  # there are none, or several
+            return False
+
+    @property
     def possible(self) -> bool:
         """Whether the kernel is compiled, and its heuristics give constexpr values only."""
-        if not hasattr(self._jit, "device_caches"):
+        if not self.compiled:
             return False
         return not {param.name for param in self._jit.params if not param.is_constexpr}.intersection(self._heuristics)
 

@@ -14,10 +14,12 @@ from typing import Any
 
 from triton_ops._hashing import canonical_json
 from triton_ops.backend import Arguments, is_tensor
+from triton_ops.backend.fast_launch import FastLaunch
 from triton_ops.backend.signatures import parameters_of
 from triton_ops.backend.unwrap import unwrap
 from triton_ops.buckets import Mapper
 from triton_ops.cache.key import Argument
+from triton_ops.exceptions import DeviceError
 from triton_ops.problem import plain
 from triton_ops.task.request import spec_of
 from triton_ops.tensors import ALIGNMENT_BYTES, TensorSpec, check_memory, check_strided, is_fake
@@ -58,6 +60,24 @@ class CalledWith:
         for name, value in self.given.keyword.items():
             if is_tensor(value):
                 checked(value, name)
+
+    def explain(self, error: Exception, launches: FastLaunch) -> None:
+        """Say what is wrong with the tensors of the call, if that is why its launch failed.
+
+        Args:
+            error: What Triton raised: of a sparse tensor that it has no storage, of one on the CPU a `ValueError`, or
+                without a GPU that there is no driver.
+            launches: Those of the kernel.
+
+        Raises:
+            KernelTypeError, UnsupportedDtypeError, DeviceError: A tensor is nothing that could be launched on.
+        """
+        self.check()
+        if launches.compiled and self.device == "cpu" and (isinstance(error, ValueError) or not launches.driven):
+            raise DeviceError(
+                "the tensors are on the CPU, and a Triton kernel runs on a GPU", "cuda", "cpu",
+                hint="move them to a GPU: tensor.cuda(); or run it as Python with TRITON_INTERPRET=1",
+            ) from error  # fmt: skip
 
     @property
     def device(self) -> str:

@@ -239,9 +239,9 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
         grid = checked_when_called(grid, self._name)
         try:
             return self.fn.run(*args, grid=grid, warmup=False, **kwargs, **config.all_kwargs())
-        except (RuntimeError, KeyError, TypeError):  # which tells of a sparse tensor that it has no storage
+        except (RuntimeError, KeyError, TypeError, ValueError) as error:
             self._refuse(kwargs, config.all_kwargs())
-            self._calls.problem(args, kwargs).check()
+            self._calls.problem(args, kwargs).explain(error, self._fast)
             raise
 
     def _condition(self, decision: Decision) -> Callable[[], bool] | None:

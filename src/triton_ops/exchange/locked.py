@@ -53,10 +53,15 @@ def table_of(lock: Lockfile, kernel: str, device: str | None, names: Names, fact
             entries for one row.
     """
     entries = [e for e in lock.entries if e.kernel == kernel and device in (None, e.device)]
+    if not entries:
+        known = ", ".join(sorted({f"{entry.kernel} on {entry.device}" for entry in lock.entries})) or "nothing"
+        where = "" if device is None else f" on {device}"
+        raise SettingsError(f"the lockfile has no entry of {kernel}{where}", hint=f"it has entries of {known}")
     aliases = {entry.device for entry in entries}
-    if len(aliases) != 1:
-        found = ", ".join(sorted(aliases)) or "none"
-        raise SettingsError(f"the entries of {kernel} are of the devices: {found}", hint="--device-alias NAME")
+    if len(aliases) > 1:
+        raise SettingsError(
+            f"the entries of {kernel} are of the devices: {', '.join(sorted(aliases))}", hint="--device-alias NAME"
+        )
     name = next(each.name for each in lock.devices if each.alias in aliases)
     rows = tuple(_row(entry, names) for entry in entries)
     if len({row.at for row in rows}) < len(rows):
