@@ -26,6 +26,7 @@ class Resources:
         stack_bytes: Stack frame per thread.
         mma: Matrix instructions used: `wgmma`, `tcgen05`, `mma.sync`, `mfma`, `wmma`, or `none`.
         load_bytes: Bytes that one thread loads at once, in the commonest load from global memory.
+        serialised: Whether the assembler makes each product of a warp group wait for the one before (`wgmma` alone).
     """
 
     registers: Count | None = None
@@ -36,6 +37,7 @@ class Resources:
     stack_bytes: Count | None = None
     mma: str | None = None
     load_bytes: Count | None = None
+    serialised: bool | None = None
 
     @property
     def wasteful(self) -> bool:

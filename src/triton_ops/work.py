@@ -37,12 +37,14 @@ class Footprint:
         spill_bytes: Bytes of spilled registers per thread.
         shared_bytes: Bytes of shared memory per block.
         known: Whether the compiler gave the figures; otherwise they are guessed.
+        serialised: Whether each product of a warp group waits for the one before; None where it is not known.
     """
 
     registers: int
     spill_bytes: float
     shared_bytes: int
     known: bool = False
+    serialised: bool | None = None
 
 
 @dataclass(frozen=True)

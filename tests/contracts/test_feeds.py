@@ -67,6 +67,30 @@ def test_a_slow_one_does_not_hold_up_those_after_it():
     assert [feed.next(False).config for _ in range(2)] == CONFIGS[:2]
 
 
+def test_without_patience_what_is_not_compiled_is_forgotten_unless_it_runs_anyway():
+    compiler = Compiler(at_once=False)
+    feed = CompiledFeed(compiler, 4)
+    feed.add(CONFIGS[:1], anyway=True)
+    feed.add(CONFIGS[1:4])
+    compiler.finish(CONFIGS[2])
+    assert feed.next(False, patient=False).config == CONFIGS[2]
+    assert feed.held == 1
+    compiler.finish(CONFIGS[0])
+    assert feed.next(False, patient=False).config == CONFIGS[0]
+    assert feed.next(False, patient=False) is None
+
+
+def test_there_is_room_for_one_more_where_none_is_ready():
+    compiler = Compiler(at_once=False)
+    feed = CompiledFeed(compiler, 4)
+    feed.add(CONFIGS[:3])
+    assert feed.room() == 1
+    compiler.finish(CONFIGS[1])
+    assert feed.room() == 0
+    feed.add(CONFIGS[3:6])
+    assert feed.room() == 0
+
+
 def test_a_config_that_cannot_run_is_dropped_with_its_numbers():
     compiler = Compiler(at_once=False)
     feed = CompiledFeed(compiler, 4)

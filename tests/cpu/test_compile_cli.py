@@ -18,7 +18,18 @@ from triton_ops.kernels import load
 pytest.importorskip("triton")
 pytestmark = [pytest.mark.triton, pytest.mark.usefixtures("shared_fork_server")]
 
-FIELDS = ["config", "status", "reason", "trace", "registers", "spill_bytes", "shared_bytes", "mma", "compile_s"]
+FIELDS = [
+    "config",
+    "status",
+    "reason",
+    "trace",
+    "registers",
+    "spill_bytes",
+    "shared_bytes",
+    "mma",
+    "serialised",
+    "compile_s",
+]
 AXES = ["BM=64,128", "BN=256", "BK=32", "num_warps=4", "num_stages=2,10"]
 SPACE = [*(word for axis in AXES for word in ("--space", axis)), "--jobs", "2"]
 PRODUCT = f"{Path(plain_product.__file__)}:operation"

@@ -22,6 +22,7 @@ from triton_ops.ranking.recorded_work import recorded_model, recorded_work
 from triton_ops.ranking.waves import Wave, overlapped, schedule
 from triton_ops.resources import Resources
 from triton_ops.search import make_searcher
+from triton_ops.trial import Compiled, Status
 from triton_ops.work import Footprint, Schedule, TilePlan, tile_side
 
 SAMPLE = json.loads((Path(__file__).parents[1] / "data" / "h200_spaces.json").read_text(encoding="utf-8"))
@@ -286,6 +287,35 @@ def test_the_search_starts_with_the_config_that_the_users_own_tiles_rank_first()
     model = Model(Work(tiles=BusyTiles(10_000)), H200)
     searcher = make_searcher("auto", space, 0, [ModelPrior(model)])
     assert model.expected_ms(searcher.ask(1)[0]) == min(model.score(list(space)))
+
+
+def test_products_that_wait_for_each_other_are_slower_and_a_guess_lies_between():
+    tiles = replace(GEMM, dtype="float8_e4m3fn", b_along_inner=True)
+    model = Model(Work(tiles=tiles), H200)
+    wide = {"BM": 128, "BN": 256, "BK": 128, "num_warps": 8, "num_stages": 4}
+    free, unknown, bound = (model.expected_ms(wide, Resources(serialised=known)) for known in (False, None, True))
+    assert free < unknown < bound
+    assert unknown == model.expected_ms(wide)
+    usual = {**wide, "BN": 128}
+    assert model.expected_ms(usual) == model.expected_ms(usual, Resources(serialised=False))
+
+
+def test_the_search_begins_elsewhere_once_the_compiler_has_serialised_the_models_first_choices():
+    tiles = replace(GEMM, dtype="float8_e4m3fn", b_along_inner=True)
+    sides = {"BM": [128, 256], "BN": [64, 128, 256], "BK": [64, 128], "num_warps": [4, 8], "num_stages": [2, 3, 4, 5]}
+    space = ConfigSpace(sides, default={"BM": 128, "BN": 128, "BK": 128, "num_warps": 4, "num_stages": 3})
+    model = Model(Work(tiles=tiles), H200)
+    found = []
+    for widest in (False, True):  # whether tiles of 256 columns are serialised
+        searcher = make_searcher("auto", space, 0, [ModelPrior(model)])
+        searcher.take_previews(
+            [
+                Compiled(config, Status.OK, "", Resources(40, 0, 1024, serialised=widest and config["BN"] == 256))
+                for config in searcher.wanted_previews(40)
+            ]
+        )
+        found.append(searcher.ask(1)[0])
+    assert [config["BN"] for config in found] == [256, 128]
 
 
 def test_tiles_without_a_plan_are_refused_where_they_are_declared():

@@ -108,6 +108,24 @@ def test_a_huge_tile_spills_and_is_deferred(arch, tmp_path):
     assert found.deferred or arch == "sm_100", "sm_100 keeps the accumulator in tensor memory"
 
 
+@pytest.mark.parametrize(("arch", "config", "expected"), [("sm_90", TILE, False), ("sm_90", HUGE["sm_90"], True)])
+def test_products_are_serialised_where_the_assembler_warns_of_it(arch, config, expected, tmp_path):
+    kernel, arguments = matmul()
+    built = AheadOfTime(kernel, arguments, named_target(arch)).build(config)
+    text = tmp_path / "kernel.ptx"
+    text.write_text(built.assembly)
+    command = [CUOBJDUMP.with_name("ptxas"), "-v", f"--gpu-name={arch}a", text, "-o", tmp_path / "kernel.cubin"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    assert ("Potential Performance Loss" in said) is expected
+    assert resources_of(built, named_target(arch)).serialised is expected
+
+
+def test_without_products_of_warp_groups_nothing_is_serialised():
+    kernel, arguments, config = given("sm_80", "bf16")
+    built = AheadOfTime(kernel, arguments, named_target("sm_80")).build(config)
+    assert resources_of(built, named_target("sm_80")).serialised is None
+
+
 def check_usage(cubin, folder):
     file = folder / "kernel.cubin"
     file.write_bytes(cubin)

@@ -67,6 +67,16 @@ def test_the_table_writes_a_cross_between_numbers_only():
     ]
 
 
+def test_a_recording_tells_whether_products_are_serialised(tmp_path):
+    head = {"family": "matmul_bf16", "shape": [8], "gpu": "NVIDIA H200", "space": {"BM": [64, 128, 256]}}
+    known = {64: {}, 128: {"serialised": True}, 256: {"serialised": False}}
+    rows = [{"config": {"BM": size}, "status": "ok", "ms": [[1.0, 1.0, 1.0]], **more} for size, more in known.items()]
+    path = tmp_path / "recording.json"
+    path.write_text(json.dumps({**head, "rows": rows}))
+    found = {trial.config["BM"]: trial.resources.serialised for trial in read_recording(path).trials.values()}
+    assert found == {64: None, 128: True, 256: False}
+
+
 def test_spills_of_recordings_that_do_not_name_python_are_words(tmp_path):
     head = {"family": "norm_bf16", "shape": [8], "gpu": "NVIDIA H200", "space": {"BLOCK": [64]}}
     row = {"config": {"BLOCK": 64}, "status": "ok", "regs": 255, "spills": 10, "shared": 0, "ms": [[1.0, 1.0, 1.0]]}

@@ -12,6 +12,7 @@ from typing import Any
 
 from triton_ops.analysis.features import amdgcn_features, ptx_features
 from triton_ops.analysis.usage import amdgcn_usage, cubin_usage
+from triton_ops.analysis.warp_groups import serialised_products
 from triton_ops.backend import CandidateError, trace_of
 from triton_ops.backend.compiled import compile_error, most, one_of
 from triton_ops.backend.offline import AheadOfTime, Built, option_names
@@ -86,6 +87,7 @@ def resources_of(built: Built, target: Target) -> Resources:
         stack_bytes=usage.stack_bytes,
         mma=seen.mma,
         load_bytes=seen.load_bytes,
+        serialised=serialised_products(built.binary, built.assembly) if cuda else None,
     )
 
 
@@ -105,6 +107,7 @@ def together(parts: Sequence[Resources]) -> Resources:
         stack_bytes=most(part.stack_bytes for part in parts),
         mma=next((name for name in mma if name != "none"), next(iter(mma), None)),
         load_bytes=min((part.load_bytes for part in parts if part.load_bytes is not None), default=None),
+        serialised=max((part.serialised for part in parts if part.serialised is not None), default=None),
     )
 
 

@@ -13,7 +13,8 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-_ELF64_LITTLE = b"\x7fELF\x02\x01"
+from triton_ops.analysis.elf import sections
+
 _SIZED = 4  # the format of records with a payload
 _REGCOUNT = 0x2F
 _FRAME_SIZE = 0x11
@@ -71,17 +72,10 @@ def _field(assembly: str, name: str) -> int:
 
 
 def _section(elf: bytes, wanted: str) -> bytes:
-    if elf[: len(_ELF64_LITTLE)] != _ELF64_LITTLE:
-        raise ValueError(f"no 64-bit little-endian ELF file: it starts with {elf[:6]!r}")
-    (table,) = struct.unpack_from("<Q", elf, 0x28)
-    size, count, names_at = struct.unpack_from("<HHH", elf, 0x3A)
-    headers = [struct.unpack_from("<IIQQQQ", elf, table + number * size) for number in range(count)]
-    names = headers[names_at][4]
-    for name, _kind, _flags, _address, offset, length in headers:
-        end = elf.index(b"\0", names + name)
-        if elf[names + name : end].decode() == wanted:
-            return elf[offset : offset + length]
-    raise ValueError(f"the ELF file has no section {wanted}")
+    found = next((content for name, content in sections(elf) if name == wanted), None)
+    if found is None:
+        raise ValueError(f"the ELF file has no section {wanted}")
+    return found
 
 
 def _records(section: bytes) -> Iterator[tuple[int, bytes]]:

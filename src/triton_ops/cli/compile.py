@@ -159,6 +159,7 @@ def _as_json(result: Compiled) -> dict[str, Any]:
         "spill_bytes": found.spill_bytes,
         "shared_bytes": found.shared_bytes,
         "mma": found.mma,
+        "serialised": found.serialised,
         "compile_s": result.compile_s,
     }
 

@@ -48,11 +48,13 @@ class Feed(Protocol):
     def add(self, configs: Iterable[Config], anyway: bool = False) -> None:
         """Take proposals. With `anyway` they are run even if they are of a kind that is deferred."""
 
-    def next(self, run_deferred: bool) -> Ready | None:
+    def next(self, run_deferred: bool, patient: bool = True) -> Ready | None:
         """The proposal to try next, waiting until one is ready; None if no proposal is left.
 
         Args:
             run_deferred: Whether deferred proposals are run when nothing else is left; otherwise they are dropped.
+            patient: Whether to wait for proposals that are not ready; otherwise they are forgotten, except those that
+                are run anyway.
         """
 
 
@@ -77,6 +79,6 @@ class DirectFeed:
         """Take proposals; all of them are run."""
         self._waiting.extend(configs)
 
-    def next(self, run_deferred: bool) -> Ready | None:  # noqa: ARG002 - nothing is deferred
+    def next(self, run_deferred: bool, patient: bool = True) -> Ready | None:  # noqa: ARG002 - all are ready
         """The proposal that has waited longest."""
         return Ready(self._waiting.popleft()) if self._waiting else None

@@ -71,6 +71,7 @@ class CompiledFeed:
     def room(self) -> int:
         """The number of proposals that the compilers could begin soon; 0 for a few, since each question takes time.
 
+        Where no proposal is ready to be tried, that time is free.
         It is also 0 until the searcher was told of its first preview, since the searcher then knows more.
         """
         if self._previews is not None:
@@ -78,7 +79,8 @@ class CompiledFeed:
             if self._previews.under_way and not self._previews.told:
                 return 0
         free = self._ahead - len(self._waiting)
-        return free if free >= self._ahead // _PARTS else 0
+        idle = not self._last and not any(future.done() for _, future in self._waiting)
+        return max(free, 0) if free >= self._ahead // _PARTS or idle else 0
 
     def add(self, configs: Iterable[Config], anyway: bool = False) -> None:
         """Have proposals compiled, after those that were added earlier."""
@@ -87,8 +89,10 @@ class CompiledFeed:
                 self._to_run.add(config)
             self._waiting.append((config, self._pool.submit(config, anyway=anyway)))
 
-    def next(self, run_deferred: bool) -> Ready | None:
+    def next(self, run_deferred: bool, patient: bool = True) -> Ready | None:
         """The first proposal that is compiled; when none is left, the deferred proposals in the order of proposal."""
+        if not patient:
+            self._forget()
         while self._waiting or self._last or self._deferred:
             if self._waiting:
                 ready = self._taken(*self._first_done())
@@ -102,6 +106,10 @@ class CompiledFeed:
                 self._last.extend(_dropped(found, f"others worked: {found.reason}") for found in self._deferred)
                 self._deferred = []
         return None
+
+    def _forget(self) -> None:
+        """Forget the proposals that are not compiled, except those that are run anyway."""
+        self._waiting = deque(one for one in self._waiting if one[1].done() or one[0] in self._to_run)
 
     def _first_done(self) -> tuple[Config, Future[Compiled]]:
         start = time.monotonic()

@@ -21,6 +21,8 @@ _LINE_BYTES = 128
 _COPY_BYTES = 16
 _GROUP_ROWS = 64  # rows of a warp-group instruction
 _WIDEST = 256  # most columns of a warp-group instruction
+_ONE_STEP = 32  # elements of 8 bits along K that one instruction takes: in such a step there is one, and none waits
+_SERIALISED = 0.5  # chance that 8-bit tiles of 256 columns are serialised: in one of two kernels' texts
 
 
 @dataclass(frozen=True)
@@ -154,7 +156,6 @@ def mma_cycles(machine: Machine, block: Block, dtype: str) -> float:
 
 def gemm_loop(tiles: GemmTiles, block: Block, machine: Machine, footprint: Footprint) -> Loop:
     """The loop of one tile of C, by a block that takes `footprint`."""
-    grouped = warp_groups(machine, block.rows, block.warps)
     at_once = machine.blocks_at_once(footprint.registers, footprint.shared_bytes, block.warps)
     tile_rows, tile_columns = ceil(tiles.rows / block.rows), ceil(tiles.columns / block.columns)
     blocks = tile_rows * tile_columns * tiles.batch
@@ -174,7 +175,7 @@ def gemm_loop(tiles: GemmTiles, block: Block, machine: Machine, footprint: Footp
         dram_bytes=_dram_bytes(tiles, block, machine, min(blocks, at_once * machine.units)) / steps,
         mma_excess=machine.mma_excess(tiles.dtype),
         store_bytes=min(block.rows, tiles.rows) * min(block.columns, tiles.columns) * ITEM_BYTES[tiles.out_dtype],
-        lockstep=grouped and serialised(block),
+        lockstep=lockstep(machine, block, footprint.serialised),
     )
 
 
@@ -185,13 +186,24 @@ def _guess(block: Block, grouped: bool) -> Footprint:
     return tile_footprint(block.rows * block.columns / threads, copies, grouped, buffers * block.load_bytes)
 
 
-def serialised(block: Block) -> bool:
-    """Whether ptxas makes the warp-group instructions of a block wait for each other.
+def lockstep(machine: Machine, block: Block, serialised: bool | None) -> float:
+    """How far the matrix units of a block wait for their operands, 0 to 1.
 
-    ptxas 12.8 does so for 8-bit tiles of 256 columns and 8 warps: their SASS has one WARPGROUP.ARRIVE and DEPBAR per
-    instruction instead of one per step. Of 96 compiled tiles 4 had it, and no 16-bit tile.
+    They wait wholly where ptxas has serialised the warp-group instructions. Before a config is compiled nobody knows:
+    the same 8-bit tiles of 256 columns and 8 warps had it in one kernel's text (ptxas 12.8: 4 of 96 tiles, and no
+    16-bit one) and not in another's, so that the chance is taken for them.
+
+    Args:
+        machine: The device.
+        block: The block.
+        serialised: What the machine code tells; None where it is not known.
     """
-    return block.item_bytes == 1 and block.columns == _WIDEST and block.warps == 8 and block.step > 32
+    if not warp_groups(machine, block.rows, block.warps):
+        return 0.0
+    if serialised is not None:
+        return float(serialised)
+    doubtful = block.item_bytes == 1 and block.columns == _WIDEST and block.warps == 8 and block.step > _ONE_STEP
+    return _SERIALISED if doubtful else 0.0
 
 
 def _lines(extent: int, block: Block, along_inner: bool) -> int:

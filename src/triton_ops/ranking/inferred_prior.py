@@ -13,7 +13,7 @@ from triton_ops.ranking.predict import Model
 from triton_ops.ranking.prior import ModelPrior
 from triton_ops.ranking.readings import Readings
 from triton_ops.space import Config
-from triton_ops.trial import Trial
+from triton_ops.trial import Compiled, Trial
 from triton_ops.work import Work
 
 _FEWEST = 12  # configs with a forecast that a fit needs
@@ -65,6 +65,10 @@ class InferredPrior:
     def tell(self, trials: Sequence[Trial]) -> None:
         """Keep the resources that the compiler gave the tried configs."""
         self._model.tell(trials)
+
+    def take_previews(self, found: Sequence[Compiled]) -> None:
+        """Keep what no guess can tell of configs that are not tried yet."""
+        self._model.take_previews(found)
 
     def _fitted(self) -> Any:
         fit = importlib.import_module("triton_ops.ranking.unread").Fit  # with NumPy, which a known winner does not need

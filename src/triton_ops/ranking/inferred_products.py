@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from triton_ops.hardware import Machine
 from triton_ops.ranking.gemm import (
     Block,
     check_matrix_units,
+    lockstep,
     mma_cycles,
     operand_bytes,
-    serialised,
     warp_groups,
     warps_across,
 )
@@ -170,7 +170,10 @@ def product_plan(step: Step, warps: int, stages: int, machine: Machine, dram_byt
     def schedule(footprint: Footprint) -> Schedule:
         at_once = machine.blocks_at_once(footprint.registers, footprint.shared_bytes, warps)
         dram = dram_bytes(machine, at_once * machine.units)
-        return loop_schedule(_loop(step, main, machine, dram), footprint, machine)
+        loop = _loop(step, main, machine, dram)
+        if not step.links:  # the constants of chains hold such waits: most attention kernels have them
+            loop = replace(loop, lockstep=lockstep(machine, main, footprint.serialised))
+        return loop_schedule(loop, footprint, machine)
 
     return TilePlan(warps, _guess(step, main, grouped), schedule)
 
@@ -223,7 +226,6 @@ def _loop(step: Step, main: Block, machine: Machine, dram_bytes: float) -> Loop:
         mma_excess=machine.mma_excess(step.main.dtype),
         store_bytes=step.stored,
         entries=step.entries,
-        lockstep=warp_groups(machine, main.rows, main.warps) and serialised(main),
         links=step.links,
         exchanged=step.reduced and warps_across(machine, main.rows, main.columns, main.warps) > 1,
     )

@@ -33,7 +33,7 @@ class Loop:
         store_bytes: Bytes that one block stores after its last step.
         mma_excess: Matrix rate at the highest clock over the rate that the whole device sustains at its power limit.
         entries: How often a block enters the loop: a persistent block fills its pipeline anew for each of its tiles.
-        lockstep: Whether the matrix units of a block wait for their operands instead of working during loads.
+        lockstep: How far the matrix units of a block wait for their operands instead of working during loads, 0 to 1.
         links: Products of a step of which one waits for another, or for arithmetic; 0 if none does.
         exchanged: Whether warps exchange what they reduce between such products, because they share rows.
     """
@@ -51,7 +51,7 @@ class Loop:
     store_bytes: float
     mma_excess: float = 1.0
     entries: float = 1.0
-    lockstep: bool = False
+    lockstep: float = 0.0
     links: int = 0
     exchanged: bool = False
 
@@ -73,7 +73,7 @@ def _wave(loop: Loop, footprint: Footprint, machine: Machine, depth: int, blocks
     shared_ns = depth * loop.shared_bytes / (machine.shared_bytes_per_cycle * costs.shared_share * clock)
     spilled = 2 * footprint.spill_bytes * 32 * loop.warps  # written and read again in every step
     times = {
-        "matrix units": mma_ns + (shared_ns if loop.lockstep else 0.0),
+        "matrix units": mma_ns + loop.lockstep * shared_ns,
         "shared memory": shared_ns,
         "load unit": depth * loop.lines * costs.line_cycles / clock,
         "L2": depth * loop.load_bytes / (machine.port_bytes_per_cycle * clock),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from triton_ops.ranking.predict import Model
 from triton_ops.resources import Resources
 from triton_ops.space import Config
-from triton_ops.trial import Trial
+from triton_ops.trial import Compiled, Trial
 
 
 class ModelPrior:
@@ -20,7 +20,7 @@ class ModelPrior:
     def __init__(self, model: Model) -> None:
         self._model = model
         self._resources: dict[Config, Resources] = {}
-        self._guessed: dict[Config, float] = {}  # for configs that were not tried, which a search asks for again
+        self._guessed: dict[Config, float] = {}  # for configs of which nothing is known, which a search asks for again
 
     def score(self, configs: Sequence[Config]) -> list[float]:
         """Expected milliseconds: NaN for a config without a forecast, infinite if a block does not fit.
@@ -32,6 +32,16 @@ class ModelPrior:
     def tell(self, trials: Sequence[Trial]) -> None:
         """Keep the resources that the compiler gave the tried configs."""
         self._resources.update((t.config, t.resources) for t in trials if t.resources is not None)
+
+    def take_previews(self, found: Sequence[Compiled]) -> None:
+        """Keep what no guess can tell of configs that are not tried yet: whether their products are serialised.
+
+        Registers are guessed until a config is tried, because real ones for some configs and guesses for the others
+        would order them worse than guesses for all.
+        """
+        for one in found:
+            if one.resources is not None and one.resources.serialised is not None:
+                self._resources.setdefault(one.config, Resources(serialised=one.resources.serialised))
 
     def _expected_ms(self, config: Config) -> float:
         if (made := self._resources.get(config)) is not None:

@@ -6,6 +6,8 @@ deviation is ten registers. The shared memory of pipelined tiles is exact for po
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from triton_ops.resources import Resources
 from triton_ops.work import Footprint
 
@@ -15,13 +17,16 @@ _WORD_BYTES = 4
 
 def settled(guess: Footprint, found: Resources | None) -> Footprint:
     """The compiler's figures in `found`, and those of `guess` for each figure that the compiler does not tell."""
-    if found is None or found.registers is None:
+    if found is None:
         return guess
+    if found.registers is None:
+        return replace(guess, serialised=found.serialised)
     return Footprint(
         found.registers,
         guess.spill_bytes if found.spill_bytes is None else found.spill_bytes,
         guess.shared_bytes if found.shared_bytes is None else found.shared_bytes,
         known=True,
+        serialised=found.serialised,
     )
 
 

@@ -141,6 +141,7 @@ def _row(config: Config, trials: Sequence[Trial]) -> dict[str, Any]:
         "shared": made and made.shared_bytes,
         "regs": made and made.registers,
         "spills": made and made.spill_bytes,
+        **({} if made is None or made.serialised is None else {"serialised": made.serialised}),
     }
     if failed is None:
         row["ms"] = [_quantiles(trial.measurement) for trial in trials if trial.measurement is not None]

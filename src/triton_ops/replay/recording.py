@@ -62,6 +62,7 @@ class _Row(msgspec.Struct, frozen=True):
     shared: Count | None = None
     regs: Count | None = None
     spills: Count | None = None
+    serialised: bool | None = None
     ms: list[_Quantiles] = []
     final: list[_Quantiles] = []
 
@@ -194,7 +195,8 @@ def _family(name: str) -> tuple[str, str]:
 
 
 def _row_trial(row: _Row, unit_bytes: int) -> Trial:
-    made = Resources(row.regs, None if row.spills is None else row.spills * unit_bytes, row.shared)
+    spilled = None if row.spills is None else row.spills * unit_bytes
+    made = Resources(row.regs, spilled, row.shared, serialised=row.serialised)
     if row.status == "ok":
         return Trial(row.config, Status.OK, _measured(_row_ms(row)), error="", resources=made, compile_s=row.compile_s)
     return Trial(row.config, _row_failure(row.status), error=row.status, resources=made, compile_s=row.compile_s)

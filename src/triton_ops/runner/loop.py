@@ -106,7 +106,7 @@ class TuningLoop:
         if reason is not None and self.feed.held:
             self.stopped = reason
             return None
-        ready = self.feed.next(run_deferred=self.thorough or self.best is None)
+        ready = self.feed.next(self.thorough or self.best is None, patient=not self._settled)
         if reason is not None and ready is not None:
             self.stopped = reason
             return None
@@ -127,7 +127,7 @@ class TuningLoop:
             if not (asked := new_configs(self.searcher, room, self._proposed)):
                 return
             if gain < self.worthwhile:
-                self._settled = True  # the proposals that wait are still tried
+                self._settled = True  # the proposals that are compiled are still tried
                 return
             self._propose(asked, Origin.SEARCHER)
 

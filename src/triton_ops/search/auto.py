@@ -47,7 +47,7 @@ _FIRST_CHOICES = 8  # after a prior's first choice was tried, the most different
 _FEWEST_OK = 3  # ok trials that a surrogate needs
 _WITHOUT_RECORDS_FROM = 20  # trials from which on each second config is chosen without the records
 _WITHOUT_RECORDS_EACH = 2
-_POLISH_BELOW, _POLISH_EACH = 0.01, 3  # below this expected gain, each third config is a neighbour of the best
+_POLISH_BELOW, _POLISH_EACH = 0.01, 2  # below this expected gain, each second config is a neighbour of the best
 _MOST_COMPARED = 300  # compiled configs among which the one nearest to all others is searched
 _LEADERS = 5
 _SHORTLIST = 1_500  # configs whose gain is estimated between two estimates of all configs
@@ -127,9 +127,9 @@ class AutoSearch:
 
     def take_previews(self, found: Sequence[Compiled]) -> None:
         """Learn from the compiler's figures, except those of configs with other tunables."""
-        for one in found:
-            if set(one.config) != self._names:
-                continue
+        mine = [one for one in found if set(one.config) == self._names]
+        self._priors.take_previews(mine)
+        for one in mine:
             self._previewed[one.config] = None
             if not one.launchable:
                 self._open_configs.take(one.config)
@@ -259,7 +259,7 @@ class AutoSearch:
         return gains
 
     def _polish(self, gain: float) -> NDArray[np.intp] | None:
-        """Positions of the open neighbours of the best config, each third time when the largest expected gain is small.
+        """Positions of the open neighbours of the best config, each second time when little is expected to be gained.
 
         The surrogate smooths over sharp differences, so a neighbour of the best may be better than it expects.
         """

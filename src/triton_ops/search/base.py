@@ -79,6 +79,14 @@ class Prior(Protocol):
         """Take finished trials of this space, for a prior that learns from them."""
 
 
+@runtime_checkable
+class LearnsPreviews(Protocol):
+    """A prior that expects another cost of a config once the config was compiled."""
+
+    def take_previews(self, found: Sequence[Compiled]) -> None:
+        """Take the compiler's results for configs of this space; `score` may then say something else of them."""
+
+
 SMALL = 64  # a space of at most this many configs is tried whole by `auto`: a search would save less than it costs
 _REPEATED_ANSWERS = 100  # after so many answers in a row without a new config, the searcher counts as exhausted
 

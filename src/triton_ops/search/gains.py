@@ -45,6 +45,7 @@ class GainEstimator:
         self._trials: list[Trial] = []
         self._prior_costs: Floats = np.zeros((0, len(priors)))  # of the open configs
         self._edition = -1
+        self._priced = 0  # number of compiled configs whose new costs are in `_prior_costs`
         self._compiled_at: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
         self._merged = 0  # number of compiled configs in `_compiled_at`
 
@@ -104,6 +105,11 @@ class GainEstimator:
         """The priors' columns of all configs of `open_configs`; asked for again once the priors have learned."""
         if self._edition != self._priors.edition:
             self._prior_costs, self._edition = self._prior_costs[:0], self._priors.edition
+        compiled = self._priors.compiled[self._priced :]
+        self._priced += len(compiled)
+        changed = [at for config in compiled if (at := open_configs.place(config)) is not None]
+        if changed := [at for at in changed if at < len(self._prior_costs)]:
+            self._prior_costs[changed] = self._priors.columns([open_configs.configs[at] for at in changed])
         if len(self._prior_costs) < len(open_configs.configs):
             self._prior_costs = np.vstack(
                 [self._prior_costs, self._priors.columns(open_configs.configs[len(self._prior_costs) :])]

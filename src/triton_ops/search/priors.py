@@ -13,10 +13,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from triton_ops.search.base import Prior
+from triton_ops.search.base import LearnsPreviews, Prior
 from triton_ops.search.encoding import Floats
 from triton_ops.space import Config
-from triton_ops.trial import Trial
+from triton_ops.trial import Compiled, Trial
 
 _DOUBT = 0.5  # standard deviation of a weight before any measurement; its expectation is its share
 _ROUGHNESS = 0.25  # standard deviation of log time around a good prior
@@ -37,6 +37,7 @@ class Priors:
     Attributes:
         own: The number of columns of this problem, which are the first columns.
         edition: A number that rises after each quarter more trials, when the priors' costs may have changed.
+        compiled: Configs whose costs may have changed since because they were compiled, in that order.
     """
 
     def __init__(self, priors: Sequence[Prior], records: Sequence[Prior], typical: Sequence[Config]) -> None:
@@ -44,6 +45,7 @@ class Priors:
         self.own = len(priors)
         self._told, self._next_edition = 0, 1.0
         self.edition = 0
+        self.compiled: list[Config] = []
         logs = self._logs(typical)
         logs[np.isinf(logs)] = math.nan
         known = np.maximum((~np.isnan(logs)).sum(axis=0), 1)
@@ -83,6 +85,13 @@ class Priors:
         if self._told >= self._next_edition:
             self._next_edition = self._told * _STALE + 1
             self.edition += 1
+
+    def take_previews(self, found: Sequence[Compiled]) -> None:
+        """Pass the compiler's results on to the priors that learn from them."""
+        for prior in self._all:
+            if isinstance(prior, LearnsPreviews):
+                prior.take_previews(found)
+        self.compiled += [one.config for one in found]
 
     def weights(self, columns: Floats, values: Floats) -> Floats:
         """The weight of each column, 0 to 1.5, by the columns and the values of the measured configs."""
