@@ -1,15 +1,17 @@
 """Profiles of Nsight Compute: every form of the CSV, files that are cut or of something else, verdicts and commands.
 
-The texts here follow the profiler's documentation.
+The texts written here follow the profiler's documentation; the files in tests/data are a live profiler's.
 """
 
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
 import shlex
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -21,7 +23,7 @@ from triton_ops.profiles.command import NcuRequest, ncu_command
 from triton_ops.profiles.figures import KernelProfile, figures_of
 from triton_ops.profiles.ncu_csv import parse_ncu, read_ncu
 from triton_ops.profiles.quantities import has_decimal_comma, quantity
-from triton_ops.profiles.report import kernel_kind, read_profile
+from triton_ops.profiles.report import device_of, kernel_kind, placed_below_roof, read_profile
 from triton_ops.profiles.verdict import COMPUTE, LATENCY, LAUNCH, MEMORY, UNDECIDED, judged
 
 FACTS = {"ID": "0", "Process ID": "71", "Process Name": "python", "Host Name": "here"}
@@ -221,7 +223,7 @@ def kernel(**figures):
         (kernel(compute=85.0), COMPUTE, "near the peak"),
         (kernel(compute=65.0, memory=50.0), COMPUTE, "over 60%"),
         (kernel(compute=85.0, memory=82.0), COMPUTE, "both limit it"),
-        (kernel(memory=91.0, dram=91.0, l2=40.0), MEMORY, "the busiest part is device memory, at 91%"),
+        (kernel(memory=91.0, dram=91.0, l2=40.0), MEMORY, "the part that limits is device memory, at 91%"),
         (kernel(memory=75.0, dram=20.0, l1=75.0), MEMORY, "L1 and shared memory"),
         (kernel(occupancy=1.5, waves=0.1), LATENCY, "its blocks fill 10% of the device"),
         (kernel(stall=("long scoreboard", 90.0)), LATENCY, "long scoreboard"),
@@ -386,3 +388,43 @@ def test_a_program_is_profiled_and_what_the_profiler_says_is_passed_on(cli, tmp_
     else:
         assert json.loads(ran.out)["kernels"][0]["verdict"] == COMPUTE
         assert "the profile is in profile.csv" in ran.err
+
+
+DATA = Path(__file__).parents[1] / "data"
+WORK = {"profiled_product": 2.0 * 8192**3, "profiled_spill": 2.0 * 8192**3}
+LIVE = {
+    "profiled_product": COMPUTE, "profiled_spill": MEMORY, "profiled_copy": MEMORY, "profiled_chase": LATENCY,
+    "profiled_tiny": LAUNCH,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("page", ["raw", "details", "summary"])
+def test_a_live_report_of_kernels_of_known_kind_is_judged_right(tmp_path, page):
+    """An H200's, of Nsight Compute 2025.3.1, by benchmarks/profile_on_gpu.sh; `raw` has fewer columns than it had."""
+    given = tmp_path / "given.csv"
+    given.write_bytes(gzip.decompress((DATA / f"ncu_2025_3_{page}.csv.gz").read_bytes()))
+    report = read_profile(given)
+    found = {one.judgement.profile.kernel: one.judgement for one in report.kernels}
+    assert {name: one.verdict for name, one in found.items()} == LIVE
+    assert report.notes == ()
+    assert "triton-ops spills" in found["profiled_spill"].steps[0].what
+    assert not any("spill" in step.what for step in found["profiled_product"].steps)
+    assert found["profiled_spill"].profile.registers == 255
+    assert "device memory" in "; ".join(found["profiled_copy"].reasons)
+
+
+def test_the_roofline_places_live_kernels_as_the_profiler_does(tmp_path):
+    given = tmp_path / "given.csv"
+    given.write_bytes(gzip.decompress((DATA / "ncu_2025_3_raw.csv.gz").read_bytes()))
+    found = {one.judgement.profile.kernel: one.judgement.profile for one in read_profile(given).kernels}
+    spec = device_of(found["profiled_copy"])
+    assert spec.name == "NVIDIA H200"
+    _, copy = placed_below_roof(found["profiled_copy"], spec)
+    assert copy.of_limit == pytest.approx(found["profiled_copy"].dram / 100, rel=0.1)
+    product = found["profiled_product"]
+    roof, placed = placed_below_roof(product, spec)
+    assert (product.flops, product.dtype, placed.limit) == (WORK["profiled_product"], "bfloat16", "bfloat16")
+    assert product.tensor == pytest.approx(92, abs=1)
+    assert product.flops / product.duration_s / product.products_peak == pytest.approx(product.tensor / 100, rel=0.1)
+    assert placed.tflops == pytest.approx(780, rel=0.01)
+    assert roof.intensity > roof.ridge

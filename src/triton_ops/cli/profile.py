@@ -31,9 +31,9 @@ Gpu = Annotated[
     str | None, typer.Option("--gpu", metavar="NAME", help="The GPU that was profiled, if the profile does not say.")
 ]
 Flops = Annotated[
-    float, typer.Option("--flops", metavar="N", min=0.0, help="Operations of one launch, for its place below the roof.")
+    float, typer.Option("--flops", metavar="N", min=0.0, help="Operations of one launch, if they were not counted.")
 ]
-FlopsDtype = Annotated[str, typer.Option("--dtype", metavar="DTYPE", help="Of the operands of --flops.")]
+FlopsDtype = Annotated[str | None, typer.Option("--dtype", metavar="DTYPE", help="Of the operands of --flops.")]
 Program = Annotated[list[str], typer.Argument(metavar="PROGRAM...", help="The program to profile, after `--`.")]
 Metrics = Annotated[str, typer.Option("--set", metavar="SET", help=f"One of {', '.join(SETS)}.")]
 Skip = Annotated[int, typer.Option("--skip", metavar="N", help="Launches to leave out at first.")]
@@ -59,13 +59,17 @@ def read(
     kernel: Kernel = "",
     gpu: Gpu = None,
     flops: Flops = 0.0,
-    dtype: FlopsDtype = "bfloat16",
+    dtype: FlopsDtype = None,
     tried: Tried = None,
     as_json: Json = False,
     verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
 ) -> None:
     """Say of every kernel in a profile what limits it, with the numbers, and what to try next."""
-    _show(read_profile(file, kernel=kernel, tried=tried or []), _About(gpu, flops, dtype_name(dtype)), as_json)
+    _show(
+        read_profile(file, kernel=kernel, tried=tried or []),
+        _About(gpu, flops, dtype_name(dtype) if dtype else ""),
+        as_json,
+    )
 
 
 @app.command("command")
@@ -97,7 +101,7 @@ def run(
     out: Out = "profile.csv",
     gpu: Gpu = None,
     flops: Flops = 0.0,
-    dtype: FlopsDtype = "bfloat16",
+    dtype: FlopsDtype = None,
     tried: Tried = None,
     as_json: Json = False,
     verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
@@ -105,7 +109,7 @@ def run(
     """Profile a program here, and say what limits its kernels."""
     path = run_ncu(_request(program, metrics, kernel, skip, launches, out))
     tell(f"the profile is in {path}")
-    _show(read_profile(path, tried=tried or []), _About(gpu, flops, dtype_name(dtype)), as_json)
+    _show(read_profile(path, tried=tried or []), _About(gpu, flops, dtype_name(dtype) if dtype else ""), as_json)
 
 
 def _request(program: list[str], metrics: str, kernel: str, skip: int, launches: int | None, out: str) -> NcuRequest:
@@ -157,6 +161,10 @@ def _place_in_words(seen: KernelProfile, about: _About) -> str:
         return ""
     roof, placed = found
     rates = [f"{placed.tflops:,.4g} TFLOP/s ({placed.of_units:.0%} of the peak)"] if placed.of_units else []
+    if seen.products_peak and seen.flops and seen.duration_s and not about.flops:
+        rates[-1:] = [
+            f"{rates[-1][:-1]}, {seen.flops / seen.duration_s / seen.products_peak:.0%} at the clock that ran)"
+        ]
     rates += [f"{placed.gbps:,.4g} GB/s of device memory ({placed.of_memory:.0%})"] if placed.of_memory else []
     ridge = f"; {roof.intensity:.4g} FLOP/B, the ridge is at {roof.ridge:.4g}" if roof.intensity and roof.ridge else ""
     return f"{', '.join(rates)} of {spec.name}{ridge}; {placed.of_limit:.0%} of its limit, {placed.limit}"

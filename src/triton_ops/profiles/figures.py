@@ -55,6 +55,13 @@ _LOCAL = re.compile(
     r"Local Memory Spilling Requests"
 )
 _STALL = re.compile(r"smsp__average_warps_issue_stalled_(?!not_selected|selected)(\w+?)_per_issue_active\.ratio")
+_OPERATIONS = re.compile(
+    r"sm__ops_path_tensor(?:_op_[a-z]+)?_src_(?P<element>[a-z]+\d+)(?:_dst_[a-z]+\d+)?(?P<dense>_sparsity_off)?\.sum"
+)
+_OF_PEAK = ("peak_sustained_elapsed.per_second", "pct_of_peak_sustained_elapsed")
+_OPERANDS = {
+    "bf16": "bfloat16", "fp16": "float16", "tf32": "float32", "fp8": "float8_e4m3fn", "fp64": "float64",
+}  # fmt: skip
 _DEVICE_NAME = "device__attribute_display_name"
 
 
@@ -86,6 +93,8 @@ class KernelProfile:
         dram_bytes: Bytes of device memory.
         clock_hz: The clock of the multiprocessors.
         units: Multiprocessors.
+        products: Operations of products of tiles, by the dtype of their operands, as counted.
+        products_peak: The most of these operations per second at the clock that ran; None if none were counted.
         local: The largest figure of the metrics for local memory, in bytes, instructions or requests.
         stall: What warps waited for most, and for how many cycles of each instruction.
         device: The device's name; empty if the profile has none.
@@ -115,6 +124,8 @@ class KernelProfile:
     dram_bytes: float | None = None
     clock_hz: float | None = None
     units: float | None = None
+    products: tuple[tuple[str, float], ...] = ()
+    products_peak: float | None = None
     local: float | None = None
     stall: tuple[str, float] | None = None
     device: str = ""
@@ -125,6 +136,16 @@ class KernelProfile:
         """The architecture, such as `sm_90`; empty if the profile has none."""
         digits = self.capability.replace(".", "")
         return f"sm_{digits}" if digits.isdigit() else ""
+
+    @property
+    def flops(self) -> float:
+        """Operations of all products of tiles, as counted; 0 if none were counted."""
+        return sum(count for _, count in self.products)
+
+    @property
+    def dtype(self) -> str:
+        """The dtype of the operands of most of these operations; empty if none were counted."""
+        return max(self.products, key=lambda pair: pair[1])[0] if self.products else ""
 
     @property
     def moved_bytes(self) -> float | None:
@@ -145,11 +166,14 @@ def figures_of(launch: ProfiledLaunch) -> KernelProfile:
         known["dram_bytes"] = sum(part for part in parts if part is not None) if any(parts) else None
     known["blocks"] = known["blocks"] or _product(launch.facts.get("Grid Size", ""))
     known["threads"] = known["threads"] or _product(launch.facts.get("Block Size", ""))
+    products, peak, busiest = _products(metrics)
+    known["tensor"] = busiest if busiest is not None else known["tensor"]
     local = [seen.value for name, seen in metrics.items() if _LOCAL.fullmatch(name) and seen.value is not None]
     device = metrics.get(_DEVICE_NAME)
     assert set(known) <= {each.name for each in fields(KernelProfile)}
     return KernelProfile(
-        kernel=launch.kernel, local=max(local, default=None), stall=_stall(metrics),
+        kernel=launch.kernel, local=max(local, default=None), stall=_stall(metrics), products=products,
+        products_peak=peak,
         device=device.text if device is not None else "", capability=launch.facts.get("CC", ""), **known,
     )  # fmt: skip
 
@@ -161,6 +185,30 @@ def _first(metrics: Mapping[str, Quantity], names: Sequence[str]) -> float | Non
         if seen is not None and seen.value is not None:
             return seen.value
     return None
+
+
+def _products(
+    metrics: Mapping[str, Quantity],
+) -> tuple[tuple[tuple[str, float], ...], float | None, float | None]:
+    """Operations by dtype, the most per second, and the share of the peak in percent, of counted products of tiles.
+
+    A profile counts the same operations for all instructions together and for each kind of them, and with and without
+    sparse operands; only the peak of what is named dense, and did the most, is the peak that holds.
+    """
+    found = [
+        (match, seen.value)
+        for name, seen in metrics.items()
+        if (match := _OPERATIONS.fullmatch(name)) is not None and seen.value
+    ]
+    counts: dict[str, float] = {}
+    for match, count in found:
+        dtype = _OPERANDS.get(match["element"], match["element"])
+        counts[dtype] = max(counts.get(dtype, 0.0), count)
+    if not found:
+        return (), None, None
+    most, _ = max(found, key=lambda pair: (bool(pair[0]["dense"]), pair[1]))
+    peak, share = (metrics.get(f"{most[0]}.{what}") for what in _OF_PEAK)
+    return tuple(counts.items()), peak.value if peak else None, share.value if share else None
 
 
 def _stall(metrics: Mapping[str, Quantity]) -> tuple[str, float] | None:

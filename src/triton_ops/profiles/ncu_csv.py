@@ -91,7 +91,7 @@ def parse_ncu(text: str, name: str = "the text") -> ProfileTable:
     if not tables:
         raise ProfileError(f"{name} is no CSV of Nsight Compute: {_what_it_is(text)}", hint=_HINT)
     launches = [launch for header, rows in tables for launch in _launches(header, rows)]
-    strange = sum(len(rows) for _, rows in tables) - sum(len(_whole(header, rows)) for header, rows in tables)
+    strange = sum(len(rows) - len(_whole(header, rows)) for header, rows in tables)
     if strange:
         notes.append(f"{strange} lines between the rows are no rows of the table, and left out")
     if not launches:
@@ -148,9 +148,10 @@ def _tables(lines: Sequence[str]) -> Iterator[tuple[list[str], list[list[str]]]]
         yield header, rows
 
 
-def _whole(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[Sequence[str]]:
-    """The rows with as many fields as the header has."""
-    return [row for row in rows if len(row) == len(header)]
+def _whole(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[list[str]]:
+    """The rows that are whole, as long as the header: a row of a metric may end before the columns of rules."""
+    needed = max((header.index(name) + 1 for name in _VALUES if name in header), default=len(header))
+    return [[*row, *[""] * (len(header) - len(row))] for row in rows if needed <= len(row) <= len(header)]
 
 
 def _launches(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[ProfiledLaunch]:

@@ -6,7 +6,6 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
 
 from triton_ops.compile_modes.advice import Advice, CallProfile, OpShare, decided
 from triton_ops.exceptions import ProfileError
@@ -18,6 +17,7 @@ from triton_ops.profiles.verdict import LAUNCH, Judgement, judged
 
 _PRODUCT = re.compile(r"gemm|cutlass|xmma|cublas|nvjet|matmul|product|conv|attention|flash|fmha|_mm_", re.IGNORECASE)
 _SCATTERED = re.compile(r"sort|scatter|gather|index|radix|topk|cumsum|scan|unique|histogram|embedding", re.IGNORECASE)
+_LEAST_SHARE = 0.005  # of the time, to be worth a word
 _LAUNCH_S = 3.5e-6  # of an empty kernel between two events, as measured on an H200 (docs/concepts/model.md)
 
 
@@ -94,15 +94,16 @@ def _advice(
     if not whole_s:
         return None
     ops = tuple(
-        OpShare(one.judgement.profile.kernel, one.share or 0.0, one.launches, kernel_kind(one.judgement.profile.kernel))
+        OpShare(one.judgement.profile.kernel, one.share or 0.0, one.launches, _kind(one.judgement.profile))
         for one in kernels
     )
-    busy = [one.tensor / 100 for one in found if one.tensor is not None and kernel_kind(one.kernel) == "product"]
+    busy = [(one.tensor or 0.0, one.duration_s or 0.0) for one in found if one.tensor and _kind(one) == "product"]
+    busy_s = sum(took for _, took in busy)
     arch = next((one.arch for one in found if one.arch), "")
     advice = decided(
         CallProfile(
             call_ms=1e3 * max(whole_s, len(found) * _LAUNCH_S), idle=max(0.0, 1 - whole_s / (len(found) * _LAUNCH_S)),
-            ops=ops, of_peak=median(busy) if busy else None, arch=arch,
+            ops=ops, of_peak=sum(share / 100 * took for share, took in busy) / busy_s if busy_s else None, arch=arch,
         ), tried,
     )  # fmt: skip
     return replace(advice, reasons=(*advice.reasons, *_verdicts(kernels)))
@@ -113,9 +114,15 @@ def _verdicts(kernels: Sequence[ProfiledKernel]) -> list[str]:
     shares: dict[str, float] = {}
     for one in kernels:
         shares[one.judgement.verdict] = shares.get(one.judgement.verdict, 0.0) + (one.share or 0.0)
-    said = [f"{share:.0%} of the time is {verdict}" for verdict, share in sorted(shares.items(), key=lambda p: -p[1])]
+    ordered = sorted(shares.items(), key=lambda pair: -pair[1])
+    said = [f"{share:.0%} of the time is {verdict}" for verdict, share in ordered if share >= _LEAST_SHARE]
     many = sum(one.launches for one in kernels if one.judgement.verdict == LAUNCH)
     return said + ([f"{many} launches are too short to fill the device"] if many else [])
+
+
+def _kind(profile: KernelProfile) -> str:
+    """What kind of work a kernel does: by what the profiler counted, else by its name."""
+    return "product" if profile.products else kernel_kind(profile.kernel)
 
 
 def kernel_kind(name: str) -> str:
@@ -140,21 +147,24 @@ def device_of(profile: KernelProfile, gpu: str | None = None) -> DeviceSpec | No
 
 
 def placed_below_roof(
-    profile: KernelProfile, spec: DeviceSpec | None, flops: float = 0.0, dtype: str = "bfloat16"
+    profile: KernelProfile, spec: DeviceSpec | None, flops: float = 0.0, dtype: str = ""
 ) -> tuple[Roofline, Placed] | None:
     """The roofline of a launch and its place below it, by the time and the bytes that the profiler counted.
 
     Args:
         profile: The figures of the launch.
         spec: The device; None if it is not known.
-        flops: Operations of one launch, if they are known: the profiler does not count those of all matrix units.
-        dtype: Of the operands of these operations.
+        flops: Operations of one launch; 0 takes those of products that the profiler counted.
+        dtype: Of the operands of these operations; empty takes that of the counted ones.
 
     Returns:
         None if the profile has no time, neither bytes nor operations are known, or no peak of the device is.
     """
     if spec is None or profile.duration_s is None:
         return None
-    roof = roofline(spec, flops=flops, bytes_=profile.moved_bytes or 0.0, dtype=dtype, products=True)
+    roof = roofline(
+        spec, flops=flops or profile.flops, bytes_=profile.moved_bytes or 0.0, dtype=dtype or profile.dtype,
+        products=True,
+    )  # fmt: skip
     placed = roof.placed(1e3 * profile.duration_s)
     return None if placed is None else (roof, placed)

@@ -58,7 +58,8 @@ class Judgement:
 def judged(profile: KernelProfile) -> Judgement:
     """What limits a profiled kernel, and what to try next."""
     verdict, reasons = _verdict(profile)
-    steps = [*_signs(profile), *_NEXT[verdict](profile)]
+    spilled = _signs(profile)
+    steps = spilled if spilled and verdict == MEMORY else [*spilled, *_NEXT[verdict](profile)]
     return Judgement(profile, verdict, tuple(reasons), tuple(steps))
 
 
@@ -93,7 +94,9 @@ def _level(seen: KernelProfile) -> list[str]:
     if not known:
         return []
     name = max(known, key=lambda part: known[part])
-    return [f"the busiest part is {name}, at {known[name]:.0f}%"]
+    if (seen.dram or 0.0) >= BUSY:  # what streams through device memory keeps L2 as busy, and is not limited by it
+        name = "device memory"
+    return [f"the part that limits is {name}, at {known[name]:.0f}%"]
 
 
 def _waits(seen: KernelProfile) -> list[str]:
@@ -111,7 +114,7 @@ def _waits(seen: KernelProfile) -> list[str]:
 
 
 def _signs(seen: KernelProfile) -> list[Step]:
-    """What stands out whatever the verdict."""
+    """What stands out whatever the verdict; spilled registers are what loads the memory, if it is loaded."""
     steps = []
     if seen.local:
         full = seen.registers is not None and seen.registers >= _MOST_REGISTERS
@@ -139,7 +142,7 @@ def _compute_steps(seen: KernelProfile) -> list[Step]:
 
 def _memory_steps(seen: KernelProfile) -> list[Step]:
     parts = {"dram": seen.dram or 0.0, "l2": seen.l2 or 0.0, "l1": seen.l1 or 0.0}
-    level = max(parts, key=lambda part: parts[part])
+    level = "dram" if parts["dram"] >= BUSY else max(parts, key=lambda part: parts[part])
     if level == "l1" and parts[level]:
         return [
             Step("load wider and in order: 16 bytes per thread, neighbouring threads at neighbouring addresses",
