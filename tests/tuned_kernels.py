@@ -32,5 +32,11 @@ def fill(x_ptr, n, BLOCK: tl.constexpr):
     tl.store(x_ptr + i, FILL, mask=i < n)
 
 
+@triton.jit
+def named_as_a_launch(entry, count, config, function, grid, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(count + i, tl.load(entry + i) + config + function + grid)
+
+
 def grid(meta):
     return (triton.cdiv(meta["n"], meta["BLOCK"]),)

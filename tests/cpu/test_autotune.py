@@ -540,3 +540,15 @@ def test_counts_outlive_a_kernel_and_its_decisions(launched):
     del kernel
     gc.collect()
     assert total() == before + 4
+
+
+def test_parameters_may_have_any_name(launched):
+    kernel = triton_ops.autotune([SMALL, LARGE], ["config"], on_miss="default")(tuned_kernels.named_as_a_launch)
+    entry, count = vectors()[:2]
+    for _ in range(3):
+        kernel[(8,)](entry, count, 3, 5, 7)
+    assert len(launched.made) == 3
+    for *_, arguments in launched.made:
+        assert arguments[0] is entry
+        assert arguments[1] is count
+        assert arguments[2:] == (3, 5, 7, 128)

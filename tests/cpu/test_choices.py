@@ -14,7 +14,7 @@ import triton_ops
 from triton_ops import Implementation, Operation, TensorSpec, choose, on_miss, replaying, serve
 from triton_ops.cache import Lockfile
 from triton_ops.choices import leaks
-from triton_ops.choices.calls import KnownCalls
+from triton_ops.choices.calls import Known, KnownCalls
 from triton_ops.choices.leaks import kept_by_a_call
 from triton_ops.dispatch import sources
 from triton_ops.exceptions import KernelTypeError, SettingsError, TuningFailedError, UntunedError
@@ -351,6 +351,19 @@ def test_calls_that_differ_in_anything_are_told_apart(change):
     assert known.find((change(tensor),), {}) is None
     known.keep((change(tensor),), {}, "second")
     assert known.find((tensor,), {}) == "first"
+
+
+def test_arguments_may_have_any_name():
+    given = {"run": 1, "up": 2, "holds": 3, "known": 4, "args": 5, "kwargs": 6, "_get": 7, "value_0": 8}
+    calls = KnownCalls(True, lambda args, kwargs: pytest.fail("the call is known"))
+    known = Known(lambda tensor, **named: (tensor, named), lambda: None, None)
+    tensor = torch.zeros(2)
+    calls.keep((tensor,), given, known)
+    found, named = calls.call(tensor, **given)
+    assert found is tensor
+    assert named == given
+    calls.keep((tensor,), {"in": 1}, known)  # no code can name it
+    assert calls.find((tensor,), {"in": 1}) is None
 
 
 def test_compiled_code_holds_the_winner_and_a_new_choice_reaches_it(matrices):

@@ -15,9 +15,11 @@ from triton_ops.space import Config
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.filterwarnings(
-        "ignore:.*torch.jit.script_method:DeprecationWarning"
-    ),  # torch 2.11's own, from Inductor
+    pytest.mark.filterwarnings(  # torch 2.11's own, from Inductor, its package maker and its CUDA graphs
+        "ignore:.*torch.jit.script_method:DeprecationWarning",
+        "ignore:.*treespec, LeafSpec:FutureWarning",
+        "ignore:The CUDA Graph is empty:UserWarning",
+    ),
 ]
 
 if gpu_missing() is None:

@@ -84,7 +84,7 @@ def test_another_process_on_the_gpu_is_named_or_why_it_cannot_be(busy, watched):
     finally:
         if other is not None:
             other.kill()
-            other.wait()
+            other.communicate()
     found = watched.summary()
     if not busy or found.others_unknown:
         assert (found.others, found.status) == ("", "ok")

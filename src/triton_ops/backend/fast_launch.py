@@ -23,11 +23,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from triton_ops.backend.containers import is_tensor
+from triton_ops.backend.direct_launch import direct_launch
 from triton_ops.backend.known_grids import KnownGrids
 
 MISSING = type("Missing", (), {"__repr__": lambda _: "missing", "__slots__": ()})()
 """The place of a parameter for which a call gives no value."""
 _COUNTED_FROM = 1 << 62
+_ONE_BY_ONE, _IN_ONE = False, True  # how what launches takes the kernel's arguments
 _MOST_ENTRIES = 4_096  # of one kernel; a call with a new value costs one look-up by the ladder
 
 
@@ -135,8 +137,13 @@ class FastLaunch:
     def _keep(self, key: Any, values: Mapping[str, Any], known: Known) -> bool:
         constexprs = tuple(values[param.name] for param in self._jit.params if param.is_constexpr)
         compiled = known.compiled
-        entry = (compiled.run, compiled.function, compiled.packed_metadata, compiled, known.config, known.count.up,
-                 known.holds, constexprs)  # fmt: skip
+        run, packed = compiled.run, compiled.packed_metadata
+        if (direct := direct_launch(run, packed)) is not None:
+            way, run, added = (_IN_ONE if direct.packed else _ONE_BY_ONE), direct.function, direct.between
+        else:
+            way, added = _ONE_BY_ONE, (packed, None, None, None)
+        entry = (way, run, compiled.function, added, compiled, known.config, known.count.up, known.holds,
+                 constexprs)  # fmt: skip
         if len(self._entries) >= _MOST_ENTRIES:
             self._entries.clear()
         if not self._heuristics:
@@ -165,16 +172,18 @@ class FastLaunch:
         values = [name for name in self.keys if name in names]
         meta = "{" + ", ".join(f"{name!r}: {name}" for name in names) + "}"
         source = _TEMPLATE.format(
-            head=", ".join(f"{name}={f'default_{name}' if name in defaults else 'MISSING'}" for name in names),
-            key=", ".join(["device", *map(_part, params), *values]),
+            head=", ".join(f"{name}=@{f'default_{name}' if name in defaults else 'MISSING'}" for name in names),
+            key=", ".join(["@device", *map(_part, params), *values]),
             doubts=" or ".join(_doubts(space)),
             variant=_VARIANT.format(meta=meta) if self._heuristics else "",
             constexprs="".join(f"{param.name}, " for param in params if param.is_constexpr),
             meta=meta,
             names=", ".join(names),
         )
-        exec(compile(source, f"<launch of {self._jit.__name__}>", "exec"), space)
-        self._key, self.call = space["key_of"], space["launch"]
+        prefix = _prefix(names)
+        scope = {prefix + name: value for name, value in space.items()}
+        exec(compile(source.replace("@", prefix), f"<launch of {self._jit.__name__}>", "exec"), scope)
+        self._key, self.call = scope["key_of"], scope["launch"]
         self.call.__qualname__ = self._jit.__name__  # a call with too many arguments is told by the kernel's name
 
     def _namespace(self) -> dict[str, Any]:
@@ -190,7 +199,8 @@ class FastLaunch:
             "hooks_before": jit.pre_run_hooks, "enter": runtime.launch_enter_hook, "exit": runtime.launch_exit_hook,
             "debug": runtime.debug, "mode": compilation.instrumentation_mode,
             "grid_of": KnownGrids(tuple(jit.arg_names)).of,
-            "casts": getattr(compilation, "fpsan_homomorphic_casts", None),
+            "casts": getattr(compilation, "fpsan_homomorphic_casts", None), "callable": callable, "len": len,
+            "no_key": (TypeError, RuntimeError, KeyError), "no_extents": TypeError,
         }  # fmt: skip
 
 
@@ -224,61 +234,73 @@ def taken_apart(function: Any) -> tuple[Any, dict[str, Callable[[dict[str, Any]]
 
 
 _TEMPLATE = """
-def key_of({head}, **options):
-    if options:
+def key_of({head}, **@options):
+    if @options:
         return None
-    device = driver.active.get_current_device()
+    @device = @driver.active.get_current_device()
     return ({key},)
 
-def launch(grid, {head}, **options):
-    active = driver.active
-    if options or active is not seen_driver or {doubts}:
+def launch(@grid, {head}, **@options):
+    @active = @driver.active
+    if @options or @active is not @seen_driver or {doubts}:
         return None
-    device = active.get_current_device()
+    @device = @active.get_current_device()
     try:
-        entry = entries.get(({key},))
-    except (TypeError, RuntimeError, KeyError):
+        @entry = @entries.get(({key},))
+    except @no_key:
         return None
-    if entry is None:
+    if @entry is None:
         return None
-{variant}    run, function, packed, compiled, config, count, holds, ({constexprs}) = entry
-    if holds is not None and not holds():
+{variant}    @in_one, @run, @function, @added, @compiled, @config, @count, @holds, ({constexprs}) = @entry
+    if @holds is not None and not @holds():
         return None
-    if used_globals and changed(used_globals):
+    if @used_globals and @changed(@used_globals):
         return None
-    if callable(grid):
-        grid = grid_of(grid, {meta})
+    if @callable(@grid):
+        @grid = @grid_of(@grid, {meta})
     try:
-        extents = len(grid)
-    except TypeError:
+        @extents = @len(@grid)
+    except @no_extents:
         return None
-    if not 0 < extents < 4:
+    if not 0 < @extents < 4:
         return None
-    owner.best_config = config
-    run(grid[0], grid[1] if extents > 1 else 1, grid[2] if extents > 2 else 1, active.get_current_stream(device),
-        function, packed, None, None, None, {names})
-    count()
-    return compiled
+    @owner.best_config = @config
+    @x, @y, @z = @grid[0], @grid[1] if @extents > 1 else 1, @grid[2] if @extents > 2 else 1
+    if @in_one:
+        @run(@x, @y, @z, @active.get_current_stream(@device), @function, *@added, ({names},))
+    else:
+        @run(@x, @y, @z, @active.get_current_stream(@device), @function, *@added, {names})
+    @count()
+    return @compiled
+"""
+"""Names that are no parameters of the kernel follow an @, for which a beginning is put that no parameter has."""
+
+_VARIANT = """    @entry = @entry.of({meta})
+    if @entry is None:
+        return None
 """
 
-_VARIANT = """    entry = entry.of({meta})
-    if entry is None:
-        return None
-"""
+
+def _prefix(names: Sequence[str]) -> str:
+    """A beginning of identifiers that none of these names has."""
+    found = "_"
+    while any(name.startswith(found) for name in names):
+        found += "_"
+    return found
 
 
 def _doubts(space: Mapping[str, Any]) -> list[str]:
     """Conditions under which a launch goes the plain way."""
     found = [
-        "hooks_before", "runtime.launch_enter_hook is not enter", "runtime.launch_exit_hook is not exit",
-        "runtime.debug is not debug", "compilation.instrumentation_mode != mode",
+        "@hooks_before", "@runtime.launch_enter_hook is not @enter", "@runtime.launch_exit_hook is not @exit",
+        "@runtime.debug is not @debug", "@compilation.instrumentation_mode != @mode",
     ]  # fmt: skip
-    found += [f"{name}.calls" for name in ("enter", "exit") if hasattr(space[name], "calls")]
-    found += [name for name in ("enter", "exit") if space[name] is not None and not hasattr(space[name], "calls")]
+    found += [f"@{name}.calls" for name in ("enter", "exit") if hasattr(space[name], "calls")]
+    found += [f"@{name}" for name in ("enter", "exit") if space[name] is not None and not hasattr(space[name], "calls")]
     if hasattr(space["runtime"], "add_stages_inspection_hook"):
-        found.append("runtime.add_stages_inspection_hook is not None")
+        found.append("@runtime.add_stages_inspection_hook is not None")
     if hasattr(space["compilation"], "fpsan_homomorphic_casts"):
-        found.append("compilation.fpsan_homomorphic_casts != casts")
+        found.append("@compilation.fpsan_homomorphic_casts != @casts")
     return found
 
 
@@ -287,7 +309,7 @@ def _part(param: Any) -> str:
     if param.is_constexpr:
         return str(param.name)
     align = not param.do_not_specialize_on_alignment
-    return f"specialize(backend, {param.name}, {bool(param.is_const)}, {not param.do_not_specialize}, {align})"
+    return f"@specialize(@backend, {param.name}, {bool(param.is_const)}, {not param.do_not_specialize}, {align})"
 
 
 def _changed(used: Mapping[Any, tuple[Any, Mapping[str, Any]]]) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from keyword import iskeyword
 from typing import Any, NamedTuple
 
 from triton_ops._optional import require
@@ -70,6 +71,8 @@ class KnownCalls:
     def keep(self, args: Sequence[Any], kwargs: Mapping[str, Any], known: Known) -> None:
         """Remember a call, if all of it can be told from others."""
         kinds = _kinds(args, kwargs)
+        if not all(map(str.isidentifier, kwargs)) or any(map(iskeyword, kwargs)):  # no code can name them
+            return
         if kinds not in self._patterns:
             self._patterns[kinds] = self._written(*kinds)
         found = self._patterns[kinds]
@@ -90,11 +93,12 @@ class KnownCalls:
     def _written(self, kinds: tuple[bool, ...], names: tuple[str, ...]) -> _Pattern:
         """The code for one pattern of arguments."""
         count = len(kinds) - len(names)
-        places = [f"p{place}" for place in range(count)]
+        values = [f"value_{place}" for place in range(len(kinds))]  # no name of the caller's, which may be any
+        places, named = values[:count], dict(zip(names, values[count:], strict=True))
         facts: list[str] = []
-        for name, tensor in zip([*places, *names], kinds, strict=True):
-            facts += _of_tensor(name) if tensor else [f"{name}.__class__", name]
-        tensors = [name for name, tensor in zip([*places, *names], kinds, strict=True) if tensor]
+        for value, tensor in zip(values, kinds, strict=True):
+            facts += _of_tensor(value) if tensor else [f"{value}.__class__", value]
+        tensors = [value for value, tensor in zip(values, kinds, strict=True) if tensor]
         scope: dict[str, Any] = {"_decide": self._decide, "_entries": {}}
         scope["_get"] = scope["_entries"].get
         if tensors:
@@ -104,13 +108,12 @@ class KnownCalls:
                 facts.append(f"_recording() and ({' or '.join(f'{name}.requires_grad' for name in tensors)})")
             scope |= {"_autocast": torch._C._is_any_autocast_enabled, "_recording": torch.is_grad_enabled}
         key = f"({', '.join(facts)},)" if facts else "()"
-        parameters = ", ".join([*places, *(["/"] if places else []), *(["*"] if names else []), *names])
         taken = [f"{', '.join(places)}, = args"] if places else []
-        taken += [f"{name} = kwargs[{name!r}]" for name in names]
+        taken += [f"{value} = kwargs[{name!r}]" for name, value in named.items()]
         fits = f"tuple(kwargs) == {names!r}" if names else "not kwargs"
-        source = _CALL.format(key=key, parameters=parameters, fits=f"len(args) == {count} and {fits}",
-                              taken="\n            ".join(taken) or "pass",
-                              passed=", ".join([*places, *(f"{name}={name}" for name in names)]))  # fmt: skip
+        passed = [*places, *(f"{name}={value}" for name, value in named.items())]
+        source = _CALL.format(key=key, fits=f"len(args) == {count} and {fits}", taken="; ".join(taken) or "pass",
+                              passed=", ".join(passed))  # fmt: skip
         exec(compile(source, "<known calls>", "exec"), scope)
         return _Pattern(scope["_entries"], scope["key"], scope["call"])
 
@@ -124,7 +127,8 @@ class _Pattern(NamedTuple):
 
 
 _CALL = """
-def key({parameters}):
+def key(*args, **kwargs):
+    {taken}
     return {key}
 
 def call(*args, **kwargs):
