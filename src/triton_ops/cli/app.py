@@ -54,6 +54,8 @@ _COMMANDS = {
     "simulate": "Rank configs of a textbook workload, and say why.",
     "spills": "Say what a config spills, and try cures.",
     "profile": "Say what limits kernels, from a profile.",
+    "cliffs": "Say at which shapes a wave is added.",
+    "sensitivity": "Say which tunables matter, from a recording.",
     "calibrate": "Measure this GPU for the model.",
     "doctor": "Say what works here, what does not, and why.",
     "keys": "Say which parts of a key matter, from records.",

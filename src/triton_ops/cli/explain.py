@@ -55,9 +55,9 @@ def explain_command(
     shapes, values = parse_shapes(shape), parse_config(config or [], "--config")
     spec = device_spec(gpu)
     with only_data_on_stdout():
-        operation, _, extents, chosen_dtype = operation_of(_operation(target), None, shapes, dtype)
+        operation, _, extents, chosen_dtype = operation_of(operation_named(target), None, shapes, dtype)
         problem = operation.problem(extents, chosen_dtype)
-        chosen = _config(operation, problem, values or {})
+        chosen = config_of(operation, problem, values or {})
         expected = expected_of(operation, shape=extents, dtype=chosen_dtype)
         calibration = load_calibration(folder_of(cache_dir), spec.name)
         explained = explain(expected, chosen, spec, machine_of(spec, calibration))
@@ -83,15 +83,24 @@ def _check(measured_ms: float | None) -> None:
         raise SettingsError(f"--measured is {measured_ms:g}; it must be milliseconds over 0", hint="such as 0.21")
 
 
-def _operation(target: str) -> Operation:
+def operation_named(target: str) -> Operation:
+    """The operation that a TARGET names.
+
+    Raises:
+        TargetError: It is a function, whose problem is not known, or cannot be found.
+    """
     found = load_target(target)
     if not isinstance(found, Operation):
         raise TargetError(f"{target} is a function; its problem is not known", hint="name an Operation")
     return found
 
 
-def _config(operation: Operation, problem: Problem, values: dict[str, Any]) -> Config:
-    """The default config, in which the given values replace its own."""
+def config_of(operation: Operation, problem: Problem, values: dict[str, Any]) -> Config:
+    """The default config, in which the given values replace its own.
+
+    Raises:
+        ConfigValueError: The operation has no such tunable, or the config is not in its space.
+    """
     space = operation.space_for(problem)
     wrong = [name for name in values if name not in space.tunables]
     if wrong:

@@ -1,0 +1,98 @@
+"""Where times jump in a measured space: one step of one tunable that makes configs much slower, spill, or fail.
+
+Two configs are compared only if they differ in nothing else, so that a jump is due to that step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+from triton_ops.replay.recording import Recording
+from triton_ops.resources import WASTEFUL_SPILL_BYTES
+from triton_ops.space import Config, Value
+from triton_ops.trial import Trial
+
+_STEEP = 1.5  # times slower that count as a jump
+_OFTEN = 0.25  # of the pairs in which it must be
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cliff:
+    """One step of one tunable that costs much.
+
+    Attributes:
+        name: The tunable.
+        before: The value before the step.
+        after: The value after it.
+        pairs: Pairs of configs that differ in this step alone, of which the first ran.
+        steep: Those of which the second is at least 1.5 times slower.
+        spills: Those of which only the second spills.
+        fails: Those of which the second failed.
+        slower: The median of the second's time over the first's, where both ran; None if none did.
+        slower_if_spilled: The same for those of which only the second spills.
+    """
+
+    name: str
+    before: Value
+    after: Value
+    pairs: int
+    steep: int
+    spills: int
+    fails: int
+    slower: float | None
+    slower_if_spilled: float | None
+
+
+def cliffs(recording: Recording) -> list[Cliff]:
+    """The steps that cost much, the most frequent first; both directions of a step count, each by itself.
+
+    A file that has no figures of the compiler tells nothing of spills.
+    """
+    found: list[Cliff] = []
+    for name, tunable in recording.space.tunables.items():
+        if not tunable.ordered:
+            continue
+        values = tunable.values
+        for low, high in pairwise(values):
+            for before, after in ((low, high), (high, low)):
+                cliff = _cliff(recording, name, before, after)
+                if cliff is not None:
+                    found.append(cliff)
+    return sorted(found, key=lambda one: (-one.spills, -one.steep / one.pairs, -one.fails))
+
+
+def _cliff(recording: Recording, name: str, before: Value, after: Value) -> Cliff | None:
+    pairs = list(_pairs(recording, name, before, after))
+    if not pairs:
+        return None
+    ratios = [second.median_ms / first.median_ms for first, second in pairs if second.ok]
+    spilled = [second for first, second in pairs if _spills(second) and not _spills(first)]
+    if_spilled = [
+        second.median_ms / first.median_ms
+        for first, second in pairs
+        if second.ok and _spills(second) and not _spills(first)
+    ]
+    steep = sum(ratio >= _STEEP for ratio in ratios)
+    fails = sum(second.failed for _, second in pairs)
+    if not spilled and steep < max(1.0, _OFTEN * len(ratios)) and fails < max(1.0, _OFTEN * len(pairs)):
+        return None
+    return Cliff(
+        name=name, before=before, after=after, pairs=len(pairs), steep=steep, spills=len(spilled), fails=fails,
+        slower=median(ratios) if ratios else None, slower_if_spilled=median(if_spilled) if if_spilled else None,
+    )  # fmt: skip
+
+
+def _pairs(recording: Recording, name: str, before: Value, after: Value) -> Iterator[tuple[Trial, Trial]]:
+    """Trials that differ in this step alone, of which the first ran."""
+    for config, trial in recording.trials.items():
+        if trial.ok and config[name] == before and type(config[name]) is type(before):
+            other = recording.trials.get(Config({**config, name: after}))
+            if other is not None:
+                yield trial, other
+
+
+def _spills(trial: Trial) -> bool:
+    return trial.resources is not None and (trial.resources.spill_bytes or 0) > WASTEFUL_SPILL_BYTES

@@ -1,0 +1,154 @@
+"""Which tunables matter, where times jump in a measured space, and at which shapes a wave is added."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from triton_ops.exceptions import RecordingError
+from triton_ops.hardware import Waves
+from triton_ops.landscape.cliffs import cliffs
+from triton_ops.landscape.sensitivity import sensitivity
+from triton_ops.landscape.shapes import ShapePoint, Sweep
+from triton_ops.replay.recording import read_recording
+from triton_ops.space import Config
+
+SPACE = {"BLOCK": [64, 128, 256], "num_warps": [2, 4, 8], "num_stages": [1, 2], "KIND": ["a", "b"]}
+
+
+def recorded(path, ms_of, space=None):
+    """A recording of a whole space: milliseconds by config, with spilled bytes; None for a config that failed."""
+    space = space or SPACE
+    rows = []
+    for values in itertools.product(*space.values()):
+        config = dict(zip(space, values, strict=True))
+        ms, spills = ms_of(config)
+        ran = {"status": "ok", "ms": [[ms] * 4], "regs": 64, "spills": spills} if ms else {"status": "resources"}
+        rows.append({"config": config, "shared": 1024, "compile_s": 0.1, **ran})
+    content = {
+        "family": "softmax_bf16", "shape": [64, 4096], "gpu": "NVIDIA H200", "python": "3.12", "space": space,
+        "rows": rows,
+    }  # fmt: skip
+    path.write_text(json.dumps(content))
+    return read_recording(path)
+
+
+def additive(config):
+    factor = {64: 2.0, 128: 1.0, 256: 1.3}[config["BLOCK"]] * {2: 1.5, 4: 1.1, 8: 1.0}[config["num_warps"]]
+    return 0.1 * factor, 0
+
+
+def test_an_additive_surface_is_recovered(tmp_path):
+    found = sensitivity(recorded(tmp_path / "space.json", additive))
+    assert [knob.name for knob in found.knobs] == ["BLOCK", "num_warps", "num_stages", "KIND"]
+    assert found.explained == pytest.approx(1.0)
+    block, warps, stages, _ = found.knobs
+    assert [one.slower for one in block.effects] == pytest.approx([1.0, 0.0, 0.3])
+    assert [one.slower for one in warps.effects] == pytest.approx([0.5, 0.1, 0.0])
+    assert (block.best.value, block.span, block.most_lost) == (128, pytest.approx(1.0), pytest.approx(1.0))
+    assert stages.share == pytest.approx(0.0)
+    assert found.best_ms == pytest.approx(0.1)
+    assert sum(knob.share for knob in found.knobs) == pytest.approx(1.0)
+
+
+@given(st.data())
+def test_a_part_of_an_additive_surface_is_enough(tmp_path_factory, data):
+    kept = set(data.draw(st.permutations(range(36)))[:24])
+    numbers = itertools.count()
+    path = tmp_path_factory.getbasetemp() / "part.json"
+    found = sensitivity(recorded(path, lambda config: additive(config) if next(numbers) in kept else (None, 0)))
+    assert found.explained == pytest.approx(1.0, abs=1e-6)
+    assert (found.configs, found.failed) == (24, 12)
+
+
+def test_tunables_that_act_together_are_left_over(tmp_path):
+    found = sensitivity(
+        recorded(tmp_path / "space.json", lambda c: (1.0 if (c["BLOCK"] == 64) == (c["KIND"] == "a") else 2.0, 0))
+    )
+    assert found.explained < 0.5
+
+
+def test_a_spill_step_is_found_in_the_direction_in_which_it_begins(tmp_path):
+    def spilling(config):
+        spills = config["BLOCK"] == 256 and config["num_warps"] == 2
+        return (5.0, 1024) if spills else (1.0, 0)
+
+    found = cliffs(recorded(tmp_path / "space.json", spilling))
+    steps = {(one.name, one.before, one.after): one for one in found}
+    assert set(steps) == {("BLOCK", 128, 256), ("num_warps", 4, 2)}
+    warps = steps["num_warps", 4, 2]
+    assert (warps.pairs, warps.spills, warps.steep, warps.slower_if_spilled) == (12, 4, 4, 5.0)
+    assert warps.slower == 1.0
+
+
+def test_a_step_beyond_which_configs_fail_is_a_cliff(tmp_path):
+    found = cliffs(
+        recorded(tmp_path / "space.json", lambda c: (None if c["BLOCK"] == 256 else 1.0 + c["num_warps"], 0))
+    )
+    assert ("BLOCK", 128, 256, 12) in [(one.name, one.before, one.after, one.fails) for one in found]
+
+
+def test_times_without_differences_tell_nothing(tmp_path):
+    with pytest.raises(RecordingError, match="nothing can be told"):
+        sensitivity(recorded(tmp_path / "space.json", lambda _: (1.0, 0)))
+
+
+def test_the_command_prints_tunables_and_cliffs(cli, tmp_path):
+    recorded(tmp_path / "one.json", additive)
+    recorded(tmp_path / "two.json", lambda c: (2.0, 512) if c["num_warps"] == 2 else (1.0, 0))
+    ran = cli("sensitivity", str(tmp_path / "one.json"), str(tmp_path / "two.json"), columns=160)
+    assert ran.code == 0, ran.err
+    assert "64: +100%, 128: +0%, 256: +30%" in ran.out
+    assert "num_warps 4 -> 2" in ran.out
+    found = json.loads(cli("sensitivity", str(tmp_path / "two.json"), "--json").out)
+    assert found[0]["knobs"][0]["name"] == "num_warps"
+    assert found[0]["cliffs"][0]["spills"] == 12
+    (tmp_path / "none.json").write_text("{}")
+    assert cli("sensitivity", str(tmp_path / "none.json")).code == 2
+
+
+def point(extent, blocks, at_once=100):
+    return ShapePoint(extent, Waves(blocks, at_once))
+
+
+def test_a_wave_that_is_added_and_mostly_empty_is_a_cliff():
+    found = Sweep(Config(), "M", 1, (point(1, 90), point(2, 100), point(3, 110), point(4, 190), point(5, 205)))
+    assert [(one.before.extent, one.after.extent) for one in found.cliffs] == [(2, 3), (4, 5)]
+    many = Sweep(Config(), "M", 1, (point(1, 1990), point(2, 2010)))
+    assert many.cliffs == []  # a twenty-first wave costs little
+
+
+MATMUL = ["matmul", "--shape", "1024x2048x1024", "--gpu", "H200"]
+
+
+@pytest.mark.triton
+@pytest.mark.usefixtures("shared_fork_server")
+def test_the_command_finds_the_tail_of_a_product(cli, tmp_path):
+    words = [*MATMUL, "--vary", "M=896:1152:128", "--cache-dir", str(tmp_path)]
+    found = json.loads(cli("cliffs", *words, "--config", "BM=128,BN=128", "--json").out)
+    assert [(one["extent"], one["blocks"]) for one in found["points"]] == [(896, 112), (1024, 128), (1152, 144)]
+    assert found["at_once"] == 132
+    (cliff,) = found["cliffs"]
+    assert (cliff["before"]["extent"], cliff["after"]["extent"]) == (1024, 1152)
+    assert cliff["after"]["expected_ms"] > 1.3 * cliff["before"]["expected_ms"]
+    assert cliff["after"]["used"] == pytest.approx(144 / 264)
+
+
+@pytest.mark.parametrize(
+    ("vary", "said"),
+    [
+        ("M", "write NAME=LOW:HIGH:STEP"),
+        ("M=8:4", "is no series of 2 to"),
+        ("M=1:100000:1", "is no series of 2 to"),
+        ("M=16:32:0", "is no series of 2 to"),
+        ("Q=16:32:16", "matmul has no extent Q"),
+    ],
+)
+def test_a_series_that_is_none_is_refused(cli, vary, said):
+    ran = cli("cliffs", *MATMUL, "--vary", vary)
+    assert (ran.code, ran.out) == (2, "")
+    assert said in ran.err
