@@ -42,6 +42,12 @@ def test_the_decision_follows_from_shares_and_from_what_was_tried(given, tried, 
     assert said in str(found)
 
 
+def test_operators_that_take_next_to_nothing_are_not_named():
+    ops = (OpShare("gelu", 0.6, 1, "fusable"), OpShare("addmm", 0.398, 2, "product"), OpShare("t", 0.002, 2, "fusable"))
+    (reason,) = decided(CallProfile(call_ms=1.0, ops=ops)).reasons
+    assert reason.endswith("fuses: gelu")
+
+
 @pytest.mark.parametrize(
     ("kind", "names"),
     [

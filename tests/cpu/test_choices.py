@@ -70,19 +70,22 @@ def test_wrong_implementations_are_named_with_the_reason_and_the_rest_goes_on(ma
     chooser = choose({
         "right": torch.mm, "too large": lambda a, b: torch.mm(a, b) * 1.01,
         "wider": lambda a, b: torch.mm(a, b).double(),
-        "shorter": lambda a, b: torch.mm(a, b)[:-1], "leaks": keeps_memory, "mutates": mutates, "raises": raises,
+        "shorter": lambda a, b: torch.mm(a, b)[:-1], "listed": lambda a, b: [torch.mm(a, b)],
+        "leaks": keeps_memory, "mutates": mutates, "raises": raises,
     }, name="product")  # fmt: skip
     found = chooser.tune(matrices)
     trials = trials_of(found)
     assert found.best_config == {"implementation": "right"}
     assert {name: str(trial.status) for name, trial in trials.items()} == {
-        "right": "ok", "too large": "wrong", "wider": "wrong", "shorter": "wrong", "leaks": "wrong", "mutates": "wrong",
+        "right": "ok", "too large": "wrong", "wider": "wrong", "shorter": "wrong", "listed": "wrong",
+        "leaks": "wrong", "mutates": "wrong",
         "raises": "runtime",
     }  # fmt: skip
     assert "error 0.0" in trials["too large"].error
     assert trials["too large"].excess > 100
     assert "float64 instead of float32" in trials["wider"].error
     assert "shape (11, 12) instead of (12, 12)" in trials["shorter"].error
+    assert trials["listed"].error == "listed returns a tuple or list of 1, and right returns a tensor"
     assert trials["leaks"].error == "leaks leaks: every call keeps 1,000 more bytes of tensors"
     assert "changes a" in trials["mutates"].error
     assert "ValueError: it cannot" in trials["raises"].error
@@ -486,6 +489,13 @@ def test_a_chooser_serves_an_operator_until_it_is_closed(matrices):
         serve(chooser, "aten::nothing", "CPU")
     with pytest.raises(KernelTypeError, match="is no chooser"):
         serve(torch.mm, "aten::mm", "CPU")
+
+
+def test_a_tune_without_arguments_is_refused_where_nothing_makes_them(matrices):
+    for given in ({}, {"shape": (4,)}):
+        with pytest.raises(SettingsError, match="product was given no arguments, and does not know how to make them"):
+            choose({"a": torch.mm, "b": product}, name="product").tune(**given)
+    assert choose({"a": lambda: matrices[0] + 1}, name="bound").tune(budget_s=1).best_config == {"implementation": "a"}
 
 
 def test_what_is_no_implementation_is_refused():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from triton_ops import CompileMode, SettingsError
+from triton_ops import CompileMode, DeviceError, SettingsError
 from triton_ops.inductor.environment import checked_logs, log_switches, wrong_names
 from triton_ops.inductor.gate import gate_here, gate_of
 from triton_ops.inductor.logs import read_log
@@ -57,7 +57,8 @@ def test_every_option_set_names_options_that_this_torch_has(name):
         ("max_autotune", "written with hyphens: max-autotune"),
         ("max-autotun", "close are max-autotune"),
         ({"epilogue_fusio": True}, "close are epilogue_fusion"),
-        ({"qqqqq": 1, "epilogue-fusion": False}, "no option 'qqqqq'"),
+        ({"qqqqq": 1, "epilogue-fusion": False}, "no option 'qqqqq'; `triton-ops inductor options` lists"),
+        ("qqqqq", "known are default, "),
     ],
 )
 def test_what_this_torch_does_not_know_is_said_with_what_is_close(given, said):
@@ -147,6 +148,12 @@ def test_the_gate_of_other_vendors():
     assert not gate_of("xpu", 15).open
     assert [gate_of("hip", 1, major).open for major in (8, 9, 10, 11)] == [False, True, False, True]
     assert gate_here("cpu").open
+
+
+@pytest.mark.parametrize("device", ["cuda:99", "xpu:99", "tpu"])
+def test_the_gate_of_a_device_that_is_not_here_is_a_device_error(device):
+    with pytest.raises(DeviceError, match=device):
+        gate_here(device)
 
 
 def test_options_are_listed_with_their_variables():

@@ -158,6 +158,7 @@ class Chooser:
 
         Raises:
             TuningFailedError: No implementation applies, or none worked; the error has the reason of each.
+            SettingsError: No arguments are given, and the chooser was not told how to make some.
             TargetError, DeviceError and others: What `triton_ops.tune` raises.
 
         Cost: a tune of each operation that has no record yet, then one of the implementations.
@@ -167,6 +168,7 @@ class Chooser:
         if given.positional or given.keyword:
             made, how = given, {"args": given.positional, "kwargs": dict(given.keyword), "device": device}
         else:
+            self._check_problems(shape)
             made, how = self._made(shape, dtype, device), {"shape": shape, "dtype": dtype, "device": device}
         space = self._participants.raced(made, recording(list(made.tensors())), tune, options)
         try:
@@ -305,6 +307,13 @@ class Chooser:
     def _space_by_shape(self, problem: Problem) -> ChoiceSpace:
         given = described(dict(problem.arguments), device_for(None, "any", self.name))
         return self._participants.known(given, False, self._folder)
+
+    def _check_problems(self, shape: Sequence[int] | None) -> None:
+        if self._arguments is _no_arguments and (shape is not None or self._kernel.parameters):
+            raise SettingsError(
+                f"{self.name} was given no arguments, and does not know how to make them",
+                hint="give those of a call, tune((a, b)), or choose(..., arguments=...), which makes them from a shape",
+            )
 
     def _made(self, shape: Sequence[int] | None, dtype: str | None, device: str | None) -> Arguments:
         problem = self._operation.problem(None if shape is None else tuple(shape), dtype)

@@ -35,6 +35,7 @@ class ChoiceKernel:
     parameters: tuple[str | None, ...] = ()
     outputs: tuple[str, ...] = ()
     _tried: set[str] = field(default_factory=set, compare=False, repr=False)
+    _forms: dict[str, str] = field(default_factory=dict, compare=False, repr=False)  # what each has returned, in order
 
     @property
     def identity(self) -> Mapping[str, str]:
@@ -117,7 +118,7 @@ class ChoiceKernel:
         call = self._bound(run, given)
         try:
             for _ in range(_WARM_UPS):
-                call()
+                form = _form(call())
             place = next((str(tensor.device) for tensor in given.tensors()), None)
             kept = 0 if place is None else kept_by_a_call(call, place)
         except CandidateError:
@@ -126,3 +127,16 @@ class ChoiceKernel:
             raise CandidateError(Status.RUNTIME, f"{name} raised {one_line(error)}") from error
         if kept:
             raise CandidateError(Status.WRONG, f"{name} leaks: every call keeps {kept:,} more bytes of tensors")
+        first, wanted = next(iter(self._forms.items()), (name, form))
+        if form != wanted and not self.outputs:
+            raise CandidateError(Status.WRONG, f"{name} returns {form}, and {first} returns {wanted}")
+        self._forms[name] = form
+
+
+def _form(result: Any) -> str:
+    """What a caller of an operation must know of its result: one value, or several that are unpacked."""
+    if is_tensor(result):
+        return "a tensor"
+    if isinstance(result, (tuple, list)):
+        return f"a tuple or list of {len(result)}"
+    return f"a {type(result).__name__}"

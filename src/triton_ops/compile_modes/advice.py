@@ -27,6 +27,7 @@ Way: TypeAlias = Literal["skip", "library", "torch.compile", "Triton", "CUDA"]
 WAYS: tuple[Way, ...] = ("skip", "library", "torch.compile", "Triton", "CUDA")
 
 HOT = 0.1  # of a call's time: what takes less is not worth a kernel
+_NAMED = 0.01  # of the time: operators that take less are not named
 _FUSABLE_HOT = 0.2
 _IDLE = 0.25
 _NEAR_PEAK = 0.6
@@ -205,7 +206,8 @@ def _fusion(profile: CallProfile) -> list[str]:
         )
     fusable = profile.share("fusable")
     if fusable >= _FUSABLE_HOT:
-        named = ", ".join(op.name for op in profile.ops if op.kind == "fusable")[:120]
+        found = [op for op in profile.ops if op.kind == "fusable"]
+        named = ", ".join(op.name for op in found if op.share >= _NAMED or op is found[0])
         reasons.append(f"{fusable:.0%} goes to operators that a compiler fuses: {named}")
     return reasons
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from triton_ops._optional import require
+from triton_ops.exceptions import DeviceError
+from triton_ops.hardware import probe
 
 LEAST_UNITS = 68  # of NVIDIA's: an RTX 3080 has as many
 LEAST_XPU_UNITS = 16
@@ -48,13 +50,19 @@ def gate_of(kind: str, units: int, major: int | None = None) -> Gate:
 
 
 def gate_here(device_name: str) -> Gate:
-    """The gate for a device of this machine, by its torch name."""
-    if device_name == "cpu":
-        return gate_of("cpu", 0)
+    """The gate for a device of this machine, by its torch name.
+
+    Raises:
+        DeviceError: There is no such device.
+    """
     torch = require("torch", "asking the GPU")
     if device_name.startswith("xpu"):
+        if not torch.xpu.is_available():
+            raise DeviceError(f"{device_name} cannot be used: torch finds no XPU", hint="use cpu or cuda")
         found = torch.xpu.get_device_properties(device_name)
         return gate_of("xpu", int(found.gpu_subslice_count))
+    if probe(device_name).kind == "cpu":
+        return gate_of("cpu", 0)
     found = torch.cuda.get_device_properties(device_name)
     kind = "hip" if getattr(torch.version, "hip", None) else "cuda"
     return gate_of(kind, int(found.multi_processor_count), int(found.major))

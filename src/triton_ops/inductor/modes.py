@@ -188,5 +188,7 @@ def _mode_refusal(mode: str, known: Sequence[str]) -> str:
 
 def _unknown(what: str, name: str, known: Sequence[str]) -> str:
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
-    listed = f"close are {', '.join(near)}" if near else f"known are {', '.join(known[:12])}"
+    listed = f"close are {', '.join(near)}" if near else f"known are {', '.join(known)}"
+    if not near and what == "option":  # there are hundreds
+        listed = "`triton-ops inductor options` lists those of tuning"
     return f"this torch has no {what} {name!r}; {listed}"
