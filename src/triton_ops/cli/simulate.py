@@ -62,6 +62,8 @@ def simulate_command(
     shapes = parse_shapes(shape)
     if len(shapes) > 1:
         raise ShapeMismatchError("a workload takes one shape", hint="write it without commas: --shape 4096x4096x4096")
+    if html is not None and as_json:
+        raise SettingsError("--html and --json exclude each other", hint="give one of them")
     overlays = [overlay_of(path, undeclared=undeclared) for path in recording or []]
     names = _names(workload, overlays, html, given=bool(shapes or config or space or whole or over))
     simulations = [

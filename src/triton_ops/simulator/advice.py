@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from triton_ops.hardware import Machine
+from triton_ops.ranking.resource_guess import MOST_REGISTERS
 from triton_ops.simulator.standing import Standing
 
 _HELP = {
@@ -70,7 +71,7 @@ def reasons(one: Standing, machine: Machine) -> list[tuple[str, str]]:
     said.append(("shared memory", f"{kib:.1f} of {limit:.1f} KiB per block, {percent(one.of_shared)}"))
     spilled = f"{found.spill_bytes:.0f} bytes per thread are spilled" if found.spill_bytes > 0 else "nothing is spilled"
     source = "by the compiler" if found.compiled else "a guess"
-    said.append(("registers", f"{found.registers} of 255 per thread, {spilled}; {source}"))
+    said.append(("registers", f"{found.registers} of {MOST_REGISTERS} per thread, {spilled}; {source}"))
     if one.why_not:
         return said
     said += _residents(one, machine)

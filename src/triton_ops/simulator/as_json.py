@@ -20,6 +20,7 @@ def simulation_json(found: Simulation, over: str | None = None) -> dict[str, Any
         "shape": list(found.shape),
         "dtype": found.dtype,
         "device": found.device,
+        "source": "model",
         "advice": found.advice,
         "configs": [standing_json(one, found.machine) for one in found.standings],
         "knobs": [asdict(dial) for dial in found.dials],

@@ -15,6 +15,7 @@ from typing import Any
 
 from triton_ops.exceptions import (
     EmptySpaceError,
+    SettingsError,
     ShapeMismatchError,
     SpaceError,
     TargetError,
@@ -27,6 +28,7 @@ from triton_ops.simulator.devices import device_named
 from triton_ops.simulator.knobs import Dial, ShapePoint, dials, over_shapes, series
 from triton_ops.simulator.standing import Standing, ranked
 from triton_ops.simulator.workloads import LESSON, PRODUCT, ROWS, WORKLOADS, Workload, least_sides, work_of
+from triton_ops.space import Config
 from triton_ops.tensors import dtype_name
 from triton_ops.work import Work
 
@@ -139,6 +141,8 @@ def simulate(
         UnknownTunableError: A config has a tunable that the workload does not have.
         EmptySpaceError: There are no configs.
         SpaceError: There are too many configs, or one lacks the side of a tile.
+        ConfigValueError: A config has a value that no config can have.
+        SettingsError: `jitter` is out of range.
 
     Cost: 0.1 ms per config.
     """
@@ -147,6 +151,8 @@ def simulate(
     long_dtype = _dtype(found, machine, device, dtype)
     chosen = LESSON if configs is None else configs
     _check_configs(found, chosen)
+    if not 0 <= jitter <= 1:
+        raise SettingsError(f"jitter is {jitter}", hint="give a share from 0 to 1")
     rng = random.Random(seed)
     return Simulation(
         workload=found, shape=_extents(found, shape), dtype=long_dtype, device=device, machine=machine, configs=chosen,
@@ -173,8 +179,11 @@ def whole_space(space: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:
 
     Raises:
         SpaceError: They are too many.
+        ConfigValueError: A value is none that a config can have.
     """
-    axes = {name: list(dict.fromkeys(values)) for name, values in space.items()}
+    axes = {
+        name: list(dict.fromkeys(Config({name: value})[name] for value in values)) for name, values in space.items()
+    }
     count = 1
     for values in axes.values():
         count *= len(values)
@@ -223,6 +232,8 @@ def _check_configs(workload: Workload, configs: Sequence[Mapping[str, Any]]) -> 
         raise EmptySpaceError("there are no configs to rank", hint="--config BM=128,BN=128,BK=32")
     if len(configs) > MOST_CONFIGS:
         raise SpaceError(f"{len(configs):,} configs are too many; the most is {MOST_CONFIGS:,}", hint="give fewer")
+    for config in configs:
+        Config(config)
     known = tunables_of(workload)
     unknown = dict.fromkeys(name for config in configs for name in config if name not in known)
     if unknown:
