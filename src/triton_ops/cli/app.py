@@ -57,6 +57,7 @@ _COMMANDS = {
     "cliffs": "Say at which shapes a wave is added.",
     "sensitivity": "Say which tunables matter, from a recording.",
     "calibrate": "Measure this GPU for the model.",
+    "lint": "Find pitfalls in kernels, without a GPU.",
     "doctor": "Say what works here, what does not, and why.",
     "keys": "Say which parts of a key matter, from records.",
     "lock": "Pin winners in a file for git, or check it.",

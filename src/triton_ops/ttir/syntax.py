@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+_AT_END = re.compile(r"loc\((#loc\d*)\)\s*$")
 _LOCATION = re.compile(r'\s*loc\((?:[^()"]|"[^"]*"|\((?:[^()"]|"[^"]*")*\))*\)')
 _TEXT = re.compile(r'"(?:[^"\\]|\\.)*"')
 _VALUE = re.compile(r"%[\w$.-]+(?:#\d+)?")
@@ -83,6 +84,8 @@ class Operation:
         regions: The blocks of each of its regions.
         tail: What follows its last region, such as the attributes of a loop.
         number: Its place in the text, which names it.
+        location: The name of its place in the source, such as `#loc12`, for `ttir/locations.py`; empty if the text
+            has none.
     """
 
     name: str
@@ -95,6 +98,7 @@ class Operation:
     regions: list[list[Block]] = field(default_factory=list)
     tail: str = ""
     number: int = 0
+    location: str = ""
 
 
 @dataclass
@@ -206,24 +210,28 @@ def _first(text: str) -> str:
     return next(iter(_split(text)))
 
 
-def _lines(text: str) -> Iterator[str]:
+def _lines(text: str) -> Iterator[tuple[str, str]]:
+    """The lines that say something, each with the name of its place in the source."""
     for line in text.splitlines():
         kept = _LOCATION.sub("", line).strip() if "loc(" in line else line.strip()
         kept = kept.partition("  // ")[0].rstrip() if "//" in kept else kept
         if kept and not kept.startswith(("#", "//")):
-            yield kept
+            place = _AT_END.search(line) if "loc(" in line else None
+            yield kept, place[1] if place else ""
 
 
 class _Reader:
     """Walks through the lines of a text."""
 
-    def __init__(self, lines: Iterator[str]) -> None:
+    def __init__(self, lines: Iterator[tuple[str, str]]) -> None:
         self._lines = lines
         self.count = 0
         self._closing = ""
+        self._location = ""
 
     def next(self) -> str | None:
-        return next(self._lines, None)
+        line, self._location = next(self._lines, (None, ""))
+        return line
 
     def region(self) -> list[Block]:
         """The blocks up to the bracket that closes the region; what follows the bracket is kept for the operation."""
@@ -251,9 +259,11 @@ class _Reader:
             tail = self._closing
             opens = tail.endswith("{")
         if not regions:
-            return _made(head, number, "")
-        made = _made(head[:-1] + tail.removeprefix(")") if generic else head, number, tail)
-        made.regions = regions
+            made = _made(head, number, "")
+        else:
+            made = _made(head[:-1] + tail.removeprefix(")") if generic else head, number, tail)
+            made.regions = regions
+        made.location = self._location
         return made
 
 

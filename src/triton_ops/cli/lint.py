@@ -1,0 +1,101 @@
+"""`triton-ops lint`: pitfalls of kernels, with their lines and what to change, without a GPU."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from triton_ops import __version__, kernels
+from triton_ops._files import write_named
+from triton_ops.backend import HasOperation
+from triton_ops.cli.console import CHECK_FAILED, Json, Verbose, bold, only_data_on_stdout, say, say_json, tell
+from triton_ops.lint.engine import lint
+from triton_ops.lint.findings import LintReport, Undecided
+from triton_ops.lint.sarif import as_sarif
+
+_SHOWN = 12
+
+
+def lint_command(
+    targets: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TARGET...", help="FILE.py, a folder, package.module:kernel, FILE.py:kernel, or a shipped kernel."
+        ),
+    ],
+    rule: Annotated[
+        list[str] | None, typer.Option("--rule", metavar="RULE", help="Only this rule; may be given several times.")
+    ] = None,
+    sarif: Annotated[
+        Path | None, typer.Option("--sarif", metavar="FILE", help="Write the findings as SARIF 2.1.0, for code hosts.")
+    ] = None,
+    as_json: Json = False,
+    verbose: Verbose = False,
+) -> int:
+    """Look for pitfalls in Triton kernels, without a GPU and without running them.
+
+    Each finding has its line, what users see, what decided, and what to change. What a rule cannot decide is said.
+    Comments such as `# triton-ops: ignore[missing-mask] callers pad` answer findings of their line.
+    Exit code 5: there are findings.
+    """
+    with only_data_on_stdout():
+        report = _together([lint(_target(text), rules=rule) for text in targets])
+    if sarif is not None:
+        write_named(sarif, json.dumps(as_sarif(report, __version__), indent=2) + "\n")
+    if as_json:
+        say_json(report.as_json())
+    else:
+        _say(report, verbose)
+    return CHECK_FAILED if report.findings else 0
+
+
+def _target(text: str) -> Any:
+    """A shipped kernel's operation where the text is its name; else the text itself."""
+    if text in kernels.names() and not Path(text).exists():
+        found = kernels.load(text)
+        return found.operation if isinstance(found, HasOperation) else found
+    return text
+
+
+def _together(several: list[LintReport]) -> LintReport:
+    """Several reports as one; what two targets have in common is in it once."""
+    if len(several) == 1:
+        return several[0]
+    kernels_of = {name: file for report in several for name, file in report.kernels.items()}
+    return LintReport(
+        tuple(dict.fromkeys(one for report in several for one in report.findings)),
+        tuple(dict.fromkeys(one for report in several for one in report.undecided)),
+        kernels_of,
+        tuple(dict.fromkeys(one for report in several for one in report.suppressed)),
+    )
+
+
+def _say(report: LintReport, verbose: bool) -> None:
+    for one in report.findings:
+        say(bold(f"{_short(one.file)}:{one.line}: {one.rule}") + (f" in {one.kernel}" if one.kernel else ""))
+        say(f"  symptom   {one.symptom}", f"  evidence  {one.evidence}", f"  fix       {one.fix}")
+    _tell_undecided(report.undecided, None if verbose else _SHOWN)
+    count = len(report.findings)
+    counted = f"{count} finding{'' if count == 1 else 's'} in {len(report.kernels)} kernels"
+    answered = f", {len(report.suppressed)} answered by comments" if report.suppressed else ""
+    say(f"{counted}{answered}, {len(report.undecided)} undecided")
+
+
+def _tell_undecided(undecided: tuple[Undecided, ...], most: int | None) -> None:
+    """One line for each reason of a kernel, on stderr."""
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for one in undecided:
+        reasons.setdefault((one.kernel, one.why), []).append(one.rule)
+    lines = [f"undecided in {kernel}: {', '.join(rules)}: {why}" for (kernel, why), rules in reasons.items()]
+    for line in lines[:most]:
+        tell(line)
+    if most is not None and len(lines) > most:
+        tell(f"{len(lines) - most} more are undecided; -v shows them")
+
+
+def _short(file: str) -> str:
+    path = Path(file)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file

@@ -1,0 +1,206 @@
+"""The lint of files, folders, kernels and operations."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from triton_ops._optional import require
+from triton_ops.backend.errors import one_line
+from triton_ops.exceptions import TargetError
+from triton_ops.lint.findings import Finding, LintReport, Undecided
+from triton_ops.lint.kernel import KernelReading
+from triton_ops.lint.rules.base import Rule
+from triton_ops.lint.rules.catalogue import RULES, rule_named
+from triton_ops.lint.source.functions import innermost, kernel_function
+from triton_ops.lint.source.island import Island, island_of, parsed_file
+from triton_ops.lint.source.kernels import Defined, defined_kernels, tuned_with
+from triton_ops.lint.source.launches import launches
+from triton_ops.lint.suppress import answered, bad_comments
+
+_FORMS = "name a file, a folder, package.module:kernel, path/file.py:kernel, a shipped kernel, or an Operation"
+
+
+def lint(target: Any, *, rules: Sequence[str] | None = None) -> LintReport:
+    """Look for pitfalls in kernels, without a GPU and without running them.
+
+    Args:
+        target: A path of a file or folder, `package.module:kernel` or `path/file.py:kernel` as text; or a Triton
+            kernel, with or without decorators; or an `Operation`. Of a file only what its kernels need is run.
+        rules: Ids of the rules that are asked; None for all.
+
+    Returns:
+        Findings, what stays undecided and why, and what comments in the source have answered.
+
+    Raises:
+        TargetError: There is no such target, a file does not parse, or a rule is not known.
+        MissingDependencyError: Triton is not installed.
+
+    Cost: 0.1 to 0.5 s for each kernel, and once the import of Triton.
+    """
+    require("triton", "reading kernels")
+    asked = _asked(rules)
+    readings, lost, files = _readings(target)
+    findings: list[Finding] = []
+    undecided: list[Undecided] = []
+    for name, why in lost:
+        undecided += [Undecided(rule=rule.id, kernel=name, why=why) for rule in asked]
+    for reading in readings:
+        for rule in asked:
+            for one in _decided(rule, reading):
+                (findings if isinstance(one, Finding) else undecided).append(one)  # type: ignore[arg-type]
+    left, answers = answered(_unique(findings))
+    left += [one for file in files for one in bad_comments(file)]
+    return LintReport(
+        findings=tuple(sorted(left, key=lambda one: (one.file, one.line, one.rule))),
+        undecided=tuple(undecided),
+        kernels={reading.name: reading.file for reading in readings} | dict.fromkeys((name for name, _ in lost), ""),
+        suppressed=tuple(answers),
+    )
+
+
+def _asked(rules: Sequence[str] | None) -> tuple[Rule, ...]:
+    if rules is None:
+        return RULES
+    unknown = [name for name in rules if rule_named(name) is None]
+    if unknown:
+        raise TargetError(
+            f"there is no rule {', '.join(unknown)}", hint=f"rules are {', '.join(rule.id for rule in RULES)}"
+        )
+    return tuple(rule for rule in RULES if rule.id in rules)
+
+
+def _decided(rule: Rule, reading: KernelReading) -> Iterable[Finding | Undecided]:
+    variants, why = reading.lowered
+    if rule.needs_ttir and not variants:
+        return [rule.undecided(reading, why)]
+    try:
+        return list(rule.decide(rule, reading))
+    except Exception as error:  # noqa: BLE001 - a rule that fails on one kernel must not hide what the others find
+        why = f"the rule itself failed, which is an error of this program: {one_line(error)}"
+        return [rule.undecided(reading, why)]
+
+
+def _unique(findings: Iterable[Finding]) -> list[Finding]:
+    """Each finding once, where several kernels call the function that has it."""
+    kept: dict[tuple[str, str, int], Finding] = {}
+    for one in findings:
+        kept.setdefault((one.rule, one.file, one.line), one)
+    return list(kept.values())
+
+
+def _readings(target: Any) -> tuple[list[KernelReading], list[tuple[str, str]], list[str]]:
+    """The kernels of a target, those that could not be made with the reason, and the files that were looked at."""
+    if isinstance(target, (str, os.PathLike)):
+        return _named(os.fspath(target))
+    found = _kernels_of(target)
+    if not found:
+        raise TargetError(f"{target!r} is no Triton kernel and holds none", hint=_FORMS)
+    readings = [_reading_of(one) for one in found]
+    return readings, [], list(dict.fromkeys(reading.file for reading in readings))
+
+
+def _named(text: str) -> tuple[list[KernelReading], list[tuple[str, str]], list[str]]:
+    path = Path(text)
+    if path.is_dir():
+        files = sorted(one for one in path.rglob("*.py") if not any(part.startswith(".") for part in one.parts))
+        return _of_files(files)
+    if path.is_file():
+        return _of_files([path])
+    place, colon, name = text.rpartition(":")
+    if colon and place and name:
+        return _of_files([_file_of(place)], name)
+    if text.endswith(".py") or os.sep in text:
+        raise TargetError(f"there is no file {text}", hint=_FORMS)
+    return _of_files([_file_of(text)])
+
+
+def _file_of(place: str) -> Path:
+    """The file of a module or path; packages are looked up without being imported."""
+    if place.endswith(".py"):
+        if Path(place).is_file():
+            return Path(place)
+        raise TargetError(f"there is no file {place}", hint=_FORMS)
+    parts = place.split(".")
+    for folder in dict.fromkeys([str(Path.cwd()), *sys.path]):
+        base = Path(folder or ".").joinpath(*parts)
+        for found in (base.with_suffix(".py"), base / "__init__.py"):
+            if all(parts) and found.is_file():
+                return found
+    if all(parts) and importlib.util.find_spec(parts[0]) is None:
+        raise TargetError(f"there is no module {parts[0]}, no file and no shipped kernel of this name", hint=_FORMS)
+    raise TargetError(f"there is no source of {place}", hint=_FORMS)
+
+
+def _of_files(files: Sequence[Path], only: str = "") -> tuple[list[KernelReading], list[tuple[str, str]], list[str]]:
+    readings: list[KernelReading] = []
+    lost: list[tuple[str, str]] = []
+    for file in files:
+        text, _ = parsed_file(file)
+        if "triton" not in text and not only:
+            continue
+        island = island_of(file.resolve())
+        defined = defined_kernels(island)
+        if only:
+            defined = [one for one in defined if one.name == only] or [_single(island, file, only)]
+        for one in defined:
+            if one.kernel is None:
+                lost.append((one.name, one.why))
+            else:
+                readings.append(_reading(one, island))
+    return readings, lost, [str(file.resolve()) for file in files]
+
+
+def _single(island: Island, file: Path, name: str) -> Defined:
+    try:
+        decorated = island.value(name)
+    except LookupError as error:
+        raise TargetError(f"{file} has no {name}: {error}", hint="correct the name after the colon") from error
+    inner = innermost(decorated)
+    if inner is None:
+        raise TargetError(f"{name} in {file} is no Triton kernel", hint="name a function with @triton.jit")
+    return Defined(name, kernel_function(inner), decorated)
+
+
+def _reading(one: Defined, island: Island) -> KernelReading:
+    assert one.kernel is not None
+    configs, heuristics, key = tuned_with(one.decorated)
+    found = launches(island.tree, one.name, one.kernel.parameters)
+    return KernelReading(
+        name=one.name, file=str(island.path), function=one.kernel, tree=island.tree, launches=found, configs=configs,
+        heuristics=heuristics, key=key,
+    )  # fmt: skip
+
+
+def _reading_of(decorated: Any) -> KernelReading:
+    inner = innermost(decorated)
+    path = Path(inspect.getsourcefile(inner.fn) or "")
+    kernel = kernel_function(inner)
+    _, tree = parsed_file(path)
+    configs, heuristics, key = tuned_with(decorated)
+    return KernelReading(
+        name=kernel.name, file=str(path), function=kernel, tree=tree,
+        launches=launches(tree, kernel.name, kernel.parameters), configs=configs, heuristics=heuristics, key=key,
+    )  # fmt: skip
+
+
+def _kernels_of(target: Any, left: int = 6) -> list[Any]:
+    """The Triton kernels that an object is or holds: an operation, its kernel, a staged or tuned one."""
+    if innermost(target) is not None:
+        return [target]
+    if left == 0:
+        return []
+    found: list[Any] = []
+    for name in ("kernel", "operation", "compiled_ahead", "parsed", "function", "stages", "_function"):
+        inner = getattr(target, name, None)
+        for one in inner if isinstance(inner, (list, tuple)) else (inner,):
+            if one is not None and not isinstance(one, (str, int)):
+                found += _kernels_of(one, left - 1)
+        if found:
+            break
+    return found

@@ -1,0 +1,79 @@
+"""What a lint finds: findings, what stays undecided, and both of a whole run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """A pitfall that a kernel has.
+
+    Attributes:
+        rule: The rule's id, such as `missing-mask`.
+        kernel: The kernel's name.
+        file: Path of the file.
+        line: Line in it, counted from 1.
+        symptom: What a user of the kernel sees.
+        evidence: The facts that decided, with their numbers.
+        fix: What to change.
+        level: What was looked at: `source`, `ttir`, `binary` or `run`.
+    """
+
+    rule: str
+    kernel: str
+    file: str
+    line: int
+    symptom: str
+    evidence: str
+    fix: str
+    level: str
+
+    def as_json(self) -> dict[str, Any]:
+        """As plain values, in the order of the attributes."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Undecided:
+    """A rule that could not decide about a kernel.
+
+    Attributes:
+        rule: The rule's id.
+        kernel: The kernel's name.
+        why: What is missing.
+    """
+
+    rule: str
+    kernel: str
+    why: str
+
+    def as_json(self) -> dict[str, Any]:
+        """As plain values, in the order of the attributes."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+
+@dataclass(frozen=True)
+class LintReport:
+    """What a lint of one target found.
+
+    Attributes:
+        findings: In the order of files and lines.
+        undecided: In the order of kernels.
+        kernels: Names of the kernels that were looked at, with the file of each.
+        suppressed: Findings that a comment in the source answers, with the reason that it gives.
+    """
+
+    findings: tuple[Finding, ...] = ()
+    undecided: tuple[Undecided, ...] = ()
+    kernels: Mapping[str, str] = field(default_factory=dict)
+    suppressed: tuple[tuple[Finding, str], ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """`findings` and `undecided` as plain values."""
+        return {
+            "findings": [one.as_json() for one in self.findings],
+            "undecided": [one.as_json() for one in self.undecided],
+        }

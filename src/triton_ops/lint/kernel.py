@@ -1,0 +1,168 @@
+"""One kernel as the rules see it: its source, its launches, and what its TTIR does in several variants."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from triton_ops.backend.errors import one_line
+from triton_ops.backend.typed_front_end import ttir_of
+from triton_ops.hardware import named_target
+from triton_ops.lint.meaning.facts import Facts, Met
+from triton_ops.lint.meaning.walk import facts_of
+from triton_ops.lint.source.functions import KernelFunction
+from triton_ops.lint.source.launches import Launch
+from triton_ops.lint.source.parameters import Guess, Said, guesses, switches
+from triton_ops.lint.source.usage import Uses, uses_of
+from triton_ops.ttir.locations import Place
+from triton_ops.ttir.scope import UntoldError
+from triton_ops.ttir.syntax import UnreadableError
+
+READ_FOR = "sm_89"  # below sm_90 descriptors become pointers with masks; from sm_89 on there are 8-bit floats
+_MOST_VARIANTS = 10
+
+
+@dataclass(frozen=True, eq=False)
+class Variant:
+    """What a kernel does with one guess of its parameters.
+
+    Attributes:
+        guess: Types and constants.
+        facts: What its TTIR does.
+    """
+
+    guess: Guess
+    facts: Facts
+
+
+@dataclass(frozen=True, eq=False)
+class KernelReading:
+    """A kernel with all that can be read of it.
+
+    Attributes:
+        name: Its name.
+        file: Its file.
+        function: The JIT function with its syntax.
+        tree: The syntax of its file.
+        launches: Its launches in the file.
+        configs: Tunables and launch options of each config of a decorator.
+        heuristics: Functions of `triton.heuristics`, by parameter.
+        key: What `triton.autotune` is keyed on; None if the kernel is not tuned.
+    """
+
+    name: str
+    file: str
+    function: KernelFunction
+    tree: ast.Module
+    launches: tuple[Launch, ...] = ()
+    configs: tuple[Mapping[str, Any], ...] = ()
+    heuristics: Mapping[str, Any] = field(default_factory=dict)
+    key: tuple[str, ...] | None = None
+
+    @property
+    def line(self) -> int:
+        """Where the kernel begins."""
+        return self.function.node.lineno
+
+    @cached_property
+    def uses(self) -> Uses:
+        """What it does with its parameters, by its syntax."""
+        return uses_of(self.function)
+
+    @cached_property
+    def said(self) -> Said:
+        """What the source says of the values of its parameters."""
+        return Said(self.configs, self.heuristics, self.launches)
+
+    @cached_property
+    def lowered(self) -> tuple[tuple[Variant, ...], str]:
+        """The variants that Triton's front end accepts, and its last complaint where it accepts none."""
+        return self.lowered_with(frozenset(self.uses.tiles) | frozenset(self.uses.types) | self.uses.ranges)
+
+    def lowered_with(self, extra: frozenset[str], most: int = _MOST_VARIANTS) -> tuple[tuple[Variant, ...], str]:
+        """As `lowered`, with these parameters taken as constants too."""
+        why = ""
+        if self.uses.descriptors:
+            why = (
+                f"{', '.join(sorted(self.uses.descriptors))} is a descriptor made on the host, whose block is not known"
+            )
+            return (), why
+        for guess in guesses(self.function, self.said, extra):
+            found = self._variant(guess)
+            if isinstance(found, Variant):
+                others = [self._variant(one) for one in switches(self.function, guess)][:most]
+                return (found, *(one for one in others if isinstance(one, Variant))), ""
+            why = why or found
+        return (), why
+
+    def _variant(self, guess: Guess) -> Variant | str:
+        try:
+            text = ttir_of(self.function.function, guess.types, guess.constants, named_target(READ_FOR))
+        except Exception as error:  # noqa: BLE001 - whatever Triton's front end raises
+            return f"Triton's front end refuses it: {one_line(error)}"
+        try:
+            return Variant(guess, facts_of(text))
+        except (UnreadableError, UntoldError) as error:
+            return f"its TTIR cannot be read: {error}"
+
+    @property
+    def variants(self) -> tuple[Variant, ...]:
+        """The variants that could be read."""
+        return self.lowered[0]
+
+    def lowered_without(self, name: str) -> bool:
+        """Whether the kernel can be lowered with one of its constants as a plain whole number."""
+        for one in self.variants[:1]:
+            types = {**one.guess.types, name: "i32"}
+            constants = {key: value for key, value in one.guess.constants.items() if key != name}
+            return isinstance(self._variant(Guess(types, constants, one.guess.known, one.guess.element)), Variant)
+        return False
+
+    @cached_property
+    def _by_element(self) -> dict[str, Variant | None]:
+        return {}
+
+    def with_element(self, element: str) -> Variant | None:
+        """The first variant with tensors of this element; None if there is none that can be read."""
+        if element not in self._by_element:
+            extra = frozenset(self.uses.tiles) | frozenset(self.uses.types) | self.uses.ranges
+            chosen = (one for one in guesses(self.function, self.said, extra) if one.element == element)
+            found = next((one for one in map(self._variant, chosen) if isinstance(one, Variant)), None)
+            self._by_element[element] = found
+        return self._by_element[element]
+
+    def place(self, met: Met) -> Place:
+        """Where in the user's source a fact is: the innermost line that is not Triton's own."""
+        own = [frame for frame in met.frames if "/triton/language/" not in frame.file]
+        return own[0] if own else Place(self.file, self.line)
+
+    def checks_divisibility(self) -> bool:
+        """Whether the launching functions, heuristics or the kernel itself ask for a remainder."""
+        asked = [launch.around for launch in self.launches if not isinstance(launch.around, ast.Module)]
+        for around in asked:
+            if any(_asks(node) for node in ast.walk(around)):
+                return True
+        return any(_assumes(node) for node in ast.walk(self.function.node))
+
+
+def _asks(node: ast.AST) -> bool:
+    tests = (node.test,) if isinstance(node, (ast.Assert, ast.If, ast.IfExp)) else ()
+    return any(
+        isinstance(inner, ast.BinOp) and isinstance(inner.op, ast.Mod) for test in tests for inner in ast.walk(test)
+    )
+
+
+def _assumes(node: ast.AST) -> bool:
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return False
+    if node.func.attr not in ("assume", "device_assert", "static_assert"):
+        return False
+    return any(isinstance(one, ast.BinOp) and isinstance(one.op, ast.Mod) for one in ast.walk(node))
+
+
+def launched_values(launches: Sequence[Launch], name: str) -> list[ast.expr]:
+    """What launches give a parameter, with names followed."""
+    return [launch.resolved(launch.given[name]) for launch in launches if name in launch.given]

@@ -1,0 +1,192 @@
+"""What a kernel is seen to do while its TTIR is walked through, with terms in place of numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
+
+from triton_ops.lint.meaning.terms import Term, Terms
+from triton_ops.ttir.locations import Place
+from triton_ops.ttir.syntax import Block, Type
+
+
+@dataclass(frozen=True)
+class Value:
+    """A value of the kernel.
+
+    Attributes:
+        term: What its elements are.
+        type: Its type.
+    """
+
+    term: Term
+    type: Type
+
+
+@dataclass(frozen=True)
+class Met:
+    """What every fact has.
+
+    Attributes:
+        number: The operation.
+        frames: Its places in the source, the innermost function's first.
+        path: The conditions under which a program comes here.
+        loops: The loops around it, the outermost first.
+    """
+
+    number: int
+    frames: tuple[Place, ...]
+    path: Term
+    loops: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Access(Met):
+    """A load, a store or an atomic operation.
+
+    Attributes:
+        kind: `load`, `store` or `atomic`.
+        root: What the pointer was made of: an argument, or an address that was loaded.
+        offset: How far from there, in elements.
+        type: The pointers' type, whose shape is that of the elements.
+        mask: Which elements are moved, without the path; true for all.
+        masked: Whether the operation has a mask.
+        other: What stands for elements that are not; None if nothing does.
+        value: What is stored, or added.
+        does: What an atomic operation does, such as `fadd`.
+    """
+
+    _: KW_ONLY
+    kind: str
+    root: Term
+    offset: Term
+    type: Type
+    mask: Term
+    masked: bool = False
+    other: Term | None = None
+    value: Value | None = None
+    does: str = ""
+
+
+@dataclass(frozen=True)
+class Reduction(Met):
+    """`tt.reduce`, or a scan that runs backwards.
+
+    Attributes:
+        axis: Along which axis.
+        given: What it takes, one value for each of its results.
+        combine: The block that makes one element of two.
+        around: Values from outside that the block uses, by name.
+    """
+
+    _: KW_ONLY
+    axis: int
+    given: tuple[Value, ...]
+    combine: Block
+    around: Mapping[str, Term] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Product(Met):
+    """`tt.dot`.
+
+    Attributes:
+        left: First operand.
+        right: Second operand.
+        start: What the product is added to.
+        type: The result's type.
+        precision: The precision that the kernel asks for, as TTIR names it.
+    """
+
+    _: KW_ONLY
+    left: Value
+    right: Value
+    start: Value
+    type: Type
+    precision: str = ""
+
+
+@dataclass(frozen=True)
+class Carried:
+    """A value that a loop carries from turn to turn.
+
+    Attributes:
+        symbol: What it is within a turn.
+        after: What it is after the loop.
+        begin: What it is before the first turn.
+        next: What a turn hands on.
+        type: Its type.
+    """
+
+    symbol: Term
+    after: Term
+    begin: Term
+    next: Term
+    type: Type
+
+
+@dataclass(frozen=True)
+class Loop(Met):
+    """A loop over whole numbers.
+
+    Attributes:
+        turn: The symbol of its turns, which are counted from 0.
+        lower: Where it begins.
+        upper: Where it ends.
+        step: How far it goes in a turn.
+        carried: What does not move evenly, or is no whole number.
+    """
+
+    _: KW_ONLY
+    turn: Term
+    lower: Term
+    upper: Term
+    step: Term
+    carried: tuple[Carried, ...]
+
+
+@dataclass(frozen=True)
+class Widening(Met):
+    """A whole number that becomes a wider one.
+
+    Attributes:
+        term: The number.
+        bits: Its width before.
+        computed: Whether it was a product of numbers of that width.
+    """
+
+    _: KW_ONLY
+    term: Term
+    bits: int
+    computed: bool
+
+
+@dataclass(frozen=True)
+class Multiplication(Met):
+    """A product of two whole numbers of this width."""
+
+    _: KW_ONLY
+    bits: int
+    one: Term
+    other: Term
+
+
+@dataclass
+class Facts:
+    """All that a kernel was seen to do.
+
+    Attributes:
+        terms: The terms of the kernel.
+        arguments: Name and type of each operand of the kernel's function.
+        notes: What could not be read, in words.
+    """
+
+    terms: Terms
+    arguments: tuple[tuple[str, Type], ...] = ()
+    accesses: list[Access] = field(default_factory=list)
+    reductions: list[Reduction] = field(default_factory=list)
+    products: list[Product] = field(default_factory=list)
+    loops: list[Loop] = field(default_factory=list)
+    widenings: list[Widening] = field(default_factory=list)
+    multiplications: list[Multiplication] = field(default_factory=list)
+    notes: dict[str, None] = field(default_factory=dict)

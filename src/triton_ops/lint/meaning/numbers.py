@@ -1,0 +1,224 @@
+"""Terms as numbers, in many draws at once: data is drawn, equal addresses hold equal data, and everything is computed.
+
+Which lanes are padding is said by conditions that are held false; what such a lane would compute then shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from triton_ops.lint.meaning.elements import COMPARE, TWO, NotComputedError, Numbers, applied
+from triton_ops.lint.meaning.terms import AND, AT_LEAST_ZERO, NOT, OR, SUM, ZERO, Term
+from triton_ops.ttir.syntax import Block
+
+DRAWS = 64
+SMALL_ARGUMENTS = np.arange(DRAWS) % 2 == 1
+"""The draws in which arguments of floating point are tiny: what then falls away is an epsilon's doing."""
+_PLACES = (0, 1, 2)  # of a sum or a product over a whole axis, these stand for all
+_SMALL = {"program_id": 2, "turn": 2, "turns": 4, "num_programs": 9, "index": 3, "bound": 3, "carried": 9, "after": 9}
+
+
+class Draw:
+    """The values of terms in many draws, at given places of a block.
+
+    Args:
+        places: Where along an axis, by the symbol of the axis.
+        held: Truth values of conditions that are not computed.
+        missing: What a masked lane holds where the load says nothing.
+    """
+
+    def __init__(
+        self, places: Mapping[Term, int], held: Mapping[Term, bool] | None = None, missing: float = float("nan")
+    ) -> None:
+        self._places, self._held, self._missing = dict(places), dict(held or {}), missing
+        self._known: dict[int, Numbers] = {}
+
+    def __call__(self, term: Term) -> Numbers:
+        """The value of a term in each draw.
+
+        Raises:
+            NotComputedError: It has an operation that is not known.
+        """
+        if term.number not in self._known:
+            with np.errstate(all="ignore"):
+                self._known[term.number] = self._value(term)
+        return self._known[term.number]
+
+    def at(self, places: Mapping[Term, int]) -> Draw:
+        """The same at other places, the rest unchanged."""
+        return Draw({**self._places, **places}, self._held, self._missing)
+
+    def _value(self, term: Term) -> Numbers:
+        if term in self._held:
+            return np.full(DRAWS, self._held[term])
+        name = term.name
+        if name == SUM:
+            return self._sum(term)
+        if name in _CONDITIONS:
+            return self._condition(term)
+        if name == "load":
+            return self._load(term)
+        if name == "choose":
+            condition, one, other = (self(part) for part in term.operands)
+            return np.where(condition, one, other)
+        if name == "number":
+            return np.full(DRAWS, term.operands[0])
+        if name in ("tt.reduce", "dot"):
+            return self._over_an_axis(term)
+        if name in ("argument", "carried", "after") or name in _SMALL:
+            return self._symbol(term, whole=False)
+        return self._applied(term)
+
+    def _sum(self, term: Term) -> Numbers:
+        total = np.zeros(DRAWS)
+        for monomial, coefficient in term.operands:
+            product = np.full(DRAWS, float(coefficient))
+            for one in monomial:
+                product = product * (self._symbol(one, whole=True) if one.name in _SYMBOLS else self(one))
+            total = total + product
+        return total
+
+    def _symbol(self, term: Term, whole: bool) -> Numbers:
+        if term in self._places:
+            return np.full(DRAWS, float(self._places[term]))
+        inner = [self(one) for one in term.operands if isinstance(one, Term)]
+        seed = _mixed(term.number, np.arange(DRAWS), *inner)
+        if not whole and term.name == "argument":  # a scale, or an epsilon: both must do
+            return np.where(SMALL_ARGUMENTS, 1e-10, 0.5 + 1.5 * _share(seed))
+        if not whole:
+            return _real(seed)
+        if term.name == "argument":
+            return np.floor(5000 + 1000 * _share(seed))
+        return np.floor(_share(seed) * _SMALL.get(term.name, 9))
+
+    def _condition(self, term: Term) -> Numbers:
+        name = term.name
+        if name == "truth":
+            return np.full(DRAWS, bool(term.operands[0]))
+        inner = [self(one) for one in term.operands if isinstance(one, Term)]
+        if name == AT_LEAST_ZERO:
+            return np.asarray(inner[0] >= 0)
+        if name == ZERO:
+            return np.asarray(inner[0] == 0)
+        if name == AND:
+            return np.asarray(np.logical_and.reduce(inner))
+        if name == OR:
+            return np.asarray(np.logical_or.reduce(inner))
+        if name == NOT:
+            return np.logical_not(inner[0])
+        if len(term.operands) == 1:
+            return np.asarray(inner[0] != 0)
+        compared = COMPARE.get(str(term.operands[0]).strip()[-2:])
+        if compared is None or len(inner) != 2:
+            raise NotComputedError(f"a comparison {term.operands[0]}")
+        return np.asarray(compared(*inner))
+
+    def _load(self, term: Term) -> Numbers:
+        element, root, offset, mask, other = term.operands
+        seed = _mixed(root.number, np.arange(DRAWS), self(offset))
+        data = np.floor(1 + 50 * _share(seed)) if str(element).startswith("i") else _real(seed)
+        rest = self(other) if isinstance(other, Term) else np.full(DRAWS, self._missing)
+        return np.where(self(mask), data, rest)
+
+    def _over_an_axis(self, term: Term) -> Numbers:
+        """A product, or a reduction of one operand, over a few places."""
+        inside = _bound_of(term)
+        if inside is None:
+            raise NotComputedError(term.name)
+        several = [self.at({inside: place}) for place in _PLACES]
+        if term.name == "dot":
+            _, _, left, right, start = term.operands
+            return self(start) + sum(one(left) * one(right) for one in several)
+        how, given = str(term.operands[1]).split(), [one for one in term.operands if isinstance(one, Term)]
+        fold = TWO.get(how[0])
+        if fold is None or len(given) != 1 or len(how) != 2:
+            return _real(_mixed(term.number, np.arange(DRAWS), *(abs(several[0](one)) for one in given)))
+        found = several[0](given[0])
+        for one in several[1:]:
+            found = fold(found, one(given[0]))
+        return found
+
+    def _applied(self, term: Term) -> Numbers:
+        if term.name in ("arith.sitofp", "arith.uitofp") and _is_argument(term.operands[-1]):
+            # An extent by which a sum is divided. As large as in masks it would hide what one lane adds.
+            return np.floor(2 + 6 * _share(_mixed(term.number, np.arange(DRAWS))))
+        word = str(term.operands[1]) if len(term.operands) > 1 else ""
+        return applied(term.name, word, [self(one) for one in term.operands if isinstance(one, Term)])
+
+
+_CONDITIONS = {"truth", AT_LEAST_ZERO, ZERO, AND, OR, NOT, "compared"}
+_SYMBOLS = {"argument", *_SMALL}
+
+
+def _is_argument(term: Term) -> bool:
+    """Whether a whole number is one argument of the kernel."""
+    sums = term.operands if term.name == SUM else ()
+    return len(sums) == 1 and len(sums[0][0]) == 1 and sums[0][0][0].name == "argument"
+
+
+def _bound_of(term: Term) -> Term | None:
+    """The symbol of the axis that a reduction or a product runs over; every term of it has the operation's number."""
+    number = term.operands[2] if term.name == "tt.reduce" else term.operands[1]
+    waiting = [one for one in term.operands if isinstance(one, Term)]
+    seen: set[int] = set()
+    while waiting:
+        one = waiting.pop()
+        if one.name == "bound" and one.operands[0] == number:
+            return one
+        inner = [t for m, _ in one.operands for t in m] if one.name == SUM else one.operands
+        for part in inner:
+            if isinstance(part, Term) and part.number not in seen:
+                seen.add(part.number)
+                waiting.append(part)
+    return Term("bound", (number,), -1, frozenset())
+
+
+def combined(
+    block: Block, one: Sequence[Numbers], other: Sequence[Numbers], around: Mapping[str, Numbers]
+) -> list[Numbers]:
+    """Two elements made one, as a reduction does, with the values from outside that its block uses.
+
+    Raises:
+        NotComputedError: The block has an operation that is not known.
+    """
+    known: dict[str, Numbers] = {**around, **dict(zip(block.arguments, [*one, *other], strict=True))}
+    for operation in block.operations:
+        if operation.name == "tt.reduce.return" or operation.name == "tt.scan.return":
+            return [known[name] for name in operation.operands]
+        if operation.name == "arith.constant":
+            said = operation.text.split()[0].strip()
+            known[operation.results[0]] = np.full(DRAWS, {"true": 1.0, "false": 0.0}.get(said) or float(said))
+            continue
+        word = operation.text.split(",")[0].strip() or " ".join(operation.quoted)
+        with np.errstate(all="ignore"):
+            found = applied(operation.name, word, [known[name] for name in operation.operands])
+        known.update(zip(operation.results, [found], strict=True))
+    raise NotComputedError("a reduction that returns nothing")
+
+
+def _mixed(number: int, draws: NDArray[np.int64], *values: Numbers) -> NDArray[np.uint64]:
+    """A number for each draw that depends on all that is given, the same in every process."""
+    found = (draws.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    found ^= np.uint64((number + 1) * 0xBF58476D1CE4E5B9 % (1 << 64))
+    for value in values:
+        bits = np.ascontiguousarray(np.asarray(value, dtype=np.float64) + 0.0).view(np.uint64)
+        found = _scrambled(found ^ _scrambled(bits))
+    return _scrambled(found)
+
+
+def _scrambled(found: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    with np.errstate(over="ignore"):
+        found = (found ^ (found >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        found = (found ^ (found >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return found ^ (found >> np.uint64(31))
+
+
+def _share(seed: NDArray[np.uint64]) -> NDArray[np.float64]:
+    return (seed >> np.uint64(11)).astype(np.float64) / float(1 << 53)
+
+
+def _real(seed: NDArray[np.uint64]) -> NDArray[np.float64]:
+    return 4.0 * _share(seed) - 2.0

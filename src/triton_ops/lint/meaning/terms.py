@@ -1,0 +1,306 @@
+"""Terms: what one element of a value is, said by symbols.
+
+A whole number is a polynomial over symbols with whole coefficients, so that equal sums are equal terms however they
+were written. A condition on whole numbers is `0 <= polynomial` or `0 == polynomial`. Everything else is the name of
+what is done, and to which terms. Equal terms are one object, made by the `Terms` of one kernel.
+
+The symbol `("index", (k,))` is the place of the element along axis `k` of the value that it belongs to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeAlias
+
+Monomial: TypeAlias = "tuple[Term, ...]"
+Sum: TypeAlias = "dict[Monomial, int]"
+SUM, AT_LEAST_ZERO, ZERO, AND, OR, NOT = "sum", "0<=", "0==", "and", "or", "not"
+INDEX, CONDITION = "index", (AT_LEAST_ZERO, ZERO, AND, OR, NOT, "compared", "truth")
+
+
+class Term:
+    """One term. Its operands are terms, numbers and texts.
+
+    Attributes:
+        name: What is done, such as `load`; `sum` of a polynomial.
+        operands: To what; of a sum, pairs of a monomial and its coefficient.
+        number: Orders the terms of one kernel.
+        inside: The numbers of all symbols inside that have no operands which are terms.
+    """
+
+    __slots__ = ("inside", "name", "number", "operands")
+
+    def __init__(self, name: str, operands: tuple[Any, ...], number: int, inside: frozenset[int]) -> None:
+        self.name, self.operands, self.number, self.inside = name, operands, number, inside
+
+    def __lt__(self, other: Term) -> bool:
+        return self.number < other.number
+
+    def __repr__(self) -> str:
+        return said(self)
+
+
+class Terms:
+    """The terms of one kernel."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, tuple[Any, ...]], Term] = {}
+        self._simple: dict[str, Callable[..., Term]] = {
+            AT_LEAST_ZERO: self.at_least_zero, ZERO: self.zero, AND: self.both, OR: self.either, NOT: self.refuse,
+            "choose": self.choose, "quotient": self.quotient, "remainder": self.remainder,
+        }  # fmt: skip
+        self.true = self.make("truth", True)
+        self.false = self.make("truth", False)
+
+    def make(self, name: str, *operands: Any) -> Term:
+        """The term of this name and these operands."""
+        key = (name, operands)
+        found = self._known.get(key)
+        if found is None:
+            number = len(self._known)
+            inner = [one.inside for one in _terms(name, operands)]
+            inside = frozenset().union(*inner) if inner else frozenset((number,))
+            found = self._known[key] = Term(name, operands, number, inside)
+        return found
+
+    def index(self, axis: int) -> Term:
+        """The place along an axis, as a symbol."""
+        return self.make(INDEX, axis)
+
+    def number(self, value: int) -> Term:
+        """A whole number."""
+        return self.sum({(): value})
+
+    def whole(self, symbol: Term) -> Term:
+        """A term as a whole number."""
+        return symbol if symbol.name == SUM else self.sum({(symbol,): 1})
+
+    def sum(self, parts: Mapping[Monomial, int]) -> Term:
+        """The polynomial of these parts."""
+        return self.make(SUM, *sorted((m, c) for m, c in parts.items() if c))
+
+    def add(self, *terms: tuple[int, Term]) -> Term:
+        """A sum of multiples."""
+        found: Sum = {}
+        for factor, term in terms:
+            for monomial, coefficient in parts(self.whole(term)).items():
+                found[monomial] = found.get(monomial, 0) + factor * coefficient
+        return self.sum(found)
+
+    def multiply(self, one: Term, other: Term) -> Term:
+        """A product."""
+        found: Sum = {}
+        for a, m in parts(self.whole(one)).items():
+            for b, n in parts(self.whole(other)).items():
+                key = tuple(sorted((*a, *b)))
+                found[key] = found.get(key, 0) + m * n
+        return self.sum(found)
+
+    def at_least_zero(self, term: Term) -> Term:
+        """Whether a whole number is 0 or more."""
+        known = constant(term)
+        return self.make(AT_LEAST_ZERO, term) if known is None else self.truth(known >= 0)
+
+    def zero(self, term: Term) -> Term:
+        """Whether a whole number is 0."""
+        known = constant(term)
+        if known is not None:
+            return self.truth(known == 0)
+        first = min(parts(term).items())
+        return self.make(ZERO, term if first[1] > 0 else self.add((-1, term)))
+
+    def truth(self, value: bool) -> Term:
+        """True or false."""
+        return self.true if value else self.false
+
+    def both(self, *terms: Term) -> Term:
+        """Whether all hold."""
+        kept = {part for term in terms for part in all_of(term)} - {self.true}
+        if self.false in kept or any(self.refuse(one) in kept for one in kept):
+            return self.false
+        return self.true if not kept else next(iter(kept)) if len(kept) == 1 else self.make(AND, *sorted(kept))
+
+    def either(self, *terms: Term) -> Term:
+        """Whether one holds."""
+        shared = frozenset.intersection(*(frozenset(all_of(term)) for term in terms)) - {self.true}
+        rests = {self.both(*(part for part in all_of(term) if part not in shared)) for term in terms}
+        if self.true in rests or any(self.refuse(one) in rests for one in rests):
+            return self.both(*shared)
+        rests -= {self.false}
+        rest = self.false if not rests else next(iter(rests)) if len(rests) == 1 else self.make(OR, *sorted(rests))
+        return self.both(*shared, rest)
+
+    def refuse(self, term: Term) -> Term:
+        """Whether a condition does not hold."""
+        if term.name == "truth":
+            return self.truth(not term.operands[0])
+        if term.name == NOT:
+            return term.operands[0]  # type: ignore[no-any-return]
+        if term.name == AT_LEAST_ZERO:
+            return self.at_least_zero(self.add((-1, term.operands[0]), (-1, self.number(1))))
+        if term.name in (AND, OR):
+            inner = [self.refuse(one) for one in term.operands]
+            return self.either(*inner) if term.name == AND else self.both(*inner)
+        return self.make(NOT, term)
+
+    def choose(self, condition: Term, one: Term, other: Term) -> Term:
+        """One of two terms, by a condition."""
+        if one is other or condition is self.true:
+            return one
+        if condition is self.false:
+            return other
+        if one.name in CONDITION and other.name in CONDITION:
+            return self.either(self.both(condition, one), self.both(self.refuse(condition), other))
+        if one.name == other.name == "pointer" and one.operands[0] is other.operands[0]:
+            root, *offsets = one.operands[0], one.operands[1], other.operands[1]
+            return self.make("pointer", root, self.choose(condition, *offsets))
+        made = self.make("choose", condition, one, other)
+        return self.whole(made) if one.name == other.name == SUM else made
+
+    def quotient(self, one: Term, other: Term) -> Term:
+        """A whole quotient, rounded towards zero or down, which is the same for what is not negative."""
+        by = constant(other)
+        if by == 1:
+            return one
+        if by:
+            whole = {m: c for m, c in parts(one).items() if c % by == 0}
+            rest = {m: c for m, c in parts(one).items() if c % by}
+            done = self.sum({m: c // by for m, c in whole.items()})
+            if not rest:
+                return done
+            if constant(self.sum(rest)) is not None or not whole:
+                known = constant(one)
+                return self.number(known // by) if known is not None else self._odd("quotient", one, other)
+        return self._odd("quotient", one, other)
+
+    def remainder(self, one: Term, other: Term) -> Term:
+        """What a whole division leaves."""
+        by, known = constant(other), constant(one)
+        if by and known is not None:
+            return self.number(known % by)
+        if by and all(c % by == 0 for c in parts(one).values()):
+            return self.number(0)
+        return self._odd("remainder", one, other)
+
+    def _odd(self, name: str, *operands: Any) -> Term:
+        return self.whole(self.make(name, *operands))
+
+    def odd(self, name: str, *operands: Any) -> Term:
+        """A whole number that is no polynomial of what it is made of."""
+        return self._odd(name, *operands)
+
+    def change(self, term: Term, to: Mapping[Term, Term], kept: dict[int, Term] | None = None) -> Term:
+        """`term` with other terms in place of symbols."""
+        gone = frozenset(symbol.number for symbol in to)
+        return self._changed(term, to, gone, {} if kept is None else kept)
+
+    def _changed(self, term: Term, to: Mapping[Term, Term], gone: frozenset[int], kept: dict[int, Term]) -> Term:
+        if not (term.inside & gone):
+            return term
+        if term in to:
+            return to[term]
+        if term.number not in kept:
+            kept[term.number] = self._rebuilt(term, lambda one: self._changed(one, to, gone, kept))
+        return kept[term.number]
+
+    def _rebuilt(self, term: Term, change: Callable[[Term], Term]) -> Term:
+        if term.name == SUM:
+            total = self.number(0)
+            for monomial, coefficient in term.operands:
+                product = self.number(coefficient)
+                for symbol in monomial:
+                    product = self.multiply(product, change(symbol))
+                total = self.add((1, total), (1, product))
+            return total
+        inner = tuple(change(one) if isinstance(one, Term) else one for one in term.operands)
+        again = self._simple.get(term.name)
+        return self.make(term.name, *inner) if again is None else again(*inner)
+
+
+def _terms(name: str, operands: Iterable[Any]) -> Iterator[Term]:
+    if name == SUM:
+        for monomial, _ in operands:
+            yield from monomial
+    else:
+        yield from (one for one in operands if isinstance(one, Term))
+
+
+def inner_terms(term: Term) -> Iterator[Term]:
+    """The terms that a term is made of, itself first, each once."""
+    seen, waiting = {term.number}, [term]
+    while waiting:
+        one = waiting.pop()
+        yield one
+        for inner in _terms(one.name, one.operands):
+            if inner.number not in seen:
+                seen.add(inner.number)
+                waiting.append(inner)
+
+
+def parts(term: Term) -> Sum:
+    """The monomials of a polynomial with their coefficients; of any other term the term itself, once."""
+    return dict(term.operands) if term.name == SUM else {(term,): 1}
+
+
+def constant(term: Term) -> int | None:
+    """The number that a polynomial is; None if it has symbols."""
+    if term.name != SUM:
+        return None
+    if not term.operands:
+        return 0
+    return int(term.operands[0][1]) if len(term.operands) == 1 and term.operands[0][0] == () else None
+
+
+def all_of(condition: Term) -> tuple[Term, ...]:
+    """The conditions that must all hold."""
+    return condition.operands if condition.name == AND else (condition,)
+
+
+def conditions(term: Term) -> Iterator[Term]:
+    """The conditions on whole numbers inside a condition, however they are joined."""
+    if term.name in (AND, OR, NOT):
+        for one in term.operands:
+            yield from conditions(one)
+    elif term.name in (AT_LEAST_ZERO, ZERO):
+        yield term
+
+
+_FORMS: dict[str, str] = {
+    "argument": "{}", "truth": "{}", "program_id": "program_id({})", "bound": "k", "turn": "turn", "place": "i",
+    "quotient": "({}) // {}", "remainder": "({}) % {}",
+}  # fmt: skip
+_AXES = "ijklm"
+
+
+def said(term: Term) -> str:
+    """A term in words, for messages and for a debugger."""
+    if term.name == SUM:
+        return " + ".join(_monomial(m, c) for m, c in term.operands) or "0"
+    if term.name == AT_LEAST_ZERO:
+        return _compared(term.operands[0])
+    if term.name == INDEX:
+        return _AXES[min(term.operands[0], len(_AXES) - 1)]
+    inner = [said(one) if isinstance(one, Term) else str(one) for one in term.operands]
+    if term.name == "load":
+        return f"{inner[1]}[{inner[2]}]"
+    form = _FORMS.get(term.name)
+    return form.format(*inner) if form is not None else f"{term.name}({', '.join(inner)})"
+
+
+def _compared(sums: Term) -> str:
+    """`0 <= n - 1 - i` as it is written: `i < n`."""
+    low = {m: -c for m, c in parts(sums).items() if m and c < 0}
+    high = {m: c for m, c in parts(sums).items() if m and c > 0}
+    rest = parts(sums).get((), 0)
+    strict = rest < 0
+    rest += strict
+    left = " + ".join([*(_monomial(m, c) for m, c in low.items()), *([str(-rest)] if rest < 0 else [])]) or "0"
+    right = " + ".join([*(_monomial(m, c) for m, c in high.items()), *([str(rest)] if rest > 0 else [])]) or "0"
+    return f"{left} {'<' if strict else '<='} {right}"
+
+
+def _monomial(symbols: Monomial, coefficient: int) -> str:
+    named = "·".join(said(one) for one in symbols)
+    if not named:
+        return str(coefficient)
+    return named if coefficient == 1 else f"{coefficient}·{named}"

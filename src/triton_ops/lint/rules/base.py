@@ -1,0 +1,60 @@
+"""What a rule is, and what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from triton_ops.lint.findings import Finding, Undecided
+from triton_ops.lint.kernel import KernelReading
+from triton_ops.lint.meaning.facts import Met
+from triton_ops.ttir.locations import Place
+
+Said: TypeAlias = "Finding | Undecided"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """One pitfall.
+
+    Attributes:
+        id: Its name, which stays.
+        level: What decides it: `source`, `ttir`, `binary` or `run`.
+        symptom: What a user of the kernel sees.
+        fix: What to change.
+        decide: From the rule and a kernel's reading to what it says of the kernel.
+        needs_ttir: Whether a kernel that cannot be lowered stays undecided.
+    """
+
+    id: str
+    level: str
+    symptom: str
+    fix: str
+    decide: Callable[[Rule, KernelReading], Iterable[Said]]
+    needs_ttir: bool = True
+
+    def found(
+        self, kernel: KernelReading, where: Met | Place | int, evidence: str, *, symptom: str = "", fix: str = ""
+    ) -> Finding:
+        """A finding at a place."""
+        if isinstance(where, int):
+            where = Place(kernel.file, where)
+        place = kernel.place(where) if isinstance(where, Met) else where
+        return Finding(
+            rule=self.id, kernel=kernel.name, file=place.file, line=place.line, symptom=symptom or self.symptom,
+            evidence=evidence, fix=fix or self.fix, level=self.level,
+        )  # fmt: skip
+
+    def undecided(self, kernel: KernelReading, why: str) -> Undecided:
+        """That the rule cannot decide."""
+        return Undecided(rule=self.id, kernel=kernel.name, why=why)
+
+
+def once(several: Iterable[Said]) -> list[Said]:
+    """Each finding of a place once, and at most one undecided of a rule, which findings do not hide."""
+    kept: dict[tuple[object, ...], Said] = {}
+    for one in several:
+        key = (one.rule, one.file, one.line) if isinstance(one, Finding) else (one.rule, "undecided")
+        kept.setdefault(key, one)
+    return list(kept.values())

@@ -1,0 +1,158 @@
+"""Winners and code that are kept for longer than they hold."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+
+from triton_ops.lint.kernel import KernelReading, Variant
+from triton_ops.lint.meaning.facts import Loop
+from triton_ops.lint.meaning.terms import constant, inner_terms
+from triton_ops.lint.rules.base import Rule, Said, once
+from triton_ops.lint.rules.indices import arguments_in, bounds, indices
+
+
+def _narrow_key(rule: Rule, kernel: KernelReading) -> Iterable[Said]:
+    """A tuned kernel whose work per program is decided by an extent that the key leaves out."""
+    if kernel.key is None or len(kernel.configs) < 2:
+        return []
+    return once(one for variant in kernel.variants[:1] for one in _left_out(rule, kernel, variant))
+
+
+def _left_out(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Said]:
+    key = set(kernel.key or ())
+    for loop in variant.facts.loops:
+        if any(one.name in ("program_id", "load") for one in inner_terms(loop.upper)):
+            continue
+        ends = arguments_in(loop.upper) - key
+        if ends and _is_tuned(kernel, variant, loop) and not _derived(kernel, ends, key):
+            names = ", ".join(sorted(ends))
+            yield rule.found(
+                kernel, loop,
+                f"this loop runs to {names}, and the key is {sorted(key)}: the config that was "
+                f"best for the first {names} "
+                f"is used for every other",
+            )  # fmt: skip
+    limits = _tiled_limits(variant)
+    for name in sorted(limits - key):
+        if not _derived(kernel, {name}, key) and not any(
+            name in arguments_in(loop.upper) for loop in variant.facts.loops
+        ):
+            if limits & key:
+                yield rule.found(
+                    kernel, kernel.line,
+                    f"{name} ends a tuned axis of the tile, and the key {sorted(key)} leaves it out, although it has "
+                    f"{', '.join(sorted(limits & key))}",
+                )  # fmt: skip
+            else:
+                yield rule.undecided(
+                    kernel,
+                    f"{name} ends a tuned axis of the tile, and the key {sorted(key)} leaves it "
+                    "out; it may vary little",
+                )
+
+
+def _is_tuned(kernel: KernelReading, variant: Variant, loop: Loop) -> bool:
+    """Whether a loop steps by an extent that differs between the configs."""
+    tuned = [
+        variant.guess.constants.get(name)
+        for name in kernel.uses.tiles
+        if len({repr(config.get(name)) for config in kernel.configs}) > 1
+    ]
+    by = {
+        constant(loop.step),
+        *(constant(one.operands[1]) for one in inner_terms(loop.upper) if one.name == "quotient"),
+    }
+    return bool(by & {one for one in tuned if isinstance(one, int)})
+
+
+def _derived(kernel: KernelReading, names: set[str], key: set[str]) -> bool:
+    """Whether the launches make the arguments from others that are in the key."""
+    for launch in kernel.launches:
+        known = {ast.unparse(launch.resolved(launch.given[name])) for name in key if name in launch.given}
+        mine = {ast.unparse(launch.resolved(launch.given[name])) for name in names if name in launch.given}
+        if mine and mine <= known:
+            return True
+    return False
+
+
+def _tiled_limits(variant: Variant) -> set[str]:
+    """Arguments that end an index which steps from program to program by more than 1."""
+    found: set[str] = set()
+    terms = variant.facts.terms
+    for access in variant.facts.accesses:
+        if access.kind != "store" or len(access.type.shape) < 2:
+            continue
+        for index in indices(terms, access):
+            if any(one.name == "program_id" for one in index.stepping):
+                for bound in bounds(terms, index):
+                    found |= arguments_in(bound.last) if bound.fits else set()
+    return found
+
+
+def _changed_global(rule: Rule, kernel: KernelReading) -> Iterable[Said]:
+    """A global that the kernel holds as a constant, and that the file gives another value after the kernel is made."""
+    read = _globals_read(kernel)
+    for node in ast.walk(kernel.tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            declared = {name for one in ast.walk(node) if isinstance(one, ast.Global) for name in one.names}
+            for name in sorted(declared & set(read)):
+                line = next(
+                    (one.lineno for one in ast.walk(node) if isinstance(one, ast.stmt) and _assigns(one, name)), None
+                )
+                if line is not None:
+                    yield rule.found(
+                        kernel, read[name],
+                        f"the kernel reads the global {name}, which {node.name} changes in line "
+                        f"{line}: code that is compiled "
+                        "keeps the value that it was compiled with, and Triton refuses the next launch",
+                    )  # fmt: skip
+    seen: dict[str, int] = {}
+    for statement in kernel.tree.body:
+        for name in read:
+            if _assigns(statement, name):
+                if name in seen and statement.lineno > kernel.line > seen[name]:
+                    yield rule.found(
+                        kernel, read[name],
+                        f"the global {name} has one value in line {seen[name]} and another in "
+                        f"line {statement.lineno}; which of "
+                        "them a compiled kernel holds depends on when it was first launched",
+                    )  # fmt: skip
+                seen.setdefault(name, statement.lineno)
+
+
+def _globals_read(kernel: KernelReading) -> dict[str, int]:
+    """Names from outside of the kernel that it reads as values, with their lines."""
+    local = set(kernel.function.parameters) | set(kernel.function.assignments)
+    known = kernel.function.function.fn.__globals__
+    found: dict[str, int] = {}
+    for node in ast.walk(kernel.function.node):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id not in local and node.id in known:
+            value = getattr(known[node.id], "value", known[node.id])
+            if isinstance(value, (bool, int, float, str)):
+                found.setdefault(node.id, node.lineno)
+    return found
+
+
+def _assigns(node: ast.AST, name: str) -> bool:
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)] if isinstance(
+        node, (ast.AugAssign, ast.AnnAssign)
+    ) else []  # fmt: skip
+    return any(isinstance(target, ast.Name) and target.id == name for target in targets)
+
+
+NARROW_KEY = Rule(
+    id="narrow-key",
+    level="ttir",
+    symptom="the config that was tuned for one size is used for another, for which it is slow, without a word",
+    fix="key on the extents that change the best tile: those that loops and tiled axes end at",
+    decide=_narrow_key,
+)
+CHANGED_GLOBAL = Rule(
+    id="changed-global",
+    level="source",
+    symptom="a changed setting has no effect on a kernel that is compiled already, or the launch is refused",
+    fix="pass the value as a tl.constexpr parameter",
+    decide=_changed_global,
+    needs_ttir=False,
+)

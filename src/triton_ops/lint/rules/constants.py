@@ -1,0 +1,111 @@
+"""Parameters that must be `tl.constexpr` and are not, and those that are and should not be."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+
+from triton_ops.lint.kernel import KernelReading
+from triton_ops.lint.rules.base import Rule, Said
+from triton_ops.lint.source.functions import last_name
+from triton_ops.lint.source.launches import Launch
+
+
+def _missing(rule: Rule, kernel: KernelReading) -> Iterable[Said]:
+    """A parameter that decides a shape, and that Triton refuses as a number of the launch."""
+    uses = kernel.uses
+    wanted = {**dict.fromkeys(sorted(uses.types), 0), **dict.fromkeys(sorted(uses.ranges), 0), **uses.tiles}
+    missing = [name for name in wanted if name not in kernel.function.constants and name not in uses.pointers]
+    for name in missing:
+        others = frozenset(missing) - {name}
+        refused = kernel.lowered_with(others, 0)
+        accepted = kernel.lowered_with(others | {name}, 0)
+        if refused[0]:
+            continue  # it is no constant where it matters
+        line = wanted[name] or kernel.line
+        what = "an element type" if name in uses.types else "a block's extent"
+        if accepted[0]:
+            yield rule.found(kernel, line, f"{name} decides {what}, and is no tl.constexpr: {refused[1]}")
+        else:
+            yield rule.found(
+                kernel,
+                line,
+                f"{name} decides {what}, and is no tl.constexpr; as one the kernel still fails: {accepted[1]}",
+            )
+
+
+def _over(rule: Rule, kernel: KernelReading) -> Iterable[Said]:
+    """A constant that is a size of each call's data, needed by nothing that is decided when a kernel is compiled."""
+    uses = kernel.uses
+    needed = set(uses.tiles) | uses.ranges | uses.types | uses.called | uses.switches
+    for name in kernel.function.parameters:
+        if name not in kernel.function.constants or name in needed or name not in uses.numbers:
+            continue
+        for launch in kernel.launches:
+            if name not in launch.given:
+                continue
+            sizes = [node for node in _factors(launch, launch.given[name]) if _varies(node)]
+            given = launch.resolved(launch.given[name])
+            if sizes and not _rounded(given) and kernel.lowered[0] and kernel.lowered_without(name):
+                yield rule.found(
+                    kernel, _line_of(kernel, name),
+                    f"the launch in line {launch.line} gives {name} = {ast.unparse(given)}, which "
+                    "differs from call to call; "
+                    f"the kernel compiles with it as a plain argument",
+                )  # fmt: skip
+                break
+
+
+def _factors(launch: Launch, node: ast.expr, left: int = 8) -> Iterator[ast.expr]:
+    """What a size is computed from, through names and arithmetic, and not into the calls that made its parts."""
+    node = launch.resolved(node)
+    yield node
+    if left and isinstance(node, ast.BinOp):
+        yield from _factors(launch, node.left, left - 1)
+        yield from _factors(launch, node.right, left - 1)
+
+
+def _varies(node: ast.expr) -> bool:
+    """The number of all elements, of rows or of a batch: what differs from call to call; widths seldom do."""
+    if isinstance(node, ast.Call):
+        if last_name(node) == "numel":
+            return True
+        first = node.args[0] if node.args else None
+        return last_name(node) in ("size", "len") and (
+            last_name(node) == "len" or (isinstance(first, ast.Constant) and first.value == 0)
+        )
+    if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Attribute) and node.value.attr == "shape":
+        return isinstance(node.slice, ast.Constant) and node.slice.value == 0
+    return False
+
+
+def _rounded(node: ast.expr) -> bool:
+    """Whether a size is rounded, so that few values of it occur."""
+    return any(
+        isinstance(one, ast.Call) and last_name(one) in ("next_power_of_2", "cdiv", "ceil", "min", "max")
+        for one in ast.walk(node)
+    )
+
+
+def _line_of(kernel: KernelReading, name: str) -> int:
+    given = kernel.function.node.args
+    found = [one.lineno for one in (*given.posonlyargs, *given.args, *given.kwonlyargs) if one.arg == name]
+    return found[0] if found else kernel.line
+
+
+MISSING = Rule(
+    id="missing-constexpr",
+    level="source",
+    symptom="the kernel does not compile: a shape, a step or a type must be known when it is compiled",
+    fix="annotate the parameter as tl.constexpr",
+    decide=_missing,
+    needs_ttir=False,
+)
+OVER = Rule(
+    id="over-specialised",
+    level="source",
+    symptom="every new size compiles the kernel again, which takes from a tenth of a second to many seconds",
+    fix="pass the size as a plain argument; Triton specialises on 1 and on multiples of 16 by itself",
+    decide=_over,
+    needs_ttir=False,
+)

@@ -1,0 +1,94 @@
+"""Grids that do not follow the size of the data, or the block sizes that are tuned."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+
+from triton_ops.lint.kernel import KernelReading
+from triton_ops.lint.meaning.terms import inner_terms, parts
+from triton_ops.lint.rules.base import Rule, Said
+from triton_ops.lint.rules.indices import bounds, indices
+from triton_ops.lint.source.launches import Launch
+
+
+def _static(rule: Rule, kernel: KernelReading) -> Iterable[Said]:
+    for launch in kernel.launches:
+        if launch.grid is None:
+            continue
+        tuned = {name for config in kernel.configs for name in config if name in kernel.function.parameters}
+        tuned = {name for name in tuned if len({repr(config.get(name)) for config in kernel.configs}) > 1}
+        stepped = _stepped(kernel)
+        if stepped is None:
+            yield rule.undecided(kernel, f"how it steps from program to program cannot be read: {kernel.lowered[1]}")
+            return
+        if tuned & set(kernel.uses.tiles) and stepped and not _is_function(launch):
+            yield rule.found(
+                kernel, launch.line,
+                f"the grid {ast.unparse(launch.grid)} is no function of the config, and "
+                f"{', '.join(sorted(tuned & set(kernel.uses.tiles)))} "
+                "differs between configs: with another block some elements are computed twice or not at all",
+                fix="grid = lambda meta: (triton.cdiv(n, meta['BLOCK']),)",
+            )  # fmt: skip
+        elif stepped and _fixed(launch) and not _strides_the_grid(kernel):
+            yield rule.found(
+                kernel, launch.line,
+                f"the grid {ast.unparse(launch.grid)} does not depend on "
+                f"{', '.join(sorted(stepped))}, at which the stepped "
+                "index ends: elements beyond the last program are never computed",
+            )  # fmt: skip
+
+
+def _stepped(kernel: KernelReading) -> set[str] | None:
+    """The arguments at which an index ends that steps from program to program; None if nothing could be read."""
+    if not kernel.variants:
+        return None
+    found: set[str] = set()
+    facts = kernel.variants[0].facts
+    for access in facts.accesses:
+        for index in indices(facts.terms, access):
+            steps = [one for one in index.stepping if one.name == "program_id" and parts(index.term).get((one,), 0)]
+            for bound in bounds(facts.terms, index) if steps else ():
+                found |= {
+                    str(one.operands[0]) for one in inner_terms(bound.last) if one.name == "argument" and bound.fits
+                }
+    return found
+
+
+def _is_function(launch: Launch) -> bool:
+    return isinstance(launch.grid, (ast.Lambda, ast.Name, ast.Attribute, ast.Call))
+
+
+def _fixed(launch: Launch) -> bool:
+    """Whether a grid is made of numbers alone."""
+    grid = launch.grid.body if isinstance(launch.grid, ast.Lambda) else launch.grid
+    if grid is None:
+        return False
+    return all(
+        not isinstance(one, (ast.Name, ast.Attribute, ast.Call)) or _is_number(launch, one) for one in ast.walk(grid)
+    )
+
+
+def _is_number(launch: Launch, node: ast.AST) -> bool:
+    return isinstance(node, ast.Name) and isinstance(launch.literal(node), int)
+
+
+def _strides_the_grid(kernel: KernelReading) -> bool:
+    """Whether programs go on to further blocks, so that any number of them does all the work."""
+    facts = kernel.variants[0].facts
+    for loop in facts.loops:
+        if any(
+            one.name in ("num_programs", "program_id") for term in (loop.step, loop.lower) for one in inner_terms(term)
+        ):
+            return True
+    return any(one.name == "num_programs" for access in facts.accesses for one in inner_terms(access.offset))
+
+
+STATIC = Rule(
+    id="static-grid",
+    level="source",
+    symptom="the end of large inputs is never computed, or the tuned block sizes do not fit the number of programs",
+    fix="make the grid from the size of the data and the block: (triton.cdiv(n, BLOCK),)",
+    decide=_static,
+    needs_ttir=False,
+)

@@ -1,0 +1,169 @@
+"""Indices along the axes of tensors, taken from addresses, and the bounds that masks set for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from triton_ops.lint.meaning.facts import Access, Facts, Loop
+from triton_ops.lint.meaning.terms import AT_LEAST_ZERO, NOT, Monomial, Term, Terms, all_of, inner_terms, parts
+
+STEPPING = ("program_id", "turn")
+_PLACES = {
+    "program_id", "turn", "index", "quotient", "remainder", "least", "most", "carried", "load", "choose", "after",
+    "turns", "num_programs", "was there",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Index:
+    """The index along one axis of an access.
+
+    Attributes:
+        access: The access.
+        axis: The axis of its block.
+        extent: Elements of the block along it.
+        stride: What one step adds to the address.
+        term: The index, as the kernel computes it.
+    """
+
+    access: Access
+    axis: int
+    extent: int
+    stride: Term
+    term: Term
+
+    @property
+    def stepping(self) -> frozenset[Term]:
+        """The symbols of programs and turns inside of it."""
+        return frozenset(one for one in inner_terms(self.term) if one.name in STEPPING)
+
+    def tiled(self, *names: str) -> list[Term]:
+        """What counts its blocks: symbols of which one more moves the index by exactly one block."""
+        return [
+            one
+            for monomial, factor in parts(self.term).items()
+            for one in monomial
+            if factor == self.extent and len(monomial) == 1 and (one.name in names or not names)
+        ]
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A condition that ends an index.
+
+    Attributes:
+        condition: The condition.
+        last: The last index that it lets pass, if it is one for this index; else what is left over.
+        fits: Whether the condition is about the very index: nothing that steps is left over.
+    """
+
+    condition: Term
+    last: Term
+    fits: bool
+
+
+def indices(terms: Terms, access: Access) -> list[Index]:
+    """The indices of an access along the axes of its block, where they are sums."""
+    shape, sums = access.type.shape, parts(access.offset)
+    strides: dict[int, tuple[Monomial, int]] = {}
+    for axis, extent in enumerate(shape):
+        symbol = terms.index(axis)
+        mine = [(m, c) for m, c in sums.items() if symbol in m]
+        if extent > 1 and len(mine) == 1 and mine[0][0].count(symbol) == 1:
+            strides[axis] = tuple(one for one in mine[0][0] if one is not symbol), mine[0][1]
+    found, left = [], dict(sums)
+    order = sorted(strides, key=lambda axis: (-len(strides[axis][0]), -abs(strides[axis][1])))
+    others = [terms.index(axis) for axis in range(len(shape))]
+    for axis in order:
+        rest, factor = strides[axis]
+        along = _along(left, rest, factor, [one for one in others if one is not terms.index(axis)])
+        for monomial in along:
+            left.pop(monomial)
+        term = terms.sum({_without(m, rest): c // factor for m, c in along.items()})
+        found.append(Index(access, axis, shape[axis], terms.sum({rest: factor}), term))
+    return found
+
+
+def _along(sums: Mapping[Monomial, int], rest: Monomial, factor: int, others: Iterable[Term]) -> dict[Monomial, int]:
+    """The parts of an address that are multiples of a stride, and no offset of another kind."""
+    found = {}
+    for monomial, coefficient in sums.items():
+        if coefficient % factor or any(monomial.count(one) < rest.count(one) for one in rest):
+            continue
+        left = _without(monomial, rest)
+        if any(one.name not in _PLACES for one in left) or any(one in left for one in others):
+            continue
+        found[monomial] = coefficient
+    return found
+
+
+def _without(monomial: Monomial, rest: Monomial) -> Monomial:
+    kept = list(monomial)
+    for one in rest:
+        kept.remove(one)
+    return tuple(kept)
+
+
+def bounds(terms: Terms, index: Index) -> list[Bound]:
+    """The conditions of the mask and of the path that end an index from above."""
+    symbol, found = terms.index(index.axis), []
+    for condition in all_of(terms.both(index.access.mask, index.access.path)):
+        for inner in _upper(condition, symbol):
+            sums = parts(inner.operands[0])
+            factor = -sums.get((symbol,), 0)
+            last = terms.add((1, inner.operands[0]), (factor, index.term))
+            left = {one for one in inner_terms(last) if one.name in STEPPING or one is symbol}
+            found.append(Bound(inner, last, fits=factor == 1 and not left))
+    return found
+
+
+def touched(terms: Terms, index: Index) -> bool:
+    """Whether any condition of the mask depends on the place along the axis, in whatever way."""
+    return terms.index(index.axis).number in index.access.mask.inside
+
+
+def _upper(condition: Term, symbol: Term) -> Iterator[Term]:
+    """The conditions inside one that fail where the symbol is large."""
+    if condition.name == AT_LEAST_ZERO:
+        if parts(condition.operands[0]).get((symbol,), 0) < 0:
+            yield condition
+    elif condition.name != NOT:
+        for one in condition.operands:
+            if isinstance(one, Term):
+                yield from _upper(one, symbol)
+
+
+def lower_bounded(terms: Terms, index: Index) -> bool:
+    """Whether a condition keeps an index from falling below 0, or depends on it in a way that is not a sum."""
+    symbol = terms.index(index.axis)
+    for condition in all_of(terms.both(index.access.mask, index.access.path)):
+        for inner in inner_terms(condition):
+            if inner.name == AT_LEAST_ZERO and parts(inner.operands[0]).get((symbol,), 0) > 0:
+                return True
+            if inner.name not in (AT_LEAST_ZERO, "sum") and symbol.number in inner.inside and inner.name == "0==":
+                return True
+    return False
+
+
+@lru_cache(maxsize=4096)
+def key_of(terms: Terms, index: Index) -> Term:
+    """An index without its constant and without the number of its axis, to compare indices of different blocks."""
+    moved = terms.change(index.term, {terms.index(index.axis): terms.whole(terms.make("place"))})
+    return terms.sum({m: c for m, c in parts(moved).items() if m})
+
+
+def arguments_in(term: Term) -> set[str]:
+    """The names of the kernel's arguments inside a term."""
+    return {one.operands[0] for one in inner_terms(term) if one.name == "argument"}
+
+
+def loop_of(facts: Facts, turn: Term) -> Loop | None:
+    """The loop whose turns a symbol counts."""
+    return next((loop for loop in facts.loops if loop.turn is turn), None)
+
+
+def root_name(access: Access) -> str:
+    """The name of the argument that an access begins from; `memory` if it was loaded."""
+    return str(access.root.operands[0]) if access.root.name == "argument" else "memory"

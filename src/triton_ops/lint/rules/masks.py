@@ -1,0 +1,310 @@
+"""Missing masks, and masks that do not fit the index: decided by addresses and conditions, not by names."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from triton_ops.lint.kernel import KernelReading, Variant
+from triton_ops.lint.meaning.terms import Term, constant, inner_terms, parts, said
+from triton_ops.lint.rules.base import Rule, Said, once
+from triton_ops.lint.rules.indices import (
+    Bound,
+    Index,
+    arguments_in,
+    bounds,
+    indices,
+    key_of,
+    loop_of,
+    lower_bounded,
+    root_name,
+    touched,
+)
+from triton_ops.lint.source.functions import last_name
+from triton_ops.lint.source.launches import Launch
+
+_UNSEEN = "whether the extents are multiples of the block is decided by callers, and no launch in the file shows it"
+_CHECKED = (
+    "the caller tests a remainder, so the extents may be multiples of the block; the test itself is not understood"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class _Open:
+    """An index that no condition ends.
+
+    Attributes:
+        index: The index.
+        variant: Where it was met.
+        key: Names it in all variants: kind of access, argument, index.
+    """
+
+    index: Index
+    variant: Variant
+    key: tuple[str, str, str]
+
+
+def _missing(rule: Rule, kernel: KernelReading) -> Iterable[Said]:
+    """Every index of a block must be ended by a condition, or provably fit; evidence that it does not is a finding."""
+    free, closed = [], set()
+    for variant in kernel.variants:
+        terms = variant.facts.terms
+        for access in variant.facts.accesses:
+            for index in indices(terms, access):
+                key = (access.kind, root_name(access), said(key_of(terms, index)))
+                if bounds(terms, index) or touched(terms, index):
+                    closed.add((key, _switches(variant)))
+                else:
+                    free.append(_Open(index, variant, key))
+    return once(_judged(rule, kernel, free, closed))
+
+
+def _switches(variant: Variant) -> str:
+    return repr([(name, value) for name, value in variant.guess.constants.items() if isinstance(value, bool)])
+
+
+def _judged(
+    rule: Rule, kernel: KernelReading, free: list[_Open], closed: set[tuple[tuple[str, str, str], str]]
+) -> Iterator[Said]:
+    for one in free:
+        elsewhere = [switched for key, switched in closed if key == one.key]
+        if any(switched != _switches(one.variant) for switched in elsewhere):
+            continue  # a switch of the kernel promises that the mask is not needed
+        evidence = _beside(kernel, one) or _by_loop(kernel, one)
+        if not evidence and not kernel.checks_divisibility():
+            evidence = _by_launch(kernel, one) or _unused_extent(kernel)
+        if evidence:
+            what = "store" if one.index.access.kind == "store" else one.index.access.kind
+            yield rule.found(kernel, one.index.access, f"this {what} has no mask for {_shown(one.index)}; {evidence}")
+        else:
+            yield rule.undecided(kernel, _CHECKED if kernel.checks_divisibility() else _UNSEEN)
+
+
+def _shown(index: Index) -> str:
+    return f"index {said(index.term)} of axis {index.axis}, whose block has {index.extent}"
+
+
+def _beside(kernel: KernelReading, one: _Open) -> str:
+    """Another access of the same index has a mask: the kernel itself says that the index can pass the end."""
+    terms = one.variant.facts.terms
+    mine = key_of(terms, one.index)
+    for access in one.variant.facts.accesses:
+        for index in indices(terms, access):
+            if index.extent != one.index.extent or key_of(terms, index) is not mine:
+                continue
+            ended = [bound for bound in bounds(terms, index) if bound.fits]
+            if ended and not _is_local(one.index, ended[0]):
+                line = kernel.place(access).line
+                return f"line {line} ends the same index after {said(ended[0].last)}"
+    return ""
+
+
+def _is_local(index: Index, bound: Bound) -> bool:
+    """Whether the access goes to memory with a pitch of its own, such as a buffer whose rows are rounded up."""
+    pitches = arguments_in(index.access.offset) - arguments_in(index.stride)
+    limits = arguments_in(bound.last)
+    own = bool(pitches) and not pitches & limits
+    return index.access.kind == "store" and own and constant(index.stride) == 1 and len(index.access.type.shape) == 1
+
+
+def _by_loop(kernel: KernelReading, one: _Open) -> str:
+    """The index runs through a loop whose end is only known at launch."""
+    if kernel.checks_divisibility():
+        return ""
+    facts = one.variant.facts
+    for turn in (symbol for symbol in one.index.stepping if symbol.name == "turn"):
+        loop = loop_of(facts, turn)
+        by = parts(one.index.term).get((turn,), 0)
+        if loop is None or by != one.index.extent or constant(loop.upper) is not None:
+            continue
+        upper = loop.upper
+        if any(symbol.name in ("program_id", "turn", "turns", "carried") for symbol in inner_terms(upper)):
+            continue
+        step = constant(loop.step)
+        if step == by and any(coefficient % by for coefficient in parts(upper).values()):
+            return (
+                f"the loop runs to {said(upper)} in steps of {by}, so its last block passes the end "
+                f"unless {by} divides it"
+            )
+        if step == 1 and (limit := _rounded_up(upper, by)):
+            return (
+                f"the loop has as many turns of {by} as cover {limit}, so its last block passes the "
+                f"end unless {by} divides it"
+            )
+    return ""
+
+
+def _rounded_up(term: Term, by: int) -> str:
+    """What `term` is the quotient of, rounded up, by `by`; empty if it is none."""
+    for monomial, coefficient in term.operands if term.name == "sum" else ():
+        if coefficient == 1 and len(monomial) == 1 and monomial[0].name == "quotient":
+            one, other = monomial[0].operands
+            added = parts(one).get((), 0)
+            if constant(other) == by and added == by - 1 and arguments_in(one):
+                return " + ".join(sorted(arguments_in(one)))
+    return ""
+
+
+def _by_launch(kernel: KernelReading, one: _Open) -> str:
+    """The launch rounds the number of blocks up, or the block's extent."""
+    for launch in kernel.launches:
+        if one.index.tiled("program_id", "quotient", "remainder") and launch.grid is not None:
+            rounded = next(filter(_rounds_up, launch.inner(launch.grid)), None)
+            if rounded is not None:
+                return f"the launch in line {launch.line} rounds the number of blocks up: {ast.unparse(rounded)}"
+        if not one.index.tiled() and (found := _rounded_block(kernel, launch, one)):
+            return found
+    return ""
+
+
+def _rounded_block(kernel: KernelReading, launch: Launch, one: _Open) -> str:
+    """A launch that makes the block the next power of two of the extent."""
+    for name, value in one.variant.guess.constants.items():
+        if value != one.index.extent or name not in kernel.uses.tiles or name not in launch.given:
+            continue
+        for node in launch.inner(launch.given[name]):
+            if isinstance(node, ast.Call) and last_name(node) == "next_power_of_2":
+                return f"the launch in line {launch.line} rounds {name} up: {ast.unparse(node)}"
+    return ""
+
+
+def _rounds_up(node: ast.expr) -> bool:
+    """`cdiv(n, b)`, `(n + b - 1) // b`, `-(-n // b)` or `math.ceil(n / b)`."""
+    if isinstance(node, ast.Call):
+        return last_name(node) in ("cdiv", "ceil_div", "ceildiv", "div_up", "ceil")
+    if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.FloorDiv):
+        return False
+    if isinstance(node.left, ast.UnaryOp) and isinstance(node.left.op, ast.USub):
+        return True
+    return isinstance(node.left, ast.BinOp) and isinstance(node.left.op, ast.Sub) and (
+        isinstance(node.left.right, ast.Constant) and node.left.right.value == 1
+    )  # fmt: skip
+
+
+def _unused_extent(kernel: KernelReading) -> str:
+    """The kernel is given a whole number that it never uses, where no launch says what for."""
+    if kernel.launches:
+        return ""
+    read = {node.id for node in ast.walk(kernel.function.node) if isinstance(node, ast.Name)}
+    spare = [name for name in kernel.function.parameters if name not in read and name not in kernel.function.constants]
+    return f"the kernel is given {spare[0]}, and uses it nowhere" if spare else ""
+
+
+def _wrong(rule: Rule, kernel: KernelReading) -> Iterable[Said]:
+    return once(one for variant in kernel.variants for one in _wrong_in(rule, kernel, variant))
+
+
+def _wrong_in(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Said]:
+    terms = variant.facts.terms
+    exclusive = _exclusive(variant)
+    stored = [access for access in variant.facts.accesses if access.kind == "store"]
+    for access in variant.facts.accesses:
+        for index in indices(terms, access):
+            for bound in bounds(terms, index):
+                name = _plain_argument(bound.last)
+                if bound.fits and name is not None and (access in stored or name in exclusive or _over_the_grid(index)):
+                    far = parts(bound.last).get((), 0)
+                    yield rule.found(
+                        kernel, access,
+                        f"the mask lets index {name}{f' + {far}' if far else ''} pass, and {name} "
+                        f"elements end at {name} - 1",
+                    )  # fmt: skip
+                elif not bound.fits:
+                    yield from _beside_the_index(rule, kernel, variant, index, bound)
+            first = parts(index.term).get((), 0)
+            if first < 0 and access.kind != "atomic" and not lower_bounded(terms, index) and _from_start(index):
+                yield rule.found(
+                    kernel, access,
+                    f"the first element of the first program is {first} along axis {index.axis}, "
+                    "and no mask asks for 0 <= index",
+                    fix="add `index >= 0` to the mask",
+                )  # fmt: skip
+
+
+def _from_start(index: Index) -> bool:
+    """Whether the address begins from the argument itself, and the index is a plain one of programs."""
+    rest = [m for m in parts(index.access.offset) if any(one.name in ("argument", "load", "carried") for one in m)]
+    names = {one.name for one in inner_terms(index.term)}
+    return not rest and names <= {"sum", "program_id", "index"} and index.access.root.name == "argument"
+
+
+def _over_the_grid(index: Index) -> bool:
+    """Whether the blocks of all programs lie side by side: their last one ends with the data."""
+    return bool(index.tiled("program_id"))
+
+
+def _plain_argument(last: Term) -> str | None:
+    """The argument `n` where the last index that passes is n, n + 1 and so on."""
+    sums = parts(last)
+    names = [m for m in sums if m]
+    if len(names) != 1 or len(names[0]) != 1 or names[0][0].name != "argument" or sums[names[0]] != 1:
+        return None
+    return str(names[0][0].operands[0]) if sums.get((), 0) >= 0 else None
+
+
+def _exclusive(variant: Variant) -> set[str]:
+    """Arguments that end an index or a loop elsewhere without being reached themselves."""
+    terms, found = variant.facts.terms, set()
+    for access in variant.facts.accesses:
+        for index in indices(terms, access):
+            for bound in bounds(terms, index):
+                sums = parts(bound.last)
+                names = [m for m in sums if m]
+                if bound.fits and len(names) == 1 and len(names[0]) == 1 and sums.get((), 0) == -1:
+                    found |= arguments_in(bound.last)
+    for loop in variant.facts.loops:
+        if loop.upper.name == "sum" and len(loop.upper.operands) == 1:
+            found |= arguments_in(loop.upper)
+    return found
+
+
+def _beside_the_index(
+    rule: Rule, kernel: KernelReading, variant: Variant, index: Index, bound: Bound
+) -> Iterator[Said]:
+    """A mask of the place within the block alone, where the access steps from block to block."""
+    left = [one for one in inner_terms(bound.last) if one.name == "program_id"]
+    inside = {one for one in inner_terms(bound.condition.operands[0]) if one.name in ("program_id", "turn")}
+    full = any(parts(index.term).get((one,), 0) == index.extent for one in left)
+    if not left or inside or not full or index.access.path is not variant.facts.terms.true:
+        return
+    what = f"the mask asks {said(bound.condition)}, and the access goes to {_shown(index)}"
+    grids = [(one, node) for one in kernel.launches if one.grid is not None for node in one.inner(one.grid)]
+    names = {one for launch, node in grids for one in _rounded(launch, node)}
+    given = {
+        ast.unparse(launch.resolved(launch.given[name]))
+        for launch in kernel.launches
+        for name in arguments_in(bound.condition)
+        if name in launch.given
+    }
+    if names & given:
+        yield rule.found(
+            kernel, index.access, f"{what}; the grid has blocks for all of {' '.join(sorted(names & given))}",
+            fix="mask the index that is accessed, with the program's offset in it",
+        )  # fmt: skip
+    elif not kernel.launches and constant(index.stride) == 1 and len(index.access.type.shape) == 1:
+        yield rule.undecided(kernel, f"{what}; no launch in the file says whether each block has a limit of its own")
+
+
+def _rounded(launch: Launch, node: ast.expr) -> set[str]:
+    if isinstance(node, ast.Call) and _rounds_up(node) and node.args:
+        return {ast.unparse(launch.resolved(node.args[0]))}
+    if isinstance(node, ast.BinOp) and _rounds_up(node):
+        return {ast.unparse(launch.resolved(one)) for one in ast.walk(node) if isinstance(one, ast.Name)}
+    return set()
+
+
+MISSING = Rule(
+    id="missing-mask",
+    level="ttir",
+    symptom="wrong results or an illegal address for sizes that the block does not divide; sizes that it divides pass",
+    fix="compare the index with the extent, and pass the result as mask= (and other= to a load)",
+    decide=_missing,
+)
+WRONG = Rule(
+    id="wrong-mask",
+    level="ttir",
+    symptom="elements beyond the end are read or written: the mask is there, and does not fit the index",
+    fix="write the mask as index < extent, with the very index that is accessed",
+    decide=_wrong,
+)

@@ -1,0 +1,178 @@
+"""Lanes beyond the end that take part in a reduction: what they hold must change nothing.
+
+Each reduction is computed from one lane with data, and again with a lane whose mask is false beside it. What the
+padded lane holds follows from `other`, and from everything that is computed from it, however many steps that takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import TypeAlias
+
+import numpy as np
+
+from triton_ops.lint.kernel import KernelReading, Variant
+from triton_ops.lint.meaning.elements import NotComputedError, Numbers
+from triton_ops.lint.meaning.facts import Carried, Met, Product, Reduction
+from triton_ops.lint.meaning.numbers import SMALL_ARGUMENTS, Draw, combined
+from triton_ops.lint.meaning.terms import AT_LEAST_ZERO, Term, Terms, conditions, inner_terms, parts, said
+from triton_ops.lint.rules.base import Rule, Said, once
+
+_PADDED, _WITH_DATA = 5, 0
+_CLOSE = 1e-5
+_ENOUGH = 3  # draws of 64 that must differ: a coincidence is none
+
+
+Harm: TypeAlias = Callable[[float], str]
+"""From what stands in a masked lane without `other` to how it changes a result; empty if it does not."""
+
+
+def _identity(rule: Rule, kernel: KernelReading) -> Iterable[Said]:
+    return once(one for variant in kernel.variants for one in _of_variant(rule, kernel, variant))
+
+
+def _of_variant(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Said]:
+    facts = variant.facts
+    for reduction in facts.reductions:
+        axis = facts.terms.index(reduction.axis)
+        given = [value.term for value in reduction.given]
+        for condition in _limits(given, axis):
+            harm = partial(_reduced, facts.terms, reduction, axis, condition)
+            yield from _said(rule, kernel, reduction, condition, harm)
+        yield from _carried(rule, kernel, variant, reduction, given, axis)
+    for product in facts.products:
+        left, right, bound = _operands(facts.terms, product)
+        for condition in _limits([left, right], bound):
+            harm = partial(_multiplied, facts.terms, (left, right), bound, condition)
+            yield from _said(rule, kernel, product, condition, harm)
+
+
+def _said(rule: Rule, kernel: KernelReading, met: Met, condition: Term, harm: Harm) -> Iterator[Said]:
+    try:
+        found = harm(0.0)
+        poisoned = "" if found else harm(float("nan"))
+    except NotComputedError as error:
+        yield rule.undecided(kernel, f"what a padded lane holds cannot be computed: {error}")
+        return
+    if found:
+        yield rule.found(kernel, met, f"a lane without `{said(condition)}` takes part: {found}")
+    elif poisoned:
+        line = kernel.place(met).line
+        yield rule.undecided(
+            kernel,
+            f"line {line}: a load gives no `other`, so that padded lanes are undefined by the language; with 0, which "
+            "NVIDIA's compiler puts there, the result is right",
+        )  # fmt: skip
+
+
+def _limits(given: Sequence[Term], axis: Term) -> list[Term]:
+    """The conditions by which loads inside of these terms leave lanes out along an axis."""
+    found: dict[Term, None] = {}
+    for term in given:
+        for one in inner_terms(term):
+            if one.name == "load" and axis.number in one.operands[3].inside:
+                for condition in conditions(one.operands[3]):
+                    if condition.name == AT_LEAST_ZERO and (axis,) in parts(condition.operands[0]):
+                        found[condition] = None
+    return list(found)
+
+
+def _padded(terms: Terms, axis: Term, condition: Term, missing: float) -> Draw:
+    held = {condition: False, terms.refuse(condition): True}
+    return Draw({axis: _PADDED}, held, missing)
+
+
+def _differ(one: Numbers, other: Numbers) -> int:
+    """In how many draws two results differ, with tiny arguments and with others: the fewer of both."""
+    close = np.isclose(one, other, rtol=_CLOSE, atol=1e-30)
+    apart = np.isfinite(one) & ~close
+    return int(min(apart[SMALL_ARGUMENTS].sum(), apart[~SMALL_ARGUMENTS].sum()))
+
+
+def _reduced(terms: Terms, reduction: Reduction, axis: Term, condition: Term, missing: float) -> str:
+    data, padded = Draw({axis: _WITH_DATA}, None, missing), _padded(terms, axis, condition, missing)
+    alone = [data(value.term) for value in reduction.given]
+    beside = [padded(value.term) for value in reduction.given]
+    around = {name: data(term) for name, term in reduction.around.items()}
+    together = combined(reduction.combine, alone, beside, around)
+    for before, after, held in zip(alone, together, beside, strict=True):
+        if _differ(np.asarray(before, dtype=float), np.asarray(after, dtype=float)) >= _ENOUGH:
+            return _changed(
+                "it holds {}, and changes the reduction of a lane with data from {} to {}", before, after, held
+            )
+    return ""
+
+
+def _changed(text: str, before: Numbers, after: Numbers, *held: Numbers) -> str:
+    """A text with the numbers of the draw in which they differ most clearly."""
+    apart = np.abs(np.asarray(before, dtype=float) - np.asarray(after, dtype=float))
+    at = int(np.argmax(np.where(np.isfinite(apart), apart, -1)))
+    return text.format(*(f"{float(one[at]):.4g}" for one in (*held, before, after)))
+
+
+def _shown(numbers: Numbers) -> str:
+    return f"{float(numbers[int(np.argmax(np.abs(np.nan_to_num(numbers))))]):.4g}"
+
+
+def _operands(terms: Terms, product: Product) -> tuple[Term, Term, Term]:
+    rank, bound = len(product.type.shape), terms.make("bound", product.number)
+    left = terms.change(product.left.term, {terms.index(rank - 1): terms.whole(bound)})
+    right = terms.change(product.right.term, {terms.index(rank - 2): terms.whole(bound)})
+    return left, right, bound
+
+
+def _multiplied(terms: Terms, operands: tuple[Term, Term], bound: Term, condition: Term, missing: float) -> str:
+    padded = _padded(terms, bound, condition, missing)
+    one, other = (padded(operand) for operand in operands)
+    with np.errstate(all="ignore"):
+        added = one * other
+    if int((~(np.abs(added) <= _CLOSE)).sum()) >= _ENOUGH:
+        return f"it multiplies {_shown(one)} by {_shown(other)}, and adds {_shown(added)} to the sum"
+    return ""
+
+
+def _carried(
+    rule: Rule, kernel: KernelReading, variant: Variant, reduction: Reduction, given: Sequence[Term], axis: Term
+) -> Iterator[Said]:
+    """A lane that a loop adds to, and that is reduced after it: a turn in which it is padded must leave it as it is."""
+    terms = variant.facts.terms
+    for term in given:
+        for one in inner_terms(term):
+            if one.name != "after":
+                continue
+            places = [at for at, operand in enumerate(one.operands[2:]) if axis.number in operand.inside]
+            found = _of_loop(variant, one)
+            if found is None or len(places) != 1:
+                continue
+            inner = terms.index(places[0])
+            for condition in _limits([found.next], inner):
+                yield from _said(rule, kernel, reduction, condition, partial(_kept, terms, found, inner, condition))
+
+
+def _of_loop(variant: Variant, after: Term) -> Carried | None:
+    for loop in variant.facts.loops:
+        for carried in loop.carried:
+            if carried.after.name == "after" and carried.after.operands[:2] == after.operands[:2]:
+                return carried
+    return None
+
+
+def _kept(terms: Terms, carried: Carried, axis: Term, condition: Term, missing: float) -> str:
+    padded = _padded(terms, axis, condition, missing)
+    before, after = padded(carried.symbol), padded(carried.next)
+    if _differ(np.asarray(before, dtype=float), np.asarray(after, dtype=float)) >= _ENOUGH:
+        return _changed("a turn in which it is padded changes its part of the sum from {} to {}", before, after)
+    return ""
+
+
+IDENTITY = Rule(
+    id="wrong-identity",
+    level="ttir",
+    symptom="results are a little wrong for sizes that the block does not divide: padded lanes take part "
+    "in a reduction",
+    fix="let padded lanes hold the identity: other=0 for a sum, 1 for a product, -inf for a maximum, "
+    "+inf for a minimum; "
+    "after arithmetic on them, tl.where(mask, x, identity) before the reduction",
+    decide=_identity,
+)

@@ -1,0 +1,150 @@
+"""Sums that are kept in 16 bits: by products of tiles, by what loops carry, and by reductions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from triton_ops.lint.kernel import KernelReading, Variant
+from triton_ops.lint.meaning.facts import Carried, Reduction
+from triton_ops.lint.meaning.terms import Term, said
+from triton_ops.lint.rules.base import Rule, Said, once
+
+_LOW = ("f16", "bf16", "f8E5M2", "f8E4M3FN")
+_ADDING = ("arith.addf", "arith.subf", "math.fma")
+_THROUGH = (*_ADDING, "arith.mulf", "arith.extf", "arith.truncf", "tt.fp_to_fp", "choose", "arith.select")
+_FEW = 16  # terms of a sum, below which 16 bits lose little
+
+
+def _low(rule: Rule, kernel: KernelReading) -> Iterable[Said]:
+    return once(one for variant in kernel.variants for one in _of_variant(rule, kernel, variant))
+
+
+def _of_variant(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Said]:
+    facts = variant.facts
+    for product in facts.products:
+        if product.type.element in _LOW:
+            yield rule.found(
+                kernel,
+                product,
+                f"tl.dot adds up in {product.type.element}, {product.left.type.shape[-1]} terms at a time",
+            )
+    for loop in facts.loops:
+        for carried in loop.carried:
+            said_of = _of_carried(carried)
+            if said_of and (carried.type.element not in _LOW or _own(variant, kernel, carried) or _of_product(carried)):
+                yield rule.found(kernel, loop, said_of)
+            elif said_of:
+                yield rule.undecided(
+                    kernel,
+                    f"line {kernel.place(loop).line}: {said_of} if the inputs are 16 bits wide; "
+                    "no launch says what they are",
+                )
+    for reduction in facts.reductions:
+        yield from _of_reduction(rule, kernel, reduction)
+
+
+def _of_carried(carried: Carried) -> str:
+    """How a loop adds up what it carries in 16 bits; empty if it does not."""
+    if carried.type.whole or carried.type.pointer:
+        return ""
+    how = _rounded(carried.next, carried.symbol, carried.type.element in _LOW)
+    if not how:
+        return ""
+    where = f"the loop carries its sum as {carried.type.element}" if carried.type.element in _LOW else (
+        "each turn of the loop rounds its sum to 16 bits"
+    )  # fmt: skip
+    return f"{where}, so that every turn loses what is below 1/{256 if 'bf16' in how else 2048} of it"
+
+
+def _rounded(term: Term, symbol: Term, low: bool, seen: frozenset[int] = frozenset()) -> str:
+    """The narrow type that a sum passes through on its way from the symbol to `term`, if something is added on it."""
+    found = _way(term, symbol, seen)
+    if found is None:
+        return ""
+    added, narrow = found
+    if not added:
+        return ""
+    return (narrow or "16 bits") if narrow or low else ""
+
+
+def _way(term: Term, symbol: Term, seen: frozenset[int]) -> tuple[bool, str] | None:
+    """Whether the symbol is reached through sums alone, whether something was added, and what narrowed the sum."""
+    if term is symbol:
+        return False, ""
+    if term.number in seen:
+        return None
+    seen = seen | {term.number}
+    if term.name == "dot":
+        inner = _way(term.operands[-1], symbol, seen)
+        return None if inner is None else (True, inner[1])
+    if term.name not in _THROUGH:
+        return None
+    for one in term.operands:
+        if isinstance(one, Term) and (inner := _way(one, symbol, seen)) is not None:
+            added, narrow = inner
+            if term.name in ("arith.truncf", "tt.fp_to_fp") and term.operands[0] in _LOW and added:
+                narrow = str(term.operands[0])
+            return added or term.name in _ADDING, narrow
+    return None
+
+
+def _of_product(carried: Carried) -> bool:
+    """Whether what is added is a product of tiles."""
+    waiting, seen = [carried.next], set()
+    while waiting:
+        one = waiting.pop()
+        if one.name == "dot":
+            return True
+        for part in one.operands if one.name in _THROUGH else ():
+            if isinstance(part, Term) and part.number not in seen:
+                seen.add(part.number)
+                waiting.append(part)
+    return False
+
+
+def _own(variant: Variant, kernel: KernelReading, carried: Carried) -> bool:
+    """Whether the type is the kernel's own, and not that of its inputs: it stays with inputs of 32 bits."""
+    wide = kernel.with_element("fp32")
+    if wide is None or variant.guess.element == "fp32":
+        return True
+    return any(
+        other.type.element == carried.type.element and _of_carried(other)
+        for loop in wide.facts.loops
+        for other in loop.carried
+    )
+
+
+def _of_reduction(rule: Rule, kernel: KernelReading, reduction: Reduction) -> Iterator[Said]:
+    kind = reduction.given[0].type
+    names = [operation.name for operation in reduction.combine.operations]
+    if kind.element not in _LOW or "arith.addf" not in names or kind.shape[reduction.axis] <= _FEW:
+        return
+    wide = kernel.with_element("fp32")
+    count = kind.shape[reduction.axis]
+    stays = wide is None or any(
+        other.given[0].type.element in _LOW and kernel.place(other) == kernel.place(reduction)
+        for other in wide.facts.reductions
+        if "arith.addf" in [operation.name for operation in other.combine.operations]
+    )
+    if stays:
+        yield rule.found(
+            kernel,
+            reduction,
+            f"tl.sum adds {count} elements up in {kind.element}: {said(reduction.given[0].term)[:60]}",
+        )
+    else:
+        yield rule.undecided(
+            kernel,
+            f"line {kernel.place(reduction).line}: tl.sum adds {count} elements up in the inputs' "
+            "type, which no launch says",
+        )
+
+
+LOW = Rule(
+    id="low-precision-sum",
+    level="ttir",
+    symptom="results drift from the reference as the sum grows longer; short sums pass",
+    fix="add up in float32: tl.zeros(..., dtype=tl.float32), x.to(tl.float32) before tl.sum, and "
+    "convert once at the store",
+    decide=_low,
+)

@@ -1,0 +1,178 @@
+"""JIT functions as their authors wrote them: syntax, parameters, and the functions that they call."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from triton_ops.backend.jit_function import is_jit_function
+
+_MOST_LAYERS = 16
+
+
+@dataclass(frozen=True, eq=False)
+class KernelFunction:
+    """A JIT function with its syntax.
+
+    Attributes:
+        function: Triton's own object.
+        node: Its definition, whose lines are those of the file.
+    """
+
+    function: Any
+    node: ast.FunctionDef
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.node.name
+
+    @cached_property
+    def parameters(self) -> tuple[str, ...]:
+        """Names of its parameters, in order."""
+        given = self.node.args
+        return tuple(one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs))
+
+    @cached_property
+    def constants(self) -> frozenset[str]:
+        """Parameters that are annotated as `tl.constexpr`."""
+        return frozenset(p.name for p in self.function.params if p.is_constexpr)
+
+    @cached_property
+    def assignments(self) -> dict[str, list[ast.expr]]:
+        """What each local name is given, wherever that is."""
+        found: dict[str, list[ast.expr]] = {}
+        for node in ast.walk(self.node):
+            for target, value in _given(node):
+                found.setdefault(target, []).append(value)
+        return found
+
+    def callee(self, call: ast.Call) -> KernelFunction | None:
+        """The JIT function that a call in this function runs; None for any other call."""
+        found = _looked_up(call.func, self.function.fn.__globals__)
+        return kernel_function(found) if is_jit_function(found) and not _of_triton(found) else None
+
+    def calls(self) -> Iterator[ast.Call]:
+        """All calls in it."""
+        return (node for node in ast.walk(self.node) if isinstance(node, ast.Call))
+
+
+_kept: dict[int, tuple[Any, KernelFunction]] = {}
+
+
+def kernel_function(function: Any) -> KernelFunction:
+    """A JIT function with its syntax, which is read once.
+
+    Raises:
+        OSError: Its source is not there.
+        SyntaxError: Its source is no Python.
+    """
+    if id(function) not in _kept:
+        lines, first = inspect.getsourcelines(function.fn)
+        tree = ast.parse(textwrap.dedent("".join(lines)))
+        node = next(one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef))
+        ast.increment_lineno(tree, first - 1)
+        _kept[id(function)] = function, KernelFunction(function, node)
+    return _kept[id(function)][1]
+
+
+def innermost(found: Any) -> Any:
+    """The JIT function inside decorators such as `triton.autotune`; None if there is none."""
+    for _ in range(_MOST_LAYERS):
+        if is_jit_function(found) and not hasattr(found, "configs") and not hasattr(found, "values"):
+            return found
+        inner = getattr(found, "fn", None) or getattr(found, "__wrapped__", None)
+        if inner is None:
+            return None
+        found = inner
+    return None
+
+
+def layers(found: Any) -> Iterator[Any]:
+    """A decorated kernel with what is inside of it, down to the JIT function."""
+    for _ in range(_MOST_LAYERS):
+        yield found
+        if is_jit_function(found) and not hasattr(found, "configs") and not hasattr(found, "values"):
+            return
+        found = getattr(found, "fn", None) or getattr(found, "__wrapped__", None)
+        if found is None:
+            return
+
+
+def dotted(node: ast.expr) -> str:
+    """A name with its dots, such as `tl.load`; empty for any other expression."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        before = dotted(node.value)
+        return f"{before}.{node.attr}" if before else ""
+    return ""
+
+
+def last_name(call: ast.Call) -> str:
+    """The last part of the name that is called, such as `load`; `?` for what has none."""
+    if isinstance(call.func, ast.Attribute):
+        return call.func.attr
+    return call.func.id if isinstance(call.func, ast.Name) else "?"
+
+
+def argument(call: ast.Call, place: int, *names: str) -> ast.expr | None:
+    """An argument of a call, by its place or by one of its names; None if it is not given."""
+    for keyword in call.keywords:
+        if keyword.arg in names:
+            return keyword.value
+    return call.args[place] if 0 <= place < len(call.args) else None
+
+
+def is_language(call: ast.Call, function: KernelFunction) -> bool:
+    """Whether a call is of Triton's language, or a method of one of its values."""
+    if isinstance(call.func, ast.Attribute):
+        found = _looked_up(call.func, function.function.fn.__globals__)
+        return found is None or _of_triton(found)
+    found = _looked_up(call.func, function.function.fn.__globals__)
+    return found is not None and _of_triton(found)
+
+
+def _of_triton(found: Any) -> bool:
+    module = getattr(found, "__module__", "") or ""
+    return module.partition(".")[0] == "triton"
+
+
+def _looked_up(node: ast.expr, names: dict[str, Any]) -> Any:
+    if isinstance(node, ast.Name):
+        return names.get(node.id)
+    if isinstance(node, ast.Attribute):
+        owner = _looked_up(node.value, names)
+        return None if owner is None else getattr(owner, node.attr, None)
+    return None
+
+
+def _given(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+    if isinstance(node, ast.Assign):
+        for target in node.targets:
+            yield from _pairs(target, node.value)
+    elif isinstance(node, ast.AnnAssign) and node.value is not None:
+        yield from _pairs(node.target, node.value)
+    elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+        yield (
+            node.target.id,
+            ast.copy_location(ast.BinOp(ast.Name(node.target.id, ast.Load()), node.op, node.value), node),
+        )
+    elif isinstance(node, ast.For):
+        yield from _pairs(node.target, node.iter)
+    elif isinstance(node, ast.NamedExpr):
+        yield node.target.id, node.value
+
+
+def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
+    if isinstance(target, ast.Name):
+        yield target.id, value
+    elif isinstance(target, (ast.Tuple, ast.List)):
+        parts = value.elts if isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(target.elts) else None
+        for at, inner in enumerate(target.elts):
+            yield from _pairs(inner, parts[at] if parts else value)

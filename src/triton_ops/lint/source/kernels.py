@@ -1,0 +1,167 @@
+"""The kernels that a file defines."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from triton_ops.backend.jit_function import is_jit_function
+from triton_ops.lint.source.functions import KernelFunction, dotted, innermost, kernel_function, layers
+from triton_ops.lint.source.island import Island, bound_names, used_names
+
+_DEEPEST = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Defined:
+    """A kernel as its file defines it.
+
+    Attributes:
+        name: Its name in the file.
+        kernel: The JIT function with its syntax; None if it could not be made.
+        decorated: The object of that name, with its decorators.
+        why: Why it could not be made.
+    """
+
+    name: str
+    kernel: KernelFunction | None = None
+    decorated: Any = None
+    why: str = ""
+
+
+def defined_kernels(island: Island) -> list[Defined]:
+    """The kernels of a file in their order, without the functions that kernels alone call."""
+    made = [_made(island, name) for name in _candidates(island)]
+    found = [one for one in made if one is not None]
+    called = {id(callee.function) for one in found if one.kernel for callee in _callees(one.kernel)}
+    launched = _launched_names(island.tree)
+    kept = [one for one in found if one.kernel is None or one.name in launched or not _helps(one.kernel, called)]
+    return [*kept, *_nested(island)]
+
+
+def _candidates(island: Island) -> Iterator[str]:
+    for statement in island.tree.body:
+        if isinstance(statement, ast.FunctionDef):
+            marked = any(_of_triton(island, one, _DEEPEST) for one in statement.decorator_list)
+            if marked or (statement.decorator_list and _has_constants(statement)):
+                yield statement.name
+        elif isinstance(statement, (ast.If, ast.Try)):
+            yield from (name for name in bound_names(statement) if _defines_kernel(island, statement, name))
+        elif isinstance(statement, ast.Assign) and _assigns_kernel(island, statement.value):
+            yield from bound_names(statement)
+
+
+def _defines_kernel(island: Island, statement: ast.stmt, name: str) -> bool:
+    return any(
+        isinstance(one, ast.FunctionDef) and one.name == name and _has_mark(island, one) for one in ast.walk(statement)
+    )
+
+
+def _has_mark(island: Island, node: ast.FunctionDef) -> bool:
+    return any(_of_triton(island, one, _DEEPEST) for one in node.decorator_list)
+
+
+def _assigns_kernel(island: Island, value: ast.expr) -> bool:
+    return isinstance(value, ast.Call) and _makes_kernel(value) and _of_triton(island, value, _DEEPEST)
+
+
+def _makes_kernel(call: ast.Call) -> bool:
+    names = [dotted(one) for one in ast.walk(call) if isinstance(one, (ast.Attribute, ast.Name))]
+    return any(name.rpartition(".")[2] in ("jit", "autotune", "heuristics") for name in names)
+
+
+def _of_triton(island: Island, node: ast.AST, left: int) -> bool:
+    """Whether an expression uses what comes from a package of Triton's name, through other names of the file."""
+    used = set(used_names(node))
+    for statement in island.tree.body:
+        mine = used.intersection(bound_names(statement))
+        if isinstance(statement, ast.Import):
+            sources = [one.name for one in statement.names if (one.asname or one.name.partition(".")[0]) in mine]
+        elif isinstance(statement, ast.ImportFrom):
+            sources = [statement.module or ""] if mine else []
+        else:
+            if mine and left and statement is not node and _of_triton(island, statement, left - 1):
+                return True
+            continue
+        if any(source.startswith("triton") for source in sources):
+            return True
+    return False
+
+
+def _has_constants(node: ast.FunctionDef) -> bool:
+    given = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+    return any(one.annotation is not None and dotted(one.annotation).endswith("constexpr") for one in given)
+
+
+def _made(island: Island, name: str) -> Defined | None:
+    try:
+        decorated = island.value(name)
+    except LookupError as error:
+        return Defined(name, why=f"it cannot be made without the rest of the file: {error}")
+    inner = innermost(decorated)
+    if inner is None or not is_jit_function(inner):
+        return None
+    try:
+        return Defined(name, kernel_function(inner), decorated)
+    except (OSError, SyntaxError, StopIteration) as error:
+        return Defined(name, why=f"its source cannot be read: {error}")
+
+
+def _callees(kernel: KernelFunction) -> Iterator[KernelFunction]:
+    for call in kernel.calls():
+        if (found := kernel.callee(call)) is not None:
+            yield found
+
+
+def _helps(kernel: KernelFunction, called: set[int]) -> bool:
+    """Whether a function is there for kernels to call: others call it, or it returns something."""
+    returns = any(isinstance(one, ast.Return) and one.value is not None for one in ast.walk(kernel.node))
+    return id(kernel.function) in called or returns
+
+
+def _launched_names(tree: ast.Module) -> set[str]:
+    return {
+        dotted(node.func.value).rpartition(".")[2]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript)
+    }
+
+
+def _nested(island: Island) -> Iterator[Defined]:
+    """Kernels inside of functions and classes, which exist only while these run."""
+    for statement in island.tree.body:
+        if not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            continue
+        for one in ast.walk(statement):
+            if (
+                isinstance(one, ast.FunctionDef)
+                and one is not statement
+                and _has_constants(one)
+                and _has_mark(island, one)
+            ):
+                yield Defined(
+                    one.name, why=f"it is defined inside of {statement.name}, and is made only when that runs"
+                )
+
+
+def tuned_with(decorated: Any) -> tuple[tuple[dict[str, Any], ...], dict[str, Any], tuple[str, ...] | None]:
+    """Configs, heuristics and key of the decorators around a kernel; None for the key of a kernel that is not tuned."""
+    configs: list[dict[str, Any]] = []
+    heuristics: dict[str, Any] = {}
+    key: tuple[str, ...] | None = None
+    for layer in layers(decorated):
+        for config in getattr(layer, "configs", None) or ():
+            options = {
+                name: getattr(config, name)
+                for name in ("num_warps", "num_stages", "maxnreg")
+                if getattr(config, name, None)
+            }
+            configs.append({**getattr(config, "kwargs", {}), **options})
+        if isinstance(getattr(layer, "values", None), dict):
+            heuristics.update(layer.values)
+        if hasattr(layer, "configs"):
+            names = getattr(layer, "keys", None) or getattr(layer, "key", None) or ()
+            key = tuple(str(name) for name in names) if not callable(names) else ()
+    return tuple(configs), heuristics, key

@@ -1,0 +1,186 @@
+"""The launches of a kernel in its file: what each parameter is given, the grid, and what the caller checks before.
+
+Names are followed to what they were last given within the launching function; nothing of it is run.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from triton_ops.lint.source.functions import dotted, last_name
+
+
+@dataclass(frozen=True, eq=False)
+class Launch:
+    """One launch.
+
+    Attributes:
+        line: Its line.
+        grid: The grid as it is written, with a name replaced by what it was given; None if it is not seen.
+        given: What each parameter is given.
+        names: What the names of the launching function were given.
+        around: The launching function, or the module.
+        starred: Whether some arguments are not seen, as with `*args`.
+    """
+
+    line: int
+    grid: ast.expr | None
+    given: dict[str, ast.expr]
+    names: dict[str, list[ast.expr]]
+    around: ast.AST
+    starred: bool = False
+
+    def resolved(self, node: ast.expr, depth: int = 8) -> ast.expr:
+        """An expression, with a name that was given one value replaced by that."""
+        if depth and isinstance(node, ast.Name):
+            found = self.names.get(node.id, [])
+            if len(found) == 1 and found[0] is not node:
+                return self.resolved(found[0], depth - 1)
+        return node
+
+    def inner(self, node: ast.expr) -> Iterator[ast.expr]:
+        """All expressions that an expression is made of, through the names of the launching function."""
+        seen: set[str] = set()
+        waiting: list[ast.AST] = [node]
+        while waiting:
+            for one in ast.walk(waiting.pop()):
+                if isinstance(one, ast.expr):
+                    yield one
+                if isinstance(one, ast.Name) and one.id not in seen:
+                    seen.add(one.id)
+                    waiting += self.names.get(one.id, ())
+
+    def literal(self, node: ast.expr) -> Any:
+        """The number, truth value or text that an expression is; None if that is not seen."""
+        found = self.resolved(node)
+        return found.value if isinstance(found, ast.Constant) else None
+
+
+@dataclass
+class _Scope:
+    """A function or the module, with what its names are given."""
+
+    node: ast.AST
+    names: dict[str, list[ast.expr]] = field(default_factory=dict)
+
+
+def launches(tree: ast.Module, kernel: str, parameters: tuple[str, ...]) -> tuple[Launch, ...]:
+    """The launches `kernel[grid](…)` in a file, and those by `kernel.run(…, grid=…)` and `kernel.warmup`."""
+    return tuple(_found(tree, _Scope(tree, _module_names(tree)), kernel, parameters))
+
+
+def _found(node: ast.AST, scope: _Scope, kernel: str, parameters: tuple[str, ...]) -> Iterator[Launch]:
+    for inner in ast.iter_child_nodes(node):
+        if isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            names = {**scope.names, **_local_names(inner)}
+            yield from _found(inner, _Scope(inner, names), kernel, parameters)
+            continue
+        if isinstance(inner, ast.Call) and (grid := _launched(inner, kernel, scope)) is not None:
+            yield _launch(inner, grid[0], scope, parameters)
+        yield from _found(inner, scope, kernel, parameters)
+
+
+def _launched(call: ast.Call, kernel: str, scope: _Scope) -> tuple[ast.expr | None] | None:
+    func = call.func
+    if isinstance(func, ast.Name):  # launcher = kernel[grid]; launcher(...)
+        given = scope.names.get(func.id, [])
+        func = given[0] if len(given) == 1 and isinstance(given[0], ast.Subscript) else func
+    if isinstance(func, ast.Subscript) and _names_kernel(func.value, kernel, scope):
+        return (func.slice,)
+    if isinstance(func, ast.Attribute) and func.attr in ("run", "warmup") and _names_kernel(func.value, kernel, scope):
+        return (next((k.value for k in call.keywords if k.arg == "grid"), None),)
+    return None
+
+
+def _names_kernel(node: ast.expr, kernel: str, scope: _Scope) -> bool:
+    if dotted(node).rpartition(".")[2] == kernel:
+        return True
+    given = scope.names.get(node.id, []) if isinstance(node, ast.Name) else []
+    return any(dotted(one).rpartition(".")[2] == kernel for one in given)
+
+
+def _launch(call: ast.Call, grid: ast.expr | None, scope: _Scope, parameters: tuple[str, ...]) -> Launch:
+    given: dict[str, ast.expr] = {}
+    starred, place = False, 0
+    for one in call.args:
+        if isinstance(one, ast.Starred):
+            spread = _spread(one.value, scope)
+            if spread is None:
+                starred = True
+                break
+            given.update(zip(parameters[place:], spread, strict=False))
+            place += len(spread)
+        elif place < len(parameters):
+            given[parameters[place]] = one
+            place += 1
+    given.update({k.arg: k.value for k in call.keywords if k.arg is not None})
+    starred = starred or any(k.arg is None for k in call.keywords)
+    found = Launch(call.lineno, None, given, scope.names, scope.node, starred)
+    return Launch(
+        call.lineno, found.resolved(grid) if grid is not None else None, given, scope.names, scope.node, starred
+    )
+
+
+def _spread(node: ast.expr, scope: _Scope) -> list[ast.expr] | None:
+    """What a starred argument spreads: the parts of a tuple that is seen; of `x.stride()` the strides in order."""
+    if isinstance(node, ast.Name) and len(given := scope.names.get(node.id, [])) == 1:
+        node = given[0]
+    if isinstance(node, (ast.Tuple, ast.List)):
+        return list(node.elts)
+    if isinstance(node, ast.Call) and last_name(node) == "stride" and not node.args:
+        owner = node.func.value if isinstance(node.func, ast.Attribute) else None
+        rank = 2 if owner is not None else 0
+        return [ast.Call(node.func, [ast.Constant(axis)], []) for axis in range(rank)] if rank else None
+    return None
+
+
+def _module_names(tree: ast.Module) -> dict[str, list[ast.expr]]:
+    found: dict[str, list[ast.expr]] = {}
+    for statement in tree.body:
+        if not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            _collect(statement, found)
+    return found
+
+
+def _local_names(function: ast.FunctionDef | ast.AsyncFunctionDef) -> dict[str, list[ast.expr]]:
+    found: dict[str, list[ast.expr]] = {}
+    for one in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs):
+        found[one.arg] = []  # a parameter hides what the module has under the name
+    for statement in function.body:
+        _collect(statement, found)
+    return found
+
+
+def _collect(node: ast.AST, found: dict[str, list[ast.expr]]) -> None:
+    if isinstance(node, ast.Assign):
+        for target in node.targets:
+            _assign(target, node.value, found)
+    elif isinstance(node, ast.AnnAssign) and node.value is not None:
+        _assign(node.target, node.value, found)
+    elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+        found.setdefault(node.target.id, []).append(node.value)
+    elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        returned = [one.value for one in ast.walk(node) if isinstance(one, ast.Return) and one.value is not None]
+        found.setdefault(node.name, []).extend(ast.Lambda(node.args, value) for value in returned)
+        return
+    for inner in ast.iter_child_nodes(node):
+        if not isinstance(inner, (ast.Lambda, ast.ClassDef)):
+            _collect(inner, found)
+
+
+def _assign(target: ast.expr, value: ast.expr, found: dict[str, list[ast.expr]]) -> None:
+    if isinstance(target, ast.Name):
+        found.setdefault(target.id, []).append(value)
+    elif isinstance(target, (ast.Tuple, ast.List)):
+        for at, inner in enumerate(target.elts):
+            _assign(inner, _part(value, at, len(target.elts)), found)
+
+
+def _part(value: ast.expr, at: int, count: int) -> ast.expr:
+    """What the name at a place of a tuple is given: `M, N = x.shape` gives M what `x.shape[0]` is."""
+    if isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == count:
+        return value.elts[at]
+    return ast.Subscript(value, ast.Constant(at), ast.Load())

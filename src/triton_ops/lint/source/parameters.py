@@ -1,0 +1,202 @@
+"""Types and values for the parameters of a kernel of which no launch is known: what its TTIR can be made with.
+
+What the source says comes first: annotations, defaults, the configs of `triton.autotune`, and what launches in the
+file give. The rest is tried: a guess with which Triton's front end accepts the kernel serves, since the rules look at
+symbols and not at numbers.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from triton_ops._optional import require
+from triton_ops.lint.source.functions import KernelFunction
+from triton_ops.lint.source.launches import Launch
+from triton_ops.lint.source.usage import Uses, uses_of
+
+_TILES = (64, 32, 16)
+_EXTENT, _APART = 104, 8  # of what is no tile: no power of two, so that nothing falls away for fitting a tile
+_UNROLLED = 2
+_ANNOTATED = {"int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "float32": "fp32", "float64": "fp64",
+              "uint32": "u32", "uint64": "u64", "float16": "fp16", "bfloat16": "bf16", "int1": "i1"}  # fmt: skip
+FLOATS = ("fp16", "fp32", "bf16")
+
+
+@dataclass(frozen=True)
+class Guess:
+    """Types and values with which a kernel is lowered.
+
+    Attributes:
+        types: The type of each parameter, in order.
+        constants: The values of those whose type is `constexpr`.
+        known: The parameters whose values the source says.
+        element: What tensors of floating point hold.
+    """
+
+    types: Mapping[str, str]
+    constants: Mapping[str, Any]
+    known: frozenset[str] = frozenset()
+    element: str = "fp16"
+
+    def switched(self, name: str, value: Any) -> Guess:
+        """The same with another value of one parameter."""
+        return replace(self, constants={**self.constants, name: value})
+
+
+@dataclass(frozen=True)
+class Said:
+    """What the source says of the values of parameters.
+
+    Attributes:
+        configs: Tunables of each config of a decorator.
+        heuristics: Functions from arguments to a value, by parameter.
+        launches: The launches in the file.
+    """
+
+    configs: Sequence[Mapping[str, Any]] = ()
+    heuristics: Mapping[str, Any] = field(default_factory=dict)
+    launches: Sequence[Launch] = ()
+
+
+def guesses(kernel: KernelFunction, said: Said, extra: frozenset[str] = frozenset()) -> Iterator[Guess]:
+    """Guesses in the order in which they should be tried.
+
+    Args:
+        kernel: The kernel.
+        said: What the source says.
+        extra: Parameters that are taken as `constexpr` although they are not annotated.
+    """
+    uses = uses_of(kernel)
+    constant = kernel.constants | extra
+    known = {name: value for name, value in _said_values(kernel, said).items() if name in constant}
+    whole = _whole_literals(kernel, said)
+    for (apart, tiles), element in itertools.product(_tile_guesses(uses), FLOATS):
+        constants: dict[str, Any] = {}
+        for name in kernel.parameters:
+            if name in constant:
+                extent = _EXTENT + _APART * len(constants) if apart else _EXTENT
+                constants[name] = known[name] if name in known else _constant(name, uses, tiles, (element, extent))
+        constants.update(_heuristics(said, constants, constant))
+        types = {
+            name: "constexpr" if name in constant else _type(name, kernel, uses, element, whole)
+            for name in kernel.parameters
+        }
+        yield Guess(types, constants, frozenset(known), element)
+
+
+def switches(kernel: KernelFunction, guess: Guess) -> Iterator[Guess]:
+    """The same guess with each switch in its other position, and with every text that a parameter is compared with."""
+    uses = uses_of(kernel)
+    for name, value in guess.constants.items():
+        if name in guess.known:
+            continue
+        if isinstance(value, bool):
+            yield guess.switched(name, not value)
+        for text in dict.fromkeys(uses.texts.get(name, ())):
+            if type(text) is type(value) and text != value:
+                yield guess.switched(name, text)
+    off = {name: True for name, value in guess.constants.items() if value is False and name not in guess.known}
+    if len(off) > 1:
+        yield replace(guess, constants={**guess.constants, **off})
+
+
+def _tile_guesses(uses: Uses) -> Iterator[tuple[bool, dict[str, int]]]:
+    """Extents of blocks, and whether the other sizes are all different, so that none is taken for another."""
+    names = list(uses.tiles)
+    yield True, {name: _TILES[min(at, len(_TILES) - 1)] for at, name in enumerate(names)}
+    for size in (32, 64, 16, 128):
+        yield True, dict.fromkeys(names, size)
+    yield False, dict.fromkeys(names, 64)
+
+
+def _said_values(kernel: KernelFunction, said: Said) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for param in kernel.function.params:
+        if param.has_default and param.is_constexpr:
+            found[param.name] = getattr(param.default, "value", param.default)
+    for launch in said.launches:
+        for name, node in launch.given.items():
+            value = launch.literal(node)
+            if value is not None or (isinstance(node, ast.Constant) and node.value is None):
+                found[name] = value
+    for config in said.configs[:1]:
+        found.update(config)
+    return found
+
+
+def _whole_literals(kernel: KernelFunction, said: Said) -> dict[str, str]:
+    """The types of the plain parameters whose values launches and defaults show."""
+    found: dict[str, str] = {}
+    for param in kernel.function.params:
+        if param.has_default and not param.is_constexpr:
+            found[param.name] = _type_of(param.default)
+    for launch in said.launches:
+        for name, node in launch.given.items():
+            value = launch.literal(node)
+            if isinstance(value, (bool, int, float)):
+                found[name] = _type_of(value)
+    return {name: kind for name, kind in found.items() if kind}
+
+
+def _type_of(value: Any) -> str:
+    if isinstance(value, bool):
+        return "i1"
+    if isinstance(value, int):
+        return "i32"
+    return "fp32" if isinstance(value, float) else ""
+
+
+def _constant(name: str, uses: Uses, tiles: Mapping[str, int], sizes: tuple[str, int]) -> Any:
+    element, extent = sizes
+    language = require("triton", "reading kernels").language
+    if name in uses.types:
+        return {"fp16": language.float16, "bf16": language.bfloat16, "fp32": language.float32}[element]
+    texts = uses.texts.get(name, [])
+    words = [text for text in texts if isinstance(text, str)]
+    if words:
+        return words[0]
+    if name in uses.called or (name in uses.optional and name not in uses.tiles | dict.fromkeys(uses.numbers)):
+        return None
+    if name in uses.tiles:
+        return tiles[name]
+    if name in uses.ranges:
+        return _UNROLLED
+    numbers = [text for text in texts if type(text) is int]
+    if name in uses.switches and name not in uses.numbers:
+        return False
+    if any(type(text) is bool for text in texts):
+        return False
+    if numbers and name not in uses.numbers:
+        return numbers[0]
+    return extent
+
+
+def _type(name: str, kernel: KernelFunction, uses: Uses, element: str, whole: Mapping[str, str]) -> str:
+    annotated = next((p.annotation for p in kernel.function.params if p.name == name), "")
+    if isinstance(annotated, str) and annotated.rpartition(".")[2] in _ANNOTATED:
+        return _ANNOTATED[annotated.rpartition(".")[2]]
+    if name in uses.pointers:
+        needed = uses.pointers[name]
+        return {"int": "*i64", "atomic": "*fp32"}.get(needed, f"*{element}")
+    if name in whole:
+        return whole[name]
+    if name in uses.optional and name not in uses.numbers:
+        return f"*{element}"
+    return "i32" if name in uses.numbers or name in uses.tiles or name in uses.switches else "fp32"
+
+
+def _heuristics(said: Said, constants: Mapping[str, Any], wanted: frozenset[str]) -> dict[str, Any]:
+    """What heuristics give that need only constants; False for the rest, which is what most of them ask."""
+    found: dict[str, Any] = {}
+    for name, function in said.heuristics.items():
+        if name not in wanted:
+            continue
+        try:
+            found[name] = function({**constants, **found})
+        except Exception:  # noqa: BLE001 - it asks for arguments that are not known
+            found[name] = constants.get(name) if type(constants.get(name)) is int else False
+    return found

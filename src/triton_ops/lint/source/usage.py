@@ -1,0 +1,320 @@
+"""What a kernel does with its parameters, by its syntax: which are pointers, whole numbers, tiles, switches, types.
+
+Only what is done with a parameter counts, through local names and the functions that are called; its own name does not.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from triton_ops.lint.source.functions import KernelFunction, argument, is_language, last_name
+
+_ACCESSES = {"load", "store", "atomic_add", "atomic_max", "atomic_min", "atomic_and", "atomic_or", "atomic_xor",
+             "atomic_xchg", "atomic_cas"}  # fmt: skip
+_BASES = {"make_block_ptr", "make_tensor_descriptor", "advance"}
+_PASSING = {"multiple_of", "max_contiguous", "to", "cast", "where", "broadcast_to", "expand_dims", "reshape", "trans"}
+_SHAPES = {"zeros": (0, ("shape",)), "full": (0, ("shape",)), "arange": (1, ("end",)), "reshape": (1, ("shape",)),
+           "broadcast_to": (1, ("shape",)), "view": (1, ("shape",))}  # fmt: skip
+_COUNTED = {"range", "cdiv", "arange", "static_range", "program_id"}
+_DEEPEST = 8
+
+
+@dataclass
+class Uses:
+    """What is done with the parameters of a function.
+
+    Attributes:
+        pointers: That are, or may be, what an access begins from, with the element type that is needed, `float` or
+            `int`, or `atomic`.
+        numbers: That are used as whole numbers: in addresses, masks, ranges and whole divisions.
+        tiles: That are extents of blocks, so that they must be known when the kernel is compiled.
+        ranges: That end a loop which is unrolled.
+        switches: That are asked for their truth, or compared with a text or None.
+        types: That are element types.
+        texts: Texts and numbers that a parameter is compared with.
+        descriptors: That are tensor descriptors made on the host.
+        called: That are called.
+        optional: That are compared with None.
+    """
+
+    pointers: dict[str, str] = field(default_factory=dict)
+    numbers: set[str] = field(default_factory=set)
+    tiles: dict[str, int] = field(default_factory=dict)
+    ranges: set[str] = field(default_factory=set)
+    switches: set[str] = field(default_factory=set)
+    types: set[str] = field(default_factory=set)
+    texts: dict[str, list[object]] = field(default_factory=dict)
+    descriptors: set[str] = field(default_factory=set)
+    called: set[str] = field(default_factory=set)
+    optional: set[str] = field(default_factory=set)
+
+
+_kept: dict[int, Uses] = {}
+
+
+def uses_of(function: KernelFunction, depth: int = 0) -> Uses:
+    """What a kernel and the functions that it calls do with the kernel's parameters."""
+    if id(function) not in _kept:
+        _kept[id(function)] = Uses()  # what a function that calls itself adds is what it adds anyway
+        _kept[id(function)] = _Reader(function, depth).read()
+    return _kept[id(function)]
+
+
+class _Reader:
+    def __init__(self, function: KernelFunction, depth: int) -> None:
+        self._function, self._depth = function, depth
+        self._uses = Uses()
+        self._parameters = set(function.parameters)
+
+    def read(self) -> Uses:
+        if self._depth > _DEEPEST:
+            return self._uses
+        accesses = []
+        for node in ast.walk(self._function.node):
+            if isinstance(node, ast.Call):
+                accesses += self._call(node)
+            elif isinstance(node, (ast.If, ast.IfExp, ast.While)):
+                self._switch(node.test)
+            elif isinstance(node, ast.BinOp):
+                self._operator(node)
+            elif isinstance(node, ast.Compare):
+                self._compare(node)
+            elif isinstance(node, ast.Attribute) and node.attr == "element_ty":
+                for base in self._bases(node.value.value if isinstance(node.value, ast.Attribute) else node.value):
+                    self._uses.pointers.setdefault(base, "float")
+        self._settle(accesses)
+        return self._uses
+
+    def _call(self, node: ast.Call) -> list[tuple[ast.expr, str]]:
+        callee = self._function.callee(node)
+        if callee is not None:
+            return self._passed(node, callee)
+        name = last_name(node)
+        if isinstance(node.func, ast.Name) and node.func.id in self._parameters:
+            self._uses.called.add(node.func.id)
+        found: list[tuple[ast.expr, str]] = []
+        if isinstance(node.func, ast.Attribute) and name in ("load", "store", "gather", "scatter"):
+            self._descriptor(node.func.value)
+        if name in _ACCESSES | _BASES and is_language(node, self._function):
+            found += self._access(node, name)
+        if name in _COUNTED:
+            for one in node.args:
+                self._number(one)
+        self._shape(node, name)
+        return found
+
+    def _access(self, node: ast.Call, name: str) -> list[tuple[ast.expr, str]]:
+        block = {"make_block_ptr": 4, "make_tensor_descriptor": 3}.get(name)
+        if block is not None:
+            self._tile(argument(node, block, "block_shape"))
+            rest: list[ast.expr | None] = [*node.args[1:4], *(k.value for k in node.keywords if k.arg != "base")]
+        else:
+            rest = [argument(node, 1 if name == "load" else 2, "mask")]
+        for one in rest:
+            self._number(one)
+        pointer = argument(node, 0, "pointer", "base", "ptr")
+        return [] if pointer is None else [(pointer, "atomic" if name.startswith("atomic") else "float")]
+
+    def _descriptor(self, owner: ast.expr) -> None:
+        if isinstance(owner, ast.Name) and owner.id in self._parameters:
+            self._uses.descriptors.add(owner.id)
+
+    def _shape(self, node: ast.Call, name: str) -> None:
+        if name in _SHAPES:
+            place, names = _SHAPES[name]
+            if isinstance(node.func, ast.Attribute) and not is_language(node, self._function):
+                return
+            for at in range(place, len(node.args)) if name in ("view", "reshape") else (place,):
+                self._tile(argument(node, at, *names))
+        if name == "static_range":
+            for one in node.args:
+                self._uses.ranges.update(self._reached(one))
+        for keyword in node.keywords:
+            if keyword.arg in ("dtype", "out_dtype"):
+                self._uses.types.update(self._names(keyword.value))
+        kind = argument(node, {"to": 0, "cast": 1, "zeros": 1, "full": 2}.get(name, -1), "dtype")
+        if kind is not None and isinstance(kind, ast.Name):
+            self._uses.types.update(self._names(kind))
+
+    def _tile(self, node: ast.expr | None) -> None:
+        if node is None:
+            return
+        for name in self._reached(node):
+            self._uses.tiles.setdefault(name, node.lineno)
+
+    def _passed(self, node: ast.Call, callee: KernelFunction) -> list[tuple[ast.expr, str]]:
+        """What a function that is called does with its parameters is done with what it is given."""
+        inner = uses_of(callee, self._depth + 1)
+        found: list[tuple[ast.expr, str]] = []
+        for parameter, value in bound(node, callee):
+            if parameter in inner.pointers:
+                found.append((value, inner.pointers[parameter]))
+            if parameter in inner.numbers:
+                self._number(value)
+            if parameter in inner.tiles:
+                self._tile(value)
+            for kind in ("ranges", "switches", "types", "descriptors", "called", "optional"):
+                if parameter in getattr(inner, kind):
+                    getattr(self._uses, kind).update(self._names(value))
+            for text in inner.texts.get(parameter, ()):
+                for name in self._names(value):
+                    self._uses.texts.setdefault(name, []).append(text)
+        return found
+
+    def _switch(self, test: ast.expr) -> None:
+        if isinstance(test, ast.BoolOp):
+            for one in test.values:
+                self._switch(one)
+        elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            self._switch(test.operand)
+        elif isinstance(test, ast.Name):
+            self._uses.switches.update(self._names(test))
+
+    def _operator(self, node: ast.BinOp) -> None:
+        if isinstance(node.op, (ast.FloorDiv, ast.Mod, ast.LShift, ast.RShift, ast.BitXor)):
+            self._number(node.left)
+            self._number(node.right)
+        elif isinstance(node.op, (ast.BitAnd, ast.BitOr)) and isinstance(node.right, ast.Constant):
+            self._number(node.left)
+
+    def _compare(self, node: ast.Compare) -> None:
+        sides = [node.left, *node.comparators]
+        for one, other in zip(sides, [*sides[1:], sides[0]], strict=True):
+            if not isinstance(other, ast.Constant) and not isinstance(other, ast.UnaryOp):
+                continue
+            value = other.value if isinstance(other, ast.Constant) else None
+            for name in self._names(one):
+                if value is None and isinstance(other, ast.Constant):
+                    self._uses.optional.add(name)
+                elif isinstance(other, ast.Constant):
+                    self._uses.texts.setdefault(name, []).append(value)
+        if any(self._is_place(one) for one in sides):
+            for one in sides:
+                self._number(one)
+
+    def _is_place(self, node: ast.expr) -> bool:
+        """Whether an expression is made of places: of `arange`, `program_id`, or what is made of them."""
+        seen: set[str] = set()
+        waiting = [node]
+        while waiting:
+            one = waiting.pop()
+            if isinstance(one, ast.Call) and last_name(one) in ("arange", "program_id"):
+                return True
+            if isinstance(one, ast.Name) and one.id not in seen:
+                seen.add(one.id)
+                waiting += self._function.assignments.get(one.id, ())
+            elif isinstance(one, (ast.BinOp, ast.UnaryOp, ast.Subscript, ast.IfExp)):
+                waiting += [inner for inner in ast.iter_child_nodes(one) if isinstance(inner, ast.expr)]
+        return False
+
+    def _number(self, node: ast.expr | None) -> None:
+        """What an expression is made of are whole numbers; loaded ones too."""
+        if node is None:
+            return
+        for inner in self._expressions(node):
+            for one in ast.walk(inner):
+                if isinstance(one, ast.Name) and one.id in self._parameters:
+                    self._uses.numbers.add(one.id)
+                elif isinstance(one, ast.Call) and last_name(one) == "load":
+                    pointer = argument(one, 0, "pointer", "ptr")
+                    for base in self._bases(pointer) if pointer is not None else ():
+                        self._uses.pointers[base] = "int"
+
+    def _settle(self, accesses: Iterable[tuple[ast.expr, str]]) -> None:
+        """Of what may be a pointer, that which is used as a number elsewhere is none."""
+        listed = list(accesses)
+        for pointer, _ in listed:
+            self._offsets(pointer)
+        for pointer, kind in listed:
+            bases = self._bases(pointer)
+            kept = [one for one in bases if one not in self._uses.numbers] or bases
+            for base in kept[:1]:
+                before = self._uses.pointers.get(base)
+                if before != "int":
+                    self._uses.pointers[base] = kind if before != "atomic" else "atomic"
+        self._uses.numbers -= set(self._uses.pointers)
+
+    def _offsets(self, pointer: ast.expr) -> None:
+        """The parts of an address that are no bare name are whole numbers."""
+        for inner in self._expressions(pointer):
+            for part in _summands(inner):
+                local = isinstance(part, ast.Name) and part.id not in self._parameters and not self._bases(part)
+                if local or not isinstance(part, (ast.Name, ast.Call)):
+                    self._number(part)
+
+    def _names(self, node: ast.expr) -> list[str]:
+        return [node.id] if isinstance(node, ast.Name) and node.id in self._parameters else []
+
+    def _reached(self, node: ast.expr) -> list[str]:
+        """The parameters that an expression is made of, through local names."""
+        return [
+            one.id
+            for inner in self._expressions(node)
+            for one in ast.walk(inner)
+            if isinstance(one, ast.Name) and one.id in self._parameters
+        ]
+
+    def _expressions(self, node: ast.expr) -> Iterator[ast.expr]:
+        """An expression and those that its local names stand for."""
+        seen: set[str] = set()
+        waiting = [node]
+        while waiting:
+            one = waiting.pop()
+            yield one
+            for inner in ast.walk(one):
+                if isinstance(inner, ast.Name) and inner.id not in seen:
+                    seen.add(inner.id)
+                    waiting += self._function.assignments.get(inner.id, ())
+
+    def _bases(self, node: ast.expr, seen: frozenset[str] = frozenset()) -> list[str]:
+        """The parameters that a sum may begin from, the leftmost first."""
+        if isinstance(node, ast.Name):
+            own = [node.id] if node.id in self._parameters else []
+            given = self._function.assignments.get(node.id, ()) if node.id not in seen else ()
+            inner = [one for value in given for one in self._bases(value, seen | {node.id})]
+            return list(dict.fromkeys([*own, *inner]))
+        if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
+            return list(dict.fromkeys([*self._bases(node.left, seen), *self._bases(node.right, seen)]))
+        if isinstance(node, ast.IfExp):
+            return list(dict.fromkeys([*self._bases(node.body, seen), *self._bases(node.orelse, seen)]))
+        if isinstance(node, ast.Subscript):
+            return self._bases(node.value, seen)
+        if isinstance(node, ast.Call):
+            return self._bases_of_call(node, seen)
+        return []
+
+    def _bases_of_call(self, node: ast.Call, seen: frozenset[str]) -> list[str]:
+        callee = self._function.callee(node)
+        if callee is not None and self._depth < _DEEPEST:
+            returned = [n.value for n in ast.walk(callee.node) if isinstance(n, ast.Return) and n.value is not None]
+            reader = _Reader(callee, self._depth + 1)
+            inside = {name for value in returned for name in reader._bases(value)}
+            return [one for name, value in bound(node, callee) if name in inside for one in self._bases(value, seen)]
+        name = last_name(node)
+        if name in _BASES:
+            base = argument(node, 0, "base")
+            return self._bases(base, seen) if base is not None else []
+        if name not in _PASSING:
+            return []
+        given = list(node.args)
+        if isinstance(node.func, ast.Attribute) and not is_language(node, self._function):
+            given.insert(0, node.func.value)
+        elif isinstance(node.func, ast.Attribute) and name == "to":
+            given = [node.func.value]
+        return [base for one in given for base in self._bases(one, seen)]
+
+
+def _summands(node: ast.expr) -> Iterator[ast.expr]:
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
+        yield from _summands(node.left)
+        yield from _summands(node.right)
+    else:
+        yield node
+
+
+def bound(call: ast.Call, callee: KernelFunction) -> Iterator[tuple[str, ast.expr]]:
+    """The parameters of a function that a call gives, each with what it is given."""
+    yield from zip(callee.parameters, (one for one in call.args if not isinstance(one, ast.Starred)), strict=False)
+    yield from ((keyword.arg, keyword.value) for keyword in call.keywords if keyword.arg is not None)

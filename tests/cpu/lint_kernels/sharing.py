@@ -1,0 +1,190 @@
+"""What programs add to, store to and keep: atomic sums, overlaps, offsets, keys and globals."""
+
+import torch
+import triton
+import triton.language as tl
+
+SCALE: tl.constexpr = tl.constexpr(2.0)
+LIMIT: tl.constexpr = tl.constexpr(8)
+
+
+def set_scale(value):
+    global SCALE
+    SCALE = tl.constexpr(value)
+
+
+@triton.jit
+def reads_a_global_bad(x, n, B: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    v = tl.load(x + at, mask=at < n, other=0.0)
+    tl.store(x + at, v * SCALE, mask=at < n)  # finds: changed-global
+
+
+@triton.jit
+def reads_a_constant_good(x, n, B: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    v = tl.load(x + at, mask=at < n, other=0.0)
+    tl.store(x + at, v * LIMIT, mask=at < n)
+
+
+@triton.jit
+def sum_all_bad(x, out, n, B: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    part = tl.sum(tl.load(x + at, mask=at < n, other=0.0).to(tl.float32), axis=0)
+    tl.atomic_add(out, part)  # finds: cross-program-atomic
+
+
+@triton.jit
+def sum_parts_good(x, parts, n, B: tl.constexpr):
+    block = tl.program_id(0)
+    at = block * B + tl.arange(0, B)
+    tl.store(parts + block, tl.sum(tl.load(x + at, mask=at < n, other=0.0).to(tl.float32), axis=0))
+
+
+@triton.jit
+def sum_overwrites_bad(x, out, n, B: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    part = tl.sum(tl.load(x + at, mask=at < n, other=0.0).to(tl.float32), axis=0)
+    tl.store(out, part)  # finds: overlapping-writes
+
+
+@triton.jit
+def one_program_stores_good(x, out, n, B: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    v = tl.load(x + at, mask=at < n, other=0.0)
+    tl.store(x + at, v + 1.0, mask=at < n)
+    if tl.program_id(0) == 0:
+        tl.store(out, tl.num_programs(0))
+
+
+@triton.jit
+def count_good(x, bins, n, B: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    bucket = tl.load(x + at, mask=at < n, other=0)
+    tl.atomic_add(bins + bucket, tl.full((B,), 1, tl.int32).to(tl.int64), mask=at < n)
+
+
+@triton.jit
+def embedding_gradient_bad(grad, ids, weight, n, width, B: tl.constexpr, W: tl.constexpr):
+    t = tl.program_id(0) * B + tl.arange(0, B)
+    c = tl.program_id(1) * W + tl.arange(0, W)
+    row = tl.load(ids + t, mask=t < n, other=0)
+    ok = (t < n)[:, None] & (c < width)[None, :]
+    g = tl.load(grad + t[:, None] * width + c[None, :], mask=ok, other=0.0)
+    tl.atomic_add(weight + row[:, None] * width + c[None, :], g, mask=ok)  # finds: cross-program-atomic
+
+
+@triton.jit
+def weight_gradient_bad(x, dy, dw, rows, cols, pitch, W: tl.constexpr):
+    c = tl.arange(0, W)
+    total = tl.zeros((W,), dtype=tl.float32)
+    for r in range(tl.program_id(0), rows, tl.num_programs(0)):
+        xr = tl.load(x + r * pitch + c, mask=c < cols, other=0.0)
+        gr = tl.load(dy + r * pitch + c, mask=c < cols, other=0.0)
+        total += xr * gr
+    tl.store(dw + c, total, mask=c < cols)  # finds: overlapping-writes
+
+
+@triton.jit
+def weight_gradient_good(x, dy, dw, rows, cols, pitch, W: tl.constexpr):
+    c = tl.arange(0, W)
+    total = tl.zeros((W,), dtype=tl.float32)
+    for r in range(tl.program_id(0), rows, tl.num_programs(0)):
+        xr = tl.load(x + r * pitch + c, mask=c < cols, other=0.0)
+        gr = tl.load(dy + r * pitch + c, mask=c < cols, other=0.0)
+        total += xr * gr
+    tl.store(dw + tl.program_id(0) * cols + c, total, mask=c < cols)
+
+
+@triton.jit
+def late_widening_bad(x, y, pitch, n, B: tl.constexpr):
+    row = (tl.program_id(0) * pitch).to(tl.int64)  # finds: offset-overflow
+    c = tl.arange(0, B)
+    v = tl.load(x + row + c, mask=c < n, other=0.0)
+    tl.store(y + row + c, v, mask=c < n)
+
+
+@triton.jit
+def early_widening_good(x, y, pitch, n, B: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64) * pitch
+    c = tl.arange(0, B)
+    tl.store(y + row + c, tl.load(x + row + c, mask=c < n, other=0.0), mask=c < n)
+
+
+@triton.jit
+def not_constant_bad(x, y, n, WIDTH):
+    at = tl.program_id(0) * WIDTH + tl.arange(0, WIDTH)  # finds: missing-constexpr
+    tl.store(y + at, tl.load(x + at, mask=at < n), mask=at < n)
+
+
+@triton.jit
+def _lanes(count: tl.constexpr):
+    return tl.arange(0, count)
+
+
+@triton.jit
+def not_constant_through_a_helper_bad(x, y, n, WIDTH):
+    at = tl.program_id(0) * WIDTH + _lanes(WIDTH)  # finds: missing-constexpr
+    tl.store(y + at, tl.load(x + at, mask=at < n), mask=at < n)
+
+
+@triton.jit
+def recompiled_bad(
+    x,
+    y,
+    count: tl.constexpr,  # finds: over-specialised
+    B: tl.constexpr,
+):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(y + at, tl.load(x + at, mask=at < count), mask=at < count)
+
+
+def launch_recompiled(x):
+    y = torch.empty_like(x)
+    total = x.numel()
+    recompiled_bad[(triton.cdiv(total, 512),)](x, y, total, B=512)
+    return y
+
+
+_CONFIGS = [triton.Config({"BM": m, "BN": 32, "BK": k}, num_warps=4) for m in (32, 64) for k in (16, 32)]
+
+
+@triton.autotune(configs=_CONFIGS, key=["M", "N"])
+@triton.jit
+def narrow_key_bad(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    rm = tl.program_id(0) * BM + tl.arange(0, BM)
+    rn = tl.program_id(1) * BN + tl.arange(0, BN)
+    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in range(0, K, BK):  # finds: narrow-key
+        rk = k + tl.arange(0, BK)
+        left = tl.load(a + rm[:, None] * K + rk[None, :], mask=(rm[:, None] < M) & (rk[None, :] < K), other=0.0)
+        right = tl.load(b + rk[:, None] * N + rn[None, :], mask=(rk[:, None] < K) & (rn[None, :] < N), other=0.0)
+        acc = tl.dot(left, right, acc)
+    tl.store(c + rm[:, None] * N + rn[None, :], acc, mask=(rm[:, None] < M) & (rn[None, :] < N))
+
+
+@triton.autotune(configs=_CONFIGS, key=["M", "N", "K"])
+@triton.jit
+def whole_key_good(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    rm = tl.program_id(0) * BM + tl.arange(0, BM)
+    rn = tl.program_id(1) * BN + tl.arange(0, BN)
+    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in range(0, K, BK):
+        rk = k + tl.arange(0, BK)
+        left = tl.load(a + rm[:, None] * K + rk[None, :], mask=(rm[:, None] < M) & (rk[None, :] < K), other=0.0)
+        right = tl.load(b + rk[:, None] * N + rn[None, :], mask=(rk[:, None] < K) & (rn[None, :] < N), other=0.0)
+        acc = tl.dot(left, right, acc)
+    tl.store(c + rm[:, None] * N + rn[None, :], acc, mask=(rm[:, None] < M) & (rn[None, :] < N))
+
+
+@triton.autotune(configs=[triton.Config({"B": 128}), triton.Config({"B": 1024})], key=["n"])
+@triton.jit
+def tuned_copy(x, y, n, B: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(y + at, tl.load(x + at, mask=at < n), mask=at < n)
+
+
+def launch_tuned_copy(x, y):
+    n = x.numel()
+    tuned_copy[(triton.cdiv(n, 128),)](x, y, n)  # finds: static-grid
+    tuned_copy[lambda meta: (triton.cdiv(n, meta["B"]),)](x, y, n)

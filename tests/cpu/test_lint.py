@@ -1,0 +1,204 @@
+"""The lint on kernels with planted pitfalls, each beside one without; every finding has its "
+"line, and there are no others."""
+
+import json
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+
+from triton_ops.cli.app import main
+from triton_ops.exceptions import TargetError
+from triton_ops.lint import LintReport, lint
+from triton_ops.lint.sarif import as_sarif
+
+pytestmark = pytest.mark.triton
+FOLDER = Path(__file__).parent / "lint_kernels"
+FILES = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "__init__")
+_MARK = re.compile(r"# finds: ([\w, -]+)")
+
+
+@lru_cache
+def linted(name: str) -> LintReport:
+    return lint(FOLDER / f"{name}.py")
+
+
+def planted(name: str) -> Iterator[tuple[int, str]]:
+    for line, text in enumerate((FOLDER / f"{name}.py").read_text().splitlines(), start=1):
+        if (found := _MARK.search(text)) is not None:
+            yield from ((line, rule.strip()) for rule in found[1].split(","))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_planted_pitfall_is_found_in_its_line_and_nothing_else_is(name):
+    found = {(one.line, one.rule) for one in linted(name).findings}
+    assert sorted(found) == sorted(set(planted(name)))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_kernel_is_read(name):
+    unread = [one for one in linted(name).undecided if "front end refuses" in one.why or "cannot be read" in one.why]
+    assert {one.kernel for one in unread} <= {"not_constant_bad", "not_constant_through_a_helper_bad"}
+
+
+def test_sixty_kernels_are_tried_and_half_of_them_have_no_pitfall():
+    kernels = [kernel for name in FILES for kernel in linted(name).kernels]
+    assert len(kernels) >= 60
+    assert sum(kernel.endswith("_good") for kernel in kernels) >= 30
+
+
+def test_every_finding_says_what_users_see_what_decided_and_what_to_change():
+    for name in FILES:
+        for one in linted(name).findings:
+            assert all((one.symptom, one.evidence, one.fix, one.kernel))
+            assert Path(one.file).is_file()
+            assert one.level in ("source", "ttir", "binary", "run")
+
+
+KERNEL = """
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def copy(x, y, n, B: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    v = tl.load(x + at, mask=at < n){comment}
+    tl.store(y + at, v)
+{rest}
+"""
+
+
+def written(folder: Path, comment: str = "", rest: str = "") -> Path:
+    path = folder / "copies.py"
+    path.write_text(KERNEL.format(comment=comment, rest=rest))
+    return path
+
+
+def test_a_file_is_not_run_only_what_its_kernels_need(tmp_path):
+    path = written(tmp_path, rest="raise SystemExit('this script launches kernels when it is imported')")
+    assert [one.rule for one in lint(path).findings] == ["missing-mask"]
+
+
+def test_what_a_kernel_needs_and_cannot_have_leaves_it_undecided_with_the_reason(tmp_path):
+    path = tmp_path / "needs.py"
+    kernel = KERNEL.format(comment="", rest="").replace("y + at, v)", "y + at, v * WIDTH, mask=at < n)")
+    path.write_text(kernel.replace("@triton.jit", "from absent_package import WIDTH\n\n@triton.jit"))
+    report = lint(path)
+    assert not report.findings
+    assert {one.kernel for one in report.undecided} == {"copy"}
+
+
+def test_a_comment_with_a_reason_answers_a_finding(tmp_path):
+    path = written(tmp_path)
+    path.write_text(
+        path.read_text().replace("    tl.store", "    # triton-ops: ignore[missing-mask] callers pad\n    tl.store")
+    )
+    report = lint(path)
+    assert not report.findings
+    assert [reason for _, reason in report.suppressed] == ["callers pad"]
+
+
+@pytest.mark.parametrize(
+    ("comment", "what"),
+    [
+        ("  # triton-ops: ignore[missing-mask]", "no reason"),
+        ("  # triton-ops: ignore[missing-masks] callers pad", "no rule"),
+        ("  # triton-ops: ignore callers pad", "no rule"),
+    ],
+)
+def test_a_comment_without_a_rule_or_a_reason_is_a_finding_and_answers_none(tmp_path, comment, what):
+    found = lint(written(tmp_path, comment)).findings
+    assert [one.rule for one in found] == ["bad-suppression", "missing-mask"]
+    assert what in found[0].evidence
+
+
+def test_a_comment_inside_of_a_text_is_none(tmp_path):
+    assert len(lint(written(tmp_path, rest='TEXT = "# triton-ops: ignore[missing-mask]"')).findings) == 1
+
+
+def test_json_has_the_documented_fields_and_findings_make_the_exit_code(tmp_path, capsys):
+    assert main(["lint", str(written(tmp_path)), "--json"]) == 5
+    said = json.loads(capsys.readouterr().out)
+    assert list(said) == ["findings", "undecided"]
+    fields = ["rule", "kernel", "file", "line", "symptom", "evidence", "fix", "level"]
+    assert [list(one) for one in said["findings"]] == [fields]
+    assert all(list(one) == ["rule", "kernel", "why"] for one in said["undecided"])
+    assert said["findings"][0]["line"] == 10
+
+
+def test_a_file_without_findings_ends_with_0_and_says_how_many_kernels_it_has(tmp_path, capsys):
+    path = written(tmp_path)
+    path.write_text(path.read_text().replace("y + at, v)", "y + at, v, mask=at < n)"))
+    assert main(["lint", f"{path}:copy"]) == 0
+    assert "0 findings in 1 kernels" in capsys.readouterr().out
+
+
+def test_sarif_has_what_its_schema_requires(tmp_path):
+    path = written(tmp_path)
+    out = tmp_path / "out.sarif"
+    assert main(["lint", str(path), "--sarif", str(out)]) == 5
+    log = json.loads(out.read_text())
+    assert log["version"] == "2.1.0"
+    (run,) = log["runs"]
+    assert run["tool"]["driver"]["name"]
+    rules = [rule["id"] for rule in run["tool"]["driver"]["rules"]]
+    assert len(set(rules)) == len(rules)
+    for result in run["results"]:
+        assert result["message"]["text"]
+        assert result["ruleId"] in rules
+        assert result["level"] in ("none", "note", "warning", "error")
+        place = result["locations"][0]["physicalLocation"]
+        assert place["region"]["startLine"] >= 1
+        assert place["artifactLocation"]["uri"]
+    assert all(isinstance(one["executionSuccessful"], bool) for one in run["invocations"])
+
+
+def test_what_a_comment_answers_is_in_sarif_as_suppressed(tmp_path):
+    path = written(tmp_path)
+    path.write_text(
+        path.read_text().replace("y + at, v)", "y + at, v)  # triton-ops: ignore[missing-mask] callers pad")
+    )
+    (result,) = as_sarif(lint(path), "0")["runs"][0]["results"]
+    assert result["suppressions"] == [{"kind": "inSource", "justification": "callers pad"}]
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("nowhere.py", "there is no file nowhere.py"),
+        ("no_such_module_at_all:kernel", "there is no module no_such_module_at_all"),
+        ("{folder}/copies.py:other", "defines no other"),
+        ("{folder}/broken.py", "broken.py, line 1 does not parse"),
+        ("{folder}/binary.py", "cannot be read"),
+    ],
+)
+def test_a_target_that_is_not_there_or_does_not_parse_is_an_error_that_says_so(tmp_path, target, said):
+    written(tmp_path)
+    (tmp_path / "broken.py").write_text("def f(:\n")
+    (tmp_path / "binary.py").write_bytes(b"\xff\xfe triton")
+    with pytest.raises(TargetError, match=said):
+        lint(target.format(folder=tmp_path))
+
+
+def test_an_unknown_rule_is_an_error_that_lists_the_known_ones(tmp_path):
+    with pytest.raises(TargetError, match=r"no rule spelling.*missing-mask"):
+        lint(written(tmp_path), rules=["spelling"])
+
+
+def test_an_object_is_linted_as_its_file_is():
+    assert lint("triton_ops.kernels.softmax.kernel").findings == ()
+    with pytest.raises(TargetError, match="no Triton kernel"):
+        lint(42)
+
+
+def test_a_kernel_that_does_not_compile_is_undecided_and_says_what_the_compiler_said(tmp_path):
+    path = tmp_path / "fails.py"
+    path.write_text(
+        KERNEL.format(comment="", rest="").replace("tl.store(y + at, v)", "tl.store(y + at, tl.nothing(v))")
+    )
+    report = lint(path)
+    assert not report.findings
+    assert any("refuses it" in one.why for one in report.undecided)
