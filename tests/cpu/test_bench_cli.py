@@ -251,6 +251,14 @@ def test_all_kernels_need_a_gpu(cli):
     assert "runs on cuda, not on cpu" in ran.err
 
 
+@pytest.mark.skipif(gpu_missing() is None, reason="there is a GPU")
+def test_without_a_gpu_nobody_is_sent_to_the_cpu_for_all_kernels(cli):
+    ran = cli("bench", "kernels")
+    assert (ran.code, ran.out) == (3, "")
+    assert "`bench kernels` needs a GPU" in ran.err
+    assert "--device cpu" not in ran.err
+
+
 @pytest.mark.parametrize("words", [["softmax"], ["--shape", "4x4"], ["--dtype", "bf16"], ["--config", "BM=16"]])
 def test_all_kernels_take_no_option_of_a_single_one(cli, words):
     ran = cli("bench", "kernels", *words)

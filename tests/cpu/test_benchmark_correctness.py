@@ -126,6 +126,30 @@ def test_tolerances_are_finite_numbers(wrong):
         verify_fp8_accuracy(torch.ones(2), torch.ones(2), wrong)
 
 
+def test_imaginary_parts_count():
+    real, turned = RIGHT + 0j, RIGHT + 1j
+    assert CorrectnessVerifier().verify_allclose(turned, turned)
+    assert not CorrectnessVerifier().verify_allclose(turned, real)
+    assert not CorrectnessVerifier().verify_allclose(RIGHT, turned)
+    assert not verify_fp8_accuracy(turned, real)[0]
+
+
+def test_8_bit_floats_are_asked_for_nan():
+    codes = torch.tensor([1.0, math.nan]).to(torch.float8_e4m3fn)
+    assert verify_nan_inf_propagation(codes, True, True)[0]
+    assert not verify_nan_inf_propagation(codes[:1], False, True)[0]
+
+
+@pytest.mark.parametrize("wrong", [RIGHT.to_sparse(), RIGHT.to("meta")])
+def test_what_has_no_elements_in_order_is_refused(wrong):
+    for call in (
+        lambda: CorrectnessVerifier().verify(wrong, RIGHT), lambda: CorrectnessVerifier().verify(RIGHT, wrong),
+        lambda: verify_fp8_accuracy(RIGHT, wrong), lambda: verify_nan_inf_propagation(wrong, True, False),
+    ):  # fmt: skip
+        with pytest.raises(KernelTypeError, match="cannot be compared"):
+            call()
+
+
 @pytest.mark.parametrize("wrong", [[1.0], None, 1.0, "tensor"])
 def test_what_is_no_tensor_is_refused(wrong):
     good = torch.ones(1)

@@ -125,13 +125,13 @@ def test_a_quantised_weight_ends_with_its_weight(interpreted):
     assert interpreted(left_over) == (1, 0)
 
 
-def captured():
-    """Whether a call inside a capture uses what is kept, what it leaves behind, and the error of a call after it."""
+def captured(where):
+    """Whether a call in a graph's memory uses what is kept, what it leaves behind, and the error of a call after it."""
     patch = pytest.MonkeyPatch()
     layer, x = FP8Linear(32, 16), drawn(5, 32)
     layer(x)
     kept = copies()[layer.weight][1].data_ptr()
-    patch.setattr(linear, "capturing", lambda: True)
+    patch.setattr(linear, where, lambda *_weight: True)
     inside = linear.quantised(layer.weight)[0].data_ptr()
     layer(x)
     left = layer.weight in copies()
@@ -139,8 +139,9 @@ def captured():
     return inside == kept, left, error(layer, x)
 
 
-def test_a_capture_uses_and_leaves_no_quantised_weight(interpreted):
-    used, left, after = interpreted(captured)
+@pytest.mark.parametrize("where", ["capturing", "_warming_up"])
+def test_a_capture_uses_and_leaves_no_quantised_weight(interpreted, where):
+    used, left, after = interpreted(captured, where)
     assert (used, left) == (False, False)
     assert after < 0.1
 

@@ -30,6 +30,7 @@ if gpu_missing() is None:
     from tests.gpu.compiled_once import CONFIGS, Launches, N, decorated, function_of, grid_of
     from tests.records import record
     from tests.tuned_kernels import add_traced
+    from triton_ops import FP8Linear
     from triton_ops.dispatch import sources
     from triton_ops.history.recall import cache_folder, store_in
     from triton_ops.kernels.gated_mlp import fused_gated_mlp
@@ -177,3 +178,17 @@ def test_a_shipped_product_runs_inside_compiled_code_and_cuda_graphs():
     function = torch.compile(lambda a, b: matmul(a, b).relu(), fullgraph=True, mode="reduce-overhead")
     for _ in range(3):
         assert torch.equal(function(a, b), matmul(a, b).relu())
+
+
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+def test_a_layer_in_8_bits_is_one_graph_that_follows_its_weight(mode):
+    layer, x = FP8Linear(256, 512, bias=True, device="cuda", dtype=torch.bfloat16), drawn(64, 256)
+    compiled = torch.compile(layer, fullgraph=True, mode=mode)
+    for _ in range(3):
+        with torch.no_grad():
+            for _ in range(3):  # a graph of torch's is recorded at the second call
+                assert torch.equal(compiled(x), layer(x))
+            layer.weight.mul_(-1.5)
+    given = [x.requires_grad_(), *layer.parameters()]
+    results = [torch.autograd.grad(each(x).float().square().sum(), given) for each in (layer, compiled)]
+    assert all(torch.allclose(mine, theirs, rtol=2e-2, atol=1e-2) for mine, theirs in zip(*results, strict=True))

@@ -52,13 +52,13 @@ class CorrectnessVerifier:
         Raises:
             KernelTypeError: One of them is no tensor.
 
-        Cost: three float64 tensors of that size, and one host sync.
+        Cost: three float64 tensors of that size, complex128 for complex numbers, and one host sync.
         """
         check_tensors(actual=actual, expected=expected)
         if tuple(actual.shape) != tuple(expected.shape):
             return False, self._details(False, [math.inf] * 4, actual.numel(), actual.numel())
         torch = require("torch", "checking results")
-        found, right = actual.detach().double(), expected.detach().to(actual.device).double()
+        found, right = _widened(actual, expected)
         near = torch.isclose(found, right, self.rtol, self.atol, equal_nan=True)
         wrong = int((~near).sum())
         absolute, relative = _errors(found, right)
@@ -147,9 +147,9 @@ def verify_fp8_accuracy(
     if tuple(fp8_result.shape) != tuple(fp16_baseline.shape):
         figures = [math.inf] * 5
     else:
-        found, right = fp8_result.detach().double(), fp16_baseline.detach().to(fp8_result.device).double()
+        found, right = _widened(fp8_result, fp16_baseline)
         absolute, relative = _errors(found, right)
-        size = math.sqrt(_mean(right.square()))
+        size = math.sqrt(_mean(right.abs().square()))
         error = math.sqrt(_mean(absolute.square()))
         own = error / size if size else (0.0 if error == 0 else math.inf)
         figures = [own, _largest(relative), _mean(relative), _largest(absolute), _mean(absolute)]
@@ -170,7 +170,8 @@ def verify_nan_inf_propagation(output: Any, input_has_nan: bool, input_has_inf: 
         KernelTypeError: `output` is no tensor.
     """
     check_tensors(output=output)
-    has_nan, has_inf = bool(output.isnan().any()), bool(output.isinf().any())
+    wide, _ = _widened(output, output)  # torch asks 8-bit floats nothing
+    has_nan, has_inf = bool(wide.isnan().any()), bool(wide.isinf().any())
     nan_kept, inf_kept = has_nan or not input_has_nan, has_nan or has_inf or not input_has_inf
     details = {
         "is_correct": nan_kept and inf_kept, "input_has_nan": input_has_nan, "input_has_inf": input_has_inf,
@@ -194,11 +195,24 @@ def check_tensors(**results: Any) -> None:
     """Check that results are tensors.
 
     Raises:
-        KernelTypeError: One is not.
+        KernelTypeError: One is not, or has no values that can be read in order.
     """
     for name, result in results.items():
         if not is_tensor(result):
             raise KernelTypeError(f"{name} is a {type(result).__name__}, not a torch.Tensor")
+        if result.device.type == "meta" or result.is_nested or not str(result.layout).endswith("strided"):
+            kind = "nested" if result.is_nested else str(result.layout).removeprefix("torch.")
+            raise KernelTypeError(
+                f"{name} is a {kind} tensor on {result.device}; its elements cannot be compared",
+                hint="pass a dense tensor that has memory",
+            )
+
+
+def _widened(actual: Any, expected: Any) -> tuple[Any, Any]:
+    """Both on the device of the first, in double precision; as complex numbers if one has them."""
+    torch = require("torch", "checking results")
+    wide = torch.complex128 if actual.is_complex() or expected.is_complex() else torch.float64
+    return actual.detach().to(wide), expected.detach().to(actual.device, wide)
 
 
 def _errors(found: Any, right: Any) -> tuple[Any, Any]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from triton_ops.benchmark.kernels import KernelRow, KernelRun, rows_of
 from triton_ops.cli.console import bold, say, say_json, tell, width
 from triton_ops.cli.layout import table
-from triton_ops.exceptions import SettingsError
-from triton_ops.hardware import probe
+from triton_ops.exceptions import DeviceError, SettingsError
+from triton_ops.hardware import gpu_missing, probe
 
 NAME = "kernels"
 """The TARGET that stands for all shipped kernels."""
@@ -32,6 +32,11 @@ def bench_kernels(run: KernelRun, *, as_json: bool, refused: dict[str, bool]) ->
             f"{', '.join(given)} cannot be given with `bench {NAME}`, which takes every kernel at its named problems",
             hint="name one kernel: triton-ops bench softmax",
         )
+    if run.device.startswith("cuda") and (missing := gpu_missing()) is not None:
+        raise DeviceError(
+            f"`bench {NAME}` needs a GPU: {missing}", run.device, "none",
+            hint="run it on the machine with the GPU",
+        )  # fmt: skip
     device = probe(run.device).name
     rows = []
     for row in rows_of(run):

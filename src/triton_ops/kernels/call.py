@@ -26,7 +26,14 @@ from triton_ops.space import Config
 from triton_ops.tensors import contiguous_stride, is_fake
 
 _UNITS_UNKNOWN = 132
-_POWERS_OF_TWO = ("BLOCK", "ROWS", "num_warps")  # extents of tiles, in which Triton takes nothing else
+_POWERS_OF_TWO = (
+    "BLOCK",
+    "ROWS",
+    "BM",
+    "BN",
+    "BK",
+    "num_warps",
+)  # how names begin of extents of tiles, in which Triton takes nothing else
 _LEAST = {
     "GROUP_SIZE_M": 1,
     "GROUP_M": 1,
@@ -34,27 +41,30 @@ _LEAST = {
     "SPLITS": 1,
     "SPLIT": 1,
     "PROGRAMS": 0,
+    "num_stages": 1,
 }
 """The least value of numbers below which tiles would have no program, or a wrong one."""
-_FLAGS = ("DESCRIPTORS", "WARP_SPECIALIZE")
+_FLAGS = ("DESCRIPTORS", "WARP_SPECIALIZE", "SWAPPED", "HALVES")
 
 
 def check_placement(tensors: Mapping[str, Any], on_cpu: bool = False) -> None:
-    """Check that all are tensors, on a GPU, on the same GPU, and hold their values as they are, in this order.
+    """Check that all are tensors, on a GPU, on the same GPU, with strides and their values as they are, in this order.
 
     Args:
         tensors: Name to tensor.
         on_cpu: Whether the kernel runs on a CPU too, as under `TRITON_INTERPRET=1`.
 
     Raises:
-        KernelTypeError: An argument is not a tensor, or one with torch's bit for negation, as `z.conj().imag`.
+        KernelTypeError: An argument is not a tensor, or is sparse or nested, or has torch's bit for negation, as
+            `z.conj().imag`.
         DeviceError: A tensor is not on a CUDA device, or not on the device of the first tensor.
     """
     for name, tensor in tensors.items():
         if not is_tensor(tensor):
             raise KernelTypeError(f"{name} is a {type(tensor).__name__}, not a torch.Tensor")
+    places = ("cuda", "cpu") if on_cpu else ("cuda",)
     for name, tensor in tensors.items():
-        if tensor.device.type != "cuda" and not on_cpu:
+        if tensor.device.type not in places:
             raise DeviceError(
                 f"{name} is on {tensor.device}; the kernel runs on a CUDA device",
                 "cuda",
@@ -73,11 +83,20 @@ def check_placement(tensors: Mapping[str, Any], on_cpu: bool = False) -> None:
                 hint=f"move {name} to {first.device}",
             )
     for name, tensor in tensors.items():
-        if tensor.is_neg():
-            raise KernelTypeError(
-                f"{name} is a view whose elements torch negates when it reads them, which kernels do not",
-                hint=f"pass {name}.resolve_neg()",
-            )
+        _check_kind(name, tensor)
+
+
+def _check_kind(name: str, tensor: Any) -> None:
+    if tensor.is_nested or not str(tensor.layout).endswith("strided"):
+        kind = "nested" if tensor.is_nested else str(tensor.layout).removeprefix("torch.")
+        raise KernelTypeError(
+            f"{name} is a {kind} tensor; kernels read elements by strides", hint="pass a dense tensor"
+        )
+    if tensor.is_neg():
+        raise KernelTypeError(
+            f"{name} is a view whose elements torch negates when it reads them, which kernels do not",
+            hint=f"pass {name}.resolve_neg()",
+        )
 
 
 def check_dtypes(tensors: Mapping[str, Any], allowed: Collection[str]) -> None:
@@ -148,6 +167,38 @@ def check_activation(activation: str, known: Collection[str]) -> None:
     """
     if activation not in known:
         raise SettingsError(f"activation is {activation!r}; it must be {' or '.join(map(repr, known))}")
+
+
+def check_apart(out: Any, inputs: Mapping[str, Any]) -> None:
+    """Check that every element of a result has memory of its own, which no input reaches into.
+
+    Raises:
+        ShapeMismatchError: Elements of `out` share memory.
+        KernelTypeError: The memory from the first to the last element of `out` overlaps that of an input.
+    """
+    if is_fake(out) or out.numel() == 0:
+        return
+    if any(step == 0 and extent > 1 for extent, step in zip(out.shape, out.stride(), strict=True)):
+        raise ShapeMismatchError(
+            f"elements of out share memory: its strides are {tuple(out.stride())}",
+            contiguous_stride(out.shape), tuple(out.stride()), "out", hint="pass a tensor that is not expanded",
+        )  # fmt: skip
+    first, last = _reach(out)
+    for name, tensor in inputs.items():
+        begin, end = _reach(tensor)
+        if tensor.device == out.device and begin < last and first < end:
+            raise KernelTypeError(
+                f"out reaches into the memory of {name}, which would be read after it was written",
+                hint="pass another tensor, or leave out away",
+            )
+
+
+def _reach(tensor: Any) -> tuple[int, int]:
+    """The addresses of the first byte of a tensor and of the one after its last; equal for an empty tensor."""
+    if tensor.numel() == 0:
+        return 0, 0
+    elements = 1 + sum((extent - 1) * step for extent, step in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.data_ptr(), tensor.data_ptr() + elements * tensor.element_size()
 
 
 def check_constant(tensors: Mapping[str, Any], kernel: str) -> None:

@@ -24,6 +24,7 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 from triton_ops._hashing import canonical_json
 from triton_ops._optional import require
+from triton_ops.exceptions import SettingsError
 
 SPACE = "triton_ops"
 Kept: TypeAlias = Callable[[Mapping[str, Any], Sequence[Any]], tuple[list[Any], dict[str, Any]]]
@@ -149,6 +150,7 @@ def compilable(
         def public(*args: _P.args, **kwargs: _P.kwargs) -> _T:
             torch: Any = sys.modules.get("torch")
             if torch is None or not torch.compiler.is_compiling():
+                _check_options(kwargs)
                 return function(*args, **kwargs)
             if training is not None and torch.is_grad_enabled():
                 for value in (*args, *kwargs.values()):
@@ -164,7 +166,23 @@ def compilable(
     return decorate
 
 
+def _check_options(given: Mapping[str, Any]) -> None:
+    """Check the two options that every public function with a config has.
+
+    Raises:
+        SettingsError: `config` is no mapping, or `tune` no bool.
+    """
+    config, tune = given.get("config"), given.get("tune", False)
+    if config is not None and not isinstance(config, Mapping):
+        raise SettingsError(
+            f"config is {config!r}; it must map tunables to values", hint='such as {"BLOCK_SIZE": 1024, "num_warps": 4}'
+        )
+    if type(tune) is not bool:
+        raise SettingsError(f"tune is {tune!r}; it must be True or False")
+
+
 def _told(config: Any) -> str:
+    _check_options({"config": config})
     return "" if config is None else canonical_json(dict(config))
 
 

@@ -95,12 +95,14 @@ def check_loads(config: Mapping[str, Any], possible: Callable[[], bool], need: s
         need: What they need, for the error.
 
     Raises:
-        ConfigValueError: It does.
+        ConfigValueError: It does, or it asks for halves of a transposed result, which is stored as a whole.
     """
     name = "DESCRIPTORS" if "DESCRIPTORS" in config else "LOADS"
     loads = config.get(name, "pointers")
     if name == "LOADS" and loads not in LOADS:
         raise ConfigValueError(f"LOADS is {loads!r}; it must be one of {', '.join(LOADS)}")
+    if config.get("HALVES", False) and config.get("SWAPPED", False):
+        raise ConfigValueError("HALVES is for results that are not transposed, and SWAPPED transposes them")
     if loads and loads != "pointers" and not possible():
         raise ConfigValueError(
             f"{name} is {loads!r}, and a tensor of the call cannot have tensor descriptors: they need {need}",

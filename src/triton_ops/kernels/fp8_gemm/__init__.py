@@ -86,14 +86,17 @@ def fp8_gemm(
         [M, N], `output_dtype`, contiguous, new storage. NaN propagates; float16 overflows to infinity beyond 65504.
 
     Raises:
-        KernelTypeError: An argument is not a tensor, or a stored matrix comes without its scale.
+        KernelTypeError: An argument is not a tensor with strides, a stored matrix comes without its scale, or an input
+            requires a gradient while torch is recording.
         DeviceError: A tensor is not on a CUDA device, the tensors are on different devices, or the device has no 8-bit
             floats.
         UnsupportedDtypeError: A dtype is not in the lists above.
         ShapeMismatchError: A rank is not 2, K differs, a scale or the bias has another shape, or strides reach 2^23
             elements.
         UnknownTunableError: `config` lacks a tunable, or names another.
-        ConfigValueError: `config` asks for tensor descriptors of matrices that cannot have them.
+        ConfigValueError: `config` holds what the kernel does not take, or asks for tensor descriptors of matrices that
+            cannot have them.
+        SettingsError: `config` is no mapping, or `tune` no bool.
 
     Cost: 2MNK operations; reads A and B and writes C once where L2 holds the tiles in flight; no host sync. The first
     call of a config, dtype and stride class compiles: 0.1 to some seconds.
@@ -103,6 +106,7 @@ def fp8_gemm(
     M, N, K = validate_fp8_gemm_inputs(a, b, a_scale, b_scale, output_dtype)
     if bias is not None:
         _check_bias(bias, a, N)
+    call.check_constant({"a": a, "b": b} if bias is None else {"a": a, "b": b, "bias": bias}, "fp8_gemm")
     (a, a_scale), (b, b_scale) = _stored(a, a_scale), _stored(b, b_scale)
     a_scale, b_scale, blocked = checked_scales((M, N, K), a_scale, b_scale)
     out = a.new_empty((M, N), dtype=torch.float16 if output_dtype is None else output_dtype)

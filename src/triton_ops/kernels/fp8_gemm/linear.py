@@ -1,10 +1,16 @@
 """The linear layer in 8 bits as one operator of torch's, and the 8-bit copies of weights that it keeps.
 
 A copy belongs to its weight and not to a module, so that compiled code, in which there are no modules, finds it too.
+No copy is made in memory of a CUDA graph: what a graph captures is computed at each replay, and not yet, and torch's
+compiler, before it captures, runs once in the graph's memory and refuses what is left there.
+
+Facts used, from torch 2.11 to 2.13: `torch._inductor.cudagraph_trees.get_manager` gives a device's manager, whose
+`in_warmup` is true in that run.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, MutableMapping, Sequence
 from functools import cache
 from typing import Any
@@ -28,7 +34,7 @@ def copies() -> MutableMapping[Any, tuple[Any, Any, Any]]:
 def quantised(weight: Any) -> tuple[Any, Any]:
     """The weight in 8 bits with a scale for each row; kept from the last call, if it has not changed since."""
     # Tensors of inference mode do not count their changes: they are quantised at every call.
-    kept = not (weight.is_inference() or capturing() or is_fake(weight))
+    kept = not (weight.is_inference() or is_fake(weight) or capturing() or _warming_up(weight))
     seen = (weight.data_ptr(), weight._version, weight.dtype, weight.device) if kept else None
     found = copies().get(weight)
     if found is not None and found[0] == seen:
@@ -36,9 +42,18 @@ def quantised(weight: Any) -> tuple[Any, Any]:
     codes, scale = quantize_fp8(weight.detach().contiguous(), granularity="row")
     if kept:
         copies()[weight] = (seen, codes, scale)
-    else:  # what a graph captures is computed at each replay, and not yet: it holds the weight's changes
+    else:
         forget(weight)
     return codes, scale
+
+
+def _warming_up(weight: Any) -> bool:
+    """Whether torch's compiler runs in the memory of a CUDA graph that it will capture."""
+    trees = sys.modules.get("torch._inductor.cudagraph_trees")
+    if trees is None or weight.device.type != "cuda":
+        return False
+    manager = trees.get_manager(weight.device.index, create_if_none_exists=False)
+    return manager is not None and bool(manager.in_warmup)
 
 
 def forget(weight: Any) -> None:

@@ -52,11 +52,15 @@ def check_output_dtype(dtype: Any, allowed: tuple[str, ...]) -> None:
     """Check the dtype that is asked for.
 
     Raises:
-        UnsupportedDtypeError: It is not allowed.
+        UnsupportedDtypeError: It is not allowed, or no dtype of torch's.
     """
-    if dtype_name(dtype) not in allowed:
+    if isinstance(dtype, str) or dtype_name(dtype) not in allowed:
         raise UnsupportedDtypeError(
-            f"output_dtype is {dtype}; it must be {' or '.join(allowed)}", dtype, list(allowed), "output_dtype"
+            f"output_dtype is {dtype!r}; it must be {' or '.join(allowed)}",
+            dtype,
+            list(allowed),
+            "output_dtype",
+            hint=f"pass torch.{allowed[0]}",
         )
 
 

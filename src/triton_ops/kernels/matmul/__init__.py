@@ -11,7 +11,7 @@ from triton_ops.backend import Operation, StagedKernel, TritonKernel
 from triton_ops.kernels import call
 from triton_ops.kernels.choice import config_for
 from triton_ops.kernels.compiled import compilable
-from triton_ops.kernels.matmul.contract import check_described, validate_matmul_inputs
+from triton_ops.kernels.matmul.contract import check_config, validate_matmul_inputs
 from triton_ops.kernels.matmul.kernel import (
     CHUNK,
     grid,
@@ -119,14 +119,16 @@ def matmul(
         `out`, or a new row-major tensor [M, N]: dtype of `a`, bfloat16 for float8 inputs.
 
     Raises:
-        KernelTypeError: An argument is not a tensor.
+        KernelTypeError: An argument is not a tensor with strides, `out` reaches into another one's memory, or an input
+            requires a gradient while torch is recording.
         DeviceError: A tensor is not on a CUDA device, or the tensors are on different devices.
         UnsupportedDtypeError: `a` or `bias` has another dtype, or that of `b` or `out` does not go with that of `a`.
-        ShapeMismatchError: A rank is not 2, K differs, `out` is not [M, N], `bias` is not [N] or has gaps, or strides
-            reach 2^23 elements.
-        SettingsError: The activation is not known.
+        ShapeMismatchError: A rank is not 2, K differs, `out` is not [M, N], `bias` is not [N] or has gaps, `out` is
+            expanded, or strides reach 2^23 elements.
+        SettingsError: The activation is not known, `config` is no mapping, or `tune` no bool.
         UnknownTunableError: `config` lacks a tunable, or names another.
-        ConfigValueError: `config` asks for tensor descriptors of matrices that cannot have them.
+        ConfigValueError: `config` holds what the kernel does not take, or asks for tensor descriptors of matrices that
+            cannot have them.
 
     Cost: 2MNK operations; reads A and B and writes C once where L2 holds the tiles in flight; no host sync. The parts
     of shared tiles are written and read once more in float32, in memory of torch's allocator. The first call of a
@@ -158,7 +160,7 @@ def _multiplied(
     }  # fmt: skip
     if call.launches(out):
         if config is not None:
-            check_described(config, {"a": a, "b": b, "c": out}, K)
+            check_config(config, {"a": a, "b": b, "c": out}, K)
         chosen = config_for(
             operation, values, lambda: default_config(M, N, K, dtype),
             config=config, tunables=(NEEDED, OPTIONAL), tune=tune,

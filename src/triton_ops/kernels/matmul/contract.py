@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from triton_ops.exceptions import ConfigValueError
 from triton_ops.kernels import call
 from triton_ops.kernels.jit import INTERPRETED
 from triton_ops.kernels.matmul.problems import ACTIVATIONS, BIAS_DTYPES, OUTPUT_DTYPES
-from triton_ops.kernels.matmul.space import takes_descriptors
+from triton_ops.kernels.matmul.space import ALGORITHMS, takes_descriptors
 from triton_ops.kernels.tiles import check_loads
 from triton_ops.tensors import TensorSpec, dtype_name
 
@@ -49,17 +50,22 @@ def validate_matmul_inputs(
     call.check_shape("b", b.shape, (K, N), "its rows must match a's columns")
     if out is not None:
         call.check_shape("out", out.shape, (M, N), "it must be [M, N]")
+        call.check_apart(out, {name: tensor for name, tensor in tensors.items() if name != "out"})
     if bias is not None:
         call.check_shape("bias", bias.shape, (N,), "b has this number of columns")
+    call.check_constant({name: tensor for name, tensor in tensors.items() if name != "out"}, "matmul")
     return M, N, K
 
 
-def check_described(config: Mapping[str, Any], tensors: Mapping[str, Any], K: int) -> None:
-    """Check that a config asks for tensor descriptors only where they can be made: others read the wrong memory.
+def check_config(config: Mapping[str, Any], tensors: Mapping[str, Any], K: int) -> None:
+    """Check that a config names an algorithm, and asks for tensor descriptors only where they can be made.
 
     Raises:
-        ConfigValueError: It does.
+        ConfigValueError: It does not.
     """
+    algorithm = config.get("ALGORITHM", ALGORITHMS[0])
+    if algorithm not in ALGORITHMS:
+        raise ConfigValueError(f"ALGORITHM is {algorithm!r}; it must be one of {', '.join(ALGORITHMS)}")
 
     def possible() -> bool:
         return takes_descriptors({name: TensorSpec.of(tensor) for name, tensor in tensors.items()}, K)
