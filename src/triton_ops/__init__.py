@@ -119,6 +119,7 @@ if TYPE_CHECKING:  # for type checkers and editors, which cannot follow the tabl
     from triton_ops.ranking.rows import RowTiles as RowTiles
     from triton_ops.runner.session import tune as tune
     from triton_ops.search import Searcher as Searcher
+    from triton_ops.search.coordinate import CoordinateDescent as CoordinateDescent
     from triton_ops.serving.prepare import Prepared as Prepared
     from triton_ops.serving.prepare import prepare as prepare
     from triton_ops.space import Choice as Choice
@@ -201,6 +202,7 @@ _NAMES_IN = {
     "space": "Choice Config ConfigSpace Constraint Flag IntRange PowerOfTwo SpaceSize",
     "measure": "RacePolicy ScreenPolicy",
     "search": "Searcher",
+    "search.coordinate": "CoordinateDescent",
     "task.budget": "Budget",
     "task.effort": "Effort Patience",
     "tensors": "TensorSpec",

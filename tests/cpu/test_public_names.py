@@ -32,6 +32,7 @@ NAMES = {
     "triton_ops.choices.override": ["serve"],
     "triton_ops.choices.ready": ["chooser"],
     "triton_ops.cures.session": ["cure_spills"],
+    "triton_ops.search.coordinate": ["CoordinateDescent"],
     "triton_ops.profiles.report": ["read_profile"],
     "triton_ops.dispatch.decision": ["Decision"],
     "triton_ops.dispatch.decorator": ["autotune"],

@@ -20,6 +20,8 @@ SEARCHERS: dict[str, tuple[str, str]] = {
     "local": ("local", "LocalSearch"),
     "evolution": ("evolution", "EvolutionSearch"),
     "annealing": ("annealing", "AnnealingSearch"),
+    "coordinate": ("coordinate", "CoordinateDescent"),
+    "coordinate-all": ("coordinate", "in_all_directions"),
     "optuna": ("optuna_search", "OptunaSearch"),
 }  # name to module and maker; a module is imported when its searcher is made, since some need large packages
 USES_PRIORS = ("auto",)  # the searchers that take priors
