@@ -51,7 +51,7 @@ _POLISH_BELOW, _POLISH_EACH = 0.01, 2  # below this expected gain, each second c
 _MOST_COMPARED = 300  # compiled configs among which the one nearest to all others is searched
 _LEADERS = 5
 _SHORTLIST = 1_500  # configs whose gain is estimated between two estimates of all configs
-_RECENT, _RECENT_WITH_PRIORS = 60, 24  # at least so many latest gains were small before a small gain is reported
+_RECENT, _RECENT_WITH_PRIORS = 70, 28  # at least so many latest gains were small before a small gain is reported
 _FULL_PASS_GROWTH = 1.05  # the gains of all configs are estimated again after so many times the trials
 
 
@@ -145,7 +145,7 @@ class AutoSearch:
     def expected_gain(self) -> float:
         """The largest of the latest expected gains.
 
-        The latest gains are those of a third of all trials, and at least 24 with priors and sixty without: a
+        The latest gains are those of a third of all trials, and at least 28 with priors and 70 without: a
         surrogate of few trials is easily too sure, and its next trials often raise the expected gain again. The gain is
         infinite before so many trials, and for a space that is tried whole.
         """
