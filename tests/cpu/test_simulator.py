@@ -8,14 +8,20 @@ from pathlib import Path
 
 import pytest
 
+from tests.runs import begun
+from triton_ops.cache import Key
 from triton_ops.exceptions import RecordingError
 from triton_ops.hardware import machine_of, spec_named
+from triton_ops.history.run_log import Origin
+from triton_ops.kernels import load
 from triton_ops.ranking.rank_correlation import spearman
 from triton_ops.simulator.knobs import series
 from triton_ops.simulator.recorded import overlay_of
 from triton_ops.simulator.simulation import simulate, whole_space
 from triton_ops.simulator.standing import ranked
 from triton_ops.simulator.workloads import LESSON, WORKLOADS, least_sides, work_of
+from triton_ops.space import Config
+from triton_ops.trial import Measurement, Status, Trial
 
 RECORDINGS = Path(__file__).parents[2] / "benchmarks" / "recordings"
 ASKED = {"products": 0.8, "rows": 0.6}
@@ -158,6 +164,22 @@ def test_a_recording_agrees_with_the_prediction(cli, file, undeclared):
     assert ran.code == 0
     assert f"correlation of expected and measured times is {found.spearman:.3f}" in ran.out
     assert "is reached" in ran.out
+
+
+def test_the_run_log_of_a_shipped_kernel_is_laid_over(cli, tmp_path):
+    pytest.importorskip("triton")
+    default = load("matmul").space_for(load("matmul").problem((1024, 1024, 1024), "bfloat16")).default_config
+    key = Key(kernel="matmul", problem={}, identity={}, device={"name": "NVIDIA H200"}, cache_state="cold")
+    log = begun(tmp_path, key=key, shape=(1024, 1024, 1024), dtype="bfloat16")
+    for tile in (16, 32, 64, 128):
+        config = Config(default, ALGORITHM="tiles", LOADS="pointers", HALVES=False, BM=tile, BN=tile)
+        log.trial(Trial(config, Status.OK, Measurement((1 / tile,), "host")), Origin.SEARCHER)
+    found = overlay_of(tmp_path / f"{log.id}.jsonl")
+    assert (found.title, found.device, found.read) == ("matmul 1024x1024x1024 bfloat16", "H200", False)
+    assert found.spearman > 0.5
+    log = begun(tmp_path, id="20261122T101112000000-0123abce", key=replace(key, kernel="mine"))
+    log.trial(Trial(Config(n=1), Status.OK, Measurement((1.0,), "host")), Origin.SEARCHER)
+    assert "does not tell what its kernel does" in cli("simulate", "--recording", tmp_path / f"{log.id}.jsonl").err
 
 
 def test_a_recording_of_unknown_work_is_refused(tmp_path):

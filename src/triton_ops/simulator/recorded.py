@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from triton_ops import kernels
 from triton_ops.exceptions import RecordingError, SpaceError
 from triton_ops.hardware import Machine
 from triton_ops.ranking.inferred_prior import inferred_model
@@ -91,7 +92,7 @@ class Overlay:
 
 
 def overlay_of(path: Path, *, undeclared: bool = False) -> Overlay:
-    """A recording of `triton-ops record` with the model's expectations.
+    """A recording of `triton-ops record`, or the run log of a shipped kernel, with the model's expectations.
 
     Args:
         path: The file.
@@ -130,12 +131,24 @@ def _work(path: Path, found: Recording, machine: Machine, undeclared: bool) -> t
             return declared, False
         if "inferred" in found.head:
             return inferred_model(readings_of(found.head["inferred"]), machine).work, True
+        shipped = None if undeclared else _shipped_work(found)
+        if shipped is not None and shipped.tiles is not None:
+            return shipped, False
     except SpaceError as error:
         raise RecordingError(f"{path} is no recording: {error.message}", hint=error.hint) from error
     raise RecordingError(
         f"{path} does not tell what its kernel does, so nothing can be expected of its configs",
-        hint="give a file of `triton-ops record`, of a kernel whose work is declared or can be read",
+        hint="give a file of `triton-ops record`, of a kernel whose work is known, or a run log of a shipped kernel",
     )
+
+
+def _shipped_work(found: Recording) -> Work | None:
+    """The work of a shipped kernel: a run log tells its name and its problem, and no work."""
+    if found.head or found.kernel not in kernels.names():
+        return None
+    operation = kernels.load(found.kernel)
+    problem = operation.problem(found.problem or None, found.dtype or None)
+    return None if operation.work is None else operation.work(problem)
 
 
 def _is_rows(work: Work, read: bool) -> bool:
