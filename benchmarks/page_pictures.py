@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from tests.browser import opened_browser
 
@@ -14,19 +15,25 @@ from triton_ops.simulator.page.build import page_of
 from triton_ops.simulator.simulation import simulate
 
 GUIDES = Path(__file__).parents[1] / "docs" / "guides"
-_SIZE = {"width": 1100, "height": 860}
+_LOOKS: dict[str, dict[str, Any]] = {
+    "light": {"viewport": {"width": 1100, "height": 860}},
+    "dark": {"viewport": {"width": 1100, "height": 860}, "color_scheme": "dark"},
+    "phone": {"viewport": {"width": 390, "height": 844}},
+}
 
 
 def main() -> None:
-    """Write one picture in light and one in dark colours."""
+    """Write a picture in light colours, one in dark colours, and one as a phone shows the ranking."""
     with tempfile.TemporaryDirectory() as folder, opened_browser() as browser:
         path = Path(folder) / "page.html"
         path.write_text(page_of(simulate("gemm")), encoding="utf-8")
-        for colours in ("light", "dark"):
-            opened = browser.new_context(viewport=_SIZE, color_scheme=colours).new_page()
+        for name, look in _LOOKS.items():
+            opened = browser.new_context(**look).new_page()
             opened.goto(path.as_uri())
-            opened.screenshot(path=GUIDES / f"simulate-{colours}.png")
-            print(f"docs/guides/simulate-{colours}.png is made")
+            if name == "phone":
+                opened.evaluate("document.getElementById('advice').scrollIntoView()")
+            opened.screenshot(path=GUIDES / f"simulate-{name}.png")
+            print(f"docs/guides/simulate-{name}.png is made")
 
 
 if __name__ == "__main__":
