@@ -20,12 +20,25 @@ from benchmarks.kernel_limits import outcomes
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = tuple(
     ROOT / name
-    for name in ("README.md", "docs/concepts/measurement.md", "docs/guides/compare.md", "docs/guides/kernels.md")
+    for name in (
+        "README.md",
+        "docs/concepts/measurement.md",
+        "docs/concepts/inferred.md",
+        "docs/concepts/dispatch.md",
+        "docs/guides/autotune.md",
+        "docs/guides/compare.md",
+        "docs/guides/kernels.md",
+        "docs/guides/torch-compile.md",
+    )
 )
 KERNELS = ROOT / "benchmarks/results/nvidia-h200/kernels.json"
 TUNE = ROOT / "benchmarks/results/nvidia-h200/tune.json"
 COLD = ROOT / "benchmarks/results/nvidia-h200/cold_tune.json"
 LIVE = ROOT / "benchmarks/results/nvidia-h200/live_tune.json"
+LIVE_PLAIN = ROOT / "benchmarks/results/nvidia-h200/live_plain.json"
+LAUNCH = ROOT / "benchmarks/results/nvidia-h200/launch_cost.json"
+THIRD_PARTY = ROOT / "benchmarks/results/nvidia-h200/third_party.json"
+DYNAMIC = ROOT / "benchmarks/results/nvidia-h200/dynamic_shapes.json"
 QUALITY = ROOT / "benchmarks/results/nvidia-h200/measurement_quality.json"
 SELECTION = ROOT / "benchmarks/results/simulated/selection.json"
 COMPARE = ROOT / "benchmarks/results/cpu/compare_quality.json"
@@ -78,9 +91,9 @@ def cold_table() -> str:
     )
 
 
-def live_table() -> str:
+def live_table(path: Path = LIVE) -> str:
     """Default tunes from cold caches, from the start of their process to the decision."""
-    cases = json.loads(LIVE.read_text())["cases"]
+    cases = json.loads(path.read_text())["cases"]
     rows = [
         "| | within 1 % of the best | worst | decided after | of it imports | every config | `triton.autotune` |",
         "|---|---|---|---|---|---|---|",
@@ -93,13 +106,18 @@ def live_table() -> str:
     ]
     first = next(iter(cases.values()))
     theirs = first.get("triton.autotune_measured", first["date"])[:10]
+    commits = [it["commit"] for it in cases.values()]
     rows += [
         "",
         f"{first['device']}, {first['cpus']} CPU cores, Triton {first['versions']['triton']}, torch "
         f"{first['versions']['torch']}, {first['date'][:10]}, `triton.autotune` {theirs}; median (most), from the "
-        "start of the process; `python -m benchmarks.live_tune`.",
+        f"start of the process; `python -m benchmarks.live_tune`{_of(commits)}.",
     ]
     return "\n".join(rows)
+
+
+def _of(commits: list[str]) -> str:
+    return f" at {', '.join(commits)}, row by row" if len({*commits}) > 1 else ""
 
 
 def _other(found: Mapping[str, Any] | None) -> str:
@@ -110,6 +128,64 @@ def _other(found: Mapping[str, Any] | None) -> str:
 
 def _middle_and_most(seconds: list[float]) -> str:
     return f"{statistics.median(seconds):.1f} s ({max(seconds):.1f})"
+
+
+def launch_table() -> str:
+    """What a known launch costs the host."""
+    document = json.loads(LAUNCH.read_text())
+    ways = ("plain JIT", "triton.autotune", "triton_ops.autotune")
+    rows = [f"| | {' | '.join(f'`{way}`' if '.' in way else way for way in ways)} |", "|---|---|---|---|"]
+    rows += [f"| {case} | {' | '.join(f'{us[way]:.1f} µs' for way in ways)} |" for case, us in document["us"].items()]
+    return "\n".join([*rows, "", _source(document)])
+
+
+def third_party_table() -> str:
+    """Operators of public packages under both tuners."""
+    document = json.loads(THIRD_PARTY.read_text())
+    found, cases = document["summary"], document["cases"]
+    rows = [
+        "| operator | first call, `triton.autotune` | first call, `triton_ops` | later calls, of Triton's time |",
+        "|---|---|---|---|",
+    ]
+    for name, case in cases.items():
+        if "errors" not in case:
+            first = case["first_s"]
+            rows.append(f"| {name} | {first['triton']:.1f} s | {first['ours']:.1f} s | {case['ratio']:.2f} |")
+    unequal = f"all but those of {', '.join(found['unequal'])}" if found["unequal"] else "all"
+    rows += [
+        "",
+        f"{found['tuned_faster']} of {found['kernels']} autotuned kernels are tuned faster, all of them in "
+        f"{found['tuned_s']['ours']:.0f} s instead of {found['tuned_s']['triton']:.0f} s; outputs and gradients are "
+        f"equal in {unequal}. No figures: "
+        + "; ".join(f"{name} ({_why(cases[name]['errors'])})" for name in found["failed"])
+        + f". {_source(document)}",
+    ]
+    return "\n".join(rows)
+
+
+def _why(errors: Mapping[str, str]) -> str:
+    """Why an operator has no figures: what Triton's side says, or that the time was over."""
+    told = errors.get("triton", next(iter(errors.values())))
+    return "cut off by the limit" if told.startswith("no answer") else told.partition(". ")[0].partition(" (see")[0]
+
+
+def dynamic_table() -> str:
+    """Three ways of sizes that change inside compiled code."""
+    document = json.loads(DYNAMIC.read_text())
+    sizes = list(next(iter(document["ways"].values()))["us"])
+    rows = [f"| µs at a size of | {' | '.join(sizes)} | compilations |", "|---" * (len(sizes) + 2) + "|"]
+    for way, it in document["ways"].items():
+        times = " | ".join(f"{it['us'][size]:.0f}" for size in sizes)
+        rows.append(f"| {way} | {times} | {it['graphs']} |")
+    return "\n".join([*rows, "", _source(document)])
+
+
+def _source(document: Mapping[str, Any]) -> str:
+    versions = document["versions"]
+    return (
+        f"NVIDIA H200, Triton {versions['triton']}, torch {versions['torch']}, {document['date'][:10]}; "
+        f"`{document['command']}`."
+    )
 
 
 def quality_table() -> str:
@@ -210,6 +286,10 @@ TABLES = {
     "tune": tune_table,
     "cold tune": cold_table,
     "live tune": live_table,
+    "live tune undeclared": lambda: live_table(LIVE_PLAIN),
+    "launch cost": launch_table,
+    "third party": third_party_table,
+    "dynamic shapes": dynamic_table,
     "selection quality": quality_table,
     "compare quality": compare_table,
     "simulated selections": lambda: selection_table(json.loads(SELECTION.read_text())),

@@ -238,11 +238,12 @@ def measured(names: Sequence[str], options: argparse.Namespace) -> dict[str, Any
         return facts_of(contenders, cases)
 
 
-def written(facts: dict[str, Any], options: argparse.Namespace) -> None:
-    """Write the facts and what they say, where a file is asked for."""
+def written(facts: dict[str, Any], options: argparse.Namespace, head: Mapping[str, Any] | None = None) -> None:
+    """Write the facts and what they say, where a file is asked for; `head` says of merged parts how they were made."""
     if options.out is not None:
         content = {"summary": summary(facts), **facts}
-        save(options.out, headed("python -m benchmarks.third_party", options.commit, **content))
+        made = headed("python -m benchmarks.third_party", options.commit, **content)
+        save(options.out, {**made, **(head or {})})
 
 
 def chosen(cases: str, part: str) -> list[str]:
@@ -272,8 +273,9 @@ def main() -> None:
     parser.add_argument("--commit")
     options = parser.parse_args()
     if options.merge:
-        facts = merged([json.loads(path.read_text(encoding="utf-8")) for path in options.merge])
-        written(facts, options)
+        parts = [json.loads(path.read_text(encoding="utf-8")) for path in options.merge]
+        facts = merged(parts)
+        written(facts, options, {name: parts[0][name] for name in ("date", "commit", "versions")})
     else:
         facts = measured(chosen(options.cases, options.part), options)
     tell(facts)
