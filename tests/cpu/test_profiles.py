@@ -18,6 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triton_ops.exceptions import MissingDependencyError, ProfileError, SettingsError
+from triton_ops.hardware import Waves
+from triton_ops.hardware.limits import LIMITS
 from triton_ops.profiles import command
 from triton_ops.profiles.command import NcuRequest, ncu_command
 from triton_ops.profiles.figures import KernelProfile, figures_of
@@ -252,6 +254,7 @@ def test_a_verdict_has_its_numbers(profile, verdict, said):
         (kernel(stall=("barrier", 9.0)), "fewer warps"),
         (kernel(duration_s=2e-6), "CUDA graph"),
         (kernel(local=1e6, registers=255.0, occupancy=6.0), "triton-ops spills"),
+        (kernel(conflicts=45.0), "different banks"),
     ],
 )
 def test_a_profile_leads_to_the_next_experiment(profile, step):
@@ -411,6 +414,22 @@ def test_a_live_report_of_kernels_of_known_kind_is_judged_right(tmp_path, page):
     assert not any("spill" in step.what for step in found["profiled_product"].steps)
     assert found["profiled_spill"].profile.registers == 255
     assert "device memory" in "; ".join(found["profiled_copy"].reasons)
+
+
+def test_occupancy_and_waves_are_those_of_the_profiler(tmp_path):
+    given = tmp_path / "given.csv"
+    given.write_bytes(gzip.decompress((DATA / "ncu_2025_3_raw.csv.gz").read_bytes()))
+    for launch in read_ncu(given).launches:
+        seen = figures_of(launch)
+        shared = launch.metrics["launch__shared_mem_per_block_dynamic"].value
+        at_once = LIMITS["sm_90"].residents(int(seen.registers), int(shared), int(seen.threads) // 32)
+        assert (at_once.by["registers"], at_once.by["warps"], at_once.by["blocks"]) == (
+            seen.by_registers, seen.by_warps, seen.by_blocks,
+        )  # fmt: skip
+        if shared:  # without any, the profiler counts by the share of L1 that was set aside
+            assert at_once.by["shared memory"] == seen.by_shared
+        assert 100 * at_once.occupancy == seen.most_occupancy
+        assert Waves(int(seen.blocks), at_once.blocks * 132).waves == pytest.approx(seen.waves, abs=0.006)
 
 
 def test_the_roofline_places_live_kernels_as_the_profiler_does(tmp_path):

@@ -85,6 +85,7 @@ def verdict(config, arguments=SQUARE, arch="sm_90", kernel=PRODUCT):
     ("change", "status", "reason"),
     [
         ({"num_warps": "4"}, "constraint", "num_warps is '4' of type str; it must be an int"),
+        ({"num_warps": True}, "constraint", "num_warps is True of type bool; it must be an int"),
         ({"num_warps": 3}, "constraint", "num_warps is 3; it must be a power of two"),
         ({"num_warps": 0}, "constraint", "num_warps is 0"),
         ({"num_ctas": 3}, "constraint", "num_ctas is 3; it must be a power of two"),

@@ -94,7 +94,7 @@ def foresee(ahead: AheadOfTime, config: Config) -> Objection | None:
     values: dict[str, Any] = {**placed, **given.keyword, **config}
     warps = config.get("num_warps", values.get("num_warps", _DEFAULT_WARPS))
     for name, number in (("num_warps", warps), ("num_ctas", config.get("num_ctas", 1))):
-        if not isinstance(number, int):
+        if isinstance(number, bool) or not isinstance(number, int):
             said = f"{name} is {number!r} of type {type(number).__name__}; it must be an int, such as 4"
             return Objection(Status.CONSTRAINT, said)
         if not _power_of_two(number):

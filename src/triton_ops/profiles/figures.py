@@ -58,6 +58,9 @@ _STALL = re.compile(r"smsp__average_warps_issue_stalled_(?!not_selected|selected
 _OPERATIONS = re.compile(
     r"sm__ops_path_tensor(?:_op_[a-z]+)?_src_(?P<element>[a-z]+\d+)(?:_dst_[a-z]+\d+)?(?P<dense>_sparsity_off)?\.sum"
 )
+_SHARED_ACCESSES = (
+    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum", "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
+)  # fmt: skip
 _OF_PEAK = ("peak_sustained_elapsed.per_second", "pct_of_peak_sustained_elapsed")
 _OPERANDS = {
     "bf16": "bfloat16", "fp16": "float16", "tf32": "float32", "fp8": "float8_e4m3fn", "fp64": "float64",
@@ -95,6 +98,7 @@ class KernelProfile:
         units: Multiprocessors.
         products: Operations of products of tiles, by the dtype of their operands, as counted.
         products_peak: The most of these operations per second at the clock that ran; None if none were counted.
+        conflicts: Accesses to shared memory that waited for a bank, percent of all its accesses.
         local: The largest figure of the metrics for local memory, in bytes, instructions or requests.
         stall: What warps waited for most, and for how many cycles of each instruction.
         device: The device's name; empty if the profile has none.
@@ -126,6 +130,7 @@ class KernelProfile:
     units: float | None = None
     products: tuple[tuple[str, float], ...] = ()
     products_peak: float | None = None
+    conflicts: float | None = None
     local: float | None = None
     stall: tuple[str, float] | None = None
     device: str = ""
@@ -167,6 +172,8 @@ def figures_of(launch: ProfiledLaunch) -> KernelProfile:
     known["blocks"] = known["blocks"] or _product(launch.facts.get("Grid Size", ""))
     known["threads"] = known["threads"] or _product(launch.facts.get("Block Size", ""))
     products, peak, busiest = _products(metrics)
+    waited, accesses = (_first(metrics, (name,)) for name in _SHARED_ACCESSES)
+    known["conflicts"] = 100 * waited / accesses if waited is not None and accesses else None
     known["tensor"] = busiest if busiest is not None else known["tensor"]
     local = [seen.value for name, seen in metrics.items() if _LOCAL.fullmatch(name) and seen.value is not None]
     device = metrics.get(_DEVICE_NAME)

@@ -22,6 +22,7 @@ _ALIKE = 10.0  # percent between compute and memory that count as equal
 _SHORT_S = 10e-6
 _FEW_WARPS = 25.0  # percent of occupancy
 _MOST_REGISTERS = 255
+_MANY_CONFLICTS = 10.0  # percent of the accesses to shared memory
 _NO_TENSOR = 5.0  # percent of the matrix units' peak
 
 
@@ -58,8 +59,8 @@ class Judgement:
 def judged(profile: KernelProfile) -> Judgement:
     """What limits a profiled kernel, and what to try next."""
     verdict, reasons = _verdict(profile)
-    spilled = _signs(profile)
-    steps = spilled if spilled and verdict == MEMORY else [*spilled, *_NEXT[verdict](profile)]
+    signs = _signs(profile)
+    steps = signs if profile.local and verdict == MEMORY else [*signs, *_NEXT[verdict](profile)]
     return Judgement(profile, verdict, tuple(reasons), tuple(steps))
 
 
@@ -123,6 +124,9 @@ def _signs(seen: KernelProfile) -> list[Step]:
         also += f" and occupancy of {seen.occupancy:.0f}%" if low else ""
         what = "look for spilled registers: triton-ops spills TARGET --config …"
         steps.append(Step(what, f"it uses local memory{also}"))
+    if seen.conflicts is not None and seen.conflicts >= _MANY_CONFLICTS:
+        what = "another tile or layout, so that lanes of a warp read different banks of shared memory"
+        steps.append(Step(what, f"{seen.conflicts:.0f}% of the accesses to shared memory wait for a bank"))
     return steps
 
 
