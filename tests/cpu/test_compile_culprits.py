@@ -134,11 +134,11 @@ def test_the_json_has_the_documented_members_and_no_others():
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # of torch's own modules
-def test_a_recommendation_with_frozen_weights_is_applied_with_the_setting_that_it_needs(monkeypatch):
+def test_a_recommendation_with_frozen_weights_is_applied_with_the_setting_that_it_needs():
     settings = importlib.import_module("torch._inductor.config")
-    monkeypatch.setattr(settings, "freezing", False)
     found = {"problem": "mlp", "device": "cpu", "modes": (), "recommended": "freezing"}
-    CompileReport(**found, chosen=as_mode("default")).apply(torch.nn.ReLU())
-    assert settings.freezing is False
-    CompileReport(**found, chosen=as_mode("freezing")).apply(torch.nn.ReLU())
-    assert settings.freezing is True
+    with settings.patch(freezing=False):
+        CompileReport(**found, chosen=as_mode("default")).apply(torch.nn.ReLU())
+        assert settings.freezing is False
+        CompileReport(**found, chosen=as_mode("freezing")).apply(torch.nn.ReLU())
+        assert settings.freezing is True
