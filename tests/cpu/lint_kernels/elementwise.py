@@ -197,3 +197,22 @@ def even_switch_good(x, y, n, B: tl.constexpr, EVEN: tl.constexpr):
     else:
         v = tl.load(x + at, mask=at < n, other=0.0)
         tl.store(y + at, v, mask=at < n)
+
+
+@triton.jit
+def _row_of(base, row, stride):
+    return base + row * stride
+
+
+@triton.jit
+def rows_from_a_helper_bad(a, b, count, stride, WIDTH: tl.constexpr):
+    row, column = tl.program_id(0).to(tl.int64), tl.arange(0, WIDTH)
+    best = tl.max(tl.load(_row_of(a, row, stride) + column, mask=column < count, other=0.0), 0)  # finds: wrong-identity
+    tl.store(b + row, best)
+
+
+@triton.jit
+def rows_from_a_helper_good(a, b, count, stride, WIDTH: tl.constexpr):
+    row, column = tl.program_id(0).to(tl.int64), tl.arange(0, WIDTH)
+    place = _row_of(a, row, stride)
+    tl.store(b + row, tl.sum(tl.load(place + column, mask=column < count, other=0.0).to(tl.float32), 0))

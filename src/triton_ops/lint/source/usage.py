@@ -243,6 +243,20 @@ class _Reader:
                 local = isinstance(part, ast.Name) and part.id not in self._parameters and not self._bases(part)
                 if local or not isinstance(part, (ast.Name, ast.Call)):
                     self._number(part)
+                elif isinstance(part, ast.Call):
+                    self._offsets_of_call(part)
+
+    def _offsets_of_call(self, node: ast.Call) -> None:
+        """What a function adds to a pointer that it returns are whole numbers."""
+        callee = self._function.callee(node)
+        if callee is None or self._depth >= _DEEPEST:
+            return
+        reader = _Reader(callee, self._depth + 1)
+        for value in _returned(callee):
+            reader._offsets(value)
+        for name, value in bound(node, callee):
+            if name in reader._uses.numbers:
+                self._number(value)
 
     def _names(self, node: ast.expr) -> list[str]:
         return [node.id] if isinstance(node, ast.Name) and node.id in self._parameters else []
@@ -288,9 +302,8 @@ class _Reader:
     def _bases_of_call(self, node: ast.Call, seen: frozenset[str]) -> list[str]:
         callee = self._function.callee(node)
         if callee is not None and self._depth < _DEEPEST:
-            returned = [n.value for n in ast.walk(callee.node) if isinstance(n, ast.Return) and n.value is not None]
             reader = _Reader(callee, self._depth + 1)
-            inside = {name for value in returned for name in reader._bases(value)}
+            inside = {name for value in _returned(callee) for name in reader._bases(value)}
             return [one for name, value in bound(node, callee) if name in inside for one in self._bases(value, seen)]
         name = last_name(node)
         if name in _BASES:
@@ -304,6 +317,10 @@ class _Reader:
         elif isinstance(node.func, ast.Attribute) and name == "to":
             given = [node.func.value]
         return [base for one in given for base in self._bases(one, seen)]
+
+
+def _returned(function: KernelFunction) -> list[ast.expr]:
+    return [node.value for node in ast.walk(function.node) if isinstance(node, ast.Return) and node.value is not None]
 
 
 def _summands(node: ast.expr) -> Iterator[ast.expr]:
