@@ -32,6 +32,10 @@ def lint_command(
     sarif: Annotated[
         Path | None, typer.Option("--sarif", metavar="FILE", help="Write the findings as SARIF 2.1.0, for code hosts.")
     ] = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option("--gpu", metavar="NAME", help="Compile for this GPU or architecture, not here; default sm_90."),
+    ] = None,
     as_json: Json = False,
     verbose: Verbose = False,
 ) -> int:
@@ -42,7 +46,7 @@ def lint_command(
     Exit code 5: there are findings.
     """
     with only_data_on_stdout():
-        report = _together([lint(_target(text), rules=rule) for text in targets])
+        report = _together([lint(_target(text), rules=rule, gpu=gpu) for text in targets])
     if sarif is not None:
         write_named(sarif, json.dumps(as_sarif(report, __version__), indent=2) + "\n")
     if as_json:

@@ -7,14 +7,16 @@ import inspect
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from triton_ops._optional import require
 from triton_ops.backend.errors import one_line
 from triton_ops.exceptions import TargetError
+from triton_ops.hardware import Target, named_target, spec_named, target_of
 from triton_ops.lint.findings import Finding, LintReport, Undecided
-from triton_ops.lint.kernel import KernelReading
+from triton_ops.lint.kernel import COMPILED_FOR, KernelReading
 from triton_ops.lint.rules.base import Rule
 from triton_ops.lint.rules.catalogue import RULES, rule_named
 from triton_ops.lint.source.functions import innermost, kernel_function
@@ -26,31 +28,34 @@ from triton_ops.lint.suppress import answered, bad_comments
 _FORMS = "name a file, a folder, package.module:kernel, path/file.py:kernel, a shipped kernel, or an Operation"
 
 
-def lint(target: Any, *, rules: Sequence[str] | None = None) -> LintReport:
+def lint(target: Any, *, rules: Sequence[str] | None = None, gpu: str | None = None) -> LintReport:
     """Look for pitfalls in kernels, without a GPU and without running them.
 
     Args:
         target: A path of a file or folder, `package.module:kernel` or `path/file.py:kernel` as text; or a Triton
             kernel, with or without decorators; or an `Operation`. Of a file only what its kernels need is run.
         rules: Ids of the rules that are asked; None for all.
+        gpu: What rules that compile do it for: an architecture such as `sm_90` or `gfx942`, or the name of a GPU, which
+            need not be here. None for `sm_90`.
 
     Returns:
         Findings, what stays undecided and why, and what comments in the source have answered.
 
     Raises:
         TargetError: There is no such target, a file does not parse, or a rule is not known.
+        DeviceError: The GPU is not known.
         MissingDependencyError: Triton is not installed.
 
     Cost: 0.1 to 0.5 s for each kernel, and once the import of Triton.
     """
     require("triton", "reading kernels")
-    asked = _asked(rules)
+    asked, goal = _asked(rules), compile_target(gpu)
     readings, lost, files = _readings(target)
     findings: list[Finding] = []
     undecided: list[Undecided] = []
     for name, why in lost:
         undecided += [Undecided(rule=rule.id, kernel=name, why=why) for rule in asked]
-    for reading in readings:
+    for reading in (replace(one, target=goal) for one in readings):
         for rule in asked:
             for one in _decided(rule, reading):
                 (findings if isinstance(one, Finding) else undecided).append(one)  # type: ignore[arg-type]
@@ -62,6 +67,18 @@ def lint(target: Any, *, rules: Sequence[str] | None = None) -> LintReport:
         kernels={reading.name: reading.file for reading in readings} | dict.fromkeys((name for name, _ in lost), ""),
         suppressed=tuple(answers),
     )
+
+
+def compile_target(gpu: str | None) -> Target:
+    """The target of an architecture or of a GPU's name.
+
+    Raises:
+        DeviceError: Neither is known.
+    """
+    if gpu is None:
+        return named_target(COMPILED_FOR)
+    spec = spec_named(gpu)
+    return named_target(gpu) if spec is None else target_of(spec)
 
 
 def _asked(rules: Sequence[str] | None) -> tuple[Rule, ...]:

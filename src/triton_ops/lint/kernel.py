@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from triton_ops.backend.errors import one_line
 from triton_ops.backend.typed_front_end import ttir_of
-from triton_ops.hardware import named_target
+from triton_ops.hardware import Target, named_target
 from triton_ops.lint.meaning.facts import Facts, Met
 from triton_ops.lint.meaning.walk import facts_of
 from triton_ops.lint.source.functions import KernelFunction
@@ -22,6 +22,7 @@ from triton_ops.ttir.scope import UntoldError
 from triton_ops.ttir.syntax import UnreadableError
 
 READ_FOR = "sm_89"  # below sm_90 descriptors become pointers with masks; from sm_89 on there are 8-bit floats
+COMPILED_FOR = "sm_90"
 _MOST_VARIANTS = 10
 
 
@@ -51,6 +52,7 @@ class KernelReading:
         configs: Tunables and launch options of each config of a decorator.
         heuristics: Functions of `triton.heuristics`, by parameter.
         key: What `triton.autotune` is keyed on; None if the kernel is not tuned.
+        target: What is compiled for, where a rule compiles.
     """
 
     name: str
@@ -61,6 +63,7 @@ class KernelReading:
     configs: tuple[Mapping[str, Any], ...] = ()
     heuristics: Mapping[str, Any] = field(default_factory=dict)
     key: tuple[str, ...] | None = None
+    target: Target = field(default_factory=lambda: named_target(COMPILED_FOR))
 
     @property
     def line(self) -> int:
@@ -121,6 +124,15 @@ class KernelReading:
             return isinstance(self._variant(Guess(types, constants, one.guess.known, one.guess.element)), Variant)
         return False
 
+    def with_values(self, values: Mapping[str, Any]) -> Variant | None:
+        """The first variant with these values of constants; None if it cannot be read."""
+        for one in self.variants[:1]:
+            known = {name: value for name, value in values.items() if name in one.guess.constants}
+            guess = replace(one.guess, constants={**one.guess.constants, **known})
+            found = self._variant(guess)
+            return found if isinstance(found, Variant) else None
+        return None
+
     @cached_property
     def _by_element(self) -> dict[str, Variant | None]:
         return {}
@@ -133,6 +145,18 @@ class KernelReading:
             found = next((one for one in map(self._variant, chosen) if isinstance(one, Variant)), None)
             self._by_element[element] = found
         return self._by_element[element]
+
+    def tuned_extents(self, variant: Variant) -> dict[int, str]:
+        """The extents that differ between configs, with the parameter of each, where no other constant is equal."""
+        values = variant.guess.constants
+        found: dict[int, str] = {}
+        for name in self.uses.tiles:
+            value = values.get(name)
+            differs = len({repr(config.get(name)) for config in self.configs}) > 1
+            alone = sum(type(other) is int and other == value for other in values.values()) == 1
+            if differs and alone and type(value) is int:
+                found[value] = name
+        return found
 
     def place(self, met: Met) -> Place:
         """Where in the user's source a fact is: the innermost line that is not Triton's own."""

@@ -272,3 +272,50 @@ def one_in_the_tail_bad(a, b, out, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl
         right = tl.load(b + j[None, :] * K + at[:, None], mask=at[:, None] < K, other=1.0)
         acc = tl.dot(left, right, acc)  # finds: wrong-identity
     tl.store(out + i[:, None] * BN + j[None, :], acc)
+
+
+@triton.jit
+def large_tile_bad(  # finds: register-spill
+    a, b, c, M, N, K, am, bk, cm, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
+):
+    rm = tl.program_id(0) * BM + tl.arange(0, BM)
+    rn = tl.program_id(1) * BN + tl.arange(0, BN)
+    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in range(0, K, BK):
+        rk = k + tl.arange(0, BK)
+        left = tl.load(a + rm[:, None] * am + rk[None, :], mask=(rm[:, None] < M) & (rk[None, :] < K), other=0.0)
+        right = tl.load(b + rk[:, None] * bk + rn[None, :], mask=(rk[:, None] < K) & (rn[None, :] < N), other=0.0)
+        acc = tl.dot(left, right, acc)
+    tl.store(c + rm[:, None] * cm + rn[None, :], acc, mask=(rm[:, None] < M) & (rn[None, :] < N))
+
+
+def launch_large_tile(a, b, c):
+    M, K = a.shape
+    N = b.shape[1]
+    grid = (triton.cdiv(M, 256), triton.cdiv(N, 128))
+    large_tile_bad[grid](a, b, c, M, N, K, a.stride(0), b.stride(0), c.stride(0), BM=256, BN=128, BK=32, num_warps=4)
+
+
+@triton.jit
+def product_by_hand_bad(a, b, c, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    i = tl.arange(0, BM)
+    j = tl.arange(0, BN)
+    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in range(0, K, BK):
+        at = k + tl.arange(0, BK)
+        left = tl.load(a + i[:, None] * K + at[None, :], mask=at[None, :] < K, other=0.0).to(tl.float32)
+        right = tl.load(b + j[:, None] * K + at[None, :], mask=at[None, :] < K, other=0.0).to(tl.float32)
+        acc += tl.sum(left[:, None, :] * right[None, :, :], axis=2)  # finds: no-tensor-core
+    tl.store(c + i[:, None] * BN + j[None, :], acc)
+
+
+@triton.jit
+def vector_times_matrix_good(a, x, y, M, K, BM: tl.constexpr, BK: tl.constexpr):
+    i = tl.program_id(0) * BM + tl.arange(0, BM)
+    acc = tl.zeros((BM,), dtype=tl.float32)
+    for k in range(0, K, BK):
+        at = k + tl.arange(0, BK)
+        rows = tl.load(a + i[:, None] * K + at[None, :], mask=(i[:, None] < M) & (at[None, :] < K), other=0.0)
+        part = tl.load(x + at, mask=at < K, other=0.0)
+        acc += tl.sum(rows.to(tl.float32) * part.to(tl.float32)[None, :], axis=1)
+    tl.store(y + i, acc, mask=i < M)

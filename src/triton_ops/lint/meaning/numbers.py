@@ -1,6 +1,7 @@
 """Terms as numbers, in many draws at once: data is drawn, equal addresses hold equal data, and everything is computed.
 
-Which lanes are padding is said by conditions that are held false; what such a lane would compute then shows.
+A place along an axis may lie beyond what a mask lets pass; what such a lane would compute then shows. What a loop
+carries is what it begins with, or what its first turns make of it, so that every number is one of a real launch.
 """
 
 from __future__ import annotations
@@ -11,30 +12,40 @@ import numpy as np
 from numpy.typing import NDArray
 
 from triton_ops.lint.meaning.elements import COMPARE, TWO, NotComputedError, Numbers, applied
-from triton_ops.lint.meaning.terms import AND, AT_LEAST_ZERO, NOT, OR, SUM, ZERO, Term
+from triton_ops.lint.meaning.facts import Carried, Facts
+from triton_ops.lint.meaning.terms import AND, AT_LEAST_ZERO, NOT, OR, SUM, ZERO, Term, Terms, inner_terms
 from triton_ops.ttir.syntax import Block
 
 DRAWS = 64
 SMALL_ARGUMENTS = np.arange(DRAWS) % 2 == 1
 """The draws in which arguments of floating point are tiny: what then falls away is an epsilon's doing."""
 _PLACES = (0, 1, 2)  # of a sum or a product over a whole axis, these stand for all
-_SMALL = {"program_id": 2, "turn": 2, "turns": 4, "num_programs": 9, "index": 3, "bound": 3, "carried": 9, "after": 9}
+_SMALL = {"program_id": 2, "turn": 2, "turns": 4, "num_programs": 9, "index": 3, "bound": 3}
 
 
 class Draw:
     """The values of terms in many draws, at given places of a block.
 
     Args:
-        places: Where along an axis, by the symbol of the axis.
-        held: Truth values of conditions that are not computed.
+        terms: The terms of the kernel.
+        loops: What loops carry, by the loop and the place among what it carries.
+        places: Where along an axis, by the symbol of the axis: one place, or one for each draw.
         missing: What a masked lane holds where the load says nothing.
+        turns: How many turns have made what a loop carries.
     """
 
     def __init__(
-        self, places: Mapping[Term, int], held: Mapping[Term, bool] | None = None, missing: float = float("nan")
+        self,
+        terms: Terms,
+        loops: Mapping[tuple[int, int], Carried],
+        places: Mapping[Term, Numbers | int],
+        missing: float = float("nan"),
+        turns: int = 0,
     ) -> None:
-        self._places, self._held, self._missing = dict(places), dict(held or {}), missing
+        self._terms, self._loops, self._missing, self._turns = terms, loops, missing, turns
+        self._places = dict(places)
         self._known: dict[int, Numbers] = {}
+        self._inside: dict[tuple[int, ...], Draw] = {}
 
     def __call__(self, term: Term) -> Numbers:
         """The value of a term in each draw.
@@ -47,13 +58,12 @@ class Draw:
                 self._known[term.number] = self._value(term)
         return self._known[term.number]
 
-    def at(self, places: Mapping[Term, int]) -> Draw:
+    def at(self, places: Mapping[Term, Numbers | int], turns: int | None = None) -> Draw:
         """The same at other places, the rest unchanged."""
-        return Draw({**self._places, **places}, self._held, self._missing)
+        after = self._turns if turns is None else turns
+        return Draw(self._terms, self._loops, {**self._places, **places}, self._missing, after)
 
     def _value(self, term: Term) -> Numbers:
-        if term in self._held:
-            return np.full(DRAWS, self._held[term])
         name = term.name
         if name == SUM:
             return self._sum(term)
@@ -68,7 +78,9 @@ class Draw:
             return np.full(DRAWS, term.operands[0])
         if name in ("tt.reduce", "dot"):
             return self._over_an_axis(term)
-        if name in ("argument", "carried", "after") or name in _SMALL:
+        if name in ("carried", "after"):
+            return self._of_loop(term)
+        if name in _SYMBOLS:
             return self._symbol(term, whole=False)
         return self._applied(term)
 
@@ -83,7 +95,7 @@ class Draw:
 
     def _symbol(self, term: Term, whole: bool) -> Numbers:
         if term in self._places:
-            return np.full(DRAWS, float(self._places[term]))
+            return np.broadcast_to(np.asarray(self._places[term], dtype=float), DRAWS)
         inner = [self(one) for one in term.operands if isinstance(one, Term)]
         seed = _mixed(term.number, np.arange(DRAWS), *inner)
         if not whole and term.name == "argument":  # a scale, or an epsilon: both must do
@@ -93,6 +105,20 @@ class Draw:
         if term.name == "argument":
             return np.floor(5000 + 1000 * _share(seed))
         return np.floor(_share(seed) * _SMALL.get(term.name, 9))
+
+    def _of_loop(self, term: Term) -> Numbers:
+        """What a loop carries: what it began with, or what a turn has made of that."""
+        carried = self._loops.get((term.operands[0], term.operands[1]))
+        if carried is None:
+            raise NotComputedError("a loop without a known number of turns")
+        made = term.name == "after" or self._turns > 0
+        inner = carried.next if made else carried.begin
+        turns = 0 if term.name == "after" else max(0, self._turns - 1)
+        key = (term.operands[0], turns, *(one.number for one in term.operands[2:]))
+        if key not in self._inside:
+            places = {self._terms.index(axis): self(one) for axis, one in enumerate(term.operands[2:])}
+            self._inside[key] = Draw(self._terms, self._loops, places, self._missing, turns)
+        return self._inside[key](inner.operands[1] if inner.name == "pointer" else inner)
 
     def _condition(self, term: Term) -> Numbers:
         name = term.name
@@ -174,6 +200,16 @@ def _bound_of(term: Term) -> Term | None:
                 seen.add(part.number)
                 waiting.append(part)
     return Term("bound", (number,), -1, frozenset())
+
+
+def carried_by_loops(facts: Facts) -> dict[tuple[int, int], Carried]:
+    """What the loops of a kernel carry, by the loop and the place among what it carries."""
+    found: dict[tuple[int, int], Carried] = {}
+    for loop in facts.loops:
+        for carried in loop.carried:
+            symbol = next(one for one in inner_terms(carried.symbol) if one.name == "carried")
+            found[symbol.operands[0], symbol.operands[1]] = carried
+    return found
 
 
 def combined(

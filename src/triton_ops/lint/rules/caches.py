@@ -54,16 +54,9 @@ def _left_out(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[S
 
 def _is_tuned(kernel: KernelReading, variant: Variant, loop: Loop) -> bool:
     """Whether a loop steps by an extent that differs between the configs."""
-    tuned = [
-        variant.guess.constants.get(name)
-        for name in kernel.uses.tiles
-        if len({repr(config.get(name)) for config in kernel.configs}) > 1
-    ]
-    by = {
-        constant(loop.step),
-        *(constant(one.operands[1]) for one in inner_terms(loop.upper) if one.name == "quotient"),
-    }
-    return bool(by & {one for one in tuned if isinstance(one, int)})
+    by = {constant(loop.step)}
+    by |= {constant(one.operands[1]) for one in inner_terms(loop.upper) if one.name == "quotient"}
+    return any(extent in by for extent in kernel.tuned_extents(variant))
 
 
 def _derived(kernel: KernelReading, names: set[str], key: set[str]) -> bool:

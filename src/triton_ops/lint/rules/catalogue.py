@@ -13,11 +13,13 @@ from triton_ops.lint.rules.offsets import OVERFLOW
 from triton_ops.lint.rules.padding import IDENTITY
 from triton_ops.lint.rules.precision import LOW
 from triton_ops.lint.rules.programs import ATOMICS, OVERLAPS
+from triton_ops.lint.rules.registers import SPILL
 from triton_ops.lint.rules.strides import SWAPPED
+from triton_ops.lint.rules.tensor_cores import UNUSED
 
 RULES: tuple[Rule, ...] = (
-    MISSING_MASK, WRONG, IDENTITY, SWAPPED, LOW, MISSING_CONSTEXPR, OVER, ATOMICS, OVERLAPS, NARROW_KEY,
-    CHANGED_GLOBAL, STATIC, OVERFLOW,
+    MISSING_MASK, WRONG, IDENTITY, SWAPPED, LOW, MISSING_CONSTEXPR, OVER, SPILL, ATOMICS, OVERLAPS, NARROW_KEY,
+    CHANGED_GLOBAL, STATIC, OVERFLOW, UNUSED,
 )  # fmt: skip
 
 

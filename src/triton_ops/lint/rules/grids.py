@@ -16,18 +16,16 @@ def _static(rule: Rule, kernel: KernelReading) -> Iterable[Said]:
     for launch in kernel.launches:
         if launch.grid is None:
             continue
-        tuned = {name for config in kernel.configs for name in config if name in kernel.function.parameters}
-        tuned = {name for name in tuned if len({repr(config.get(name)) for config in kernel.configs}) > 1}
         stepped = _stepped(kernel)
         if stepped is None:
             yield rule.undecided(kernel, f"how it steps from program to program cannot be read: {kernel.lowered[1]}")
             return
-        if tuned & set(kernel.uses.tiles) and stepped and not _is_function(launch):
+        tuned = _tuned_steps(kernel)
+        if tuned and not _is_function(launch):
             yield rule.found(
                 kernel, launch.line,
-                f"the grid {ast.unparse(launch.grid)} is no function of the config, and "
-                f"{', '.join(sorted(tuned & set(kernel.uses.tiles)))} "
-                "differs between configs: with another block some elements are computed twice or not at all",
+                f"the grid {ast.unparse(launch.grid)} is no function of the config, and {', '.join(tuned)}, by which "
+                "programs step, differs between configs: some elements are computed twice or not at all",
                 fix="grid = lambda meta: (triton.cdiv(n, meta['BLOCK']),)",
             )  # fmt: skip
         elif stepped and _fixed(launch) and not _strides_the_grid(kernel):
@@ -53,6 +51,19 @@ def _stepped(kernel: KernelReading) -> set[str] | None:
                     str(one.operands[0]) for one in inner_terms(bound.last) if one.name == "argument" and bound.fits
                 }
     return found
+
+
+def _tuned_steps(kernel: KernelReading) -> list[str]:
+    """The tuned extents by which an index steps from program to program."""
+    variant = kernel.variants[0]
+    extents = kernel.tuned_extents(variant)
+    found = (
+        extents[index.extent]
+        for access in variant.facts.accesses
+        for index in indices(variant.facts.terms, access)
+        if index.extent in extents and index.plain and index.tiled("program_id")
+    )
+    return sorted(set(found))
 
 
 def _is_function(launch: Launch) -> bool:

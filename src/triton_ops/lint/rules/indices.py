@@ -9,6 +9,7 @@ from functools import lru_cache
 from triton_ops.lint.meaning.facts import Access, Facts, Loop
 from triton_ops.lint.meaning.terms import AT_LEAST_ZERO, NOT, Monomial, Term, Terms, all_of, inner_terms, parts
 
+_MOST_BLOCKS = 2  # counts of blocks in one index: of programs and of turns
 STEPPING = ("program_id", "turn")
 _PLACES = {
     "program_id", "turn", "index", "quotient", "remainder", "least", "most", "carried", "load", "choose", "after",
@@ -38,6 +39,19 @@ class Index:
     def stepping(self) -> frozenset[Term]:
         """The symbols of programs and turns inside of it."""
         return frozenset(one for one in inner_terms(self.term) if one.name in STEPPING)
+
+    @property
+    def plain(self) -> bool:
+        """Whether nothing else can hide in the index: its parts are the place, whole blocks, and less than a block.
+
+        Where strides are numbers, an offset of another kind may be a multiple of them.
+        """
+        if self.stride.operands and self.stride.operands[0][0]:
+            return True
+        sums = parts(self.term)
+        blocks = [c for m, c in sums.items() if m and not (len(m) == 1 and m[0].name == "index")]
+        first = parts(self.access.offset).get((), 0)
+        return all(c % self.extent == 0 for c in blocks) and abs(first) < self.extent and len(blocks) <= _MOST_BLOCKS
 
     def tiled(self, *names: str) -> list[Term]:
         """What counts its blocks: symbols of which one more moves the index by exactly one block."""

@@ -148,14 +148,34 @@ def _rounded_up(term: Term, by: int) -> str:
 
 def _by_launch(kernel: KernelReading, one: _Open) -> str:
     """The launch rounds the number of blocks up, or the block's extent."""
+    if not one.index.plain:
+        return ""
     for launch in kernel.launches:
-        if one.index.tiled("program_id", "quotient", "remainder") and launch.grid is not None:
-            rounded = next(filter(_rounds_up, launch.inner(launch.grid)), None)
-            if rounded is not None:
-                return f"the launch in line {launch.line} rounds the number of blocks up: {ast.unparse(rounded)}"
-        if not one.index.tiled() and (found := _rounded_block(kernel, launch, one)):
+        for node in _extents_of_grid(launch, one.index):
+            if _rounds_up(node) and not _is_constant(kernel, launch, node):
+                return f"the launch in line {launch.line} rounds the number of blocks up: {ast.unparse(node)}"
+        if not one.index.stepping and (found := _rounded_block(kernel, launch, one)):
             return found
     return ""
+
+
+def _extents_of_grid(launch: Launch, index: Index) -> Iterator[ast.expr]:
+    """What the grid is made of along the axis whose programs step the index; all of it where they are regrouped."""
+    if launch.grid is None:
+        return
+    axes = [one.operands[0] for one in index.tiled("program_id")]
+    grid = launch.grid.body if isinstance(launch.grid, ast.Lambda) else launch.grid
+    if axes and isinstance(grid, ast.Tuple) and axes[0] < len(grid.elts):
+        yield from launch.inner(grid.elts[axes[0]])
+    elif axes or any(constant(one.operands[1]) is None for one in index.tiled("quotient", "remainder")):
+        yield from launch.inner(launch.grid)
+
+
+def _is_constant(kernel: KernelReading, launch: Launch, node: ast.expr) -> bool:
+    """Whether what is rounded up is a size that the kernel is compiled for."""
+    of = node.args[0] if isinstance(node, ast.Call) and node.args else node
+    given = {ast.unparse(launch.given[name]) for name in kernel.function.constants if name in launch.given}
+    return ast.unparse(of) in given
 
 
 def _rounded_block(kernel: KernelReading, launch: Launch, one: _Open) -> str:
@@ -163,9 +183,9 @@ def _rounded_block(kernel: KernelReading, launch: Launch, one: _Open) -> str:
     for name, value in one.variant.guess.constants.items():
         if value != one.index.extent or name not in kernel.uses.tiles or name not in launch.given:
             continue
-        for node in launch.inner(launch.given[name]):
-            if isinstance(node, ast.Call) and last_name(node) == "next_power_of_2":
-                return f"the launch in line {launch.line} rounds {name} up: {ast.unparse(node)}"
+        node = launch.resolved(launch.given[name])
+        if isinstance(node, ast.Call) and last_name(node) == "next_power_of_2":
+            return f"the launch in line {launch.line} rounds {name} up: {ast.unparse(node)}"
     return ""
 
 
@@ -203,7 +223,12 @@ def _wrong_in(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[S
         for index in indices(terms, access):
             for bound in bounds(terms, index):
                 name = _plain_argument(bound.last)
-                if bound.fits and name is not None and (access in stored or name in exclusive or _over_the_grid(index)):
+                if (
+                    bound.fits
+                    and index.plain
+                    and name is not None
+                    and (access in stored or name in exclusive or _over_the_grid(index))
+                ):
                     far = parts(bound.last).get((), 0)
                     yield rule.found(
                         kernel, access,
@@ -213,7 +238,13 @@ def _wrong_in(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[S
                 elif not bound.fits:
                     yield from _beside_the_index(rule, kernel, variant, index, bound)
             first = parts(index.term).get((), 0)
-            if first < 0 and access.kind != "atomic" and not lower_bounded(terms, index) and _from_start(index):
+            if (
+                first < 0
+                and index.plain
+                and access.kind != "atomic"
+                and not lower_bounded(terms, index)
+                and _from_start(index)
+            ):
                 yield rule.found(
                     kernel, access,
                     f"the first element of the first program is {first} along axis {index.axis}, "

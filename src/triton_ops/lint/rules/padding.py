@@ -14,12 +14,13 @@ import numpy as np
 
 from triton_ops.lint.kernel import KernelReading, Variant
 from triton_ops.lint.meaning.elements import NotComputedError, Numbers
-from triton_ops.lint.meaning.facts import Carried, Met, Product, Reduction
-from triton_ops.lint.meaning.numbers import SMALL_ARGUMENTS, Draw, combined
+from triton_ops.lint.meaning.facts import Carried, Facts, Met, Product, Reduction
+from triton_ops.lint.meaning.numbers import SMALL_ARGUMENTS, Draw, carried_by_loops, combined
 from triton_ops.lint.meaning.terms import AT_LEAST_ZERO, Term, Terms, conditions, inner_terms, parts, said
 from triton_ops.lint.rules.base import Rule, Said, once
 
-_PADDED, _WITH_DATA = 5, 0
+_WITH_DATA = 0
+_TURNS = (0, 1)  # of what a loop carries, before its first turn and after it
 _CLOSE = 1e-5
 _ENOUGH = 3  # draws of 64 that must differ: a coincidence is none
 
@@ -37,25 +38,31 @@ def _of_variant(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator
     for reduction in facts.reductions:
         axis = facts.terms.index(reduction.axis)
         given = [value.term for value in reduction.given]
-        for condition in _limits(given, axis):
-            harm = partial(_reduced, facts.terms, reduction, axis, condition)
-            yield from _said(rule, kernel, reduction, condition, harm)
+        for condition in _limits(given, axis, reduction.given[0].type.shape[reduction.axis]):
+            harm = partial(_reduced, facts, reduction, axis, condition)
+            yield from _said(rule, kernel, variant.facts, reduction, condition, harm)
         yield from _carried(rule, kernel, variant, reduction, given, axis)
     for product in facts.products:
         left, right, bound = _operands(facts.terms, product)
-        for condition in _limits([left, right], bound):
-            harm = partial(_multiplied, facts.terms, (left, right), bound, condition)
-            yield from _said(rule, kernel, product, condition, harm)
+        for condition in _limits([left, right], bound, product.left.type.shape[-1]):
+            harm = partial(_multiplied, facts, (left, right), bound, condition)
+            yield from _said(rule, kernel, facts, product, condition, harm)
 
 
-def _said(rule: Rule, kernel: KernelReading, met: Met, condition: Term, harm: Harm) -> Iterator[Said]:
+def _said(rule: Rule, kernel: KernelReading, facts: Facts, met: Met, condition: Term, harm: Harm) -> Iterator[Said]:
     try:
         found = harm(0.0)
         poisoned = "" if found else harm(float("nan"))
     except NotComputedError as error:
         yield rule.undecided(kernel, f"what a padded lane holds cannot be computed: {error}")
         return
-    if found:
+    if found and _may_stay_inside(facts, condition):
+        yield rule.undecided(
+            kernel,
+            f"line {kernel.place(met).line}: whether `{said(condition)}` ever fails depends on where a loop of the "
+            "program ends",
+        )
+    elif found:
         yield rule.found(kernel, met, f"a lane without `{said(condition)}` takes part: {found}")
     elif poisoned:
         line = kernel.place(met).line
@@ -66,41 +73,57 @@ def _said(rule: Rule, kernel: KernelReading, met: Met, condition: Term, harm: Ha
         )  # fmt: skip
 
 
-def _limits(given: Sequence[Term], axis: Term) -> list[Term]:
-    """The conditions by which loads inside of these terms leave lanes out along an axis."""
+def _may_stay_inside(facts: Facts, condition: Term) -> bool:
+    """Whether a condition is about turns of a loop that ends where the program says: it may end before the edge."""
+    turns = [one for one in inner_terms(condition) if one.name == "turn"]
+    return any(
+        one.name in ("program_id", "least", "most", "choose")
+        for loop in facts.loops
+        if loop.turn in turns
+        for one in inner_terms(loop.upper)
+    )
+
+
+def _limits(given: Sequence[Term], axis: Term, extent: int) -> list[Term]:
+    """The conditions by which loads inside of these terms leave out the end of an axis, whose block has this extent."""
     found: dict[Term, None] = {}
     for term in given:
         for one in inner_terms(term):
             if one.name == "load" and axis.number in one.operands[3].inside:
                 for condition in conditions(one.operands[3]):
-                    if condition.name == AT_LEAST_ZERO and (axis,) in parts(condition.operands[0]):
+                    sums = parts(condition.operands[0]) if condition.name == AT_LEAST_ZERO else {}
+                    whole = sums == {(axis,): -1, (): extent - 1}  # it lets the whole block pass, whatever its extent
+                    if sums.get((axis,), 0) < 0 and not whole:
                         found[condition] = None
     return list(found)
 
 
-def _padded(terms: Terms, axis: Term, condition: Term, missing: float) -> Draw:
-    held = {condition: False, terms.refuse(condition): True}
-    return Draw({axis: _PADDED}, held, missing)
+def _padded(data: Draw, axis: Term, condition: Term) -> Draw:
+    """The same at the first place that a condition leaves out, in each draw."""
+    left = data.at({axis: 0})(condition.operands[0])
+    step = -parts(condition.operands[0])[(axis,)]
+    return data.at({axis: np.maximum(np.floor(left / step) + 1, _WITH_DATA + 1)})
 
 
-def _differ(one: Numbers, other: Numbers) -> int:
+def _differ(before: Numbers, after: Numbers) -> int:
     """In how many draws two results differ, with tiny arguments and with others: the fewer of both."""
-    close = np.isclose(one, other, rtol=_CLOSE, atol=1e-30)
-    apart = np.isfinite(one) & ~close
+    one, other = np.asarray(before, dtype=float), np.asarray(after, dtype=float)
+    apart = ~np.isnan(one) & ~np.isclose(one, other, rtol=_CLOSE, atol=1e-30)
     return int(min(apart[SMALL_ARGUMENTS].sum(), apart[~SMALL_ARGUMENTS].sum()))
 
 
-def _reduced(terms: Terms, reduction: Reduction, axis: Term, condition: Term, missing: float) -> str:
-    data, padded = Draw({axis: _WITH_DATA}, None, missing), _padded(terms, axis, condition, missing)
-    alone = [data(value.term) for value in reduction.given]
-    beside = [padded(value.term) for value in reduction.given]
-    around = {name: data(term) for name, term in reduction.around.items()}
-    together = combined(reduction.combine, alone, beside, around)
-    for before, after, held in zip(alone, together, beside, strict=True):
-        if _differ(np.asarray(before, dtype=float), np.asarray(after, dtype=float)) >= _ENOUGH:
-            return _changed(
-                "it holds {}, and changes the reduction of a lane with data from {} to {}", before, after, held
-            )
+def _reduced(facts: Facts, reduction: Reduction, axis: Term, condition: Term, missing: float) -> str:
+    for turns in _TURNS:
+        data = Draw(facts.terms, carried_by_loops(facts), {axis: _WITH_DATA}, missing, turns)
+        padded = _padded(data, axis, condition)
+        alone = [data(value.term) for value in reduction.given]
+        beside = [padded(value.term) for value in reduction.given]
+        around = {name: data(term) for name, term in reduction.around.items()}
+        together = combined(reduction.combine, alone, beside, around)
+        for before, after, held in zip(alone, together, beside, strict=True):
+            if _differ(before, after) >= _ENOUGH:
+                text = "it holds {}, and changes the reduction of a lane with data from {} to {}"
+                return _changed(text, before, after, held)
     return ""
 
 
@@ -122,13 +145,16 @@ def _operands(terms: Terms, product: Product) -> tuple[Term, Term, Term]:
     return left, right, bound
 
 
-def _multiplied(terms: Terms, operands: tuple[Term, Term], bound: Term, condition: Term, missing: float) -> str:
-    padded = _padded(terms, bound, condition, missing)
-    one, other = (padded(operand) for operand in operands)
-    with np.errstate(all="ignore"):
-        added = one * other
-    if int((~(np.abs(added) <= _CLOSE)).sum()) >= _ENOUGH:
-        return f"it multiplies {_shown(one)} by {_shown(other)}, and adds {_shown(added)} to the sum"
+def _multiplied(facts: Facts, operands: tuple[Term, Term], bound: Term, condition: Term, missing: float) -> str:
+    for turns in _TURNS:
+        data = Draw(facts.terms, carried_by_loops(facts), {bound: _WITH_DATA}, missing, turns)
+        padded = _padded(data, bound, condition)
+        one, other = (padded(operand) for operand in operands)
+        usable = ~np.isnan(data(operands[0]) * data(operands[1]))
+        with np.errstate(all="ignore"):
+            added = one * other
+        if int((usable & ~(np.abs(added) <= _CLOSE)).sum()) >= _ENOUGH:
+            return f"it multiplies {_shown(one)} by {_shown(other)}, and adds {_shown(added)} to the sum"
     return ""
 
 
@@ -146,8 +172,9 @@ def _carried(
             if found is None or len(places) != 1:
                 continue
             inner = terms.index(places[0])
-            for condition in _limits([found.next], inner):
-                yield from _said(rule, kernel, reduction, condition, partial(_kept, terms, found, inner, condition))
+            for condition in _limits([found.next], inner, found.type.shape[places[0]]):
+                harm = partial(_kept, variant.facts, found, inner, condition)
+                yield from _said(rule, kernel, variant.facts, reduction, condition, harm)
 
 
 def _of_loop(variant: Variant, after: Term) -> Carried | None:
@@ -158,10 +185,10 @@ def _of_loop(variant: Variant, after: Term) -> Carried | None:
     return None
 
 
-def _kept(terms: Terms, carried: Carried, axis: Term, condition: Term, missing: float) -> str:
-    padded = _padded(terms, axis, condition, missing)
+def _kept(facts: Facts, carried: Carried, axis: Term, condition: Term, missing: float) -> str:
+    padded = _padded(Draw(facts.terms, carried_by_loops(facts), {axis: 0}, missing), axis, condition)
     before, after = padded(carried.symbol), padded(carried.next)
-    if _differ(np.asarray(before, dtype=float), np.asarray(after, dtype=float)) >= _ENOUGH:
+    if _differ(before, after) >= _ENOUGH:
         return _changed("a turn in which it is padded changes its part of the sum from {} to {}", before, after)
     return ""
 

@@ -17,6 +17,14 @@ _BASES = {"make_block_ptr", "make_tensor_descriptor", "advance"}
 _PASSING = {"multiple_of", "max_contiguous", "to", "cast", "where", "broadcast_to", "expand_dims", "reshape", "trans"}
 _SHAPES = {"zeros": (0, ("shape",)), "full": (0, ("shape",)), "arange": (1, ("end",)), "reshape": (1, ("shape",)),
            "broadcast_to": (1, ("shape",)), "view": (1, ("shape",))}  # fmt: skip
+_WORDS = {
+    "input_precision": "ieee",
+    "padding_option": "zero",
+    "cache_modifier": "",
+    "eviction_policy": "",
+    "sem": "relaxed",
+}
+_SEEDED = {"rand", "randn", "randint", "rand4x", "randn4x", "randint4x", "philox"}
 _COUNTED = {"range", "cdiv", "arange", "static_range", "program_id"}
 _DEEPEST = 8
 
@@ -102,6 +110,8 @@ class _Reader:
         if name in _COUNTED:
             for one in node.args:
                 self._number(one)
+        elif name in _SEEDED and is_language(node, self._function):
+            self._number(argument(node, 0, "seed"))
         self._shape(node, name)
         return found
 
@@ -131,12 +141,17 @@ class _Reader:
         if name == "static_range":
             for one in node.args:
                 self._uses.ranges.update(self._reached(one))
-        for keyword in node.keywords:
-            if keyword.arg in ("dtype", "out_dtype"):
-                self._uses.types.update(self._names(keyword.value))
+        self._keywords(node)
         kind = argument(node, {"to": 0, "cast": 1, "zeros": 1, "full": 2}.get(name, -1), "dtype")
         if kind is not None and isinstance(kind, ast.Name):
             self._uses.types.update(self._names(kind))
+
+    def _keywords(self, node: ast.Call) -> None:
+        for keyword in node.keywords:
+            if keyword.arg in ("dtype", "out_dtype"):
+                self._uses.types.update(self._names(keyword.value))
+            for name in self._names(keyword.value) if keyword.arg in _WORDS else ():
+                self._uses.texts.setdefault(name, []).append(_WORDS[str(keyword.arg)])
 
     def _tile(self, node: ast.expr | None) -> None:
         if node is None:

@@ -1,0 +1,56 @@
+"""Products of matrices that are written so that the matrix unit cannot be used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from triton_ops.lint.kernel import KernelReading, Variant
+from triton_ops.lint.meaning.facts import Reduction
+from triton_ops.lint.meaning.terms import Term, Terms
+from triton_ops.lint.rules.base import Rule, Said, once
+
+_RANK = 3  # rows, columns, and the axis of the sum
+_SMALLEST = 16  # extents that the matrix unit takes
+_CONVERSIONS = ("arith.extf", "arith.truncf", "tt.fp_to_fp")
+
+
+def _unused(rule: Rule, kernel: KernelReading) -> Iterable[Said]:
+    return once(one for variant in kernel.variants for one in _of_variant(rule, kernel, variant))
+
+
+def _of_variant(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Said]:
+    for reduction in variant.facts.reductions:
+        shape = reduction.given[0].type.shape
+        names = [operation.name for operation in reduction.combine.operations]
+        if len(shape) != _RANK or names[:1] != ["arith.addf"] or min(shape) < _SMALLEST:
+            continue
+        if _is_product(variant.facts.terms, reduction):
+            sizes = "×".join(map(str, shape))
+            yield rule.found(
+                kernel, reduction,
+                f"a sum over axis {reduction.axis} of the products of two matrices, spread to {sizes} elements",
+            )  # fmt: skip
+
+
+def _is_product(terms: Terms, reduction: Reduction) -> bool:
+    """Whether what is added up are products of a factor without columns and one without rows."""
+    term = reduction.given[0].term
+    while term.name in _CONVERSIONS:
+        term = term.operands[-1]
+    if term.name != "arith.mulf":
+        return False
+    one, other = (part for part in term.operands if isinstance(part, Term))
+    kept = [terms.index(axis).number for axis in range(_RANK) if axis != reduction.axis]
+    summed = terms.index(reduction.axis).number
+    rows = [[number in part.inside for number in kept] for part in (one, other)]
+    apart = rows in ([[True, False], [False, True]], [[False, True], [True, False]])
+    return apart and all(summed in part.inside for part in (one, other))
+
+
+UNUSED = Rule(
+    id="no-tensor-core",
+    level="ttir",
+    symptom="a product of matrices runs at a tenth of the speed and below: it uses plain multiplications",
+    fix="use tl.dot, whose extents are 16 or more",
+    decide=_unused,
+)
