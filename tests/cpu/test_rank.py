@@ -204,7 +204,7 @@ def test_explain_says_how_many_stages_fit(cli, tmp_path):
     ran = cli("explain", "matmul", "--shape", "1024x1024x1024", "--gpu", "mi300x", "--cache-dir", str(tmp_path))
     assert ran.code == 0, ran.err
     assert "0%: not even one block fits" in ran.out
-    assert "with num_stages=3 it fits: 65,536 bytes shared" in ran.out
+    assert "with num_stages=3 it fits: 65,536 bytes shared, occupancy 25%, limited by shared memory" in ran.out
 
 
 @pytest.mark.parametrize("given", ["0", "-1", "nan"])

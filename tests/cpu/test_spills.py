@@ -166,6 +166,33 @@ def test_a_config_that_spills_nothing_is_told_so(cli):
     assert "change" not in ran.out
 
 
+BROKEN = """
+import triton
+import triton.language as tl
+from triton_ops import Operation, TensorSpec, TritonKernel
+
+@triton.jit
+def broken(x, BLOCK: tl.constexpr):
+    tl.store(x + tl.arange(0, BLOCK), not_defined)
+
+operation = Operation(
+    "broken", TritonKernel(broken, lambda _: (1,)), {"BLOCK": [128]}, lambda: {"x": TensorSpec((128,), "float32")}
+)
+"""
+
+
+@pytest.mark.triton
+@pytest.mark.usefixtures("shared_fork_server")
+def test_a_config_that_does_not_compile_is_told_with_its_reason(cli, tmp_path, monkeypatch):
+    (tmp_path / "given.py").write_text(BROKEN)
+    monkeypatch.chdir(tmp_path)
+    ran = cli("spills", "given.py:operation", "--target", "sm_90", "--json")
+    assert ran.code == 1
+    found = json.loads(ran.out)
+    assert (found["before"]["status"], found["cures"], found["cure"]) == ("compile", [], None)
+    assert "not_defined is not defined" in found["advice"]
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [

@@ -18,6 +18,7 @@ from triton_ops.cures.session import cure_spills
 from triton_ops.exceptions import TargetError
 
 _HEADER = ("change", "verdict", "registers", "spilled", "frame", "local", "shared", "ms", "config")
+_CANNOT_RUN = 1
 _NUMBERS = ("registers", "spilled", "frame", "local", "shared", "ms")
 
 
@@ -43,7 +44,7 @@ def spills_command(
     ] = None,
     as_json: Json = False,
     verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
-) -> None:
+) -> int:
     """Say what a config spills, and try what may cure it: a smaller tile, more warps, fewer stages.
 
     Each change is compiled, and kept only if it helps. No GPU is needed with --target.
@@ -57,12 +58,17 @@ def spills_command(
         report = cure_spills(operation, config=values, shape=extents, dtype=chosen, arch=arch, measure=measure)
     if as_json:
         say_json(_as_json(str(operation.problem(extents, chosen)), report))
-        return
+        return _code(report)
     say(*listing(_facts(str(operation.problem(extents, chosen)), report), width()))
     if report.tried:
         header, *lines = table(_HEADER, [row for one in report.tried for row in _rows(one)], width(), _NUMBERS)
         say(bold(header), *lines)
     say(*map(bold, paragraph("", report.advice, width())))
+    return _code(report)
+
+
+def _code(report: SpillReport) -> int:
+    return 0 if report.before.compiled else _CANNOT_RUN
 
 
 def _facts(problem: str, report: SpillReport) -> dict[str, str]:

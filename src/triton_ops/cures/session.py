@@ -19,6 +19,8 @@ from triton_ops.hardware.target import TARGETS
 from triton_ops.runner.session import tune
 from triton_ops.space import Config, ConfigSpace
 
+_UNCHECKED = "nothing was checked"
+
 
 def cure_spills(
     target: Operation | Kernel | Callable[..., Any],
@@ -95,6 +97,8 @@ def _chosen(space: ConfigSpace, name: str, values: Mapping[str, Any]) -> Config:
 def _examined(examiner: Examiner, config: Config, space: ConfigSpace, target: Target) -> SpillReport:
     before = examiner.evidence(config)
     notes = [] if (why := space.why_not(config)) is None else [f"the config is not in the space: {why}"]
+    if before.compiled and not healthy(before) and before.accumulator is None:
+        notes.append(f"{_UNCHECKED}: a tile that must hold a whole row cannot become smaller than the row")
     if not before.compiled or healthy(before):
         return SpillReport(target.arch, before, notes=tuple(notes))
     tried: list[Tried] = []
@@ -124,7 +128,8 @@ def _measured(report: SpillReport, times: Callable[[list[Config]], dict[str, flo
     kept = [one.best.config for one in report.tried if one.kept and one.best is not None]
     median_ms = times(list(dict.fromkeys([report.before.config, *kept])))
     tried = tuple(one.timed(median_ms) for one in report.tried)
-    return SpillReport(report.target, with_time(report.before, median_ms), tried, report.notes)
+    notes = (note for note in report.notes if not note.startswith(_UNCHECKED))
+    return SpillReport(report.target, with_time(report.before, median_ms), tried, tuple(notes))
 
 
 def _times(

@@ -113,7 +113,7 @@ def portrait(
         habits=_habits(target, launch, accumulator, warps, stages),
         warp_choices=warp_choices(target, ACCUMULATED_BYTES * prod(accumulator)) if target and accumulator else (),
         timelines=tuple(timeline(depth, load=load) for depth in drawn), load_steps=load, load_known=known,
-        remarks=(*_fits(explained), *_remarks(residents, waves, resources, stages if drawn else 1, spec)),
+        remarks=(*_fits(explained, spec, warps), *_remarks(residents, waves, resources, stages if drawn else 1, spec)),
     )  # fmt: skip
 
 
@@ -184,12 +184,16 @@ def load_steps(forecast: Forecast | None, stages: int) -> tuple[float, bool]:
     return min(max(alone["load latency"] * max(stages - 1, 1) / computed, _LOADS[0]), _LOADS[1]), True
 
 
-def _fits(explained: Explained) -> list[str]:
+def _fits(explained: Explained, spec: DeviceSpec, warps: int) -> list[str]:
     """A remark on the most stages that fit, where the config's own do not."""
     found = explained.fitting
     if found is None or found.resources is None:
         return []
-    return [f"with num_stages={found.config['num_stages']} it fits: {found.resources.shared_bytes:,} bytes shared"]
+    made, limits, said = found.resources, limits_of(spec), ""
+    if limits is not None and made.registers is not None:
+        at_once = limits.residents(made.registers, made.shared_bytes or 0, warps)
+        said = f", occupancy {at_once.occupancy:.0%}, limited by {' and '.join(at_once.limited_by)}"
+    return [f"with num_stages={found.config['num_stages']} it fits: {made.shared_bytes:,} bytes shared{said}"]
 
 
 def _remarks(
@@ -205,7 +209,10 @@ def _remarks(
             f"occupancy of {residents.occupancy:.0%} together with {resources.spill_bytes:,} spilled bytes per thread: "
             "triton-ops spills tries cures"
         )
-    if waves is not None and waves.used < _FULL:
+    if waves is not None and not waves.full:
+        many = "1 block fills" if waves.grid == 1 else f"{waves.grid:,} blocks fill"
+        found.append(f"{many} {waves.used:.0%} of the device: smaller tiles, or a split reduction, are more blocks")
+    elif waves is not None and waves.used < _FULL:
         empty = waves.at_once - (waves.tail_blocks or waves.at_once)
         found.append(
             f"the last wave has {waves.tail_blocks:,} blocks and leaves {empty:,} of {waves.at_once:,} places empty: "
@@ -223,7 +230,7 @@ def _too_deep(residents: Residents, resources: Resources | None, stages: int, sp
         blocks = limits.blocks_at_once(resources.registers, shared * fewer // stages, residents.warps_per_block)
         if blocks > residents.blocks:
             return [
-                f"shared memory of {stages} stages holds the blocks per multiprocessor at {residents.blocks}; "
+                f"shared memory of {stages} stages keeps the blocks per multiprocessor at {residents.blocks}; "
                 f"with {fewer} there would be room for {blocks}"
             ]
     return []
