@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 import importlib
 import io
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from triton_ops._optional import require
@@ -44,7 +45,7 @@ def ttir_of(function: Any, types: Mapping[str, str], constants: Mapping[str, Any
     ir.load_dialects(context)
     backend.load_dialects(context)
     backend.add_stages(stages, options, source.language)
-    with contextlib.redirect_stdout(io.StringIO()):  # static_print, and what the compiler says of an error
+    with _quiet():
         module = source.make_ir(
             goal, options, backend.get_codegen_implementation(options), backend.get_module_map(), context
         )
@@ -72,10 +73,18 @@ def binary_of(
     even = [["tt.divisibility", 16]]
     whole = {(at,): even for at, kind in enumerate(types.values()) if kind.startswith("*") or kind in ("i32", "i64")}
     source = compiler.ASTSource(function, dict(types), dict(constants), whole)
-    with contextlib.redirect_stdout(io.StringIO()):  # the assembler's complaints come with the whole text
+    with _quiet():
         made = compiler.compile(source, target=goal, options=dict(options))
     binary, assembly = ("cubin", "ptx") if target.kind == "cuda" else ("hsaco", "amdgcn")
     return Built(made.asm[binary], made.asm[assembly], made.metadata._asdict(), made.hash)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Inside, nothing is printed or warned of: `static_print`, what is deprecated, an assembler's whole input."""
+    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def _compiler(target: Target) -> tuple[Any, Any]:

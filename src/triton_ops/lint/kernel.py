@@ -24,6 +24,7 @@ from triton_ops.ttir.syntax import UnreadableError
 READ_FOR = "sm_89"  # below sm_90 descriptors become pointers with masks; from sm_89 on there are 8-bit floats
 COMPILED_FOR = "sm_90"
 _MOST_VARIANTS = 10
+_TUNED = (16, 32, 64, 128, 256, 512)  # extents that tuned blocks are told apart by
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,17 +147,19 @@ class KernelReading:
             self._by_element[element] = found
         return self._by_element[element]
 
-    def tuned_extents(self, variant: Variant) -> dict[int, str]:
-        """The extents that differ between configs, with the parameter of each, where no other constant is equal."""
-        values = variant.guess.constants
-        found: dict[int, str] = {}
-        for name in self.uses.tiles:
-            value = values.get(name)
-            differs = len({repr(config.get(name)) for config in self.configs}) > 1
-            alone = sum(type(other) is int and other == value for other in values.values()) == 1
-            if differs and alone and type(value) is int:
-                found[value] = name
-        return found
+    @cached_property
+    def tuned(self) -> tuple[Variant | None, dict[int, str]]:
+        """A variant in which every tuned extent is another number, and the parameter of each number.
+
+        None and nothing for a kernel whose configs do not differ in extents, or that cannot be read so.
+        """
+        names = [n for n in self.uses.tiles if len({repr(config.get(n)) for config in self.configs}) > 1]
+        if not names or not self.variants:
+            return None, {}
+        constants = self.variants[0].guess.constants
+        taken = {value for name, value in constants.items() if name not in names and type(value) is int}
+        extents = dict(zip((size for size in _TUNED if size not in taken), names, strict=False))
+        return self.with_values({name: size for size, name in extents.items()}), extents
 
     def place(self, met: Met) -> Place:
         """Where in the user's source a fact is: the innermost line that is not Triton's own."""

@@ -139,40 +139,6 @@ def split_k_stores_bad(a, b, c, M, N, K, am, bk, cm, BM: tl.constexpr, BN: tl.co
 
 
 @triton.jit
-def block_pointers_good(a, b, c, M, N, K, am, bk, cm, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
-    pm = tl.program_id(0)
-    pn = tl.program_id(1)
-    pa = tl.make_block_ptr(a, (M, K), (am, 1), (pm * BM, 0), (BM, BK), (1, 0))
-    pb = tl.make_block_ptr(b, (K, N), (bk, 1), (0, pn * BN), (BK, BN), (1, 0))
-    acc = tl.zeros((BM, BN), dtype=tl.float32)
-    for _ in range(0, K, BK):
-        left = tl.load(pa, boundary_check=(0, 1), padding_option="zero")
-        right = tl.load(pb, boundary_check=(0, 1), padding_option="zero")
-        acc = tl.dot(left, right, acc)
-        pa = tl.advance(pa, (0, BK))
-        pb = tl.advance(pb, (BK, 0))
-    pc = tl.make_block_ptr(c, (M, N), (cm, 1), (pm * BM, pn * BN), (BM, BN), (1, 0))
-    tl.store(pc, acc.to(c.dtype.element_ty), boundary_check=(0, 1))
-
-
-@triton.jit
-def block_pointers_bad(a, b, c, M, N, K, am, bk, cm, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
-    pm = tl.program_id(0)
-    pn = tl.program_id(1)
-    pa = tl.make_block_ptr(a, (M, K), (am, 1), (pm * BM, 0), (BM, BK), (1, 0))
-    pb = tl.make_block_ptr(b, (K, N), (bk, 1), (0, pn * BN), (BK, BN), (1, 0))
-    acc = tl.zeros((BM, BN), dtype=tl.float32)
-    for _ in range(0, K, BK):
-        left = tl.load(pa, boundary_check=(0,), padding_option="zero")  # finds: missing-mask
-        right = tl.load(pb, boundary_check=(0, 1), padding_option="zero")
-        acc = tl.dot(left, right, acc)
-        pa = tl.advance(pa, (0, BK))
-        pb = tl.advance(pb, (BK, 0))
-    pc = tl.make_block_ptr(c, (M, N), (cm, 1), (pm * BM, pn * BN), (BM, BN), (1, 0))
-    tl.store(pc, acc.to(c.dtype.element_ty))  # finds: missing-mask
-
-
-@triton.jit
 def descriptors_good(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     pm = tl.program_id(0)
     pn = tl.program_id(1)

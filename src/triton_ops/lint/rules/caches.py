@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from triton_ops.lint.kernel import KernelReading, Variant
 from triton_ops.lint.meaning.facts import Loop
@@ -16,16 +16,17 @@ def _narrow_key(rule: Rule, kernel: KernelReading) -> Iterable[Said]:
     """A tuned kernel whose work per program is decided by an extent that the key leaves out."""
     if kernel.key is None or len(kernel.configs) < 2:
         return []
-    return once(one for variant in kernel.variants[:1] for one in _left_out(rule, kernel, variant))
+    variant, extents = kernel.tuned
+    return [] if variant is None else once(_left_out(rule, kernel, variant, extents))
 
 
-def _left_out(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Said]:
+def _left_out(rule: Rule, kernel: KernelReading, variant: Variant, extents: Mapping[int, str]) -> Iterator[Said]:
     key = set(kernel.key or ())
     for loop in variant.facts.loops:
         if any(one.name in ("program_id", "load") for one in inner_terms(loop.upper)):
             continue
         ends = arguments_in(loop.upper) - key
-        if ends and _is_tuned(kernel, variant, loop) and not _derived(kernel, ends, key):
+        if ends and _is_tuned(extents, loop) and not _derived(kernel, ends, key):
             names = ", ".join(sorted(ends))
             yield rule.found(
                 kernel, loop,
@@ -33,7 +34,7 @@ def _left_out(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[S
                 f"best for the first {names} "
                 f"is used for every other",
             )  # fmt: skip
-    limits = _tiled_limits(variant)
+    limits = _tiled_limits(variant, extents)
     for name in sorted(limits - key):
         if not _derived(kernel, {name}, key) and not any(
             name in arguments_in(loop.upper) for loop in variant.facts.loops
@@ -52,11 +53,11 @@ def _left_out(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[S
                 )
 
 
-def _is_tuned(kernel: KernelReading, variant: Variant, loop: Loop) -> bool:
+def _is_tuned(extents: Mapping[int, str], loop: Loop) -> bool:
     """Whether a loop steps by an extent that differs between the configs."""
     by = {constant(loop.step)}
     by |= {constant(one.operands[1]) for one in inner_terms(loop.upper) if one.name == "quotient"}
-    return any(extent in by for extent in kernel.tuned_extents(variant))
+    return any(extent in by for extent in extents)
 
 
 def _derived(kernel: KernelReading, names: set[str], key: set[str]) -> bool:
@@ -69,7 +70,7 @@ def _derived(kernel: KernelReading, names: set[str], key: set[str]) -> bool:
     return False
 
 
-def _tiled_limits(variant: Variant) -> set[str]:
+def _tiled_limits(variant: Variant, extents: Mapping[int, str]) -> set[str]:
     """Arguments that end an index which steps from program to program by more than 1."""
     found: set[str] = set()
     terms = variant.facts.terms
@@ -77,7 +78,7 @@ def _tiled_limits(variant: Variant) -> set[str]:
         if access.kind != "store" or len(access.type.shape) < 2:
             continue
         for index in indices(terms, access):
-            if any(one.name == "program_id" for one in index.stepping):
+            if index.extent in extents and any(one.name == "program_id" for one in index.stepping):
                 for bound in bounds(terms, index):
                     found |= arguments_in(bound.last) if bound.fits else set()
     return found

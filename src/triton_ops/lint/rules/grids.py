@@ -55,8 +55,9 @@ def _stepped(kernel: KernelReading) -> set[str] | None:
 
 def _tuned_steps(kernel: KernelReading) -> list[str]:
     """The tuned extents by which an index steps from program to program."""
-    variant = kernel.variants[0]
-    extents = kernel.tuned_extents(variant)
+    variant, extents = kernel.tuned
+    if variant is None:
+        return []
     found = (
         extents[index.extent]
         for access in variant.facts.accesses

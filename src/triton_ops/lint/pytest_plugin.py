@@ -1,0 +1,25 @@
+"""A fixture for tests of users; `conftest.py` names it: `pytest_plugins = ["triton_ops.lint.pytest_plugin"]`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from triton_ops.lint.engine import lint
+from triton_ops.lint.findings import LintReport
+
+
+@pytest.fixture
+def lint_kernels() -> Callable[..., LintReport]:
+    """A function that lints a target as `lint` does, and fails the test with every finding in words."""
+    return _clean
+
+
+def _clean(target: Any, **options: Any) -> LintReport:
+    report = lint(target, **options)
+    if report.findings:
+        said = [f"{one.file}:{one.line}: {one.rule} in {one.kernel}: {one.evidence}" for one in report.findings]
+        pytest.fail("\n".join(said), pytrace=False)
+    return report
