@@ -27,7 +27,7 @@ PINNED = PROJECT / "constraints.txt"
 COMMANDS = [
     "", "tune", "show", "compile", "compile-modes", "advise", "inductor", "inductor options", "inductor cache",
     "inductor log", "inductor draw", "rank", "explain", "simulate", "spills", "profile", "profile read",
-    "profile command", "profile run", "sensitivity", "cliffs", "calibrate", "record", "replay", "doctor",
+    "profile command", "profile run", "sensitivity", "report", "cliffs", "calibrate", "record", "replay", "doctor",
     "keys", "lock", "verify", "exchange", "exchange export", "exchange import", "exchange look-up", "why", "misses",
     "cache", "cache ls", "cache rm", "cache path", "cache export", "cache import",
 ]  # fmt: skip

@@ -150,7 +150,7 @@ def read_recording(path: Path) -> Recording:
 
 def _parsed(path: Path, content: bytes) -> Recording:
     if content.startswith(_RUN_LINE):
-        return _of_run(run_of(path, content.split(b"\n")[:-1]))
+        return recording_of(run_of(path, content.split(b"\n")[:-1]))
     if _CACHE_NAME in content:
         bounded(content)
         return _of_cache(path.name, _cache_content(content.decode()))
@@ -246,7 +246,8 @@ def _cache_trial(names: Sequence[str], row: Mapping[str, Any]) -> Trial:
     return Trial(config, Status.OK, _measured(time))
 
 
-def _of_run(run: Run) -> Recording:
+def recording_of(run: Run) -> Recording:
+    """The recording in a run log; unlike `read_recording` also of one in which no config ran."""
     head, trials = run.head, run.trials
     axes = {
         name: [Config.from_json({name: value})[name] for value in given] for name, given in head.space.tunables.items()

@@ -1,0 +1,6 @@
+"""What the HTML pages share: how one file is put together, their style, and the script that makes elements."""
+
+from triton_ops._page.assembly import PageParts as PageParts
+from triton_ops._page.assembly import assembled as assembled
+from triton_ops._page.assembly import data_script as data_script
+from triton_ops._page.assembly import part as part

@@ -1,0 +1,99 @@
+"""`triton-ops report`: what run logs say, in a terminal, as Markdown, as JSON, or as one page for a browser."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from triton_ops._files import write_named
+from triton_ops.cli.console import CacheDir, Json, Verbose, bold, printable, say, say_json, tell, width
+from triton_ops.cli.layout import paragraph, table
+from triton_ops.cli.record_selection import folder_of
+from triton_ops.exceptions import SettingsError
+from triton_ops.history.finding import find_run
+from triton_ops.history.run_log import read_run
+from triton_ops.report.as_json import comparison_json, report_json
+from triton_ops.report.comparison import comparison_of
+from triton_ops.report.facts import Report
+from triton_ops.report.markdown import markdown_of
+from triton_ops.report.page.build import page_of
+from triton_ops.report.tables import SHOWN, Block, Part, comparison_parts, parts_of
+
+
+def report_command(
+    runs: Annotated[
+        list[str],
+        typer.Argument(metavar="RUN...", help="A run log, a run's id or its start, or a kernel: its last run."),
+    ],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write a page for browsers to FILE.")
+    ] = None,
+    as_text: Annotated[bool, typer.Option("--text", help="Write text; the default without -o.")] = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Write Markdown, for pull requests.")] = False,
+    top: Annotated[int, typer.Option("--top", metavar="N", min=1, help="Trials and reasons to list.")] = SHOWN,
+    cache_dir: CacheDir = None,
+    as_json: Json = False,
+    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
+) -> None:
+    """Show what run logs say: every trial, ties, failures, which tunables matter, and the line to paste.
+
+    Several runs are compared with the first. Nothing is run; a run that goes on is shown as far as it is.
+    """
+    if sum((as_text, as_markdown, as_json)) > 1 or (out is not None and as_json):
+        raise SettingsError("--text, --markdown, --json and a page exclude each other", hint="give one of them")
+    folder = folder_of(cache_dir)
+    reports = [Report(read_run(find_run(run, folder))) for run in runs]
+    if as_json:
+        say_json({
+            "runs": [report_json(report) for report in reports],
+            "comparisons": [comparison_json(comparison_of(reports[0], other)) for other in reports[1:]],
+        })  # fmt: skip
+    elif as_markdown:
+        _put(out, markdown_of(reports, top).splitlines())
+    elif as_text or out is None:
+        _put(out, list(_lines(reports, top, width() if out is None else None)))
+    else:
+        _write(out, page_of(reports))
+        tell(f"{out} is the page; open it in a browser")
+
+
+def _put(out: Path | None, lines: Sequence[str]) -> None:
+    if out is None:
+        say(*lines)
+    else:
+        _write(out, "".join(f"{printable(line)}\n" for line in lines))
+
+
+def _write(path: Path, content: str) -> None:
+    try:
+        write_named(path, content)
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be written: {error.strerror or error}", hint="choose another -o") from error
+
+
+def _lines(reports: Sequence[Report], top: int, columns: int | None) -> Iterator[str]:
+    for number, report in enumerate(reports):
+        if number:
+            yield ""
+        for part in parts_of(report, top):
+            yield from _block(part, columns) if isinstance(part, Block) else _part(part, columns)
+    for other in reports[1:]:
+        for part in comparison_parts(reports[0], other):
+            yield from _part(part, columns)
+
+
+def _part(part: Part, columns: int | None) -> Iterator[str]:
+    if part.title:
+        yield from ("", bold(part.title))
+    if part.rows:
+        yield from table(part.header, part.rows, columns, part.right)
+    if part.note:
+        yield from paragraph("", part.note, columns)
+
+
+def _block(block: Block, columns: int | None) -> Iterator[str]:
+    for line in block.text.splitlines():
+        yield from paragraph(f"{block.title}: ", line, columns)

@@ -1,0 +1,72 @@
+"""A report as plain JSON values, for scripts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from typing import Any
+
+from triton_ops.report.comparison import Comparison
+from triton_ops.report.facts import Contender, Report, Row
+from triton_ops.trial import Trial
+
+
+def report_json(report: Report) -> dict[str, Any]:
+    """All of a report; times are in milliseconds, and `gap` is the share by which a config is slower."""
+    head, seen = report.run.head, report.sensitivity
+    return {
+        "run": head.id, "file": str(report.run.path), "kernel": head.key.kernel, "problem": head.key.label,
+        "device": report.device, "state": report.state, "elapsed_s": report.run.at_s, "totals": report.totals,
+        "best": None if report.best is None else _trial(report.best), "gain": report.gain,
+        "paste": report.paste,
+        "finalists": [_contender(one) for one in report.contenders],
+        "trials": [_row(row) for row in report.rows],
+        "best_so_far": [
+            {"at_s": at_s, "median_ms": trial.median_ms, "config": dict(trial.config.plain)}
+            for at_s, trial in report.run.best_so_far
+        ],
+        "dropped": report.dropped,
+        "failures": [
+            {"status": str(one.status), "reason": one.reason, "configs": one.configs, "first": dict(one.first.plain)}
+            for one in report.failures
+        ],
+        "sensitivity": None if isinstance(seen, str) else {
+            "explained": seen.explained,
+            "knobs": [{"name": knob.name, "share": knob.share, "span": knob.span,
+                       "values": [asdict(one) for one in knob.effects]} for knob in seen.knobs],
+        },
+        "environment": report.environment,
+    }  # fmt: skip
+
+
+def comparison_json(found: Comparison) -> dict[str, Any]:
+    """The comparison of two runs; `common` is null where times cannot be compared, and `why_not` has the reason."""
+    common = found.common
+    return {
+        "first": found.first.run.head.id, "second": found.second.run.head.id,
+        "differences": {name: list(both) for name, both in found.differences.items()},
+        "common": None if isinstance(common, str) else asdict(common),
+        "why_not": common if isinstance(common, str) else "",
+    }  # fmt: skip
+
+
+def _row(row: Row) -> dict[str, Any]:
+    return {"number": row.number, "at_s": row.at_s, "origin": row.origin, "fate": row.fate, **_trial(row.trial)}
+
+
+def _trial(trial: Trial) -> dict[str, Any]:
+    times = trial.best_measurement if trial.ok else None
+    return {
+        "config": dict(trial.config.plain), "status": str(trial.status), "error": trial.error,
+        "median_ms": None if times is None else times.median_ms,
+        "p20_ms": None if times is None else times.p20_ms,
+        "p80_ms": None if times is None else times.p80_ms,
+        "relative": trial.relative, "compile_s": trial.compile_s,
+        "resources": None if trial.resources is None else asdict(trial.resources),
+    }  # fmt: skip
+
+
+def _contender(one: Contender) -> dict[str, Any]:
+    gap = None if one.gap is None else [math.expm1(value) for value in (one.gap.centre, one.gap.low, one.gap.high)]
+    return {"config": dict(one.trial.config.plain), "rounds": one.rounds, "fate": one.fate,
+            "gap": None if gap is None else {"centre": gap[0], "low": gap[1], "high": gap[2]}}  # fmt: skip

@@ -1,0 +1,108 @@
+"""Two runs beside each other: what differs in where and how they took place, and how the configs of both compare."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import quantiles
+
+from triton_ops.ranking.rank_correlation import spearman
+from triton_ops.report.facts import Report
+from triton_ops.report.words import headline
+from triton_ops.space import Config
+
+_FEWEST = 2  # configs of which quartiles can be told
+
+
+@dataclass(frozen=True, kw_only=True)
+class Common:
+    """The configs that ran in both runs.
+
+    Attributes:
+        configs: How many there are.
+        quartiles: The second run's time over the first's: a quarter of the configs are below the first number, half
+            below the second, three quarters below the third.
+        correlation: Spearman's correlation of the two orders.
+        places: The place of the first run's best config in the second run, and of the second's in the first, from 1
+            on; None if it did not run there.
+    """
+
+    configs: int
+    quartiles: tuple[float, float, float]
+    correlation: float
+    places: tuple[int | None, int | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Two runs beside each other.
+
+    Attributes:
+        first: One run.
+        second: The other one.
+        differences: What differs, by name, each with the text of the first and of the second; empty where it has none.
+        common: The configs of both; a text says why their times cannot be compared.
+    """
+
+    first: Report
+    second: Report
+    differences: dict[str, tuple[str, str]]
+    common: Common | str
+
+
+def comparison_of(first: Report, second: Report) -> Comparison:
+    """The comparison of two runs."""
+    one, other = _facts(first), _facts(second)
+    differences = {
+        name: (one.get(name, ""), other.get(name, ""))
+        for name in dict.fromkeys((*one, *other))
+        if one.get(name, "") != other.get(name, "")
+    }
+    return Comparison(first=first, second=second, differences=differences, common=_common(first, second))
+
+
+def _facts(report: Report) -> dict[str, str]:
+    return {**headline(report), "space": report.run.head.space.fingerprint, **report.environment}
+
+
+def _common(first: Report, second: Report) -> Common | str:
+    one, other = first.run.head.key, second.run.head.key
+    if (one.kernel, one.problem) != (other.kernel, other.problem):
+        return "the kernel or the problem is another one, so that times are not compared"
+    times, others = _times(first), _times(second)
+    both = [config for config in times if config in others]
+    if len(both) < _FEWEST:
+        return f"{len(both)} of the configs ran in both runs, too few to compare"
+    if len({mode for found in (times, others) for config in both for mode in (found[config][1],)}) > 1:
+        return "the runs measured in different modes, so that times are not compared"
+    left, right = ([found[config][0] for config in both] for found in (times, others))
+    if min(left) <= 0:
+        return "a config has no measurable time"
+    low, middle, high = quantiles([b / a for a, b in zip(left, right, strict=True)], n=4, method="inclusive")
+    return Common(
+        configs=len(both), quartiles=(low, middle, high), correlation=spearman(left, right),
+        places=(_place(first, second), _place(second, first)),
+    )  # fmt: skip
+
+
+def _times(report: Report) -> dict[Config, tuple[float, str]]:
+    ran = (trial for trial in report.run.trials.values() if trial.measurement is not None)
+    return {trial.config: (trial.measurement.median_ms, trial.measurement.mode) for trial in ran if trial.measurement}
+
+
+def _place(of: Report, among: Report) -> int | None:
+    """The place of one run's best config in another one's order."""
+    configs = [row.trial.config for row in among.fastest_first if row.trial.ok]
+    return configs.index(of.best.config) + 1 if of.best is not None and of.best.config in configs else None
+
+
+def common_text(common: Common | str) -> str:
+    """The configs of both runs in a sentence."""
+    if isinstance(common, str):
+        return common
+    low, middle, high = common.quartiles
+    first, second = ("not run there" if place is None else f"place {place}" for place in common.places)
+    return (
+        f"{common.configs} configs ran in both: the second run's times are {middle:.3f}x the first's "
+        f"(quartiles {low:.3f}x and {high:.3f}x), the orders' correlation is {common.correlation:.2f}; "
+        f"the first run's best config is {first} in the second, the second's is {second} in the first"
+    )

@@ -1,0 +1,89 @@
+"use strict";
+// Charts as drawings. Each has a text that says what it shows.
+
+const ROOM = { left: 64, right: 16, top: 12, bottom: 36 };
+
+// Places on an axis, logarithmic where all figures are above zero and spread.
+function axis(low, high, begin, end) {
+  const spread = high > low ? high - low : Math.abs(high) || 1;
+  const [from, to] = high > low ? [low, high] : [low - spread / 2, high + spread / 2];
+  const curved = from > 0 && to / from > 5;
+  const along = (value) => curved ? Math.log(value / from) / Math.log(to / from) : (value - from) / (to - from);
+  const marks = [0, 0.25, 0.5, 0.75, 1].map((share) => curved ? from * (to / from) ** share : from + (to - from) * share);
+  return { place: (value) => begin + along(value) * (end - begin), marks };
+}
+
+function extent(values) {
+  let [low, high] = [Infinity, -Infinity];
+  for (const value of values) {
+    if (value < low) low = value;
+    if (value > high) high = value;
+  }
+  return [low, high];
+}
+
+function frame(width, height, x, y, xName, yName) {
+  const [bottom, right] = [height - ROOM.bottom, width - ROOM.right];
+  return [
+    shape("path", { class: "axis", fill: "none", d: `M${ROOM.left} ${ROOM.top}V${bottom}H${right}` }),
+    ...x.marks.map((mark) => shape("text", { class: "quiet", x: x.place(mark), y: bottom + 15, "text-anchor": "middle" }, short(Number(mark.toPrecision(3))))),
+    ...y.marks.map((mark) => shape("text", { class: "quiet", x: ROOM.left - 6, y: y.place(mark) + 4, "text-anchor": "end" }, short(Number(mark.toPrecision(3))))),
+    shape("text", { x: right, y: height - 4, "text-anchor": "end" }, xName),
+    shape("text", { x: ROOM.left + 6, y: ROOM.top + 4 }, yName),
+  ];
+}
+
+// Figures over figures; `steps` is a line that goes on at its height until its next point.
+function plot(label, xName, yName, dots, steps = [], until = null) {
+  const [width, height] = [720, 300];
+  const points = [...dots, ...steps];
+  const [lowX, highX] = extent(points.map((point) => point[0]));
+  const x = axis(lowX, Math.max(highX, until ?? highX), ROOM.left + 8, width - ROOM.right);
+  const y = axis(...extent(points.map((point) => point[1])), height - ROOM.bottom - 8, ROOM.top + 18);
+  const path = steps.map(([at, value], number) =>
+    number ? `H${x.place(at)}V${y.place(value)}` : `M${x.place(at)} ${y.place(value)}`).join("") + (steps.length && until !== null ? `H${x.place(until)}` : "");
+  return drawing(
+    width, height, label, ...frame(width, height, x, y, xName, yName),
+    ...dots.map((dot) => shape("circle", { class: "dot", cx: x.place(dot[0]), cy: y.place(dot[1]), r: 2.5 })),
+    shape("path", { class: "step", d: path }),
+    ...steps.map((step) => shape("circle", { class: "dot winner", cx: x.place(step[0]), cy: y.place(step[1]), r: 3.5 },
+      shape("title", {}, step[2]))),
+  );
+}
+
+// An interval around its centre, on an axis that all intervals of a table share; the bar at zero is the winner.
+function interval(gap, range, winner) {
+  const [width, height] = [160, 16];
+  const x = axis(range[0], range[1], 6, width - 6);
+  return drawing(
+    width, height, `${(100 * gap[0]).toFixed(2)} %, from ${(100 * gap[1]).toFixed(2)} % to ${(100 * gap[2]).toFixed(2)} %`,
+    shape("line", { class: "axis", x1: x.place(0), x2: x.place(0), y1: 0, y2: height }),
+    shape("line", { class: winner ? "span winner" : "span", x1: x.place(gap[1]), x2: x.place(gap[2]), y1: height / 2, y2: height / 2 }),
+    shape("circle", { class: winner ? "dot winner" : "dot", cx: x.place(gap[0]), cy: height / 2, r: 4 }),
+  );
+}
+
+// One vertical axis for each tunable and one for the time; a line for each config.
+function parallel(names, values, lines, times) {
+  const [step, height] = [Math.max(90, 720 / (names.length + 1)), 300];
+  const width = step * (names.length + 1);
+  const [top, bottom] = [34, height - 16];
+  const y = axis(...extent(times), bottom, top);
+  const at = (column, value) => {
+    const count = values[column].length;
+    return value < 0 ? bottom + 10 : count < 2 ? (top + bottom) / 2 : bottom - (value / (count - 1)) * (bottom - top);
+  };
+  const x = (column) => step / 2 + column * step;
+  const paths = lines.map((line, number) => shape("path", {
+    class: number ? "line" : "line winner",
+    d: "M" + [...line.map((value, column) => `${x(column)} ${at(column, value)}`), `${x(names.length)} ${y.place(times[number])}`].join("L"),
+  })).reverse();
+  const axes = [...names, "ms"].flatMap((name, column) => [
+    shape("line", { class: "axis", x1: x(column), x2: x(column), y1: top, y2: bottom }),
+    shape("text", { x: x(column), y: 14, "text-anchor": "middle" }, name.length > 14 ? `${name.slice(0, 13)}…` : name, shape("title", {}, name)),
+    ...(column < names.length
+      ? values[column].slice(0, 12).map((value, place) => shape("text", { class: "quiet", x: x(column) + 5, y: at(column, place) + 4 }, value.slice(0, 12)))
+      : y.marks.map((mark) => shape("text", { class: "quiet", x: x(column) + 5, y: y.place(mark) + 4 }, short(Number(mark.toPrecision(3)))))),
+  ]);
+  return drawing(width, height, `The values of ${lines.length} configs, the fastest one last and green`, ...paths, ...axes);
+}

@@ -1,0 +1,103 @@
+"use strict";
+// The controls: what they say is the state, and every change draws anew what depends on it.
+
+(() => {
+  const byId = (id) => document.getElementById(id);
+  let run = null;
+  let trials = [];
+  let order = null;
+  let shown = SHOWN;
+
+  const options = (id, values) => replaced(id, values.map(([value, text]) => element("option", { value }, text)));
+
+  function sortBy(column) {
+    order = order?.column === column ? (order.down ? null : { column, down: true }) : { column, down: false };
+    drawTrials();
+    byId("trials").querySelector(`button[data-column="${column}"]`).focus();
+  }
+
+  function head([name, column]) {
+    const sorted = order?.column === column ? (order.down ? "descending" : "ascending") : null;
+    return element("th", { scope: "col", "aria-sort": sorted },
+      element("button", { type: "button", "data-column": column, onclick: () => sortBy(column) }, name));
+  }
+
+  const plainHead = (text) => element("th", { class: "left", scope: "col" }, text);
+
+  function drawTrials() {
+    const found = ordered(filtered(trials, byId("words").value, byId("fate").value), order);
+    const left = run.all > run.rows.length ? `; the page holds the fastest ${run.rows.length} of ${run.all}` : "";
+    byId("count").textContent = `${found.length} of ${run.rows.length} trials${left}`;
+    replaced("trials",
+      element("thead", {}, element("tr", {}, COLUMNS.slice(0, BEFORE).map(head), plainHead("became, or was dropped by"), plainHead("config"),
+        COLUMNS.slice(BEFORE).map(head), plainHead("reason"))),
+      element("tbody", {}, found.slice(0, shown).map(trialRow)));
+    byId("more").hidden = found.length <= shown;
+    return found;
+  }
+
+  function filter() {
+    shown = SHOWN;
+    showParallel(run, drawTrials());
+  }
+
+  const drawHeat = () => showHeat(run, trials, Number(byId("heat-rows").value), Number(byId("heat-columns").value));
+
+  function drawResources() {
+    const chosen = COLUMNS.find(([, column]) => String(column) === byId("resource").value);
+    showResources(run, trials, chosen[1], chosen[0]);
+  }
+
+  function prepareHeat() {
+    const several = run.names.map((name, column) => [String(column), name]).filter(([column]) => run.values[column].length > 1);
+    byId("heat-section").hidden = several.length < 2;
+    if (several.length < 2) return;
+    const by = (knob) => several.find(([, name]) => name === knob?.name)?.[0];
+    for (const id of ["heat-rows", "heat-columns"]) options(id, several);
+    byId("heat-rows").value = by(run.knobs[0]) ?? several[0][0];
+    byId("heat-columns").value = by(run.knobs[1]) ?? several.find(([column]) => column !== byId("heat-rows").value)[0];
+    if (byId("heat-rows").value === byId("heat-columns").value) byId("heat-columns").value = several.find(([column]) => column !== byId("heat-rows").value)[0];
+    drawHeat();
+  }
+
+  function prepareResources() {
+    const known = COLUMNS.filter(([, column]) => column >= AT.compile && run.rows.some((row) => row[column] !== null));
+    byId("resources-section").hidden = known.length === 0;
+    if (known.length === 0) return;
+    options("resource", known.map(([name, column]) => [String(column), name]));
+    drawResources();
+  }
+
+  function draw() {
+    run = DATA.runs[Number(byId("run").value)];
+    trials = prepared(run);
+    order = null;
+    document.title = `${run.title}: tuning report`;
+    byId("title").textContent = `${run.title}, ${run.device}`;
+    listed("facts", run.facts);
+    listed("environment", run.environment);
+    options("fate", [["", "anything"], ...run.fates.map((fate) => [fate, fate])]);
+    byId("words").value = "";
+    showPaste(run);
+    showCurve(run, trials);
+    showTies(run);
+    showKnobs(run);
+    showLists(run);
+    prepareHeat();
+    prepareResources();
+    filter();
+  }
+
+  options("run", DATA.runs.map((one, number) => [String(number), `${one.id} ${one.title}`]));
+  byId("run-choice").hidden = DATA.runs.length < 2;
+  byId("run").addEventListener("change", draw);
+  byId("words").addEventListener("input", filter);
+  byId("fate").addEventListener("change", filter);
+  byId("filter").addEventListener("submit", (event) => event.preventDefault());
+  byId("heat-rows").addEventListener("change", drawHeat);
+  byId("heat-columns").addEventListener("change", drawHeat);
+  byId("resource").addEventListener("change", drawResources);
+  byId("more").addEventListener("click", () => { shown *= 4; drawTrials(); });
+  showComparisons();
+  draw();
+})();

@@ -1,0 +1,120 @@
+"use strict";
+// The parts of the page that show one run, each drawn from the run alone.
+
+const LINES = 200;
+const DOTS = 1500;
+
+const cells = (kind, texts) => texts.map((text) => element(kind, {}, text));
+const show = (id, shown) => { document.getElementById(id).hidden = !shown; };
+
+function listed(id, facts) {
+  replaced(id, Object.entries(facts).flatMap(([name, text]) => [element("dt", {}, name), element("dd", {}, text)]));
+}
+
+function tableOf(id, header, rows) {
+  replaced(id, element("thead", {}, element("tr", {}, header.map((text) => element("th", { scope: "col", class: "left" }, text)))),
+    element("tbody", {}, rows));
+}
+
+function showPaste(run) {
+  show("paste-section", Object.keys(run.paste).length > 0);
+  replaced("paste", Object.entries(run.paste).map(([name, text]) => {
+    const shown = element("pre", { tabindex: 0, role: "region", "aria-label": name }, text);
+    return element("div", {}, element("div", { class: "paste" }, element("h3", {}, name),
+      element("button", { type: "button", onclick: (event) => copy(shown, event.target) }, "Copy")), shown);
+  }));
+}
+
+// Copies a text; where the browser does not allow that to a file, the text is selected instead.
+async function copy(shown, button) {
+  try {
+    await navigator.clipboard.writeText(shown.textContent);
+    button.textContent = "Copied";
+  } catch {
+    getSelection().selectAllChildren(shown);
+    button.textContent = "Selected";
+  }
+}
+
+function showCurve(run, trials) {
+  show("curve-section", run.curve.length > 0);
+  if (!run.curve.length) return;
+  const height = run.relative ? AT.relative : AT.ms;
+  const dots = trials.filter(({ row }) => row[AT.at] !== null && row[height] !== null).slice(0, DOTS).map(({ row }) => [row[AT.at], row[height]]);
+  const steps = run.curve.map(([at, rank, ms, config]) => [at, rank, `${inMs(ms)}: ${config}`]);
+  const last = steps.at(-1);
+  document.getElementById("curve-note").textContent =
+    `By screening, after ${run.elapsed_s.toFixed(1)} s of tuning: ${last[2]}${dots.length === DOTS ? `. Of the other trials the fastest ${DOTS} are dots` : ""}`;
+  replaced("curve", plot(`The best so far improved ${steps.length} times, at last after ${last[0].toFixed(1)} s`,
+    "seconds", run.relative ? "time over the default's" : "ms", dots, steps, run.elapsed_s));
+}
+
+function showTies(run) {
+  show("ties-section", run.contenders.length > 0);
+  const gaps = run.contenders.map((one) => one[5]).filter(Boolean);
+  const range = extent([0, ...gaps.flat()]);
+  tableOf("ties", ["", "ms", "slower than the winner", "rounds", "became", "config"], run.contenders.map((one) => element("tr", { class: { winner: "winner", tie: "tie" }[one[3]] },
+    element("td", {}, one[5] ? interval(one[5], range, one[3] === "winner") : "–"),
+    ...cells("td", one.slice(0, 4)), element("td", { class: "config" }, one[4]))));
+}
+
+function showKnobs(run) {
+  document.getElementById("knobs-note").textContent = run.unclear ||
+    `${Math.round(100 * run.explained)} % of the differences come from tunables alone. Of each value: how much slower it makes a config than the tunable's best value.`;
+  tableOf("knobs", run.knobs.length ? ["tunable", "share", "by value"] : [], run.knobs.map((knob) => element("tr", {},
+    element("th", { class: "left", scope: "row" }, knob.name),
+    element("td", {}, `${Math.round(100 * knob.share)}%`),
+    element("td", { class: "left" }, knob.values.map(([value, , failed, slower]) =>
+      `${value}: ${slower === null ? "none ran" : `+${Math.round(100 * slower)}%`}${failed ? ` (${failed} failed)` : ""}`).join(", ")))));
+}
+
+function showParallel(run, chosen) {
+  const ran = chosen.filter(({ row }) => row[AT.ms] !== null);
+  const lines = ordered(ran, { column: AT.ms, down: false }).slice(0, LINES);
+  show("parallel-section", lines.length > 1);
+  if (lines.length < 2) return;
+  document.getElementById("parallel-note").textContent = `The fastest ${lines.length} of the trials that the filter shows; the fastest of them is green.`;
+  replaced("parallel", parallel(run.names, run.values, lines.map(({ row }) => row.slice(FIRST_VALUE)), lines.map(({ row }) => row[AT.ms])));
+}
+
+function showHeat(run, trials, rows, columns) {
+  const best = new Map();
+  for (const { row } of trials) {
+    const key = `${row[FIRST_VALUE + rows]}:${row[FIRST_VALUE + columns]}`;
+    if (row[AT.ms] !== null && !(best.get(key) <= row[AT.ms])) best.set(key, row[AT.ms]);
+  }
+  const [low, high] = extent(best.values());
+  const heat = (ms) => (high > low ? Math.log(ms / low) / Math.log(high / low) : 0);
+  const cell = (ms) => {
+    const made = element("td", {}, ms === undefined ? "–" : short(ms));
+    if (ms !== undefined) made.style.background = `rgba(var(--heat), ${(0.6 * heat(ms)).toFixed(3)})`;
+    return made;
+  };
+  replaced("heat",
+    element("thead", {}, element("tr", {}, element("td", {}), run.values[columns].map((value) => element("th", { scope: "col" }, `${run.names[columns]}=${value}`)))),
+    element("tbody", {}, run.values[rows].map((value, row) => element("tr", {}, element("th", { scope: "row", class: "left" }, `${run.names[rows]}=${value}`),
+      run.values[columns].map((_, column) => cell(best.get(`${row}:${column}`)))))));
+}
+
+function showResources(run, trials, column, name) {
+  const dots = trials.filter(({ row }) => row[AT.ms] !== null && row[column] !== null).slice(0, DOTS).map(({ row }) => [row[column], row[AT.ms]]);
+  replaced("resources", dots.length ? plot(`${name} and times of ${dots.length} configs`, name, "ms", dots) : element("p", { class: "note" }, "Not known."));
+}
+
+function showLists(run) {
+  show("dropped-section", run.dropped.length > 0);
+  tableOf("dropped", ["configs", "dropped by"], run.dropped.map(([by, count]) => element("tr", {}, element("td", { class: "left" }, count), element("td", { class: "left" }, by))));
+  show("failures-section", run.failures.length > 0);
+  tableOf("failures", ["configs", "status", "reason of the first", "the first"], run.failures.map(([count, status, reason, first]) => element("tr", {},
+    element("td", { class: "left" }, count), element("td", { class: "left" }, status), element("td", { class: "reason" }, reason), element("td", { class: "config" }, first))));
+}
+
+function showComparisons() {
+  show("comparison-section", DATA.comparisons.length > 0);
+  replaced("comparisons", DATA.comparisons.map((one) => element("div", {},
+    element("p", {}, one.common),
+    element("div", { class: "scroll", role: "region", "aria-label": `${one.first} and ${one.second}`, tabindex: 0 }, element("table", {},
+      element("thead", {}, element("tr", {}, ["what", one.first, one.second].map((text) => element("th", { class: "left", scope: "col" }, text)))),
+      element("tbody", {}, one.differences.map(([name, ...both]) => element("tr", {}, element("th", { class: "left", scope: "row" }, name),
+        both.map((text) => element("td", { class: "reason" }, text))))))))));
+}

@@ -1,0 +1,101 @@
+"""The parts of a report in words, one after another: what the terminal and Markdown write in their own ways."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from triton_ops.report.comparison import common_text, comparison_of
+from triton_ops.report.facts import Report
+from triton_ops.report.words import contender_cells, headline, place_cells
+
+SHOWN = 20
+_MARKS = 12
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a report.
+
+    Attributes:
+        title: Its title; empty for the head of a run.
+        header: Names of the columns; empty strings for a list of names and facts.
+        rows: The rows, each with one text per column.
+        right: Names of the columns that hold numbers.
+        note: A remark below it.
+    """
+
+    title: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    right: Sequence[str] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A text to paste.
+
+    Attributes:
+        title: Where it goes.
+        text: The text.
+    """
+
+    title: str
+    text: str
+
+
+def parts_of(report: Report, top: int = SHOWN) -> Iterator[Part | Block]:
+    """The parts of a run's report; those of which the run log has nothing are left out."""
+    yield Part("", ("", ""), list(headline(report).items()))
+    yield from (Block(name, text) for name, text in report.paste.items() if name != "lockfile")
+    if report.contenders:
+        header = ("ms", "slower than the winner, 95 %", "rounds", "became", "config")
+        yield Part("Last comparison", header, list(map(contender_cells, report.contenders)), ("ms", "rounds"))
+    yield from _trials(report, top)
+    yield from _curve(report)
+    if report.dropped:
+        rows = [[str(count), by] for by, count in report.dropped.items()]
+        yield Part("Dropped by", ("configs", "by"), rows, ("configs",))
+    if report.failures:
+        rows = [[str(one.configs), str(one.status), str(one.first), one.reason] for one in report.failures[:top]]
+        more = len(report.failures) - top
+        note = f"{more} more reasons" if more > 0 else ""
+        yield Part("Failures", ("configs", "status", "the first", "its reason"), rows, ("configs",), note)
+    yield from _sensitivity(report)
+    yield Part("Environment", ("", ""), list(report.environment.items()))
+
+
+def comparison_parts(first: Report, second: Report) -> Iterator[Part]:
+    """The parts of the comparison of two runs."""
+    found = comparison_of(first, second)
+    rows = [[name, *both] for name, both in found.differences.items()]
+    header = ("", first.run.head.id, second.run.head.id)
+    yield Part("What differs", header, rows, note=common_text(found.common))
+
+
+def _trials(report: Report, top: int) -> Iterator[Part]:
+    rows = report.fastest_first
+    if rows:
+        more = f"{len(rows) - top} more" if len(rows) > top else ""
+        header = ("ms", "over default", "became, or was dropped by", "config")
+        yield Part("Trials", header, list(map(place_cells, rows[:top])), header[:2], more)
+
+
+def _curve(report: Report) -> Iterator[Part]:
+    found = report.run.best_so_far
+    if not found:
+        return
+    kept = found if len(found) <= _MARKS else [*found[: _MARKS // 2], *found[-_MARKS // 2 :]]
+    rows = [[f"{at_s:.1f}", f"{trial.median_ms:.4g}", str(trial.config)] for at_s, trial in kept]
+    note = f"{len(found) - len(kept)} in between are left out" if len(kept) < len(found) else ""
+    yield Part("Best so far, by screening", ("after s", "ms", "config"), rows, ("after s", "ms"), note)
+
+
+def _sensitivity(report: Report) -> Iterator[Part]:
+    seen = report.sensitivity
+    if isinstance(seen, str) or not seen.knobs:
+        return
+    rows = [[knob.name, f"{knob.share:.0%}", f"+{knob.span:.0%}", str(knob.best.value)] for knob in seen.knobs]
+    header = ("tunable", "share", "span", "best")
+    yield Part("Which tunables matter", header, rows, header[1:3])

@@ -1,0 +1,69 @@
+"""The figures of a report as short texts, the same ones in every form of it."""
+
+from __future__ import annotations
+
+import math
+
+from triton_ops._text import gain_text
+from triton_ops.measure.stats import Interval
+from triton_ops.report.facts import Contender, Report, Row
+from triton_ops.trial import Trial
+
+
+def ms_text(trial: Trial) -> str:
+    """The median, or `-`."""
+    return f"{trial.median_ms:.4g}" if trial.ok else "-"
+
+
+def relative_text(trial: Trial) -> str:
+    """The time over the baseline's, or `-`."""
+    return f"{trial.relative:.3f}x" if trial.ok and trial.relative is not None else "-"
+
+
+def gap_text(gap: Interval | None) -> str:
+    """How much slower than the winner, with the 95 % interval, such as `+1.2% (+0.8% to +1.6%)`."""
+    if gap is None:
+        return "-"
+    centre, low, high = (math.expm1(value) for value in (gap.centre, gap.low, gap.high))
+    return f"{centre:+.2%} ({low:+.2%} to {high:+.2%})"
+
+
+def place_cells(row: Row) -> list[str]:
+    """One line of the list of trials: time, time over the baseline's, what became of it, config."""
+    return [ms_text(row.trial), relative_text(row.trial), row.fate, str(row.trial.config)]
+
+
+def contender_cells(one: Contender) -> list[str]:
+    """One line of the last comparison: time, gap, rounds, what became of it, config."""
+    return [ms_text(one.trial), gap_text(one.gap), str(one.rounds), one.fate, str(one.trial.config)]
+
+
+def headline(report: Report) -> dict[str, str]:
+    """The facts with which a report begins."""
+    best, record = report.best, report.record
+    found = {
+        "run": report.run.head.id,
+        "kernel": report.title,
+        "device": report.device,
+        "state": report.state,
+        "tried": _counts(report),
+    }
+    if best is None:
+        return {**found, "winner": "none: no config ran"}
+    found["best so far" if record is None else "winner"] = str(best.config)
+    found["time"] = f"{best.median_ms:.4g} ms, {best.best_measurement.mode}"
+    if report.gain is not None:
+        interval = None if record is None else record.gain_interval
+        found["gain"] = f"{gain_text(report.gain, interval)} as fast as the default"
+    if record is not None:
+        found["confidence"] = record.confidence
+        found["ties"] = f"{max(len(record.ties) - 1, 0)} more within noise ({record.noise:.2%})"
+        found["checked"] = f"results compared with {record.verified.against}" if record.verified.against else ""
+        found.update({f"note {number}": note for number, note in enumerate(record.notes, 1)})
+    return {name: text for name, text in found.items() if text}
+
+
+def _counts(report: Report) -> str:
+    total = sum(report.totals.values())
+    counts = ", ".join(f"{count} {status}" for status, count in report.totals.items())
+    return f"{total} in {report.run.at_s:.1f} s{f': {counts}' if counts else ''}"

@@ -1,0 +1,125 @@
+"""The report's page in a browser: it filters, sorts and redraws, by keyboard too, and nothing leaves it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.browser import opened_browser
+from triton_ops.history.run_log import read_run
+from triton_ops.report.facts import Report
+from triton_ops.report.page import build
+from triton_ops.report.page.build import page_of
+
+from .test_report import HOSTILE, written
+from .test_simulator_page import seen
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("report")
+    later = written(folder, ended=False, run="20261123T101112000000-0123abcd")
+    reports = [Report(read_run(path)) for path in (written(folder), later)]
+    path = folder / "report.html"
+    path.write_text(page_of(reports), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with opened_browser() as found:
+        yield found
+
+
+@pytest.fixture
+def page(browser, file):
+    with seen(browser, file) as found:
+        yield found
+
+
+def configs(page):
+    return page.locator("#trials tbody td.config").all_inner_texts()
+
+
+def test_text_of_a_file_never_becomes_markup(page, file):
+    assert file.read_text(encoding="utf-8").count("</script>") == 6
+    assert page.locator("img").count() == 0
+    assert "<img src=https://example.org onerror=alert(1)></script>" in page.inner_text("#failures")
+    assert "<img src" in page.inner_text("#environment")
+
+
+def test_trials_are_filtered_and_sorted(page):
+    assert len(configs(page)) == 7
+    assert configs(page)[0] == "n=1 shape=x"
+    page.fill("#words", "n=1 X")
+    assert configs(page) == ["n=1 shape=x"]
+    assert page.inner_text("#count") == "1 of 7 trials"
+    page.fill("#words", "")
+    page.select_option("#fate", "the device's resources")
+    assert configs(page) == ["n=1 shape=big", "n=2 shape=big"]
+    page.select_option("#fate", "")
+    page.focus("#trials th button >> text=ms")
+    page.keyboard.press("Enter")
+    assert page.get_attribute("#trials th[aria-sort]", "aria-sort") == "ascending"
+    page.keyboard.press("Enter")
+    assert configs(page)[0] == "n=1 shape=slow"
+    assert page.evaluate("document.activeElement.dataset.column") == "4"
+
+
+def test_every_part_of_a_run_is_drawn(page):
+    assert page.locator("#ties tbody svg").count() == 3
+    assert page.locator("#curve circle.winner").count() == 2
+    assert page.locator("#parallel path.line").count() == 4
+    assert page.inner_text("#dropped").splitlines()[1:] == [
+        "2\tthe device's resources", "1\tan error at run time", "1\tthe race, after 4 rounds", "1\tits screening",
+    ]  # fmt: skip
+    assert "triton.Config({'n': 1, 'shape': 'x'})" in page.inner_text("#paste")
+    assert '"kind": "triton-ops lock"' in page.inner_text("#paste")
+    assert page.locator("#resources circle").count() == 3
+    before = page.inner_text("#heat")
+    page.select_option("#heat-rows", "1")
+    page.select_option("#heat-columns", "0")
+    assert page.inner_text("#heat") != before or page.input_value("#heat-rows") == "1"
+
+
+def test_another_run_is_chosen_and_both_are_compared(page):
+    assert "4 configs ran in both" in page.inner_text("#comparisons")
+    page.select_option("#run", "1")
+    assert "not ended" in page.inner_text("#facts")
+    assert not page.is_visible("#ties-section")
+    assert len(configs(page)) == 7
+
+
+@pytest.mark.parametrize("look", [{}, {"color_scheme": "dark"}, {"viewport": {"width": 390, "height": 844}}])
+def test_no_serious_fault_of_access_and_no_sideways_scrolling(browser, file, look):
+    axe = importlib.util.find_spec("axe_playwright_python")
+    if axe is None or axe.origin is None:
+        pytest.skip("there is no axe: pip install --group dev")
+    checker = next(Path(axe.origin).parent.rglob("axe.min.js")).read_text(encoding="utf-8")
+    context = browser.new_context(**{"viewport": {"width": 1200, "height": 900}, "bypass_csp": True, **look})
+    opened = context.new_page()
+    opened.goto(file.as_uri())
+    assert opened.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    opened.evaluate(checker)
+    found = opened.evaluate("axe.run().then((found) => found.violations)")
+    faults = [one for one in found if one["impact"] in ("serious", "critical")]
+    assert not faults, json.dumps(faults, indent=1)[:3000]
+    context.close()
+
+
+def test_a_page_of_too_many_trials_holds_the_fastest(monkeypatch, tmp_path):
+    monkeypatch.setattr(build, "MOST_ROWS", 2)
+    page = page_of([Report(read_run(written(tmp_path)))])
+    assert '"all":7' in page
+    assert page.count('"n=1 shape=slow"') == 0
+    assert HOSTILE.partition("<")[0] in page
+
+
+def test_the_command_writes_the_page(cli, tmp_path):
+    path = tmp_path / "page.html"
+    ran = cli("report", written(tmp_path), "-o", path)
+    assert (ran.code, ran.out, ran.err) == (0, "", f"{path} is the page; open it in a browser\n")
+    assert "const DATA = " in path.read_text(encoding="utf-8")
