@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from triton_ops._optional import require
@@ -207,17 +208,26 @@ def _reading_of(decorated: Any) -> KernelReading:
 
 
 def _kernels_of(target: Any, left: int = 6) -> list[Any]:
-    """The Triton kernels that an object is or holds: an operation, its kernel, a staged or tuned one."""
+    """The Triton kernels that an object is or holds: an operation, its kernel, what a launching function launches."""
     if innermost(target) is not None:
         return [target]
     if left == 0:
         return []
-    found: list[Any] = []
-    for name in ("kernel", "operation", "compiled_ahead", "parsed", "function", "stages", "_function"):
+    if isinstance(target, FunctionType):
+        used = (target.__globals__.get(name) for name in target.__code__.co_names)
+        near = [one for one in used if innermost(one) is not None or _is_beside(one, target)]
+        found = [kernel for one in near for kernel in _kernels_of(one, left - 1)]
+        return list({id(one): one for one in found}.values())
+    for name in ("kernel", "operation", "compiled_ahead", "parsed", "function", "launch", "stages"):
         inner = getattr(target, name, None)
-        for one in inner if isinstance(inner, (list, tuple)) else (inner,):
-            if one is not None and not isinstance(one, (str, int)):
-                found += _kernels_of(one, left - 1)
+        several = inner if isinstance(inner, (list, tuple)) else (inner,)
+        found = [kernel for one in several if one is not None for kernel in _kernels_of(one, left - 1)]
         if found:
-            break
-    return found
+            return found
+    return []
+
+
+def _is_beside(value: Any, function: FunctionType) -> bool:
+    """Whether a value is another function of the same package."""
+    package = function.__module__.rpartition(".")[0]
+    return isinstance(value, FunctionType) and value.__module__.startswith(package or function.__module__)

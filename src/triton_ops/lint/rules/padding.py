@@ -105,10 +105,14 @@ def _padded(data: Draw, axis: Term, condition: Term) -> Draw:
     return data.at({axis: np.maximum(np.floor(left / step) + 1, _WITH_DATA + 1)})
 
 
-def _differ(before: Numbers, after: Numbers) -> int:
-    """In how many draws two results differ, with tiny arguments and with others: the fewer of both."""
+def _differ(before: Numbers, after: Numbers, missing: float) -> int:
+    """In how many draws two results differ, with tiny arguments and with others: the fewer of both.
+
+    No number counts only where one was put into padded lanes: a place far beyond the block may overflow by itself.
+    """
     one, other = np.asarray(before, dtype=float), np.asarray(after, dtype=float)
-    apart = ~np.isnan(one) & ~np.isclose(one, other, rtol=_CLOSE, atol=1e-30)
+    counted = ~np.isnan(one) & (np.isnan(missing) | ~np.isnan(other))
+    apart = counted & ~np.isclose(one, other, rtol=_CLOSE, atol=1e-30)
     return int(min(apart[SMALL_ARGUMENTS].sum(), apart[~SMALL_ARGUMENTS].sum()))
 
 
@@ -121,7 +125,7 @@ def _reduced(facts: Facts, reduction: Reduction, axis: Term, condition: Term, mi
         around = {name: data(term) for name, term in reduction.around.items()}
         together = combined(reduction.combine, alone, beside, around)
         for before, after, held in zip(alone, together, beside, strict=True):
-            if _differ(before, after) >= _ENOUGH:
+            if _differ(before, after, missing) >= _ENOUGH:
                 text = "it holds {}, and changes the reduction of a lane with data from {} to {}"
                 return _changed(text, before, after, held)
     return ""
@@ -153,7 +157,8 @@ def _multiplied(facts: Facts, operands: tuple[Term, Term], bound: Term, conditio
         usable = ~np.isnan(data(operands[0]) * data(operands[1]))
         with np.errstate(all="ignore"):
             added = one * other
-        if int((usable & ~(np.abs(added) <= _CLOSE)).sum()) >= _ENOUGH:
+        wrong = usable & ~(np.abs(added) <= _CLOSE) & (np.isnan(missing) | ~np.isnan(added))
+        if int(wrong.sum()) >= _ENOUGH:
             return f"it multiplies {_shown(one)} by {_shown(other)}, and adds {_shown(added)} to the sum"
     return ""
 
@@ -188,7 +193,7 @@ def _of_loop(variant: Variant, after: Term) -> Carried | None:
 def _kept(facts: Facts, carried: Carried, axis: Term, condition: Term, missing: float) -> str:
     padded = _padded(Draw(facts.terms, carried_by_loops(facts), {axis: 0}, missing), axis, condition)
     before, after = padded(carried.symbol), padded(carried.next)
-    if _differ(before, after) >= _ENOUGH:
+    if _differ(before, after, missing) >= _ENOUGH:
         return _changed("a turn in which it is padded changes its part of the sum from {} to {}", before, after)
     return ""
 

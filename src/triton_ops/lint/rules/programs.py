@@ -41,9 +41,6 @@ def _counts(access: Access) -> bool:
 
 def _shared(facts: Facts, access: Access) -> str:
     """How several programs come to add to one element; empty if each has elements of its own."""
-    inside = {one.name for one in inner_terms(access.offset)}
-    if "load" in inside or access.root.name != "argument":
-        return "the address is data, so that any program may add to any element"
     for program in _programs(facts):
         if _only_one(access, program):
             continue
@@ -55,7 +52,18 @@ def _shared(facts: Facts, access: Access) -> str:
         lost = _lost(facts, access, program)
         if lost:
             return f"the address does not depend on {lost}, so that programs that differ in it add to the same elements"
+    if _is_scattered(facts, access):
+        return "the address is data, so that any program may add to any element"
     return ""
+
+
+def _is_scattered(facts: Facts, access: Access) -> bool:
+    """Whether data says where each element goes; a block that begins where data says is the program's own."""
+    if access.root.name != "argument":
+        return True
+    axes = {facts.terms.index(axis).number for axis in range(len(access.type.shape))}
+    loads = [one for one in inner_terms(access.offset) if one.name == "load"]
+    return any(one.inside & axes for one in loads) or (bool(loads) and not access.offset.inside & axes)
 
 
 def _programs(facts: Facts) -> list[Term]:

@@ -17,7 +17,7 @@ _WARPS = 4  # Triton's default
 _HEAVY = 64
 """Elements per thread of the largest tile from which a config is compiled: below, nothing has spilled."""
 _SPILLED_BYTES = 64  # a few registers that are spilled outside of loops cost nothing
-_MOST_COMPILED = 3
+_MOST_COMPILED = 1  # each takes up to seconds
 
 
 def _spills(rule: Rule, kernel: KernelReading) -> Iterable[Said]:
