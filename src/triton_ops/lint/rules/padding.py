@@ -98,6 +98,16 @@ def _limits(given: Sequence[Term], axis: Term, extent: int) -> list[Term]:
     return list(found)
 
 
+def _at_the_edge(data: Draw, condition: Term) -> Draw:
+    """The same in the turn, or in the program, in whose block the condition begins to fail."""
+    for name in ("turn", "program_id"):
+        for monomial, factor in parts(condition.operands[0]).items():
+            if factor < 0 and len(monomial) == 1 and monomial[0].name == name:
+                left = data.at({monomial[0]: 0})(condition.operands[0])
+                return data.at({monomial[0]: np.maximum(np.floor(left / -factor), 0)})
+    return data
+
+
 def _padded(data: Draw, axis: Term, condition: Term) -> Draw:
     """The same at the first place that a condition leaves out, in each draw."""
     left = data.at({axis: 0})(condition.operands[0])
@@ -119,6 +129,7 @@ def _differ(before: Numbers, after: Numbers, missing: float) -> int:
 def _reduced(facts: Facts, reduction: Reduction, axis: Term, condition: Term, missing: float) -> str:
     for turns in _TURNS:
         data = Draw(facts.terms, carried_by_loops(facts), {axis: _WITH_DATA}, missing, turns)
+        data = _at_the_edge(data, condition)
         padded = _padded(data, axis, condition)
         alone = [data(value.term) for value in reduction.given]
         beside = [padded(value.term) for value in reduction.given]
@@ -152,6 +163,7 @@ def _operands(terms: Terms, product: Product) -> tuple[Term, Term, Term]:
 def _multiplied(facts: Facts, operands: tuple[Term, Term], bound: Term, condition: Term, missing: float) -> str:
     for turns in _TURNS:
         data = Draw(facts.terms, carried_by_loops(facts), {bound: _WITH_DATA}, missing, turns)
+        data = _at_the_edge(data, condition)
         padded = _padded(data, bound, condition)
         one, other = (padded(operand) for operand in operands)
         usable = ~np.isnan(data(operands[0]) * data(operands[1]))
@@ -191,7 +203,8 @@ def _of_loop(variant: Variant, after: Term) -> Carried | None:
 
 
 def _kept(facts: Facts, carried: Carried, axis: Term, condition: Term, missing: float) -> str:
-    padded = _padded(Draw(facts.terms, carried_by_loops(facts), {axis: 0}, missing), axis, condition)
+    data = _at_the_edge(Draw(facts.terms, carried_by_loops(facts), {axis: 0}, missing), condition)
+    padded = _padded(data, axis, condition)
     before, after = padded(carried.symbol), padded(carried.next)
     if _differ(before, after, missing) >= _ENOUGH:
         return _changed("a turn in which it is padded changes its part of the sum from {} to {}", before, after)
