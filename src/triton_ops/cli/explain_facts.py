@@ -186,7 +186,11 @@ def _places(spec: DeviceSpec, explained: Explained, seen: Portrait) -> dict[str,
         )
     }
     if waves is not None:
-        tail = f", the last with {waves.tail_blocks:,} blocks" if waves.tail_blocks and waves.full else ""
+        tail = (
+            f", the last with {waves.tail_blocks:,} block{'s' * (waves.tail_blocks != 1)}"
+            if waves.tail_blocks and waves.full
+            else ""
+        )
         rows["blocks"] = (
             f"{waves.grid:,} in {waves.waves:.2f} waves of {waves.at_once:,} ({at_once.blocks} per multiprocessor)"
             f"{tail}; {waves.used:.0%} of the places used"

@@ -72,8 +72,13 @@ def _launch(launch: LaunchWork) -> list[tuple[str, str]]:
     return lines
 
 
+def _times(count: float, word: str) -> str:
+    said = _count(count)
+    return f"{said} {word}" if said == "1" else f"{said} {word}s"
+
+
 def _loop(loop: LoopWork) -> str:
-    said = f"{_count(loop.turns)} turns" + (f", {_count(loop.most)} at most" if loop.most > 1.01 * loop.turns else "")
+    said = _times(loop.turns, "turn") + (f", {_count(loop.most)} at most" if loop.most > 1.01 * loop.turns else "")
     said += f" in {_count(loop.entries)} walks" if loop.entries > 1.01 else ""
     said += f", {loop.stages} stage{'s' if loop.stages != 1 else ''} asked for" if loop.stages is not None else ""
     return said + (", its bounds are data" if loop.by_data else "")
@@ -82,7 +87,7 @@ def _loop(loop: LoopWork) -> str:
 def _product(product: Product, launch: LaunchWork) -> str:
     tile = f"{product.rows}x{product.columns}, sums of {product.inner}, {product.dtype}"
     computed = [name for name, load in zip(("left", "right"), product.loads, strict=True) if load < 0]
-    said = f"{tile}, {_count(product.executions)} times; {_short(product.flops * launch.programs)}FLOP in all"
+    said = f"{tile}, {_times(product.executions, 'time')}; {_short(product.flops * launch.programs)}FLOP in all"
     said += f"; the {computed[0]} operand is computed" if len(computed) == 1 else ""
     if product.after:
         return said + f"; in each turn it waits for {_named(product.after)}"
