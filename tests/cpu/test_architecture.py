@@ -134,7 +134,7 @@ OPEN_THEMSELVES = {
     "triton_ops.processes.bytecode": "bytecode, which has rules of its own, and a file without a name",
     "triton_ops.backend.offline": "a file that Triton reads by name",
     "triton_ops.backend.disassembler": "a file that nvdisasm reads by name",
-    "triton_ops.serving.verify": "a folder for one tune",
+    "triton_ops.serving.again": "a folder for one tune",
     "triton_ops.inductor.options": "torch's own sources",
     "triton_ops.compile_modes.counting": "the kernel's own files of a process",
     "triton_ops.replay.recorder": "a folder for one tune, and gzip in memory",

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import importlib
 import math
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
+from triton_ops.cache import NotedCall, lock_of
+from triton_ops.cache.lockfile import dumps, loads
 from triton_ops.cli.target import load_object
 from triton_ops.exceptions import TritonKernelError
+from triton_ops.hardware import probe
 from triton_ops.history.misses import Harvest, flush_misses, read_misses
 from triton_ops.history.recall import store_in
 from triton_ops.serving.from_misses import tune_misses
 from triton_ops.serving.targets import Targets
+from triton_ops.serving.verify import verify
+from triton_ops.task.effort import chosen_effort
 
 pytestmark = pytest.mark.triton
 
@@ -101,6 +108,85 @@ def test_a_config_that_joined_since_has_no_grid_and_says_so(interpreted, tmp_pat
     assert (stored, block, "it was no config when the call was made" in error) == (True, 512, True)
 
 
+def locked(name, folder, n=100, **changes):
+    """The lockfile of a record of one call, as it is read again."""
+    from triton_ops.dispatch.noted import _kernel_in
+
+    kernel, given, grid = called(name, n)
+    call = _kernel_in(kernel).call_of(grid, (), {**given, **changes})
+    call.tuned(call.key, cache_dir=folder, plan=chosen_effort("quick", None, 4, None))
+    return loads(dumps(lock_of([store_in(folder).get(call.key.id)])[0]))
+
+
+def verdicts(lock, **options):
+    return list(verify(lock, Targets([], load_object), probe("cpu"), trials=4, **options))
+
+
+def verified(name, folder):
+    """The verdicts on the entry of one call, on places in its ranges, and on other calls; and what a launch takes."""
+    import triton_ops
+    from triton_ops.dispatch.noted import _kernel_in
+
+    lock = locked(name, folder)
+    own, *there = verdicts(lock, held_out=2)
+    (entry,) = lock.entries
+    kernel, given, grid = called(name, 300)
+    elsewhere = _kernel_in(kernel).call_of(grid, (), given).noted
+    x = {**entry.call.arguments["x_ptr"], "dtype": "floaty"}
+    odd = [{**entry.call.arguments, **more} for more in ({"x_ptr": x}, {"gone": 1})]
+    calls = [msgspec.structs.replace(entry.call, arguments=each) for each in odd]
+    edited = [
+        *(replace(entry, call=each) for each in (elsewhere, *calls)),
+        replace(entry, call="name is of torch.dtype, of which no value is noted"),
+    ]
+    told = [verdicts(replace(lock, entries=(each,)))[0] for each in edited]
+    _, near, grid = called(name, 112)  # a multiple of 16 in the bucket of 100, which is none
+    with triton_ops.replaying(lock):
+        served = [_kernel_in(kernel).why(grid=grid, **each).found for each in (near, given)]
+    return (
+        own.outcome, own.reason, len(own.result.trials), [(each.outcome, each.at) for each in there],
+        [(each.outcome, each.reason) for each in told],
+        [each.rung for each in served], served[0].config == entry.config,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "rungs"),
+    [("add", ["lockfile", "default"]), ("scale", ["default"] * 2), ("theirs", ["default"] * 2)],
+)
+def test_an_entry_of_a_decorated_kernel_is_measured_by_its_noted_call(name, rungs, interpreted, tmp_path):
+    outcome, reason, trials, there, (moved, *odd, unnoted), *served = interpreted(verified, name, str(tmp_path))
+    assert served[0] == rungs, "a lockfile's range holds for the problems in the kernel's bucket"
+    assert served[1] or "lockfile" not in rungs
+    assert (outcome in ("ok", "slower"), trials > 1) == (True, True), reason
+    assert {each for each, _ in there} == ({"not measured"} if name == "add" else set())
+    assert moved[0] == "invalid"
+    assert "the call that is noted is of another problem" in moved[1]
+    for told, said in zip(odd, ("floaty", "has no parameter gone any more"), strict=True):
+        assert (told[0], said in told[1]) == ("invalid", True), told
+    assert unnoted[0] == "not measured"
+    assert unnoted[1].endswith("known: name is of torch.dtype, of which no value is noted")
+
+
+def impossible(folder):
+    """Verdicts on calls that no config can make, of floats and of integers."""
+    import torch
+
+    found = []
+    for more in ({}, {"x_ptr": torch.ones(100, dtype=torch.int32)}):
+        lock = locked("add", folder, **more)
+        (entry,) = lock.entries
+        call = msgspec.structs.replace(entry.call, grids=["there is none"] * 2)
+        found += verdicts(replace(lock, entries=(replace(entry, call=call),)))
+    return [(each.outcome, each.reason) for each in found]
+
+
+def test_a_call_that_no_config_can_make_is_invalid_unless_it_has_integers_that_are_made_up(interpreted, tmp_path):
+    floats, integers = interpreted(impossible, str(tmp_path))
+    assert (floats[0], "there is none" in floats[1]) == ("invalid", True)
+    assert (integers[0], "values that are made up for x_ptr" in integers[1]) == ("not measured", True)
+
+
 # What needs no launch
 
 
@@ -114,9 +200,11 @@ def test_what_cannot_be_written_plainly_is_noted_without_its_call(tmp_path):
     import torch
 
     kernel, given, grid = called("scale", 64)
-    assert kernel.fn.call_of(grid, (), given).noted is not None
-    assert kernel.fn.call_of(grid, (), {**given, "name": torch.float16}).noted is None
-    assert kernel.fn.call_of(grid, (), {**given, "factor": (1, 2)}).noted is None
+    assert isinstance(kernel.fn.call_of(grid, (), given).noted, NotedCall)
+    found = kernel.fn.call_of(grid, (), {**given, "name": torch.float16}).noted
+    assert found == "name is of torch.dtype, of which no value is noted"
+    found = kernel.fn.call_of(grid, (), {**given, "factor": (1, 2)}).noted
+    assert found == "factor is of tuple, of which no value is noted"
 
 
 def test_a_grid_function_that_raises_is_noted_as_such():

@@ -118,7 +118,9 @@ def test_only_a_winner_of_these_versions_spares_a_tune_that_is_asked_for(tmp_pat
     (lock,) = shared_lockfiles()
     ladder = sources.ladder_of()
     space = kernels.load("softmax").space_for(kernels.load("softmax").problem(SHAPE, "bfloat16"))
-    strict = Question(key=there, loose=frozenset(), default=space.default_config, why_not=space.why_not, near=False)
+    strict = Question(
+        key=there, asked=there, loose=frozenset(), default=space.default_config, why_not=space.why_not, near=False
+    )
     answer = ladder.ask(strict)
     assert answer.found.rung == "default"
     assert any("but of other versions: triton: 3.0.0" in each for each in answer.passed)

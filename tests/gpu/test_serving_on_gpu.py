@@ -1,9 +1,11 @@
 """A lockfile on a real GPU: prepared kernels launch without a compiler, and entries are measured again."""
 
+from dataclasses import replace
+
 import pytest
 
 import triton_ops
-from triton_ops.cache import Lockfile, LockPlan, lock_of
+from triton_ops.cache import Lockfile, LockPlan, lock_of, open_store
 from triton_ops.hardware import probe
 from triton_ops.kernels import load
 from triton_ops.serving.targets import Targets
@@ -56,6 +58,26 @@ def test_entries_are_measured_against_the_default_and_their_neighbours(lock):
     assert len(found) >= len(SHAPES) + 2
     assert {each.outcome for each in found} <= {"ok", "slower"}
     assert all(each.regret is not None and each.regret < 0.5 for each in found)
+
+
+def test_an_entry_of_a_decorated_kernel_is_measured_by_its_noted_call(tmp_path, monkeypatch):
+    from tests import decorated_kernels
+
+    monkeypatch.setenv("TRITON_OPS_CACHE_DIR", str(tmp_path))
+    n = 1 << 20
+    x, y, out = (torch.rand(n, device="cuda") for _ in range(3))
+    with triton_ops.on_miss("tune"):
+        decorated_kernels.add[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](x, y, out, n)
+    torch.testing.assert_close(out, x + y)
+    (record,) = open_store(tmp_path)
+    lock = lock_of([record])[0]
+    (found,) = verify(lock, Targets([decorated_kernels.add]), probe("cuda"))
+    assert found.outcome in {"ok", "slower"}, found.reason
+    assert found.result.trials
+    assert found.regret < 0.5
+    unnoted = replace(lock, entries=tuple(replace(entry, call=None) for entry in lock.entries))
+    (found,) = verify(unnoted, Targets([decorated_kernels.add]), probe("cuda"))
+    assert (found.outcome, "no call was noted" in found.reason) == ("not measured", True)
 
 
 def test_an_entry_of_another_device_is_not_used(lock):

@@ -11,6 +11,7 @@ from triton_ops._hashing import canonical_json
 from triton_ops._ranges import Count, Milliseconds, NotNegative, Plain
 from triton_ops.buckets import Range, extents_of, log_distance, why_outside
 from triton_ops.cache.key import Argument, Key
+from triton_ops.cache.noted_call import NotedCall
 from triton_ops.space import Config
 
 BY_HAND = "edited by hand, and accepted"
@@ -115,6 +116,8 @@ class LockEntry:
         ignored: Arguments that make no difference.
         identity: Source and versions of the kernel, as in keys; empty takes any kernel of this name.
         origin: Where the entry comes from.
+        call: The call of a decorated kernel for which the config was found, or why it cannot be made again; None for an
+            operation, whose problem has all arguments, and where no call was noted.
     """
 
     kernel: str
@@ -128,6 +131,7 @@ class LockEntry:
     ignored: tuple[str, ...] = ()
     identity: Mapping[str, str] = field(default_factory=dict)
     origin: Origin = field(default_factory=Origin)
+    call: NotedCall | str | None = None
 
     @cached_property
     def place(self) -> tuple[Any, ...]:

@@ -139,6 +139,7 @@ def _entry(record: Record, devices: Mapping[tuple[Any, ...], LockedDevice], plan
             driver=key.device.get("driver"),
             versions=dict(record.versions),
         ),
+        call=record.call,
     )
 
 

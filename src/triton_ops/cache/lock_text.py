@@ -12,7 +12,7 @@ from triton_ops.exceptions import LockfileError
 
 _LINES = (
     ("kernel", "device", "label"), ("config",), ("default",), ("measured",), ("problem",), ("ranges",), ("ignored",),
-    ("identity",), ("origin",), (CHECKSUM,),
+    ("identity",), ("origin",), ("call",), (CHECKSUM,),
 )  # fmt: skip
 _CONFLICT = re.compile(r"^<<<<<<< [^\n]*\n(.*?)^>>>>>>> ?[^\n]*\n", re.MULTILINE | re.DOTALL)
 _BETWEEN = re.compile(r"^(?:=======|\|\|\|\|\|\|\| [^\n]*|\|\|\|\|\|\|\|)\n", re.MULTILINE)
@@ -51,7 +51,7 @@ def _block(name: str, items: list[str]) -> list[str]:
 
 
 def _entry(entry: Mapping[str, Any]) -> str:
-    rows = [", ".join(_pair(entry, name) for name in names) for names in _LINES]
+    rows = [", ".join(_pair(entry, name) for name in names) for names in _LINES if names[0] in entry]
     return "    {" + ",\n     ".join(rows) + "}"
 
 

@@ -237,9 +237,14 @@ def _contents(lock: Lockfile) -> dict[str, Any]:
     """The lockfile as plain JSON values. It is turned into text and back, since readers take the checksum of that."""
     content = msgspec.to_builtins(lock, enc_hook=config_to_json)
     plain = json.loads(canonical_json(content))
-    entries = [sealed(entry) for entry in plain["entries"]]
+    entries = [sealed(entry if entry["call"] is not None else _without_call(entry)) for entry in plain["entries"]]
     head = {"kind": KIND, "schema_version": SCHEMA_VERSION, "devices": plain["devices"]}
     return {**head, "entries": entries, CHECKSUM: sealed({**head, "entries": entries})[CHECKSUM]}
+
+
+def _without_call(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """An entry without the field that only those of decorated kernels have."""
+    return {name: value for name, value in entry.items() if name != "call"}
 
 
 def _text_in(path: Path) -> bytes:

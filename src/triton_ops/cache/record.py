@@ -17,6 +17,7 @@ import msgspec
 from triton_ops._ranges import Count, Milliseconds, Nested, NotNegative, Seconds
 from triton_ops._sealed import with_defaults
 from triton_ops.cache.key import Key
+from triton_ops.cache.noted_call import NotedCall
 from triton_ops.exceptions import CacheError, SpaceError
 from triton_ops.resources import Resources
 from triton_ops.space import Config
@@ -99,6 +100,7 @@ class Record:
         notes: Further remarks on how the tune went.
         waited_s: Seconds in which nothing could be measured because nothing was compiled yet.
         failures: The first failed configs, 32 at most; `totals` counts all of them.
+        call: The call of a decorated kernel that was tuned, or why it cannot be made again; None for an operation.
     """
 
     key: Key
@@ -129,6 +131,7 @@ class Record:
     notes: tuple[str, ...] = ()
     waited_s: Seconds = 0.0
     failures: tuple[Failure, ...] = ()
+    call: NotedCall | str | None = None
 
     @property
     def id(self) -> str:

@@ -37,12 +37,14 @@ class CalledWith:
         loose: The names in it that a borrowed winner may differ in.
         label: The problem in short.
         given: The kernel's arguments by name, without what is no parameter.
+        asked: The problem with its own values: no range of a bucket, and what is ignored as well.
     """
 
     problem: Mapping[str, Argument]
     loose: frozenset[str]
     label: str
     given: Arguments = field(compare=False)
+    asked: Mapping[str, Argument] = field(default_factory=dict, compare=False)
 
     @property
     def text(self) -> str:
@@ -118,10 +120,10 @@ class Calls:
             facts.update(self._facts(name, value))
         keyed = self.mapper.keyed(facts) if self.mapper.buckets or self.mapper.ignored else facts
         ranged = {name for bucket in self.mapper.buckets for name in bucket.extents}
-        for name in ranged.intersection(named):
-            keyed[f"{name}:class"] = _class_of_integer(named[name])
+        classes = {f"{name}:class": _class_of_integer(named[name]) for name in ranged.intersection(named)}
+        keyed = {**keyed, **classes}
         loose = frozenset(name for name in keyed if name.endswith(":class"))
-        return CalledWith(keyed, loose, self._label(named), Arguments(keyword=named))
+        return CalledWith(keyed, loose, self._label(named), Arguments(keyword=named), {**facts, **classes})
 
     def _facts(self, name: str, value: Any) -> dict[str, Argument]:
         """What an argument adds to the problem."""

@@ -11,12 +11,13 @@ from typing import Any
 
 from triton_ops.backend import Operation, TritonKernel, is_tensor, taken_apart
 from triton_ops.backend.written import written_only
-from triton_ops.cache import Key, Record
+from triton_ops.cache import Key, NotedCall, Record
 from triton_ops.dispatch.calls import CalledWith
 from triton_ops.dispatch.configs import from_triton
 from triton_ops.dispatch.decision import FALLBACK, TUNED, Decision, Found
-from triton_ops.dispatch.grids import grid_of_call, grids_by_config
+from triton_ops.dispatch.grids import grid_of_call
 from triton_ops.dispatch.ladder import Answer, Question
+from triton_ops.dispatch.noting import note_of
 from triton_ops.dispatch.options import Options
 from triton_ops.dispatch.policy import DEFAULT, ERROR, QUEUE, TUNE, capturing, policy_of, within
 from triton_ops.dispatch.ranks import meeting
@@ -30,18 +31,16 @@ from triton_ops.exceptions import (
     TuningFailedError,
     UntunedError,
 )
-from triton_ops.history.misses import NotedCall, note_miss
+from triton_ops.history.misses import note_miss
 from triton_ops.history.recall import cache_folder, key_of
-from triton_ops.problem import plain
 from triton_ops.progress.events import Listener
 from triton_ops.space import Config, ConfigSpace, as_space
 from triton_ops.task.effort import Effort, covers
-from triton_ops.task.request import TuneRequest, device_of, make_request, spec_of
+from triton_ops.task.request import TuneRequest, device_of, make_request
 from triton_ops.tensors import TensorSpec
 from triton_ops.trial import TuningResult
 
 _WAIT_S = 30.0  # for another process of the job that looks a winner up
-_MOST_NOTED = 256  # configs of a space: more would make the list of misses long
 _LONGEST_TUNE_S = 600.0  # of an effort without a limit
 
 _log = logging.getLogger("triton_ops")
@@ -145,34 +144,27 @@ class KernelCall:
             return asked
         return asked.for_a_launch(self.space.size.total)
 
-    @property
+    @cached_property
     def key(self) -> Key:
         """The key of the record for this call."""
         return replace(key_of(self.request, keyed=self.called.problem), label=self.called.label)
 
     @property
-    def noted(self) -> NotedCall | None:
-        """The call as it is noted for a later tune; None where it cannot be made again from plain values.
+    def asked(self) -> Key:
+        """The key with the problem as it is, which lockfiles are asked for: their own ranges are compared with it."""
+        return replace(self.key, problem=self.called.asked)
 
-        Cost: some microseconds for each config, once for a problem that misses.
-        """
-        given, space = self.called.given.keyword, self.space
-        values = {name: spec_of(value) if is_tensor(value) else value for name, value in given.items()}
-        plainly = all(
-            value is None or isinstance(value, (TensorSpec, bool, int, float, str)) for value in values.values()
-        )
-        if not plainly or space.size.total > _MOST_NOTED:
-            return None
-        table = grids_by_config(self.grid, self.function, given, space)
-        configs = [dict(zip(table.names, at, strict=True)) for at in table.extents]
-        grids = [grid if isinstance(grid, str) else list(grid) for grid in table.extents.values()]
-        return NotedCall(arguments={name: plain(value) for name, value in values.items()}, configs=configs, grids=grids)
+    @cached_property
+    def noted(self) -> NotedCall | str:
+        """The call as it is noted for a later tune and in its record, or why it cannot be made again."""
+        return note_of(self.called.given.keyword, self.function, self.grid, self.space)
 
     def question(self, policy: str) -> Question:
         """What the ladder is asked."""
         space = self.space
         return Question(
             key=self.key,
+            asked=self.asked,
             loose=self.called.loose,
             default=space.default_config,
             why_not=space.why_not,
@@ -180,21 +172,24 @@ class KernelCall:
             near=policy != TUNE,
         )
 
-    def tuned(self, key: Key) -> TuningResult:
+    def tuned(self, key: Key, **asked: Any) -> TuningResult:
         """The result of a tune for this call.
 
         A kernel that leaves a part of its outputs as it was is wrong if they count as outputs, and is tuned once more
         without them: then they are restored before every launch.
+
+        Args:
+            key: The key of the record.
+            asked: Further options of `tune_request`, in place of what the call brings.
         """
+        options = {"space": self.space, "plan": self.plan, "cache_dir": self.options.cache_dir,
+                   "isolate": self.options.isolate, "listener": self.listener, **asked}  # fmt: skip
         try:
-            return tune_request(
-                self.request, self.space, self.plan, cache_dir=self.options.cache_dir,
-                isolate=self.options.isolate, listener=self.listener, key=key, reuse=True,
-            )  # fmt: skip
+            return tune_request(self.request, key=key, reuse=True, call=self.noted, **options)
         except TuningFailedError:
             if self.options.outputs or not self._outputs:
                 raise
-            return replace(self, guesses=False).tuned(key)
+            return replace(self, guesses=False).tuned(key, **asked)
 
     def _enough(self, record: Record) -> str | None:
         """Why a record does not spare a tune that was asked for; None if it does."""
@@ -309,7 +304,8 @@ def _missed(call: KernelCall, decision: Decision, policy: str, triton_tunes: Cal
         except TritonKernelError as error:
             return _told(decision.because(f"tuning failed: {_first_line(error)}", policy, within()))
     if decision.key is not None and not _interpreted(call):
-        note_miss(decision.key, folder=Path(cache_folder(call.options.cache_dir)), call=call.noted)
+        noted = None if isinstance(call.noted, str) else call.noted
+        note_miss(decision.key, folder=Path(cache_folder(call.options.cache_dir)), call=noted)
     return _told(replace(decision, found=replace(decision.found, why=_why(call, policy))))
 
 

@@ -25,7 +25,8 @@ class Question:
     """What is asked of the ladder.
 
     Attributes:
-        key: The problem's key.
+        key: The problem's key, in which a bucket may stand for several problems.
+        asked: The same key with the problem as it is: lockfiles compare their own ranges with it.
         loose: Names in the key's problem in which a borrowed record may differ, whatever the policy: classes of
             arguments that the caller has not named as deciding.
         default: The config that runs untuned.
@@ -35,6 +36,7 @@ class Question:
     """
 
     key: Key
+    asked: Key
     loose: frozenset[str]
     default: Config
     why_not: Callable[[Config], str | None]
@@ -95,15 +97,15 @@ class Ladder:
         if self.lockfile is None:
             passed.append("lockfile: none is used")
             return
-        pinned = self.lockfile.find(question.key)
+        pinned = self.lockfile.find(question.asked)
         if pinned is not None:
             yield Found(config=pinned.entry.config, rung=LOCKFILE, why=str(pinned), record=pinned.entry.origin.record)
         problems = [entry.problem for entry in self.lockfile.entries if entry.kernel == question.key.kernel]
         for key in _loosened(question, problems):
             if (pinned := self.lockfile.find(key)) is not None:
-                why = f"{pinned}; borrowed, since it differs in {_said(question.key.differences(key))}"
+                why = f"{pinned}; borrowed, since it differs in {_said(question.asked.differences(key))}"
                 yield Found(config=pinned.entry.config, rung=LOCKFILE, why=why, record=pinned.entry.origin.record)
-        passed.append(f"lockfile: {self.lockfile.why_not(question.key)}")
+        passed.append(f"lockfile: {self.lockfile.why_not(question.asked)}")
 
     def _exact(self, question: Question, passed: list[str]) -> Iterator[Found]:
         key = question.key
@@ -125,7 +127,7 @@ class Ladder:
     def _found_elsewhere(self, question: Question, passed: list[str]) -> Iterator[Found]:
         """Winners of packages, and of problems nearby: the nearest first, and own records before those of packages."""
         if question.key.unknown is None:
-            ranked = [*self._lent(question), *shipped(question.key, passed, drifted=question.near)]
+            ranked = [*self._lent(question), *shipped(question.asked, passed, drifted=question.near)]
             for _, found in sorted(ranked, key=lambda pair: pair[0]):
                 yield found
         passed.append("borrowed: no record of this kernel and device is near enough")
@@ -137,12 +139,12 @@ class Ladder:
             away = None if record.id == key.id else distance(key, record.key, question.loose, near=question.near)
             if away is not None and (question.enough is None or question.enough(record) is None):
                 place = (away, False, record.id)
-                yield place, _borrowed(question, record.key, record.winner, record.id, _measured(record))
-        for entry, other, how in nearby(key) if question.near else ():
-            away = distance(key, other, question.loose, near=True)
+                yield place, _borrowed(key, record.key, record.winner, record.id, _measured(record))
+        for entry, other, how in nearby(question.asked) if question.near else ():
+            away = distance(question.asked, other, question.loose, near=True)
             if away is not None:
                 place = (away, True, other.id)
-                yield place, _borrowed(question, other, entry.config, entry.origin.record, how)
+                yield place, _borrowed(question.asked, other, entry.config, entry.origin.record, how)
 
     def _nearest(self, question: Question) -> Record | None:
         """The record of the kernel whose key differs in the fewest fields."""
@@ -176,19 +178,19 @@ class _ByKernel:
             return None
 
 
-def _borrowed(question: Question, other: Key, config: Config, record: str, how: str) -> Found:
+def _borrowed(asked: Key, other: Key, config: Config, record: str, how: str) -> Found:
     """A winner that was found for another problem."""
-    differs = _said(question.key.differences(other))
+    differs = _said(asked.differences(other))
     why = f"borrowed from {other.label or record}, which differs in {differs}; {how}"
     return Found(config=config, rung=BORROWED, why=why, record=record)
 
 
 def _loosened(question: Question, problems: Iterable[Mapping[str, Any]]) -> Iterator[Key]:
     """The key with the loose values of problems that are known."""
-    seen = {question.key.id}
+    seen = {question.asked.id}
     for problem in problems:
         changed = {name: problem[name] for name in question.loose if name in problem}
-        key = replace(question.key, problem={**question.key.problem, **changed})
+        key = replace(question.asked, problem={**question.asked.problem, **changed})
         if key.id not in seen:
             seen.add(key.id)
             yield key

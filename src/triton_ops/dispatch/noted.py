@@ -1,9 +1,4 @@
-"""A call of a decorated kernel that missed, as it is noted for a later tune, and the tune that makes it again.
-
-The key of such a call holds what decides the config: values of the key's arguments, dtypes, and classes of the rest. A
-tune needs more: shapes, numbers, and the grid, which was a function in the caller's code. What is noted are the specs
-and values of all arguments, and the grid of every config.
-"""
+"""A decorated kernel's noted call, made again with arguments of its specs: tuned, or measured once more."""
 
 from __future__ import annotations
 
@@ -12,15 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops.backend import Operation
-from triton_ops.cache import Key
+from triton_ops.cache import Key, NotedCall
 from triton_ops.dispatch.deciding import KernelCall
 from triton_ops.dispatch.grids import GridByConfig
 from triton_ops.dispatch.options import Options
 from triton_ops.dispatch.tuned import Tuned
-from triton_ops.dispatch.tuner import tune_request
 from triton_ops.exceptions import KernelTypeError, TargetError
-from triton_ops.history.misses import NotedCall
 from triton_ops.problem import from_plain
+from triton_ops.space import ConfigSpace
 from triton_ops.task.effort import chosen_effort
 from triton_ops.tensors import TensorSpec
 from triton_ops.trial import TuningResult
@@ -31,11 +25,8 @@ def tune_noted(
 ) -> tuple[TuningResult, Key]:
     """Tune a decorated kernel for a call that was noted; gives the result, and the key of the record.
 
-    Its arguments are new tensors with the noted shapes, uniform in [-1, 1], or 0 to 127 where they are integers.
-
     Args:
-        decorated: The kernel, as it stands in its module: of `triton_ops.autotune` or of Triton's, with or without
-            heuristics around it.
+        decorated: As of `made_again`.
         noted: The call.
         device: Torch's name of the device.
         folder: The cache folder.
@@ -45,25 +36,37 @@ def tune_noted(
         TargetError: It is no decorated kernel.
         TritonKernelError: The call does not fit the kernel as it is now, or `tune` fails.
     """
-    call = _call(_kernel_in(decorated), noted, device)
+    call = made_again(decorated, noted, device)
+    return tuned_again(call, call.space, folder, options), call.key
+
+
+def tuned_again(call: KernelCall, space: ConfigSpace, folder: Path, options: Mapping[str, Any]) -> TuningResult:
+    """Tune a call that was made again, among the configs of `space`; the options are those of `tune_noted`."""
     plan = chosen_effort(*(options.get(name) for name in ("effort", "search", "trials", "budget_s")))
     passed = {name: options[name] for name in ("seed", "isolate", "force", "transfer", "wait", "listener")
               if name in options}  # fmt: skip
-    key = call.key
-    return tune_request(call.request, call.space, plan, cache_dir=folder, key=key, reuse=True, **passed), key
+    return call.tuned(call.key, space=space, plan=plan, cache_dir=folder, **passed)
 
 
-def _call(kernel: Tuned, noted: NotedCall, device: str) -> KernelCall:
-    """The call, with arguments that are made for it.
+def made_again(decorated: Any, noted: NotedCall, device: str) -> KernelCall:
+    """The call that was noted, with new tensors of the noted shapes, uniform in [-1, 1], integers 0 to 127.
+
+    Args:
+        decorated: The kernel, as it stands in its module: of `triton_ops.autotune` or of Triton's, with or without
+            heuristics around it.
+        noted: The call.
+        device: Torch's name of the device.
 
     Raises:
-        KernelTypeError: The kernel has other parameters now.
+        TargetError: It is no decorated kernel.
+        KernelTypeError: The kernel has other parameters now, or an argument cannot be made.
     """
+    kernel = _kernel_in(decorated)
     specs = {name: from_plain(value) for name, value in noted.arguments.items()}
     if strange := [name for name in specs if name not in kernel.arg_names]:
         raise KernelTypeError(
             f"{kernel.base_fn.__name__} has no parameter {', '.join(strange)} any more",
-            hint="clear the list: triton-ops misses --clear",
+            hint="call the kernel as it is now, so that its call is noted anew",
         )
     given = {
         name: spec.create_tensor(device, place) if isinstance(spec, TensorSpec) else spec

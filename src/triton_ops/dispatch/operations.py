@@ -105,7 +105,7 @@ def answered(
     """What a ladder answers to a request; `default` None takes the space's, and `near` lets problems nearby answer."""
     space, key = operation.space_for(request.problem), key_of(request)
     chosen = space.default_config if default is None else default
-    question = Question(key=key, loose=frozenset(), default=chosen, why_not=space.why_not, near=near)
+    question = Question(key=key, asked=key, loose=frozenset(), default=chosen, why_not=space.why_not, near=near)
     answer = ladder.ask(question)
     return Decision(
         found=answer.found, kernel=operation.name, problem=key.label, device=request.device.name,

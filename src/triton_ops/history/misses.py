@@ -17,16 +17,16 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from statistics import median
-from typing import Annotated
 
 import msgspec
 
 from triton_ops import settings
 from triton_ops._files import AppendedFile, atomic_write, locked, whole_lines
 from triton_ops._hashing import canonical_json
-from triton_ops._ranges import Count, Extent, Milliseconds, Plain
+from triton_ops._ranges import Count, Milliseconds
 from triton_ops._sealed import sealed
-from triton_ops.cache.key import Argument, Key
+from triton_ops.cache.key import Key
+from triton_ops.cache.noted_call import NotedCall
 from triton_ops.history.lines import readable
 
 FILE = "misses.jsonl"
@@ -39,20 +39,6 @@ _UNREAD = "their problems are not in the list; delete those lines, or the file, 
 _LOSS = "problems that are not served now will not be in the list"
 
 _log = logging.getLogger("triton_ops")
-
-
-class NotedCall(msgspec.Struct, frozen=True, kw_only=True):
-    """A call of a decorated kernel, of whose arguments the key holds no more than decides the config.
-
-    Attributes:
-        arguments: Name to plain value: a scalar, or what `triton_ops.problem.plain` makes of a tensor's spec.
-        configs: The configs that could be taken, as values by name.
-        grids: The grid of each config, in the same order; a text says why the grid function had none.
-    """
-
-    arguments: dict[str, Argument]
-    configs: Annotated[list[dict[str, Plain]], msgspec.Meta(min_length=1)]
-    grids: list[list[Extent] | str]
 
 
 @dataclass(frozen=True, kw_only=True)

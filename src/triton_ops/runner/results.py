@@ -14,7 +14,7 @@ import msgspec
 
 from triton_ops._optional import available
 from triton_ops._sealed import storable
-from triton_ops.cache import Failure, Key, Limits, Record, Timing, Verified
+from triton_ops.cache import Failure, Key, Limits, NotedCall, Record, Timing, Verified
 from triton_ops.evaluation.outcome import Outcome
 from triton_ops.evaluation.station import StationFacts
 from triton_ops.exceptions import TuningFailedError
@@ -57,6 +57,7 @@ def record_of(
     elapsed_s: float,
     run: str = "",
     notes: Sequence[str] = (),
+    call: NotedCall | str | None = None,
 ) -> Record:
     """The record of a finished tune.
 
@@ -71,6 +72,7 @@ def record_of(
         elapsed_s: Wall seconds of the tune.
         run: Id of the run log; empty if none is kept.
         notes: Remarks beside those of the station.
+        call: The call of a decorated kernel, or why it cannot be made again.
 
     Raises:
         TuningFailedError: The outcome has no winner.
@@ -109,6 +111,7 @@ def record_of(
         notes=(*facts.notes, *notes),
         waited_s=round(facts.waited_s, 3),
         failures=_failures(outcome.trials),
+        call=call,
     )
 
 

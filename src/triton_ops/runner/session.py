@@ -12,7 +12,7 @@ from typing import Any
 
 from triton_ops._files import ensure_folder, folder_within, locked, writable
 from triton_ops.backend import Arguments, Kernel, Operation
-from triton_ops.cache import RECORDS, Key, MemoryStore
+from triton_ops.cache import RECORDS, Key, MemoryStore, NotedCall
 from triton_ops.exceptions import CacheError
 from triton_ops.hardware import Turns
 from triton_ops.history.quarantine import Quarantine, quarantine_of
@@ -169,6 +169,7 @@ def tune_request(
     start: float | None = None,
     key: Key | None = None,
     reuse: bool = False,
+    call: NotedCall | str | None = None,
 ) -> TuningResult:
     """Find the fastest config for a request that is checked already, or recall it; `tune` describes the parameters.
 
@@ -188,6 +189,7 @@ def tune_request(
         start: When the call began, by `time.monotonic`; None is now.
         key: The key of the record; None takes the request's.
         reuse: Whether the worker process of the tune before may serve, and is left to the next for some seconds.
+        call: The call of a decorated kernel, which the record keeps, or why it cannot be made again.
     """
     start = time.monotonic() if start is None else start
     key = key_of(request, cold=cold) if key is None else key
@@ -214,6 +216,7 @@ def tune_request(
         transfer=transfer and keep,
         folder=ensure_folder(folder) if keep else Path(folder),
         reuse=reuse,
+        call=call,
     )
     with cleaned_up_on_sigterm(), _only_one(run.folder if keep else None, key) as (runs, quarantine):
         if (found := known()) is not None:

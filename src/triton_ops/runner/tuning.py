@@ -9,7 +9,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from triton_ops.cache import Key, Record, Store
+from triton_ops.cache import Key, NotedCall, Record, Store
 from triton_ops.compile_pool.pool import CompilePool
 from triton_ops.evaluation.confirm import confirm_in_fresh_processes
 from triton_ops.evaluation.finals import FinalRequest
@@ -57,6 +57,7 @@ class RunRequest:
         transfer: Whether records of other problems and devices may guide the search.
         folder: The cache folder.
         reuse: Whether a worker that the tune before has left may serve, and is left to the next one.
+        call: The call of a decorated kernel, for the record, or why it cannot be made again.
     """
 
     task: Task
@@ -69,6 +70,7 @@ class RunRequest:
     transfer: bool
     folder: Path
     reuse: bool = False
+    call: NotedCall | str | None = None
 
 
 @dataclass(frozen=True)
@@ -254,6 +256,7 @@ class Tuning:
             elapsed_s=time.monotonic() - self.start,
             run=log.id,
             notes=[*_resumed_note(resumed), *_disturbed_note(outcome), *self._why_not_remembered(outcome)],
+            call=request.call,
         )
 
     def _keep(self, outcome: Outcome, record: Record, log: RunLog) -> None:

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Any, Literal
 
 from triton_ops.buckets import extents_of
 from triton_ops.cache import LockEntry, Lockfile
 from triton_ops.cache.key import device_facts
 from triton_ops.compile_pool.pool import TIMEOUT_S
-from triton_ops.exceptions import ShapeMismatchError, SpaceError, TritonKernelError, TuningFailedError
+from triton_ops.exceptions import (
+    KernelTypeError,
+    ShapeMismatchError,
+    SpaceError,
+    TargetError,
+    TritonKernelError,
+    TuningFailedError,
+    UnsupportedDtypeError,
+)
 from triton_ops.hardware import DeviceSpec
-from triton_ops.runner.session import tune
-from triton_ops.search.neighbours import neighbours
+from triton_ops.serving.again import measured_again, unknown_values, why_not_again
 from triton_ops.serving.entries import UNREACHABLE, Bound, bound
 from triton_ops.serving.programs import Program, compiled, programs_of
-from triton_ops.serving.targets import Targets, made_on
-from triton_ops.space import Config, ConfigSpace
+from triton_ops.serving.targets import Targets
+from triton_ops.space import Config
 from triton_ops.trial import TuningResult
 
 Outcome = Literal["ok", "unreachable", "invalid", "slower", "not measured"]
@@ -103,9 +108,9 @@ def verify(
         elif (elsewhere := _why_not_measured(found, here)) is not None:
             yield Verdict(entry=entry, outcome="not measured", reason=elsewhere)
         else:
-            yield _measured(found, device, most_neighbours, options)
+            yield _measured(found, targets, device, most_neighbours, options)
             for place in _held_out(found, held_out):
-                there = _measured(place, device, most_neighbours, options)
+                there = _measured_there(place, targets, device, most_neighbours, options)
                 yield replace(there, entry=entry, at=place.extents_text(found))
 
 
@@ -143,39 +148,35 @@ def _of_device(found: Bound, here: DeviceSpec | None) -> bool:
 def _why_not_measured(found: Bound, here: DeviceSpec | None) -> str | None:
     if here is None or not _of_device(found, here):
         return "nothing is measured" if here is None else f"its device is not here: {here.name} is"
-    if found.specs is None:
-        return "only the classes of its arguments are known, since its kernel is a decorated one"
-    return None
+    return why_not_again(found)
 
 
-def _measured(found: Bound, device: str | None, most_neighbours: int, options: dict[str, Any]) -> Verdict:
-    entry = found.entry
-    assert found.specs is not None  # `_why_not_measured` has looked
+def _measured_there(
+    place: Bound, targets: Targets, device: str | None, most_neighbours: int, options: dict[str, Any]
+) -> Verdict:
+    """The verdict at a held-out size."""
+    if place.specs is None:
+        reason = "a decorated kernel is measured at the call that was noted, whose grid is known"
+        return Verdict(entry=place.entry, outcome="not measured", reason=reason)
+    return _measured(place, targets, device, most_neighbours, options)
+
+
+def _measured(
+    found: Bound, targets: Targets, device: str | None, most_neighbours: int, options: dict[str, Any]
+) -> Verdict:
     place = device or ("cpu" if found.device.kind == "cpu" else "cuda")
-    cold = entry.measured is None or entry.measured.cache_state == "cold"
     try:
-        rivals = _rivals(found, most_neighbours)
-        with tempfile.TemporaryDirectory(prefix="triton-ops-verify-") as folder:
-            asked = {"effort": "quick", "search": "exhaustive", **options}
-            arguments = made_on(found.specs, place)
-            result = tune(
-                found.target, kwargs=arguments, space=rivals, device=place, cold=cold, cache_dir=folder,
-                transfer=False, **asked,
-            )  # fmt: skip
-    except (TuningFailedError, SpaceError) as error:
-        return Verdict(entry=entry, outcome="invalid", reason=str(error))
+        result = measured_again(found, targets, place, most_neighbours, options)
+    except TuningFailedError as error:
+        if made_up := unknown_values(found):
+            reason = f"no config runs with values that are made up for {', '.join(made_up)}: {error.message}"
+            return Verdict(entry=found.entry, outcome="not measured", reason=reason)
+        return Verdict(entry=found.entry, outcome="invalid", reason=str(error))
+    except (SpaceError, KernelTypeError, TargetError, UnsupportedDtypeError) as error:
+        return Verdict(entry=found.entry, outcome="invalid", reason=str(error))
     except ShapeMismatchError as error:  # such as more memory than there is, at the upper end of a range
-        return Verdict(entry=entry, outcome="not measured", reason=str(error))
-    return _judged(entry, result)
-
-
-def _rivals(found: Bound, most_neighbours: int) -> ConfigSpace:
-    """The entry's config beside the default one, which comes first, and its neighbours."""
-    entry, space = found.entry, found.space
-    default = entry.default if space is None else space.default_config
-    beside: Iterable[Config] = [] if space is None else neighbours(space, entry.config, steps_only=True)
-    listed = [*([default] if default is not None else []), entry.config, *islice(beside, most_neighbours)]
-    return ConfigSpace.from_configs(list(dict.fromkeys(listed)), default=listed[0])
+        return Verdict(entry=found.entry, outcome="not measured", reason=str(error))
+    return _judged(found.entry, result)
 
 
 def _judged(entry: LockEntry, result: TuningResult) -> Verdict:
