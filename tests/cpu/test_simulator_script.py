@@ -42,8 +42,8 @@ def run(script, given):
 def calculating(page):
     """The page's own scripts but those that touch the document."""
     scripts = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
-    assert len(scripts) == 6
-    return "\n".join(scripts[:3])
+    assert len(scripts) == 7
+    return "\n".join(scripts[:4])
 
 
 def questions(devices):
@@ -245,7 +245,7 @@ def test_texts_of_files_never_become_markup_and_nothing_is_fetched():
     page = page_of(simulate("gemm"), [replace(overlay, title=hostile, file=hostile)])
     assert hostile not in page
     assert "<img" not in page
-    assert page.count("<script>") == 6
+    assert page.count("<script>") == 7
     assert "default-src 'none'" in page
     assert not re.search(r"(?:src|href)=\"(?!data:|#)", page)
     assert len(page) < 300_000

@@ -6,16 +6,13 @@ page for bars and a scatter plot, and has marks that neither a keyboard nor a sc
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from triton_ops._files import read_file
+from triton_ops._page import PageParts, assembled, data_script, part
 from triton_ops.hardware import Machine
 from triton_ops.hardware.limits import UnitLimits
 from triton_ops.hardware.machine import Costs
@@ -30,7 +27,6 @@ from triton_ops.simulator.simulation import COMPARED, LARGEST, MOST_CONFIGS, SHA
 from triton_ops.simulator.standing import ranked
 from triton_ops.simulator.workloads import LESSON, WORKLOADS, Workload, least_sides, work_of
 
-_LARGEST_BYTES = 1 << 20
 _PARTS = ("model.js", "charts.js", "views.js", "controls.js")
 MODEL: dict[str, Callable[..., Any] | type] = {
     "work_of": work_of, "least_sides": least_sides, "ranked": ranked, "advice": advice, "reasons": reasons,
@@ -51,20 +47,12 @@ def page_of(first: Simulation, overlays: Sequence[Overlay] = ()) -> str:
 
     Cost: half a second; some 150 kB, and 20 kB for each recording of 500 configs.
     """
-    style = _part("style.css")
-    scripts = [_data_script(first, overlays), model_script(), *map(_part, _PARTS)]
-    filled = {
-        "STYLE": style,
-        "SCRIPTS": "\n".join(f"<script>{script}</script>" for script in scripts),
-        "POLICY": "; ".join([
-            "default-src 'none'", "img-src data:", "base-uri 'none'", "form-action 'none'",
-            f"style-src {_digest(style)}", f"script-src {' '.join(map(_digest, scripts))}",
-        ]),
-    }  # fmt: skip
-    page = _part("page.html")
-    for name, text in filled.items():
-        page = page.replace(f"{{{{{name}}}}}", text)
-    return page
+    folder = Path(__file__).parent
+    return assembled(PageParts(
+        template=part(folder, "page.html"),
+        style=[part(folder, "style.css")],
+        scripts=[_data_script(first, overlays), model_script(), *(part(folder, name) for name in _PARTS)],
+    ))  # fmt: skip
 
 
 def model_script() -> str:
@@ -72,17 +60,7 @@ def model_script() -> str:
     return script_of(MODEL, "MODEL")
 
 
-def _part(name: str) -> str:
-    return read_file(Path(__file__).with_name(name), _LARGEST_BYTES).decode()
-
-
-def _digest(text: str) -> str:
-    """What the page's policy calls a script or a style: no other one runs, whatever texts of files are shown."""
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
 def _data_script(first: Simulation, overlays: Sequence[Overlay]) -> str:
-    """The data as a script; `<` is written otherwise, so that no text of a file can end the script."""
     devices = {**known_devices(), first.device: first.machine, **{one.device: one.machine for one in overlays}}
     found = {
         "workloads": [_workload_data(one) for one in WORKLOADS.values()],
@@ -95,8 +73,7 @@ def _data_script(first: Simulation, overlays: Sequence[Overlay]) -> str:
         },
         "recordings": [_overlay_data(one) for one in overlays],
     }  # fmt: skip
-    text = json.dumps(found, allow_nan=False, separators=(",", ":"))
-    return f"const DATA = {text.replace('<', chr(92) + 'u003c')};"
+    return data_script("DATA", found)
 
 
 def _workload_data(found: Workload) -> dict[str, Any]:
