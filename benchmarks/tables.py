@@ -29,6 +29,7 @@ PAGES = tuple(
         "docs/guides/compare.md",
         "docs/guides/kernels.md",
         "docs/guides/torch-compile.md",
+        "docs/guides/compile-modes.md",
     )
 )
 KERNELS = ROOT / "benchmarks/results/nvidia-h200/kernels.json"
@@ -41,6 +42,7 @@ THIRD_PARTY = ROOT / "benchmarks/results/nvidia-h200/third_party.json"
 DYNAMIC = ROOT / "benchmarks/results/nvidia-h200/dynamic_shapes.json"
 QUALITY = ROOT / "benchmarks/results/nvidia-h200/measurement_quality.json"
 SELECTION = ROOT / "benchmarks/results/simulated/selection.json"
+MODES = ROOT / "benchmarks/results/cpu/compile_modes.json"
 COMPARE = ROOT / "benchmarks/results/cpu/compare_quality.json"
 
 
@@ -188,6 +190,26 @@ def _source(document: Mapping[str, Any]) -> str:
     )
 
 
+def modes_table() -> str:
+    """Ways to compile models on a CPU, and what a further comparison says of the recommended one."""
+    document = json.loads(MODES.read_text())
+    rows = [
+        "| model | eager | fastest compiled way | its first call | recommended | once more, in other processes |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, it in document["models"].items():
+        times = {mode["name"]: mode for mode in it["modes"] if mode["steady_ms"] is not None}
+        best = min((mode for mode in times.values() if mode["name"] != "eager"), key=lambda mode: mode["steady_ms"])
+        again = it.get("again", {}).get("confirmed", "")
+        rows.append(
+            f"| {name} | {times['eager']['steady_ms']:.3g} ms | {best['name']}, {best['steady_ms']:.3g} ms | "
+            f"{best['first_call_s']:.0f} s | {it['recommended']} | {again} |"
+        )
+    versions, device = document["versions"], next(iter(document["models"].values()))["device"]
+    rows += ["", f"{device}, one thread, torch {versions['torch']}, {document['date'][:10]}; `{document['command']}`."]
+    return "\n".join(rows)
+
+
 def quality_table() -> str:
     """How good selections are on a device, against an oracle."""
     document = json.loads(QUALITY.read_text())
@@ -290,6 +312,7 @@ TABLES = {
     "launch cost": launch_table,
     "third party": third_party_table,
     "dynamic shapes": dynamic_table,
+    "compile modes": modes_table,
     "selection quality": quality_table,
     "compare quality": compare_table,
     "simulated selections": lambda: selection_table(json.loads(SELECTION.read_text())),
