@@ -90,18 +90,22 @@ def test_ties_have_intervals_that_include_zero_and_slower_ones_do_not(tmp_path):
     assert 0 < slow.gap.low <= slow.gap.centre <= slow.gap.high
 
 
-def test_text(cli, golden, tmp_path):
-    golden("report.txt", text(cli, written(tmp_path)))
+def test_text_tells_the_winner_every_config_and_no_control_character(cli, golden, tmp_path):
+    found = text(cli, written(tmp_path))
+    golden("report.txt", found)
+    assert "winner      n=1 shape=x" in found
+    assert all(f"n={n} shape=" in found for n in (1, 2, 3))
+    assert all(character.isprintable() or character == "\n" for character in found)
 
 
-def test_markdown(cli, golden, tmp_path):
+def test_markdown_holds_no_markup_of_a_kernels_text(cli, golden, tmp_path):
     found = text(cli, written(tmp_path), "--markdown")
     golden("report.md", found)
     assert "<img" not in found
     assert "@all" not in found
 
 
-def test_json(cli, tmp_path):
+def test_json_holds_every_trial_with_its_reason(cli, tmp_path):
     path = written(tmp_path)
     [run] = json.loads(text(cli, path, "--json"))["runs"]
     assert (run["run"], run["file"], run["totals"]) == (ID, str(path), {"ok": 4, "resources": 2, "runtime": 1})

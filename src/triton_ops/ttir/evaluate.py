@@ -6,7 +6,6 @@ turn, which the first two tell; the first stands for all but the last, which pri
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 
 from triton_ops.ttir.operations import HANDLERS, handle_unknown
 from triton_ops.ttir.scope import Programs, Scope, UntoldError
-from triton_ops.ttir.syntax import Block, Function, Module, Operation, attribute
+from triton_ops.ttir.syntax import Block, Function, Module, Operation, attribute, jump_targets
 from triton_ops.ttir.trace import LoopTrace, Trace, Weights
 from triton_ops.ttir.values import Value, Vector, merged, moved, same, unknown
 
@@ -25,8 +24,6 @@ _MOST_CALLS = 8  # calls within calls
 _DEEP = 3  # loops within loops up to which turns are told apart
 _MOST_TURNS = 1 << 20
 _GUESSED = 1024  # of what a loop walks through, where its bounds are data
-_BRANCH = re.compile(r"\^(\w+)(?:\(([^()]*(?:\([^()]*\)[^()]*)*)\))?")
-_OPERAND = re.compile(r"%[\w$.-]+(?:#\d+)?")
 
 Alive: TypeAlias = "NDArray[np.bool_]"
 Turn: TypeAlias = "Callable[[Sequence[Value], Scope], list[Value]]"
@@ -104,10 +101,9 @@ class _Walk:
         return HANDLERS.get(operation.name, handle_unknown)(scope, operation)
 
     def _call(self, operation: Operation, scope: Scope) -> list[Value]:
-        named = re.search(r'@"?([\w$.-]+)', operation.text)
-        function = self._module.functions.get(named[1]) if named else None
+        function = self._module.called(operation)
         if function is None:
-            raise UntoldError(f"it calls {named[1] if named else 'a function'}, which is not in the text")
+            raise UntoldError(f"it calls a function that is not in the text: {operation.text.strip()}")
         return self.call(function, scope.all(operation.operands), replace(scope, depth=scope.depth + 1))
 
     def _if(self, operation: Operation, scope: Scope) -> list[Value]:
@@ -328,7 +324,7 @@ def _either(choose: Alive, one: Sequence[Value], other: Sequence[Value]) -> list
 
 def _targets(last: Operation, scope: Scope) -> list[tuple[str, Weights, Alive, list[Value]]]:
     """Where a block goes on: label, share of the programs, those that do, and the values they bring."""
-    branches = [(label, scope.all(_OPERAND.findall(passed))) for label, passed in _BRANCH.findall(last.text)]
+    branches = [(label, scope.all(passed)) for label, passed in jump_targets(last)]
     everyone, always = np.ones(scope.count), np.ones(scope.count, dtype=bool)
     if last.name == "cf.br" and len(branches) == 1:
         return [(branches[0][0], everyone, always, branches[0][1])]

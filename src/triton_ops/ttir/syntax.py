@@ -22,6 +22,8 @@ _NAME = re.compile(r'"?([A-Za-z_]\w*(?:\.\w+)*)"?')
 _LABEL = re.compile(r"\^(\w+)(?:\((.*)\))?:")
 _FUNCTION = re.compile(r'tt\.func (?:\w+ )?@"?([\w$.-]+)"?\((.*)\)')
 _ARGUMENT = re.compile(r"(%[\w$.-]+): ")
+_CALLED = re.compile(r'@"?([\w$.-]+)')
+_TARGET = re.compile(r"\^(\w+)(?:\(([^()]*(?:\([^()]*\)[^()]*)*)\))?")
 _OPENING, _CLOSING = "<({[", ">)}]"
 _WHOLE = re.compile(r"i(\d+)$")
 _ITEM_BYTES = {"bf16": 2, "f16": 2, "f32": 4, "tf32": 4, "f64": 8, "index": 8}
@@ -145,6 +147,11 @@ class Module:
     functions: dict[str, Function]
     operations: int
 
+    def called(self, operation: Operation) -> Function | None:
+        """The function that a call names; None if it is not in the text."""
+        named = _CALLED.search(operation.text)
+        return self.functions.get(named[1]) if named else None
+
 
 def parsed_module(text: str) -> Module:
     """The module that a text of TTIR stands for.
@@ -199,6 +206,11 @@ def attribute(operation: Operation, name: str) -> int | None:
     """A whole number among the attributes of an operation; None if it has none of this name."""
     found = re.search(rf"\b{re.escape(name)} = (-?\d+)", operation.text + operation.tail)
     return None if found is None else int(found[1])
+
+
+def jump_targets(operation: Operation) -> list[tuple[str, list[str]]]:
+    """Where a block's last operation may go on: labels, each with the names of the values that it passes."""
+    return [(label, _VALUE.findall(passed)) for label, passed in _TARGET.findall(operation.text)]
 
 
 def _inside(text: str) -> str:

@@ -6,7 +6,6 @@ from turn to turn, and then with these said by the number of the turn.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -16,12 +15,19 @@ from triton_ops.lint.meaning.operations import HANDLERS, unknown
 from triton_ops.lint.meaning.terms import Term, Terms, inner_terms
 from triton_ops.ttir.locations import frames, places
 from triton_ops.ttir.scope import UntoldError
-from triton_ops.ttir.syntax import Block, Function, Module, Operation, Type, UnreadableError, parsed_module
+from triton_ops.ttir.syntax import (
+    Block,
+    Function,
+    Module,
+    Operation,
+    Type,
+    UnreadableError,
+    jump_targets,
+    parsed_module,
+)
 
 _MOST_OPERATIONS = 60_000
 _MOST_CALLS = 8
-_BRANCH = re.compile(r"\^(\w+)(?:\(([^()]*(?:\([^()]*\)[^()]*)*)\))?")
-_OPERAND = re.compile(r"%[\w$.-]+(?:#\d+)?")
 
 
 def facts_of(text: str) -> Facts:
@@ -114,10 +120,9 @@ class _Walk:
         return HANDLERS.get(operation.name, unknown)(here, operation)
 
     def _call(self, operation: Operation, here: Here) -> list[Value]:
-        named = re.search(r'@"?([\w$.-]+)', operation.text)
-        function = self._module.functions.get(named[1]) if named else None
+        function = self._module.called(operation)
         if function is None:
-            raise UntoldError("it calls a function that is not in the text")
+            raise UntoldError(f"it calls a function that is not in the text: {operation.text.strip()}")
         return self.call(function, here.all(operation.operands), here, here.depth + 1)
 
     def _if(self, operation: Operation, here: Here) -> list[Value]:
@@ -276,9 +281,7 @@ def _chosen(ways: Sequence[tuple[Term, list[Value]]], terms: Terms) -> list[Valu
 
 
 def _jumps(last: Operation, here: Here) -> list[tuple[str, Term, list[Value]]]:
-    targets = [
-        (label, here.all(_OPERAND.findall(passed.partition(":")[0]))) for label, passed in _BRANCH.findall(last.text)
-    ]
+    targets = [(label, here.all(passed)) for label, passed in jump_targets(last)]
     if last.name == "cf.br":
         return [(label, here.path, passed) for label, passed in targets]
     condition = here.value(last.operands[0]).term
