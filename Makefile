@@ -27,7 +27,7 @@ READY :=
 SIDE_BY_SIDE :=
 endif
 
-.PHONY: help install demo test test-triton-versions check lint types layers docs launch-cost format gpu-test gpu-bench import-time clean
+.PHONY: help install demo test test-triton-versions check lint types layers site docs launch-cost format gpu-test gpu-bench import-time clean
 .DEFAULT_GOAL := help
 
 help:  ## This list
@@ -43,7 +43,7 @@ $(STAMP): pyproject.toml constraints.txt
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install -qq --constraint constraints.txt pip
 	$(VENV)/bin/python -m pip install -qq $(PIP_FLAGS) --no-compile --constraint constraints.txt \
-		--build-constraint constraints.txt --group dev --editable '.[gpu]'
+		--build-constraint constraints.txt --group dev --editable '.[gpu,docs]'
 	-$(VENV)/bin/python -m compileall -qq -j 0 --invalidation-mode unchecked-hash $(VENV)/lib
 	touch $@
 
@@ -67,7 +67,7 @@ test-triton-versions: $(TRITON_VERSIONS:%=.triton/%)  ## The tests that use Trit
 	$(OTHER) -m pip install -qq $(PIP_FLAGS) --no-deps --target $@ triton==$*
 	touch $@
 
-check: lint types layers docs launch-cost  ## Style, types, floors of the house, code blocks of the documents, cost of a launch
+check: lint types layers site docs launch-cost  ## Style, types, floors, the site, code blocks of the documents, cost of a launch
 
 lint: $(READY)
 	$(RUN) -m ruff check
@@ -78,6 +78,10 @@ types: $(READY)
 
 layers: $(READY)
 	$(RUN) -c 'from importlinter.cli import lint_imports_command as main; main()' --no-logo
+
+# It opens without a server: build/site/index.html. Every warning is an error, such as a link that leads nowhere.
+site: $(READY)  ## The documents as a site in build/site, with references made from the code
+	$(RUN) -m website
 
 docs: $(READY)
 	$(RUN) -m pytest --quiet $(SIDE_BY_SIDE) tests/docs

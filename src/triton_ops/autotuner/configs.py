@@ -22,13 +22,15 @@ __all__ = [
     "get_default_config",
 ]
 
-RMSNORM_ROPE_CONFIGS: dict[str, list[Any]] = {  # 45 configs
+#: The documented space of `fused_rmsnorm_rope`: 45 configs, from the name of a parameter to its values.
+RMSNORM_ROPE_CONFIGS: dict[str, list[Any]] = {
     "BLOCK_SIZE": [64, 128, 256, 512, 1024],
     "num_warps": [2, 4, 8],
     "num_stages": [1, 2, 3],
 }
 
-GATED_MLP_CONFIGS: dict[str, list[Any]] = {  # 108 configs
+#: The documented space of `fused_gated_mlp`: 108 configs, from the name of a parameter to its values.
+GATED_MLP_CONFIGS: dict[str, list[Any]] = {
     "BLOCK_M": [32, 64, 128],
     "BLOCK_N": [32, 64, 128],
     "BLOCK_K": [32, 64],
@@ -36,7 +38,8 @@ GATED_MLP_CONFIGS: dict[str, list[Any]] = {  # 108 configs
     "num_stages": [2, 3, 4],
 }
 
-FP8_GEMM_CONFIGS: dict[str, list[Any]] = {  # 216 configs
+#: The documented space of `fp8_gemm`: 216 configs, from the name of a parameter to its values.
+FP8_GEMM_CONFIGS: dict[str, list[Any]] = {
     "BLOCK_M": [64, 128, 256],
     "BLOCK_N": [64, 128, 256],
     "BLOCK_K": [32, 64],

@@ -1,0 +1,92 @@
+"""The site: its navigation has every page, its links resolve, and its pages work for every reader without a network."""
+
+from pathlib import Path
+
+import pytest
+from website import api
+from website.navigation import SECTIONS
+from website.pages import lay_out
+from website.repository import relinked
+
+import triton_ops
+from tests.browser import opened_browser
+
+from .test_links import dead_links
+
+SITE = Path(__file__).parents[2] / "build" / "site"
+LOOKED_AT_CLOSELY = ("index", "guides/kernel", "reference/commands", "reference/api/tuning")
+WIDTH = 390
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pages")
+    lay_out(folder)
+    return {str(path.relative_to(folder).with_suffix("")): path for path in sorted(folder.rglob("*.md"))}
+
+
+def test_the_navigation_has_every_page_once(pages):
+    listed = [page for section in SECTIONS.values() for page in section]
+    assert sorted([*listed, "index"]) == sorted(pages)
+
+
+def test_links_of_the_site_lead_somewhere(pages):
+    assert {name: found for name, page in pages.items() if (found := list(dead_links(page)))} == {}
+
+
+def test_every_public_name_is_on_one_page_of_the_reference(pages):
+    text = "".join(
+        page.read_text(encoding="utf-8") for name, page in pages.items() if name.startswith("reference/api/")
+    )
+    for name in triton_ops.__all__:
+        assert text.count(f":: triton_ops.{name}\n") == 1
+        assert f"`triton_ops.{name}` | {api.summary(name)}" in text
+
+
+def test_links_to_files_of_the_repository():
+    text = "[a `b`](../../README.md#x) ![c](simulate-dark.png) [d](../../Makefile) [e](https://f.g) `[h](i.md)`\n"
+    assert relinked(text, "docs/guides/kernel.md") == (
+        "[a `b`](../index.md#x) ![c](simulate-dark.png) d (`Makefile`) [e](https://f.g) `[h](i.md)`\n"
+    )
+    with pytest.raises(FileNotFoundError, match=r"docs/guides/kernel\.md links to no\.md"):
+        relinked("[a](no.md)", "docs/guides/kernel.md")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if not SITE.is_dir():
+        pytest.skip("there is no site: make site")
+    with opened_browser() as found:
+        yield found
+
+
+def test_pages_work_on_a_phone_and_ask_nothing_of_the_network(browser):
+    page, said = browser.new_page(viewport={"width": WIDTH, "height": 844}), []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("request", lambda request: request.url.startswith("file:") or said.append(request.url))
+    paths = sorted(SITE.rglob("*.html"))
+    assert len(paths) > 50
+    for path in paths:
+        page.goto(path.as_uri())
+        said += [f"wider than the window: {path}"] * (page.evaluate("document.documentElement.scrollWidth") > WIDTH)
+    assert said == []
+
+
+def test_the_search_finds_a_page_without_a_server(browser):
+    page = browser.new_page()
+    page.goto((SITE / "search.html").as_uri() + "?q=lockfile")
+    page.wait_for_selector("#search-results li a")
+    assert "Pinning winners" in page.inner_text("#search-results")
+
+
+@pytest.mark.parametrize("colours", ["light", "dark"])
+@pytest.mark.parametrize("name", LOOKED_AT_CLOSELY)
+def test_pages_have_no_serious_fault_for_readers_with_a_keyboard_or_a_screen_reader(browser, name, colours):
+    axe = pytest.importorskip(
+        "axe_playwright_python.sync_playwright", reason="there is no axe: pip install --group dev"
+    )
+    page = browser.new_page(viewport={"width": WIDTH, "height": 844}, color_scheme=colours)
+    page.goto((SITE / f"{name}.html").as_uri())
+    found = axe.Axe().run(page, options={"preload": False}).response["violations"]
+    assert [(each["id"], each["nodes"][0]["html"]) for each in found if each["impact"] in ("serious", "critical")] == []

@@ -1,0 +1,33 @@
+"""The order of the site's pages. Paths are those on the site, without `.md`."""
+
+from __future__ import annotations
+
+from website.api import PAGES as API
+
+SECTIONS = {
+    "Guides": (
+        "guides/kernel", "guides/kinds", "guides/autotune", "guides/recall", "guides/lockfile", "guides/compare",
+        "guides/choose", "guides/compile-modes", "guides/torch-compile", "guides/kernels", "guides/faults",
+        "guides/spills", "guides/profiles", "guides/simulate", "guides/report", "guides/sensitivity", "guides/searcher",
+    ),
+    "Concepts": (
+        "concepts/measurement", "concepts/verdicts", "concepts/search", "concepts/dispatch", "concepts/limits",
+        "concepts/model", "concepts/inferred", "measured_facts", "concepts/corrections", "architecture",
+    ),
+    "Reference": (
+        "reference/cli", "reference/commands", "reference/lint", "reference/files", "reference/security", "glossary",
+    ),
+    "Python interface": ("reference/api/index", *(f"reference/api/{page}" for page in API)),
+    "Project": ("changelog", "contributing", "benchmarks/results/search/README", "examples/softmax"),
+}  # fmt: skip
+
+
+def contents() -> str:
+    """The navigation in the words of Sphinx, to stand at the end of the first page."""
+    return "\n".join(_tree(caption, pages) for caption, pages in SECTIONS.items())
+
+
+def _tree(caption: str, pages: tuple[str, ...]) -> str:
+    return "\n".join(
+        ["", "```{toctree}", ":hidden:", f":caption: {caption}", "", *(f"/{page}" for page in pages), "```", ""]
+    )
