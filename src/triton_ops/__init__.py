@@ -109,6 +109,10 @@ if TYPE_CHECKING:  # for type checkers and editors, which cannot follow the tabl
     from triton_ops.kernels.rmsnorm_rope import fused_rmsnorm_rope as fused_rmsnorm_rope
     from triton_ops.kernels.rmsnorm_rope.module import FusedRMSNormRoPE as FusedRMSNormRoPE
     from triton_ops.kernels.softmax import softmax as softmax
+    from triton_ops.many.problem import TuneProblem as TuneProblem
+    from triton_ops.many.session import ManyResult as ManyResult
+    from triton_ops.many.session import ProblemOutcome as ProblemOutcome
+    from triton_ops.many.session import tune_many as tune_many
     from triton_ops.measure import RacePolicy as RacePolicy
     from triton_ops.measure import ScreenPolicy as ScreenPolicy
     from triton_ops.problem import Problem as Problem
@@ -200,6 +204,8 @@ _NAMES_IN = {
     "comparison.timing": "Times time_ms",
     "serving.prepare": "Prepared prepare",
     "space": "Choice Config ConfigSpace Constraint Flag IntRange PowerOfTwo SpaceSize",
+    "many.problem": "TuneProblem",
+    "many.session": "ManyResult ProblemOutcome tune_many",
     "measure": "RacePolicy ScreenPolicy",
     "search": "Searcher",
     "search.coordinate": "CoordinateDescent",

@@ -87,6 +87,11 @@ class TritonKernelError(Exception):
         """What happened, without the hint."""
         return str(self.args[0]) if self.args else ""
 
+    def about(self, what: str) -> TritonKernelError:
+        """This error with a message that begins with what it is about, such as a line of a file."""
+        self.args = (f"{what}: {self.message}", *self.args[1:])
+        return self
+
     def __str__(self) -> str:
         return f"{self.message} (hint: {self.hint})" if self.hint else self.message
 

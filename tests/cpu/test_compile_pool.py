@@ -614,7 +614,7 @@ def test_as_many_processes_as_this_one_may_use_cpus(monkeypatch):
 
 def test_a_process_killed_from_outside_costs_no_config_but_one_that_is_killed_again_does(monkeypatch):
     lost = []
-    ask = compile_pool._Process.ask
+    ask = compile_pool.CompilingProcess.ask
 
     def killed_first(process, question, timeout_s):
         if isinstance(question, Config) and len(lost) < wanted:
@@ -622,7 +622,7 @@ def test_a_process_killed_from_outside_costs_no_config_but_one_that_is_killed_ag
             process.signal(signal.SIGKILL)
         return ask(process, question, timeout_s)
 
-    monkeypatch.setattr(compile_pool._Process, "ask", killed_first)
+    monkeypatch.setattr(compile_pool.CompilingProcess, "ask", killed_first)
     with CompilePool(AheadOfTime(PLANTED, X, TARGET), workers=1) as pool:
         wanted = 1
         assert pool.submit(config("good")).result().launchable
@@ -634,7 +634,7 @@ def test_a_process_killed_from_outside_costs_no_config_but_one_that_is_killed_ag
 
 def test_a_process_that_is_killed_while_it_starts_is_started_again(monkeypatch):
     lost = []
-    ask = compile_pool._Process.ask
+    ask = compile_pool.CompilingProcess.ask
 
     def killed_first(process, question, timeout_s):
         if not isinstance(question, Config) and len(lost) < wanted:
@@ -642,7 +642,7 @@ def test_a_process_that_is_killed_while_it_starts_is_started_again(monkeypatch):
             os.kill(process._child._pid, signal.SIGKILL)
         return ask(process, question, timeout_s)
 
-    monkeypatch.setattr(compile_pool._Process, "ask", killed_first)
+    monkeypatch.setattr(compile_pool.CompilingProcess, "ask", killed_first)
     wanted = 2
     with CompilePool(AheadOfTime(PLANTED, X, TARGET), workers=1) as pool:
         assert pool.submit(config("good")).result().launchable
@@ -734,5 +734,5 @@ def test_a_fork_server_is_left_to_the_next_pool_that_asks_for_it(own_fork_server
     first.kill()
     fourth, _ = compiled(True)  # one that was killed meanwhile is not used
     assert fourth is not first
-    idle_server.drop_idle_server()
+    idle_server.drop_idle_servers()
     assert not fourth.alive

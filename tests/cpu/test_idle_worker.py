@@ -28,7 +28,7 @@ GOOD, DEADLY = Config(ms=1.0, fault="none"), Config(ms=1.0, fault="segmentation 
 @pytest.fixture(autouse=True)
 def _no_worker_is_left():
     yield
-    idle_worker.drop_idle_worker()
+    idle_worker.drop_idle_workers()
     assert workers_of(os.getpid()) == []
 
 
@@ -97,7 +97,7 @@ def test_a_forked_child_leaves_the_parents_worker_alone():
         warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of threads that are left behind
         child = os.fork()
     if child == 0:
-        os._exit(0 if idle_worker._slot._kept is None else 1)
+        os._exit(0 if not idle_worker._idle._places else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert len(workers_of(os.getpid())) == 1
 

@@ -92,6 +92,8 @@ NAMES = {
     "triton_ops.history.recall": ["recall"],
     "triton_ops.expectation.rank": ["RankedConfig", "rank"],
     "triton_ops.runner.session": ["tune"],
+    "triton_ops.many.problem": ["TuneProblem"],
+    "triton_ops.many.session": ["ManyResult", "ProblemOutcome", "tune_many"],
     "triton_ops.comparison.compare": ["Comparison", "compare"],
     "triton_ops.comparison.timing": ["Times", "time_ms"],
     "triton_ops.serving.prepare": ["Prepared", "prepare"],

@@ -12,20 +12,23 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Protocol
+from contextlib import nullcontext
+from functools import partial
+from typing import Protocol
 
 from triton_ops._cpus import usable_cpus
 from triton_ops.analysis import Objection, foresee
 from triton_ops.backend.offline import AheadOfTime
 from triton_ops.compile_pool import idle_server
 from triton_ops.compile_pool.compiler import LauncherRequest, Start, WorkRequest, compiles_for
-from triton_ops.compile_pool.fork_server import ForkServer, last_line
+from triton_ops.compile_pool.compiling_process import CompilingProcess
+from triton_ops.compile_pool.crew import Crew
+from triton_ops.compile_pool.fork_server import ForkServer
 from triton_ops.compile_pool.packed_kernel import PackedKernel
 from triton_ops.compile_pool.queue import CompileJob, Queue
 from triton_ops.exceptions import CacheError, TargetError
-from triton_ops.processes.awake_clock import AwakeClock
 from triton_ops.processes.channel import GarbledError
-from triton_ops.processes.child import OUTSIDE, Surroundings
+from triton_ops.processes.child import Surroundings
 from triton_ops.space import Config
 from triton_ops.trial import Compiled, Status
 from triton_ops.ttir.launch_work import KernelWork
@@ -36,7 +39,6 @@ _READ_S = 10.0
 _CLOSED = "the compile pool is closed"
 _SPARE_PART = 2  # previews take at most half of the processes: processes that import or measure need CPUs too
 _STARTS = 3  # of a process or its fork server, where others end it
-_EXIT_S = 2.0  # a connection may be closed a moment before its process ends
 
 
 class Compiles(Protocol):
@@ -62,7 +64,12 @@ class CompilePool:
         workers: Number of processes; None takes one for each CPU that this process may use.
         timeout_s: Seconds for one config, after which its compiler is killed.
         launches: Whether compiled configs are going to be launched on this machine, so that a launcher is built too.
-        reuse: Whether a fork server that the pool before has left may serve, and is left to the next for some seconds.
+        reuse: Whether a fork server of other pools may serve, and is left to the next for some seconds.
+        crew: The CPUs that this pool shares with others; None shares none.
+
+    Attributes:
+        first: Whether this pool's configs go before those of other pools of its crew.
+        closed: Whether nothing more is compiled.
 
     Raises:
         KernelTypeError: There is nothing to compile, as under `TRITON_INTERPRET`.
@@ -79,6 +86,7 @@ class CompilePool:
         timeout_s: float = TIMEOUT_S,
         launches: bool = False,
         reuse: bool = False,
+        crew: Crew | None = None,
     ) -> None:
         if compiles_for:
             raise TargetError("a module that is imported to compile its kernel compiles kernels while it is imported")
@@ -89,12 +97,14 @@ class CompilePool:
         self._threads = ThreadPoolExecutor(self.workers, thread_name_prefix="triton-ops compile")
         self._queue = Queue(max(1, self.workers // _SPARE_PART))
         self._own = threading.local()
-        self._processes: set[_Process] = set()
+        self._processes: set[CompilingProcess] = set()
         self._fork_server: ForkServer | None = None
         self._lock = threading.Lock()
-        self._closed = False
+        self.closed = False
         self._launcher_due = launches
         self._reuse = reuse
+        self._crew = crew
+        self.first = crew is None
 
     def foresee(self, config: Config) -> Objection | None:
         """The objection of the free rules to a config; None if they have none. Cost: a few microseconds."""
@@ -143,11 +153,14 @@ class CompilePool:
         self._queue.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
         with self._lock:
-            self._closed = True
+            self.closed = True
             for process in self._processes:
                 process.signal(signal.SIGKILL)  # the connection ends for a thread that waits for an answer
-            if self._fork_server is not None and not self._processes:
-                self._fork_server.kill()  # it may still be at its imports
+            server = self._fork_server
+            if server is not None and not self._processes and not idle_server.is_shared(server):
+                server.kill()  # it may still be at its imports
+        if self._crew is not None:
+            self._crew.look()
 
     def close(self) -> None:
         """Kill all processes and wait for their end; they free their memory at the same time, which takes a moment."""
@@ -156,10 +169,8 @@ class CompilePool:
         while self._processes:
             self._processes.pop().close()
         server, self._fork_server = self._fork_server, None
-        if server is not None and self._reuse:
-            idle_server.keep(server, self._server_needs)
-        elif server is not None:
-            server.close()
+        if server is not None:
+            self._part_with(server)
 
     def __enter__(self) -> CompilePool:
         return self
@@ -167,11 +178,20 @@ class CompilePool:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def go_first(self) -> None:
+        """From now on this pool's configs go before those of other pools of its crew."""
+        if self._crew is not None:
+            self._crew.promote(self)
+
     def _work(self) -> None:
         """Compile the jobs of the queue until none is left; each thread does so with a process of its own."""
-        while (job := self._queue.take()) is not None:
-            self._do(job)
-            self._queue.done(job)
+        while True:
+            with nullcontext(True) if self._crew is None else self._crew.turn(self) as begun:
+                job = self._queue.take() if begun else None
+                if job is None:
+                    return
+                self._do(job)
+                self._queue.done(job)
 
     def _do(self, job: CompileJob) -> None:
         try:
@@ -233,7 +253,7 @@ class CompilePool:
             late = isinstance(error, TimeoutError)
             said = f"compiling took over {self._timeout_s:g} s" if late else process.last_words()
             self._forget(process)
-            if not (late or last or self._closed) and process.ended_from_outside:
+            if not (late or last or self.closed) and process.ended_from_outside:
                 return None
             status = Status.TIMEOUT if late else Status.CRASH
             return Compiled(config, status, said, compile_s=time.perf_counter() - begun)
@@ -241,18 +261,18 @@ class CompilePool:
             raise found
         return found
 
-    def _process(self) -> _Process:
+    def _process(self) -> CompilingProcess:
         """This thread's process; a new one if it has none, or if its last one has ended.
 
         Raises:
             TargetError: No process can be started, or the process cannot load the kernel.
         """
-        process: _Process | None = getattr(self._own, "process", None)
+        process: CompilingProcess | None = getattr(self._own, "process", None)
         if process is None:
             process = self._own.process = self._loaded()
         return process
 
-    def _loaded(self) -> _Process:
+    def _loaded(self) -> CompilingProcess:
         """A new process that has loaded the kernel, or another one if somebody else has ended it meanwhile."""
         for turn in range(_STARTS):
             process, again = self._forked(), False
@@ -269,7 +289,7 @@ class CompilePool:
                 raise refused
         raise AssertionError("the last turn returns or raises")
 
-    def _forked(self) -> _Process:
+    def _forked(self) -> CompilingProcess:
         """A new process; the first call waits for the fork server's imports."""
         process = self._started()
         if not self._admitted(process):
@@ -277,13 +297,13 @@ class CompilePool:
             raise TargetError(_CLOSED)
         return process
 
-    def _started(self) -> _Process:
+    def _started(self) -> CompilingProcess:
         """A process of the fork server, or of another one if this one was ended by somebody else."""
         for turn in range(_STARTS):
             server: ForkServer | None = None
             try:
                 server = self._forking()
-                return _Process(server)
+                return CompilingProcess(server)
             except (OSError, EOFError) as error:  # the fork server is gone, or there are too many open files
                 again = server is not None and server.ended_from_outside and turn + 1 < _STARTS
                 said = self._last_line() or error
@@ -294,24 +314,31 @@ class CompilePool:
     def _forking(self) -> ForkServer:
         """The fork server, started by the first call."""
         with self._lock:
-            if self._closed:
+            if self.closed:
                 raise TargetError(_CLOSED)
             if self._fork_server is None:
-                left = idle_server.take(self._server_needs) if self._reuse else None
-                self._fork_server = left or ForkServer(*self._server_needs)
+                needs = self._server_needs
+                made = partial(ForkServer, *needs)
+                self._fork_server = idle_server.borrow(needs, made) if self._reuse else made()
             return self._fork_server
+
+    def _part_with(self, server: ForkServer) -> None:
+        if self._reuse:
+            idle_server.give_back(server)
+        else:
+            server.close()
 
     @property
     def _server_needs(self) -> idle_server.ServerNeeds:
         """What the fork server imports beside Triton, and what it compiles for."""
         return "torch" if self._start.packed.needs_torch else "", self._ahead.target
 
-    def _admitted(self, process: _Process) -> bool:
+    def _admitted(self, process: CompilingProcess) -> bool:
         """Add a process to those that `stop` ends; False if the pool was closed meanwhile."""
         with self._lock:
-            if not self._closed:
+            if not self.closed:
                 self._processes.add(process)
-            return not self._closed
+            return not self.closed
 
     def _last_line(self) -> str:
         """The last line of a fork server that is gone, which is closed, so that the next process starts a new one."""
@@ -321,69 +348,12 @@ class CompilePool:
                 return ""
             self._fork_server = None
         said = server.last_line()
-        server.close()
+        self._part_with(server)
         return said
 
-    def _forget(self, process: _Process) -> None:
+    def _forget(self, process: CompilingProcess) -> None:
         """End this thread's process, so that its next config starts a new one."""
         process.close()
         with self._lock:
             self._processes.discard(process)
         self._own.process = None
-
-
-class _Process:
-    """One compiling process, which answers one question at a time."""
-
-    def __init__(self, server: ForkServer) -> None:
-        self._child = server.fork()
-
-    def ask(self, question: Any, timeout_s: float) -> Any:
-        """The answer of the process to a question; seconds in which this process was paused do not count.
-
-        Raises:
-            GarbledError: The process wrote what is no answer.
-            TimeoutError: The answer did not come within `timeout_s` seconds.
-            EOFError, OSError: The process is gone.
-        """
-        self._child.errors.seek(0)
-        self._child.errors.truncate()
-        clock = AwakeClock()
-        self._child.channel.send(question, clock, timeout_s)
-        return self._child.channel.receive(clock, timeout_s)
-
-    def last_words(self) -> str:
-        """How the process ended, in words: its signal or exit code, and the last line it wrote to stderr."""
-        code = self._child.wait(_EXIT_S)
-        self.kill()
-        if code is None:
-            how = "is gone"
-        else:
-            how = f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        if code == -signal.SIGKILL:
-            how += ", as the system does when memory runs out"
-        line = last_line(self._child.errors)
-        return f"the compiler's process {how}" + (f": {line}" if line else "")
-
-    @property
-    def ended_from_outside(self) -> bool:
-        """Whether a signal that people and systems send has ended the process, or the fork server and so the process.
-
-        That is no crash of a compiler.
-        """
-        return -(self._child.wait(0) or 0) in OUTSIDE or self._child.lost
-
-    def signal(self, number: int) -> None:
-        """Send a signal to the process and to everything that it has started."""
-        self._child.signal(number)
-
-    def kill(self) -> None:
-        """Kill the process with everything that it has started, and wait for its end."""
-        self.signal(signal.SIGKILL)
-        self._child.wait(_EXIT_S)
-
-    def close(self) -> None:
-        """Kill the process, and close its connection and its file here."""
-        self.kill()
-        self._child.channel.close()
-        self._child.errors.close()

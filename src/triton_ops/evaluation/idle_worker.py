@@ -1,9 +1,8 @@
-"""A worker process that a tune has left idle, for the next tune of this process if it follows soon.
+"""Worker processes that tunes have left idle, for the next tune of this process if it follows soon: one for a device.
 
-Half of the seconds that a short tune takes are the imports of its worker. Decorated kernels are tuned one after the
-other when a model runs for the first time, so that each leaves its worker to the next: without its task, its memory on
-the GPU and the modules of the user's, which the next task imports anew. A worker in which something died or hung is
-never kept.
+Half of the seconds that a short tune takes are the imports of its worker. Kernels are often tuned one after the other,
+so that each tune leaves its worker to the next: without its task, its memory on the GPU and the modules of the user's,
+which the next task imports anew. A worker in which something died or hung is never kept.
 """
 
 from __future__ import annotations
@@ -15,12 +14,13 @@ from typing import TypeAlias
 
 from triton_ops import settings
 from triton_ops.exceptions import TritonKernelError
-from triton_ops.processes.idle import IdleSlot
+from triton_ops.processes.idle import IDLE_S, IdleProcesses
 from triton_ops.processes.worker_process import WorkerDiedError, WorkerHungError, WorkerProcess
 
 Needs: TypeAlias = tuple[tuple[str, ...], str]  # the packages that it has imported, and its device
 TRITON_ON_THE_FIRST_GPU: Needs = ("triton", "torch"), "cuda:0"
 _REST_S = 10.0
+_MOST = 8  # the GPUs of a large host
 _EARLY_S = 60.0  # a program that asks for tunes may first load a model
 _DRIVER = "/dev/nvidiactl"
 
@@ -30,13 +30,22 @@ class Rest:
     """The question to give everything up and wait for another task."""
 
 
-_slot: IdleSlot[WorkerProcess] = IdleSlot(lambda worker: worker.kill())
-take, holds, drop_idle_worker = _slot.take, _slot.holds, _slot.drop
+_idle: IdleProcesses[WorkerProcess] = IdleProcesses(lambda worker: worker.kill(), _MOST)
+holds, waits, drop_idle_workers = _idle.holds, _idle.waits, _idle.drop
 
 
-def keep(worker: WorkerProcess, needs: Needs) -> None:
+def take(needs: Needs) -> WorkerProcess | None:
+    """The worker with these needs that was left, if there is one, and nobody has ended it meanwhile."""
+    worker = _idle.take(needs)
+    if worker is None or worker.alive:
+        return worker
+    worker.kill()
+    return None
+
+
+def keep(worker: WorkerProcess, needs: Needs, idle_s: float = IDLE_S) -> None:
     """Keep a worker that has done its task; it gives everything up meanwhile, and is killed if it does not."""
-    _slot.put(worker, needs, partial(_rests, worker))
+    _idle.put(worker, needs, needs[1], partial(_rests, worker), idle_s)
 
 
 def start_one_early() -> bool:
@@ -50,10 +59,19 @@ def start_one_early() -> bool:
     if settings.one_of_several() or not Path(_DRIVER).exists():
         return False
     try:
-        _slot.put(WorkerProcess(*TRITON_ON_THE_FIRST_GPU), TRITON_ON_THE_FIRST_GPU, idle_s=_EARLY_S)
+        start(TRITON_ON_THE_FIRST_GPU, idle_s=_EARLY_S)
     except (TritonKernelError, OSError):  # the tune that needs one will say why
         return False
     return True
+
+
+def start(needs: Needs, *, idle_s: float = IDLE_S) -> None:
+    """Start a worker for a tune that is about to come.
+
+    Raises:
+        DeviceError: No process can be started here.
+    """
+    _idle.put(WorkerProcess(*needs), needs, needs[1], idle_s=idle_s)
 
 
 def _rests(worker: WorkerProcess) -> bool:

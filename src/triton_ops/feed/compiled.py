@@ -15,6 +15,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
 from typing import TypeAlias
 
+from triton_ops.compile_pool.crew import Crew
 from triton_ops.compile_pool.pool import CompilePool, Compiles
 from triton_ops.exceptions import KernelTypeError, TargetError
 from triton_ops.feed.base import DirectFeed, Feed, Ready
@@ -37,7 +38,8 @@ _PARTS = 2  # half of the places must be free before the searcher is asked: each
 Wait: TypeAlias = "Callable[[Sequence[Future[Compiled]]], None]"
 
 
-def _until_one_is_done(futures: Sequence[Future[Compiled]]) -> None:
+def until_one_is_done(futures: Sequence[Future[Compiled]]) -> None:
+    """Wait until one of some futures is done."""
     wait(futures, return_when=FIRST_COMPLETED)
 
 
@@ -52,7 +54,7 @@ class CompiledFeed:
     """
 
     def __init__(
-        self, pool: Compiles, ahead: int, previews: Previews | None = None, wait: Wait = _until_one_is_done
+        self, pool: Compiles, ahead: int, previews: Previews | None = None, wait: Wait = until_one_is_done
     ) -> None:
         self.waited_s = 0.0
         self._wait = wait
@@ -155,13 +157,15 @@ def _dropped(found: Compiled, reason: str) -> Ready:
 
 
 @contextmanager
-def open_pool(task: Task, effort: Effort, *, reuse: bool = False) -> Iterator[CompilePool | None]:
+def open_pool(
+    task: Task, effort: Effort, *, reuse: bool = False, crew: Crew | None = None
+) -> Iterator[CompilePool | None]:
     """The compile pool for a task; None for a kernel that is not compiled ahead, or where there is no GPU.
 
     When the block ends, the compiling processes have ended. With `reuse` the process that starts them may be that of
-    the tune before, and is left to the next.
+    other tunes, and is left to the next. A `crew` is the CPUs that the pool shares with those of other tunes.
     """
-    pool = _pool_for(task, effort, reuse)
+    pool = _pool_for(task, effort, reuse, crew)
     if pool is None:
         yield None
         return
@@ -175,7 +179,7 @@ def feed_over(
     effort: Effort,
     searcher: Searcher,
     log: Callable[[Compiled], None] = lambda _: None,
-    wait: Wait = _until_one_is_done,
+    wait: Wait = until_one_is_done,
 ) -> Feed:
     """The feed for a search: `CompiledFeed` over a pool, else `DirectFeed`.
 
@@ -198,13 +202,13 @@ def feed_over(
     return CompiledFeed(pool, _AHEAD_WITH_PREVIEWS, previews, wait)
 
 
-def _pool_for(task: Task, effort: Effort, reuse: bool) -> CompilePool | None:
+def _pool_for(task: Task, effort: Effort, reuse: bool, crew: Crew | None) -> CompilePool | None:
     """The compile pool for a task; None if there can be none, with a warning if its start failed."""
     try:
         ahead = task.ahead_of_time()
         if ahead is None:
             return None
-        return CompilePool(ahead, timeout_s=effort.patience.compile_s, launches=True, reuse=reuse)
+        return CompilePool(ahead, timeout_s=effort.patience.compile_s, launches=True, reuse=reuse, crew=crew)
     except (TargetError, KernelTypeError) as error:
         _log.warning("nothing is compiled ahead: %s", error.message)
         return None

@@ -1,4 +1,4 @@
-"""The place of one process that a tune has left idle, for the next tune of this program if it follows soon.
+"""The places of processes that tunes have left idle, for the next tunes of this program if they follow soon.
 
 What is kept must do for the next tune as a new one would: it is taken for the same needs only, and in the same
 environment and folder as it was started in, which it has inherited.
@@ -10,101 +10,142 @@ import atexit
 import os
 import threading
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from triton_ops import settings
 
-_IDLE_S = 15.0
+IDLE_S = 15.0
 
 Kept = TypeVar("Kept")
 
 
-class IdleSlot(Generic[Kept]):
-    """One process that waits; safe to share among threads. It is ended with this process at the latest.
+@dataclass(eq=False)
+class _Place(Generic[Kept]):
+    """One process that waits: what it has, whose place it takes, its timer, and the thread in which it gives up."""
+
+    kept: Kept
+    needs: Hashable
+    where: Hashable
+    timer: threading.Timer
+    resting: threading.Thread
+
+
+class IdleProcesses(Generic[Kept]):
+    """Some processes that wait; safe to share among threads. They are ended with this process at the latest.
 
     Args:
-        end: Ends what is kept.
+        end: Ends a process.
+        most: How many wait at a time; a further one takes the place of the oldest.
     """
 
-    def __init__(self, end: Callable[[Kept], object]) -> None:
-        self._end = end
+    def __init__(self, end: Callable[[Kept], object], most: int) -> None:
+        self._end, self._most = end, most
         self._guard = threading.Lock()
-        self._kept: Kept | None = None
-        self._needs: Hashable = None
-        self._timer: threading.Timer | None = None
-        self._resting: threading.Thread | None = None
-        atexit.register(self.drop)
+        self._places: list[_Place[Kept]] = []
+        self._closed = False
+        atexit.register(self.close)
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self.abandon)
 
     def put(
-        self, kept: Kept, needs: Hashable, rest: Callable[[], bool] = lambda: True, idle_s: float = _IDLE_S
+        self,
+        kept: Kept,
+        needs: Hashable,
+        where: Hashable,
+        rest: Callable[[], bool] = lambda: True,
+        idle_s: float = IDLE_S,
     ) -> None:
-        """Keep a process for a while, in place of the one that is there.
+        """Keep a process for a while, in place of another one there, or of the oldest if there are too many.
 
         Args:
             kept: The process.
             needs: What it has, and the next must ask for.
+            where: What only one idle process is to occupy, such as a device.
             rest: Has it give up what it holds, in a thread of its own; it is ended if the answer is False.
             idle_s: Seconds after which it is ended.
         """
         resting = threading.Thread(target=self._rested, args=(kept, rest), name="triton-ops rest", daemon=True)
         timer = threading.Timer(idle_s, self._late, args=(kept,))
         timer.daemon = True
+        place = _Place(kept, (needs, inherited()), where, timer, resting)
         with self._guard:
-            before = self._emptied()
-            self._kept, self._needs, self._timer, self._resting = kept, (needs, _inherited()), timer, resting
-        resting.start()
-        timer.start()
-        if before is not None:
-            self._end(before)
-
-    def take(self, needs: Hashable) -> Kept | None:
-        """The process, if there is one with these needs, once it rests."""
-        with self._guard:
-            resting = self._resting
-        if resting is not None:
-            resting.join()
-        with self._guard:
-            return self._emptied() if self._needs == (needs, _inherited()) else None
-
-    def holds(self, kept: Kept) -> bool:
-        """Whether it is this process that waits here."""
-        return self._kept is kept
-
-    def drop(self) -> None:
-        """End the process, if there is one."""
-        with self._guard:
-            kept = self._emptied()
-        if kept is not None:
+            late = self._closed
+            over = [] if late else [each for each in self._places if each.where == where]
+            if not late and len(self._places) - len(over) >= self._most:
+                over.append(next(each for each in self._places if each not in over))
+            for each in over:
+                self._emptied(each)
+            if not late:
+                self._places.append(place)
+                resting.start()
+                timer.start()
+        for each in over:
+            self._end(each.kept)
+        if late:
             self._end(kept)
 
+    def take(self, needs: Hashable) -> Kept | None:
+        """The process with these needs, if there is one, once it rests."""
+        wanted = needs, inherited()
+        with self._guard:
+            place = next((each for each in self._places if each.needs == wanted), None)
+        if place is None:
+            return None
+        place.resting.join()
+        with self._guard:
+            return self._emptied(place)
+
+    def holds(self, kept: Kept) -> bool:
+        """Whether this process waits here."""
+        return any(each.kept is kept for each in tuple(self._places))
+
+    def waits(self, needs: Hashable) -> bool:
+        """Whether a process with these needs waits here."""
+        wanted = needs, inherited()
+        return any(each.needs == wanted for each in tuple(self._places))
+
+    def drop(self) -> None:
+        """End all processes that wait."""
+        with self._guard:
+            found = [self._emptied(each) for each in tuple(self._places)]
+        for kept in found:
+            if kept is not None:
+                self._end(kept)
+
+    def close(self) -> None:
+        """End all processes that wait, and from now on each that is put here: this process is about to end."""
+        with self._guard:
+            self._closed = True
+        self.drop()
+
     def abandon(self) -> None:
-        """Forget the process, which is the parent's: in a forked child."""
+        """Forget the processes, which are the parent's: in a forked child."""
         self._guard = threading.Lock()
-        self._kept = self._needs = self._timer = self._resting = None
+        self._places = []
 
     def _rested(self, kept: Kept, rest: Callable[[], bool]) -> None:
         if not rest():
             self._late(kept)
 
     def _late(self, kept: Kept) -> None:
-        """End a process if it is the one that still waits here."""
+        """End a process if it still waits here."""
         with self._guard:
-            found = self._emptied() if self._kept is kept else None
+            place = next((each for each in self._places if each.kept is kept), None)
+            found = None if place is None else self._emptied(place)
         if found is not None:
             self._end(found)
 
-    def _emptied(self) -> Kept | None:
-        kept = self._kept
-        self._kept = self._needs = self._resting = None
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        return kept
+    def _emptied(self, place: _Place[Kept]) -> Kept | None:
+        """The process of a place that is given up; None if somebody was faster. The guard is held."""
+        if place not in self._places:
+            return None
+        self._places.remove(place)
+        place.timer.cancel()
+        return place.kept
 
 
-def _inherited() -> Hashable:
+def inherited() -> Hashable:
     """What a new process would inherit now, as far as it decides what is compiled and where it is kept."""
     try:
         return settings.environment(), os.getcwd()  # noqa: PTH109 - as text

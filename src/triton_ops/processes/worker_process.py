@@ -26,6 +26,7 @@ from triton_ops.processes.channel import Channel, GarbledError
 from triton_ops.processes.child import OUTSIDE, Leftovers, command
 from triton_ops.processes.descriptors import pipe
 from triton_ops.processes.family import end_family, new_mark
+from triton_ops.processes.starter import started_to_last
 
 _LINES = 20  # of a worker's output that are kept
 _NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -94,17 +95,14 @@ class WorkerProcess:
         self._family = new_mark()
         self._temporary = TemporaryFolder()
         try:
-            self._process = subprocess.Popen(
-                command(
-                    program, *there, os.getpid(), device, *imports,
-                    leftovers=Leftovers(self._family, self._temporary.path),
-                ),
-                stdin=subprocess.DEVNULL,
-                stdout=lines_in,
-                stderr=lines_in,
-                pass_fds=there,
-                start_new_session=True,
-                env=settings.for_child({**_changes(device), **environment}, self._family, self._temporary.path),
+            leftovers = Leftovers(self._family, self._temporary.path)
+            words = command(program, *there, os.getpid(), device, *imports, leftovers=leftovers)
+            inherited = settings.for_child({**_changes(device), **environment}, self._family, self._temporary.path)
+            self._process = started_to_last(
+                lambda: subprocess.Popen(
+                    words, stdin=subprocess.DEVNULL, stdout=lines_in, stderr=lines_in, pass_fds=there,
+                    start_new_session=True, env=inherited,
+                )
             )  # fmt: skip
         except BaseException:
             self._temporary.remove()
@@ -124,6 +122,13 @@ class WorkerProcess:
     def pid(self) -> int:
         """The worker's process id."""
         return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether the worker runs. It is not reaped here, as in `_await_end`."""
+        if self._process.returncode is not None:
+            return False
+        return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None
 
     def ask(self, question: Any, whole_s: float, limits_s: Mapping[str, float], step: str) -> Any:
         """The worker's answer to a question.

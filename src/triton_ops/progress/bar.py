@@ -54,7 +54,7 @@ class ProgressBar:
         """Move the bar; after the last trial of the search, say that the finalists are compared."""
         if self._progress is None or self._plan is None:
             return
-        best = _best(progress)
+        best = best_text(progress)
         if _over(self._plan, progress):
             self._progress.update(self._task, visible=False)
             self._compare(progress.trials, best)
@@ -113,7 +113,8 @@ def _over(plan: RunPlan, progress: RunProgress) -> bool:
     return progress.trials >= _most(plan) or (seconds is not None and progress.elapsed_s >= seconds)
 
 
-def _best(progress: RunProgress) -> str:
+def best_text(progress: RunProgress) -> str:
+    """The best time so far in words, with its gain over the default."""
     if progress.best is None:
         return "nothing ran yet"
     gain = progress.gain

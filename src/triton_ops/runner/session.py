@@ -13,6 +13,7 @@ from typing import Any
 from triton_ops._files import ensure_folder, folder_within, locked, writable
 from triton_ops.backend import Arguments, Kernel, Operation
 from triton_ops.cache import RECORDS, Key, MemoryStore, NotedCall
+from triton_ops.compile_pool.crew import Crew
 from triton_ops.exceptions import CacheError
 from triton_ops.hardware import Turns
 from triton_ops.history.quarantine import Quarantine, quarantine_of
@@ -22,6 +23,7 @@ from triton_ops.processes.signals import cleaned_up_on_sigterm
 from triton_ops.progress.bar import ProgressBar
 from triton_ops.progress.events import Listener, checked_listener
 from triton_ops.runner import warm
+from triton_ops.runner.gate import Gate
 from triton_ops.runner.results import result_of
 from triton_ops.runner.tuning import RunRequest, Tuning
 from triton_ops.search import AnySearch
@@ -170,6 +172,8 @@ def tune_request(
     key: Key | None = None,
     reuse: bool = False,
     call: NotedCall | str | None = None,
+    gate: Gate | None = None,
+    crew: Crew | None = None,
 ) -> TuningResult:
     """Find the fastest config for a request that is checked already, or recall it; `tune` describes the parameters.
 
@@ -188,22 +192,17 @@ def tune_request(
         listener: Is told of the run's events.
         start: When the call began, by `time.monotonic`; None is now.
         key: The key of the record; None takes the request's.
-        reuse: Whether the worker process of the tune before may serve, and is left to the next for some seconds.
+        reuse: Whether processes of tunes before may serve, and are left to the next for some seconds.
         call: The call of a decorated kernel, which the record keeps, or why it cannot be made again.
+        gate: What lets this tune have its device, and may end it; None has the device at once.
+        crew: The CPUs that the compilers share with those of other tunes; None shares none.
     """
     start = time.monotonic() if start is None else start
     key = key_of(request, cold=cold) if key is None else key
     folder = cache_folder(cache_dir)
 
-    def known() -> TuningResult | None:
-        if force or not keep or not may_have_records(folder):
-            return None
-        record = recalled(key, store_in(folder), space=space, effort=plan, reference=request.reference)
-        if record is None:
-            return None
-        return result_of(record, request, time.monotonic() - start, members=space.members)
-
-    if (found := known()) is not None:
+    forced = force or not keep
+    if (found := known_result(request, space, plan, key, cache_dir=folder, force=forced, start=start)) is not None:
         return found
     run = RunRequest(
         task=request.task(space),
@@ -217,9 +216,10 @@ def tune_request(
         folder=ensure_folder(folder) if keep else Path(folder),
         reuse=reuse,
         call=call,
+        crew=crew,
     )
     with cleaned_up_on_sigterm(), _only_one(run.folder if keep else None, key) as (runs, quarantine):
-        if (found := known()) is not None:
+        if (found := known_result(request, space, plan, key, cache_dir=folder, force=forced, start=start)) is not None:
             return found
         return Tuning(
             request=run,
@@ -230,7 +230,38 @@ def tune_request(
             start=start,
             turns=Turns(run.task.device_name, wait),
             keep=keep,
+            gate=gate,
         ).run()
+
+
+def known_result(
+    request: TuneRequest,
+    space: ConfigSpace,
+    plan: Effort,
+    key: Key,
+    *,
+    cache_dir: str | Path | None = None,
+    force: bool = False,
+    start: float | None = None,
+) -> TuningResult | None:
+    """The result of a request whose winner is known; None if it is not, or if a search is asked for in any case.
+
+    Args:
+        request: The request.
+        space: The config space in which the winner was found.
+        plan: The least effort with which it was found.
+        key: The key of the record.
+        cache_dir: Folder of records.
+        force: Whether to search even if the winner is known.
+        start: When the call began, by `time.monotonic`; None is now.
+    """
+    folder, begun = cache_folder(cache_dir), time.monotonic() if start is None else start
+    if force or not may_have_records(folder):
+        return None
+    record = recalled(key, store_in(folder), space=space, effort=plan, reference=request.reference)
+    if record is None:
+        return None
+    return result_of(record, request, time.monotonic() - begun, members=space.members)
 
 
 @contextmanager

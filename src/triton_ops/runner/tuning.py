@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from triton_ops.cache import Key, NotedCall, Record, Store
+from triton_ops.compile_pool.crew import Crew
 from triton_ops.compile_pool.pool import CompilePool
 from triton_ops.evaluation.confirm import confirm_in_fresh_processes
 from triton_ops.evaluation.finals import FinalRequest
@@ -17,10 +19,9 @@ from triton_ops.evaluation.isolated import open_station, process_started_early, 
 from triton_ops.evaluation.outcome import Outcome, fastest_screening
 from triton_ops.evaluation.station import Assignment, Station, StationFacts, assignment_of
 from triton_ops.evaluation.turns import TakesTurns
-from triton_ops.exceptions import DeviceError
 from triton_ops.expectation.prior import model_priors
 from triton_ops.feed.base import Feed
-from triton_ops.feed.compiled import feed_over, open_pool
+from triton_ops.feed.compiled import feed_over, open_pool, until_one_is_done
 from triton_ops.hardware import CpuLoad, Turns, machine_of
 from triton_ops.history.quarantine import Quarantine
 from triton_ops.history.recall import recalled, unknown_note
@@ -29,10 +30,12 @@ from triton_ops.history.runs import Runs
 from triton_ops.history.transfer import transfers_to
 from triton_ops.processes.worker_process import WorkerProcess
 from triton_ops.progress.events import Listener, RunPlan
+from triton_ops.runner.gate import Gate, Stoppable, wait_for_one
 from triton_ops.runner.log_lines import log_comparison, open_log
 from triton_ops.runner.loop import TuningLoop
+from triton_ops.runner.notes import cut_note, device_error, disturbed_note, resumed_note
 from triton_ops.runner.results import failed, record_of, result_of
-from triton_ops.search import USES_PRIORS, Searcher, make_searcher
+from triton_ops.search import USES_PRIORS, Prior, Searcher, make_searcher
 from triton_ops.space import Config
 from triton_ops.task.budget import RunningBudget
 from triton_ops.task.effort import Effort
@@ -58,6 +61,7 @@ class RunRequest:
         folder: The cache folder.
         reuse: Whether a worker that the tune before has left may serve, and is left to the next one.
         call: The call of a decorated kernel, for the record, or why it cannot be made again.
+        crew: The CPUs that the compilers share with those of other tunes; None shares none.
     """
 
     task: Task
@@ -71,6 +75,7 @@ class RunRequest:
     folder: Path
     reuse: bool = False
     call: NotedCall | str | None = None
+    crew: Crew | None = None
 
 
 @dataclass(frozen=True)
@@ -101,6 +106,7 @@ class Tuning:
         turns: The turns of this tune on the device.
         load: How busy other programs keep the CPUs.
         keep: Whether later calls find what is put into `store`.
+        gate: What lets this tune have its device, and may end it; None for a tune that has it at once.
     """
 
     request: RunRequest
@@ -112,6 +118,8 @@ class Tuning:
     turns: Turns
     load: CpuLoad = field(default_factory=CpuLoad)
     keep: bool = True
+    gate: Gate | None = None
+    _model: list[Prior] | None = None
 
     def run(self) -> TuningResult:
         """Search, compare the finalists, and keep the winner.
@@ -120,9 +128,9 @@ class Tuning:
             TuningFailedError, DeviceError, KeyboardInterrupt: As `tune`.
         """
         task = self.request.task
-        with process_started_early(
+        with self._prepared() as pool, process_started_early(
             task.kernel, task.device, task.device_name, self.request.isolate, reuse=self.request.reuse
-        ) as process:
+        ) as process:  # fmt: skip
             unfinished, known = self._interrupted_run()
             taken = [] if unfinished is not None else self._of_another_space()
             known = known or taken
@@ -136,7 +144,7 @@ class Tuning:
                 log.trial(trial, Origin.TAKEN_OVER)
             result: TuningResult | None = None
             try:
-                found = self._searched(log, known, process)
+                found = self._searched(log, known, process, pool)
                 record = self._record(found, log, len(known))
                 result = result_of(
                     record, request.task, record.elapsed_s, found.outcome.trials, request.task.space.members,
@@ -147,6 +155,27 @@ class Tuning:
             if not found.cut_short:  # an interrupted run keeps no record and has no end, so that it can be resumed
                 self._keep(found.outcome, record, log)
             return result
+
+    @contextmanager
+    def _prepared(self) -> Iterator[CompilePool | None]:
+        """The compile pool of a tune with a gate, when the device is the tune's; None for a tune without one.
+
+        While it waits, the configs are compiled with which the search would begin now.
+        """
+        request = self.request
+        if self.gate is None:
+            yield None
+            return
+        with open_pool(request.task, request.effort, reuse=request.reuse, crew=request.crew) as pool:
+            if pool is not None:
+                searcher = self._searcher(pool)
+                feed_over(pool, machine_of(request.task.device), request.effort, searcher)
+            leave = self.gate.wait()
+            self.start += leave.waited_s
+            if pool is not None:
+                pool.go_first()
+            self.request = replace(request, effort=request.effort.within(leave.limit_s))
+            yield pool
 
     def _interrupted_run(self) -> tuple[Run | None, list[Trial]]:
         """The interrupted run to resume, and those of its trials that the config space still allows.
@@ -180,14 +209,18 @@ class Tuning:
                 self.request.task.problem, config, unfinished.path,
             )  # fmt: skip
 
-    def _searched(self, log: RunLog, known: Sequence[Trial], process: WorkerProcess | None) -> _Findings:
-        """Run the search and the last comparison; nothing is compiled while the finalists race."""
+    def _searched(
+        self, log: RunLog, known: Sequence[Trial], process: WorkerProcess | None, prepared: CompilePool | None
+    ) -> _Findings:
+        """Run the search and the last comparison; nothing of this problem is compiled while the finalists race."""
         request, incumbents = self.request, self._incumbents()
         assignment = self._assignment(known)
         with ExitStack() as opened:
-            with open_pool(request.task, request.effort, reuse=request.reuse) as pool:
+            with self._pool(prepared) as pool:
                 searcher = self._searcher(pool)
-                feed = feed_over(pool, machine_of(request.task.device), request.effort, searcher, log.preview)
+                waits = until_one_is_done if self.gate is None else partial(wait_for_one, self.gate)
+                machine = machine_of(request.task.device)
+                feed = feed_over(pool, machine, request.effort, searcher, log.preview, waits)
                 loop = self._loop(log, searcher, feed)
                 loop.prepare(incumbents, known)
                 station = opened.enter_context(closing(self._station(assignment, process, log)))
@@ -202,7 +235,7 @@ class Tuning:
             outcome = _compared(loop, station, final)
             told, busy = station.facts, self.load.notes(request.task.device)
             facts = replace(
-                told, waited_s=feed.waited_s, notes=(*told.notes, *loop.doubts.notes, *_cut(loop, final), *busy)
+                told, waited_s=feed.waited_s, notes=(*told.notes, *loop.doubts.notes, *cut_note(loop, final), *busy)
             )
         outcome = _confirmed(
             loop, outcome, assignment, final, facts.mode, self.turns
@@ -210,9 +243,16 @@ class Tuning:
         return _Findings(loop, outcome, facts)
 
     def _station(self, assignment: Assignment, process: WorkerProcess | None, log: RunLog) -> Station:
-        return TakesTurns(
+        station = TakesTurns(
             open_station(assignment, self.request.isolate, process, log.begun, reuse=self.request.reuse), self.turns
         )
+        return station if self.gate is None else Stoppable(station, self.gate)
+
+    def _pool(self, prepared: CompilePool | None) -> AbstractContextManager[CompilePool | None]:
+        """The compile pool, the prepared one if there is one, which has ended its processes after the block."""
+        if self.gate is None:
+            return open_pool(self.request.task, self.request.effort, reuse=self.request.reuse)
+        return nullcontext() if prepared is None else prepared
 
     def _loop(self, log: RunLog, searcher: Searcher, feed: Feed) -> TuningLoop:
         effort = self.request.effort
@@ -239,7 +279,7 @@ class Tuning:
         for trial in outcome.trials:
             self.quarantine.add(trial)  # a finalist may have crashed in the last comparison
         if stopped == "device lost":
-            raise _device_error(found.loop.trials)
+            raise device_error(found.loop.trials)
         if outcome.winner is None:
             if found.cut_short:
                 raise KeyboardInterrupt
@@ -255,7 +295,7 @@ class Tuning:
             stopped=stopped,
             elapsed_s=time.monotonic() - self.start,
             run=log.id,
-            notes=[*_resumed_note(resumed), *_disturbed_note(outcome), *self._why_not_remembered(outcome)],
+            notes=[*resumed_note(resumed), *disturbed_note(outcome), *self._why_not_remembered(outcome)],
             call=request.call,
         )
 
@@ -288,8 +328,9 @@ class Tuning:
         records = transfers_to(request.task, request.key, self.store, request.folder) if request.transfer else []
         if pool is not None:
             pool.submit(request.default, anyway=True, spare=True)  # it is tried first: it is compiled meanwhile
-        priors = model_priors(request.task, request.folder, pool)
-        return make_searcher(search, space, request.seed, priors, records)
+        if self._model is None:
+            self._model = model_priors(request.task, request.folder, pool)
+        return make_searcher(search, space, request.seed, self._model, records)
 
     def _assignment(self, known: Sequence[Trial]) -> Assignment:
         """The assignment of the station; its baseline is a config that worked in the interrupted run."""
@@ -314,26 +355,6 @@ class Tuning:
             resumed=resumed,
             isolated=wants_isolation(task.kernel, task.device, self.request.isolate),
         )
-
-
-def _cut(loop: TuningLoop, final: FinalRequest) -> list[str]:
-    """What the budget of seconds cut off, in words; empty if nothing."""
-    if loop.stopped != "seconds" or final.seconds is None:
-        return []
-    whole_s, trials = loop.budget.budget.seconds, len(loop.trials)
-    return [
-        f"the budget of {whole_s:g} s ended the search after {trials} trials and left {final.seconds:.1f} s to compare"
-    ]
-
-
-def _resumed_note(trials: int) -> list[str]:
-    return [f"{trials} trials were taken over from an earlier run"] if trials else []
-
-
-def _disturbed_note(outcome: Outcome) -> list[str]:
-    """What others did on the GPU before the last comparison, which decides; empty if nothing was seen."""
-    before = "" if outcome.guard is None else outcome.guard.others_before
-    return [f"{before} while configs were tried"] if before else []
 
 
 def _compared(loop: TuningLoop, station: Station, final: FinalRequest) -> Outcome:
@@ -361,11 +382,3 @@ def _confirmed(
         except KeyboardInterrupt:
             loop.stopped = "interrupted"
     return outcome
-
-
-def _device_error(trials: Mapping[Config, Trial]) -> DeviceError:
-    last = list(trials.values())[-1]
-    return DeviceError(
-        f"the GPU cannot be used by this process any more, since config ({last.config}): {last.error}",
-        hint="run the same tune again: it goes on after that config",
-    )

@@ -105,6 +105,13 @@ class Effort:
         seconds = min(self.race.seconds, _EACH_S * configs)
         return replace(self, race=replace(self.race, seconds=seconds), doubt_s=min(self.doubt_s, 2 * seconds))
 
+    def within(self, seconds: float | None) -> Effort:
+        """This effort with at most so many seconds for the whole tune; None changes nothing."""
+        own = self.budget.seconds
+        if seconds is None or (own is not None and own <= seconds):
+            return self
+        return replace(self, budget=Budget(self.budget.trials, seconds))
+
     @property
     def final_s(self) -> float:
         """Seconds that the search leaves for the last comparison: the race, and the checks after it."""

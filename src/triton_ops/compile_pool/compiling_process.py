@@ -1,0 +1,69 @@
+"""The pool's side of one compiling process, which answers one question at a time."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+from triton_ops.compile_pool.fork_server import ForkServer, last_line
+from triton_ops.processes.awake_clock import AwakeClock
+from triton_ops.processes.child import OUTSIDE
+
+_EXIT_S = 2.0  # a connection may be closed a moment before its process ends
+
+
+class CompilingProcess:
+    """One compiling process, which answers one question at a time."""
+
+    def __init__(self, server: ForkServer) -> None:
+        self._child = server.fork()
+
+    def ask(self, question: Any, timeout_s: float) -> Any:
+        """The answer of the process to a question; seconds in which this process was paused do not count.
+
+        Raises:
+            GarbledError: The process wrote what is no answer.
+            TimeoutError: The answer did not come within `timeout_s` seconds.
+            EOFError, OSError: The process is gone.
+        """
+        self._child.errors.seek(0)
+        self._child.errors.truncate()
+        clock = AwakeClock()
+        self._child.channel.send(question, clock, timeout_s)
+        return self._child.channel.receive(clock, timeout_s)
+
+    def last_words(self) -> str:
+        """How the process ended, in words: its signal or exit code, and the last line it wrote to stderr."""
+        code = self._child.wait(_EXIT_S)
+        self.kill()
+        if code is None:
+            how = "is gone"
+        else:
+            how = f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        if code == -signal.SIGKILL:
+            how += ", as the system does when memory runs out"
+        line = last_line(self._child.errors)
+        return f"the compiler's process {how}" + (f": {line}" if line else "")
+
+    @property
+    def ended_from_outside(self) -> bool:
+        """Whether a signal that people and systems send has ended the process, or the fork server and so the process.
+
+        That is no crash of a compiler.
+        """
+        return -(self._child.wait(0) or 0) in OUTSIDE or self._child.lost
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the process and to everything that it has started."""
+        self._child.signal(number)
+
+    def kill(self) -> None:
+        """Kill the process with everything that it has started, and wait for its end."""
+        self.signal(signal.SIGKILL)
+        self._child.wait(_EXIT_S)
+
+    def close(self) -> None:
+        """Kill the process, and close its connection and its file here."""
+        self.kill()
+        self._child.channel.close()
+        self._child.errors.close()

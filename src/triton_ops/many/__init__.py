@@ -1,0 +1,1 @@
+"""Many problems tuned as one run: what is measured where and when, and what measures it."""

@@ -1,0 +1,140 @@
+"""The bench of this process: each job is tuned in a thread of its own, and one at a time has the device."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from triton_ops.compile_pool.crew import Crew
+from triton_ops.evaluation import idle_worker
+from triton_ops.many.bench import Job, Place
+from triton_ops.progress.events import Listener
+from triton_ops.runner.gate import Leave
+from triton_ops.trial import TuningResult
+
+_log = logging.getLogger("triton_ops")
+_GRACE_S = 30.0  # a step that has begun may take so long after the bench was closed; a hung kernel takes 20 s
+
+
+class OpensLater:
+    """The gate of one job: closed while the job is prepared, open when the device is its own, or locked for good."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._leave: Leave | None = None
+        self._ended = False
+
+    def wait(self) -> Leave:
+        """Wait until the job is let in.
+
+        Raises:
+            KeyboardInterrupt: The job is to end.
+        """
+        begun = time.monotonic()
+        with self._changed:
+            self._changed.wait_for(lambda: self._ended or self._leave is not None)
+            self.check()
+            assert self._leave is not None
+            return Leave(time.monotonic() - begun, self._leave.limit_s)
+
+    def check(self) -> None:
+        """Do nothing, as long as the job may go on.
+
+        Raises:
+            KeyboardInterrupt: The job is to end.
+        """
+        if self._ended:
+            raise KeyboardInterrupt
+
+    def let_in(self, limit_s: float | None) -> None:
+        """Let the job have the device, for at most so many seconds."""
+        with self._changed:
+            self._leave = Leave(limit_s=limit_s)
+            self._changed.notify_all()
+
+    def end(self) -> None:
+        """Have the job end."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+
+class _Tune:
+    """One job in its thread."""
+
+    def __init__(self, job: Job, tuned: Callable[[OpensLater], TuningResult]) -> None:
+        self.job, self.gate = job, OpensLater()
+        self.future: Future[TuningResult] = Future()
+        self._tuned = tuned
+        self.thread = threading.Thread(target=self._run, name=f"triton-ops {job.label}", daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        try:
+            result = self._tuned(self.gate)
+        except BaseException as error:  # noqa: BLE001 - whoever takes the result raises it
+            self.future.set_exception(error)
+        else:
+            self.future.set_result(result)
+
+
+class LocalBench:
+    """Measures jobs on a device of this machine, in worker processes or in this process, as `tune` does.
+
+    Args:
+        crew: The CPUs that compile, shared with the other benches of this process.
+        device: Torch's name of the device; None measures each job on its own.
+        listener_of: Makes the listener of a job.
+    """
+
+    def __init__(self, crew: Crew, device: str | None, listener_of: Callable[[Job], Listener]) -> None:
+        self._crew, self._device, self._listener_of = crew, device, listener_of
+        self._next: _Tune | None = None
+        self._now: _Tune | None = None
+        self._dropped: list[_Tune] = []
+
+    def prepare(self, job: Job | None) -> None:
+        """Compile for a job while another one is measured; what was prepared before is dropped."""
+        if self._next is not None:
+            self._next.gate.end()
+            self._dropped = [*(each for each in self._dropped if each.thread.is_alive()), self._next]
+        self._next = None if job is None else self._begun(job)
+
+    def measure(self, job: Job, limit_s: float | None) -> Future[TuningResult]:
+        """Tune a job when the one before has ended."""
+        if self._next is not None and self._next.job.name == job.name:
+            self._now, self._next = self._next, None
+        else:
+            self._start_worker(job)
+            self._now = self._begun(job)
+        self._now.gate.let_in(limit_s)
+        return self._now.future
+
+    def close(self) -> None:
+        """End all jobs after the step that each is at, for which this waits some seconds."""
+        tunes = [each for each in (self._now, self._next, *self._dropped) if each is not None]
+        for each in tunes:
+            each.gate.end()
+        until = time.monotonic() + _GRACE_S
+        for each in tunes:
+            each.thread.join(max(0.0, until - time.monotonic()))
+            if each.thread.is_alive():
+                _log.warning("%s does not end: it is left behind", each.job.label)
+        self._now = self._next = None
+        self._dropped = []
+
+    def _begun(self, job: Job) -> _Tune:
+        listener = self._listener_of(job)
+        return _Tune(
+            job, lambda gate: job.tune(Place(device=self._device, gate=gate, crew=self._crew, listener=listener))
+        )
+
+    def _start_worker(self, job: Job) -> None:
+        """Start the worker of a job that is measured at once, so that it imports while the first configs compile."""
+        if job.worker is not None:
+            needs = job.worker if self._device is None else (job.worker[0], self._device)
+            if not idle_worker.waits(needs):
+                idle_worker.start(needs)

@@ -1,0 +1,140 @@
+"""One run of many problems: the schedule's orders are carried out by benches, and what becomes of each is gathered."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+
+from triton_ops.exceptions import DeviceError
+from triton_ops.many.bench import Bench, BenchLostError, Job
+from triton_ops.many.events import Ended, Follows
+from triton_ops.many.schedule import Order, Schedule, Step
+from triton_ops.trial import TuningResult
+
+_GATHERED_S = 5.0  # for what closed benches hand over
+
+
+class ManyRun:
+    """Carries out a schedule.
+
+    Args:
+        jobs: The jobs, by the names that the schedule has.
+        benches: What measures, by the names of their devices.
+        schedule: The schedule.
+        follower: Is told what becomes of the jobs.
+        clock: Monotonic seconds.
+
+    Attributes:
+        ended: What became of each job that was begun, by its name.
+        stopped: `complete`, `seconds`, `interrupted`, or `no device` if all devices were lost.
+    """
+
+    def __init__(
+        self,
+        jobs: Iterable[Job],
+        benches: Mapping[str, Bench],
+        schedule: Schedule,
+        follower: Follows,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._jobs = {job.name: job for job in jobs}
+        self._benches, self._schedule, self._follower = dict(benches), schedule, follower
+        self._clock, self._start_s = clock, clock()
+        self._done: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+        self._running: dict[str, tuple[str, float, Future[TuningResult]]] = {}
+        self.ended: dict[str, Ended] = {}
+        self.stopped = "complete"
+
+    def run(self) -> None:
+        """Measure what there is time for; Ctrl-C ends the run, and what was begun can be gone on with later.
+
+        When this returns or raises, all benches are closed.
+        """
+        try:
+            self._do(self._schedule.joined(self._benches, self._now_s()))
+            while self._running:
+                self._take(*self._done.get())
+        except KeyboardInterrupt:
+            self.stopped = "interrupted"
+        finally:
+            self._close()
+        if self.stopped == "complete" and self._schedule.unbegun:
+            self.stopped = "seconds"
+        elif self.stopped == "complete" and self._schedule.waiting:
+            self.stopped = "no device"
+
+    def _close(self) -> None:
+        for bench in self._benches.values():
+            bench.close()
+        until_s = self._now_s() + _GATHERED_S
+        while self._running and self._now_s() < until_s:
+            try:
+                name, device = self._done.get(timeout=max(0.0, until_s - self._now_s()))
+            except queue.Empty:
+                break
+            self._gather(name, device)
+
+    def _do(self, orders: Iterable[Order]) -> None:
+        for order in orders:
+            bench = self._benches.get(order.device)
+            if bench is None:  # it was lost with an order before
+                continue
+            try:
+                self._order(bench, order)
+            except BenchLostError as error:
+                self._lose(order.device, error)
+
+    def _order(self, bench: Bench, order: Order) -> None:
+        job = None if order.name is None else self._jobs[order.name]
+        if order.step is Step.PREPARE or job is None:
+            bench.prepare(job)
+            return
+        name, device = job.name, order.device
+        began_s = self._now_s()
+        future = bench.measure(job, order.limit_s)
+        self._running[name] = device, began_s, future
+        future.add_done_callback(lambda _: self._done.put((name, device)))
+
+    def _take(self, name: str, device: str) -> None:
+        """A job has ended on a device, or the device is gone."""
+        if self._running.get(name, ("",))[0] != device:
+            return  # the device was given up meanwhile
+        error = self._running[name][2].exception()
+        if isinstance(error, BenchLostError):
+            self._lose(device, error)
+            return
+        ended = self._gather(name, device)
+        if isinstance(error, DeviceError) and len(self._benches) > 1:  # the next ones would fail there too
+            self._lose(device, error, finished=True)
+            return
+        seconds = ended.ended_s - ended.began_s
+        self._do(self._schedule.ended(device, name, self._now_s(), seconds=seconds, gain=ended.gain))
+
+    def _gather(self, name: str, device: str) -> Ended:
+        _, began_s, future = self._running.pop(name)
+        error = future.exception()
+        ended = self.ended[name] = Ended(
+            job=self._jobs[name], device=device, error=error, result=None if error else future.result(),
+            began_s=began_s, ended_s=self._now_s(),
+        )  # fmt: skip
+        self._follower.ended(ended)
+        return ended
+
+    def _lose(self, device: str, why: BaseException, *, finished: bool = False) -> None:
+        """A device is gone; what ran there goes on elsewhere, unless it is finished."""
+        bench = self._benches.pop(device)
+        self._follower.lost(device, why)
+        bench.close()
+        for name in [name for name, (at, *_) in self._running.items() if at == device]:
+            del self._running[name]
+        now_s, before = self._now_s(), len(self._schedule.lost)
+        orders = self._schedule.gone(device, now_s, finished=finished)
+        for name in self._schedule.lost[before:]:
+            found = self.ended[name] = Ended(job=self._jobs[name], device=device, error=why, ended_s=now_s)
+            self._follower.ended(found)
+        self._do(orders)
+
+    def _now_s(self) -> float:
+        return self._clock() - self._start_s

@@ -1,0 +1,292 @@
+"""The schedule of a run of many problems: which device measures which problem next, and prepares which one meanwhile.
+
+The schedule is a state machine: it is told what has happened and when, and answers with orders. It holds no clock, no
+thread and no device, so that a fleet of hundreds of devices and days of work can be simulated in a moment.
+
+A problem is worth its weight times the share of its time that a tune is expected to save; those come first that are
+worth most for each second of tuning. What a kernel's finished problems gained and cost corrects what is expected of
+its others. A kernel whose first problem is still being measured is put off, since that problem's record is going to
+guide the search on the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+
+LEAST_S = 1.0
+"""Nothing is begun with fewer seconds left of the whole run."""
+_SLACK = 3.0  # a problem may take so many times its share of what is left
+_LEAST_LIMIT_S = 2.0
+_PUT_OFF = 0.5  # what a problem is worth while the first record of its kernel is under way
+_MOST_LOSSES = 2  # devices that may be lost with one problem before it is given up
+
+
+class Step(str, Enum):
+    """What a device is to do with a problem."""
+
+    PREPARE = "prepare"
+    MEASURE = "measure"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """One problem of a run.
+
+    Attributes:
+        name: Tells it from all others.
+        group: Its kernel: problems of one group guide each other's search.
+        weight: How much it counts beside the others, such as how often it is launched.
+        gain: The share of its time that a tune is expected to save, 0 to 1.
+        seconds: What its tune is expected to take.
+        devices: The devices that can measure it; None for all.
+    """
+
+    name: str
+    group: str
+    weight: float = 1.0
+    gain: float = 0.2
+    seconds: float = 4.0
+    devices: frozenset[str] | None = None
+
+    @property
+    def rate(self) -> float:
+        """What it is worth for each second, before anything is known of its group."""
+        return self.weight * self.gain / self.seconds
+
+    def runs_on(self, device: str) -> bool:
+        """Whether a device can measure it."""
+        return self.devices is None or device in self.devices
+
+
+@dataclass(frozen=True)
+class Order:
+    """What one device is to do next.
+
+    Attributes:
+        step: What it is to do.
+        device: Which device.
+        name: The problem; None if nothing more is to be prepared there, and what was prepared is dropped.
+        limit_s: Seconds that the measuring may take; None for no limit but the problem's own.
+    """
+
+    step: Step
+    device: str
+    name: str | None
+    limit_s: float | None = None
+
+
+@dataclass
+class _Device:
+    measuring: str | None = None
+    next: str | None = None
+
+
+@dataclass
+class _Group:
+    """The problems of one kernel: those that wait, the best first, and what the finished ones gained and took."""
+
+    waiting: list[Planned] = field(default_factory=list)
+    finished: int = 0
+    gained: float = 0.0
+    planned_gain: float = 0.0
+    took_s: float = 0.0
+    planned_s: float = 0.0
+
+    def learn(self, planned: Planned, gain: float, seconds: float) -> None:
+        self.finished += 1
+        self.gained += gain
+        self.planned_gain += planned.gain
+        self.took_s += seconds
+        self.planned_s += planned.seconds
+
+    def scale(self, planned: Planned) -> tuple[float, float]:
+        """What is expected of a problem's gain and seconds, over what was planned; the plan counts as one problem."""
+        gain = (planned.gain + self.gained) / (planned.gain + self.planned_gain) if planned.gain > 0 else 1.0
+        return gain, (planned.seconds + self.took_s) / (planned.seconds + self.planned_s)
+
+
+class Schedule:
+    """The schedule of one run.
+
+    Args:
+        problems: The problems, in the order in which those of equal worth are measured.
+        budget_s: Seconds of the whole run, after which nothing is begun; None is no limit.
+
+    Attributes:
+        unbegun: Problems that the budget left no time for.
+        lost: Problems that were given up, since devices were lost with them again and again.
+
+    Raises:
+        ValueError: Two problems have one name.
+    """
+
+    def __init__(self, problems: Iterable[Planned], *, budget_s: float | None = None) -> None:
+        self._problems: dict[str, Planned] = {}
+        self._groups: dict[str, _Group] = {}
+        for each in problems:
+            if each.name in self._problems:
+                raise ValueError(f"two problems are called {each.name}")
+            self._problems[each.name] = each
+            self._groups.setdefault(each.group, _Group()).waiting.append(each)
+        for group in self._groups.values():
+            group.waiting.sort(key=lambda each: -each.rate)
+        self._budget_s = budget_s
+        self._devices: dict[str, _Device] = {}
+        self._losses: dict[str, int] = {}
+        self.unbegun: list[str] = []
+        self.lost: list[str] = []
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing is being measured, and nothing that waits can be."""
+        return not any(each.measuring for each in self._devices.values())
+
+    @property
+    def waiting(self) -> list[str]:
+        """The problems that no device measures, and that are not finished, in no order of importance."""
+        prepared = [each.next for each in self._devices.values() if each.next is not None]
+        return [*prepared, *(each.name for group in self._groups.values() for each in group.waiting)]
+
+    def joined(self, devices: Iterable[str], now_s: float) -> list[Order]:
+        """Devices are there, and free.
+
+        Args:
+            devices: Their names, which no other device of the run has now.
+            now_s: Seconds since the start of the run.
+
+        Raises:
+            ValueError: There is a device of that name.
+        """
+        for device in devices:
+            if device in self._devices:
+                raise ValueError(f"there is a device {device} already")
+            self._devices[device] = _Device()
+        return list(self._orders(now_s))
+
+    def ended(self, device: str, name: str, now_s: float, *, seconds: float, gain: float | None = None) -> list[Order]:
+        """A device has measured a problem, which is finished whether it succeeded or not.
+
+        Args:
+            device: The device.
+            name: The problem.
+            now_s: Seconds since the start of the run.
+            seconds: What its tune took on the device.
+            gain: The share of its time that the tune saved; None if it failed, or had nothing to compare with.
+
+        Raises:
+            ValueError: The device measures no such problem.
+        """
+        self._frees(device, name)
+        planned = self._problems[name]
+        if gain is not None:
+            self._groups[planned.group].learn(planned, max(0.0, gain), seconds)
+        return list(self._orders(now_s))
+
+    def gone(self, device: str, now_s: float, *, finished: bool = False) -> list[Order]:
+        """A device is gone: what it measured and prepared goes on elsewhere.
+
+        Args:
+            device: The device.
+            now_s: Seconds since the start of the run.
+            finished: Whether what it measured is finished all the same, such as by an error.
+
+        Raises:
+            ValueError: There is no such device.
+        """
+        if device not in self._devices:
+            raise ValueError(f"there is no device {device}")
+        found = self._devices.pop(device)
+        if found.next is not None:
+            self._wait_again(found.next)
+        if found.measuring is not None and not finished:
+            losses = self._losses[found.measuring] = self._losses.get(found.measuring, 0) + 1
+            if losses < _MOST_LOSSES:
+                self._wait_again(found.measuring)
+            else:
+                self.lost.append(found.measuring)
+        return list(self._orders(now_s))
+
+    def _frees(self, device: str, name: str) -> None:
+        found = self._devices.get(device)
+        if found is None or found.measuring != name:
+            raise ValueError(f"{device} does not measure {name}")
+        found.measuring = None
+
+    def _wait_again(self, name: str) -> None:
+        self._groups[self._problems[name].group].waiting.insert(0, self._problems[name])
+
+    def _orders(self, now_s: float) -> Iterator[Order]:
+        """What the devices are to do now: the free ones measure, and each prepares one problem more."""
+        left_s = None if self._budget_s is None else self._budget_s - now_s
+        if left_s is not None and left_s < LEAST_S:
+            yield from self._end()
+            return
+        for device, state in self._devices.items():
+            if state.measuring is None:
+                yield from self._measure(device, state, left_s)
+        for device, state in self._devices.items():
+            if state.measuring is not None and state.next is None and (found := self._best(device)) is not None:
+                state.next = found
+                yield Order(Step.PREPARE, device, found)
+
+    def _end(self) -> Iterator[Order]:
+        """Nothing more is begun."""
+        self.unbegun += self.waiting
+        for group in self._groups.values():
+            group.waiting = []
+        for device, state in self._devices.items():
+            if state.next is not None:
+                state.next = None
+                yield Order(Step.PREPARE, device, None)
+
+    def _measure(self, device: str, state: _Device, left_s: float | None) -> Iterator[Order]:
+        """A free device measures what it has prepared, else the best that waits, else what a busy one has prepared."""
+        name, state.next = state.next, None
+        name = name or self._best(device)
+        if name is None:
+            busy = next((at for at, each in self._devices.items() if self._can_take(each.next, device)), None)
+            if busy is None:
+                return
+            name, self._devices[busy].next = self._devices[busy].next, None
+            yield Order(Step.PREPARE, busy, None)
+        assert name is not None
+        state.measuring = name
+        yield Order(Step.MEASURE, device, name, None if left_s is None else self._limit_s(name, left_s))
+
+    def _can_take(self, name: str | None, device: str) -> bool:
+        return name is not None and self._problems[name].runs_on(device)
+
+    def _best(self, device: str) -> str | None:
+        """The problem that is worth most for each second on a device, which then waits no more; None if none waits."""
+        best: tuple[float, _Group, Planned] | None = None
+        under_way = {self._problems[each.measuring].group for each in self._devices.values() if each.measuring}
+        for name, group in self._groups.items():
+            planned = next((each for each in group.waiting if each.runs_on(device)), None)
+            if planned is None:
+                continue
+            gain, seconds = group.scale(planned)
+            rate = planned.rate * gain / seconds
+            if name in under_way and not group.finished:
+                rate *= _PUT_OFF
+            if best is None or rate > best[0]:
+                best = rate, group, planned
+        if best is None:
+            return None
+        best[1].waiting.remove(best[2])
+        return best[2].name
+
+    def _limit_s(self, name: str, left_s: float) -> float:
+        """The most that a problem may take: three times its share of what is left, and no more than is left."""
+        waiting_s = sum(self._expected_s(other) for other in self.waiting)
+        own_s = self._expected_s(name)
+        share_s = left_s * len(self._devices) * own_s / (own_s + waiting_s)
+        return min(left_s, max(_LEAST_LIMIT_S, _SLACK * share_s))
+
+    def _expected_s(self, name: str) -> float:
+        planned = self._problems[name]
+        return planned.seconds * self._groups[planned.group].scale(planned)[1]

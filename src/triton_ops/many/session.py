@@ -1,0 +1,270 @@
+"""`tune_many`: problems tuned as one run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from triton_ops._cpus import usable_cpus
+from triton_ops._files import ensure_folder
+from triton_ops.compile_pool.crew import Crew
+from triton_ops.exceptions import SettingsError, TritonKernelError
+from triton_ops.history.recall import cache_folder, may_have_records, store_in
+from triton_ops.many.bench import Bench, Job
+from triton_ops.many.estimate import Estimate, estimates_of
+from triton_ops.many.events import Ended, Follows
+from triton_ops.many.local import LocalBench
+from triton_ops.many.problem import Options, TuneProblem, as_problem, is_positive, job_of
+from triton_ops.many.run import ManyRun
+from triton_ops.many.schedule import Planned, Schedule
+from triton_ops.many.view import CallsBack, display
+from triton_ops.processes.signals import cleaned_up_on_sigterm
+from triton_ops.search import AnySearch
+from triton_ops.task.budget import checked_seed
+from triton_ops.task.effort import Effort, chosen_effort
+from triton_ops.trial import TuningResult
+
+BenchesOf: TypeAlias = Callable[[Crew, Follows], Mapping[str, Bench]]
+
+_SPARED = 2  # CPUs for what measures, which configs of later problems leave alone
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProblemOutcome:
+    """What became of one problem of a run.
+
+    Attributes:
+        problem: The problem as it was given.
+        label: Kernel and problem in words.
+        status: `tuned`, `known` (a record answered), `failed`, `interrupted`, or `not begun`.
+        result: The result; None if there is none. That of an interrupted problem is the best so far.
+        error: Why it failed; None otherwise.
+        device: The device that measured it; empty if none did, and for the problem's own.
+        began_s: When its measuring began, in seconds of the run.
+        ended_s: When it ended.
+    """
+
+    problem: Any
+    label: str
+    status: str
+    result: TuningResult | None = None
+    error: BaseException | None = None
+    device: str = ""
+    began_s: float = 0.0
+    ended_s: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ManyResult:
+    """What a run of many problems found.
+
+    Attributes:
+        outcomes: What became of each problem, in the order in which they were given.
+        elapsed_s: Wall seconds of the run.
+        stopped: `complete`; `seconds` if the budget left problems that were not begun; `interrupted`; `no device` if
+            all devices were lost.
+    """
+
+    outcomes: tuple[ProblemOutcome, ...]
+    elapsed_s: float
+    stopped: str = "complete"
+
+    @property
+    def failures(self) -> tuple[ProblemOutcome, ...]:
+        """The problems that failed."""
+        return tuple(each for each in self.outcomes if each.status == "failed")
+
+    @property
+    def totals(self) -> dict[str, int]:
+        """The number of problems of each status."""
+        counts: dict[str, int] = {}
+        for each in self.outcomes:
+            counts[each.status] = counts.get(each.status, 0) + 1
+        return counts
+
+
+def tune_many(
+    problems: Iterable[TuneProblem | Any],
+    *,
+    effort: str | Effort | None = None,
+    search: AnySearch | None = None,
+    trials: int | None = None,
+    each_s: float | None = None,
+    budget_s: float | None = None,
+    seed: int = 0,
+    cache_dir: str | Path | None = None,
+    force: bool = False,
+    isolate: bool | None = None,
+    transfer: bool = True,
+    wait: bool = True,
+    told: Callable[[ProblemOutcome], None] | None = None,
+) -> ManyResult:
+    """Tune problems as one run, or recall those whose winners are known.
+
+    One worker process measures all problems of a device, one after the other; the next problem compiles while one is
+    measured, and each finished record guides the search on the kernel's other problems. Those problems come first that
+    are expected to save most for each second. Problems that are the same are measured once. Each problem has a run log
+    and a record of its own, as after `tune`: a run that was ended, however it was, is gone on with by the same call.
+
+    Args:
+        problems: `TuneProblem`s, operations for their default problem, or mappings of a problem's fields. All are
+            checked before any work.
+        effort: The effort for each problem, as for `tune`.
+        search: A searcher's name, or a function that makes one from a config space and a seed; None takes the effort's.
+        trials: The limit of trials of each problem; None takes the effort's.
+        each_s: The limit of seconds of each problem; None takes the effort's.
+        budget_s: The limit of seconds of the run. A problem gets at most three times its share of what is left, and
+            what is not begun when less than a second is left is not tuned. None is no limit.
+        seed: The seed of the search's orders and of dummy tensors.
+        cache_dir: Folder of records and run logs; None takes `TRITON_OPS_CACHE_DIR`, else the user's cache folder.
+        force: Whether to search even where the winner is known.
+        isolate: Whether candidates run in a separate process, as for `tune`.
+        transfer: Whether records of a kernel's other problems guide the search.
+        wait: Whether to wait for other processes that measure on the same GPU.
+        told: Is called with each problem that has ended; None draws a progress display if stderr is a terminal.
+
+    Returns:
+        What became of each problem. A problem that fails is among them with its error, and ends no other one.
+
+    Raises:
+        TritonKernelError: A problem or an option does not fit, as for `tune`; raised before any work, with the number
+            of the problem.
+        KeyboardInterrupt: A second Ctrl-C, while the first one ends the run.
+
+    Cost: one file is read for each problem whose winner is known.
+    """
+    start = time.monotonic()
+    options = Options(
+        plan=_plan(effort, search, trials, each_s), cache_dir=cache_dir, seed=checked_seed(seed), force=force,
+        isolate=isolate, transfer=transfer, wait=wait,
+    )  # fmt: skip
+    jobs = jobs_of(problems, options)
+    return run_jobs(jobs, options, budget_s=checked_budget(budget_s), told=told, start=start)
+
+
+def jobs_of(problems: Iterable[Any], options: Options) -> list[Job]:
+    """The jobs of problems, each checked.
+
+    Raises:
+        TritonKernelError: A problem does not fit; the message begins with its number, from 1.
+    """
+    if isinstance(problems, (str, bytes, Mapping)) or not isinstance(problems, Iterable):
+        raise SettingsError(f"problems is {problems!r}; it must be a list of problems", hint="[TuneProblem(target=…)]")
+    return [_numbered(number, given, options) for number, given in enumerate(problems, 1)]
+
+
+def _numbered(number: int, given: Any, options: Options) -> Job:
+    try:
+        return job_of(as_problem(given), options)
+    except TritonKernelError as error:
+        raise error.about(f"problem {number}") from None
+
+
+def run_jobs(
+    jobs: Sequence[Job],
+    options: Options,
+    *,
+    budget_s: float | None = None,
+    told: Callable[[ProblemOutcome], None] | None = None,
+    start: float | None = None,
+    benches_of: BenchesOf | None = None,
+) -> ManyResult:
+    """Run jobs that are checked.
+
+    Args:
+        jobs: The jobs; those of one name are the same problem, and are measured once.
+        options: What they have in common.
+        budget_s: The limit of seconds of the run; None is no limit.
+        told: Is called with each problem that has ended.
+        start: When the run began, by `time.monotonic`; None is now.
+        benches_of: Makes what measures, by the names of the devices; it is called if anything is to be measured. None
+            measures in this process, each job on its own device.
+    """
+    start = time.monotonic() if start is None else start
+    distinct = {job.name: job for job in jobs}
+    known = {name: found for name, job in distinct.items() if (found := job.known()) is not None}
+    ended = {name: Ended(job=distinct[name], result=result) for name, result in known.items()}
+    left = [job for name, job in distinct.items() if name not in known]
+    stopped = "complete"
+    with display(len(distinct)) if told is None else nullcontext(CallsBack(lambda each: told(_outcome(each)))) as view:
+        for each in ended.values():
+            view.ended(each)
+        if left:
+            with cleaned_up_on_sigterm():
+                crew = Crew(usable_cpus(), _SPARED)
+                left_s = None if budget_s is None else max(0.0, budget_s - (time.monotonic() - start))
+                schedule = Schedule(planned(left, options), budget_s=left_s)
+                run = ManyRun(left, (benches_of or _here)(crew, view), schedule, view)
+                run.run()
+            ended.update(run.ended)
+            stopped = run.stopped
+    outcomes = tuple(_outcome(ended[job.name], job) if job.name in ended else _unbegun(job) for job in jobs)
+    return ManyResult(outcomes=outcomes, elapsed_s=time.monotonic() - start, stopped=stopped)
+
+
+def _here(crew: Crew, view: Follows) -> Mapping[str, Bench]:
+    """One bench in this process, which measures each job on its own device."""
+    return {"": LocalBench(crew, None, view.listener)}
+
+
+def planned(jobs: Iterable[Job], options: Options) -> list[Planned]:
+    """What is expected of jobs, from the records of their kernels in the cache folder."""
+    folder = cache_folder(options.cache_dir)
+    known: dict[str, Estimate] = {}
+    if may_have_records(folder):
+        ensure_folder(folder)
+        known = estimates_of(store_in(folder))
+    nothing = Estimate()
+    return [
+        Planned(
+            name=job.name, group=job.kernel, weight=job.weight, devices=job.devices,
+            gain=known.get(job.kernel, nothing).gain, seconds=known.get(job.kernel, nothing).seconds,
+        )
+        for job in jobs
+    ]  # fmt: skip
+
+
+def _outcome(ended: Ended, job: Job | None = None) -> ProblemOutcome:
+    """The outcome for the caller, of the job that was run or of another one of the same name."""
+    job = job or ended.job
+    return ProblemOutcome(
+        problem=job.problem, label=job.label, status=ended.status, result=ended.result,
+        error=ended.error if ended.status == "failed" else None, device=ended.device,
+        began_s=ended.began_s, ended_s=ended.ended_s,
+    )  # fmt: skip
+
+
+def _unbegun(job: Job) -> ProblemOutcome:
+    return ProblemOutcome(problem=job.problem, label=job.label, status="not begun")
+
+
+def _plan(effort: Any, search: Any, trials: int | None, each_s: float | None) -> Effort:
+    """The effort of each problem.
+
+    Raises:
+        SettingsError: As `tune`; or one searcher is to search all spaces.
+    """
+    plan = chosen_effort(effort, search, trials, each_s)
+    if not (isinstance(plan.search, str) or callable(plan.search)):
+        raise SettingsError(
+            f"search is {plan.search!r}, one searcher for many spaces",
+            hint="pass a searcher's name, or a function that makes a searcher from a config space and a seed",
+        )
+    return plan
+
+
+def checked_budget(budget_s: Any) -> float | None:
+    """The seconds of a run, or None for no limit.
+
+    Raises:
+        SettingsError: They are not a positive number.
+    """
+    if budget_s is None:
+        return None
+    if not is_positive(budget_s):
+        raise SettingsError(f"budget_s is {budget_s!r}; it must be a positive number", hint="leave it out for no limit")
+    return float(budget_s)

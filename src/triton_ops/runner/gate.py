@@ -1,0 +1,92 @@
+"""The gate between what a tune does without its device, such as compiling, and what it measures there.
+
+A tune of one problem has no gate. Where many problems are tuned, the next one is compiled while one is measured, and
+waits at its gate; and a tune in a thread of its own, which Ctrl-C does not reach, is ended at its gate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from triton_ops.evaluation.finals import FinalRequest
+from triton_ops.evaluation.outcome import Outcome
+from triton_ops.evaluation.station import Station, StationFacts
+from triton_ops.space import Config
+from triton_ops.trial import Trial
+
+_LOOK_S = 0.2  # between two looks whether the tune is to end, while compilers are waited for
+
+
+@dataclass(frozen=True)
+class Leave:
+    """What a tune is given with its device.
+
+    Attributes:
+        waited_s: Seconds that the tune has waited for the device, which its budget does not count.
+        limit_s: A further limit of seconds for the tune; None is none.
+    """
+
+    waited_s: float = 0.0
+    limit_s: float | None = None
+
+
+class Gate(Protocol):
+    """Lets one tune have its device, and says when it is to end."""
+
+    def wait(self) -> Leave:
+        """Wait until the device is this tune's, which has prepared all that it can without.
+
+        Raises:
+            KeyboardInterrupt: The tune is to end.
+        """
+
+    def check(self) -> None:
+        """Do nothing, as long as the tune may go on.
+
+        Raises:
+            KeyboardInterrupt: The tune is to end, as by Ctrl-C.
+        """
+
+
+class Stoppable:
+    """A station that measures nothing more once its tune is to end.
+
+    Args:
+        station: The station that measures.
+        gate: Says when the tune is to end.
+    """
+
+    def __init__(self, station: Station, gate: Gate) -> None:
+        self._station, self._gate = station, gate
+
+    @property
+    def facts(self) -> StationFacts:
+        """The facts of the station that measures."""
+        return self._station.facts
+
+    def attempt(self, config: Config, best: Trial | None) -> Trial:
+        """Try `config`."""
+        self._gate.check()
+        return self._station.attempt(config, best)
+
+    def finals(self, final: FinalRequest) -> Outcome:
+        """Run the last comparison."""
+        self._gate.check()
+        return self._station.finals(final)
+
+    def close(self) -> None:
+        """Close the station that measures."""
+        self._station.close()
+
+
+def wait_for_one(gate: Gate, futures: Sequence[Future[Any]]) -> None:
+    """Wait until one of some futures is done.
+
+    Raises:
+        KeyboardInterrupt: The tune is to end.
+    """
+    while not wait(futures, timeout=_LOOK_S, return_when=FIRST_COMPLETED).done:
+        gate.check()

@@ -1,0 +1,153 @@
+"""A run of many problems on benches that do as they are told: what becomes of each job, whoever fails."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from types import SimpleNamespace
+
+import pytest
+
+from triton_ops.exceptions import DeviceError, TuningFailedError
+from triton_ops.many.bench import BenchLostError, Job
+from triton_ops.many.run import ManyRun
+from triton_ops.many.schedule import Planned, Schedule
+
+
+class Told:
+    """Remembers what became of the jobs."""
+
+    def __init__(self):
+        self.statuses, self.losses = {}, []
+
+    def listener(self, job):
+        raise AssertionError("the benches of these tests have no listeners")
+
+    def ended(self, ended):
+        assert ended.job.name not in self.statuses
+        self.statuses[ended.job.name] = ended.status
+
+    def lost(self, device, why):
+        self.losses.append(device)
+
+
+class ScriptedBench:
+    """Ends each job at once with what its script has for it: an exception, or a gain."""
+
+    def __init__(self, script=None, at_prepare=None):
+        self.script, self.at_prepare = script or {}, at_prepare
+        self.prepared, self.measured, self.closed = [], [], 0
+
+    def prepare(self, job):
+        self.prepared.append(None if job is None else job.name)
+        if job is not None and job.name == self.at_prepare:
+            raise BenchLostError("gone while it prepared")
+
+    def measure(self, job, limit_s):
+        self.measured.append(job.name)
+        found = self.script.get(job.name, 1.25)
+        future = Future()
+        if isinstance(found, BaseException):
+            future.set_exception(found)
+        elif found is not None:
+            future.set_result(SimpleNamespace(gain=found, from_cache=False, stopped="complete"))
+        return future
+
+    def close(self):
+        self.closed += 1
+
+
+def jobs(count):
+    return [Job(name=f"p{at}", label=f"p{at}", kernel="k", problem=at, tune=None) for at in range(count)]
+
+
+def ran(benches, count=4, **more):
+    told = Told()
+    planned = [Planned(name=job.name, group=job.kernel) for job in jobs(count)]
+    run = ManyRun(jobs(count), benches, Schedule(planned, **more), told)
+    run.run()
+    assert all(bench.closed >= 1 for bench in benches.values())
+    return run, told
+
+
+def test_each_job_is_measured_once_and_the_next_is_prepared_meanwhile():
+    bench = ScriptedBench()
+    run, told = ran({"a": bench})
+    assert bench.measured == ["p0", "p1", "p2", "p3"]
+    assert bench.prepared == ["p1", "p2", "p3"]
+    assert told.statuses == dict.fromkeys(bench.measured, "tuned")
+    assert run.stopped == "complete"
+    assert run.ended["p0"].gain == pytest.approx(0.2)
+
+
+def test_a_problem_that_fails_ends_no_other():
+    failed = TuningFailedError("nothing ran", "p", 1, None, [])
+    run, told = ran({"a": ScriptedBench({"p1": failed, "p2": ValueError("a fault of this package")})})
+    assert told.statuses == {"p0": "tuned", "p1": "failed", "p2": "failed", "p3": "tuned"}
+    assert run.ended["p1"].error is failed
+
+
+def test_what_a_lost_bench_measured_goes_on_at_another():
+    lost = BenchLostError("its process is gone")
+    benches = {"a": ScriptedBench({"p0": lost, "p1": lost, "p2": lost}), "b": ScriptedBench()}
+    run, told = ran(benches)
+    assert told.losses == ["a"]
+    assert sorted(benches["b"].measured) == ["p0", "p1", "p2", "p3"]
+    assert run.stopped == "complete"
+    run, told = ran({"a": ScriptedBench(at_prepare="p2"), "b": ScriptedBench()})
+    assert told.losses == ["a"]
+    assert set(told.statuses.values()) == {"tuned"}
+
+
+def test_a_job_with_which_two_benches_are_lost_has_failed_and_without_benches_nothing_goes_on():
+    lost = BenchLostError("its host is gone")
+    benches = {name: ScriptedBench({"p0": lost}) for name in "abc"}
+    run, told = ran(benches)
+    assert told.statuses["p0"] == "failed"
+    assert run.ended["p0"].error is lost
+    assert len(run.ended) == 4
+    run, told = ran({"a": ScriptedBench({"p0": lost})})
+    assert run.stopped == "no device"
+    assert told.statuses == {}
+
+
+def test_a_device_that_cannot_be_used_any_more_is_put_aside_where_there_is_another():
+    broken = DeviceError("the GPU cannot be used")
+    benches = {"a": ScriptedBench({"p0": broken}), "b": ScriptedBench()}
+    run, told = ran(benches)
+    assert told.losses == ["a"]
+    assert told.statuses == {"p0": "failed", "p1": "tuned", "p2": "tuned", "p3": "tuned"}
+    _, told = ran({"a": ScriptedBench({"p0": broken})})
+    assert told.losses == []
+    assert list(told.statuses.values()).count("tuned") == 3
+
+
+def test_ctrl_c_ends_the_run_and_takes_what_closed_benches_hand_over(monkeypatch):
+    class Interrupted(ScriptedBench):
+        def measure(self, job, limit_s):
+            self.future = super().measure(job, limit_s)
+            return self.future
+
+        def close(self):
+            super().close()
+            if not self.future.done():
+                self.future.set_result(SimpleNamespace(gain=None, from_cache=False, stopped="interrupted"))
+
+    bench, told = Interrupted({"p1": None}), Told()
+    planned = [Planned(name=job.name, group=job.kernel) for job in jobs(3)]
+    run = ManyRun(jobs(3), {"a": bench}, Schedule(planned), told)
+    take = run._take
+
+    def pressed(name, device):
+        take(name, device)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run, "_take", pressed)
+    run.run()
+    assert run.stopped == "interrupted"
+    assert told.statuses == {"p0": "tuned", "p1": "interrupted"}
+
+
+def test_a_budget_that_is_spent_is_said():
+    run, told = ran({"a": ScriptedBench()}, budget_s=0.5)
+    assert run.stopped == "seconds"
+    assert told.statuses == {}

@@ -1,0 +1,127 @@
+"""The schedule of many problems: what is measured where and next, simulated without time and devices."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.fleet import Fleet, plans
+from triton_ops.many.schedule import Order, Planned, Schedule, Step
+
+
+def test_a_device_measures_one_problem_and_prepares_the_next_meanwhile():
+    schedule = Schedule(plans(3))
+    assert schedule.joined("a", 0.0) == [Order(Step.MEASURE, "a", "p0"), Order(Step.PREPARE, "a", "p1")]
+    orders = schedule.ended("a", "p0", 1.0, seconds=1.0, gain=0.1)
+    assert orders == [Order(Step.MEASURE, "a", "p1"), Order(Step.PREPARE, "a", "p2")]
+    assert schedule.ended("a", "p1", 2.0, seconds=1.0) == [Order(Step.MEASURE, "a", "p2")]
+    assert schedule.ended("a", "p2", 3.0, seconds=1.0) == []
+    assert schedule.over
+    assert not schedule.waiting
+
+
+def test_problems_that_save_most_for_each_second_come_first():
+    problems = [
+        Planned(name="little", group="a", gain=0.01),
+        Planned(name="often", group="b", weight=100.0),
+        Planned(name="slow", group="c", gain=0.4, seconds=60.0),
+        Planned(name="usual", group="d"),
+    ]
+    fleet = Fleet(Schedule(problems), lambda *_: 1.0).run(["a"])
+    assert fleet.ended == ["often", "usual", "slow", "little"]
+
+
+def test_what_a_kernel_gained_corrects_what_is_expected_of_its_other_problems():
+    schedule = Schedule(plans(40, kernels=2))
+    fleet = Fleet(schedule, lambda *_: 1.0, gain=lambda name: 0.5 if int(name[1:]) % 2 else 0.0).run(["a"])
+    last = [int(name[1:]) % 2 for name in fleet.ended]
+    assert sum(last[:20]) > 16
+
+
+def test_a_kernel_whose_first_problem_is_under_way_is_put_off():
+    schedule = Schedule([*plans(4), Planned(name="other", group="other")])
+    assert Order(Step.MEASURE, "b", "other") in schedule.joined("ab", 0.0)
+
+
+def test_a_free_device_takes_what_a_busy_one_has_prepared():
+    schedule = Schedule(plans(2))
+    schedule.joined("a", 0.0)
+    assert schedule.joined("b", 1.0) == [Order(Step.PREPARE, "a", None), Order(Step.MEASURE, "b", "p1")]
+
+
+def test_what_a_lost_device_measured_and_prepared_goes_on_elsewhere():
+    schedule = Schedule(plans(3))
+    schedule.joined("ab", 0.0)
+    assert schedule.gone("a", 1.0) == [Order(Step.PREPARE, "b", "p0")]
+    fleet = Fleet(Schedule(plans(20)), lambda *_: 1.0, deaths={"a": 3.5, "b": 4.5}).run(["a", "b", "c"])
+    assert sorted(fleet.ended) == sorted(f"p{at}" for at in range(20))
+
+
+def test_a_problem_with_which_devices_are_lost_again_and_again_is_given_up():
+    schedule = Schedule(plans(3))
+    schedule.joined("abc", 0.0)
+    schedule.gone("a", 1.0)
+    schedule.ended("b", "p1", 1.5, seconds=1.0)
+    assert schedule.gone("b", 2.0) == []
+    assert schedule.lost == ["p0"]
+
+
+def test_problems_stay_on_the_devices_that_can_measure_them():
+    problems = [*plans(3), Planned(name="here", group="k0", weight=0.1, devices=frozenset({"b"}))]
+    fleet = Fleet(Schedule(problems), lambda *_: 1.0).run(["a", "b"])
+    assert "here" in [name for name, *_ in fleet.measured["b"]]
+    nowhere = Schedule([Planned(name="x", group="k", devices=frozenset({"c"}))])
+    assert nowhere.joined("a", 0.0) == []
+    assert nowhere.over
+    assert nowhere.waiting == ["x"]
+
+
+def test_nothing_is_begun_when_the_budget_is_spent_and_it_is_shared_among_what_is_left():
+    schedule = Schedule(plans(30), budget_s=20.0)
+    fleet = Fleet(schedule, lambda *_: 100.0).run(["a"])
+    assert fleet.now_s <= 20.0
+    assert fleet.limits["p0"] == pytest.approx(2.0)  # three times its share, 20 s / 30
+    assert {*fleet.ended, *schedule.unbegun} == {f"p{at}" for at in range(30)}
+    assert Schedule(plans(2), budget_s=0.5).joined("a", 0.0) == []
+
+
+def test_two_problems_of_one_name_and_reports_of_what_is_not_measured_are_refused():
+    with pytest.raises(ValueError, match="two problems"):
+        Schedule([*plans(1), *plans(1)])
+    schedule = Schedule(plans(2))
+    schedule.joined("a", 0.0)
+    with pytest.raises(ValueError, match="already"):
+        schedule.joined("a", 0.0)
+    with pytest.raises(ValueError, match="does not measure"):
+        schedule.ended("a", "p1", 0.0, seconds=0.0)
+    with pytest.raises(ValueError, match="no device"):
+        schedule.gone("b", 0.0)
+
+
+@given(
+    st.integers(0, 60), st.integers(1, 6), st.integers(1, 8), st.randoms(use_true_random=False),
+    st.one_of(st.none(), st.floats(0.1, 50.0)),
+)  # fmt: skip
+def test_whatever_fails_each_problem_ends_once_or_is_said_to_be_left(count, kernels, devices, rng, budget_s):
+    names = [f"d{at}" for at in range(devices)]
+    deaths = {name: rng.uniform(0.0, 60.0) for name in names if rng.random() < 0.5}
+    schedule = Schedule(plans(count, kernels), budget_s=budget_s)
+    fleet = Fleet(
+        schedule, lambda *_: rng.uniform(0.1, 9.0), lambda _: rng.choice([None, 0.0, 0.3]), deaths
+    ).run(names)  # fmt: skip
+    left = [*schedule.unbegun, *schedule.lost, *schedule.waiting]
+    assert sorted([*fleet.ended, *left]) == sorted(f"p{at}" for at in range(count))
+    assert schedule.over
+    if not deaths and budget_s is None:
+        assert len(fleet.ended) == count
+
+
+def test_a_fleet_is_busy_to_the_end():
+    rng = random.Random(5)
+    took = {f"p{at}": rng.uniform(2.0, 6.0) for at in range(2000)}
+    devices = [f"d{at}" for at in range(64)]
+    fleet = Fleet(Schedule(plans(2000, kernels=12)), lambda name, _: took[name]).run(devices)
+    assert sum(took.values()) / 64 / fleet.now_s > 0.95

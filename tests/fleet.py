@@ -1,0 +1,90 @@
+"""A run of many problems simulated without time and devices, for tests of the schedule."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from triton_ops.many.schedule import Order, Planned, Schedule, Step
+
+
+@dataclass
+class Fleet:
+    """Devices that take their time, on a clock that jumps to the next event.
+
+    Attributes:
+        schedule: The schedule that is carried out.
+        took: Seconds that a problem takes on a device.
+        gain: The share that a problem's tune saves; None for one that fails.
+        deaths: When a device is gone, by its name.
+        measured: Of each device, the problems that it measured to the end, with begin and end.
+        ended: The problems that were measured, in the order in which they ended.
+    """
+
+    schedule: Schedule
+    took: Callable[[str, str], float]
+    gain: Callable[[str], float | None] = field(default=lambda _: 0.2)
+    deaths: Mapping[str, float] = field(default_factory=dict)
+    now_s: float = 0.0
+    measured: dict[str, list[tuple[str, float, float]]] = field(default_factory=dict)
+    ended: list[str] = field(default_factory=list)
+    limits: dict[str, float | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._events: list[tuple[float, int, str, str | None]] = []
+        self._number = itertools.count()
+        self._busy: dict[str, tuple[str, float]] = {}
+        self._prepared: dict[str, str | None] = {}
+
+    def run(self, devices: Sequence[str]) -> Fleet:
+        """Carry out the schedule on devices that are there from the start."""
+        for device, at_s in self.deaths.items():
+            self._push(at_s, device, None)
+        self._prepared = dict.fromkeys(devices)
+        self._do(self.schedule.joined(devices, 0.0))
+        while self._events:
+            self.now_s, _, device, name = heapq.heappop(self._events)
+            if name is None:
+                if device in self._prepared:
+                    del self._prepared[device]
+                    self._busy.pop(device, None)
+                    self._do(self.schedule.gone(device, self.now_s))
+            elif self._busy.get(device, ("",))[0] == name:
+                self._end(device, name)
+        return self
+
+    def _end(self, device: str, name: str) -> None:
+        _, began_s = self._busy.pop(device)
+        self.measured.setdefault(device, []).append((name, began_s, self.now_s))
+        self.ended.append(name)
+        took = self.now_s - began_s
+        self._do(self.schedule.ended(device, name, self.now_s, seconds=took, gain=self.gain(name)))
+
+    def _do(self, orders: Sequence[Order]) -> None:
+        for order in orders:
+            assert order.device in self._prepared, f"an order for {order.device}, which is gone"
+            if order.step is Step.PREPARE:
+                assert order.name is None or order.device in self._busy, "only busy devices prepare"
+                self._prepared[order.device] = order.name
+                continue
+            assert order.device not in self._busy, f"{order.device} measures two problems"
+            assert order.name is not None
+            assert order.name not in self._prepared.values() or self._prepared[order.device] == order.name
+            if self._prepared[order.device] == order.name:
+                self._prepared[order.device] = None
+            self._busy[order.device] = order.name, self.now_s
+            self.limits[order.name] = order.limit_s
+            took = self.took(order.name, order.device)
+            self._push(
+                self.now_s + (took if order.limit_s is None else min(took, order.limit_s)), order.device, order.name
+            )
+
+    def _push(self, at_s: float, device: str, name: str | None) -> None:
+        heapq.heappush(self._events, (at_s, next(self._number), device, name))
+
+
+def plans(count: int, kernels: int = 1, **more: float) -> list[Planned]:
+    """So many problems of so many kernels, in turn."""
+    return [Planned(name=f"p{at}", group=f"k{at % kernels}", **more) for at in range(count)]
