@@ -113,7 +113,7 @@ def test_a_job_with_which_two_benches_are_lost_has_failed_and_without_benches_no
 def test_a_device_that_cannot_be_used_any_more_is_put_aside_where_there_is_another():
     broken = DeviceError("the GPU cannot be used")
     benches = {"a": ScriptedBench({"p0": broken}), "b": ScriptedBench()}
-    run, told = ran(benches)
+    _run, told = ran(benches)
     assert told.losses == ["a"]
     assert told.statuses == {"p0": "failed", "p1": "tuned", "p2": "tuned", "p3": "tuned"}
     _, told = ran({"a": ScriptedBench({"p0": broken})})
