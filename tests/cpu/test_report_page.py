@@ -9,13 +9,16 @@ from pathlib import Path
 import pytest
 
 from tests.browser import opened_browser
-from triton_ops.history.run_log import read_run
+from tests.runs import begun
+from triton_ops.history.run_log import Origin, read_run
 from triton_ops.report.facts import Report
+from triton_ops.report.live import growing
 from triton_ops.report.page import build
 from triton_ops.report.page.build import page_of
 
-from .test_report import HOSTILE, written
+from .test_report import HOSTILE, ran, written
 from .test_simulator_page import seen
+from .test_watch import served
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +113,33 @@ def test_no_serious_fault_of_access_and_no_sideways_scrolling(browser, file, loo
     context.close()
 
 
+def test_a_page_follows_its_run_and_keeps_what_was_chosen(browser, tmp_path, monkeypatch):
+    monkeypatch.setattr(growing, "PAUSE_S", 0.0)
+    log = begun(tmp_path)
+    log.trial(ran(1, 1.0), Origin.DEFAULT)
+    with served(log.path) as (address, found, _):
+        context = browser.new_context()
+        page = context.new_page()
+        complaints = []
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.goto(address)
+        assert "this page follows it" in page.inner_text("#live")
+        page.fill("#words", "n=2")
+        assert configs(page) == []
+        log.trial(ran(3, 1.5), Origin.SEARCHER)
+        log.trial(ran(2, 0.5, HOSTILE), Origin.SEARCHER)
+        page.get_by_text("1 of 3 trials").wait_for()
+        assert page.input_value("#words") == "n=2"
+        assert page.locator("img").count() == 0
+        log.ended("complete")
+        found.end()
+        page.get_by_text("The tune has ended").wait_for()
+        assert "ended: complete" in page.inner_text("#facts")
+        assert complaints == []
+        context.close()
+
+
 def test_a_page_of_too_many_trials_holds_the_fastest(monkeypatch, tmp_path):
     monkeypatch.setattr(build, "MOST_ROWS", 2)
     page = page_of([Report(read_run(written(tmp_path)))])
@@ -120,6 +150,6 @@ def test_a_page_of_too_many_trials_holds_the_fastest(monkeypatch, tmp_path):
 
 def test_the_command_writes_the_page(cli, tmp_path):
     path = tmp_path / "page.html"
-    ran = cli("report", written(tmp_path), "-o", path)
-    assert (ran.code, ran.out, ran.err) == (0, "", f"{path} is the page; open it in a browser\n")
+    said = cli("report", written(tmp_path), "-o", path)
+    assert (said.code, said.out, said.err) == (0, "", f"{path} is the page; open it in a browser\n")
     assert "const DATA = " in path.read_text(encoding="utf-8")

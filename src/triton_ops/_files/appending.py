@@ -63,6 +63,11 @@ class AppendedFile:
         self._root = root
         self._broken = False
 
+    @property
+    def written(self) -> Path | None:
+        """The file that others can read; None if there is none, or a line was lost."""
+        return None if self._broken else self.path
+
     def append(self, entry: Mapping[str, Any], durable: bool = True) -> None:
         """Append an entry as one line; with `durable` it is on disk when this returns."""
         if self._broken or self.path is None:

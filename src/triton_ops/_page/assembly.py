@@ -28,11 +28,13 @@ class PageParts:
         template: HTML with `{{POLICY}}`, `{{STYLE}}` and `{{SCRIPTS}}` at their places, each once.
         style: The style sheets, in order.
         scripts: The scripts, in order; they share one scope.
+        asks: Whether the scripts may ask the server that the page came from; all else is forbidden in any case.
     """
 
     template: str
     style: Sequence[str]
     scripts: Sequence[str]
+    asks: bool = False
 
 
 def assembled(parts: PageParts) -> str:
@@ -42,6 +44,7 @@ def assembled(parts: PageParts) -> str:
     filled = {
         "{{POLICY}}": "; ".join([
             "default-src 'none'", "img-src data:", "base-uri 'none'", "form-action 'none'",
+            *(["connect-src 'self'"] if parts.asks else []),
             f"style-src {_digest(style)}", f"script-src {' '.join(map(_digest, scripts))}",
         ]),
         "{{STYLE}}": style,
@@ -69,8 +72,16 @@ def data_script(name: str, content: Any) -> str:
     Raises:
         ValueError: A number is not finite.
     """
-    text = json.dumps(content, allow_nan=False, separators=(",", ":"))  # has no character outside of ASCII
-    return f"const {name} = {text.replace('<', chr(92) + 'u003c')};"
+    return f"const {name} = {json_text(content).replace('<', chr(92) + 'u003c')};"
+
+
+def json_text(content: Any) -> str:
+    """Plain JSON values as a text without spaces, of ASCII alone.
+
+    Raises:
+        ValueError: A number is not finite.
+    """
+    return json.dumps(content, allow_nan=False, separators=(",", ":"))
 
 
 def _digest(text: str) -> str:

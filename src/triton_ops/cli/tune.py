@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Annotated
 
 import typer
@@ -35,6 +36,8 @@ from triton_ops.cli.terminal import stderr
 from triton_ops.exceptions import SettingsError
 from triton_ops.hardware import probe
 from triton_ops.progress.bar import ProgressBar
+from triton_ops.progress.events import Listener
+from triton_ops.report.live.watching import watched
 from triton_ops.runner.results import result_json, trials_json
 from triton_ops.runner.session import tune
 from triton_ops.space import Config
@@ -98,6 +101,12 @@ def tune_command(
         bool, typer.Option("--from-misses", help="Tune what `triton-ops misses` lists; TARGET restricts it.")
     ] = False,
     most: Annotated[int | None, typer.Option("--most", metavar="N", help="With --from-misses, at most N.")] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Serve the growing report to this machine's browsers while the tune runs.")
+    ] = False,
+    watch_port: Annotated[
+        int | None, typer.Option("--watch-port", metavar="N", help="With --watch; default a free port.")
+    ] = None,
     cache_dir: CacheDir = None,
     as_json: Json = False,
     verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
@@ -105,6 +114,7 @@ def tune_command(
     """Find the fastest configuration of TARGET for one problem, or recall it."""
     checked_seed(seed)
     chosen_effort(effort, search, trials, budget_s)  # bad options are refused before the target's code runs
+    _check_watch(watch, watch_port, from_misses)
     if from_misses:
         only_for_one = {
             "--shape": shape, "--dtype": dtype, "--space": space, "--device": device, "--warm": warm or None,
@@ -121,13 +131,13 @@ def tune_command(
     _check(dtype, device, cache_dir)
     as_tolerance(tolerance)
     try:
-        with only_data_on_stdout():
+        with only_data_on_stdout(), _listener(watch, watch_port) as listener:
             operation, narrowed, extents, chosen_dtype = operation_of(load_target(target), values, shapes, dtype)
             result = tune(
                 operation, space=narrowed, shape=extents, dtype=chosen_dtype, device=device, effort=effort,
                 search=search, trials=trials, budget_s=budget_s, seed=seed, cache_dir=cache_dir, force=force,
                 cold=not warm, isolate=isolate, wait=not no_wait, transfer=not no_transfer, tolerance=tolerance,
-                check=None if check is None else load_check(check), listener=ProgressBar(stderr()),
+                check=None if check is None else load_check(check), listener=listener,
             )  # fmt: skip
     except KeyboardInterrupt:
         tell("interrupted before any config ran; the same command goes on where it stopped")
@@ -143,6 +153,18 @@ def tune_command(
         tell("interrupted: this is the best so far; the same command goes on where it stopped")
         raise typer.Exit(INTERRUPTED)
     return None
+
+
+def _check_watch(watch: bool, port: int | None, from_misses: bool) -> None:
+    if watch and from_misses:
+        raise SettingsError("--watch shows one run, and --from-misses makes one after another", hint="leave one out")
+    if port is not None and not watch:
+        raise SettingsError("--watch-port is for --watch", hint="give both, or leave it out")
+
+
+def _listener(watch: bool, port: int | None) -> AbstractContextManager[Listener]:
+    bar = ProgressBar(stderr())
+    return watched(bar, port or 0, tell) if watch else nullcontext(bar)
 
 
 def _one_target(target: str | None, most: int | None) -> str:

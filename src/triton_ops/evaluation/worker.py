@@ -6,14 +6,12 @@ parent keeps the last lines of stderr.
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import linecache
 import sys
 import threading
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from triton_ops._optional import require
@@ -25,7 +23,7 @@ from triton_ops.evaluation.station import Inline, StationFacts
 from triton_ops.exceptions import KernelTypeError, TritonKernelError
 from triton_ops.hardware import make_ready
 from triton_ops.processes.channel import ChildsEnd
-from triton_ops.processes.child import Leftovers, Surroundings, die_with, import_heavy
+from triton_ops.processes.child import Leftovers, Surroundings, die_with, expendable, import_heavy
 from triton_ops.processes.worker_process import StepStarted
 from triton_ops.space import Config
 from triton_ops.trial import Trial
@@ -78,8 +76,7 @@ def main() -> None:
     """Import packages, then answer questions until the pipe is closed."""
     questions, answers, parent = (int(word) for word in sys.argv[2:5])
     die_with(parent, Leftovers.own())
-    with contextlib.suppress(OSError):  # where memory runs out, Linux is to kill the worker and not its parent
-        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+    expendable()
     _import(sys.argv[6:], sys.argv[5])
     connection = ChildsEnd(questions, answers)
     serve(connection.receive, connection.send)

@@ -202,6 +202,11 @@ class RunLog:
         return "" if self._file.path is None else self._file.path.stem
 
     @property
+    def path(self) -> Path | None:
+        """The file; None if no log is kept, or a line of it could not be written."""
+        return self._file.written
+
+    @property
     def at_s(self) -> float:
         """Seconds of tuning since the run's start."""
         return round(self._clock() - self._zero, 6)

@@ -170,6 +170,12 @@ def die_with(parent: int, leftovers: Leftovers = _NOTHING) -> None:
         os._exit(1)
 
 
+def expendable() -> None:
+    """Where memory runs out, Linux is to end this process and not its parent."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+
+
 def guarded(leftovers: Leftovers) -> None:
     """Fork the guard of this process on Linux, and make the folder of its temporary files.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from triton_ops.exceptions import SettingsError
@@ -24,6 +25,7 @@ class RunPlan:
         device: The device on which the run takes place.
         resumed: The number of trials that were taken over from an interrupted run.
         isolated: Whether candidates are meant to run in a process of their own.
+        log: The run log; None if none is kept.
     """
 
     problem: Problem
@@ -33,6 +35,7 @@ class RunPlan:
     device: str
     resumed: int = 0
     isolated: bool = False
+    log: Path | None = None
 
 
 @dataclass(frozen=True)

@@ -135,11 +135,11 @@ class Tuning:
             taken = [] if unfinished is not None else self._of_another_space()
             known = known or taken
             self._tell_of_a_sudden_end(unfinished)
-            self.listener.started(self._plan(len(known)))
             request = self.request
             log = open_log(
                 self.runs, unfinished, request.key, task, request.effort, seed=request.seed, start=self.start
             )
+            self.listener.started(self._plan(len(known), log.path))
             for trial in taken:
                 log.trial(trial, Origin.TAKEN_OVER)
             result: TuningResult | None = None
@@ -344,7 +344,7 @@ class Tuning:
         held = record is not None and self.request.task.space.why_not(record.winner) is None
         return [record.winner] if record is not None and held else []
 
-    def _plan(self, resumed: int) -> RunPlan:
+    def _plan(self, resumed: int, log: Path | None) -> RunPlan:
         task, effort = self.request.task, self.request.effort
         return RunPlan(
             problem=task.problem,
@@ -354,6 +354,7 @@ class Tuning:
             device=f"{task.device.name} ({task.device_name})",
             resumed=resumed,
             isolated=wants_isolation(task.kernel, task.device, self.request.isolate),
+            log=log,
         )
 
 

@@ -20,6 +20,7 @@ MOST_ROWS = 20_000
 """Trials that a page holds of one run, the fastest first: 4 MB. Totals, failures and what was dropped count all."""
 _ERROR_LETTERS = 400
 _SCRIPTS = ("charts.js", "trials.js", "views.js", "start.js")
+_FOLLOWS = "live.js"
 _RESOURCES = ("registers", "spill_bytes", "shared_bytes")
 
 
@@ -28,16 +29,31 @@ def page_of(reports: Sequence[Report]) -> str:
 
     Cost: some 2 s and 1 MB for a run of 5,000 trials.
     """
-    data = {
-        "runs": [_run(report) for report in reports],
+    return _page({
+        "runs": [run_data(report) for report in reports],
         "comparisons": [_comparison(reports[0], other) for other in reports[1:]],
-    }
+    })  # fmt: skip
+
+
+def live_page(run: dict[str, Any], version: int) -> str:
+    """The page of a run that goes on: it asks the server that it came from for what is new since `version`."""
+    return _page({"runs": [run], "comparisons": [], "version": version}, _FOLLOWS)
+
+
+def _page(data: dict[str, Any], *further: str) -> str:
     folder = Path(__file__).parent
     return assembled(PageParts(
         template=part(folder, "page.html"),
         style=[part(folder, "style.css")],
-        scripts=[data_script("DATA", storable(data)), *(part(folder, name) for name in _SCRIPTS)],
+        scripts=[data_script("DATA", data), *(part(folder, name) for name in (*_SCRIPTS, *further))],
+        asks=_FOLLOWS in further,
     ))  # fmt: skip
+
+
+def run_data(report: Report) -> dict[str, Any]:
+    """What the page shows of a run, as plain JSON values."""
+    found: dict[str, Any] = storable(_run(report))
+    return found
 
 
 def _run(report: Report) -> dict[str, Any]:
@@ -114,9 +130,9 @@ def _gap(gap: Any) -> list[float] | None:
     return None if gap is None else [math.expm1(value) for value in (gap.centre, gap.low, gap.high)]
 
 
-def _comparison(first: Report, second: Report) -> dict[str, Any]:
+def _comparison(first: Report, second: Report) -> Any:
     found = comparison_of(first, second)
-    return {
+    return storable({
         "first": first.run.head.id, "second": second.run.head.id, "common": common_text(found.common),
         "differences": [[name, *both] for name, both in found.differences.items()],
-    }  # fmt: skip
+    })  # fmt: skip

@@ -1,7 +1,7 @@
 "use strict";
 // The controls: what they say is the state, and every change draws anew what depends on it.
 
-(() => {
+const PAGE = (() => {
   const byId = (id) => document.getElementById(id);
   let run = null;
   let trials = [];
@@ -69,15 +69,33 @@
   }
 
   function draw() {
+    order = null;
+    byId("words").value = "";
+    take();
+    filter();
+  }
+
+  // A later state of the run takes the place of the one before; what was chosen on the page stays as it is.
+  function renew(later) {
+    const chosen = ["fate", "heat-rows", "heat-columns", "resource"].map((id) => [byId(id), byId(id).value]);
+    const focused = document.activeElement?.dataset.column;
+    DATA.runs[0] = later;
+    take();
+    for (const [select, value] of chosen) if ([...select.options].some((option) => option.value === value)) select.value = value;
+    if (!byId("heat-section").hidden) drawHeat();
+    if (!byId("resources-section").hidden) drawResources();
+    showParallel(run, drawTrials());
+    if (focused !== undefined) byId("trials").querySelector(`button[data-column="${focused}"]`)?.focus();
+  }
+
+  function take() {
     run = DATA.runs[Number(byId("run").value)];
     trials = prepared(run);
-    order = null;
     document.title = `${run.title}: tuning report`;
     byId("title").textContent = `${run.title}, ${run.device}`;
     listed("facts", run.facts);
     listed("environment", run.environment);
     options("fate", [["", "anything"], ...run.fates.map((fate) => [fate, fate])]);
-    byId("words").value = "";
     showPaste(run);
     showCurve(run, trials);
     showTies(run);
@@ -85,7 +103,6 @@
     showLists(run);
     prepareHeat();
     prepareResources();
-    filter();
   }
 
   options("run", DATA.runs.map((one, number) => [String(number), `${one.id} ${one.title}`]));
@@ -100,4 +117,5 @@
   byId("more").addEventListener("click", () => { shown *= 4; drawTrials(); });
   showComparisons();
   draw();
+  return { renew };
 })();

@@ -1,0 +1,272 @@
+"""The growing report of a tune: served to this machine alone, read only, behind a token, until the tune ends."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import closing, contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.records import ENVIRONMENT
+from tests.runs import begun
+from triton_ops.history.run_log import Origin
+from triton_ops.report.live import growing, server, watching
+from triton_ops.report.live.growing import GrowingReport
+from triton_ops.report.live.server import ReportServer
+from triton_ops.space import Config
+from triton_ops.trial import Measurement, Status, Trial
+
+TOKEN = "a-token-of-its-own"
+KERNEL = """
+import time
+from pathlib import Path
+
+def wait(n):
+    while n == 2 and not Path({go!r}).exists():  # the second config runs until the test says so
+        time.sleep(0.01)
+    time.sleep(0.001 * n)
+"""
+
+
+def asked(address, path=None, *, method="GET", host=None):
+    """The status, the headers and the text of an answer."""
+    parts = urlsplit(address)
+    with closing(http.client.HTTPConnection(parts.hostname, parts.port, timeout=60)) as connection:
+        connection.putrequest(method, parts.path if path is None else path, skip_host=True)
+        for one in (parts.netloc,) if host is None else host:
+            connection.putheader("Host", one)
+        connection.endheaders()
+        answer = connection.getresponse()
+        return answer.status, dict(answer.headers), answer.read().decode()
+
+
+def a_trial(n):
+    return Trial(Config(n=n, shape="x"), Status.OK, Measurement((1.0 + n,), "host"))
+
+
+@contextmanager
+def served(path):
+    """The address of a growing report that this process serves."""
+    bound = socket.create_server(("127.0.0.1", 0))
+    found = GrowingReport(path)
+    one = ReportServer(bound, TOKEN, found)
+    serving = threading.Thread(target=one.serve_forever, args=(0.01,), daemon=True)
+    serving.start()
+    try:
+        yield f"http://127.0.0.1:{bound.getsockname()[1]}/{TOKEN}/", found, one
+    finally:
+        found.end()
+        one.shutdown()
+        serving.join()
+        one.drain(10)
+        one.server_close()
+
+
+@pytest.fixture
+def log(tmp_path, monkeypatch):
+    monkeypatch.setattr(growing, "PAUSE_S", 0.0)
+    monkeypatch.setattr(growing, "_REST", 0.0)
+    monkeypatch.setattr(growing, "_LOOK_S", 0.01)
+    monkeypatch.setattr(server, "POLL_S", 0.05)
+    return begun(tmp_path)
+
+
+def followed(tune, go):
+    """The address, the process that served, and the last state of a run that is followed as a page does it."""
+    told = tune.stderr.readline()
+    address = re.fullmatch(r"watch this run at (http://127\.0\.0\.1:\d+/[\w-]{32}/) while it goes on\n", told)[1]
+    status, _, page = asked(address)
+    assert (status, page.count('"version":')) == (200, 1)
+    [child] = watchers(tune.pid)
+    assert urlsplit(address).path.strip("/") not in child.read_text(encoding="utf-8")
+    seen, run, over = 0, {"all": 0}, False
+    while not over:
+        status, _, text = asked(address, f"{urlsplit(address).path}run.json?seen={seen}")
+        if status == 200:
+            seen, over, run = json.loads(text).values()
+        if run["all"] and not go.exists():
+            assert not run["ended"]
+            go.touch()
+    return address, child, run
+
+
+def test_a_tune_is_watched_from_outside_until_it_ends(tmp_path):
+    go = tmp_path / "go"
+    (tmp_path / "slow.py").write_text(KERNEL.format(go=str(go)), encoding="utf-8")
+    words = ("tune", f"{tmp_path / 'slow.py'}:wait", "--space", "n=1,2,3", "--watch", "--json")
+    tune = subprocess.Popen(
+        [sys.executable, "-m", "triton_ops", *words, "--cache-dir", str(tmp_path / "cache")],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT, text=True,
+    )  # fmt: skip
+    with tune:
+        try:
+            address, child, run = followed(tune, go)
+            out, err = tune.communicate(timeout=240)
+        finally:
+            tune.kill()
+    assert (run["ended"], run["all"], run["facts"]["state"]) == (True, 3, "ended: complete")
+    assert (tune.returncode, json.loads(out)["best_config"]) == (0, {"n": 1}), err
+    assert not child.exists()
+    with pytest.raises(ConnectionError):
+        asked(address)
+
+
+def watchers(parent):
+    """The command lines of the processes that serve for a tune."""
+    started = Path(f"/proc/{parent}/task/{parent}/children").read_text(encoding="ascii").split()
+    found = [Path("/proc", pid, "cmdline") for pid in started]
+    return [path for path in found if b"report.live.process" in path.read_bytes()]
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"])
+def test_no_verb_writes(log, tmp_path, method):
+    with served(log.path) as (address, _, _):
+        before = log.path.read_bytes()
+        assert asked(address, method=method)[0] == 405
+        assert log.path.read_bytes() == before
+        assert asked(address, method="HEAD")[::2] == (200, "")
+
+
+HOSTS = {
+    "another name": ["example.org"], "none": [], "two": ["localhost", "example.org"],
+    "a part": ["127.0.0.1.example.org"], "no loopback": ["0.0.0.0"], "a user": ["127.0.0.1@example.org"], "empty": [""],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("host", HOSTS.values(), ids=HOSTS)
+def test_a_request_by_another_name_of_the_machine_is_refused(log, host):
+    with served(log.path) as (address, _, _):
+        for name in ("", "run.json?seen=0"):
+            status, _, text = asked(address, f"/{TOKEN}/{name}", host=host)
+            assert (status, TOKEN in text) == (403, False)
+        assert asked(address, host=["LOCALHOST:1234"])[0] == 200  # through a tunnel
+        assert asked(address, f"/{TOKEN}")[1]["Location"] == f"/{TOKEN}/"
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/", "//", "/..", f"/{TOKEN[:-1]}/", f"/{TOKEN}a/", f"/x/{TOKEN}/", f"/{TOKEN}/../", f"/{TOKEN}/../../etc/passwd",
+     f"/{TOKEN}/%2e%2e/", f"/{TOKEN}/run.json", f"/{TOKEN}/run.json?seen=-1", f"/{TOKEN}/run.json?seen=1&x",
+     f"/{TOKEN}/x", "/\xe9/", "*", f"http://127.0.0.1/{TOKEN}/", "/?" + "x" * 60_000],
+)  # fmt: skip
+def test_there_is_nothing_but_the_page(log, path):
+    with served(log.path) as (address, _, _):
+        parts = urlsplit(address)
+        with socket.create_connection((parts.hostname, parts.port), 60) as connection:
+            connection.sendall(f"GET {path} HTTP/1.1\r\nHost: {parts.netloc}\r\n\r\n".encode("latin-1"))
+            said = b"".join(iter(lambda: connection.recv(65_536), b"")).decode()
+        assert re.match(r"HTTP/1\.0 (404|400) ", said), said[:200]
+        assert "DATA" not in said
+
+
+def test_answers_are_kept_by_no_cache_and_shown_in_no_frame(log):
+    with served(log.path) as (address, _, _):
+        _, headers, page = asked(address)
+    assert headers["Cache-Control"] == "no-store"
+    assert headers["Referrer-Policy"] == "no-referrer"
+    assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
+    assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
+    assert "Access-Control-Allow-Origin" not in headers
+    assert "Python" not in headers["Server"]
+    assert "connect-src 'self'" in page
+
+
+def test_news_are_given_when_there_are_any(log):
+    with served(log.path) as (address, found, _):
+        poll = f"/{TOKEN}/run.json?seen="
+        assert asked(address, poll + "0")[0] == 200
+        assert asked(address, poll + "1")[::2] == (204, "")
+        log.trial(a_trial(1), Origin.DEFAULT)
+        later = json.loads(asked(address, poll + "1")[2])
+        assert (later["version"], later["over"], later["run"]["all"]) == (2, False, 1)
+        found.end()
+        assert json.loads(asked(address, poll + "2")[2])["over"]
+
+
+def test_half_written_and_damaged_logs_are_shown_as_far_as_they_are(log):
+    log.trial(a_trial(1), Origin.DEFAULT)
+    whole = log.path.read_bytes()
+    log.path.write_bytes(b"")
+    with served(log.path) as (address, _, _):
+        assert asked(address)[0] == 503
+        assert asked(address, f"/{TOKEN}/run.json?seen=0")[0] == 204
+        log.path.write_bytes(whole[:-5])
+        first = json.loads(asked(address, f"/{TOKEN}/run.json?seen=0")[2])
+        assert first["run"]["all"] == 0
+        log.path.write_bytes(whole + b"\xff\xfe damaged\n")
+        later = json.loads(asked(address, f"/{TOKEN}/run.json?seen={first['version']}")[2])
+        assert later["run"]["all"] == 1
+        for left in (b"", b"{}\n", whole[: whole.index(b"\n")]):  # what was read before stays
+            log.path.write_bytes(left)
+            assert asked(address)[0] == 200
+        log.path.unlink()
+        assert asked(address)[0] == 200
+
+
+def test_connections_that_say_nothing_leave_room_and_a_flood_is_closed(log, monkeypatch):
+    monkeypatch.setattr(server, "MOST_CONNECTIONS", 3)
+    with served(log.path) as (address, _, one):
+        parts = urlsplit(address)
+        idle = [socket.create_connection((parts.hostname, parts.port), 60) for _ in range(2)]
+        assert asked(address)[0] == 200
+        idle += [socket.create_connection((parts.hostname, parts.port), 60) for _ in range(2)]
+        assert idle[-1].recv(1) == b""
+        for connection in idle:
+            connection.close()
+        one.drain(60)
+        assert asked(address)[0] == 200
+
+
+def test_a_long_run_is_read_seldom(tmp_path):
+    begun(tmp_path)
+    at_s = iter(range(0, 1000, 10))  # reading takes ten seconds
+    log = next(tmp_path.glob("*.jsonl"))
+    found = GrowingReport(log, lambda: next(at_s))
+    assert found.page() is not None
+    log.write_bytes(log.read_bytes() + b"{}\n")
+    version = found._version
+    assert found.newer(version, 25.0) is None
+    assert found._version == version
+
+
+REFUSED = {
+    "several runs": (("--watch", "--from-misses"), "--from-misses makes one after another"),
+    "a port alone": (("matmul", "--watch-port", "80"), "--watch-port is for --watch"),
+    "no port": (("matmul", "--watch", "--watch-port", "65536"), "65536 is no port"),
+}
+
+
+@pytest.mark.parametrize(("words", "said"), REFUSED.values(), ids=REFUSED)
+def test_what_makes_no_sense_is_refused_before_any_work(cli, words, said):
+    refused = cli("tune", *words)
+    assert (refused.code, refused.out, refused.err.count("\n")) == (2, "", 1)
+    assert said in refused.err
+
+
+def test_a_port_that_is_taken_is_refused_and_a_known_winner_is_told(cli, tmp_path, steady_clock):
+    (tmp_path / "quick.py").write_text("def run(n):\n    return n\n", encoding="utf-8")
+    words = ("tune", f"{tmp_path / 'quick.py'}:run", "--space", "n=1,2")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        refused = cli(*words, "--watch", "--watch-port", taken.getsockname()[1])
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert cli(*words).code == 0
+    known = cli(*words, "--watch", "--json")
+    assert (known.code, known.err) == (0, known.err)
+    assert "--watch: the winner was known" in known.err
+    assert json.loads(known.out)["from_cache"]
+
+
+def test_a_run_without_a_log_says_that_there_is_nothing_to_watch():
+    told = []
+    silent = type("Silent", (), {"started": lambda *_: None, "ended": lambda *_: None, "tried": lambda *_: None})()
+    with watching.watched(silent, 0, told.append) as listener:
+        listener.started(type("Plan", (), {"log": None})())
+    assert told == ["--watch: this run keeps no log, so that there is nothing to watch"]
