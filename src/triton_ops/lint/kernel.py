@@ -117,13 +117,14 @@ class KernelReading:
         """The variants that could be read."""
         return self.lowered[0]
 
-    def lowered_without(self, name: str) -> bool:
-        """Whether the kernel can be lowered with one of its constants as a plain whole number."""
+    def lowered_without(self, name: str) -> Variant | None:
+        """The first variant with one of its constants as a plain whole number; None if it cannot be read so."""
         for one in self.variants[:1]:
             types = {**one.guess.types, name: "i32"}
             constants = {key: value for key, value in one.guess.constants.items() if key != name}
-            return isinstance(self._variant(Guess(types, constants, one.guess.known, one.guess.element)), Variant)
-        return False
+            found = self._variant(Guess(types, constants, one.guess.known, one.guess.element))
+            return found if isinstance(found, Variant) else None
+        return None
 
     def with_values(self, values: Mapping[str, Any]) -> Variant | None:
         """The first variant with these values of constants; None if it cannot be read."""

@@ -7,6 +7,7 @@ carries is what it begins with, or what its first turns make of it, so that ever
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,7 @@ DRAWS = 64
 SMALL_ARGUMENTS = np.arange(DRAWS) % 2 == 1
 """The draws in which arguments of floating point are tiny: what then falls away is an epsilon's doing."""
 _PLACES = (0, 1, 2)  # of a sum or a product over a whole axis, these stand for all
+_MOST = 20_000  # numbers that are computed for one question
 _SMALL = {"program_id": 2, "turn": 2, "turns": 4, "num_programs": 9, "index": 3, "bound": 3}
 
 
@@ -44,24 +46,36 @@ class Draw:
     ) -> None:
         self._terms, self._loops, self._missing, self._turns = terms, loops, missing, turns
         self._places = dict(places)
-        self._known: dict[int, Numbers] = {}
-        self._inside: dict[tuple[int, ...], Draw] = {}
+        self._marks = tuple((symbol.number, _mark(place)) for symbol, place in self._places.items())
+        self._known: dict[tuple[Any, ...], Numbers] = {}
+        self._bounds: dict[int, Term | None] = {}
 
     def __call__(self, term: Term) -> Numbers:
         """The value of a term in each draw.
 
         Raises:
-            NotComputedError: It has an operation that is not known.
+            NotComputedError: It has an operation that is not known, or too many.
         """
-        if term.number not in self._known:
+        key = (term.number, self._turns, *(mark for mark in self._marks if mark[0] in term.inside))
+        if key not in self._known:
+            if len(self._known) >= _MOST:
+                raise NotComputedError("it takes too many steps, each of which is used by several others")
             with np.errstate(all="ignore"):
-                self._known[term.number] = self._value(term)
-        return self._known[term.number]
+                self._known[key] = self._value(term)
+        return self._known[key]
 
     def at(self, places: Mapping[Term, Numbers | int], turns: int | None = None) -> Draw:
         """The same at other places, the rest unchanged."""
-        after = self._turns if turns is None else turns
-        return Draw(self._terms, self._loops, {**self._places, **places}, self._missing, after)
+        return self._beside({**self._places, **places}, self._turns if turns is None else turns)
+
+    def _beside(self, places: Mapping[Term, Numbers | int], turns: int) -> Draw:
+        """The same draws at these places; what does not depend on a place is computed once for all of them.
+
+        Products of products would else take three times as long for each further product.
+        """
+        made = Draw(self._terms, self._loops, places, self._missing, turns)
+        made._known, made._bounds = self._known, self._bounds
+        return made
 
     def _value(self, term: Term) -> Numbers:
         name = term.name
@@ -114,11 +128,8 @@ class Draw:
         made = term.name == "after" or self._turns > 0
         inner = carried.next if made else carried.begin
         turns = 0 if term.name == "after" else max(0, self._turns - 1)
-        key = (term.operands[0], turns, *(one.number for one in term.operands[2:]))
-        if key not in self._inside:
-            places = {self._terms.index(axis): self(one) for axis, one in enumerate(term.operands[2:])}
-            self._inside[key] = Draw(self._terms, self._loops, places, self._missing, turns)
-        return self._inside[key](inner.operands[1] if inner.name == "pointer" else inner)
+        places = {self._terms.index(axis): self(one) for axis, one in enumerate(term.operands[2:])}
+        return self._beside(places, turns)(inner.operands[1] if inner.name == "pointer" else inner)
 
     def _condition(self, term: Term) -> Numbers:
         name = term.name
@@ -151,7 +162,9 @@ class Draw:
 
     def _over_an_axis(self, term: Term) -> Numbers:
         """A product, or a reduction of one operand, over a few places."""
-        inside = _bound_of(term)
+        if term.number not in self._bounds:
+            self._bounds[term.number] = _bound_of(term)
+        inside = self._bounds[term.number]
         if inside is None:
             raise NotComputedError(term.name)
         several = [self.at({inside: place}) for place in _PLACES]
@@ -173,6 +186,11 @@ class Draw:
             return np.floor(2 + 6 * _share(_mixed(term.number, np.arange(DRAWS))))
         word = str(term.operands[1]) if len(term.operands) > 1 else ""
         return applied(term.name, word, [self(one) for one in term.operands if isinstance(one, Term)])
+
+
+def _mark(place: Numbers | int) -> int | bytes:
+    """What tells a place from others."""
+    return place if isinstance(place, int) else place.tobytes()
 
 
 _CONDITIONS = {"truth", AT_LEAST_ZERO, ZERO, AND, OR, NOT, "compared"}

@@ -6,9 +6,12 @@ import ast
 from collections.abc import Iterable, Iterator
 
 from triton_ops.lint.kernel import KernelReading
+from triton_ops.lint.meaning.terms import parts
 from triton_ops.lint.rules.base import Rule, Said
 from triton_ops.lint.source.functions import last_name
 from triton_ops.lint.source.launches import Launch
+
+_PLACES = ("index", "turn", "program_id", "quotient", "remainder")
 
 
 def _missing(rule: Rule, kernel: KernelReading) -> Iterable[Said]:
@@ -42,7 +45,7 @@ def _over(rule: Rule, kernel: KernelReading) -> Iterable[Said]:
                 continue
             sizes = [node for node in _factors(launch, launch.given[name]) if _varies(node)]
             given = launch.resolved(launch.given[name])
-            if sizes and not _rounded(given) and kernel.lowered[0] and kernel.lowered_without(name):
+            if sizes and not _rounded(given) and kernel.lowered[0] and _is_needless(kernel, name):
                 yield rule.found(
                     kernel, _line_of(kernel, name),
                     f"the launch in line {launch.line} gives {name} = {ast.unparse(given)}, which "
@@ -50,6 +53,19 @@ def _over(rule: Rule, kernel: KernelReading) -> Iterable[Said]:
                     f"the kernel compiles with it as a plain argument",
                 )  # fmt: skip
                 break
+
+
+def _is_needless(kernel: KernelReading, name: str) -> bool:
+    """Whether the kernel can do with a plain argument that is no width of rows: widths are those of a model."""
+    plain = kernel.lowered_without(name)
+    if plain is None:
+        return False
+    return not any(
+        any(one.name == "argument" and one.operands[0] == name for one in monomial)
+        and any(one.name in _PLACES for one in monomial)
+        for access in plain.facts.accesses
+        for monomial in parts(access.offset)
+    )
 
 
 def _factors(launch: Launch, node: ast.expr, left: int = 8) -> Iterator[ast.expr]:

@@ -90,14 +90,24 @@ def indices(terms: Terms, access: Access) -> list[Index]:
     found, left = [], dict(sums)
     order = sorted(strides, key=lambda axis: (-len(strides[axis][0]), -abs(strides[axis][1])))
     others = [terms.index(axis) for axis in range(len(shape))]
+    from_below = [axis for axis in strides if _begins_inside(access, terms.index(axis))]
     for axis in order:
         rest, factor = strides[axis]
         along = _along(left, rest, factor, [one for one in others if one is not terms.index(axis)])
+        if from_below and axis not in from_below:
+            along.pop(rest, None)  # the number by which an index is moved: the mask says which
         for monomial in along:
             left.pop(monomial)
         term = terms.sum({_without(m, rest): c // factor for m, c in along.items()})
         found.append(Index(access, axis, shape[axis], terms.sum({rest: factor}), term))
     return found
+
+
+def _begins_inside(access: Access, symbol: Term) -> bool:
+    """Whether the mask asks that an index is at least something: it is moved by a number."""
+    return any(
+        one.name == AT_LEAST_ZERO and parts(one.operands[0]).get((symbol,), 0) > 0 for one in inner_terms(access.mask)
+    )
 
 
 def _along(sums: Mapping[Monomial, int], rest: Monomial, factor: int, others: Iterable[Term]) -> dict[Monomial, int]:

@@ -71,6 +71,8 @@ def _judged(
         elsewhere = [switched for key, switched in closed if key == one.key]
         if any(switched != _switches(one.variant) for switched in elsewhere):
             continue  # a switch of the kernel promises that the mask is not needed
+        if _before_its_own(one):
+            continue
         evidence = _beside(kernel, one) or _by_loop(kernel, one)
         if not evidence and not kernel.checks_divisibility():
             evidence = _by_launch(kernel, one) or _unused_extent(kernel)
@@ -79,6 +81,17 @@ def _judged(
             yield rule.found(kernel, one.index.access, f"this {what} has no mask for {_shown(one.index)}; {evidence}")
         else:
             yield rule.undecided(kernel, _CHECKED if kernel.checks_divisibility() else _UNSEEN)
+
+
+def _before_its_own(one: _Open) -> bool:
+    """Whether the index runs through whole blocks up to the program's own, which begins within the data."""
+    blocks = one.index.tiled("turn")
+    loop = loop_of(one.variant.facts, blocks[0]) if len(blocks) == 1 and len(one.index.stepping) == 1 else None
+    if loop is None or constant(loop.lower) != 0 or constant(loop.step) != one.index.extent:
+        return False
+    upper = parts(loop.upper)
+    whole = all(len(m) == 1 and m[0].name == "program_id" and c % one.index.extent == 0 for m, c in upper.items())
+    return bool(upper) and whole and parts(one.index.term).get((), 0) == 0
 
 
 def _shown(index: Index) -> str:
@@ -93,11 +106,17 @@ def _beside(kernel: KernelReading, one: _Open) -> str:
         for index in indices(terms, access):
             if index.extent != one.index.extent or key_of(terms, index) is not mine:
                 continue
-            ended = [bound for bound in bounds(terms, index) if bound.fits]
+            ended = [bound for bound in bounds(terms, index) if bound.fits and not _lets_all_pass(bound, index)]
             if ended and not _is_local(one.index, ended[0]):
                 line = kernel.place(access).line
                 return f"line {line} ends the same index after {said(ended[0].last)}"
     return ""
+
+
+def _lets_all_pass(bound: Bound, index: Index) -> bool:
+    """Whether a condition holds for the whole block, whose extent is the limit itself."""
+    last = constant(bound.last)
+    return last is not None and not index.stepping and last >= index.extent - 1
 
 
 def _is_local(index: Index, bound: Bound) -> bool:
@@ -180,7 +199,8 @@ def _is_constant(kernel: KernelReading, launch: Launch, node: ast.expr) -> bool:
 
 def _rounded_block(kernel: KernelReading, launch: Launch, one: _Open) -> str:
     """A launch that makes the block the next power of two of the extent."""
-    for name, value in one.variant.guess.constants.items():
+    alike = [n for n, v in one.variant.guess.constants.items() if v == one.index.extent and n in kernel.uses.tiles]
+    for name, value in one.variant.guess.constants.items() if len(alike) == 1 else ():
         if value != one.index.extent or name not in kernel.uses.tiles or name not in launch.given:
             continue
         node = launch.resolved(launch.given[name])

@@ -8,20 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from triton_ops.lint.kernel import KernelReading, Variant
 from triton_ops.lint.meaning.elements import NotComputedError, Numbers
 from triton_ops.lint.meaning.facts import Carried, Facts, Met, Product, Reduction
-from triton_ops.lint.meaning.numbers import SMALL_ARGUMENTS, Draw, carried_by_loops, combined
-from triton_ops.lint.meaning.terms import AT_LEAST_ZERO, Term, Terms, conditions, inner_terms, parts, said
+from triton_ops.lint.meaning.numbers import DRAWS, SMALL_ARGUMENTS, Draw, carried_by_loops, combined
+from triton_ops.lint.meaning.terms import AT_LEAST_ZERO, INDEX, Term, Terms, conditions, inner_terms, parts, said
 from triton_ops.lint.rules.base import Rule, Said, once
 
 _WITH_DATA = 0
 _TURNS = (0, 1)  # of what a loop carries, before its first turn and after it
 _CLOSE = 1e-5
+_MOST_PARTS = 4_000  # of what is reduced
 _ENOUGH = 3  # draws of 64 that must differ: a coincidence is none
 
 
@@ -38,15 +41,31 @@ def _of_variant(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator
     for reduction in facts.reductions:
         axis = facts.terms.index(reduction.axis)
         given = [value.term for value in reduction.given]
+        if _is_long(given):
+            yield _too_long(rule, kernel, reduction)
+            continue
         for condition in _limits(given, axis, reduction.given[0].type.shape[reduction.axis]):
             harm = partial(_reduced, facts, reduction, axis, condition)
             yield from _said(rule, kernel, variant.facts, reduction, condition, harm)
         yield from _carried(rule, kernel, variant, reduction, given, axis)
     for product in facts.products:
         left, right, bound = _operands(facts.terms, product)
+        if _is_long([left, right]):
+            yield _too_long(rule, kernel, product)
+            continue
         for condition in _limits([left, right], bound, product.left.type.shape[-1]):
             harm = partial(_multiplied, facts, (left, right), bound, condition)
             yield from _said(rule, kernel, facts, product, condition, harm)
+
+
+def _is_long(given: Sequence[Term]) -> bool:
+    """Whether terms have more parts than are worth computing: reductions of reductions, along both axes in turn."""
+    return any(sum(1 for _ in islice(inner_terms(term), _MOST_PARTS)) == _MOST_PARTS for term in given)
+
+
+def _too_long(rule: Rule, kernel: KernelReading, met: Met) -> Said:
+    line = kernel.place(met).line
+    return rule.undecided(kernel, f"line {line}: what a padded lane holds takes more than {_MOST_PARTS:,} steps")
 
 
 def _said(rule: Rule, kernel: KernelReading, facts: Facts, met: Met, condition: Term, harm: Harm) -> Iterator[Said]:
@@ -95,7 +114,13 @@ def _limits(given: Sequence[Term], axis: Term, extent: int) -> list[Term]:
                     whole = sums == {(axis,): -1, (): extent - 1}  # it lets the whole block pass, whatever its extent
                     if sums.get((axis,), 0) < 0 and not whole:
                         found[condition] = None
-    return list(found)
+    return [one for one in found if not any(_is_looser(other, one) for other in found)]
+
+
+def _is_looser(one: Term, other: Term) -> bool:
+    """Whether a condition differs from another by letting more pass: lanes in between hold data of another load."""
+    sums, others = parts(one.operands[0]), parts(other.operands[0])
+    return sums.get((), 0) > others.get((), 0) and {**sums, (): 0} == {**others, (): 0}
 
 
 def _at_the_edge(data: Draw, condition: Term) -> Draw:
@@ -110,18 +135,49 @@ def _at_the_edge(data: Draw, condition: Term) -> Draw:
 
 def _padded(data: Draw, axis: Term, condition: Term) -> Draw:
     """The same at the first place that a condition leaves out, in each draw."""
+    return data.at({axis: _first_out(data, axis, condition)})
+
+
+def _first_out(data: Draw, axis: Term, condition: Term) -> Numbers:
     left = data.at({axis: 0})(condition.operands[0])
     step = -parts(condition.operands[0])[(axis,)]
-    return data.at({axis: np.maximum(np.floor(left / step) + 1, _WITH_DATA + 1)})
+    return np.asarray(np.maximum(np.floor(left / step) + 1, _WITH_DATA + 1))
 
 
-def _differ(before: Numbers, after: Numbers, missing: float) -> int:
-    """In how many draws two results differ, with tiny arguments and with others: the fewer of both.
+def _counted(terms: Terms, data: Draw, given: Sequence[Term], axis: Term, condition: Term) -> NDArray[np.bool_]:
+    """The draws in which the lane with data has data, in rows and columns that have some, and the other lane has none.
+
+    It has none where the kernel itself puts something else in its place: all of a causal mask's row may be left out.
+    The other has some where the kernel puts other data in the place of what the condition leaves out.
+    """
+    found: NDArray[np.bool_] = np.ones(DRAWS, dtype=np.bool_)
+    edge, padded = _first_out(data, axis, condition), _padded(data, axis, condition)
+    for one in {inner for term in given for inner in inner_terms(term)}:
+        if one.name == INDEX and one is not axis:
+            found &= data(terms.whole(one)) < edge
+        elif one.name == "choose" and axis.number in one.operands[0].inside:
+            chosen, *branches = one.operands
+            along = [any(axis.number in load.inside for load in _loads(branch)) for branch in branches]
+            if along[0] != along[1]:
+                found &= data(chosen).astype(np.bool_) == along[0]
+            for branch, takes in zip(branches, (True, False), strict=True):
+                loads = _loads(branch)
+                if loads and not any(condition in conditions(load.operands[3]) for load in loads):
+                    found &= padded(chosen).astype(np.bool_) != takes
+    return found
+
+
+def _loads(term: Term) -> list[Term]:
+    return [one for one in inner_terms(term) if one.name == "load"]
+
+
+def _differ(before: Numbers, after: Numbers, missing: float, among: NDArray[np.bool_]) -> int:
+    """In how many of some draws two results differ, with tiny arguments and with others: the fewer of both.
 
     No number counts only where one was put into padded lanes: a place far beyond the block may overflow by itself.
     """
     one, other = np.asarray(before, dtype=float), np.asarray(after, dtype=float)
-    counted = ~np.isnan(one) & (np.isnan(missing) | ~np.isnan(other))
+    counted = among & ~np.isnan(one) & (np.isnan(missing) | ~np.isnan(other))
     apart = counted & ~np.isclose(one, other, rtol=_CLOSE, atol=1e-30)
     return int(min(apart[SMALL_ARGUMENTS].sum(), apart[~SMALL_ARGUMENTS].sum()))
 
@@ -134,9 +190,10 @@ def _reduced(facts: Facts, reduction: Reduction, axis: Term, condition: Term, mi
         alone = [data(value.term) for value in reduction.given]
         beside = [padded(value.term) for value in reduction.given]
         around = {name: data(term) for name, term in reduction.around.items()}
+        among = _counted(facts.terms, data, [value.term for value in reduction.given], axis, condition)
         together = combined(reduction.combine, alone, beside, around)
         for before, after, held in zip(alone, together, beside, strict=True):
-            if _differ(before, after, missing) >= _ENOUGH:
+            if _differ(before, after, missing, among) >= _ENOUGH:
                 text = "it holds {}, and changes the reduction of a lane with data from {} to {}"
                 return _changed(text, before, after, held)
     return ""
@@ -166,7 +223,8 @@ def _multiplied(facts: Facts, operands: tuple[Term, Term], bound: Term, conditio
         data = _at_the_edge(data, condition)
         padded = _padded(data, bound, condition)
         one, other = (padded(operand) for operand in operands)
-        usable = ~np.isnan(data(operands[0]) * data(operands[1]))
+        with_data = _counted(facts.terms, data, operands, bound, condition)
+        usable = with_data & ~np.isnan(data(operands[0]) * data(operands[1]))
         with np.errstate(all="ignore"):
             added = one * other
         wrong = usable & ~(np.abs(added) <= _CLOSE) & (np.isnan(missing) | ~np.isnan(added))
@@ -206,7 +264,7 @@ def _kept(facts: Facts, carried: Carried, axis: Term, condition: Term, missing: 
     data = _at_the_edge(Draw(facts.terms, carried_by_loops(facts), {axis: 0}, missing), condition)
     padded = _padded(data, axis, condition)
     before, after = padded(carried.symbol), padded(carried.next)
-    if _differ(before, after, missing) >= _ENOUGH:
+    if _differ(before, after, missing, np.ones(DRAWS, dtype=bool)) >= _ENOUGH:
         return _changed("a turn in which it is padded changes its part of the sum from {} to {}", before, after)
     return ""
 

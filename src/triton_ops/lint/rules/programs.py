@@ -129,17 +129,26 @@ def _overlaps_of(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterato
                 f"the store to {root_name(access)} goes to the same place for every {said(program)}, and what it "
                 "stores differs"
             )
-            if locked:
-                yield rule.undecided(
-                    kernel,
-                    f"line {kernel.place(access).line}: {what}; the kernel has a lock, whose order is not followed",
-                )
+            why = "the kernel has a lock, whose order is not followed" if locked else _promised(kernel, variant, access)
+            if why:
+                yield rule.undecided(kernel, f"line {kernel.place(access).line}: {what}; {why}")
             else:
                 yield rule.found(kernel, access, what)
         if (step := _narrow_step(kernel, variant, access)) is not None:
             yield rule.found(kernel, access, step)
     if not locked:
         yield from _others_stores(rule, kernel, variant)
+
+
+def _promised(kernel: KernelReading, variant: Variant, access: Access) -> str:
+    """A switch without which the store is not there: whoever sets it may launch one program along that axis."""
+    line = kernel.place(access).line
+    for other in kernel.variants:
+        turned = [name for name, value in variant.guess.constants.items() if other.guess.constants[name] is not value]
+        stored = {kernel.place(one).line for one in other.facts.accesses if one.kind == "store"}
+        if len(turned) == 1 and isinstance(variant.guess.constants[turned[0]], bool) and line not in stored:
+            return f"{turned[0]} decides whether it is there, and may say that there is one such program"
+    return ""
 
 
 def _touches(facts: Facts, access: Access, program: Term) -> bool:

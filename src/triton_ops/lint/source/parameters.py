@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from triton_ops._optional import require
-from triton_ops.lint.source.functions import KernelFunction
+from triton_ops.lint.source.functions import KernelFunction, last_name
 from triton_ops.lint.source.launches import Launch
 from triton_ops.lint.source.usage import Uses, uses_of
 
@@ -80,6 +80,7 @@ def guesses(kernel: KernelFunction, said: Said, extra: frozenset[str] = frozense
             if name in constant:
                 extent = _EXTENT + _APART * len(constants) if apart else _EXTENT
                 constants[name] = known[name] if name in known else _constant(name, uses, tiles, (element, extent))
+        constants.update(_rounded_up(said, uses, constants, known))
         constants.update(_heuristics(said, constants, constant))
         types = {
             name: "constexpr" if name in constant else _type(name, kernel, uses, element, whole)
@@ -102,6 +103,39 @@ def switches(kernel: KernelFunction, guess: Guess) -> Iterator[Guess]:
     off = {name: True for name, value in guess.constants.items() if value is False and name not in guess.known}
     if len(off) > 1:
         yield replace(guess, constants={**guess.constants, **off})
+
+
+def _rounded_up(said: Said, uses: Uses, constants: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, int]:
+    """Blocks that launches make the next power of two of a size that is a constant too: one block holds all of it."""
+    found: dict[str, int] = {}
+    for launch in said.launches:
+        sizes = {
+            ast.unparse(launch.resolved(node)): constants[name]
+            for name, node in launch.given.items()
+            if type(constants.get(name)) is int and name not in uses.tiles
+        }
+        for name, node in launch.given.items():
+            if name in uses.tiles and name not in known and name not in found:
+                size = _power_of_two(launch, node, sizes)
+                found.update({name: size} if size else {})
+    return found
+
+
+def _power_of_two(launch: Launch, node: ast.expr, sizes: Mapping[str, int]) -> int | None:
+    """The number that an expression of `next_power_of_2`, `max` and `min` is for these sizes; None for any other."""
+    call = launch.resolved(node)
+    if isinstance(call, ast.Constant):
+        return call.value if type(call.value) is int else None
+    if not isinstance(call, ast.Call) or not call.args:
+        return None
+    if last_name(call) == "next_power_of_2":
+        size = sizes.get(ast.unparse(launch.resolved(call.args[0])), 0)
+        return 1 << (size - 1).bit_length() if size > 0 else None
+    known = [_power_of_two(launch, one, sizes) for one in call.args]
+    numbers = [one for one in known if one is not None]
+    if last_name(call) not in ("max", "min") or len(numbers) < len(known):
+        return None
+    return max(numbers) if last_name(call) == "max" else min(numbers)
 
 
 def _tile_guesses(uses: Uses) -> Iterator[tuple[bool, dict[str, int]]]:
