@@ -66,6 +66,19 @@ def test_an_entry_that_a_neighbour_beats_fails():
     assert "the default is faster by" in found.reason
 
 
+def test_every_config_that_an_entry_is_measured_against_takes_part_in_the_last_comparison():
+    @operation(space={name: [0, 2, 4] for name in "abc"}, arguments=lambda n=4: {"n": n})
+    def three(n, a, b, c):
+        time.sleep((1 + a + b + c) / 1000)
+        return n
+
+    middle = record_of(three, Problem(three.name, (("n", 4),)), probe("cpu"), dict.fromkeys("abc", 2))
+    found = only(lock_for(middle), three, here=probe("cpu"))
+    assert found.outcome == "slower"
+    assert len(found.result.trials) > 4  # as many as a quick tune compares
+    assert all(trial.final is not None for trial in found.result.trials)
+
+
 def test_an_entry_whose_config_fails_is_invalid():
     @operation(name=wait.name, space={"ms": [1, 30], "other": [0, 1, 2]}, arguments=lambda n=4: {"n": n})
     def broken(n, ms, other):

@@ -1,5 +1,6 @@
 """Times on a real GPU keep the rules that hold on any GPU: repeatability, proportion, cold and warm caches."""
 
+import gc
 import importlib.util
 import os
 import random
@@ -289,6 +290,30 @@ def test_a_launch_that_waits_for_the_device_cannot_be_captured():
     with pytest.raises(CaptureError):
         GraphTimer(cold=False).prepare(Launch(lambda: x.sum().item()))
     assert median_ms(adding(1), EventTimer()) < 1  # and the device is as before
+
+
+def test_a_graph_that_is_garbage_is_not_freed_while_another_is_captured():
+    x, out = tensor(1), tensor(1)
+
+    class Ring:
+        def __init__(self):
+            self.ring, self.sampler = self, GraphTimer(cold=False).prepare(Launch(fill, outputs=(out,)))
+
+    def fill():
+        torch.add(x, 1.0, out=out)
+
+    def with_garbage():
+        fill()
+        for _ in range(2000):  # enough objects for a collection of the youngest, if it is on
+            [].append([])
+
+    Ring()
+    threshold = gc.get_threshold()
+    gc.set_threshold(10, 1, 1)
+    try:
+        assert GraphTimer(cold=False).prepare(Launch(with_garbage, outputs=(out,)), 8).launches == 8
+    finally:
+        gc.set_threshold(*threshold)
 
 
 def test_a_launch_that_must_be_reset_is_not_put_into_a_graph():

@@ -17,7 +17,7 @@ from typing import Any
 from triton_ops.hardware import graph_nodes
 from triton_ops.measure.gpu import DelayedQueue, pending
 from triton_ops.measure.pace import DUTY
-from triton_ops.measure.timer import Launch, Pending, Sampler
+from triton_ops.measure.timer import Launch, Pending, Sampler, without_gc
 
 REPLAY_MS = 0.2  # the least length of a replay: 200 times the events' resolution, 30 times the graph's own launch
 _MOST_UNROLLED = 1024
@@ -143,6 +143,11 @@ def node_count(torch: Any, graph: Any) -> int | None:
 
 def _capture(graph: Any, calls: Sequence[Callable[[], Any]], unrolled: int) -> list[Any]:
     """Capture the calls on the current stream; the results of the calls."""
+    with without_gc():
+        return _captured_results(graph, calls, unrolled)
+
+
+def _captured_results(graph: Any, calls: Sequence[Callable[[], Any]], unrolled: int) -> list[Any]:
     graph.capture_begin()
     try:
         return [calls[turn % len(calls)]() for turn in range(unrolled)]

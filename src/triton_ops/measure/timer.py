@@ -141,7 +141,7 @@ class HostTimer:
 
     def _sample(self, launch: Launch, launches: int, count: int, calls: Iterator[Callable[[], Any]]) -> list[float]:
         counted = thread_counters if self.clock is time.perf_counter_ns else no_counters
-        with _no_gc(), counted() as counters:
+        with without_gc(), counted() as counters:
             return [self._one(launch, launches, counters, next(calls)) for _ in range(count)]
 
     def _one(self, launch: Launch, launches: int, counters: Counters, call: Callable[[], Any]) -> float:
@@ -170,7 +170,8 @@ def _calls(launch: Launch) -> Iterator[Callable[[], Any]]:
 
 
 @contextmanager
-def _no_gc() -> Iterator[None]:
+def without_gc() -> Iterator[None]:
+    """Keep Python's garbage collection off; on a GPU it may free a graph, which ends a capture that is under way."""
     was_on = gc.isenabled()
     gc.disable()
     try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import tempfile
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from triton_ops.search.neighbours import neighbours
 from triton_ops.serving.entries import Bound
 from triton_ops.serving.targets import DECORATED, Targets, made_on
 from triton_ops.space import Config, ConfigSpace
+from triton_ops.task.effort import Effort, effort_of
 from triton_ops.tensors import TensorSpec
 from triton_ops.trial import TuningResult
 
@@ -55,7 +57,7 @@ def measured_again(
         KernelTypeError, TargetError: The call does not fit the kernel, or it is no decorated one.
         ShapeMismatchError: The arguments need more memory than there is.
     """
-    asked: dict[str, Any] = {"effort": "quick", "search": "exhaustive", "transfer": False, **options}
+    asked: dict[str, Any] = {"effort": _all_race(most_neighbours), "search": "exhaustive", "transfer": False, **options}
     with tempfile.TemporaryDirectory(prefix="triton-ops-verify-") as folder:
         if found.specs is None:
             return _called_again(found, targets, device, most_neighbours, Path(folder), asked)
@@ -64,6 +66,15 @@ def measured_again(
             found.target, kwargs=made_on(found.specs, device), space=_rivals(found.entry, found.space, most_neighbours),
             device=device, cold=cold, cache_dir=folder, **asked,
         )  # fmt: skip
+
+
+def _all_race(most_neighbours: int) -> Effort:
+    """A quick effort in which every config is a finalist.
+
+    A screening alone says little of how much slower a config is: it lasts milliseconds, and a finalist's time, with
+    which it would be compared, was taken seconds later.
+    """
+    return replace(effort_of("quick"), finalists=2 + most_neighbours)
 
 
 def _called_again(

@@ -25,7 +25,7 @@ from triton_ops.serving.entries import UNREACHABLE, Bound, bound
 from triton_ops.serving.programs import Program, compiled, programs_of
 from triton_ops.serving.targets import Targets
 from triton_ops.space import Config
-from triton_ops.trial import TuningResult
+from triton_ops.trial import Trial, TuningResult
 
 Outcome = Literal["ok", "unreachable", "invalid", "slower", "not measured"]
 FAILURES = ("unreachable", "invalid", "slower")
@@ -186,11 +186,17 @@ def _judged(entry: LockEntry, result: TuningResult) -> Verdict:
         return Verdict(
             entry=entry, outcome="invalid", reason=f"its config ({entry.config}) fails: {why}", result=result
         )
-    best = Config(result.best_config)
-    if entry.config == best or entry.config in result.ties:
+    rival = next(each for each in result.trials if each.config == Config(result.best_config))
+    own = next((each for each in result.trials if each.config == trial.same_code_as), trial)
+    if own.config == rival.config or own.config in result.ties:
         return Verdict(entry=entry, outcome="ok", result=result, regret=0.0)
     default = result.default
-    what = "the default" if default is not None and best == default.config else f"({best})"
-    slower = trial.median_ms / result.metrics.latency_ms - 1
-    reason = f"{what} is faster by {slower:.1%}: {result.metrics.latency_ms:.4g} ms against {trial.median_ms:.4g} ms"
+    what = "the default" if default is not None and rival.config == default.config else f"({rival.config})"
+    slower = _slower(own, rival)
+    reason = f"{what} is faster by {slower:.1%}: {rival.median_ms:.4g} ms against {own.median_ms:.4g} ms"
     return Verdict(entry=entry, outcome="slower", reason=reason, result=result, regret=slower)
+
+
+def _slower(own: Trial, rival: Trial) -> float:
+    """How much longer a config takes, by the last comparison; one that was left out of it by its relative screening."""
+    return own.rank / rival.rank - 1 if own.final is None else own.median_ms / rival.median_ms - 1
