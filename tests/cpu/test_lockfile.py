@@ -5,7 +5,7 @@ import subprocess
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.strategies import configs
@@ -75,6 +75,7 @@ def test_a_name_that_stands_twice_is_refused_since_people_read_the_other_one():
 
 
 @given(st.lists(st.tuples(st.integers(1, 99), configs()), max_size=5, unique_by=lambda pair: pair[0]))
+@example([(1, Config(MERGED="<<<<<<< ours\n=======\n>>>>>>> theirs"))])
 def test_any_config_survives_and_the_order_of_entries_makes_no_difference(pairs):
     entries = [entry(m, config=config) for m, config in pairs]
     assert loads(dumps(lock(*entries))) == lock(*entries)

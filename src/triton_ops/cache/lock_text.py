@@ -27,6 +27,13 @@ def text_of(content: Mapping[str, Any]) -> str:
     return "\n".join([*lines, f"  {_pair(content, CHECKSUM)}", "}"]) + "\n"
 
 
+def has_conflicts(text: str | bytes) -> bool:
+    """Whether a line begins with the mark of a conflict. No value does that: in JSON's texts line ends are escaped."""
+    if isinstance(text, bytes):
+        return re.search(rb"^<<<<<<< ", text, re.MULTILINE) is not None
+    return re.search(r"^<<<<<<< ", text, re.MULTILINE) is not None
+
+
 def without_conflicts(text: str) -> str:
     """The text in which conflicts that are only about the checksum of the whole are settled, whatever it was.
 

@@ -24,7 +24,7 @@ from triton_ops._hashing import canonical_json
 from triton_ops._sealed import CHECKSUM, DamagedError, sealed, unambiguous, unsealed, with_defaults
 from triton_ops.cache.key import Key
 from triton_ops.cache.lock_entry import BY_HAND, LockedDevice, LockEntry
-from triton_ops.cache.lock_text import text_of, without_conflicts
+from triton_ops.cache.lock_text import has_conflicts, text_of, without_conflicts
 from triton_ops.cache.store import parse_object
 from triton_ops.exceptions import LockfileError, SpaceError
 from triton_ops.space.config import config_from_json, config_to_json
@@ -256,7 +256,7 @@ def _text_in(path: Path) -> bytes:
 
 def _object(text: str | bytes) -> dict[str, Any]:
     """The JSON object of a lockfile of this version; its checksums are not judged."""
-    if (b"<<<<<<< " if isinstance(text, bytes) else "<<<<<<< ") in text:  # type: ignore[operator]
+    if has_conflicts(text):
         raise LockfileError("a merge left conflicts in it", hint="settle them, then run `triton-ops lock --refresh`")
     try:
         content = parse_object(text)
