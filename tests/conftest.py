@@ -12,6 +12,10 @@ from tests.clocks import SteadyClock
 from tests.strategies import EXAMPLES
 from triton_ops.measure import HostTimer, choose
 
+# Tests run side by side, and a thread of torch that waits for the others of its operation keeps a CPU busy meanwhile.
+# It is read when torch is loaded, here and in the processes that tests start; another number that is set stays.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # No deadline: two busy cores make single examples slow. Repeatable where `CI` is set, searching elsewhere.
 settings.register_profile("house", deadline=None, derandomize="CI" in os.environ, max_examples=EXAMPLES)
 settings.register_profile("thorough", deadline=None, max_examples=10 * EXAMPLES)  # --hypothesis-profile=thorough

@@ -30,6 +30,13 @@ def trees():
     return {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _no_tree_is_left():
+    """The trees are 800,000 objects, among which every later search for garbage in this process would look."""
+    yield
+    trees.cache_clear()
+
+
 def imports(name):
     """Modules of ours that a module imports, anywhere in it but in blocks for type checkers."""
     tree = trees()[name]

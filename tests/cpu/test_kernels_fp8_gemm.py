@@ -1,6 +1,7 @@
 """The product of 8-bit floats: numbers from Triton's interpreter beside float64, its space, module and errors."""
 
 import copy
+import functools
 import io
 import math
 
@@ -36,8 +37,9 @@ FORMS = {
 SCALINGS = ["tensor", "row", "block"]
 
 
+@functools.cache
 def stored(shape, scaling):
-    """Both factors in 8 bits with their scales, the second one column-major."""
+    """Both factors in 8 bits with their scales, the second one column-major; quantised once, which takes a while."""
     M, N, K = shape
     a, b = drawn(M, K), drawn(N, K).flip(0)
     b_scaling = "tile" if scaling == "block" else scaling

@@ -115,7 +115,10 @@ def ran(request, tmp_path_factory):
     (folder / "tutorial.py").write_text(HEAD + changed(VECTOR_ADD + NEXT + MATMUL))
     done = subprocess.run(
         [sys.executable, "-W", "default", str(folder / "tutorial.py")], capture_output=True, text=True, check=False,
-        env={**os.environ, "TRITON_INTERPRET": "1", "TRITON_OPS_CACHE_DIR": str(folder / "cache")},
+        env={
+            **os.environ, "TRITON_INTERPRET": "1", "TRITON_OPS_CACHE_DIR": str(folder / "cache"),
+            "TRITON_OPS_EFFORT": "quick",
+        },
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return list(zip(done.stdout.split("next example"), done.stderr.split("next example"), strict=True))
