@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from triton_ops import kernels
 from triton_ops.cli.app import main
 from triton_ops.exceptions import DeviceError, TargetError
 from triton_ops.lint import LintReport, lint
+from triton_ops.lint.engine import readings_of
 from triton_ops.lint.sarif import as_sarif
 
 pytest_plugins = ["triton_ops.lint.pytest_plugin"]
@@ -221,3 +223,15 @@ def test_the_same_kernel_spills_on_one_gpu_and_not_on_another():
     assert not found.findings  # its products are added up in tensor memory
     with pytest.raises(DeviceError, match="not known"):
         lint(large, gpu="NVIDIA Z9000")
+
+
+def test_an_operation_is_read_as_it_launches_its_kernel_with_every_way_through_it():
+    (reading,), _, _ = readings_of(kernels.load("matmul"))
+    assert {one.constants["LOADS"] for one in reading.given} == {"pointers", "device", "host"}
+    assert {one.constants["ALGORITHM"] for one in reading.given} >= {"tiles", "persistent", "split_k"}
+    assert reading.given[0].types["a"] == "*bf16"
+    assert "stride_ak" in reading.given[0].ones
+    assert any(one.types["a_tiles"].startswith("tensordesc") for one in reading.given)
+    report = lint(kernels.load("matmul"))
+    assert not report.findings
+    assert {one.rule for one in report.undecided} <= {"missing-mask", "stride-order"}

@@ -50,10 +50,65 @@ class _TooManyError(Exception):
 class _Launch:
     """One launch as it is met: the text of its TTIR, its grid, and what its parameters are given."""
 
+    function: Any
     given: Mapping[str, Any]
     grid: Any
     signature: Mapping[str, Any]
     text: str
+
+
+@dataclass(frozen=True, eq=False)
+class LaunchedKernel:
+    """One launch, as far as its types say.
+
+    Attributes:
+        function: The JIT function.
+        types: The type of each parameter in order; `constexpr` for those of `constants`. Plain numbers that Triton
+            would specialise on, such as 1, keep the type of a number.
+        constants: Values of the parameters whose type is `constexpr`.
+        ones: The plain numbers that are 1, which Triton takes as constants.
+    """
+
+    function: Any
+    types: Mapping[str, str]
+    constants: Mapping[str, Any]
+    ones: frozenset[str] = frozenset()
+
+
+def launched_kernels(
+    kernel: Compilable, config: Config, arguments: Arguments, target: Target
+) -> tuple[LaunchedKernel, ...]:
+    """The launches of one config, with the types of their parameters.
+
+    Args:
+        kernel: The kernel.
+        config: Tunables and launch options.
+        arguments: Arguments of its launches, with tensors or what stands for them.
+        target: What to lower for.
+
+    Cost: 20 to 50 ms for each launch.
+
+    Raises:
+        Exception: Whatever the front end and the caller's own functions raise.
+    """
+    return tuple(_typed(launch) for launch in _launches(kernel, config, arguments, target))
+
+
+def _typed(launch: _Launch) -> LaunchedKernel:
+    constant = {param.name for param in launch.function.params if param.is_constexpr}
+    types: dict[str, str] = {}
+    constants: dict[str, Any] = {}
+    ones = set()
+    for name, kind in launch.signature.items():
+        value = launch.given.get(name)
+        if kind == _CONSTANT and name not in constant and type(value) is int:
+            types[name] = "i32"
+            ones.add(name)
+            continue
+        types[name] = str(kind)
+        if kind == _CONSTANT:
+            constants[name] = value
+    return LaunchedKernel(launch.function, types, constants, frozenset(ones))
 
 
 def kernel_work(
@@ -140,7 +195,7 @@ def _launches_met(met: list[_Launch]) -> Iterator[None]:
         try:
             run(self, *args, grid=grid, **{**kwargs, "warmup": True})
         except _EnoughError as enough:
-            met.append(_Launch(_bound(self, args, kwargs), grid, signatures[-1], enough.text))
+            met.append(_Launch(self, _bound(self, args, kwargs), grid, signatures[-1], enough.text))
 
     jit.run, source.make_ir = launched, kept
     try:

@@ -13,11 +13,13 @@ from types import FunctionType
 from typing import Any
 
 from triton_ops._optional import require
+from triton_ops.backend import HasOperation, Operation
 from triton_ops.backend.errors import one_line
 from triton_ops.exceptions import TargetError
 from triton_ops.hardware import Target, named_target, spec_named, target_of
 from triton_ops.lint.findings import Finding, LintReport, Undecided
-from triton_ops.lint.kernel import COMPILED_FOR, KernelReading
+from triton_ops.lint.kernel import COMPILED_FOR, READ_FOR, KernelReading
+from triton_ops.lint.operations import launched_as
 from triton_ops.lint.rules.base import Rule
 from triton_ops.lint.rules.catalogue import RULES, rule_named
 from triton_ops.lint.source.functions import innermost, kernel_function
@@ -51,7 +53,7 @@ def lint(target: Any, *, rules: Sequence[str] | None = None, gpu: str | None = N
     """
     require("triton", "reading kernels")
     asked, goal = _asked(rules), compile_target(gpu)
-    readings, lost, files = _readings(target)
+    readings, lost, files = readings_of(target)
     findings: list[Finding] = []
     undecided: list[Undecided] = []
     for name, why in lost:
@@ -112,14 +114,16 @@ def _unique(findings: Iterable[Finding]) -> list[Finding]:
     return list(kept.values())
 
 
-def _readings(target: Any) -> tuple[list[KernelReading], list[tuple[str, str]], list[str]]:
+def readings_of(target: Any) -> tuple[list[KernelReading], list[tuple[str, str]], list[str]]:
     """The kernels of a target, those that could not be made with the reason, and the files that were looked at."""
     if isinstance(target, (str, os.PathLike)):
         return _named(os.fspath(target))
     found = _kernels_of(target)
     if not found:
         raise TargetError(f"{target!r} is no Triton kernel and holds none", hint=_FORMS)
-    readings = [_reading_of(one) for one in found]
+    operation = target.operation if isinstance(target, HasOperation) else target
+    given = launched_as(operation, named_target(READ_FOR)) if isinstance(operation, Operation) else {}
+    readings = [replace(_reading_of(one), given=given.get(id(innermost(one)), ())) for one in found]
     return readings, [], list(dict.fromkeys(reading.file for reading in readings))
 
 

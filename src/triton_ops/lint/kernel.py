@@ -54,6 +54,8 @@ class KernelReading:
         heuristics: Functions of `triton.heuristics`, by parameter.
         key: What `triton.autotune` is keyed on; None if the kernel is not tuned.
         target: What is compiled for, where a rule compiles.
+        given: Types and values with which an operation launches it, the default config's first; empty for a kernel of
+            which only the source is known.
     """
 
     name: str
@@ -65,6 +67,7 @@ class KernelReading:
     heuristics: Mapping[str, Any] = field(default_factory=dict)
     key: tuple[str, ...] | None = None
     target: Target = field(default_factory=lambda: named_target(COMPILED_FOR))
+    given: tuple[Guess, ...] = ()
 
     @property
     def line(self) -> int:
@@ -84,16 +87,14 @@ class KernelReading:
     @cached_property
     def lowered(self) -> tuple[tuple[Variant, ...], str]:
         """The variants that Triton's front end accepts, and its last complaint where it accepts none."""
+        known = [one for one in map(self._variant, self.given[:_MOST_VARIANTS]) if isinstance(one, Variant)]
+        if known:
+            return tuple(known), ""
         return self.lowered_with(frozenset(self.uses.tiles) | frozenset(self.uses.types) | self.uses.ranges)
 
     def lowered_with(self, extra: frozenset[str], most: int = _MOST_VARIANTS) -> tuple[tuple[Variant, ...], str]:
         """As `lowered`, with these parameters taken as constants too."""
         why = ""
-        if self.uses.descriptors:
-            why = (
-                f"{', '.join(sorted(self.uses.descriptors))} is a descriptor made on the host, whose block is not known"
-            )
-            return (), why
         for guess in guesses(self.function, self.said, extra):
             found = self._variant(guess)
             if isinstance(found, Variant):
@@ -108,7 +109,7 @@ class KernelReading:
         except Exception as error:  # noqa: BLE001 - whatever Triton's front end raises
             return f"Triton's front end refuses it: {one_line(error)}"
         try:
-            return Variant(guess, facts_of(text))
+            return Variant(guess, facts_of(text, self.function.parameters))
         except (UnreadableError, UntoldError) as error:
             return f"its TTIR cannot be read: {error}"
 

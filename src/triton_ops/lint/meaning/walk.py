@@ -6,7 +6,7 @@ from turn to turn, and then with these said by the number of the turn.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from triton_ops.lint.meaning.facts import Carried, Facts, Loop, Value
@@ -30,8 +30,13 @@ _MOST_OPERATIONS = 60_000
 _MOST_CALLS = 8
 
 
-def facts_of(text: str) -> Facts:
+def facts_of(text: str, parameters: Collection[str] = ()) -> Facts:
     """What a kernel does, from the text of its TTIR with the places of the source.
+
+    Args:
+        text: The text.
+        parameters: The kernel's own parameters. What else it is given says what a descriptor that was made on the host
+            is like; its truth values ask for NaN beyond the end and for rounding, which are off unless asked for.
 
     Cost: 5 to 50 ms.
 
@@ -42,7 +47,7 @@ def facts_of(text: str) -> Facts:
     module, known = parsed_module(text), places(text)
     terms = Terms()
     facts = Facts(terms, module.kernel.arguments)
-    given = [_argument(terms, name.lstrip("%"), kind) for name, kind in module.kernel.arguments]
+    given = [_argument(terms, name.lstrip("%"), kind, parameters) for name, kind in module.kernel.arguments]
     here = Here(facts=facts, path=terms.true, values={}, place=lambda operation: frames(operation.location, known))
     try:
         _Walk(module).call(module.kernel, given, here)
@@ -51,7 +56,9 @@ def facts_of(text: str) -> Facts:
     return facts
 
 
-def _argument(terms: Terms, name: str, kind: Type) -> Value:
+def _argument(terms: Terms, name: str, kind: Type, parameters: Collection[str]) -> Value:
+    if kind.truth and parameters and name not in parameters:
+        return Value(terms.false, kind)
     symbol = terms.make("argument", name)
     if kind.pointer or kind.descriptor:
         return Value(terms.make("pointer", symbol, terms.number(0)), kind)

@@ -22,6 +22,9 @@ _MOST_COMPILED = 1  # each takes up to seconds
 
 def _spills(rule: Rule, kernel: KernelReading) -> Iterable[Said]:
     configs = list(_known_configs(kernel))
+    if kernel.uses.descriptors and not kernel.given:
+        yield rule.undecided(kernel, "the blocks of the descriptors that it is given are not in the file")
+        return
     if not configs:
         if _largest(kernel.variants[0]) >= 1 << 12:
             yield rule.undecided(kernel, "the tiles and warps that it is launched with are not in the file")
@@ -37,9 +40,9 @@ def _spills(rule: Rule, kernel: KernelReading) -> Iterable[Said]:
 
 def _compiled(rule: Rule, kernel: KernelReading, variant: Variant, config: Mapping[str, Any]) -> Iterator[Said]:
     options = {name: int(config[name]) for name in _OPTIONS if config.get(name)}
-    guess, target = variant.guess, kernel.target
+    (types, constants), target = variant.guess.specialised, kernel.target
     try:
-        made = binary_of(kernel.function.function, guess.types, guess.constants, target, options)
+        made = binary_of(kernel.function.function, types, constants, target, options)
         used = resources_of(made, target)
     except Exception as error:  # noqa: BLE001 - whatever the compiler raises
         yield rule.undecided(kernel, f"{target.arch} refuses {_shown(config)}: {one_line(error)}")
@@ -60,6 +63,7 @@ def _known_configs(kernel: KernelReading) -> Iterator[dict[str, Any]]:
     given_ones = (param for param in kernel.function.function.params if param.has_default)
     defaults = {param.name: getattr(param.default, "value", param.default) for param in given_ones}
     given = [dict(config) for config in kernel.configs]
+    given += [{**one.constants, **one.options} for one in kernel.given[:1]]
     for launch in kernel.launches:
         values = {name: launch.literal(node) for name, node in launch.given.items()}
         given.append({name: value for name, value in values.items() if value is not None})

@@ -35,16 +35,26 @@ class Guess:
         constants: The values of those whose type is `constexpr`.
         known: The parameters whose values the source says.
         element: What tensors of floating point hold.
+        options: Launch options, where they are known.
+        ones: Plain numbers that launches are known to give 1, which Triton then takes as a constant.
     """
 
     types: Mapping[str, str]
     constants: Mapping[str, Any]
     known: frozenset[str] = frozenset()
     element: str = "fp16"
+    options: Mapping[str, int] = field(default_factory=dict)
+    ones: frozenset[str] = frozenset()
 
     def switched(self, name: str, value: Any) -> Guess:
         """The same with another value of one parameter."""
         return replace(self, constants={**self.constants, name: value})
+
+    @property
+    def specialised(self) -> tuple[dict[str, str], dict[str, Any]]:
+        """Types and constants as a launch would compile them, with the numbers that are 1 as constants."""
+        types = {name: "constexpr" if name in self.ones else kind for name, kind in self.types.items()}
+        return types, {**self.constants, **dict.fromkeys(self.ones, 1)}
 
 
 @dataclass(frozen=True)
@@ -73,8 +83,11 @@ def guesses(kernel: KernelFunction, said: Said, extra: frozenset[str] = frozense
     uses = uses_of(kernel)
     constant = kernel.constants | extra
     known = {name: value for name, value in _said_values(kernel, said).items() if name in constant}
+    if uses.descriptors:  # their blocks are not known: with tiles of one size, each fits
+        known = {name: value for name, value in known.items() if name not in uses.tiles}
     whole = _whole_literals(kernel, said)
     for (apart, tiles), element in itertools.product(_tile_guesses(uses), FLOATS):
+        block = next(iter(tiles.values()), _TILES[0])
         constants: dict[str, Any] = {}
         for name in kernel.parameters:
             if name in constant:
@@ -83,7 +96,7 @@ def guesses(kernel: KernelFunction, said: Said, extra: frozenset[str] = frozense
         constants.update(_rounded_up(said, uses, constants, known))
         constants.update(_heuristics(said, constants, constant))
         types = {
-            name: "constexpr" if name in constant else _type(name, kernel, uses, element, whole)
+            name: "constexpr" if name in constant else _type(name, kernel, uses, (element, block), whole)
             for name in kernel.parameters
         }
         yield Guess(types, constants, frozenset(known), element)
@@ -141,7 +154,8 @@ def _power_of_two(launch: Launch, node: ast.expr, sizes: Mapping[str, int]) -> i
 def _tile_guesses(uses: Uses) -> Iterator[tuple[bool, dict[str, int]]]:
     """Extents of blocks, and whether the other sizes are all different, so that none is taken for another."""
     names = list(uses.tiles)
-    yield True, {name: _TILES[min(at, len(_TILES) - 1)] for at, name in enumerate(names)}
+    if not uses.descriptors:
+        yield True, {name: _TILES[min(at, len(_TILES) - 1)] for at, name in enumerate(names)}
     for size in (32, 64, 16, 128):
         yield True, dict.fromkeys(names, size)
     yield False, dict.fromkeys(names, 64)
@@ -209,10 +223,13 @@ def _constant(name: str, uses: Uses, tiles: Mapping[str, int], sizes: tuple[str,
     return extent
 
 
-def _type(name: str, kernel: KernelFunction, uses: Uses, element: str, whole: Mapping[str, str]) -> str:
+def _type(name: str, kernel: KernelFunction, uses: Uses, sizes: tuple[str, int], whole: Mapping[str, str]) -> str:
+    element, block = sizes
     annotated = next((p.annotation for p in kernel.function.params if p.name == name), "")
     if isinstance(annotated, str) and annotated.rpartition(".")[2] in _ANNOTATED:
         return _ANNOTATED[annotated.rpartition(".")[2]]
+    if name in uses.descriptors:
+        return f"tensordesc<{element}[{', '.join([str(block)] * uses.descriptors[name])}]>"
     if name in uses.pointers:
         needed = uses.pointers[name]
         return {"int": "*i64", "atomic": "*fp32"}.get(needed, f"*{element}")

@@ -27,6 +27,7 @@ _WORDS = {
 _SEEDED = {"rand", "randn", "randint", "rand4x", "randn4x", "randint4x", "philox"}
 _COUNTED = {"range", "cdiv", "arange", "static_range", "program_id"}
 _DEEPEST = 8
+_AXES = 2  # of a descriptor whose coordinates are not written as a list
 
 
 @dataclass
@@ -42,7 +43,7 @@ class Uses:
         switches: That are asked for their truth, or compared with a text or None.
         types: That are element types.
         texts: Texts and numbers that a parameter is compared with.
-        descriptors: That are tensor descriptors made on the host.
+        descriptors: That are tensor descriptors made on the host, with the number of their axes.
         called: That are called.
         optional: That are compared with None.
     """
@@ -54,7 +55,7 @@ class Uses:
     switches: set[str] = field(default_factory=set)
     types: set[str] = field(default_factory=set)
     texts: dict[str, list[object]] = field(default_factory=dict)
-    descriptors: set[str] = field(default_factory=set)
+    descriptors: dict[str, int] = field(default_factory=dict)
     called: set[str] = field(default_factory=set)
     optional: set[str] = field(default_factory=set)
 
@@ -104,7 +105,7 @@ class _Reader:
             self._uses.called.add(node.func.id)
         found: list[tuple[ast.expr, str]] = []
         if isinstance(node.func, ast.Attribute) and name in ("load", "store", "gather", "scatter"):
-            self._descriptor(node.func.value)
+            self._descriptor(node.func.value, argument(node, 0, "offsets"))
         if name in _ACCESSES | _BASES and is_language(node, self._function):
             found += self._access(node, name)
         if name in _COUNTED:
@@ -127,9 +128,11 @@ class _Reader:
         pointer = argument(node, 0, "pointer", "base", "ptr")
         return [] if pointer is None else [(pointer, "atomic" if name.startswith("atomic") else "float")]
 
-    def _descriptor(self, owner: ast.expr) -> None:
+    def _descriptor(self, owner: ast.expr, offsets: ast.expr | None) -> None:
         if isinstance(owner, ast.Name) and owner.id in self._parameters:
-            self._uses.descriptors.add(owner.id)
+            written = self._expressions(offsets) if offsets is not None else ()
+            axes = next((len(one.elts) for one in written if isinstance(one, (ast.List, ast.Tuple))), _AXES)
+            self._uses.descriptors.setdefault(owner.id, axes)
 
     def _shape(self, node: ast.Call, name: str) -> None:
         if name in _SHAPES:
@@ -170,7 +173,9 @@ class _Reader:
                 self._number(value)
             if parameter in inner.tiles:
                 self._tile(value)
-            for kind in ("ranges", "switches", "types", "descriptors", "called", "optional"):
+            axes = inner.descriptors.get(parameter)
+            self._uses.descriptors.update(dict.fromkeys(self._names(value), axes) if axes is not None else {})
+            for kind in ("ranges", "switches", "types", "called", "optional"):
                 if parameter in getattr(inner, kind):
                     getattr(self._uses, kind).update(self._names(value))
             for text in inner.texts.get(parameter, ()):
