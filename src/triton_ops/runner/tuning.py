@@ -35,7 +35,7 @@ from triton_ops.runner.log_lines import log_comparison, open_log
 from triton_ops.runner.loop import TuningLoop
 from triton_ops.runner.notes import cut_note, device_error, disturbed_note, resumed_note
 from triton_ops.runner.results import failed, record_of, result_of
-from triton_ops.search import USES_PRIORS, Prior, Searcher, make_searcher
+from triton_ops.search import USES_PRIORS, Prior, Searcher, begin_imports, make_searcher
 from triton_ops.space import Config
 from triton_ops.task.budget import RunningBudget
 from triton_ops.task.effort import Effort
@@ -128,6 +128,7 @@ class Tuning:
             TuningFailedError, DeviceError, KeyboardInterrupt: As `tune`.
         """
         task = self.request.task
+        begin_imports(self.request.effort.search, task.space)
         with self._prepared() as pool, process_started_early(
             task.kernel, task.device, task.device_name, self.request.isolate, reuse=self.request.reuse
         ) as process:  # fmt: skip

@@ -27,7 +27,6 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from triton_ops._optional import preload
 from triton_ops.search.base import SMALL, Prior
 from triton_ops.search.compiler_columns import CompilerColumns, wasteful
 from triton_ops.search.encoding import Encoder, Floats
@@ -36,7 +35,6 @@ from triton_ops.search.neighbours import neighbours
 from triton_ops.search.open_configs import OpenConfigs
 from triton_ops.search.priors import Priors
 from triton_ops.search.spread import farthest, middle
-from triton_ops.search.surrogate import SURROGATE_PACKAGES
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.trial import Compiled, Trial
 
@@ -84,8 +82,6 @@ class AutoSearch:
         self._shortlist: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
         self._next_full_pass = 0.0
         self._largest_gains: list[float] = []
-        if not self._small:
-            preload(*SURROGATE_PACKAGES)  # takes a second, while the first configs are compiled and measured
 
     def ask(self, count: int) -> list[Config]:
         """Up to `count` configs, the largest expected gain first."""

@@ -62,7 +62,9 @@ class GainEstimator:
         values, costs = values_of(self._trials), self._priors.columns(configs)
         self._weights = self._priors.weights(costs[:, self._used], values)
         rows = self._features(self._encoder.rows(configs), self._columns.places(configs), costs)
-        self._surrogate = self._surrogates.setdefault(rows.shape[1], Surrogate(self._scales(rows.shape[1])))
+        if rows.shape[1] not in self._surrogates:  # to make one takes longer than to teach it
+            self._surrogates[rows.shape[1]] = Surrogate(self._scales(rows.shape[1]))
+        self._surrogate = self._surrogates[rows.shape[1]]
         self._surrogate.learn(rows, values - costs[:, self._used] @ self._weights, noise_of(self._trials))
         self._best = float(values.min())
         self.learn_chance(self._trials)

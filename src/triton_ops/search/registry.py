@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import importlib
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeVar, cast
 
+from triton_ops._optional import preload
 from triton_ops.exceptions import SettingsError
-from triton_ops.search.base import Prior, Searcher
+from triton_ops.search.base import SMALL, Prior, Searcher
 from triton_ops.space import ConfigSpace
 from triton_ops.trial import Trial
 
@@ -25,6 +27,9 @@ SEARCHERS: dict[str, tuple[str, str]] = {
     "optuna": ("optuna_search", "OptunaSearch"),
 }  # name to module and maker; a module is imported when its searcher is made, since some need large packages
 USES_PRIORS = ("auto",)  # the searchers that take priors
+_IMPORTED_LATE = {
+    "auto": ("triton_ops.search.auto", "sklearn.gaussian_process", "scipy.optimize", "scipy.special")
+}  # what searchers import when they first need it, which takes a second
 
 SearcherFactory: TypeAlias = "Callable[[ConfigSpace, int], Searcher]"
 """Makes a searcher from a space and a seed; a class whose constructor takes these two is a factory."""
@@ -56,6 +61,18 @@ def make_searcher(
     made = getattr(importlib.import_module(f"triton_ops.search.{module}"), maker)
     searcher: Searcher = made(space, seed, priors, records) if search in USES_PRIORS else made(space, seed)
     return searcher
+
+
+def begin_imports(search: AnySearch, space: ConfigSpace) -> None:
+    """Begin to import in a thread what a searcher for `space` will need, before the searcher is made.
+
+    A search waits for the packages of its surrogate after three trials, so they are wanted by the time the first config
+    is tried. A space that is tried whole needs none.
+    """
+    joined = math.prod(len(tunable) for tunable in space.tunables.values())
+    most = joined if space.listed is None else len(space.listed)
+    if isinstance(search, str) and search in _IMPORTED_LATE and most > SMALL:
+        preload(*_IMPORTED_LATE[search])
 
 
 def make_transfer(space: ConfigSpace, trials: Sequence[Trial], distance: float) -> Prior | None:

@@ -6,7 +6,8 @@ evaluations than with forests of trees, which know no order between unmeasured v
 broad priors (lengths grow with the root of the number of columns: Hvarfner, Hellsten and Nardi, 2024), and the most
 probable ones are used; without priors, ten points would decide on ten lengths.
 
-scikit-learn is imported when the first surrogate is made: about a second, which other searches do not need.
+scikit-learn is imported when the first surrogate is made: about a second, which other searches do not need. A tune
+begins that import with its first step (`registry.py`), since the first surrogate is due soon after the first trials.
 """
 
 from __future__ import annotations
@@ -29,8 +30,6 @@ _LENGTH = 0.3  # expected length over the root of the number of columns, for col
 _NOISE = 0.1  # expected deviation of a value from a smooth function, in standard deviations of the values
 _LIMITS = {"amplitude": (-4.0, 3.0), "length": (-3.0, 4.0), "noise": (2 * math.log(0.01), 2 * math.log(0.7))}  # logs
 _PURPOSE = "the search `auto`"
-SURROGATE_PACKAGES = ("sklearn.gaussian_process", "scipy.optimize", "scipy.special")
-"""The packages that a surrogate imports."""
 
 
 class Surrogate:
