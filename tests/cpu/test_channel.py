@@ -6,6 +6,7 @@ import os
 import select
 import socket
 import struct
+import threading
 import zlib
 
 import pytest
@@ -42,6 +43,19 @@ def test_messages_go_both_ways_in_their_order_and_of_any_size(ends):
         childs.send(message)
         childs.send("more")
         assert [received(channel), received(channel)] == [message, "more"]
+
+
+def test_a_message_that_does_not_fit_is_begun_and_finished_later(ends):
+    channel, childs, _ = ends
+    for message in (b"x" * 100, os.urandom(1 << 23)):
+        channel.begin(message)
+        rest = threading.Thread(target=channel.finish, args=(AwakeClock(), 60.0))
+        rest.start()
+        assert childs.receive() == message
+        rest.join()
+    channel.begin(os.urandom(1 << 23))
+    with pytest.raises(TimeoutError):
+        channel.finish(AwakeClock(), 0.05)
 
 
 def test_a_message_in_parts_is_waited_for_and_its_end_is_noticed(ends):

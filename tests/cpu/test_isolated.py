@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 
 import pytest
 from benchmarks.faults import workers_of
@@ -21,7 +22,7 @@ from benchmarks.process_faults import PROCESS_FAULTS, nap
 from tests.torchless import CalledWhenUnpacked, aborts, dies_in_the_race, never_ends, raises, says_and_exits
 from triton_ops import FunctionKernel, KernelTypeError, Problem, SettingsError, Status, TargetError, tune
 from triton_ops.backend import Arguments, pack
-from triton_ops.evaluation.isolated import Isolated
+from triton_ops.evaluation.isolated import Isolated, begin_station
 from triton_ops.evaluation.station import Assignment
 from triton_ops.evaluation.worker import Setup
 from triton_ops.hardware import probe
@@ -164,6 +165,28 @@ def test_a_reference_that_ends_the_process_is_an_error_of_its_own():
         Isolated(assignment(aborts))
     with pytest.raises(TargetError, match="the reference of nap raised ValueError: no"):
         Isolated(assignment(raises))
+
+
+def test_a_worker_is_given_its_task_at_once_and_what_is_wrong_with_it_is_said_when_it_is_waited_for():
+    for given, wrong in ((assignment(), None), (assignment(raises), TargetError)):
+        process = WorkerProcess()
+        opened = begin_station(given, True, process)
+        if wrong is not None:
+            with pytest.raises(wrong, match="the reference of nap raised ValueError: no"):
+                opened()
+            continue
+        with closing(opened()) as station:
+            assert station.facts.place == "in a process of its own"
+            assert station.attempt(Config({"ms": 0.0, "fault": GOOD}), None).ok
+    for isolate in (None, False):
+        assert begin_station(assignment(), isolate)().facts.place.startswith("inline, as")
+
+
+def test_a_worker_that_ended_before_its_task_is_replaced_by_another():
+    process = WorkerProcess()
+    os.kill(process.pid, signal.SIGKILL)
+    with closing(begin_station(assignment(), True, process)()) as station:
+        assert station.attempt(Config({"ms": 0.0, "fault": GOOD}), None).ok
 
 
 @pytest.mark.parametrize("name", ["compile_s", "launch_s", "trial_s", "setup_s"])

@@ -2,6 +2,8 @@
 
 import math
 import random
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -392,3 +394,20 @@ class TestAuto:
         found = search(make_searcher("auto", space, 1), 80, cost, batch=4)
         drawn = search(make_searcher("random", space, 1), 80, cost, batch=4)
         assert min(map(cost, found)) < min(map(cost, drawn))
+
+
+def test_a_search_with_a_surrogate_begins_its_imports_before_it_is_made():
+    program = """
+import sys, threading
+from triton_ops.search import begin_imports
+from triton_ops.space import Choice, ConfigSpace
+
+small, wide = (ConfigSpace({"A": Choice(list(range(count)))}) for count in (64, 65))
+for search, space in (("random", wide), ("auto", small), (lambda space, seed: None, wide), ("auto", wide)):
+    begin_imports(search, space)
+    for thread in threading.enumerate()[1:]:
+        thread.join()
+    print("sklearn.gaussian_process" in sys.modules, end=" ")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False", "False", "True"]

@@ -104,6 +104,7 @@ class CompilePool:
         self._launcher_due = launches
         self._reuse = reuse
         self._crew = crew
+        self._ending: threading.Thread | None = None
         self.first = crew is None
 
     def foresee(self, config: Config) -> Objection | None:
@@ -164,7 +165,19 @@ class CompilePool:
 
     def close(self) -> None:
         """Kill all processes and wait for their end; they free their memory at the same time, which takes a moment."""
+        if self._ending is None:
+            self.stop()
+            self._end()
+        else:
+            self._ending.join()
+
+    def end(self) -> None:
+        """Kill all processes as `stop` does; a thread waits for their end, and `close` waits for the thread."""
         self.stop()
+        self._ending = threading.Thread(target=self._end, name="triton-ops end of compilers")
+        self._ending.start()
+
+    def _end(self) -> None:
         self._threads.shutdown(wait=True)
         while self._processes:
             self._processes.pop().close()

@@ -49,13 +49,21 @@ class Isolated:
         assignment: The work of the station.
         process: A process from `process_started_early`, if there is one already.
         reuse: Whether the worker is left to the next tune, if nothing has died or hung in it.
+        wait: Whether to wait until the worker has loaded the task; else `open` waits, and raises what is raised then.
 
     Raises:
         NotPortableError: The task exists in this process only.
         TritonKernelError: The arguments or the reference fail, as with `Inline`.
     """
 
-    def __init__(self, assignment: Assignment, process: WorkerProcess | None = None, *, reuse: bool = False) -> None:
+    def __init__(
+        self,
+        assignment: Assignment,
+        process: WorkerProcess | None = None,
+        *,
+        reuse: bool = False,
+        wait: bool = True,
+    ) -> None:
         try:
             packed = pack(assignment)
         except KernelTypeError as error:
@@ -74,6 +82,19 @@ class Isolated:
         self._facts = StationFacts(mode=assignment.mode, baseline=assignment.baseline)
         self._deaths: list[str] = []
         self._baseline_failures = 0
+        self._first: Setup | None = self._setup()
+        if process is not None:
+            process.begin(self._first)
+        if wait:
+            self.open()
+
+    def open(self) -> None:
+        """Wait until the worker has loaded the task.
+
+        Raises:
+            NotPortableError: The task exists in this process only.
+            TritonKernelError: The arguments or the reference fail, as with `Inline`.
+        """
         self._ready()
 
     @property
@@ -215,13 +236,11 @@ class Isolated:
     def _started(self) -> WorkerProcess:
         """A worker with the task loaded; after a first death a second process is started, to be ready for the next."""
         worker, self._spare = self._spare or self._new(), None
+        first, self._first = self._first, None
         try:
             if self._deaths:
                 self._spare = self._new()
-            changes = {**self._changes, "baseline": self._facts.baseline, "mode": self._facts.mode}
-            answer: Answer = worker.ask(
-                Setup(self._packed, changes, packed_allocator()), self._patience.setup_s, {}, "start"
-            )
+            answer: Answer = worker.ask(first or self._setup(), self._patience.setup_s, {}, "start")
             if answer.unloadable:
                 raise NotPortableError(answer.error.message if answer.error else "")
             if answer.error is not None:
@@ -231,6 +250,11 @@ class Isolated:
             raise
         self._facts = replace(answer.facts or self._facts, baseline=self._facts.baseline, mode=self._facts.mode)
         return worker
+
+    def _setup(self) -> Setup:
+        """The question to load the task."""
+        changes = {**self._changes, "baseline": self._facts.baseline, "mode": self._facts.mode}
+        return Setup(self._packed, changes, packed_allocator())
 
 
 def needs_of(kernel: Kernel, device: DeviceSpec, device_name: str) -> idle_worker.Needs:
@@ -243,13 +267,13 @@ def needs_of(kernel: Kernel, device: DeviceSpec, device_name: str) -> idle_worke
 def process_started_early(
     kernel: Kernel, device: DeviceSpec, device_name: str, isolate: bool | None, *, reuse: bool = False
 ) -> Iterator[WorkerProcess | None]:
-    """Start a process for `open_station` ahead, so that its imports run meanwhile; it is killed at the end.
+    """Start a process for `begin_station` ahead, so that its imports run meanwhile; it is killed at the end.
 
     Args:
         kernel: The kernel that is going to be tuned.
         device: The device it runs on.
         device_name: The device's torch name.
-        isolate: As in `open_station`; where candidates are not isolated, no process is started and None is given.
+        isolate: As in `begin_station`; where candidates are not isolated, no process is started and None is given.
         reuse: Whether a worker that the tune before has left may serve.
     """
     if not wants_isolation(kernel, device, isolate):
@@ -270,15 +294,18 @@ def wants_isolation(kernel: Kernel, device: DeviceSpec, isolate: bool | None) ->
     return isolate if isolate is not None else device.kind != "cpu" and isinstance(kernel, MayCrash)
 
 
-def open_station(
+def begin_station(
     assignment: Assignment,
     isolate: bool | None,
     process: WorkerProcess | None = None,
     begun: Callable[[Config | None], None] = lambda _: None,
     *,
     reuse: bool = False,
-) -> Station:
-    """The station for an assignment: in a worker, or in this process.
+) -> Callable[[], Station]:
+    """Begin to open the station for an assignment: in a worker, or in this process.
+
+    A worker loads the task and makes the arguments as soon as its imports are done, while this process does other
+    things.
 
     Args:
         assignment: The work of the station.
@@ -287,22 +314,36 @@ def open_station(
         begun: As of `Inline`; it is not called for a worker, which a config ends alone.
         reuse: Whether the worker is left to the next tune.
 
-    Raises:
-        KernelTypeError: Isolation is asked for, and the task exists in this process only.
-        TritonKernelError: The arguments or the reference fail, as with `Inline`.
+    Returns:
+        A function that waits for the station and gives it. It raises `KernelTypeError` if isolation is asked for and
+        the task exists in this process only, and `TritonKernelError` if the arguments or the reference fail, as with
+        `Inline`. Until it is called, the given process is the caller's to kill.
     """
+    inline = partial(Inline, assignment, begun=begun)
     if isolate is False:
-        return Inline(assignment, place="inline, as asked", begun=begun)
+        return partial(inline, place="inline, as asked")
     if not wants_isolation(assignment.kernel, assignment.device, isolate):
-        place = "inline, as callables are unless isolation is asked for"
-        return Inline(assignment, place=place, begun=begun)
-    try:
-        return Isolated(assignment, process, reuse=reuse)
-    except NotPortableError as error:
+        return partial(inline, place="inline, as callables are unless isolation is asked for")
+
+    def not_portable(error: NotPortableError) -> Station:
         if isolate:
             raise KernelTypeError(
                 f"{assignment.kernel.name} cannot run in a process of its own: {error}",
                 hint="define it in a module that can be imported, or leave the isolation out",
             ) from error
         _log.warning("%s runs inline, where a crash ends this process: %s", assignment.kernel.name, error)
-        return Inline(assignment, place=f"inline: {error}", begun=begun)
+        return inline(place=f"inline: {error}")
+
+    try:
+        station = Isolated(assignment, process, reuse=reuse, wait=False)
+    except NotPortableError as error:
+        return partial(not_portable, error)
+
+    def opened() -> Station:
+        try:
+            station.open()
+        except NotPortableError as error:
+            return not_portable(error)
+        return station
+
+    return opened

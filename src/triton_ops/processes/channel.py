@@ -37,6 +37,7 @@ class Channel:
     def __init__(self, incoming: int, outgoing: int) -> None:
         self._in, self._out = incoming, outgoing
         self._read = bytearray()
+        self._unsent: list[memoryview] = []
         for descriptor in {incoming, outgoing}:
             os.set_blocking(descriptor, False)
         self._arrived, self._room = select.poll(), select.poll()
@@ -51,15 +52,34 @@ class Channel:
             TimeoutError: The clock shows `until`, and a part is not sent.
             OSError: The other process is gone.
         """
+        self.begin(message)
+        self.finish(clock, until)
+
+    def begin(self, message: Any) -> None:
+        """Send as much of a message as the connection takes at once; `finish` sends the rest.
+
+        Raises:
+            GarbledError: The other process has written something that nobody asked for.
+            OSError: The other process is gone.
+        """
         self._open()
         if self._read or self._part():
             raise GarbledError("bytes that nobody had asked for")
-        for part in _framed(message):
-            left = memoryview(part)
-            while left:
-                if not clock.wait(self._room, until):
-                    raise TimeoutError
-                left = left[os.write(self._out, left) :]
+        self._unsent = [memoryview(part) for part in _framed(message)]
+        self._write()
+
+    def finish(self, clock: AwakeClock, until: float) -> None:
+        """Send what `begin` has left.
+
+        Raises:
+            TimeoutError: The clock shows `until`, and a part is not sent.
+            OSError: The other process is gone.
+        """
+        self._open()
+        while self._unsent:
+            if not clock.wait(self._room, until):
+                raise TimeoutError
+            self._write()
 
     def receive(self, clock: AwakeClock, until: float) -> Any:
         """The next message.
@@ -89,6 +109,15 @@ class Channel:
     def _open(self) -> None:
         if self._in < 0:
             raise BrokenPipeError("it was ended before")
+
+    def _write(self) -> None:
+        """Write what there is room for."""
+        while self._unsent:
+            try:
+                written = os.write(self._out, self._unsent[0])
+            except BlockingIOError:
+                return
+            self._unsent[:1] = [left] if (left := self._unsent[0][written:]) else []
 
     def _part(self) -> int:
         """Read what is there; the number of bytes, which is 0 at the end and where nothing is there."""

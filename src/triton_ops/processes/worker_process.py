@@ -113,6 +113,7 @@ class WorkerProcess:
             for descriptor in (*there, lines_in):
                 os.close(descriptor)
         self._channel = Channel(*here)
+        self._begun: Any = None
         self.step = ""
         self._lines: deque[str] = deque(maxlen=_LINES)
         self._listener = threading.Thread(target=self._listen, args=(lines_out,), daemon=True)
@@ -129,6 +130,18 @@ class WorkerProcess:
         if self._process.returncode is not None:
             return False
         return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None
+
+    def begin(self, question: Any) -> None:
+        """Send the beginning of a question, so that the worker can take it up as soon as its imports are done.
+
+        A short question is sent whole. The next question that is asked must be this one. That the worker is gone is
+        told by `ask`.
+        """
+        try:
+            self._channel.begin(question)
+        except (OSError, GarbledError):
+            return
+        self._begun = question
 
     def ask(self, question: Any, whole_s: float, limits_s: Mapping[str, float], step: str) -> Any:
         """The worker's answer to a question.
@@ -169,8 +182,12 @@ class WorkerProcess:
         self._listener.join(_EXIT_S)
 
     def _send(self, question: Any, clock: AwakeClock, whole_s: float) -> None:
+        begun, self._begun = self._begun, None
+        assert begun is None or begun is question
         try:
-            self._channel.send(question, clock, whole_s)
+            if begun is None:
+                self._channel.begin(question)
+            self._channel.finish(clock, whole_s)
         except TimeoutError as error:
             self.kill()
             raise WorkerHungError(f"it did not take its task within {whole_s:g} s", self.step) from error

@@ -15,7 +15,7 @@ from triton_ops.compile_pool.crew import Crew
 from triton_ops.compile_pool.pool import CompilePool
 from triton_ops.evaluation.confirm import confirm_in_fresh_processes
 from triton_ops.evaluation.finals import FinalRequest
-from triton_ops.evaluation.isolated import open_station, process_started_early, wants_isolation
+from triton_ops.evaluation.isolated import begin_station, process_started_early, wants_isolation
 from triton_ops.evaluation.outcome import Outcome, fastest_screening
 from triton_ops.evaluation.station import Assignment, Station, StationFacts, assignment_of
 from triton_ops.evaluation.turns import TakesTurns
@@ -169,6 +169,7 @@ class Tuning:
             return
         with open_pool(request.task, request.effort, reuse=request.reuse, crew=request.crew) as pool:
             if pool is not None:
+                self._compile_default(pool)
                 searcher = self._searcher(pool)
                 feed_over(pool, machine_of(request.task.device), request.effort, searcher)
             leave = self.gate.wait()
@@ -213,19 +214,26 @@ class Tuning:
     def _searched(
         self, log: RunLog, known: Sequence[Trial], process: WorkerProcess | None, prepared: CompilePool | None
     ) -> _Findings:
-        """Run the search and the last comparison; nothing of this problem is compiled while the finalists race."""
+        """Run the search and the last comparison; nothing of this problem is compiled while the finalists race.
+
+        The worker makes the arguments while the kernel is read and the first configs are compiled.
+        """
         request, incumbents = self.request, self._incumbents()
         assignment = self._assignment(known)
         with ExitStack() as opened:
-            with self._pool(prepared) as pool:
-                searcher = self._searcher(pool)
-                waits = until_one_is_done if self.gate is None else partial(wait_for_one, self.gate)
-                machine = machine_of(request.task.device)
-                feed = feed_over(pool, machine, request.effort, searcher, log.preview, waits)
-                loop = self._loop(log, searcher, feed)
-                loop.prepare(incumbents, known)
-                station = opened.enter_context(closing(self._station(assignment, process, log)))
-                loop.run(station)
+            if (pool := opened.enter_context(self._pool(prepared))) is not None:
+                self._compile_default(pool)
+            begun = begin_station(assignment, request.isolate, process, log.begun, reuse=request.reuse)
+            searcher = self._searcher(pool)
+            waits = until_one_is_done if self.gate is None else partial(wait_for_one, self.gate)
+            machine = machine_of(request.task.device)
+            feed = feed_over(pool, machine, request.effort, searcher, log.preview, waits)
+            loop = self._loop(log, searcher, feed)
+            loop.prepare(incumbents, known)
+            station = opened.enter_context(closing(self._station(begun())))
+            loop.run(station)
+            if pool is not None:
+                pool.close() if process is None else pool.end()  # inline, the wait would run beside the race
             final = FinalRequest(
                 trials=tuple(loop.trials.values()),
                 default=request.default,
@@ -243,10 +251,13 @@ class Tuning:
         )  # after the station has freed its memory
         return _Findings(loop, outcome, facts)
 
-    def _station(self, assignment: Assignment, process: WorkerProcess | None, log: RunLog) -> Station:
-        station = TakesTurns(
-            open_station(assignment, self.request.isolate, process, log.begun, reuse=self.request.reuse), self.turns
-        )
+    def _compile_default(self, pool: CompilePool) -> None:
+        """Have the default config compiled, which is tried first, in spare time until it is proposed."""
+        pool.submit(self.request.default, anyway=True, spare=True)
+
+    def _station(self, opened: Station) -> Station:
+        """A station that takes turns on the device, and measures nothing more once the gate is shut."""
+        station = TakesTurns(opened, self.turns)
         return station if self.gate is None else Stoppable(station, self.gate)
 
     def _pool(self, prepared: CompilePool | None) -> AbstractContextManager[CompilePool | None]:
@@ -327,8 +338,6 @@ class Tuning:
         if search not in USES_PRIORS:
             return make_searcher(search, space, request.seed)
         records = transfers_to(request.task, request.key, self.store, request.folder) if request.transfer else []
-        if pool is not None:
-            pool.submit(request.default, anyway=True, spare=True)  # it is tried first: it is compiled meanwhile
         if self._model is None:
             self._model = model_priors(request.task, request.folder, pool)
         return make_searcher(search, space, request.seed, self._model, records)
