@@ -28,18 +28,18 @@ PAGES = {
 _PAGE_OF = {
     "autotuner": "documented", "backend": "operations", "benchmark": "documented", "cache": "launching",
     "choices": "choices", "comparison": "comparing", "compile_modes": "compiling", "cures": "diagnosis",
-    "dispatch": "launching", "exceptions": "errors", "expectation": "diagnosis", "history": "tuning",
-    "inductor": "compiling", "kernels": "kernels", "measure": "tuning", "problem": "operations",
-    "profiles": "diagnosis", "ranking": "diagnosis", "runner": "tuning", "search": "tuning", "serving": "launching",
-    "space": "space", "task": "tuning", "tensors": "operations", "tolerance": "operations", "trial": "tuning",
+    "dispatch": "launching", "exceptions": "errors", "expectation": "diagnosis",
+    "inductor": "compiling", "kernels": "kernels", "problem": "operations",
+    "profiles": "diagnosis", "ranking": "diagnosis", "serving": "launching",
+    "space": "space", "tensors": "operations", "tolerance": "operations",
     "work": "operations",
-}  # the package in which a name is defined, and its page  # fmt: skip
+}  # the package in which a name is defined, and its page; names of others are about tuning  # fmt: skip
 _FIRST = ("tune", "recall", "autotune", "Operation", "operation", "ConfigSpace", "compare", "tune_compile", "rank")
 
 
 def page_of(name: str) -> str:
-    """The page of a public name; a KeyError where its package has none."""
-    return _PAGE_OF[_MODULE_OF[name].split(".")[0]]
+    """The page of a public name."""
+    return _PAGE_OF.get(_MODULE_OF[name].split(".")[0], "tuning")
 
 
 def api_pages() -> dict[str, str]:

@@ -5,10 +5,14 @@ from __future__ import annotations
 from website.api import PAGES as API
 
 SECTIONS = {
-    "Guides": (
+    "Begin": ("guides/first-kernel", "guides/when", "guides/keys", "guides/trust", "guides/pitfalls"),
+    "Tune and serve": (
         "guides/kernel", "guides/kinds", "guides/autotune", "guides/recall", "guides/lockfile", "guides/compare",
-        "guides/choose", "guides/compile-modes", "guides/torch-compile", "guides/kernels", "guides/faults",
-        "guides/spills", "guides/profiles", "guides/simulate", "guides/report", "guides/sensitivity", "guides/searcher",
+        "guides/choose", "guides/kernels", "guides/compile-modes", "guides/torch-compile", "guides/faults",
+        "guides/searcher",
+    ),
+    "Look closer": (
+        "guides/report", "guides/sensitivity", "guides/spills", "guides/profiles", "guides/simulate",
     ),
     "Concepts": (
         "concepts/measurement", "concepts/verdicts", "concepts/search", "concepts/dispatch", "concepts/limits",

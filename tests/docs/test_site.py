@@ -14,7 +14,7 @@ from tests.browser import opened_browser
 from .test_links import dead_links
 
 SITE = Path(__file__).parents[2] / "build" / "site"
-LOOKED_AT_CLOSELY = ("index", "guides/kernel", "reference/commands", "reference/api/tuning")
+LOOKED_AT_CLOSELY = ("index", "guides/pitfalls", "reference/commands", "reference/api/tuning")
 WIDTH = 390
 
 
