@@ -7,7 +7,9 @@ A survey ends in time, with what was read by then.
 
 from __future__ import annotations
 
+import math
 import random
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
@@ -25,6 +27,7 @@ Ask: TypeAlias = "Callable[[Config, Contents], Future[KernelWork]]"
 WHOLE = 5_000  # most configs of a space that are all considered
 _DRAWN = 2_000  # of a larger space
 _FIRST_S = 30.0  # until the first answer: the processes start meanwhile
+_SPREAD_SHARE = 0.7  # of the time, for the texts that are spread over a space of more; the rest is for promising ones
 _PROBED = 2  # configs that are read with other launch options
 
 
@@ -35,7 +38,7 @@ class SurveyLimits:
     Attributes:
         texts: Different texts that are read, spread over the space.
         promising: Further texts that are read because they are expected to be fast.
-        seconds: Seconds after the first answers.
+        seconds: Seconds after the first answer, for all that follows.
     """
 
     texts: int = 400
@@ -68,37 +71,44 @@ def survey(
         limits: How much it may cost; None takes the default limits.
     """
     limits = limits or SurveyLimits()
-    reader = _Reader(ask)
+    reader = _Reader(ask, limits.seconds)
     readings = reader.begun(configs, contents)
     if not readings.works:
         return readings
     todo = list(groups(configs, readings).values())
     capped = len(todo) > limits.texts
-    reader.read(readings, random.Random(0).sample(todo, limits.texts) if capped else todo, limits.seconds)
+    spread = random.Random(0).sample(todo, limits.texts) if capped else todo
+    reader.read(readings, spread, _SPREAD_SHARE if capped and limits.promising else 1.0)
     if capped and expected is not None and not readings.silent:
         left = [config for config in todo if readings.key(config) not in readings.works]
         times = expected(readings)(left)
         best = sorted(range(len(left)), key=lambda at: times[at])[: limits.promising]
-        reader.read(readings, [left[at] for at in best], limits.seconds)
+        reader.read(readings, [left[at] for at in best])
     return replace(readings, capped=len(todo) > len(readings.works))
 
 
 class _Reader:
-    """Reads configs, and ends in time."""
+    """Reads configs, and ends in time.
 
-    def __init__(self, ask: Ask) -> None:
-        self._ask = ask
+    Args:
+        ask: Starts reading one config.
+        seconds: How long reading may go on after the first answer.
+    """
+
+    def __init__(self, ask: Ask, seconds: float) -> None:
+        self._ask, self._seconds = ask, seconds
         self._contents: Contents = {}
+        self._end_s = math.inf  # by `time.monotonic`
 
     def begun(self, configs: Sequence[Config], contents: Callable[[], Contents]) -> Readings:
         """Readings of a first config, which know on which tunables TTIR depends; without works if that is in vain."""
         names = tuple(name for name in configs[0] if name not in LAUNCH_OPTIONS)
         probes = [probe for config in _apart(configs) for probe in _with_other_options(config, configs)]
         asked = list(dict.fromkeys([configs[0], *(config for probe in probes for config in probe[1:])]))
-        found = self._answers(asked, _FIRST_S)
+        found = self._first_answers(asked)
         if any(map(_depends_on_data, found.values())) and (known := contents()):
             self._contents = known
-            found = self._answers(asked, _FIRST_S)
+            found = self._first_answers(asked)
         if (first := found.get(configs[0])) is None:
             return Readings(names)
         options = dict.fromkeys(name for name, one, other in probes if found.get(one) != found.get(other))
@@ -106,16 +116,25 @@ class _Reader:
         readings.works[readings.key(configs[0])] = first
         return readings
 
-    def read(self, readings: Readings, configs: Sequence[Config], seconds: float) -> None:
-        """Add what is read of configs in time."""
+    def read(self, readings: Readings, configs: Sequence[Config], share: float = 1.0) -> None:
+        """Add what is read of configs in this share of the time that is left."""
         todo = [config for config in configs if readings.key(config) not in readings.works]
-        for config, work in self._answers(todo, seconds).items():
+        for config, work in self._in_time(self._asked(todo), share).items():
             readings.works[readings.key(config)] = work
 
-    def _answers(self, configs: Iterable[Config], seconds: float) -> dict[Config, KernelWork]:
-        """What was read of each config in time."""
-        futures = {config: self._ask(config, self._contents) for config in configs}
-        wait(futures.values(), timeout=seconds)
+    def _first_answers(self, configs: Sequence[Config]) -> dict[Config, KernelWork]:
+        """What was read of the first configs; the time for all that follows begins with the answer for the first."""
+        futures = self._asked(configs)
+        answered = wait([futures[configs[0]]], timeout=_FIRST_S).done
+        self._end_s = time.monotonic() + (self._seconds if answered else 0.0)
+        return self._in_time(futures)
+
+    def _asked(self, configs: Iterable[Config]) -> dict[Config, Future[KernelWork]]:
+        return {config: self._ask(config, self._contents) for config in configs}
+
+    def _in_time(self, futures: Mapping[Config, Future[KernelWork]], share: float = 1.0) -> dict[Config, KernelWork]:
+        """What is read of each config within a share of the time that is left."""
+        wait(futures.values(), timeout=max(self._end_s - time.monotonic(), 0.0) * share)
         for future in futures.values():
             future.cancel()
         return {
