@@ -32,6 +32,11 @@ FORMS = {
     "halves": {**SMALL, "LOADS": "host", "HALVES": True},
     "swapped": {**SMALL, "SWAPPED": True},
     "swapped descriptors": {**SMALL, "SWAPPED": True, "LOADS": "host", "PROGRAMS": 1},
+    "sums": {**SMALL, "LOADS": "host", "SUMS": 2, "AHEAD": True},
+    "sums halved": {**SMALL, "LOADS": "device", "BLOCK_N": 64, "PROGRAMS": 1, "SUMS": 2, "HALVES": True, "AHEAD": True},
+    "sums swapped": {**SMALL, "SWAPPED": True, "LOADS": "host", "SUMS": 2},
+    "sums by pointers": {**SMALL, "SWAPPED": True, "SUMS": 2, "AHEAD": True},
+    "sums of wide tiles": {**SMALL, "BLOCK_M": 256, "BLOCK_N": 512, "BLOCK_K": 128, "SUMS": 2},
     "wide": {**SMALL, "BLOCK_N": 256, "BLOCK_K": 128},
 }
 SCALINGS = ["tensor", "row", "block"]

@@ -29,6 +29,18 @@ FORMS = {
     "stream_k": ("matmul", LARGE, {**WIDE, "ALGORITHM": "stream_k"}, 256),
     "split_k, swapped": ("matmul", FEW, {**THIN, "ALGORITHM": "split_k", "SPLIT": 4}, 16),
     "8 bits": ("fp8_gemm", (*LARGE, 2), {**FP8, "PROGRAMS": 1, "BLOCK_M": 256, "num_stages": 4, "HALVES": True}, 128),
+    "8 bits, two sums": (
+        "fp8_gemm",
+        (*LARGE, 1),
+        {**FP8, "PROGRAMS": 1, "BLOCK_N": 256, "num_stages": 4, "SUMS": 2},
+        128,
+    ),
+    "8 bits, few rows": (
+        "fp8_gemm",
+        (*FEW, 3),
+        {**FP8, "BLOCK_M": 64, "BLOCK_N": 32, "num_warps": 4, "num_stages": 8, "AHEAD": True},
+        32,
+    ),
     "8 bits, scales by block": ("fp8_gemm", (*LARGE, 3), {**FP8, "PROGRAMS": 1}, 128),
     "8 bits, swapped, scales by block": ("fp8_gemm", (*FEW, 3), {**FP8, "SWAPPED": True, "BLOCK_N": 16}, 16),
 }

@@ -44,7 +44,8 @@ _LEAST = {
     "num_stages": 1,
 }
 """The least value of numbers below which tiles would have no program, or a wrong one."""
-_FLAGS = ("DESCRIPTORS", "WARP_SPECIALIZE", "SWAPPED", "HALVES")
+_ONE_OR_TWO = ("SUMS",)
+_FLAGS = ("DESCRIPTORS", "WARP_SPECIALIZE", "SWAPPED", "HALVES", "AHEAD")
 
 
 def check_placement(tensors: Mapping[str, Any], on_cpu: bool = False) -> None:
@@ -238,6 +239,8 @@ def checked_config(
             raise ConfigValueError(f"{name} is {value!r}; {kernel} takes powers of two", hint="such as 64")
         if name in _LEAST and not (type(value) is int and value >= _LEAST[name]):
             raise ConfigValueError(f"{name} is {value!r}; {kernel} takes whole numbers from {_LEAST[name]}")
+        if name in _ONE_OR_TWO and not (type(value) is int and value in (1, 2)):
+            raise ConfigValueError(f"{name} is {value!r}; {kernel} takes 1 or 2")
         if name in _FLAGS and type(value) is not bool:
             raise ConfigValueError(f"{name} is {value!r}; {kernel} takes true or false")
     return found

@@ -91,7 +91,7 @@ def _form(config: Mapping[str, Any]) -> _Form:
         swapped=bool(config.get("SWAPPED", False)),
         descriptors=bool(config.get("DESCRIPTORS", False)) or config.get("LOADS", "pointers") != "pointers",
         described_ns=_DESCRIBED_NS if config.get("DESCRIPTORS", False) or config.get("LOADS") == "device" else 0.0,
-        halves=bool(config.get("HALVES", False)),
+        halves=bool(config.get("HALVES", False)) or config.get("SUMS", 1) == 2,
     )
 
 

@@ -7,8 +7,13 @@ to float32 registers after every PROMOTE terms, unless the caller takes the fast
 LOADS are of `pointers`, for any strides, or of tensor descriptors, whose tiles Hopper's TMA copies: each program makes
 them on the `device`, which costs it 1.5 microseconds, or they are made on the `host` before each launch. With PROGRAMS
 a program walks over many tiles, so that the loads of one begin while another is written; where two programs share a
-multiprocessor, one multiplies while the other promotes. With SWAPPED the transposed product is computed, whose rows are
-the columns of B: matrix instructions take 64 rows at least, and any multiple of 8 columns.
+multiprocessor, one multiplies while the other promotes. With two SUMS a tile has a sum for each half of its columns:
+one is promoted while the other is multiplied, and a whole tile's sum need not fit into registers twice. With SWAPPED
+the transposed product is computed, whose rows are the columns of B: matrix instructions take 64 rows at least, and any
+multiple of 8 columns. With AHEAD the scales of a block are read a step before they are needed.
+
+Triton's own promotion (`max_num_imprecise_acc`) adds up a sum before it has waited for the instruction that makes it,
+and the assembler then has every matrix instruction wait for the one before (3.6). So whole steps are added up here.
 """
 
 from collections.abc import Mapping
@@ -33,7 +38,7 @@ def host_descriptors(meta: Mapping[str, Any]) -> dict[str, Any]:
     """The descriptors that a config is given, by the kernel's parameters; none unless it asks for those of the host."""
     if meta["LOADS"] != "host":
         return {}
-    rows, columns, step = meta["BLOCK_M"], meta["BLOCK_N"], meta["BLOCK_K"]
+    rows, columns, step = meta["BLOCK_M"], meta["BLOCK_N"] // meta["SUMS"], meta["BLOCK_K"]
     a_side, b_side = (columns, rows) if meta["SWAPPED"] else (rows, columns)
     made = {
         "a_tiles": matrix_descriptor(meta["a"], (a_side, step)),
@@ -46,46 +51,85 @@ def host_descriptors(meta: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @triton.jit
-def block_factors(
-    row_scale, column_scale, block, m, n0, n, M, N, stride_m, stride_mk, stride_nk, stride_n, BLOCK_N: tl.constexpr
-):
-    """What one step's sums are multiplied by: a scale for each row, and one for each 128 columns."""
-    rows = tl.load(row_scale + m * stride_m + block * stride_mk, mask=m < M, other=1.0)
-    if BLOCK_N <= 128:  # one scale for all columns of the tile
-        factors = (1.0 / (rows * tl.load(column_scale + block * stride_nk + n0 // 128 * stride_n)))[:, None]
+def own_scales(scale, block, first, extent, stride, stride_k, inside, SIDE: tl.constexpr):
+    """The scale of each of SIDE rows, or columns, for one block of terms; 1 where there is none."""
+    place = first + tl.arange(0, SIDE)
+    return tl.load(scale + place * stride + block * stride_k, mask=(place < extent) & inside, other=1.0)
+
+
+@triton.jit
+def shared_scales(scale, block, first, extent, stride, stride_k, inside, SIDE: tl.constexpr):
+    """The same of an operand whose rows, or columns, share a scale by 128: one number if all SIDE of them do."""
+    if SIDE <= 128:
+        found = tl.load(scale + block * stride_k + first // 128 * stride, mask=(first < extent) & inside, other=1.0)
     else:
-        columns = tl.load(column_scale + block * stride_nk + n // 128 * stride_n, mask=n < N, other=1.0)
+        place = first + tl.arange(0, SIDE)
+        found = tl.load(scale + block * stride_k + place // 128 * stride, mask=(place < extent) & inside, other=1.0)
+    return found
+
+
+@triton.jit
+def row_scales(scale, k0, K, first, extent, stride, stride_k, SWAPPED: tl.constexpr, SIDE: tl.constexpr):
+    """What the sums of the step at k0 are divided by along the rows: those of A, or with SWAPPED those of B."""
+    if SWAPPED:
+        found = shared_scales(scale, k0 // 128, first, extent, stride, stride_k, k0 < K, SIDE)
+    else:
+        found = own_scales(scale, k0 // 128, first, extent, stride, stride_k, k0 < K, SIDE)
+    return found
+
+
+@triton.jit
+def factors_of(rows, columns, SWAPPED: tl.constexpr, BLOCK_M: tl.constexpr, SIDE: tl.constexpr):
+    """What one step's sums are multiplied by, from the scales along the rows and along the columns."""
+    if SWAPPED and BLOCK_M <= 128:
+        factors = (1.0 / (rows * columns))[None, :]
+    elif not SWAPPED and SIDE <= 128:
+        factors = (1.0 / (rows * columns))[:, None]
+    else:
         factors = (1.0 / rows)[:, None] * (1.0 / columns)[None, :]
     return factors
 
 
 @triton.jit
 def summed(
-    left, right, total, k0, m0, n0, x_scale, y_scale, M, N,
-    stride_xsm, stride_xsk, stride_ysk, stride_ysn, BLOCKED: tl.constexpr, SWAPPED: tl.constexpr,
-    FAST: tl.constexpr, PROMOTE: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    left, right, total, FAST: tl.constexpr, PROMOTE: tl.constexpr,
+    BLOCK_M: tl.constexpr, SIDE: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """`total` with the products of one step added."""
-    left = multiplicand(left)
-    right = multiplicand(right)
-    if BLOCKED:
-        m = m0 + tl.arange(0, BLOCK_M)
-        n = n0 + tl.arange(0, BLOCK_N)
-        if SWAPPED:  # the rows are B's columns, which share scales
-            factors = block_factors(
-                y_scale, x_scale, k0 // 128, n, m0, m, N, M, stride_ysn, stride_ysk, stride_xsk, stride_xsm, BLOCK_M
-            ).T
-        else:
-            factors = block_factors(
-                x_scale, y_scale, k0 // 128, m, n0, n, M, N, stride_xsm, stride_xsk, stride_ysk, stride_ysn, BLOCK_N
-            )
-        return total + tl.dot(left, right, out_dtype=tl.float32) * factors
     if PROMOTE > 0:
-        return tl.dot(left, right, total, max_num_imprecise_acc=PROMOTE)
-    if FAST:
-        return tl.dot(left, right, total)
-    return tl.dot(left, right, total, max_num_imprecise_acc=min(128, BLOCK_K))
+        found = tl.dot(left, right, total, max_num_imprecise_acc=PROMOTE)
+    elif FAST:
+        found = tl.dot(left, right, total)
+    elif BLOCK_K <= 128 and BLOCK_M * SIDE <= 128 * 128:
+        found = total + tl.dot(left, right, out_dtype=tl.float32)
+    else:  # a second sum of this size does not fit into registers
+        found = tl.dot(left, right, total, max_num_imprecise_acc=min(128, BLOCK_K))
+    return found
+
+
+@triton.jit
+def written(
+    total, z, z_tiles, x_scale, y_scale, bias, m0, n0, M, N, stride_xsm, stride_ysn, stride_zm, stride_zn,
+    BLOCKED: tl.constexpr, DESCRIBED: tl.constexpr, SWAPPED: tl.constexpr, HALVES: tl.constexpr,
+    BLOCK_M: tl.constexpr, SIDE: tl.constexpr,
+):  # fmt: skip
+    """Divide sums by their scales unless that is done, add the bias, and write them, rounded once."""
+    row, column = m0 + tl.arange(0, BLOCK_M), n0 + tl.arange(0, SIDE)
+    if not BLOCKED:
+        x_row = tl.load(x_scale + row * stride_xsm, mask=row < M, other=1.0)
+        y_column = tl.load(y_scale + column * stride_ysn, mask=column < N, other=1.0)
+        total = total * (1.0 / x_row)[:, None] * (1.0 / y_column)[None, :]
+    if bias is not None:
+        if SWAPPED:
+            total += tl.load(bias + row, mask=row < M, other=0.0).to(tl.float32)[:, None]
+        else:
+            total += tl.load(bias + column, mask=column < N, other=0.0).to(tl.float32)[None, :]
+    found = total.to(z.dtype.element_ty)
+    if DESCRIBED:
+        put(z_tiles, found, m0, n0, SWAPPED, HALVES, BLOCK_M, SIDE)
+    else:
+        place = row.to(tl.int64)[:, None] * stride_zm + column.to(tl.int64)[None, :] * stride_zn
+        tl.store(z + place, found, mask=(row < M)[:, None] & (column < N)[None, :])
 
 
 @triton.jit
@@ -94,18 +138,21 @@ def product(
     stride_xsm, stride_xsk, stride_ysk, stride_ysn, stride_zm, stride_zn,
     BLOCKED: tl.constexpr, FAST: tl.constexpr, Z_DESCRIBED: tl.constexpr, SWAPPED: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_SIZE_M: tl.constexpr,
-    PROMOTE: tl.constexpr, LOADS: tl.constexpr, PROGRAMS: tl.constexpr, HALVES: tl.constexpr,
+    PROMOTE: tl.constexpr, LOADS: tl.constexpr, PROGRAMS: tl.constexpr, HALVES: tl.constexpr, SUMS: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Z[M, N] = (X[M, K] / x_scale) @ (Y[K, N] / y_scale); with SWAPPED, Z is transposed, and bias is of its rows."""
+    SIDE: tl.constexpr = BLOCK_N // SUMS
+    DESCRIBED: tl.constexpr = LOADS != "pointers" and Z_DESCRIBED
     tile_rows, tile_columns = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     if LOADS == "device":
         x_tiles = described(x, M, K, stride_xm, BLOCK_M, BLOCK_K)
-        y_tiles = described(y, N, K, stride_yn, BLOCK_N, BLOCK_K)
+        y_tiles = described(y, N, K, stride_yn, SIDE, BLOCK_K)
         if Z_DESCRIBED:
             if SWAPPED:
-                z_tiles = described(z, N, M, stride_zn, BLOCK_N, BLOCK_M)
+                z_tiles = described(z, N, M, stride_zn, SIDE, BLOCK_M)
             else:
-                z_tiles = described(z, M, N, stride_zm, BLOCK_M, BLOCK_N // 2 if HALVES else BLOCK_N)
+                z_tiles = described(z, M, N, stride_zm, BLOCK_M, SIDE // 2 if HALVES else SIDE)
     # Without PROGRAMS there are as many programs as tiles, and each has one: the compiler sees no loop.
     first = tl.program_id(0)
     step = tl.num_programs(0) if PROGRAMS > 0 else 1
@@ -113,49 +160,70 @@ def product(
     for tile in tl.range(first, last, step, flatten=PROGRAMS > 0):
         tile_row, tile_column = tile_of(tile, tile_rows, tile_columns, GROUP_SIZE_M)
         m0, n0 = tile_row * BLOCK_M, tile_column * BLOCK_N
-        m = tl.arange(0, BLOCK_M)
-        n = tl.arange(0, BLOCK_N)
-        total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-        if LOADS != "pointers":
-            for k0 in range(0, K, BLOCK_K):
-                total = summed(
-                    x_tiles.load([m0, k0]), y_tiles.load([n0, k0]).T, total, k0, m0, n0, x_scale, y_scale, M, N,
-                    stride_xsm, stride_xsk, stride_ysk, stride_ysn, BLOCKED, SWAPPED, FAST, PROMOTE, BLOCK_M, BLOCK_N,
-                    BLOCK_K,
-                )  # fmt: skip
-        else:
+        low = tl.zeros((BLOCK_M, SIDE), dtype=tl.float32)
+        if SUMS == 2:
+            high = tl.zeros((BLOCK_M, SIDE), dtype=tl.float32)
+        if LOADS == "pointers":
             # A tile's corner is addressed in 64 bits, since M * K may pass 2^31; inside the tile 32 bits do.
-            k = tl.arange(0, BLOCK_K)
+            m, n, k = tl.arange(0, BLOCK_M), tl.arange(0, SIDE), tl.arange(0, BLOCK_K)
             x_tile = x + m0.to(tl.int64) * stride_xm + (m[:, None] * stride_xm + k[None, :] * stride_xk)
             y_tile = y + n0.to(tl.int64) * stride_yn + (k[:, None] * stride_yk + n[None, :] * stride_yn)
             in_m = m[:, None] < M - m0
             in_n = n[None, :] < N - n0
-            for k0 in range(0, K, BLOCK_K):
+        if BLOCKED and AHEAD:
+            x_next = row_scales(x_scale, 0, K, m0, M, stride_xsm, stride_xsk, SWAPPED, BLOCK_M)
+            low_next = row_scales(y_scale, 0, K, n0, N, stride_ysn, stride_ysk, not SWAPPED, SIDE)
+            if SUMS == 2:
+                high_next = row_scales(y_scale, 0, K, n0 + SIDE, N, stride_ysn, stride_ysk, not SWAPPED, SIDE)
+        for k0 in range(0, K, BLOCK_K):
+            if BLOCKED:
+                if AHEAD:
+                    x_now, low_now = x_next, low_next
+                    if SUMS == 2:
+                        high_now = high_next
+                k1 = k0 + BLOCK_K if AHEAD else k0
+                x_next = row_scales(x_scale, k1, K, m0, M, stride_xsm, stride_xsk, SWAPPED, BLOCK_M)
+                low_next = row_scales(y_scale, k1, K, n0, N, stride_ysn, stride_ysk, not SWAPPED, SIDE)
+                if SUMS == 2:
+                    high_next = row_scales(y_scale, k1, K, n0 + SIDE, N, stride_ysn, stride_ysk, not SWAPPED, SIDE)
+                if not AHEAD:
+                    x_now, low_now = x_next, low_next
+                    if SUMS == 2:
+                        high_now = high_next
+            if LOADS == "pointers":
                 left = tl.load(x_tile, mask=in_m & (k[None, :] < K - k0), other=0.0)
                 right = tl.load(y_tile, mask=in_n & (k[:, None] < K - k0), other=0.0)
-                total = summed(
-                    left, right, total, k0, m0, n0, x_scale, y_scale, M, N,
-                    stride_xsm, stride_xsk, stride_ysk, stride_ysn, BLOCKED, SWAPPED, FAST, PROMOTE, BLOCK_M, BLOCK_N,
-                    BLOCK_K,
-                )  # fmt: skip
+            else:
+                left, right = x_tiles.load([m0, k0]), y_tiles.load([n0, k0]).T
+            left, right = multiplicand(left), multiplicand(right)
+            if BLOCKED:
+                factors = factors_of(x_now, low_now, SWAPPED, BLOCK_M, SIDE)
+                low += tl.dot(left, right, out_dtype=tl.float32) * factors
+            else:
+                low = summed(left, right, low, FAST, PROMOTE, BLOCK_M, SIDE, BLOCK_K)
+            if SUMS == 2:  # the first half is promoted while the second is multiplied
+                if LOADS == "pointers":
+                    in_high = (n[None, :] + SIDE < N - n0) & (k[:, None] < K - k0)
+                    right = multiplicand(tl.load(y_tile + SIDE * stride_yn, mask=in_high, other=0.0))
+                else:
+                    right = multiplicand(y_tiles.load([n0 + SIDE, k0]).T)
+                if BLOCKED:
+                    factors = factors_of(x_now, high_now, SWAPPED, BLOCK_M, SIDE)
+                    high += tl.dot(left, right, out_dtype=tl.float32) * factors
+                else:
+                    high = summed(left, right, high, FAST, PROMOTE, BLOCK_M, SIDE, BLOCK_K)
+            if LOADS == "pointers":
                 x_tile += BLOCK_K * stride_xk
                 y_tile += BLOCK_K * stride_yk
-        row, column = m0 + m, n0 + n
-        if not BLOCKED:
-            x_row = tl.load(x_scale + row * stride_xsm, mask=row < M, other=1.0)
-            y_column = tl.load(y_scale + column * stride_ysn, mask=column < N, other=1.0)
-            total = total * (1.0 / x_row)[:, None] * (1.0 / y_column)[None, :]
-        if bias is not None:
-            if SWAPPED:
-                total += tl.load(bias + row, mask=row < M, other=0.0).to(tl.float32)[:, None]
-            else:
-                total += tl.load(bias + column, mask=column < N, other=0.0).to(tl.float32)[None, :]
-        found = total.to(z.dtype.element_ty)
-        if LOADS != "pointers" and Z_DESCRIBED:
-            put(z_tiles, found, m0, n0, SWAPPED, HALVES, BLOCK_M, BLOCK_N)
-        else:
-            place = row.to(tl.int64)[:, None] * stride_zm + column.to(tl.int64)[None, :] * stride_zn
-            tl.store(z + place, found, mask=(row < M)[:, None] & (column < N)[None, :])
+        written(
+            low, z, z_tiles, x_scale, y_scale, bias, m0, n0, M, N, stride_xsm, stride_ysn, stride_zm, stride_zn,
+            BLOCKED, DESCRIBED, SWAPPED, HALVES, BLOCK_M, SIDE,
+        )  # fmt: skip
+        if SUMS == 2:
+            written(
+                high, z, z_tiles, x_scale, y_scale, bias, m0, n0 + SIDE, M, N, stride_xsm, stride_ysn,
+                stride_zm, stride_zn, BLOCKED, DESCRIBED, SWAPPED, HALVES, BLOCK_M, SIDE,
+            )  # fmt: skip
 
 
 @triton.jit
@@ -189,6 +257,8 @@ def fp8_gemm_kernel(
     SWAPPED: tl.constexpr = False,
     PROGRAMS: tl.constexpr = 0,
     HALVES: tl.constexpr = False,
+    SUMS: tl.constexpr = 1,
+    AHEAD: tl.constexpr = False,
     a_tiles=None,
     b_tiles=None,
     c_tiles=None,
@@ -205,12 +275,12 @@ def fp8_gemm_kernel(
             b, a, c, b_tiles, a_tiles, c_tiles, b_scale, a_scale, bias, N, M, K,
             stride_bn, stride_bk, stride_ak, stride_am,
             stride_bsn, stride_bsk, stride_ask, stride_asm, 1, N, BLOCKED, FAST, C_DESCRIBED, SWAPPED,
-            BLOCK_M, BLOCK_N, BLOCK_K, GROUP_SIZE_M, PROMOTE, LOADS, PROGRAMS, HALVES,
+            BLOCK_M, BLOCK_N, BLOCK_K, GROUP_SIZE_M, PROMOTE, LOADS, PROGRAMS, HALVES, SUMS, AHEAD,
         )  # fmt: skip
     else:
         product(
             a, b, c, a_tiles, b_tiles, c_tiles, a_scale, b_scale, bias, M, N, K,
             stride_am, stride_ak, stride_bk, stride_bn,
             stride_asm, stride_ask, stride_bsk, stride_bsn, N, 1, BLOCKED, FAST, C_DESCRIBED, SWAPPED,
-            BLOCK_M, BLOCK_N, BLOCK_K, GROUP_SIZE_M, PROMOTE, LOADS, PROGRAMS, HALVES,
+            BLOCK_M, BLOCK_N, BLOCK_K, GROUP_SIZE_M, PROMOTE, LOADS, PROGRAMS, HALVES, SUMS, AHEAD,
         )  # fmt: skip

@@ -16,7 +16,7 @@ from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntR
 from triton_ops.tensors import TensorSpec
 
 NEEDED = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps", "num_stages")
-OPTIONAL = ("GROUP_SIZE_M", "PROMOTE", "LOADS", "SWAPPED", "PROGRAMS", "HALVES")
+OPTIONAL = ("GROUP_SIZE_M", "PROMOTE", "LOADS", "SWAPPED", "PROGRAMS", "HALVES", "SUMS", "AHEAD")
 
 TUNABLES: dict[str, Tunable] = {
     "LOADS": Choice(LOADS),
@@ -28,17 +28,20 @@ TUNABLES: dict[str, Tunable] = {
     "GROUP_SIZE_M": Choice([4, 8]),
     "PROMOTE": Choice([0, 64, 128]),
     "HALVES": Flag(),
+    "SUMS": Choice([1, 2]),
+    "AHEAD": Flag(),
     "num_warps": PowerOfTwo(4, 8),
-    "num_stages": IntRange(2, 5),
+    "num_stages": IntRange(2, 8),
 }
 _MOST_SUMS = 256 * 128  # elements of the accumulator with eight warps: 128 registers of a thread
 _TWO_FIT = 128 * 128  # elements of a tile of which two programs have room on a multiprocessor
 _SWAPPED_UP_TO = 64  # rows of C from which on tiles of C itself fill the rows of the matrix instructions
+_MOST_STAGES = 5  # of tiles whose steps are copied slowly enough to keep the memory busy
 _HALVED_SIDE = 64  # of half a tile: columns fill a row of 128 bytes in shared memory, and few rows need little
 
 
 def config_space(problem: Problem) -> ConfigSpace:
-    """The space for the problem's extents, layout and precision; some hundred to 2,000 configs.
+    """The space for the problem's extents, layout and precision; some thousand configs.
 
     Args:
         problem: A problem with the specs of the tensors, the extents M, N and K, and the flags of the kernel.
@@ -48,7 +51,7 @@ def config_space(problem: Problem) -> ConfigSpace:
     rules = (
         *_tile_rules(M, N, K),
         *_copy_rules(described, bool(problem["C_DESCRIBED"])),
-        _promotion(blocked),
+        *_promotion(blocked, bool(problem["FAST"])),
         Constraint(
             "blocks",
             lambda BLOCK_K: not blocked or FP8Format.block >= BLOCK_K,
@@ -66,7 +69,8 @@ def _tile_rules(M: int, N: int, K: int) -> tuple[Constraint, ...]:
             f"{{BLOCK_M}} rows are too few or too many for {M} rows, or for {N} with swapped operands",
         ),
         Constraint(
-            "columns", lambda BLOCK_N, SWAPPED: suits(M if SWAPPED else N, BLOCK_N),
+            "columns", lambda BLOCK_N, SWAPPED: suits(M if SWAPPED else N, BLOCK_N)
+            or (not SWAPPED and M <= _SWAPPED_UP_TO and N >= BLOCK_N),
             f"{{BLOCK_N}} columns are too few or too many for {N} columns, or for {M} with swapped operands",
         ),
         Constraint("step", lambda BLOCK_K: step >= BLOCK_K, f"a step of {{BLOCK_K}} is over twice the padded K of {K}"),
@@ -85,6 +89,11 @@ def _tile_rules(M: int, N: int, K: int) -> tuple[Constraint, ...]:
         Constraint(
             "two_programs", lambda PROGRAMS, BLOCK_M, BLOCK_N: PROGRAMS < 2 or BLOCK_M * BLOCK_N <= _TWO_FIT,
             "two programs with accumulators of {BLOCK_M} by {BLOCK_N} do not fit on a multiprocessor",
+        ),
+        Constraint(
+            "deep", lambda num_stages, BLOCK_N, SWAPPED, PROGRAMS: num_stages <= _MOST_STAGES
+            or (max(BLOCK_N, M) <= _SWAPPED_UP_TO and not SWAPPED and PROGRAMS == 0),
+            f"over {_MOST_STAGES} stages are for the small steps of few rows, here {M}, and columns",
         ),
     )  # fmt: skip
 
@@ -109,21 +118,35 @@ def _copy_rules(described: bool, result: bool) -> tuple[Constraint, ...]:
         ),
         Constraint(
             "halves",
-            lambda HALVES, LOADS, SWAPPED, BLOCK_M, BLOCK_N: not HALVES
-            or (result and LOADS != "pointers" and not SWAPPED and min(BLOCK_M, BLOCK_N // 2) >= _HALVED_SIDE),
-            "halves of a tile of C are stored by descriptors, one after the other, if each has 64 rows and columns",
+            lambda HALVES, SUMS, LOADS, SWAPPED, BLOCK_M, BLOCK_N: not HALVES
+            or (result and LOADS != "pointers" and not SWAPPED and min(BLOCK_M, BLOCK_N // 2) >= _HALVED_SIDE
+                and SUMS == 1),
+            "halves of a tile of C are stored by descriptors, one after the other, if each has 64 rows and columns; "
+            "two sums are stored so anyway",
         ),
     )  # fmt: skip
 
 
-def _promotion(blocked: bool) -> Constraint:
+def _promotion(blocked: bool, fast: bool) -> tuple[Constraint, ...]:
+    ahead = Constraint(
+        "ahead", lambda AHEAD: blocked or not AHEAD, "scales are read in a step only if they are by block"
+    )
+    sums = Constraint(
+        "sums",
+        lambda SUMS, PROMOTE, LOADS, SWAPPED, BLOCK_N, BLOCK_K: SUMS == 1
+        or (not (fast and not blocked) and PROMOTE == 0 and FP8Format.block >= BLOCK_K
+            and LOADS != "pointers" and not SWAPPED and BLOCK_N // 2 >= _HALVED_SIDE),
+        "two sums are for tiles whose sums are promoted whole, copied by descriptors, of 64 columns each or more",
+    )  # fmt: skip
     if blocked:
-        return Constraint("promotion", lambda PROMOTE: PROMOTE == 0, "scales for blocks promote the sum of every step")
-    return Constraint(
+        none = Constraint("promotion", lambda PROMOTE: PROMOTE == 0, "scales for blocks promote the sum of every step")
+        return ahead, sums, none
+    promotion = Constraint(
         "promotion",
         lambda PROMOTE, BLOCK_K: PROMOTE < BLOCK_K,
         "{PROMOTE} terms are a whole step of {BLOCK_K} or more, which 0 says too",
     )
+    return ahead, sums, promotion
 
 
 def takes_descriptors(a: TensorSpec, b: TensorSpec) -> bool:
@@ -143,5 +166,5 @@ def default_config(M: int, N: int, K: int) -> Config:
     warps = 8 if rows * columns >= 128 * 128 else 4  # a sum that is promoted takes its registers twice
     return Config(
         LOADS="pointers", SWAPPED=False, PROGRAMS=0, BLOCK_M=rows, BLOCK_N=columns, BLOCK_K=min(padded(K, 64), 128),
-        GROUP_SIZE_M=8, PROMOTE=0, HALVES=False, num_warps=warps, num_stages=4,
+        GROUP_SIZE_M=8, PROMOTE=0, HALVES=False, SUMS=1, AHEAD=False, num_warps=warps, num_stages=4,
     )  # fmt: skip
