@@ -1,0 +1,145 @@
+"""The forms of the product of 8-bit floats beside `torch._scaled_mm` with the same accumulation, one config each.
+
+    python -m benchmarks.fp8_variants --limit-s 110 --out build/fp8_variants.json
+
+Each form is checked against the reference before it is timed; the comparisons are interleaved, with L2 cold. Rows are
+written as soon as they are there. `speedup` is torch's time over the form's. Forms whose names are given run first.
+With `--compile-only` the forms are compiled for an H100 and nothing is run, which needs no GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.document import headed, save
+from triton_ops import Config, TritonKernelError
+from triton_ops.backend import Arguments
+from triton_ops.backend.offline import AheadOfTime, described
+from triton_ops.benchmark.kernels import check_result
+from triton_ops.benchmark.rivals import rivals_of
+from triton_ops.comparison import compare
+from triton_ops.hardware import named_target
+from triton_ops.kernels import load
+
+OPERATION = load("fp8_gemm")
+WIDE = {
+    "LOADS": "host", "SWAPPED": False, "PROGRAMS": 1, "BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 128,
+    "GROUP_SIZE_M": 8, "PROMOTE": 0, "HALVES": False, "SUMS": 2, "AHEAD": False, "num_warps": 8, "num_stages": 4,
+}  # fmt: skip
+ONE = {**WIDE, "SUMS": 1, "HALVES": True}
+SQUARE = {**ONE, "BLOCK_N": 128, "num_stages": 5}
+FEW = {**WIDE, "PROGRAMS": 0, "BLOCK_M": 64, "BLOCK_N": 32, "SUMS": 1, "num_warps": 4, "num_stages": 8}
+PROMOTED = {
+    "tall, promoted by Triton": {**ONE, "BLOCK_M": 256, "BLOCK_N": 128},
+    "two sums": WIDE,
+    "two sums, tall": {**WIDE, "BLOCK_M": 256, "BLOCK_N": 128},
+    "two sums, device": {**WIDE, "LOADS": "device"},
+    "two sums, groups of 4": {**WIDE, "GROUP_SIZE_M": 4},
+    "square": SQUARE,
+    "square, two sums": {**SQUARE, "SUMS": 2, "HALVES": False},
+    "square, two programs": {**SQUARE, "PROGRAMS": 2, "num_warps": 4, "num_stages": 3, "SUMS": 2, "HALVES": False},
+}
+BLOCKED = {
+    "square": SQUARE,
+    "square, ahead": {**SQUARE, "AHEAD": True},
+    "square, two sums": {**SQUARE, "SUMS": 2, "HALVES": False},
+    "square, two programs": PROMOTED["square, two programs"],
+    "two sums": WIDE,
+    "two sums, ahead": {**WIDE, "AHEAD": True},
+}
+SWAPPED = {**FEW, "SWAPPED": True, "BLOCK_N": 64, "num_stages": 5}
+FORMS: dict[str, dict[str, dict[str, Any]]] = {
+    "8192": PROMOTED,
+    "4096-by-row": PROMOTED,
+    "llama-8b-up-prefill": PROMOTED,
+    "llama-70b-down-chunk": PROMOTED,
+    "deepseek-v3-down-prefill": BLOCKED,
+    "deepseek-v3-up-decode": {
+        "32 columns": FEW,
+        "32 columns, ahead": {**FEW, "AHEAD": True},
+        "32 columns, by pointers, ahead": {**FEW, "LOADS": "pointers", "AHEAD": True, "num_stages": 6},
+        "16 columns, ahead": {**FEW, "BLOCK_N": 16, "AHEAD": True},
+        "64 columns, ahead": {**FEW, "BLOCK_N": 64, "AHEAD": True},
+        "swapped": SWAPPED,
+        "swapped, 32 rows of A": {**SWAPPED, "BLOCK_N": 32, "AHEAD": True},
+    },
+    "8192-fast": {
+        "one sum": ONE,
+        "one sum, device": {**ONE, "LOADS": "device"},
+        "tall": {**ONE, "BLOCK_M": 256, "BLOCK_N": 128},
+    },
+}
+
+
+def values_of(name: str, device: str | None) -> dict[str, Any]:
+    """The arguments of a named problem; those of `8192-fast` let sums stay as the tensor cores add them."""
+    shape, dtype = OPERATION.problems[name.removesuffix("-fast")]
+    problem = OPERATION.problem(shape, dtype)
+    values = dict(problem.arguments if device is None else OPERATION.materialise(problem, device).keyword)
+    return {**values, "FAST": name.endswith("-fast")}
+
+
+def raced(config: Config, values: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """One form beside the library, after its check."""
+    try:
+        check_result(OPERATION, config, values)
+        rival = rivals_of(OPERATION.name, values, ("library",))["library"]
+        found = compare((OPERATION, config), rival, kwargs=values, names=("form", "library"), seconds=seconds)
+    except (TritonKernelError, RuntimeError) as error:
+        return {"verdict": f"{type(error).__name__}: {error}"}
+    teraflops = 2e-9 * values["M"] * values["N"] * values["K"] / found.a_ms
+    return {
+        "verdict": found.verdict, "ms": found.a_ms, "library_ms": found.b_ms, "speedup": found.b_ms / found.a_ms,
+        "tflops": teraflops,
+    }  # fmt: skip
+
+
+def compiled(config: Config, values: dict[str, Any]) -> dict[str, Any]:
+    """What the compiler makes of one form for an H100."""
+    ahead = AheadOfTime(OPERATION.kernel, described(Arguments(keyword=values)), named_target("sm_90"))
+    try:
+        return {"verdict": "compiled", "shared_bytes": ahead.build(config).metadata["shared"]}
+    except Exception as error:  # noqa: BLE001 - the compiler raises what it likes, and the row says what
+        return {"verdict": f"{type(error).__name__}: {error}"}
+
+
+def rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """A row for each form of each problem."""
+    start = time.monotonic()
+    for problem in [name for name in FORMS if not options.problems or name in options.problems]:
+        values = values_of(problem, None if options.compile_only else "cuda")
+        for form in sorted(FORMS[problem], key=lambda form: form not in options.forms):
+            if time.monotonic() - start > options.limit_s:
+                return
+            config = Config(FORMS[problem][form])
+            found = compiled(config, values) if options.compile_only else raced(config, values, options.seconds)
+            yield {"problem": problem, "form": form, "config": dict(config), **found}
+
+
+def main() -> int:
+    """Run all forms, and write one JSON file; the exit code is 1 if a form failed or was wrong."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--problems", nargs="*", default=[], choices=list(FORMS), metavar="NAME")
+    parser.add_argument("--forms", nargs="*", default=[], metavar="NAME")
+    parser.add_argument("--seconds", type=float, default=0.8, help="seconds for each comparison")
+    parser.add_argument("--limit-s", type=float, default=110.0, help="start nothing more after so many seconds")
+    parser.add_argument("--compile-only", action="store_true")
+    parser.add_argument("--out", type=Path, default=Path("build/fp8_variants.json"))
+    parser.add_argument("--commit")
+    options = parser.parse_args()
+    found = []
+    for row in rows(options):
+        found.append(row)
+        speed = f"{row['speedup']:.3f} x, {row['tflops']:.0f} TFLOP/s" if "ms" in row else ""
+        print(f"{row['problem']} / {row['form']}: {speed} {row['verdict'][:300]}", flush=True)
+        save(options.out, headed("python -m benchmarks.fp8_variants", options.commit, rows=found))
+    return int(any("Error" in row["verdict"] for row in found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
