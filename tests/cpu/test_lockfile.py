@@ -67,6 +67,12 @@ def test_the_order_of_a_kernels_arguments_is_no_change():
         lock(*loads(dumps(of_records)).entries, of_records.entries[0])
 
 
+def test_the_order_of_a_configs_values_is_no_change():
+    """A record has the order of its space, a file that of the names."""
+    of_record = lock(entry(8, config=Config(num_warps=4, BLOCK=64), default=Config(num_warps=8, BLOCK=64)))
+    assert changes(loads(dumps(of_record)), of_record) == ()
+
+
 def test_a_name_that_stands_twice_is_refused_since_people_read_the_other_one():
     text = dumps(lock(entry(32)))
     assert '"config": {' in text

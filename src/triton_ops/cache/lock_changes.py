@@ -12,6 +12,7 @@ import msgspec
 from triton_ops._hashing import canonical_json
 from triton_ops.cache.lock_entry import LockEntry
 from triton_ops.cache.lockfile import Lockfile
+from triton_ops.space import Config
 from triton_ops.space.config import config_to_json
 
 _TOLD = (
@@ -77,5 +78,11 @@ def _fields(was: LockEntry, now: LockEntry) -> tuple[str, ...]:
 def _told(entry: LockEntry) -> Mapping[str, Any]:
     plain = msgspec.to_builtins(entry, enc_hook=config_to_json)
     shown = {name: plain[name] for name in _TOLD}
-    default = None if entry.default is None else str(entry.default)
-    return {**shown, "config": str(entry.config), "default": default, "ranges": [str(each) for each in entry.ranges]}
+    default = None if entry.default is None else _in_order(entry.default)
+    ranges = [str(each) for each in entry.ranges]
+    return {**shown, "config": _in_order(entry.config), "default": default, "ranges": ranges}
+
+
+def _in_order(config: Config) -> str:
+    """A config's text with its names sorted, as a file has them: a record has them in the order of its space."""
+    return str(Config({name: config[name] for name in sorted(config)}))
