@@ -67,6 +67,9 @@ def generate_configs(config_space: Mapping[str, Iterable[Any]]) -> list[dict[str
     Args:
         config_space: Parameter name to its candidate values, in the order in which they are tried.
 
+    Returns:
+        The configs, each a new dict, the last name's values fastest.
+
     Raises:
         EmptySpaceError: A parameter has no values.
         ConfigValueError: The space is no mapping from strings, or a parameter's values are no list.
@@ -121,7 +124,8 @@ def filter_valid_configs(
 def get_default_config(kernel_type: str) -> dict[str, Any]:
     """The config with which a kernel family runs untuned, as a new dict; `{}` for a family that is not known.
 
-    The known families are `rmsnorm_rope`, `gated_mlp` and `fp8_gemm`.
+    Args:
+        kernel_type: The family: `rmsnorm_rope`, `gated_mlp` or `fp8_gemm`.
     """
     return dict(_DEFAULTS.get(kernel_type, {}))
 

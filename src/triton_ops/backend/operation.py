@@ -212,7 +212,22 @@ def operation(
     tolerance: float | Tolerance | None = None,
     check: Callable[[Any, Any], Any] | None = None,
 ) -> Callable[[Callable[..., Any]], Operation]:
-    """Decorator that makes an `Operation` of a Python function; see there for the fields.
+    """Decorator that makes an `Operation` of a Python function.
+
+    Args:
+        space: What may be tried, as of an `Operation`; its values reach the function as keywords.
+        arguments: From extents and a `dtype` keyword to the function's arguments, by name, as of an `Operation`.
+        name: Its name in records; None takes the function's.
+        reference: Called with the same arguments by name; returns the right result. None compares with the default's.
+        work: From the problem to the least that it makes the device do.
+        dtypes: The dtypes it takes; the first is the default. Empty if `arguments` takes no dtype.
+        outputs: Names of the arguments that the function writes; empty if it returns its result.
+        device: Where it runs: `cuda`, `cpu`, or `any`, a GPU where there is one.
+        tolerance: As for `tune`.
+        check: As for `tune`.
+
+    Returns:
+        A decorator, which returns the operation. It is called as the function is, and runs the winner of the problem.
 
     Raises:
         KernelTypeError: What is decorated is not callable.

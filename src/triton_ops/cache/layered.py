@@ -143,6 +143,11 @@ def share_records(folder: str | os.PathLike[str]) -> None:
     """Let this process also look up records in `folder`, after the user's own and those of `TRITON_OPS_SHARED_DIRS`.
 
     A package calls it with a folder of its own data when it is imported. The folder is only read, and need not exist.
+
+    Args:
+        folder: Where the records are, as `tune` writes them.
+
+    Cost: a look-up reads one more file.
     """
     _shared[os.path.abspath(os.fspath(folder))] = None  # noqa: PTH100 - text, as in every look-up
 

@@ -61,6 +61,9 @@ def choose(
             measures, `error` raises, `queue` notes the problem. None takes `TRITON_OPS_ON_MISS`, else `default`.
         **options: Options of `tune` for all tunes, such as `effort`, `budget_s`, `cache_dir` and `isolate`.
 
+    Returns:
+        A `Chooser`; without implementations a decorator that returns one.
+
     Raises:
         KernelTypeError: An implementation is not callable, or there is none.
         SettingsError: There is no such policy, or no such option.

@@ -37,7 +37,11 @@ _MOST = 4_096  # problems of one operation
 
 
 class Chooser:
-    """One operation with several implementations; `choose` makes one, and describes the parameters."""
+    """One operation with several implementations: a call runs the one that is fastest for its problem.
+
+    `choose` makes one, and describes the parameters; they are the same here, with `options` as a mapping. A call takes
+    the arguments of the implementations. The winner of each problem is kept in a record, as that of a kernel.
+    """
 
     def __init__(
         self,

@@ -83,7 +83,19 @@ class Served:
 
 
 def serve(chooser: Chooser, operator: str, dispatch_key: str = "CUDA") -> Served:
-    """Let a chooser serve one of torch's operators in this process, until the result is closed; as `Served`.
+    """Let a chooser serve one of torch's operators in this process, until the result is closed.
+
+    Args:
+        chooser: The chooser. It takes the operator's arguments.
+        operator: As torch names it, such as `aten::mm`, with an overload where there are several: `aten::add.Tensor`.
+        dispatch_key: For tensors of which kind: `CUDA` or `CPU`.
+
+    Returns:
+        The service: `close()` ends it, and so does the end of a `with`.
+
+    Raises:
+        KernelTypeError: The first argument is no chooser.
+        SettingsError: There is no such operator or dispatch key, or torch is older than 2.10.
 
     Cost: some microseconds for each call of the operator, since it passes through Python.
     """

@@ -146,6 +146,9 @@ def compare(
             CUDA tensors themselves and take no tensor need `cuda`, or they are timed by the host's clock.
         wait: Whether to wait while another process measures on the same GPU; False raises a `DeviceError` instead.
 
+    Returns:
+        The verdict with its interval, both times and what the machine said meanwhile.
+
     Raises:
         KernelTypeError: A contestant is not callable, or not with these arguments.
         TargetError: A contestant raised.

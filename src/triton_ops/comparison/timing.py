@@ -108,6 +108,9 @@ def time_ms(
             CUDA tensors itself and takes no tensor needs `cuda`, or it is timed by the host's clock.
         wait: Whether to wait while another process measures on the same GPU; False raises a `DeviceError` instead.
 
+    Returns:
+        Milliseconds for each of `quantiles`, with the samples and the mode in which they were taken.
+
     Raises:
         KernelTypeError: `fn` is not callable, or not with these arguments.
         TargetError: `fn` raised.

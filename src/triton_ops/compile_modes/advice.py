@@ -129,6 +129,9 @@ def advise(
         loss: For training, as for `tune_compile`.
         tried: Ways that were tried already, so that the next one is named.
 
+    Returns:
+        The way that is worth going next, with its reasons and the profile behind them.
+
     Raises:
         SettingsError: A word of `tried` is no way.
         KernelTypeError, TargetError, DeviceError: Model and inputs do not fit.

@@ -70,6 +70,9 @@ def tune_compile(
         wait: Whether to wait while another process measures on the same GPU.
         follow: Called with a line of text as each mode is done.
 
+    Returns:
+        Every way with its status and times, the one that is recommended, and how to apply it.
+
     Raises:
         SettingsError: A number or a way to compile is out of range, or a mode and options are given together.
         KernelTypeError: The model or the inputs are none, or cannot be sent to another process.

@@ -51,6 +51,9 @@ def cure_spills(
         measure: Whether to time the config and the changes that help, and to drop those that make it slower; None
             does so where `arch` is None.
 
+    Returns:
+        What the config takes, every change that was tried, and the one that cures the spill, if any.
+
     Raises:
         TargetError: The kernel is none that Triton compiles.
         DeviceError: The architecture is not known, or none is named and no GPU is here.

@@ -67,6 +67,9 @@ def install(
         cache_dir: As for `triton_ops.autotune`.
         isolate: As for `triton_ops.autotune`.
 
+    Returns:
+        A context manager whose end uninstalls; it may be ignored.
+
     Raises:
         SettingsError: It is installed already, or an argument is out of range.
         MissingDependencyError: Triton is not installed.

@@ -26,8 +26,11 @@ within = _within.get
 def on_miss(policy: str) -> Iterator[None]:
     """Inside, launches without a known winner do as `policy` says, whatever their decorators and the environment say.
 
-    It holds for this thread or task only. `tune` finds the winner first, `default` runs the kernel's default config,
-    `error` raises `UntunedError`, and `queue` runs the default and notes the problem for a later tune.
+    It holds for this thread or task only.
+
+    Args:
+        policy: `tune` finds the winner first, `default` runs the kernel's default config, `error` raises
+            `UntunedError`, and `queue` runs the default and notes the problem for a later tune.
 
     Raises:
         SettingsError: There is no such policy.

@@ -73,6 +73,12 @@ def parse_printed(text: str) -> list[PrintedTune]:
     """The tunes in what `TRITON_PRINT_AUTOTUNING=1` has printed, in its old form of one line and its new one of four.
 
     Lines that are something else are passed over. Fields of other versions, such as `num_consumer_groups`, are kept.
+
+    Args:
+        text: What was printed, such as a whole log.
+
+    Returns:
+        The tunes in the order of the text; empty if there is none.
     """
     found: list[PrintedTune] = []
     tried: dict[str, list[dict[str, Any]]] = {}

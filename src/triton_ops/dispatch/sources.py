@@ -51,6 +51,9 @@ def use_lockfile(lockfile: Lockfile | str | os.PathLike[str] | None, *, only: bo
         only: Whether records are not asked: what the lockfile does not pin then runs its default config, or does as
             `on_miss` says.
 
+    Returns:
+        The lockfile that is used now; None if none is.
+
     Raises:
         LockfileError: The file cannot be read, was edited by hand, or is of another version.
 
@@ -71,6 +74,9 @@ def replaying(lockfile: Lockfile | str | os.PathLike[str], *, on_miss: str = "de
     Args:
         lockfile: The lockfile, or its path.
         on_miss: `default`, or `error`: what the lockfile does not pin raises `UntunedError`.
+
+    Returns:
+        A context manager, which gives the lockfile.
 
     Raises:
         LockfileError: The file cannot be read, was edited by hand, or is of another version.

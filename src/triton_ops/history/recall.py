@@ -56,6 +56,9 @@ def recall(
         cache_dir: Folder of records; None takes `TRITON_OPS_CACHE_DIR`, else the user's cache folder. A missing folder
             is not made.
 
+    Returns:
+        The record with its winner, times and what it was checked against; None if none holds.
+
     Raises:
         KernelTypeError, ShapeMismatchError, UnsupportedDtypeError, DeviceError, SpaceError, CacheError: As for `tune`.
 

@@ -59,6 +59,9 @@ def read_profile(path: str | Path, *, kernel: str = "", tried: Collection[str] =
         kernel: A regular expression; only kernels in whose name it is found are read.
         tried: Ways that were tried already: `library`, `torch.compile`, `Triton`, `CUDA`.
 
+    Returns:
+        A verdict for each kernel with its figures, what to try next, and what is worth doing about the whole.
+
     Raises:
         ProfileError: The file cannot be read, is none of Nsight Compute's, or has no such kernel.
     """

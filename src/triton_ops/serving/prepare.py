@@ -79,6 +79,9 @@ def prepare(
         jobs: Processes; None is one for each CPU.
         timeout_s: Seconds for one config.
 
+    Returns:
+        What was compiled and loaded, how long it took, and what failed with its reason.
+
     Raises:
         LockfileError: The file is refused.
         DeviceError: `device` cannot be used, or no entry has the alias.

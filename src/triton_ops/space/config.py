@@ -17,6 +17,13 @@ class Config(Mapping[str, Value]):
     Two configs are equal if their canonical JSON is equal: the order of names does not matter, and `True` and `1`
     differ. Iteration keeps the order in which the names were given. A config is safe to share among threads and to
     pickle.
+
+    Args:
+        values: Names to values; a value is None, a boolean, a number, a text, a member of an `Enum`, or a tuple.
+        **more: Further values by name, which come before those of `values`.
+
+    Raises:
+        ConfigValueError: A name is no text, or a value cannot be stored.
     """
 
     __slots__ = ("_plain", "_text", "_values")

@@ -141,12 +141,30 @@ class Tunable:
 
 
 def Choice(values: Iterable[Value]) -> Tunable:  # noqa: N802 - reads as a type where spaces are written
-    """An unordered choice among `values`; their order is only the order of enumeration."""
+    """An unordered choice among `values`; their order is only the order of enumeration.
+
+    Args:
+        values: None, booleans, numbers, texts, members of an `Enum`, or tuples of these; all different.
+
+    Returns:
+        A tunable. A config space refuses values that cannot be stored, with the name of the tunable.
+
+    Raises:
+        ConfigValueError: There are more than a million values.
+    """
     return Tunable(_listed(values))
 
 
 def IntRange(low: int, high: int, step: int = 1) -> Tunable:  # noqa: N802
     """The integers `low, low + step, …` up to and including `high`.
+
+    Args:
+        low: The least value.
+        high: The largest value, if the steps meet it; below `low` there is no value.
+        step: The distance of neighbours, positive.
+
+    Returns:
+        An ordered tunable: a search may take neighbours for alike.
 
     Raises:
         ConfigValueError: `step` is not positive, or these are more than a million integers.
@@ -158,6 +176,13 @@ def IntRange(low: int, high: int, step: int = 1) -> Tunable:  # noqa: N802
 
 def PowerOfTwo(low: int, high: int) -> Tunable:  # noqa: N802
     """The powers of two from `low` to `high`, both included.
+
+    Args:
+        low: The least value, a power of two.
+        high: The largest value, a power of two.
+
+    Returns:
+        An ordered tunable: a search may take neighbours for alike.
 
     Raises:
         ConfigValueError: A bound is not a positive power of two.

@@ -34,6 +34,12 @@ def chooser(name: str) -> Chooser:
 
     It is the same object at every call, so that what is registered with it is found by all.
 
+    Args:
+        name: One of these words.
+
+    Returns:
+        The chooser; it is called as torch's function of that name is.
+
     Raises:
         TargetError: There is none of this name.
         MissingDependencyError: Torch is not installed.

@@ -157,6 +157,15 @@ def flash_attention_with_lse(
     Results over parts of the keys add up to that over all: with logarithms a and b of the parts, weigh the results by
     exp(a - m) and exp(b - m), with m the larger one, and divide by the sum of the weights.
 
+    Args:
+        q: As for `flash_attention`, as are all others.
+        k: The keys.
+        v: The values.
+        causal: Whether a query sees no later key.
+        scale: What scores are multiplied by; None takes 1 / sqrt(head size).
+        config: The config; None takes that of a record, else the default.
+        tune: Whether a problem without a winner is tuned first.
+
     Returns:
         The result, and the logarithms, [batch, heads, queries], float32, contiguous: minus infinity for a query that
         sees no key. They have no gradient.
