@@ -1,0 +1,144 @@
+"""What a live tune waits for: the seconds at which each of its steps begins and ends, and the tunes' medians.
+
+    python -m benchmarks.time_line --runs 5
+    python -m benchmarks.time_line --case "plain causal attention" --out /tmp/time_line.json
+
+Each tune is a process of its own with empty caches, on the GPU. The clock runs from the call of `tune`, when torch and
+Triton are imported. `cpu_s` are the seconds that this process has worked by then: where they grow between two trials,
+the search is thought about, or something is imported, while the GPU waits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch  # noqa: F401 - a caller has imported it
+
+from benchmarks.live_cases import CASES
+from triton_ops import tune
+from triton_ops.compile_pool import fork_server, pool
+from triton_ops.evaluation import isolated
+from triton_ops.expectation import prior
+from triton_ops.processes.worker_process import WorkerProcess
+from triton_ops.progress.events import Silent
+from triton_ops.runner import loop, tuning
+
+STEPS: list[tuple[str, Any, str]] = [
+    ("start the worker", WorkerProcess, "__init__"),
+    ("start the fork server", fork_server.ForkServer, "__init__"),
+    ("read the kernel", prior, "survey"),
+    ("make the searcher", tuning, "make_searcher"),
+    ("first proposals", loop.TuningLoop, "prepare"),
+    ("wait for the worker", isolated.Isolated, "open"),
+    ("search", loop.TuningLoop, "run"),
+    ("trial", isolated.Isolated, "attempt"),
+    ("end the compilers", pool.CompilePool, "stop"),
+    ("last comparison", isolated.Isolated, "finals"),
+    ("end the worker", isolated.Isolated, "close"),
+    ("keep the record", tuning.Tuning, "_keep"),
+]
+
+
+class TimeLine:
+    """Notes when steps begin and end, after the first call of `begin`."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self.begin()
+
+    def begin(self) -> None:
+        """Set the clocks to 0."""
+        self._wall_s, self._cpu_s = time.perf_counter(), time.process_time()
+
+    def note(self, step: str, ends: bool) -> None:
+        """A step begins or ends now."""
+        wall_s, cpu_s = time.perf_counter() - self._wall_s, time.process_time() - self._cpu_s
+        self.rows.append({"step": step, "ends": ends, "wall_s": round(wall_s, 3), "cpu_s": round(cpu_s, 3)})
+
+    def watch(self, step: str, place: Any, name: str) -> None:
+        """Note each call of a function of a module or class from now on."""
+        original: Callable[..., Any] = getattr(place, name)
+
+        def noted(*args: Any, **kwargs: Any) -> Any:
+            self.note(step, ends=False)
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self.note(step, ends=True)
+
+        setattr(place, name, noted)
+
+
+def one(case: str) -> list[dict[str, Any]]:
+    """The steps of one tune in this process."""
+    line, asked = TimeLine(), CASES[case]
+    operation = asked.load()
+    for step in STEPS:
+        line.watch(*step)
+    line.begin()
+    tune(operation, shape=asked.shape, dtype=asked.dtype, listener=Silent())
+    line.note("tune", ends=True)
+    return line.rows
+
+
+def in_a_process(case: str) -> list[dict[str, Any]]:
+    """The same in a process of its own with empty caches."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "rows.json"
+        caches = {"TRITON_CACHE_DIR": "triton", "TRITON_OPS_CACHE_DIR": "records", "XDG_CACHE_HOME": "home"}
+        environment = {**os.environ, **{name: str(Path(folder) / part) for name, part in caches.items()}}
+        command = [sys.executable, "-m", "benchmarks.time_line", "--case", case, "--inside", "--out", str(out)]
+        subprocess.run(command, env=environment, check=True)
+        found: list[dict[str, Any]] = json.loads(out.read_text())
+        return found
+
+
+def medians(runs: list[list[dict[str, Any]]]) -> list[tuple[str, float, float]]:
+    """The step, with the number of its trial, and the medians of its seconds, of steps that every tune has."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for noted in runs:
+        turns: dict[str, int] = {}
+        for row in noted:
+            name = f"{row['step']} {'ends' if row['ends'] else 'begins'}"
+            turns[name] = turns.get(name, 0) + 1
+            numbered = f"{name} ({turns[name]})" if turns[name] > 1 or row["step"] == "trial" else name
+            found.setdefault(numbered, []).append((row["wall_s"], row["cpu_s"]))
+    whole = {name: times for name, times in found.items() if len(times) == len(runs)}
+    rows = [
+        (name, statistics.median(wall_s for wall_s, _ in times), statistics.median(cpu_s for _, cpu_s in times))
+        for name, times in whole.items()
+    ]
+    return sorted(rows, key=lambda row: row[1])
+
+
+def main() -> None:
+    """Print the medians of some tunes, and write all rows if a file is named."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--case", default="plain matmul of 960 configs", choices=list(CASES))
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--inside", action="store_true", help="used by the script itself")
+    asked = parser.parse_args()
+    if asked.inside:
+        asked.out.write_text(json.dumps(one(asked.case)))
+        return
+    runs = [in_a_process(asked.case) for _ in range(asked.runs)]
+    print("wall_s   cpu_s")
+    for name, wall_s, cpu_s in medians(runs):
+        print(f"{wall_s:6.3f}  {cpu_s:6.3f}  {name}")
+    if asked.out is not None:
+        asked.out.write_text(json.dumps({"case": asked.case, "runs": runs}))
+
+
+if __name__ == "__main__":
+    main()
