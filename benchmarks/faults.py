@@ -23,7 +23,7 @@ from typing import Any
 from benchmarks.document import headed, save
 from benchmarks.kills import killed_often
 from benchmarks.planted import GOOD, ON_CPU, ON_CUDA, fault_of, product, product_space, sums, sums_space
-from triton_ops import TuningResult, tune
+from triton_ops import TuningResult, release_processes, tune
 from triton_ops.hardware import probe
 from triton_ops.task.effort import Patience
 
@@ -155,6 +155,7 @@ def main() -> int:
         planted = planted_run(options.device, place)
         outside = killed_from_outside(options.device, place)
         resumed = [killed_often(place, part, isolate) for part, isolate in parts(kills)]
+    release_processes()
     leftovers = workers_of(os.getpid())
     document = headed(
         f"python -m benchmarks.faults --device {options.device}",

@@ -121,6 +121,7 @@ if TYPE_CHECKING:  # for type checkers and editors, which cannot follow the tabl
     from triton_ops.ranking.gemm import GemmTiles as GemmTiles
     from triton_ops.ranking.rows import ElementTiles as ElementTiles
     from triton_ops.ranking.rows import RowTiles as RowTiles
+    from triton_ops.runner.idle import release_processes as release_processes
     from triton_ops.runner.session import tune as tune
     from triton_ops.search import Searcher as Searcher
     from triton_ops.search.coordinate import CoordinateDescent as CoordinateDescent
@@ -195,6 +196,7 @@ _NAMES_IN = {
     "kernels.rmsnorm_rope.module": "FusedRMSNormRoPE",
     "kernels.softmax": "softmax",
     "expectation.rank": "RankedConfig rank",
+    "runner.idle": "release_processes",
     "runner.session": "tune",
     "comparison.compare": "Comparison compare",
     "compile_modes.advice": "Advice advise",

@@ -38,6 +38,7 @@ from triton_ops.exceptions import SettingsError
 
 _OWN_LOCKS = Path(f"/tmp/triton-ops-{os.getuid() if hasattr(os, 'getuid') else 'locks'}")
 FAMILY = "TRITON_OPS_FAMILY"
+_OF_CUDA = ("CUDA_MODULE_LOADING",)  # torch sets it when it first uses a GPU
 _NO_NAMES = str.maketrans(dict.fromkeys('\\/:*?"<>|', "_"))  # characters that torch replaces in a user's name
 _NAMES = (
     "CACHE_DIR", "SHARED_DIRS", "LOCK_DIR", "EFFORT", "ON_MISS", "LOCKFILE", "REPLAY", "REPORT", "RANKS", "FAMILY",
@@ -113,6 +114,13 @@ def name_triton_programs(path: str) -> None:
 def environment() -> frozenset[tuple[str, str]]:
     """All of the environment: what a process that is started now inherits."""
     return frozenset(os.environ.items())
+
+
+def restore_environment(before: Mapping[str, str]) -> None:
+    """Make the environment what it was, except for what CUDA's start has added."""
+    added = {name: os.environ[name] for name in _OF_CUDA if name in os.environ}
+    os.environ.clear()
+    os.environ.update({**added, **before})
 
 
 def one_of_several() -> bool:

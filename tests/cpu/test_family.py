@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.torchless import leaves_processes
-from triton_ops import _proc, tune
+from triton_ops import _proc, release_processes, tune
 from triton_ops.processes import family
 from triton_ops.processes.family import end_family, members, new_mark
 
@@ -46,6 +46,7 @@ def test_what_left_its_group_or_its_parent_ends_with_the_tune(how, monkeypatch):
     seen = []
     monkeypatch.setattr(family, "members", lambda wanted: seen.append(members(wanted)) or seen[-1])
     tune(leaves_processes, space={"how": [how, "none"]}, device="cpu", isolate=True)
+    release_processes()
     assert max(map(len, seen)) >= 3, "the worker, its guard, and what left them"
     assert members(mark) == set()
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import importlib
 import os
+import subprocess
 import sys
 import threading
+import time
 import warnings
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from benchmarks.faults import workers_of
 from benchmarks.planted import sums_space
 from benchmarks.process_faults import nap
 
+from triton_ops import _proc, release_processes, tune
 from triton_ops.evaluation import idle_worker
 from triton_ops.evaluation.isolated import Isolated, needs_of, process_started_early
 from triton_ops.evaluation.station import assignment_of
@@ -147,3 +151,86 @@ def test_a_worker_is_started_early_where_a_driver_is_and_one_process_uses_it(tmp
     taken = idle_worker.take(((), "cpu"))
     assert workers_of(os.getpid()) == [taken.pid]
     taken.kill()
+
+
+def leaves_torch_set(block):
+    import torch
+
+    torch.set_default_dtype(torch.float64)
+    return block
+
+
+def leaves_a_thread(block):
+    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+    return block
+
+
+def leaves_the_environment(block):
+    os.environ["LEFT_BY_A_TASK"] = str(block)
+    os.chdir("/")
+    return block
+
+
+@pytest.mark.parametrize("function", [leaves_torch_set, leaves_a_thread])
+def test_a_worker_that_a_task_has_changed_for_all_that_follows_is_not_kept(function):
+    trial, _ = tried(assignment(function, space={"block": [1, 2]}), Config(block=1))
+    assert trial.status is Status.OK, trial.error
+    assert idle_worker.take(((), "cpu")) is None
+    assert workers_of(os.getpid()) == []
+
+
+def tells_the_environment(block):
+    assert "LEFT_BY_A_TASK" not in os.environ
+    assert Path.cwd() != Path("/")
+    return block
+
+
+def test_a_worker_has_its_environment_and_folder_back_for_the_next_task():
+    _, one = tried(assignment(leaves_the_environment, space={"block": [1, 2]}), Config(block=1))
+    trial, two = tried(assignment(tells_the_environment, space={"block": [1, 2]}), Config(block=1))
+    assert trial.status is Status.OK, trial.error
+    assert one == two
+
+
+def test_a_tune_leaves_its_worker_to_the_next_also_from_a_thread_that_ends_until_it_is_released():
+    def tuned():
+        release = {"space": sums_space([]), "isolate": True, "device": "cpu", "keep": False}
+        assert tune(nap, **release).winner is not None
+
+    thread = threading.Thread(target=tuned)
+    thread.start()
+    thread.join()
+    (kept,) = workers_of(os.getpid())
+    tuned()
+    assert workers_of(os.getpid()) == [kept]
+    release_processes()
+    assert workers_of(os.getpid()) == []
+    tuned()
+
+
+ENDS = """
+import os, sys, threading
+from triton_ops import tune
+from benchmarks.process_faults import nap
+from benchmarks.planted import sums_space
+from benchmarks.faults import workers_of
+
+tune(nap, space=sums_space([]), isolate=True, device="cpu", keep=False)
+print(*workers_of(os.getpid()), flush=True)
+if sys.argv[1] == "killed":
+    os.kill(os.getpid(), 9)
+if sys.argv[1] == "raises":
+    raise RuntimeError("of the user's")
+"""
+
+
+@pytest.mark.parametrize("how", ["returns", "raises", "killed"])
+def test_a_process_that_ends_takes_its_idle_worker_along(how):
+    done = subprocess.run(
+        [sys.executable, "-c", ENDS, how], capture_output=True, text=True, timeout=60, check=False, env=os.environ
+    )
+    (worker,) = map(int, done.stdout.split())
+    until = time.monotonic() + 20
+    while not _proc.ended(worker) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert _proc.ended(worker)

@@ -20,7 +20,16 @@ from benchmarks.planted import GOOD, ON_CPU, fault_of, sums, sums_space
 from benchmarks.process_faults import PROCESS_FAULTS, nap
 
 from tests.torchless import CalledWhenUnpacked, aborts, dies_in_the_race, never_ends, raises, says_and_exits
-from triton_ops import FunctionKernel, KernelTypeError, Problem, SettingsError, Status, TargetError, tune
+from triton_ops import (
+    FunctionKernel,
+    KernelTypeError,
+    Problem,
+    SettingsError,
+    Status,
+    TargetError,
+    release_processes,
+    tune,
+)
 from triton_ops.backend import Arguments, pack
 from triton_ops.evaluation.isolated import Isolated, begin_station
 from triton_ops.evaluation.station import Assignment
@@ -37,6 +46,7 @@ PATIENCE = Patience(launch_s=2.0)
 @pytest.fixture(autouse=True)
 def _no_worker_is_left():
     yield
+    release_processes()
     assert workers_of(os.getpid()) == []
 
 

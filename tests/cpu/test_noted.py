@@ -20,10 +20,11 @@ from triton_ops.exceptions import TritonKernelError
 from triton_ops.hardware import probe
 from triton_ops.history.misses import Harvest, flush_misses, read_misses
 from triton_ops.history.recall import store_in
+from triton_ops.many.problem import Options
 from triton_ops.serving.from_misses import tune_misses
 from triton_ops.serving.targets import Targets
 from triton_ops.serving.verify import verify
-from triton_ops.task.effort import chosen_effort
+from triton_ops.task.effort import chosen_effort, effort_of
 
 pytestmark = pytest.mark.triton
 
@@ -60,7 +61,7 @@ def tuned_from_its_miss(name, folder):
         harvest.note(call.key, None, call.noted)
     harvest.flush()
     (miss,) = read_misses(Path(folder))
-    (served,) = tune_misses([miss], Targets([], load_object), Path(folder), effort="quick")
+    ((served,), _) = tune_misses([miss], Targets([], load_object), Options(plan=effort_of("quick"), cache_dir=folder))
     record = store_in(folder).get(call.key.id)
     return {
         "count": miss.count, "reason": served.reason, "stored": served.stored, "left": len(read_misses(Path(folder))),
@@ -97,7 +98,8 @@ def with_another_list(folder):
     before = kernel.configs
     kernel.configs = [*before, triton.Config({"BLOCK": 512}, num_warps=4)]
     try:
-        (served,) = tune_misses(read_misses(Path(folder)), Targets([], load_object), Path(folder))
+        options = Options(plan=effort_of(), cache_dir=folder)
+        ((served,), _) = tune_misses(read_misses(Path(folder)), Targets([], load_object), options)
     finally:
         kernel.configs = before
     return served.stored, [(dict(trial.config)["BLOCK"], trial.error) for trial in served.result.failures]

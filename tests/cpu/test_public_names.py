@@ -91,6 +91,7 @@ NAMES = {
     "triton_ops.kernels.softmax": ["softmax"],
     "triton_ops.history.recall": ["recall"],
     "triton_ops.expectation.rank": ["RankedConfig", "rank"],
+    "triton_ops.runner.idle": ["release_processes"],
     "triton_ops.runner.session": ["tune"],
     "triton_ops.many.problem": ["TuneProblem"],
     "triton_ops.many.session": ["ManyResult", "ProblemOutcome", "tune_many"],

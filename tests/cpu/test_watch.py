@@ -238,7 +238,7 @@ def test_a_long_run_is_read_seldom(tmp_path):
 
 
 REFUSED = {
-    "several runs": (("--watch", "--from-misses"), "--from-misses makes one after another"),
+    "several runs": (("--watch", "--from-misses"), "--from-misses makes several"),
     "a port alone": (("matmul", "--watch-port", "80"), "--watch-port is for --watch"),
     "no port": (("matmul", "--watch", "--watch-port", "65536"), "65536 is no port"),
 }

@@ -25,7 +25,7 @@ if gpu_missing() is None:
     from benchmarks.faults import PATIENCE, planted_run, workers_of
     from benchmarks.planted import product, product_space
 
-    from triton_ops import Status, kernels, tune
+    from triton_ops import Status, kernels, release_processes, tune
 
 
 def test_every_fault_ends_in_its_status_and_the_winner_stays(tmp_path, capfd):
@@ -37,6 +37,7 @@ def test_every_fault_ends_in_its_status_and_the_winner_stays(tmp_path, capfd):
     assert found["same_winner"]
     assert found["quarantined_next_time"] == 3  # the loop, what was killed, and what ended its compiler
     assert float((torch.ones(8, device="cuda") * 2).sum()) == 16
+    release_processes()
     assert workers_of(os.getpid()) == []
     assert ".visible .entry" not in "".join(capfd.readouterr())
 

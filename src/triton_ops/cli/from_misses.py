@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+import typer
+
 from triton_ops.cli.console import bold, only_data_on_stdout, say, say_json, tell, width
+from triton_ops.cli.interrupts import INTERRUPTED
 from triton_ops.cli.layout import table
 from triton_ops.cli.misses import miss_json
-from triton_ops.cli.record_selection import folder_of
 from triton_ops.cli.target import load_object
-from triton_ops.cli.terminal import stderr
 from triton_ops.exceptions import SettingsError
 from triton_ops.history.misses import read_misses
-from triton_ops.progress.bar import ProgressBar
+from triton_ops.many.problem import Options
 from triton_ops.runner.results import result_json
 from triton_ops.serving.from_misses import Served, tune_misses
 from triton_ops.serving.targets import Targets, as_target
@@ -25,39 +27,38 @@ _NUMBERS = ("count", "median ms", "vs default")
 
 
 def tune_from_misses(
-    target: str | None,
+    targets: Sequence[str],
     most: int | None,
-    only_for_one: Mapping[str, Any],
-    options: Mapping[str, Any],
-    cache_dir: str | None,
+    options: Options,
+    tolerance: float | None,
+    budget_s: float | None,
     *,
     as_json: bool,
 ) -> int:
     """Tune the misses of a cache folder, and return the exit code: 1 if there are some and none was tuned.
 
     Args:
-        target: The TARGET whose misses are tuned; None tunes all.
+        targets: The TARGETs whose misses are tuned; none for all.
         most: How many are tuned at most; None is no limit.
-        only_for_one: Options that a list of problems cannot have, with what was given for them.
-        options: Options of `tune`.
-        cache_dir: Folder of misses and records; None takes the default.
+        options: Options of the tunes, and the cache folder.
+        tolerance: How far a right result may be from the expected one.
+        budget_s: The limit of seconds of the run; None is no limit.
         as_json: Whether one JSON document is printed.
 
     Raises:
         SettingsError: An option does not fit.
-        TargetError: TARGET cannot be found.
+        TargetError: A TARGET cannot be found.
     """
-    if strange := [name for name, value in only_for_one.items() if value is not None]:
-        raise SettingsError(f"{', '.join(strange)} and --from-misses do not go together", hint="leave one of them out")
     if most is not None and most < 1:
         raise SettingsError(f"--most is {most}; it must be 1 or more", hint="leave it out for all")
-    folder = folder_of(cache_dir)
+    folder = Path(str(options.cache_dir))
     with only_data_on_stdout():
-        given = [] if target is None else [load_object(target)]
+        given = [load_object(target) for target in targets]
         names = [as_target(each).name for each in given]
         found = [miss for miss in read_misses(folder) if not names or miss.key.kernel in names]
-        bar = ProgressBar(stderr())
-        served = list(tune_misses(found[:most], Targets(given, load_object), folder, listener=bar, **options))
+        served, run = tune_misses(
+            found[:most], Targets(given, load_object), options, tolerance=tolerance, budget_s=budget_s
+        )
     if as_json:
         say_json([_as_json(each) for each in served])
     elif not served:
@@ -65,6 +66,9 @@ def tune_from_misses(
     else:
         header, *lines = table(_HEADER, [_row(each) for each in served], width(), _NUMBERS)
         say(bold(header), *lines)
+    if run.stopped == "interrupted":
+        tell("interrupted: the same command goes on where it stopped")
+        raise typer.Exit(INTERRUPTED)
     return _NONE_TUNED if served and not any(each.result for each in served) else 0
 
 

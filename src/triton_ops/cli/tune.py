@@ -25,7 +25,6 @@ from triton_ops.cli.console import (
     tell_failures,
     width,
 )
-from triton_ops.cli.from_misses import tune_from_misses
 from triton_ops.cli.interrupts import INTERRUPTED
 from triton_ops.cli.layout import fits, paragraph, table
 from triton_ops.cli.problem import operation_of, parse_shapes, parse_space
@@ -33,8 +32,11 @@ from triton_ops.cli.record_selection import folder_of
 from triton_ops.cli.show import ENDS
 from triton_ops.cli.target import load_check, load_target
 from triton_ops.cli.terminal import stderr
+from triton_ops.cli.tune_many import Wanted, tune_listed
 from triton_ops.exceptions import SettingsError
 from triton_ops.hardware import probe
+from triton_ops.many.problem import Options
+from triton_ops.many.session import checked_budget
 from triton_ops.progress.bar import ProgressBar
 from triton_ops.progress.events import Listener
 from triton_ops.report.live.watching import watched
@@ -47,6 +49,7 @@ from triton_ops.tensors import dtype_name
 from triton_ops.tolerance import as_tolerance
 from triton_ops.trial import Trial, TuningResult
 
+_LISTS_OF = {"--most": "--from-misses", "--each-s": "--problems, --all and --from-misses"}
 _SHOWN = 10
 _SHOWN_FAILED = 5
 _WORTH_TELLING_S = 0.1
@@ -55,8 +58,8 @@ _NUMBERS = ("median ms", "spread", "vs default")
 
 
 def tune_command(
-    target: Annotated[
-        str | None,
+    targets: Annotated[
+        list[str] | None,
         typer.Argument(
             metavar="TARGET", help="A shipped kernel, module:object, or file.py:object.", show_default=False
         ),
@@ -73,7 +76,12 @@ def tune_command(
     ] = None,
     trials: Annotated[int | None, typer.Option("--trials", metavar="N", help="Most trials; default by effort.")] = None,
     budget_s: Annotated[
-        float | None, typer.Option("--budget-s", metavar="S", help="Most seconds of the whole tune; default by effort.")
+        float | None,
+        typer.Option("--budget-s", metavar="S", help="Most seconds of the whole; default by effort, for a list none."),
+    ] = None,
+    each_s: Annotated[
+        float | None,
+        typer.Option("--each-s", metavar="S", help="For a list, most seconds of each problem; default by effort."),
     ] = None,
     device: Device = None,
     warm: Annotated[bool, typer.Option("--warm", help="Time GPU kernels with their data in L2; default cold.")] = False,
@@ -97,6 +105,12 @@ def tune_command(
     no_wait: Annotated[
         bool, typer.Option("--no-wait", help="End with an error if another process measures on the GPU.")
     ] = False,
+    problems: Annotated[
+        str | None, typer.Option("--problems", metavar="FILE", help="Tune the problems in FILE, one in a line.")
+    ] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Tune the named problems of each TARGET, or of all shipped kernels.")
+    ] = False,
     from_misses: Annotated[
         bool, typer.Option("--from-misses", help="Tune what `triton-ops misses` lists; TARGET restricts it.")
     ] = False,
@@ -112,21 +126,31 @@ def tune_command(
     verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
 ) -> int | None:
     """Find the fastest configuration of TARGET for one problem, or recall it."""
+    asked = (("--problems", problems), ("--all", every), ("--from-misses", from_misses))
+    lists = [name for name, given in asked if given]
+    chosen_effort(effort, search, trials, None if lists else budget_s)  # refused before the target's code runs
     checked_seed(seed)
-    chosen_effort(effort, search, trials, budget_s)  # bad options are refused before the target's code runs
-    _check_watch(watch, watch_port, from_misses)
-    if from_misses:
+    _check_watch(watch, watch_port, lists)
+    if lists:
         only_for_one = {
-            "--shape": shape, "--dtype": dtype, "--space": space, "--device": device, "--warm": warm or None,
-            "--check": check,
+            "--shape": shape, "--dtype": dtype, "--space": space or None, "--check": check,
+            "--most": None if from_misses else most,
         }  # fmt: skip
-        options = {
-            "effort": effort, "search": search, "trials": trials, "budget_s": budget_s, "seed": seed,
-            "isolate": isolate, "tolerance": tolerance, "force": force, "transfer": not no_transfer,
-            "wait": not no_wait,
-        }  # fmt: skip
-        return tune_from_misses(target, most, only_for_one, options, cache_dir, as_json=as_json)
-    target = _one_target(target, most)
+        options = Options(
+            plan=chosen_effort(effort, search, trials, each_s), cache_dir=cache_dir, seed=seed, force=force,
+            isolate=isolate, transfer=not no_transfer, wait=not no_wait,
+        )  # fmt: skip
+        wanted = Wanted(
+            lists=tuple(lists),
+            targets=tuple(targets or ()),
+            problems=problems,
+            device=device,
+            warm=warm,
+            most=most,
+            tolerance=tolerance,
+        )
+        return tune_listed(wanted, options, checked_budget(budget_s), only_for_one, as_json=as_json)
+    target = _one_target(targets, most, each_s)
     shapes, values = parse_shapes(shape), parse_space(space or [])
     _check(dtype, device, cache_dir)
     as_tolerance(tolerance)
@@ -155,9 +179,9 @@ def tune_command(
     return None
 
 
-def _check_watch(watch: bool, port: int | None, from_misses: bool) -> None:
-    if watch and from_misses:
-        raise SettingsError("--watch shows one run, and --from-misses makes one after another", hint="leave one out")
+def _check_watch(watch: bool, port: int | None, lists: list[str]) -> None:
+    if watch and lists:
+        raise SettingsError(f"--watch shows one run, and {lists[0]} makes several", hint="leave one out")
     if port is not None and not watch:
         raise SettingsError("--watch-port is for --watch", hint="give both, or leave it out")
 
@@ -167,12 +191,17 @@ def _listener(watch: bool, port: int | None) -> AbstractContextManager[Listener]
     return watched(bar, port or 0, tell) if watch else nullcontext(bar)
 
 
-def _one_target(target: str | None, most: int | None) -> str:
-    if target is None:
+def _one_target(targets: list[str] | None, most: int | None, each_s: float | None) -> str:
+    if not targets:
         raise SettingsError("Missing argument 'TARGET'", hint="triton-ops tune --help")
-    if most is not None:
-        raise SettingsError("--most is for --from-misses", hint="leave it out")
-    return target
+    if len(targets) > 1:
+        raise SettingsError(
+            f"{len(targets)} targets were given, {', '.join(targets)}", hint="--all tunes the named problems of several"
+        )
+    for option, given in (("--most", most), ("--each-s", each_s)):
+        if given is not None:
+            raise SettingsError(f"{option} is for {_LISTS_OF[option]}", hint="leave it out")
+    return targets[0]
 
 
 def _check(dtype: str | None, device: str | None, cache_dir: str | None) -> None:

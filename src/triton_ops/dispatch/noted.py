@@ -19,6 +19,8 @@ from triton_ops.task.effort import chosen_effort
 from triton_ops.tensors import TensorSpec
 from triton_ops.trial import TuningResult
 
+_PASSED = ("seed", "isolate", "force", "transfer", "wait", "listener", "gate", "crew")
+
 
 def tune_noted(
     decorated: Any, noted: NotedCall, device: str, folder: Path, options: Mapping[str, Any]
@@ -30,7 +32,8 @@ def tune_noted(
         noted: The call.
         device: Torch's name of the device.
         folder: The cache folder.
-        options: Of `tune`: effort, search, trials, budget_s, seed, isolate, force, transfer, wait, listener.
+        options: Of `tune`: effort, search, trials, budget_s, seed, isolate, force, transfer, wait, listener; and
+            the gate and the crew of `tune_request`.
 
     Raises:
         TargetError: It is no decorated kernel.
@@ -43,8 +46,7 @@ def tune_noted(
 def tuned_again(call: KernelCall, space: ConfigSpace, folder: Path, options: Mapping[str, Any]) -> TuningResult:
     """Tune a call that was made again, among the configs of `space`; the options are those of `tune_noted`."""
     plan = chosen_effort(*(options.get(name) for name in ("effort", "search", "trials", "budget_s")))
-    passed = {name: options[name] for name in ("seed", "isolate", "force", "transfer", "wait", "listener")
-              if name in options}  # fmt: skip
+    passed = {name: options[name] for name in _PASSED if name in options}
     return call.tuned(call.key, space=space, plan=plan, cache_dir=folder, **passed)
 
 

@@ -2,7 +2,8 @@
 
 Half of the seconds that a short tune takes are the imports of its worker. Kernels are often tuned one after the other,
 so that each tune leaves its worker to the next: without its task, its memory on the GPU and the modules of the user's,
-which the next task imports anew. A worker in which something died or hung is never kept.
+which the next task imports anew. A worker in which something died or hung, or in which torch was set otherwise, is
+never kept.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _DRIVER = "/dev/nvidiactl"
 
 @dataclass(frozen=True)
 class Rest:
-    """The question to give everything up and wait for another task."""
+    """The question to give everything up and wait for another task; the answer's value says whether that was done."""
 
 
 _idle: IdleProcesses[WorkerProcess] = IdleProcesses(lambda worker: worker.kill(), _MOST)
@@ -76,7 +77,7 @@ def start(needs: Needs, *, idle_s: float = IDLE_S) -> None:
 
 def _rests(worker: WorkerProcess) -> bool:
     try:
-        worker.ask(Rest(), _REST_S, {}, "rest")
+        answer = worker.ask(Rest(), _REST_S, {}, "rest")
     except (WorkerHungError, WorkerDiedError):
         return False
-    return True
+    return bool(answer.value)

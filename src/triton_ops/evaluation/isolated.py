@@ -260,7 +260,8 @@ class Isolated:
 def needs_of(kernel: Kernel, device: DeviceSpec, device_name: str) -> idle_worker.Needs:
     """The packages that a worker imports for a kernel, and the device that it readies."""
     own = kernel.process_imports if isinstance(kernel, MayCrash) else ()
-    return tuple(dict.fromkeys([*own, *(["torch"] if device.kind != "cpu" else [])])), device_name
+    packages = tuple(dict.fromkeys([*own, *(["torch"] if device.kind != "cpu" else [])]))
+    return packages, "cuda:0" if device_name == "cuda" else device_name
 
 
 @contextmanager

@@ -19,11 +19,12 @@ from triton_ops.backend import one_line, take_allocator, unpack, warm_up
 from triton_ops.backend.by_value import is_installed
 from triton_ops.evaluation.finals import FinalRequest
 from triton_ops.evaluation.idle_worker import Rest
+from triton_ops.evaluation.manner import Manner
 from triton_ops.evaluation.station import Inline, StationFacts
 from triton_ops.exceptions import KernelTypeError, TritonKernelError
 from triton_ops.hardware import make_ready
 from triton_ops.processes.channel import ChildsEnd
-from triton_ops.processes.child import Leftovers, Surroundings, die_with, expendable, import_heavy
+from triton_ops.processes.child import Leftovers, Surroundings, die_with, expendable, import_heavy, strays
 from triton_ops.processes.worker_process import StepStarted
 from triton_ops.space import Config
 from triton_ops.trial import Trial
@@ -94,15 +95,16 @@ def _import(packages: Sequence[str], device: str) -> None:
 def serve(receive: Callable[[], Any], send: Callable[[Any], None]) -> None:
     """Answer the questions that `receive` gives, until it raises EOFError."""
     station: Inline | None = None
-    known = frozenset(sys.modules)
+    known, manner = frozenset(sys.modules), Manner.here()
     while True:
         try:
             question = receive()
         except EOFError:
             return
         if isinstance(question, Rest):
-            station, answer = None, Answer()
+            station = None
             _give_up(known)
+            answer = Answer(value=manner.restored() and not strays())
         elif isinstance(question, Setup):
             station, answer = _set_up(question, lambda step: send(StepStarted(step)))
         else:

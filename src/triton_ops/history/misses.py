@@ -189,12 +189,15 @@ def read_misses(folder: Path) -> list[Miss]:
 def ranked(misses: Iterable[Miss]) -> list[Miss]:
     """The misses in the order of what they cost; equal ones in the order of their keys."""
     found = list(misses)
+    cost = costs(found)
+    return sorted(found, key=lambda miss: (-cost[miss.key.id], miss.key.id))
+
+
+def costs(misses: Iterable[Miss]) -> dict[str, float]:
+    """What each miss costs, by the id of its key: count times expected milliseconds, as `read_misses` takes them."""
+    found = list(misses)
     usual_ms = median([miss.expected_ms for miss in found if miss.expected_ms is not None] or [1.0])
-
-    def cost(miss: Miss) -> float:
-        return miss.count * (usual_ms if miss.expected_ms is None else miss.expected_ms)
-
-    return sorted(found, key=lambda miss: (-cost(miss), miss.key.id))
+    return {miss.key.id: miss.count * (usual_ms if miss.expected_ms is None else miss.expected_ms) for miss in found}
 
 
 def forget_misses(folder: Path, served: Iterable[str]) -> int:

@@ -6,6 +6,7 @@ import math
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,16 @@ def as_problem(given: Any) -> TuneProblem:
     )
 
 
+def tuned(problem: TuneProblem, options: Options, place: Place) -> TuningResult:
+    """The result of a problem's tune in a place of this process, or of its record."""
+    request, space = problem.request(place.device, options.seed)
+    return tune_request(
+        request, space, options.plan, cache_dir=options.cache_dir, force=options.force, seed=options.seed,
+        cold=problem.cold, isolate=options.isolate, transfer=options.transfer, wait=options.wait,
+        listener=place.listener, reuse=True, gate=place.gate, crew=place.crew,
+    )  # fmt: skip
+
+
 def job_of(problem: TuneProblem, options: Options) -> Job:
     """The job of a problem, which is checked as `tune` checks its arguments; nothing is run or compiled.
 
@@ -130,22 +141,12 @@ def job_of(problem: TuneProblem, options: Options) -> Job:
     key = key_of(request, cold=problem.cold)
     free = problem.device is None and request.named is not None and request.device_name.partition(":")[0] == "cuda"
     plan = options.plan
-
-    def tuned(place: Place) -> TuningResult:
-        at, searched = (request, space) if place.device is None else problem.request(place.device, options.seed)
-        return tune_request(
-            at, searched, plan, cache_dir=options.cache_dir, force=options.force, seed=options.seed,
-            cold=problem.cold, isolate=options.isolate,
-            transfer=options.transfer, wait=options.wait, listener=place.listener, reuse=True, gate=place.gate,
-            crew=place.crew,
-        )  # fmt: skip
-
     return Job(
         name=key.id if key.unknown is None else f"{key.id} {uuid.uuid4()}",  # its problem may be another's as well
         label=f"{key.kernel} {key.label}".rstrip(),
         kernel=key.kernel,
         problem=problem,
-        tune=tuned,
+        tune=partial(tuned, problem, options),
         known=lambda: known_result(request, space, plan, key, cache_dir=options.cache_dir, force=options.force),
         weight=float(problem.weight),
         devices=None if free or not options.devices else frozenset({request.device_name}),

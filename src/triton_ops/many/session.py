@@ -21,7 +21,7 @@ from triton_ops.many.local import LocalBench
 from triton_ops.many.problem import Options, TuneProblem, as_problem, is_positive, job_of
 from triton_ops.many.run import ManyRun
 from triton_ops.many.schedule import Planned, Schedule
-from triton_ops.many.view import CallsBack, display
+from triton_ops.many.view import Silent, Tells, display
 from triton_ops.processes.signals import cleaned_up_on_sigterm
 from triton_ops.search import AnySearch
 from triton_ops.task.budget import checked_seed
@@ -170,6 +170,7 @@ def run_jobs(
     *,
     budget_s: float | None = None,
     told: Callable[[ProblemOutcome], None] | None = None,
+    seen: Callable[[ProblemOutcome], None] | None = None,
     start: float | None = None,
     benches_of: BenchesOf | None = None,
 ) -> ManyResult:
@@ -179,7 +180,8 @@ def run_jobs(
         jobs: The jobs; those of one name are the same problem, and are measured once.
         options: What they have in common.
         budget_s: The limit of seconds of the run; None is no limit.
-        told: Is called with each problem that has ended.
+        told: Is called with each problem that has ended; None draws a display instead.
+        seen: Is called with each problem that has ended, beside the display.
         start: When the run began, by `time.monotonic`; None is now.
         benches_of: Makes what measures, by the names of the devices; it is called if anything is to be measured. None
             measures in this process, each job on its own device.
@@ -190,7 +192,8 @@ def run_jobs(
     ended = {name: Ended(job=distinct[name], result=result) for name, result in known.items()}
     left = [job for name, job in distinct.items() if name not in known]
     stopped = "complete"
-    with display(len(distinct)) if told is None else nullcontext(CallsBack(lambda each: told(_outcome(each)))) as view:
+    with display(len(distinct)) if told is None else nullcontext(Silent()) as shown:
+        view = shown if (call := told or seen) is None else Tells(shown, lambda each: call(_outcome(each)))
         for each in ended.values():
             view.ended(each)
         if left:

@@ -14,33 +14,51 @@ from triton_ops._text import gain_text
 from triton_ops.many.bench import Job
 from triton_ops.many.events import Ended, Follows
 from triton_ops.progress.bar import best_text
-from triton_ops.progress.events import Listener, RunPlan, RunProgress, Silent
+from triton_ops.progress.events import Listener, RunPlan, RunProgress
+from triton_ops.progress.events import Silent as SilentListener
 from triton_ops.trial import Trial, TuningResult
 
 _log = logging.getLogger("triton_ops")
 
 
-class CallsBack:
-    """Follows a run, and calls a function with each job that has ended.
-
-    Args:
-        told: The function.
-    """
-
-    def __init__(self, told: Callable[[Ended], None]) -> None:
-        self._told = told
+class Silent:
+    """Follows a run, and shows nothing but warnings."""
 
     def listener(self, job: Job) -> Listener:  # noqa: ARG002 - the role's signature
         """Nobody follows single trials."""
-        return Silent()
+        return SilentListener()
 
     def ended(self, ended: Ended) -> None:
-        """Tell the function."""
-        self._told(ended)
+        """The job is not shown."""
 
     def lost(self, device: str, why: BaseException) -> None:
         """Warn."""
         _log.warning("%s is lost, and what it measured goes on elsewhere: %s", device, why)
+
+
+class Tells:
+    """Follows a run with another follower, and calls a function with each job that has ended.
+
+    Args:
+        shown: The other follower.
+        told: The function.
+    """
+
+    def __init__(self, shown: Follows, told: Callable[[Ended], object]) -> None:
+        self._shown, self._told = shown, told
+
+    def listener(self, job: Job) -> Listener:
+        """The other's listener."""
+        return self._shown.listener(job)
+
+    def ended(self, ended: Ended) -> None:
+        """Tell both."""
+        self._shown.ended(ended)
+        self._told(ended)
+
+    def lost(self, device: str, why: BaseException) -> None:
+        """Tell the other."""
+        self._shown.lost(device, why)
 
 
 @contextmanager
@@ -56,7 +74,7 @@ def display(problems: int, console: Console | None = None) -> Iterator[Follows]:
     """
     console = console or Console(file=sys.stderr)
     if not console.is_terminal:
-        yield CallsBack(lambda _: None)
+        yield Silent()
         return
     columns = (
         TextColumn("{task.fields[said]}", markup=False), BarColumn(bar_width=16),

@@ -26,7 +26,7 @@ from triton_ops._files import make_temporary, remove_temporary
 from triton_ops._optional import require
 from triton_ops.exceptions import DeviceError
 from triton_ops.processes.bytecode import folder
-from triton_ops.processes.family import end_family
+from triton_ops.processes.family import end_family, members
 
 OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 """Signals that people and systems send: a process that dies of one has not crashed."""
@@ -60,6 +60,8 @@ class Leftovers:
 
 
 _NOTHING = Leftovers()
+_guards: list[int] = []  # the guard of this process
+_marks: list[str] = []  # the mark of its family
 
 
 def command(module: str, *words: object, leftovers: Leftovers = _NOTHING) -> list[str]:
@@ -184,7 +186,10 @@ def guarded(leftovers: Leftovers) -> None:
     moment.
     """
     me = os.getpid()
-    if sys.platform != "linux" or os.getpgrp() != me or os.fork():
+    guard = os.fork() if sys.platform == "linux" and os.getpgrp() == me else None
+    if guard != 0:
+        _marks.extend([] if leftovers.family is None else [leftovers.family])
+        _guards.extend([] if guard is None else [guard])
         if leftovers.temporary is not None:
             make_temporary(leftovers.temporary)  # when the guard is there, which removes it
         return
@@ -205,6 +210,11 @@ def guarded(leftovers: Leftovers) -> None:
         if leftovers.temporary is not None:
             remove_temporary(leftovers.temporary)
         os._exit(0)
+
+
+def strays() -> set[int]:
+    """In a child, the processes that it has started and that still run, wherever they went, without its guard."""
+    return {pid for mark in _marks for pid in members(mark)} - {*_guards}
 
 
 def _signalled_at_death_of_parent(number: int) -> None:

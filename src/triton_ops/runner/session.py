@@ -122,7 +122,8 @@ def tune(
         KeyboardInterrupt: Ctrl-C before any config ran. Later Ctrl-C ends the search early and returns the best so far;
             the next call resumes the run.
 
-    Cost: one file is read if the winner is known; otherwise the effort's budget limits the tune.
+    Cost: one file is read if the winner is known; otherwise the effort's budget limits the tune. Its worker process and
+        what starts its compilers stay for 15 s, for the next tune; `release_processes` ends them.
     """
     start, seed, listener = time.monotonic(), checked_seed(seed), checked_listener(listener)
     asked = {
@@ -144,7 +145,7 @@ def tune(
     )  # fmt: skip
     found = tune_request(
         request, request.space(space), plan, cache_dir=cache_dir, seed=seed, force=force, cold=cold, isolate=isolate,
-        transfer=transfer, wait=wait, keep=keep, listener=listener, start=start,
+        transfer=transfer, wait=wait, keep=keep, listener=listener, start=start, reuse=True,
     )  # fmt: skip
     if call is not None and found.from_cache:
         path = cache_path(key_of(request, cold=cold), cache_dir)

@@ -1,0 +1,78 @@
+"""Problems of a Triton kernel as one run, really compiled for a GPU that is not here; only the launches are planned."""
+
+from __future__ import annotations
+
+import threading
+from itertools import pairwise
+
+import pytest
+
+pytest.importorskip("triton")
+
+from benchmarks.planted import product
+
+from tests.planted_station import Planned
+from triton_ops import TuneProblem, release_processes, tune_many
+from triton_ops.compile_pool import pool
+from triton_ops.compile_pool.fork_server import ForkServer
+from triton_ops.hardware import spec_named
+from triton_ops.history.run_log import read_run
+from triton_ops.runner import tuning
+from triton_ops.task import request
+
+pytestmark = [pytest.mark.triton, pytest.mark.usefixtures("own_fork_server")]
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """A GPU that compiles, and whose times are planned; gives the stations, in the order in which they were opened."""
+    stations = []
+
+    def opened(assignment, *_, **__):
+        stations.append(Planned(assignment))
+        return stations[-1]
+
+    monkeypatch.setattr(request, "probe", lambda _: spec_named("NVIDIA H200"))
+    monkeypatch.setattr(request, "gpu_missing", lambda: "")
+    monkeypatch.setattr(tuning, "open_station", opened)
+    yield stations
+    release_processes()
+
+
+def test_the_next_problem_compiles_while_one_is_measured_and_all_fork_from_one_server(gpu, tmp_path, monkeypatch):
+    servers, compiled, ahead = [], pool.CompilePool._compiled, threading.Event()
+
+    def counted(*needs):
+        servers.append(ForkServer(*needs))
+        return servers[-1]
+
+    def noted(self, config):
+        found = compiled(self, config)
+        if not self.first:
+            ahead.set()
+        return found
+
+    def waits(self, config, best):
+        if self is gpu[0]:
+            assert ahead.wait(60), "nothing of the next problem was compiled while the first is measured"
+        return attempt(self, config, best)
+
+    attempt = Planned.attempt
+    monkeypatch.setattr(pool, "ForkServer", counted)
+    monkeypatch.setattr(pool.CompilePool, "_compiled", noted)
+    monkeypatch.setattr(Planned, "attempt", waits)
+    problems = [TuneProblem(target=product, shape=(n,)) for n in (64, 128, 64)]
+    found = tune_many(problems, cache_dir=tmp_path, isolate=False, told=lambda _: None)
+    assert found.totals == {"tuned": 3}, [each.error for each in found.outcomes]
+    assert found.outcomes[0].result is found.outcomes[2].result, "the same problem is measured once"
+    assert len(servers) == 1
+    assert all(one.closed_s <= other.opened_s for one, other in pairwise(gpu)), "one at a time has the device"
+    logs = [read_run(path) for path in sorted(tmp_path.glob("runs/*/*.jsonl"))]
+    assert [log.end is not None and log.end.record is not None for log in logs] == [True, True]
+    assert [len(log.trials) for log in logs] == [4, 4]
+    again = tune_many(problems, cache_dir=tmp_path, isolate=False, told=lambda _: None)
+    assert again.totals == {"known": 3}
+    assert len(gpu) == 2, "nothing was measured again"
+    assert servers[0].alive
+    release_processes()
+    assert not servers[0].alive
