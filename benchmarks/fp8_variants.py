@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.document import headed, save
+from benchmarks.kernels.gluon_fp8 import gluon_fp8
 from triton_ops import Config, TritonKernelError
-from triton_ops.backend import Arguments
+from triton_ops.backend import Arguments, Operation
 from triton_ops.backend.offline import AheadOfTime, described
 from triton_ops.benchmark.kernels import check_result
 from triton_ops.benchmark.rivals import rivals_of
@@ -34,7 +35,11 @@ WIDE = {
 ONE = {**WIDE, "SUMS": 1, "HALVES": True}
 SQUARE = {**ONE, "BLOCK_N": 128, "num_stages": 5}
 FEW = {**WIDE, "PROGRAMS": 0, "BLOCK_M": 64, "BLOCK_N": 32, "SUMS": 1, "num_warps": 4, "num_stages": 8}
+TURNS = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 128, "GROUP_SIZE_M": 8, "BUFFERS": 4, "num_warps": 4}
 PROMOTED = {
+    "by turns, Gluon": TURNS,
+    "by turns, Gluon, groups of 16": {**TURNS, "GROUP_SIZE_M": 16},
+    "by turns, Gluon, square": {**TURNS, "BLOCK_N": 128, "BUFFERS": 6},
     "tall, promoted by Triton": {**ONE, "BLOCK_M": 256, "BLOCK_N": 128},
     "two sums": WIDE,
     "two sums, tall": {**WIDE, "BLOCK_M": 256, "BLOCK_N": 128},
@@ -84,12 +89,19 @@ def values_of(name: str, device: str | None) -> dict[str, Any]:
     return {**values, "FAST": name.endswith("-fast")}
 
 
+def operation_of(config: Config) -> Operation:
+    """The operation whose kernel takes the config."""
+    return gluon_fp8 if "BUFFERS" in config else OPERATION
+
+
 def raced(config: Config, values: dict[str, Any], seconds: float) -> dict[str, Any]:
     """One form beside the library, after its check."""
+    operation = operation_of(config)
+    rival = rivals_of(OPERATION.name, values, ("library",))["library"]
+    taken = {name: value for name, value in values.items() if name in operation.kernel.parameter_names}
     try:
-        check_result(OPERATION, config, values)
-        rival = rivals_of(OPERATION.name, values, ("library",))["library"]
-        found = compare((OPERATION, config), rival, kwargs=values, names=("form", "library"), seconds=seconds)
+        check_result(operation, config, taken)
+        found = compare((operation, config), rival, kwargs=taken, names=("form", "library"), seconds=seconds)
     except (TritonKernelError, RuntimeError) as error:
         return {"verdict": f"{type(error).__name__}: {error}"}
     teraflops = 2e-9 * values["M"] * values["N"] * values["K"] / found.a_ms
@@ -101,7 +113,9 @@ def raced(config: Config, values: dict[str, Any], seconds: float) -> dict[str, A
 
 def compiled(config: Config, values: dict[str, Any]) -> dict[str, Any]:
     """What the compiler makes of one form for an H100."""
-    ahead = AheadOfTime(OPERATION.kernel, described(Arguments(keyword=values)), named_target("sm_90"))
+    kernel = operation_of(config).kernel
+    taken = {name: value for name, value in values.items() if name in kernel.parameter_names}
+    ahead = AheadOfTime(kernel, described(Arguments(keyword=taken)), named_target("sm_90"))
     try:
         return {"verdict": "compiled", "shared_bytes": ahead.build(config).metadata["shared"]}
     except Exception as error:  # noqa: BLE001 - the compiler raises what it likes, and the row says what

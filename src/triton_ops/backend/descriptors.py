@@ -42,27 +42,32 @@ def descriptor(tensor: Any, rule: BlockRule, meta: Mapping[str, Any], *, gluon: 
         gluon: Whether the kernel is one of Gluon, whose descriptors have a layout.
     """
     made = _made(tensor, _block_shape(rule, meta), gluon)
-    if gluon:
-        bits = 8 * ITEM_BYTES[dtype_name(tensor.dtype)]
-        layouts = importlib.import_module(_GLUON_LAYOUTS).NVMMASharedLayout
-        made.layout = layouts.get_default_for(made.block_shape, SimpleNamespace(primitive_bitwidth=bits))
+    return _laid_out(made) if gluon else made
+
+
+def _laid_out(made: Any) -> Any:
+    """Give a descriptor of Gluon its layout in shared memory."""
+    bits = 8 * ITEM_BYTES[dtype_name(made.base.dtype)]
+    layouts = importlib.import_module(_GLUON_LAYOUTS).NVMMASharedLayout
+    made.layout = layouts.get_default_for(made.block_shape, SimpleNamespace(primitive_bitwidth=bits))
     return made
 
 
-def matrix_descriptor(tensor: Any, block: Sequence[int], *, turned: bool = False) -> Any:
+def matrix_descriptor(tensor: Any, block: Sequence[int], *, turned: bool = False, gluon: bool = False) -> Any:
     """A descriptor of a matrix, or of the transposed one, whose neighbours in memory are along its last axis.
 
     Args:
         tensor: A torch tensor of two axes, or a stand-in for one.
         block: The extents of a block along the tensor's axes.
         turned: Whether the tensor is column-major: the descriptor then shows it transposed, blocks included.
+        gluon: Whether the kernel is one of Gluon, whose descriptors have a layout.
     """
-    made = _made(tensor, block, gluon=False)
+    made = _made(tensor, block, gluon)
     if turned:
         made.shape, made.strides, made.block_shape = (
             each[::-1] for each in (made.shape, made.strides, made.block_shape)
         )
-    return made
+    return _laid_out(made) if gluon else made
 
 
 def _made(tensor: Any, block: Sequence[int], gluon: bool) -> Any:

@@ -1,0 +1,182 @@
+"""A product of 8-bit floats in Gluon for Hopper: two groups of warps multiply and promote by turns, one warp copies.
+
+A tile of C has an upper half for one group of four warps, and a lower half for the other. No group waits for the other:
+while one adds up a sum, the matrix instructions of the other run. A group has a sum for each half of its columns, so
+that both and one that is being made fit into the registers of a thread.
+"""
+
+from __future__ import annotations
+
+import triton
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+from triton_ops.backend import Operation, TritonKernel, matrix_descriptor
+from triton_ops.kernels.fp8_gemm import operation
+from triton_ops.kernels.tiles import programs_for
+
+# Triton 3.9 has other names than 3.6 for the bulk copies.
+_copy_in = tma.async_load if hasattr(tma, "async_load") else tma.async_copy_global_to_shared
+_copy_out = tma.async_store if hasattr(tma, "async_store") else tma.async_copy_shared_to_global
+
+
+@gluon.jit
+def _corner(tile, M, N, BM: gl.constexpr, BN: gl.constexpr, GROUP: gl.constexpr):
+    """Row and column of a tile's first element; consecutive tiles walk down GROUP tile rows."""
+    tile_rows, tile_columns = gl.cdiv(M, BM), gl.cdiv(N, BN)
+    first = tile // (GROUP * tile_columns) * GROUP
+    rows = gl.minimum(tile_rows - first, GROUP)
+    place = tile % (GROUP * tile_columns)
+    return (first + place % rows) * BM, place // rows * BN
+
+
+@gluon.jit
+def _copies(
+    a, b, left, right, full, free, M, N, K,
+    BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, GROUP: gl.constexpr, BUFFERS: gl.constexpr,
+):  # fmt: skip
+    """Have the steps of all tiles copied, one after the other, each as soon as its buffers are free."""
+    count = 0
+    for tile in range(gl.program_id(0), gl.cdiv(M, BM) * gl.cdiv(N, BN), gl.num_programs(0)):
+        m0, n0 = _corner(tile, M, N, BM, BN, GROUP)
+        for k0 in range(0, K, BK):
+            slot = count % BUFFERS
+            mbarrier.wait(free.index(slot), ((count // BUFFERS) & 1) ^ 1)
+            barrier = full.index(slot)
+            mbarrier.expect(barrier, a.block_type.nbytes + b.block_type.nbytes)
+            _copy_in(a, [m0, k0], barrier, left.index(slot))
+            _copy_in(b, [n0, k0], barrier, right.index(slot))
+            count += 1
+
+
+@gluon.jit
+def _put(
+    c, total, out, a_scale, b_scale, m0, n0, M, N, stride_asm, stride_bsn,
+    ROWS: gl.constexpr, SIDE: gl.constexpr, layout: gl.constexpr,
+):  # fmt: skip
+    """Divide sums by the scales of their rows and columns, and have them copied to C."""
+    m = m0 + gl.arange(0, ROWS, gl.SliceLayout(1, layout))
+    n = n0 + gl.arange(0, SIDE, gl.SliceLayout(0, layout))
+    rows = gl.load(a_scale + m * stride_asm, mask=m < M, other=1.0)
+    columns = gl.load(b_scale + n * stride_bsn, mask=n < N, other=1.0)
+    total = total * gl.expand_dims(1.0 / rows, 1) * gl.expand_dims(1.0 / columns, 0)
+    tma.store_wait(pendings=0)  # the one before has been read
+    gl.thread_barrier()
+    out.store(total.to(c.dtype))
+    fence_async_shared()
+    gl.thread_barrier()
+    _copy_out(c, [m0, n0], out)
+
+
+@gluon.jit
+def _multiplies(
+    c, left, right, full, free, out, a_scale, b_scale, M, N, K, stride_asm, stride_bsn,
+    PART: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, GROUP: gl.constexpr,
+    BUFFERS: gl.constexpr,
+):  # fmt: skip
+    """One group's half of the rows of all tiles."""
+    ROWS: gl.constexpr = BM // 2
+    SIDE: gl.constexpr = BN // 2
+    layout: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, SIDE, 32])
+    count = 0
+    for tile in range(gl.program_id(0), gl.cdiv(M, BM) * gl.cdiv(N, BN), gl.num_programs(0)):
+        m0, n0 = _corner(tile, M, N, BM, BN, GROUP)
+        low = gl.zeros((ROWS, SIDE), gl.float32, layout)
+        high = gl.zeros((ROWS, SIDE), gl.float32, layout)
+        none = gl.zeros((ROWS, SIDE), gl.float32, layout)
+        for _ in range(0, K, BK):
+            slot = count % BUFFERS
+            mbarrier.wait(full.index(slot), (count // BUFFERS) & 1)
+            x = left.index(slot).slice(PART * ROWS, ROWS)
+            y = right.index(slot)
+            found = warpgroup_mma(x, y.slice(0, SIDE).permute((1, 0)), none, use_acc=False, is_async=True)
+            found = warpgroup_mma_wait(num_outstanding=0, deps=(found,))
+            more = warpgroup_mma(x, y.slice(SIDE, SIDE).permute((1, 0)), none, use_acc=False, is_async=True)
+            low += found
+            more = warpgroup_mma_wait(num_outstanding=0, deps=(more,))
+            mbarrier.arrive(free.index(slot), count=1)
+            high += more
+            count += 1
+        _put(c, low, out, a_scale, b_scale, m0 + PART * ROWS, n0, M, N, stride_asm, stride_bsn, ROWS, SIDE, layout)
+        _put(
+            c, high, out, a_scale, b_scale, m0 + PART * ROWS, n0 + SIDE, M, N, stride_asm, stride_bsn,
+            ROWS, SIDE, layout,
+        )  # fmt: skip
+    tma.store_wait(pendings=0)
+
+
+@gluon.jit
+def gluon_fp8_kernel(
+    a, b, c, a_scale, b_scale, M, N, K, stride_asm, stride_bsn,  # noqa: ARG001 - a and b are read by their descriptors
+    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_SIZE_M: gl.constexpr,
+    BUFFERS: gl.constexpr, a_tiles, b_tiles, c_tiles,
+):  # fmt: skip
+    """C = (A / a_scale) @ (B / b_scale), with a scale for each row of A and each column of B, and promoted sums."""
+    left = gl.allocate_shared_memory(a_tiles.dtype, [BUFFERS, BLOCK_M, BLOCK_K], a_tiles.layout)
+    right = gl.allocate_shared_memory(b_tiles.dtype, [BUFFERS, BLOCK_N, BLOCK_K], b_tiles.layout)
+    out = gl.allocate_shared_memory(c_tiles.dtype, [2, BLOCK_M // 2, BLOCK_N // 2], c_tiles.layout)
+    full = gl.allocate_shared_memory(gl.int64, [BUFFERS, 1], mbarrier.MBarrierLayout())
+    free = gl.allocate_shared_memory(gl.int64, [BUFFERS, 1], mbarrier.MBarrierLayout())
+    for slot in gl.static_range(BUFFERS):
+        mbarrier.init(full.index(slot), count=1)
+        mbarrier.init(free.index(slot), count=2)
+    upper: gl.constexpr = 0
+    lower: gl.constexpr = 1
+    gl.warp_specialize(
+        [
+            (_multiplies, (
+                c_tiles, left, right, full, free, out.index(0), a_scale, b_scale, M, N, K, stride_asm, stride_bsn,
+                upper, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_SIZE_M, BUFFERS,
+            )),
+            (_multiplies, (
+                c_tiles, left, right, full, free, out.index(1), a_scale, b_scale, M, N, K, stride_asm, stride_bsn,
+                lower, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_SIZE_M, BUFFERS,
+            )),
+            (_copies, (
+                a_tiles, b_tiles, left, right, full, free, M, N, K, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_SIZE_M, BUFFERS,
+            )),
+        ],
+        [4, 1],
+        [240, 24],
+    )  # fmt: skip
+
+
+def _grid(meta):
+    tiles = triton.cdiv(meta["M"], meta["BLOCK_M"]) * triton.cdiv(meta["N"], meta["BLOCK_N"])
+    return programs_for(tiles, {**meta, "PROGRAMS": 1}, "a")
+
+
+def _descriptors(meta):
+    rows, columns, step = meta["BLOCK_M"], meta["BLOCK_N"], meta["BLOCK_K"]
+    return {
+        "a_tiles": matrix_descriptor(meta["a"], (rows, step), gluon=True),
+        "b_tiles": matrix_descriptor(meta["b"], (step, columns), turned=True, gluon=True),
+        "c_tiles": matrix_descriptor(meta["c"], (rows // 2, columns // 2), gluon=True),
+    }
+
+
+_TAKEN = ("a", "b", "c", "a_scale", "b_scale", "M", "N", "K", "stride_asm", "stride_bsn")
+
+
+def _arguments(M=4096, N=4096, K=4096, scaling=1, dtype="bfloat16"):
+    given = operation.arguments(M, N, K, scaling, dtype)
+    return {name: given[name] for name in _TAKEN}
+
+
+gluon_fp8 = Operation(
+    "gluon_fp8",
+    TritonKernel(gluon_fp8_kernel, _grid, outputs=("c",), made=_descriptors),
+    {"BLOCK_M": [128], "BLOCK_N": [128, 256], "BLOCK_K": [128], "GROUP_SIZE_M": [4, 8], "BUFFERS": [3, 4, 5, 6],
+     "num_warps": [4]},
+    _arguments,
+    reference=operation.reference,
+    dtypes=("bfloat16", "float16"),
+    device="cuda",
+)  # fmt: skip
