@@ -16,7 +16,6 @@ from tests.runs import ID, begun, head
 from triton_ops.cache.lockfile import loads
 from triton_ops.history.head import Environment
 from triton_ops.history.run_log import Finalist, Origin, RunLog, read_run
-from triton_ops.report import facts
 from triton_ops.report.facts import Report
 from triton_ops.report.markdown import escaped
 from triton_ops.report.paste import paste_lines
@@ -196,14 +195,6 @@ def test_a_run_in_which_nothing_ran_is_shown(cli, tmp_path):
     assert "none: no config ran" in said
     assert "\x1b" not in said
     assert json.loads(text(cli, path, "--json"))["runs"][0]["best"] is None
-
-
-def test_which_tunables_matter_is_left_out_of_runs_that_are_too_long(cli, monkeypatch, tmp_path):
-    path = written(tmp_path)
-    assert "Which tunables matter" in text(cli, path)
-    monkeypatch.setattr(facts, "MOST_FITTED", 6)
-    assert "Which tunables matter" not in text(cli, path)
-    assert Report(read_run(path)).sensitivity.startswith("not calculated for more than 6 trials")
 
 
 def test_forms_exclude_each_other(cli, tmp_path):

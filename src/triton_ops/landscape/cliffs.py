@@ -5,14 +5,16 @@ Two configs are compared only if they differ in nothing else, so that a jump is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
+from typing import TypeAlias
 
+from triton_ops.landscape.sensitivity import value_key
 from triton_ops.replay.recording import Recording
 from triton_ops.resources import WASTEFUL_SPILL_BYTES
-from triton_ops.space import Config, Value
+from triton_ops.space import Value
 from triton_ops.trial import Trial
 
 _STEEP = 1.5  # times slower that count as a jump
@@ -55,17 +57,31 @@ def cliffs(recording: Recording) -> list[Cliff]:
     for name, tunable in recording.space.tunables.items():
         if not tunable.ordered:
             continue
-        values = tunable.values
-        for low, high in pairwise(values):
+        by_value = _by_value(recording, name)
+        for low, high in pairwise(tunable.values):
             for before, after in ((low, high), (high, low)):
-                cliff = _cliff(recording, name, before, after)
+                cliff = _cliff(by_value, name, before, after)
                 if cliff is not None:
                     found.append(cliff)
     return sorted(found, key=lambda one: (-one.spills, -one.steep / one.pairs, -one.fails))
 
 
-def _cliff(recording: Recording, name: str, before: Value, after: Value) -> Cliff | None:
-    pairs = list(_pairs(recording, name, before, after))
+_Trials: TypeAlias = "Mapping[tuple[Hashable, ...], Trial]"
+_ByValue: TypeAlias = "Mapping[Hashable, _Trials]"
+
+
+def _by_value(recording: Recording, name: str) -> _ByValue:
+    """The trials with each value of a tunable, by the values of all other tunables."""
+    others = [other for other in recording.space.tunables if other != name]
+    found: dict[Hashable, dict[tuple[Hashable, ...], Trial]] = {}
+    for config, trial in recording.trials.items():
+        rest = tuple(value_key(config[other]) for other in others)
+        found.setdefault(value_key(config[name]), {})[rest] = trial
+    return found
+
+
+def _cliff(by_value: _ByValue, name: str, before: Value, after: Value) -> Cliff | None:
+    pairs = list(_pairs(by_value.get(value_key(before), {}), by_value.get(value_key(after), {})))
     if not pairs:
         return None
     ratios = [second.median_ms / first.median_ms for first, second in pairs if second.ok]
@@ -85,13 +101,11 @@ def _cliff(recording: Recording, name: str, before: Value, after: Value) -> Clif
     )  # fmt: skip
 
 
-def _pairs(recording: Recording, name: str, before: Value, after: Value) -> Iterator[tuple[Trial, Trial]]:
+def _pairs(first: _Trials, second: _Trials) -> Iterator[tuple[Trial, Trial]]:
     """Trials that differ in this step alone, of which the first ran."""
-    for config, trial in recording.trials.items():
-        if trial.ok and config[name] == before and type(config[name]) is type(before):
-            other = recording.trials.get(Config({**config, name: after}))
-            if other is not None:
-                yield trial, other
+    for rest, trial in first.items():
+        if trial.ok and (other := second.get(rest)) is not None:
+            yield trial, other
 
 
 def _spills(trial: Trial) -> bool:

@@ -32,8 +32,6 @@ DROPPED_BY = {
     Status.WRONG: "the check of its result",
 }
 """What dropped a candidate that was not timed, by the status in which its trial ended."""
-MOST_FITTED = 10_000
-"""Trials up to which a report says which tunables matter; for 100,000 that takes more than a minute."""
 _NOT_YET = "not compared yet"
 _NUMBER = re.compile(r"\d[\d.,_]*")
 
@@ -217,8 +215,6 @@ class Report:
     @cached_property
     def sensitivity(self) -> Sensitivity | str:
         """Which tunables matter, or why that cannot be said."""
-        if len(self.run.trials) > MOST_FITTED:
-            return f"not calculated for more than {MOST_FITTED:,} trials; `triton-ops sensitivity` does it, in minutes"
         try:
             return sensitivity(recording_of(self.run))
         except RecordingError as error:
