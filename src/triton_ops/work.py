@@ -136,6 +136,11 @@ class Work:
                 hint="use GemmTiles, RowTiles, ElementTiles or AttentionTiles, or leave the tiles out",
             )
 
+    @property
+    def dtype(self) -> str:
+        """The dtype of the operands; empty if the tiles do not say, or the operations do not limit the time."""
+        return getattr(self.tiles, "dtype", "") if self.flops else ""
+
     def tflops(self, latency_ms: float) -> float:
         """Achieved 10^12 operations per second."""
         return self.flops / (latency_ms * 1e9)

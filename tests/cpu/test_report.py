@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 from dataclasses import replace
+from datetime import datetime, timezone
 
 import pytest
 from hypothesis import given
@@ -13,15 +14,22 @@ from hypothesis import strategies as st
 
 from tests.records import record
 from tests.runs import ID, begun, head
+from triton_ops._sealed import sealed
 from triton_ops.cache.lockfile import loads
-from triton_ops.history.head import Environment
+from triton_ops.hardware import spec_named
+from triton_ops.history.head import CeilingFacts, Environment, RoofFacts, head_of
 from triton_ops.history.run_log import Finalist, Origin, RunLog, read_run
+from triton_ops.problem import Problem
+from triton_ops.ranking.gemm import GemmTiles
 from triton_ops.report.facts import Report
 from triton_ops.report.markdown import escaped
 from triton_ops.report.paste import paste_lines
 from triton_ops.resources import Resources
-from triton_ops.space import Config
+from triton_ops.space import Config, ConfigSpace
+from triton_ops.task.effort import chosen_effort
+from triton_ops.task.task import Task
 from triton_ops.trial import Measurement, Status, Trial
+from triton_ops.work import Work
 
 HOSTILE = "<img src=https://example.org onerror=alert(1)></script>|`*@all`\x1b]0;x\x07"
 SAFE = re.compile(r"[\w =%,.+()/'-]*|`[\w:=%,.+()/' -]*`|<code>([A-Za-z0-9 ]|&#\d+;)*</code>", re.ASCII)
@@ -36,12 +44,12 @@ def ran(n, ms, shape="x", **changes):
     return Trial(config(n, shape), Status.OK, Measurement((ms,), "host"), relative=ms / 2, **changes)
 
 
-def written(folder, *, ended=True, hostile=HOSTILE, key=None, run=ID):
-    """The log of a run of seven configs: three finalists, one slow, three failures."""
+def written(folder, *, ended=True, hostile=HOSTILE, key=None, run=ID, winner=1, **changes):
+    """The log of a run of seven configs: three finalists, one slow, three failures; `changes` are of its first line."""
     environment = Environment(versions={"python": "3.11"}, host={"cpus": 2}, device={"kind": "cpu", "odd": hostile})
     clock = itertools.count(0.0, 0.25)  # a line each quarter of a second
     log = RunLog(folder / f"{run}.jsonl", start=0.0, clock=lambda: next(clock))
-    log.begin(head(id=run, environment=environment, **({} if key is None else {"key": key})))
+    log.begin(head(id=run, environment=environment, **changes, **({} if key is None else {"key": key})))
     screened = {
         n: ran(n, ms, resources=Resources(40 + n, 0, 1024), compile_s=0.5) for n, ms in ((3, 1.1), (2, 1.02), (1, 1.03))
     }
@@ -55,7 +63,9 @@ def written(folder, *, ended=True, hostile=HOSTILE, key=None, run=ID):
         for n, levels in LEVELS.items():
             trial = replace(screened[n], final=Measurement(levels, "host", 4))
             log.write(Finalist(at_s=2.0, trial=trial, dropped_at=4 if n == 3 else None))
-        log.ended("complete", record(winner=config(1), ties=(config(1), config(2)), gain_interval=(1.9, 2.1),
+            if n != 3:  # the ties race again in a fresh process
+                log.write(Finalist(at_s=3.0, trial=trial, process=1))
+        log.ended("complete", record(winner=config(winner), ties=(config(1), config(2)), gain_interval=(1.9, 2.1),
                                      raced_gain=2.0, run=ID))  # fmt: skip
     return folder / f"{run}.jsonl"
 
@@ -137,6 +147,91 @@ def test_two_runs_are_compared_config_by_config(cli, tmp_path):
     assert found["differences"]["state"][1].startswith("not ended")
     another = written(tmp_path / "", key=record("other").key, run="20261124T101112000000-0123abcd")
     assert "the kernel or the problem is another one" in text(cli, one, another)
+
+
+ROOF = RoofFacts(
+    flops=1e12, bytes=1e9, memory=CeilingFacts(name="memory", peak=4000.0, measured=3500.0),
+    units=CeilingFacts(name="bfloat16", peak=2000.0, measured=1500.0),
+)  # fmt: skip
+
+
+def test_times_are_placed_below_the_roof_of_the_device(cli, tmp_path):
+    path = written(tmp_path, roof=ROOF)
+    said = text(cli, path)
+    assert "best" in said
+    assert (
+        "1000 TFLOP/s (50% of the peak), 1000 GB/s (25% of the peak); 50% of its limit, the units for bfloat16" in said
+    )
+    assert "1000 FLOP/B, the ridge is at 500" in said
+    [run] = json.loads(text(cli, path, "--json"))["runs"]
+    assert (run["roofline"]["least_ms"], run["roofline"]["best"]["of_limit"]) == (0.5, 0.5)
+    bare = replace_in_head(path, '"flops": 1000000000000.0', '"flops": -1.0')
+    assert cli("report", bare).code == 4
+
+
+def replace_in_head(path, before, after):
+    """The log with a first line that is changed and has the checksum of its content."""
+    first, rest = path.read_text(encoding="utf-8").split("\n", 1)
+    changed = {name: value for name, value in json.loads(first.replace(before, after)).items() if name != "checksum"}
+    path.write_text(json.dumps(sealed(changed)) + "\n" + rest, encoding="utf-8")
+    return path
+
+
+def test_the_log_of_a_tune_holds_the_work_beside_the_limits_of_the_device():
+    tiles = GemmTiles(
+        4096, 4096, 4096, dtype="float16", out_dtype="float16", tile_rows="n", tile_columns="n", tile_inner="n"
+    )
+    task = Task(
+        kernel=None, problem=Problem("matmul"), space=ConfigSpace({"n": [1]}), device=spec_named("NVIDIA H200"),
+        device_name="cuda", arguments=None, work=Work(2e12, 1e9, tiles),
+    )  # fmt: skip
+    found = head_of(
+        ID, record().key, task, chosen_effort("quick"), seed=0, versions={}, started=datetime.now(timezone.utc)
+    )
+    assert (found.roof.units.name, found.roof.flops, found.roof.memory.name) == ("float16", 2e12, "memory")
+    assert found.roof.roofline().limit.name == "float16"
+    bare = head_of(ID, record().key, replace(task, work=None), chosen_effort("quick"), **facts)
+    assert bare.roof is None
+
+
+def test_what_fresh_processes_found_is_shown(cli, tmp_path):
+    path = written(tmp_path)
+    assert "Compared again, in fresh process 1" in text(cli, path)
+    [[first, second]] = json.loads(text(cli, path, "--json"))["runs"][0]["confirmations"]
+    assert (first["fate"], first["gap"]["centre"], second["fate"]) == ("winner", 0.0, "tie")
+
+
+def of_problem(folder, rows, winner):
+    """A run of another problem of the kernel, `rows` long."""
+    key = replace(record("wait").key, problem={"M": rows}, label=f"{rows} x 64")
+    name = f"20261122T{rows:012}-0123abcd"
+    return written(folder, key=key, key_id=f"{rows:032}", shape=(rows, 64), run=name, winner=winner)
+
+
+def test_a_kernel_over_its_problems_shows_what_each_winner_costs_elsewhere(cli, tmp_path):
+    folder = tmp_path / "runs" / "k"
+    folder.mkdir(parents=True)
+    paths = [of_problem(folder, rows, winner) for rows, winner in ((4096, 2), (64, 1), (512, 1))]
+    said = text(cli, *paths)
+    assert "What differs" not in said
+    lines = said[said.index("Over problems") :].splitlines()
+    assert [line.split()[0] for line in lines[2:5]] == ["64", "512", "4096"]
+    found = json.loads(text(cli, "wait", "--problems", "--json", "--cache-dir", tmp_path))
+    assert found["problems"]["configs"] == [{"n": 1, "shape": "x"}, {"n": 2, "shape": "x"}]
+    assert [row["slower"][0] == 1.0 for row in found["problems"]["rows"]] == [True, True, False]
+    assert found["comparisons"] == []
+    assert "Over problems" not in text(cli, paths[0], paths[0])
+    assert cli("report", "none", "--problems", "--cache-dir", tmp_path).code == 4
+
+
+def test_a_target_means_the_runs_of_its_kernel(cli, tmp_path):
+    (tmp_path / "mine.py").write_text("def wait(n):\n    return n\n", encoding="utf-8")
+    folder = tmp_path / "runs" / "k"
+    folder.mkdir(parents=True)
+    path = written(folder, key=record("mine:wait").key)
+    assert text(cli, f"{tmp_path / 'mine.py'}:wait", "--cache-dir", tmp_path) == text(cli, path)
+    refused = cli("report", f"{tmp_path / 'mine.py'}:other", "--cache-dir", tmp_path)
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
 
 
 def test_a_run_is_found_by_file_by_id_and_by_kernel(cli, tmp_path):

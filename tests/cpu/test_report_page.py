@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from tests.browser import opened_browser
-from tests.runs import begun
+from tests.runs import ID, begun
 from triton_ops.history.run_log import Origin, read_run
 from triton_ops.report.facts import Report
 from triton_ops.report.live import growing
 from triton_ops.report.page import build
 from triton_ops.report.page.build import page_of
 
-from .test_report import HOSTILE, ran, written
+from .test_report import HOSTILE, ROOF, of_problem, ran, written
 from .test_simulator_page import seen
 from .test_watch import served
 
@@ -25,7 +25,8 @@ from .test_watch import served
 def file(tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
     later = written(folder, ended=False, run="20261123T101112000000-0123abcd")
-    reports = [Report(read_run(path)) for path in (written(folder), later)]
+    other = of_problem(folder, 4096, 2)
+    reports = [Report(read_run(path)) for path in (written(folder, roof=ROOF), later, other)]
     path = folder / "report.html"
     path.write_text(page_of(reports), encoding="utf-8")
     return path
@@ -74,6 +75,10 @@ def test_trials_are_filtered_and_sorted(page):
 
 def test_every_part_of_a_run_is_drawn(page):
     assert page.locator("#ties tbody svg").count() == 3
+    assert page.locator("#confirmations tbody svg").count() == 2
+    assert page.locator("#roof circle").count() == 4
+    assert page.locator("#roof path.roof").count() == 2
+    assert "50% of its limit" in page.inner_text("#roof-facts")
     assert page.locator("#curve circle.winner").count() == 2
     assert page.locator("#parallel path.line").count() == 4
     assert page.inner_text("#dropped").splitlines()[1:] == [
@@ -86,6 +91,12 @@ def test_every_part_of_a_run_is_drawn(page):
     page.select_option("#heat-rows", "1")
     page.select_option("#heat-columns", "0")
     assert page.inner_text("#heat") != before or page.input_value("#heat-rows") == "1"
+
+
+def test_problems_are_shown_beside_each_other(page):
+    rows = page.locator("#map tbody tr").all_inner_texts()
+    assert [row.split("\t")[0] for row in rows] == [f"{ID}, CPU", "4096 x 64, H200"]
+    assert "1.00x" in rows[0]
 
 
 def test_another_run_is_chosen_and_both_are_compared(page):

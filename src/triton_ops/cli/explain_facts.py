@@ -12,7 +12,8 @@ from triton_ops.analysis.pipeline import LEGEND, drawn
 from triton_ops.expectation.explanation import Explained
 from triton_ops.expectation.portrait import Portrait
 from triton_ops.hardware import DeviceSpec
-from triton_ops.hardware.roofline import MEMORY, Ceiling, Placed
+from triton_ops.hardware.roofline import Ceiling
+from triton_ops.hardware.roofline_words import reached, roof_rows
 from triton_ops.ranking.in_words import work_in_words
 from triton_ops.ranking.predict import Forecast
 from triton_ops.trial import Status
@@ -33,7 +34,7 @@ def rows_of(head: Mapping[str, str], spec: DeviceSpec, explained: Explained, see
     rows = {**head, "expected": _expected(explained, seen)}
     if found is not None:
         rows["lower bound"] = f"{found.lower_bound_ms:.4g} ms"
-    rows |= _times(seen) | _places(spec, explained, seen) | _resources(explained, seen) | _roof(seen)
+    rows |= _times(seen) | _places(spec, explained, seen) | _resources(explained, seen) | roof_rows(seen.roofline)
     if found is not None:
         rows |= {f"alone: {term.name}": f"{term.alone_ms:.4g} ms" for term in found.terms[:_SHOWN]}
     rows |= _advice(seen)
@@ -141,33 +142,13 @@ def _expected(explained: Explained, seen: Portrait) -> str:
         return f"no forecast: {explained.silent}{least}"
     if not math.isfinite(found.expected_ms):
         return "does not fit on the device"
-    return f"{found.expected_ms:.4g} ms" + _reached(seen.expected)
+    return f"{found.expected_ms:.4g} ms" + reached(seen.expected)
 
 
 def _times(seen: Portrait) -> dict[str, str]:
     if seen.measured is None:
         return {}
-    return {"measured": f"{seen.measured.ms:.4g} ms" + _reached(seen.measured)}
-
-
-def _reached(found: Placed | None) -> str:
-    """Rates beside their share of the limit, and which limit that is."""
-    if found is None:
-        return ""
-    rates = [_rate(found.tflops, "TFLOP/s", found.of_units)] if found.tflops else []
-    rates += [_rate(found.gbps, "GB/s", found.of_memory)] if found.gbps else []
-    said = f": {', '.join(rates)}; {found.of_limit:.0%} of its limit, {_limit(found.limit)}"
-    if found.of_measured is not None:
-        said += f", and {found.of_measured:.0%} of what was measured there"
-    return said
-
-
-def _rate(value: float, unit: str, share: float | None) -> str:
-    return f"{value:.4g} {unit}" + ("" if share is None else f" ({share:.0%} of the peak)")
-
-
-def _limit(name: str) -> str:
-    return "the memory" if name == MEMORY else f"the units for {name}"
+    return {"measured": f"{seen.measured.ms:.4g} ms" + reached(seen.measured)}
 
 
 def _places(spec: DeviceSpec, explained: Explained, seen: Portrait) -> dict[str, str]:
@@ -222,24 +203,6 @@ def _products(mma: str | None, seen: Portrait) -> str:
     if mma is None or seen.accumulator is None:
         return ""
     return ", products without matrix units" if mma == "none" else f", products by {mma}"
-
-
-def _roof(seen: Portrait) -> dict[str, str]:
-    roof = seen.roofline
-    ceilings = [one for one in (roof.units, roof.memory) if one is not None]
-    if not ceilings:
-        return {"roof": "no peak of this device is known"}
-    said = ", ".join(
-        f"{one.peak:,.5g} {one.unit} {'of memory' if one.name == MEMORY else one.name}"
-        + (f" ({one.measured:,.5g} measured)" if one.measured else "")
-        for one in ceilings
-    )
-    rows = {"roof": said}
-    if roof.ridge is not None and roof.intensity is not None and roof.limit is not None:
-        rows["intensity"] = (
-            f"{roof.intensity:.4g} FLOP/B, the ridge is at {roof.ridge:.4g}: limited by {_limit(roof.limit.name)}"
-        )
-    return rows
 
 
 def _advice(seen: Portrait) -> dict[str, str]:

@@ -8,25 +8,28 @@ from typing import Annotated
 
 import typer
 
-from triton_ops._files import write_named
+from triton_ops._files import is_file, write_named
 from triton_ops.cli.console import CacheDir, Json, Verbose, bold, printable, say, say_json, tell, width
 from triton_ops.cli.layout import paragraph, table
 from triton_ops.cli.record_selection import folder_of
+from triton_ops.cli.target import load_object
 from triton_ops.exceptions import SettingsError
-from triton_ops.history.finding import find_run
+from triton_ops.history.finding import find_run, find_runs_of
 from triton_ops.history.run_log import read_run
-from triton_ops.report.as_json import comparison_json, report_json
-from triton_ops.report.comparison import comparison_of
+from triton_ops.report.as_json import reports_json
 from triton_ops.report.facts import Report
 from triton_ops.report.markdown import markdown_of
 from triton_ops.report.page.build import page_of
-from triton_ops.report.tables import SHOWN, Block, Part, comparison_parts, parts_of
+from triton_ops.report.tables import SHOWN, Block, Part, further_parts, parts_of
+from triton_ops.serving.targets import as_target
 
 
 def report_command(
     runs: Annotated[
         list[str],
-        typer.Argument(metavar="RUN...", help="A run log, a run's id or its start, or a kernel: its last run."),
+        typer.Argument(
+            metavar="RUN...", help="A run log, a run's id or its start, or a kernel or TARGET: its last run."
+        ),
     ],
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write a page for browsers to FILE.")
@@ -34,6 +37,9 @@ def report_command(
     as_text: Annotated[bool, typer.Option("--text", help="Write text; the default without -o.")] = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Write Markdown, for pull requests.")] = False,
     top: Annotated[int, typer.Option("--top", metavar="N", min=1, help="Trials and reasons to list.")] = SHOWN,
+    problems: Annotated[
+        bool, typer.Option("--problems", help="Of each kernel the newest run of every problem, beside each other.")
+    ] = False,
     cache_dir: CacheDir = None,
     as_json: Json = False,
     verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
@@ -45,12 +51,9 @@ def report_command(
     if sum((as_text, as_markdown, as_json)) > 1 or (out is not None and as_json):
         raise SettingsError("--text, --markdown, --json and a page exclude each other", hint="give one of them")
     folder = folder_of(cache_dir)
-    reports = [Report(read_run(find_run(run, folder))) for run in runs]
+    reports = [Report(read_run(path)) for path in _paths(runs, folder, every=problems)]
     if as_json:
-        say_json({
-            "runs": [report_json(report) for report in reports],
-            "comparisons": [comparison_json(comparison_of(reports[0], other)) for other in reports[1:]],
-        })  # fmt: skip
+        say_json(reports_json(reports))
     elif as_markdown:
         _put(out, markdown_of(reports, top).splitlines())
     elif as_text or out is None:
@@ -58,6 +61,18 @@ def report_command(
     else:
         _write(out, page_of(reports))
         tell(f"{out} is the page; open it in a browser")
+
+
+def _paths(runs: Sequence[str], folder: Path, *, every: bool) -> list[Path]:
+    """The run logs that are meant; a TARGET means the kernel that it names in records."""
+    found = []
+    for text in runs:
+        place, colon, _ = text.rpartition(":")
+        name = (
+            as_target(load_object(text)).name if colon and place.endswith(".py") and not is_file(Path(text)) else text
+        )
+        found += find_runs_of(name, folder) if every else [find_run(name, folder)]
+    return found
 
 
 def _put(out: Path | None, lines: Sequence[str]) -> None:
@@ -80,9 +95,8 @@ def _lines(reports: Sequence[Report], top: int, columns: int | None) -> Iterator
             yield ""
         for part in parts_of(report, top):
             yield from _block(part, columns) if isinstance(part, Block) else _part(part, columns)
-    for other in reports[1:]:
-        for part in comparison_parts(reports[0], other):
-            yield from _part(part, columns)
+    for part in further_parts(reports):
+        yield from _part(part, columns)
 
 
 def _part(part: Part, columns: int | None) -> Iterator[str]:

@@ -143,7 +143,7 @@ def _resources(explained: Explained) -> tuple[Resources | None, bool]:
 def _roofline(explained: Explained, work: Work | None, spec: DeviceSpec, calibration: Calibration | None) -> Roofline:
     launches = explained.work.launches if explained.work is not None else ()
     products = [product for launch in launches for product in launch.products]
-    dtype = getattr(work.tiles, "dtype", "") if work is not None and work.flops else ""
+    dtype = "" if work is None else work.dtype
     dtype = dtype or (products[0].dtype if products else "float32")
     flops, moved = (work.flops, work.bytes) if work is not None else (0.0, 0.0)
     read = sum(launch.flops for launch in launches) or sum(map(_single, launches))

@@ -34,11 +34,29 @@ def find_run(text: str, folder: Path) -> Path:
         raise RunLogError(f"{len(named)} runs have ids that start with {text}", hint=f"the newest is {named[0].stem}")
     found = named[0] if named else next((one for one, head in _heads(paths) if _is_of(head, text)), None)
     if found is None:
-        raise RunLogError(
-            f"{folder / FOLDER} has no run of {text}",
-            hint="`triton-ops show` lists kernels; `triton-ops tune` runs one",
-        )
+        raise _none(text, folder)
     return found
+
+
+def find_runs_of(kernel: str, folder: Path) -> list[Path]:
+    """The newest run of every problem of a kernel, device and cache state, the newest first.
+
+    Raises:
+        RunLogError: There is none.
+    """
+    found: dict[str, Path] = {}
+    for path, head in _heads(_newest_first(folder)):
+        if _is_of(head, kernel):
+            found.setdefault(head.key_id, path)
+    if not found:
+        raise _none(kernel, folder)
+    return list(found.values())
+
+
+def _none(text: str, folder: Path) -> RunLogError:
+    return RunLogError(
+        f"{folder / FOLDER} has no run of {text}", hint="`triton-ops show` lists kernels; `triton-ops tune` runs one"
+    )
 
 
 def _newest_first(folder: Path) -> list[Path]:

@@ -14,10 +14,11 @@ from typing import Any
 import msgspec
 
 from triton_ops._cpus import usable_cpus
-from triton_ops._ranges import Extent, Nested
+from triton_ops._ranges import Extent, Nested, NotNegative, Positive
 from triton_ops.backend.source import source_fingerprint
 from triton_ops.cache import Key
-from triton_ops.hardware import DeviceSpec
+from triton_ops.hardware import Calibration, DeviceSpec
+from triton_ops.hardware.roofline import Ceiling, Roofline, roofline
 from triton_ops.space import Config, ConfigSpace, Constraint
 from triton_ops.task.effort import Effort
 from triton_ops.task.task import Task
@@ -60,6 +61,32 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     device: dict[str, Nested]
 
 
+class CeilingFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A limit of the device, as `hardware.roofline.Ceiling`: GB/s of memory, or TFLOP/s of a dtype."""
+
+    name: str
+    peak: Positive
+    measured: Positive | None = None
+
+    def ceiling(self) -> Ceiling:
+        """The limit."""
+        return Ceiling(self.name, self.peak, self.measured)
+
+
+class RoofFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """The declared work of the problem, beside what the device can do, as `hardware.roofline.Roofline`."""
+
+    flops: NotNegative
+    bytes: NotNegative
+    memory: CeilingFacts | None = None
+    units: CeilingFacts | None = None
+
+    def roofline(self) -> Roofline:
+        """The roofline."""
+        memory, units = (None if one is None else one.ceiling() for one in (self.memory, self.units))
+        return Roofline(flops=self.flops, bytes=self.bytes, memory=memory, units=units)
+
+
 class Head(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="run"):
     """The first line of a run log.
 
@@ -76,6 +103,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="run
         effort: The effort with all its numbers.
         searcher: The searcher's name.
         seed: The seed of everything random in the run.
+        roof: The problem's work beside the device's limits; None if no work was declared.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -90,12 +118,21 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="run
     effort: dict[str, Nested]
     searcher: str
     seed: int
+    roof: RoofFacts | None = None
 
 
 def head_of(
-    run_id: str, key: Key, task: Task, effort: Effort, *, seed: int, versions: Mapping[str, str], started: datetime
+    run_id: str,
+    key: Key,
+    task: Task,
+    effort: Effort,
+    *,
+    seed: int,
+    versions: Mapping[str, str],
+    started: datetime,
+    calibration: Calibration | None = None,
 ) -> Head:
-    """The first line of the run log of a run that starts now."""
+    """The first line of the run log of a run that starts now; `calibration` is what was measured on the device."""
     named = task.named
     return Head(
         id=run_id,
@@ -109,7 +146,21 @@ def head_of(
         effort=msgspec.to_builtins(effort, enc_hook=str),
         searcher=effort.search_name,
         seed=seed,
-    )
+        roof=_roof(task, calibration),
+    )  # fmt: skip
+
+
+def _roof(task: Task, calibration: Calibration | None) -> RoofFacts | None:
+    work = task.work
+    if work is None or not (work.flops or work.bytes):
+        return None
+    dtype = work.dtype or next((spec.dtype for spec in task.problem.specs.values()), "float32")
+    found = roofline(
+        task.device, flops=work.flops, bytes_=work.bytes, dtype=dtype, products=bool(work.flops),
+        calibration=calibration,
+    )  # fmt: skip
+    memory, units = (None if one is None else CeilingFacts(**asdict(one)) for one in (found.memory, found.units))
+    return RoofFacts(flops=found.flops, bytes=found.bytes, memory=memory, units=units)
 
 
 def _host() -> dict[str, Any]:

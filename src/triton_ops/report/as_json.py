@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from triton_ops.report.comparison import Comparison
+from triton_ops.report.comparison import Comparison, compared, comparison_of
 from triton_ops.report.facts import Contender, Report, Row
+from triton_ops.report.shapes import problem_map
 from triton_ops.trial import Trial
+
+
+def reports_json(reports: Sequence[Report]) -> dict[str, Any]:
+    """All runs, the kernel over its problems (null for one problem), and the comparisons with the first run."""
+    found = problem_map(reports)
+    return {
+        "runs": [report_json(report) for report in reports],
+        "problems": None if found is None else {
+            "configs": [dict(config.plain) for config in found.configs],
+            "rows": [{"run": row.report.run.head.id, "problem": row.label, "of_limit": row.of_limit,
+                      "gain": row.report.gain, "slower": list(row.slower)} for row in found.rows],
+        },
+        "comparisons": [comparison_json(comparison_of(reports[0], other)) for other in compared(reports)],
+    }  # fmt: skip
 
 
 def report_json(report: Report) -> dict[str, Any]:
@@ -20,6 +36,8 @@ def report_json(report: Report) -> dict[str, Any]:
         "best": None if report.best is None else _trial(report.best), "gain": report.gain,
         "paste": report.paste,
         "finalists": [_contender(one) for one in report.contenders],
+        "confirmations": [list(map(_contender, found)) for found in report.confirmations.values()],
+        "roofline": _roof(report),
         "trials": [_row(row) for row in report.rows],
         "best_so_far": [
             {"at_s": at_s, "median_ms": trial.median_ms, "config": dict(trial.config.plain)}
@@ -47,6 +65,17 @@ def comparison_json(found: Comparison) -> dict[str, Any]:
         "differences": {name: list(both) for name, both in found.differences.items()},
         "common": None if isinstance(common, str) else asdict(common),
         "why_not": common if isinstance(common, str) else "",
+    }  # fmt: skip
+
+
+def _roof(report: Report) -> dict[str, Any] | None:
+    roof = report.roof
+    if roof is None:
+        return None
+    best, default = report.placed(report.best), report.placed(report.default)
+    return {
+        **asdict(roof), "intensity": roof.intensity, "ridge": roof.ridge, "least_ms": roof.least_ms,
+        "best": None if best is None else asdict(best), "default": None if default is None else asdict(default),
     }  # fmt: skip
 
 

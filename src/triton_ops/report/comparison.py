@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import quantiles
 
@@ -47,6 +48,12 @@ class Comparison:
     second: Report
     differences: dict[str, tuple[str, str]]
     common: Common | str
+
+
+def compared(reports: Sequence[Report]) -> list[Report]:
+    """The runs that are compared with the first: all but those of its kernel on other problems, which the map shows."""
+    first, *others = [(one, one.run.head.key) for one in reports]
+    return [one for one, key in others if key.kernel != first[1].kernel or key.problem == first[1].problem]
 
 
 def comparison_of(first: Report, second: Report) -> Comparison:

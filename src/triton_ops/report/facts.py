@@ -12,7 +12,8 @@ from typing import Any
 
 from triton_ops.cache import Record
 from triton_ops.exceptions import RecordingError
-from triton_ops.history.run_log import Finalist, Preview, Resumed, Run, Tried
+from triton_ops.hardware.roofline import Placed, Roofline
+from triton_ops.history.run_log import Finalist, Origin, Preview, Resumed, Run, Tried
 from triton_ops.landscape.sensitivity import Sensitivity, sensitivity
 from triton_ops.measure.decision import gap
 from triton_ops.measure.stats import Interval
@@ -124,6 +125,14 @@ class Report:
             return found
         return min((trial for trial in trials.values() if trial.ok), key=lambda trial: trial.rank, default=None)
 
+    @cached_property
+    def default(self) -> Trial | None:
+        """The trial of the config that others are compared with; None if none was tried as the default."""
+        tried = (event for event in self.run.events if isinstance(event, Tried) and event.origin is Origin.DEFAULT)
+        first = next(tried, None)
+        config = self.record.default if self.record is not None else None if first is None else first.trial.config
+        return None if config is None else self.run.trials.get(config)
+
     @property
     def gain(self) -> float | None:
         """The baseline's time over the best one's; None where it is not known."""
@@ -159,13 +168,38 @@ class Report:
     @cached_property
     def contenders(self) -> list[Contender]:
         """The configs of the run's last comparison: the winner, ties, and the others by their gap."""
-        winner = None if self.best is None else self._finals.get(self.best.config)
+        return self._compared(self._finals)
+
+    def _compared(self, lines: Mapping[Config, Finalist]) -> list[Contender]:
+        winner = None if self.best is None else lines.get(self.best.config)
         found = [
             Contender(trial=line.trial, rounds=len(_levels(line)), gap=_gap(line, winner), fate=self._fate(line.trial))
-            for line in self._finals.values()
+            for line in lines.values()
         ]
         order = {"winner": 0, "tie": 1}
         return sorted(found, key=lambda one: (order.get(one.fate, 2), one.gap.centre if one.gap else 1e9))
+
+    @cached_property
+    def confirmations(self) -> dict[int, list[Contender]]:
+        """By the number of each fresh process that compared the ties again, what it found; empty if none did."""
+        found: dict[int, dict[Config, Finalist]] = {}
+        for event in self.run.events:
+            if isinstance(event, Finalist) and event.process:
+                found.setdefault(event.process, {})[event.trial.config] = event
+        return {process: self._compared(lines) for process, lines in sorted(found.items())}
+
+    @cached_property
+    def roof(self) -> Roofline | None:
+        """The roofline of the problem on the device; None if its work was not declared, or no limit is known."""
+        facts = self.run.head.roof
+        found = None if facts is None else facts.roofline()
+        return None if found is None or found.least_ms is None else found
+
+    def placed(self, trial: Trial | None) -> Placed | None:
+        """A trial's time below the roof; None without a roof or a time."""
+        if self.roof is None or trial is None or not trial.ok or trial.median_ms <= 0:
+            return None
+        return self.roof.placed(trial.median_ms)
 
     @cached_property
     def failures(self) -> list[FailureGroup]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from triton_ops.report.facts import Report
-from triton_ops.report.tables import SHOWN, Block, Part, comparison_parts, parts_of
+from triton_ops.report.tables import SHOWN, Block, Part, further_parts, parts_of
 
 _PLAIN = re.compile(r"[A-Za-z0-9 =%,.+()/'-]*")
 _CODE = re.compile(r"[A-Za-z0-9_:=%,.+()/' -]*")
@@ -21,9 +21,8 @@ def markdown_of(reports: Sequence[Report], top: int = SHOWN) -> str:
         lines += [f"# {escaped(report.title)}", ""]
         for part in parts_of(report, top):
             lines += _block(part) if isinstance(part, Block) else _part(part)
-    for other in reports[1:]:
-        for part in comparison_parts(reports[0], other):
-            lines += _part(part)
+    for part in further_parts(reports):
+        lines += _part(part)
     return "\n".join(lines)
 
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from triton_ops.report.comparison import common_text, comparison_of
+from triton_ops.report.comparison import common_text, compared, comparison_of
 from triton_ops.report.facts import Report
-from triton_ops.report.words import contender_cells, headline, place_cells
+from triton_ops.report.shapes import ProblemMap, problem_map
+from triton_ops.report.words import contender_cells, headline, letter, map_cells, place_cells, roof_facts
 
 SHOWN = 20
 _MARKS = 12
+_COMPARED = ("ms", "slower than the winner, 95 %", "rounds", "became", "config")
+_MAPPED = 4  # cells of a line of the map before those of the configs
+_MOST_CONFIGS = 10  # of a map over problems that a terminal has room for
 
 
 @dataclass(frozen=True)
@@ -50,18 +54,22 @@ def parts_of(report: Report, top: int = SHOWN) -> Iterator[Part | Block]:
     yield Part("", ("", ""), list(headline(report).items()))
     yield from (Block(name, text) for name, text in report.paste.items() if name != "lockfile")
     if report.contenders:
-        header = ("ms", "slower than the winner, 95 %", "rounds", "became", "config")
-        yield Part("Last comparison", header, list(map(contender_cells, report.contenders)), ("ms", "rounds"))
+        yield Part("Last comparison", _COMPARED, list(map(contender_cells, report.contenders)), ("ms", "rounds"))
+    for process, found in report.confirmations.items():
+        title = f"Compared again, in fresh process {process}"
+        yield Part(title, _COMPARED, list(map(contender_cells, found)), ("ms", "rounds"))
+    if rows := list(roof_facts(report).items()):
+        yield Part("Roofline", ("", ""), rows)
     yield from _trials(report, top)
     yield from _curve(report)
     if report.dropped:
-        rows = [[str(count), by] for by, count in report.dropped.items()]
-        yield Part("Dropped by", ("configs", "by"), rows, ("configs",))
+        dropped = [[str(count), by] for by, count in report.dropped.items()]
+        yield Part("Dropped by", ("configs", "by"), dropped, ("configs",))
     if report.failures:
-        rows = [[str(one.configs), str(one.status), str(one.first), one.reason] for one in report.failures[:top]]
+        failed = [[str(one.configs), str(one.status), str(one.first), one.reason] for one in report.failures[:top]]
         more = len(report.failures) - top
         note = f"{more} more reasons" if more > 0 else ""
-        yield Part("Failures", ("configs", "status", "the first", "its reason"), rows, ("configs",), note)
+        yield Part("Failures", ("configs", "status", "the first", "its reason"), failed, ("configs",), note)
     yield from _sensitivity(report)
     yield Part("Environment", ("", ""), list(report.environment.items()))
 
@@ -72,6 +80,28 @@ def comparison_parts(first: Report, second: Report) -> Iterator[Part]:
     rows = [[name, *both] for name, both in found.differences.items()]
     header = ("", first.run.head.id, second.run.head.id)
     yield Part("What differs", header, rows, note=common_text(found.common))
+
+
+def further_parts(reports: Sequence[Report]) -> Iterator[Part]:
+    """What several runs say together: the kernel over its problems, and the comparisons with the first run."""
+    found = problem_map(reports)
+    if found is not None:
+        yield from _map_parts(found)
+    for other in compared(reports):
+        yield from comparison_parts(reports[0], other)
+
+
+def _map_parts(found: ProblemMap) -> Iterator[Part]:
+    configs = found.configs[:_MOST_CONFIGS]
+    names = [letter(number) for number in range(len(configs))]
+    rows = [map_cells(row)[: _MAPPED + len(names)] for row in found.rows]
+    more = len(found.configs) - len(configs)
+    note = "each best config's time over that of the problem's own" + (f"; {more} configs more" if more > 0 else "")
+    header = ("problem", "ms", "of limit", "over default", *names)
+    yield Part("Over problems", header, rows, header[1:], note)
+    yield Part(
+        "Their best configs", ("", "config"), [[name, str(one)] for name, one in zip(names, configs, strict=True)]
+    )
 
 
 def _trials(report: Report, top: int) -> Iterator[Part]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 
 from triton_ops._text import gain_text
+from triton_ops.hardware.roofline_words import reached, roof_rows
 from triton_ops.measure.stats import Interval
 from triton_ops.report.facts import Contender, Report, Row
+from triton_ops.report.shapes import ProblemRow
 from triton_ops.trial import Trial
 
 
@@ -67,3 +69,35 @@ def _counts(report: Report) -> str:
     total = sum(report.totals.values())
     counts = ", ".join(f"{count} {status}" for status, count in report.totals.items())
     return f"{total} in {report.run.at_s:.1f} s{f': {counts}' if counts else ''}"
+
+
+def roof_facts(report: Report) -> dict[str, str]:
+    """The ceilings of the device and the places of the best config and the default below them; empty if not known."""
+    if report.roof is None:
+        return {}
+    found = roof_rows(report.roof)
+    if report.roof.least_ms is not None:
+        found["at best"] = f"{report.roof.least_ms:.4g} ms"
+    trials = {"best": report.best, "default": report.default}
+    for name, trial in trials.items():
+        if (placed := report.placed(trial)) is not None:
+            found[name] = f"{placed.ms:.4g} ms{reached(placed)}"
+    return found
+
+
+def map_cells(row: ProblemRow) -> list[str]:
+    """One line of the map over problems: problem, time, share of the limit, gain, then what each config costs."""
+    best, gain = row.report.best, row.report.gain
+    return [
+        row.label, "-" if best is None else ms_text(best), "-" if row.of_limit is None else f"{row.of_limit:.0%}",
+        "-" if gain is None else f"{gain:.2f}x", *map(_slower_text, row.slower),
+    ]  # fmt: skip
+
+
+def _slower_text(slower: float | str | None) -> str:
+    return "-" if slower is None else slower if isinstance(slower, str) else f"{slower:.2f}x"
+
+
+def letter(number: int) -> str:
+    """A short name of a config of the map: A to Z, then A1 to Z1 and so on."""
+    return f"{chr(ord('A') + number % 26)}{number // 26 or ''}"

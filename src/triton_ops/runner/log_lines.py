@@ -7,6 +7,7 @@ from datetime import datetime, timedelta, timezone
 
 from triton_ops.cache import Key
 from triton_ops.evaluation.outcome import Outcome
+from triton_ops.hardware import load_calibration
 from triton_ops.history.head import head_of
 from triton_ops.history.run_log import Finalist, Run, RunLog, Twins
 from triton_ops.history.runs import Runs, new_run_id
@@ -36,7 +37,10 @@ def open_log(
     started = datetime.now(timezone.utc) - timedelta(seconds=time.monotonic() - start)
     run_id = new_run_id(started)
     log = RunLog(runs.path(run_id), start, root=runs.root)
-    log.begin(head_of(run_id, key, task, effort, seed=seed, versions=versions(), started=started))
+    calibration = None if runs.root is None or task.work is None else load_calibration(runs.root, task.device.name)
+    log.begin(head_of(
+        run_id, key, task, effort, seed=seed, versions=versions(), started=started, calibration=calibration
+    ))  # fmt: skip
     return log
 
 

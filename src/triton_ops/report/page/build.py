@@ -12,9 +12,10 @@ from typing import Any
 
 from triton_ops._page import PageParts, assembled, data_script, part
 from triton_ops._sealed import storable
-from triton_ops.report.comparison import common_text, comparison_of
+from triton_ops.report.comparison import common_text, compared, comparison_of
 from triton_ops.report.facts import Report, Row
-from triton_ops.report.words import contender_cells, headline
+from triton_ops.report.shapes import problem_map
+from triton_ops.report.words import contender_cells, headline, map_cells, roof_facts
 
 MOST_ROWS = 20_000
 """Trials that a page holds of one run, the fastest first: 4 MB. Totals, failures and what was dropped count all."""
@@ -31,13 +32,14 @@ def page_of(reports: Sequence[Report]) -> str:
     """
     return _page({
         "runs": [run_data(report) for report in reports],
-        "comparisons": [_comparison(reports[0], other) for other in reports[1:]],
+        "comparisons": [_comparison(reports[0], other) for other in compared(reports)],
+        "map": _map(reports),
     })  # fmt: skip
 
 
 def live_page(run: dict[str, Any], version: int) -> str:
     """The page of a run that goes on: it asks the server that it came from for what is new since `version`."""
-    return _page({"runs": [run], "comparisons": [], "version": version}, _FOLLOWS)
+    return _page({"runs": [run], "comparisons": [], "map": None, "version": version}, _FOLLOWS)
 
 
 def _page(data: dict[str, Any], *further: str) -> str:
@@ -70,6 +72,11 @@ def _run(report: Report) -> dict[str, Any]:
         "relative": all(trial.relative is not None for _, trial in report.run.best_so_far),
         "elapsed_s": report.run.at_s,
         "contenders": [[*contender_cells(one), _gap(one.gap)] for one in report.contenders],
+        "confirmations": [
+            [process, [[*contender_cells(one), _gap(one.gap)] for one in found]]
+            for process, found in report.confirmations.items()
+        ],
+        "roof": _roof(report), "roof_facts": roof_facts(report),
         "dropped": list(report.dropped.items()),
         "failures": [[one.configs, str(one.status), one.reason, str(one.first)] for one in report.failures],
         "unclear": seen if isinstance(seen, str) else "",
@@ -80,6 +87,30 @@ def _run(report: Report) -> dict[str, Any]:
             for knob in seen.knobs
         ],
     }  # fmt: skip
+
+
+def _roof(report: Report) -> dict[str, Any] | None:
+    """The lines of a roofline, and what a time's height below them is; None without operations per byte."""
+    roof = report.roof
+    if roof is None or roof.intensity is None or roof.memory is None:
+        return None
+    units = roof.units
+    return {
+        "intensity": roof.intensity, "flops": roof.flops, "gbps": [roof.memory.peak, roof.memory.measured],
+        "tflops": None if units is None else [units.peak, units.measured], "units": "" if units is None else units.name,
+        "default_ms": report.default.median_ms if report.default is not None and report.default.ok else None,
+    }  # fmt: skip
+
+
+def _map(reports: Sequence[Report]) -> dict[str, Any] | None:
+    found = problem_map(reports)
+    if found is None:
+        return None
+    shown: dict[str, Any] = storable({
+        "configs": [str(config) for config in found.configs],
+        "rows": [[*map_cells(row)[:4], list(row.slower)] for row in found.rows],
+    })  # fmt: skip
+    return shown
 
 
 class _Rows:

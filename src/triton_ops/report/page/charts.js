@@ -87,3 +87,27 @@ function parallel(names, values, lines, times) {
   ]);
   return drawing(width, height, `The values of ${lines.length} configs, the fastest one last and green`, ...paths, ...axes);
 }
+
+// The roof of a device over operations per byte, and the times of one kernel below it, all at its operations per byte.
+function roofline(roof, points) {
+  const [width, height] = [720, 320];
+  const rate = (ms) => roof.flops / (ms * 1e9);
+  const rates = points.map((point) => rate(point.ms));
+  const lines = [["by datasheet", 0, "roof"], ["as measured", 1, "roof measured"]]
+    .map(([name, at, kind]) => ({ name, kind, gbps: roof.gbps[at], tflops: roof.tflops ? roof.tflops[at] : null }))
+    .filter((line) => line.gbps !== null && (roof.tflops === null || line.tflops !== null));
+  const ridges = lines.map((line) => (line.tflops === null ? roof.intensity : (1e3 * line.tflops) / line.gbps));
+  const x = axis(Math.min(roof.intensity, ...ridges) / 8, Math.max(roof.intensity, ...ridges) * 8, ROOM.left + 8, width - ROOM.right);
+  const [least, most] = [Math.min(roof.intensity, ...ridges) / 8, Math.max(roof.intensity, ...ridges) * 8];
+  const at = (line, intensity) => Math.min((line.gbps * intensity) / 1e3, line.tflops ?? Infinity);
+  const y = axis(...extent([...rates, ...lines.flatMap((line) => [at(line, least), at(line, most)])]), height - ROOM.bottom - 8, ROOM.top + 18);
+  const roofs = lines.map((line, number) => shape("path", { class: line.kind, d:
+    "M" + [least, Math.min(ridges[number], most), most].map((value) => `${x.place(value)} ${y.place(at(line, value))}`).join("L") },
+    shape("title", {}, line.name)));
+  const dots = points.map((point, number) => shape("circle", {
+    class: point.winner ? "dot winner" : "dot", cx: x.place(roof.intensity), cy: y.place(rates[number]), r: point.winner ? 5 : 3 },
+    shape("title", {}, `${short(rates[number])} TFLOP/s, ${inMs(point.ms)}: ${point.text}`)));
+  const best = rates.length ? `; the fastest of ${rates.length} configs reaches ${short(Math.max(...rates))} TFLOP/s` : "";
+  return drawing(width, height, `The device's roof, at ${short(roof.intensity)} operations per byte${best}`,
+    ...frame(width, height, x, y, "operations per byte", "TFLOP/s"), ...roofs, ...dots.reverse());
+}

@@ -99,6 +99,7 @@ const PAGE = (() => {
     showPaste(run);
     showCurve(run, trials);
     showTies(run);
+    showRoof(run, trials);
     showKnobs(run);
     showLists(run);
     prepareHeat();
@@ -115,6 +116,7 @@ const PAGE = (() => {
   byId("heat-columns").addEventListener("change", drawHeat);
   byId("resource").addEventListener("change", drawResources);
   byId("more").addEventListener("click", () => { shown *= 4; drawTrials(); });
+  showMap();
   showComparisons();
   draw();
   return { renew };

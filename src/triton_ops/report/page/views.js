@@ -11,10 +11,13 @@ function listed(id, facts) {
   replaced(id, Object.entries(facts).flatMap(([name, text]) => [element("dt", {}, name), element("dd", {}, text)]));
 }
 
-function tableOf(id, header, rows) {
-  replaced(id, element("thead", {}, element("tr", {}, header.map((text) => element("th", { scope: "col", class: "left" }, text)))),
+function filledTable(table, header, rows) {
+  table.replaceChildren();
+  return put(table, element("thead", {}, element("tr", {}, header.map((text) => element("th", { scope: "col", class: "left" }, text)))),
     element("tbody", {}, rows));
 }
+
+const tableOf = (id, header, rows) => filledTable(document.getElementById(id), header, rows);
 
 function showPaste(run) {
   show("paste-section", Object.keys(run.paste).length > 0);
@@ -49,13 +52,45 @@ function showCurve(run, trials) {
     "seconds", run.relative ? "time over the default's" : "ms", dots, steps, run.elapsed_s));
 }
 
-function showTies(run) {
-  show("ties-section", run.contenders.length > 0);
-  const gaps = run.contenders.map((one) => one[5]).filter(Boolean);
+function tiesTable(table, contenders) {
+  const gaps = contenders.map((one) => one[5]).filter(Boolean);
   const range = extent([0, ...gaps.flat()]);
-  tableOf("ties", ["", "ms", "slower than the winner", "rounds", "became", "config"], run.contenders.map((one) => element("tr", { class: { winner: "winner", tie: "tie" }[one[3]] },
+  return filledTable(table, ["", "ms", "slower than the winner", "rounds", "became", "config"], contenders.map((one) => element("tr", { class: { winner: "winner", tie: "tie" }[one[3]] },
     element("td", {}, one[5] ? interval(one[5], range, one[3] === "winner") : "–"),
     ...cells("td", one.slice(0, 4)), element("td", { class: "config" }, one[4]))));
+}
+
+function showTies(run) {
+  show("ties-section", run.contenders.length > 0);
+  tiesTable(document.getElementById("ties"), run.contenders);
+  replaced("confirmations", run.confirmations.map(([process, found]) => {
+    const name = `Compared again, in fresh process ${process}`;
+    return element("div", {}, element("h3", {}, name),
+      element("div", { class: "scroll", role: "region", "aria-label": name, tabindex: 0 }, tiesTable(element("table"), found)));
+  }));
+}
+
+function showRoof(run, trials) {
+  show("roof-section", Object.keys(run.roof_facts).length > 0);
+  listed("roof-facts", run.roof_facts);
+  if (run.roof === null) { replaced("roof"); return; }
+  const ran = trials.filter(({ row }) => row[AT.ms] > 0);
+  replaced("roof", roofline(run.roof, ran.slice(0, LINES).map(({ row, fate, config }) => ({ ms: row[AT.ms], winner: fate === "winner", text: config }))));
+}
+
+function showMap() {
+  const found = DATA.map;
+  show("map-section", found !== null);
+  if (found === null) return;
+  const worst = Math.max(...found.rows.flatMap((row) => row[4]).filter(Number.isFinite), 1.01);
+  const cell = (slower) => {
+    const made = element("td", { class: slower === 1 ? "best" : null }, Number.isFinite(slower) ? `${slower.toFixed(2)}x` : slower ?? "–");
+    if (Number.isFinite(slower)) made.style.background = `rgba(var(--heat), ${(0.6 * Math.max(0, Math.log(slower) / Math.log(worst))).toFixed(3)})`;
+    return made;
+  };
+  filledTable(document.getElementById("map"), ["problem", "ms", "of limit", "over default", ...found.configs],
+    found.rows.map(([name, ...facts]) => element("tr", {}, element("th", { class: "left", scope: "row" }, name),
+      cells("td", facts.slice(0, 3)), facts[3].map(cell))));
 }
 
 function showKnobs(run) {
