@@ -185,9 +185,8 @@ def test_the_log_of_a_tune_holds_the_work_beside_the_limits_of_the_device():
         kernel=None, problem=Problem("matmul"), space=ConfigSpace({"n": [1]}), device=spec_named("NVIDIA H200"),
         device_name="cuda", arguments=None, work=Work(2e12, 1e9, tiles),
     )  # fmt: skip
-    found = head_of(
-        ID, record().key, task, chosen_effort("quick"), seed=0, versions={}, started=datetime.now(timezone.utc)
-    )
+    facts = {"seed": 0, "versions": {}, "started": datetime.now(timezone.utc)}
+    found = head_of(ID, record().key, task, chosen_effort("quick"), **facts)
     assert (found.roof.units.name, found.roof.flops, found.roof.memory.name) == ("float16", 2e12, "memory")
     assert found.roof.roofline().limit.name == "float16"
     bare = head_of(ID, record().key, replace(task, work=None), chosen_effort("quick"), **facts)
