@@ -6,8 +6,9 @@ import ast
 from collections.abc import Iterable, Iterator
 
 from triton_ops.lint.kernel import KernelReading
-from triton_ops.lint.meaning.terms import parts
+from triton_ops.lint.meaning.terms import Term, constant, parts
 from triton_ops.lint.rules.base import Rule, Said
+from triton_ops.lint.rules.indices import arguments_in, bounds, indices
 from triton_ops.lint.source.functions import last_name
 from triton_ops.lint.source.launches import Launch
 
@@ -45,7 +46,9 @@ def _over(rule: Rule, kernel: KernelReading) -> Iterable[Said]:
                 continue
             sizes = [node for node in _factors(launch, launch.given[name]) if _varies(node)]
             given = launch.resolved(launch.given[name])
-            if sizes and not _rounded(given) and kernel.lowered[0] and _is_needless(kernel, name):
+            if not sizes or _rounded(given) or _is_one_block(kernel, launch, name):
+                continue
+            if kernel.lowered[0] and _is_needless(kernel, name):
                 yield rule.found(
                     kernel, _line_of(kernel, name),
                     f"the launch in line {launch.line} gives {name} = {ast.unparse(given)}, which "
@@ -60,11 +63,33 @@ def _is_needless(kernel: KernelReading, name: str) -> bool:
     plain = kernel.lowered_without(name)
     if plain is None:
         return False
-    return not any(
-        any(one.name == "argument" and one.operands[0] == name for one in monomial)
-        and any(one.name in _PLACES for one in monomial)
-        for access in plain.facts.accesses
+    terms, accesses = plain.facts.terms, plain.facts.accesses
+    is_pitch = any(
+        name in map(_argument, monomial) and any(one.name in _PLACES for one in monomial)
+        for access in accesses
         for monomial in parts(access.offset)
+    )
+    ends = any(
+        name in arguments_in(bound.last) and constant(index.stride) is not None
+        for access in accesses
+        for index in indices(terms, access)
+        for bound in bounds(terms, index)
+    )
+    return not (is_pitch and ends)
+
+
+def _argument(symbol: Term) -> str:
+    return str(symbol.operands[0]) if symbol.name == "argument" else ""
+
+
+def _is_one_block(kernel: KernelReading, launch: Launch, name: str) -> bool:
+    """Whether the launch makes a block of all of it, rounded up, so that few such sizes can occur."""
+    size = ast.unparse(launch.resolved(launch.given[name]))
+    blocks = (launch.resolved(node) for tile, node in launch.given.items() if tile in kernel.uses.tiles)
+    rounded = (one for block in blocks for one in ast.walk(block) if isinstance(one, ast.Call))
+    return any(
+        last_name(one) == "next_power_of_2" and one.args and ast.unparse(launch.resolved(one.args[0])) == size
+        for one in rounded
     )
 
 
