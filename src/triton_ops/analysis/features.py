@@ -11,6 +11,9 @@ _PTX_MMA = (("tcgen05", "tcgen05.mma"), ("wgmma", "wgmma.mma_async"), ("mma.sync
 _AMD_MMA = (("mfma", "v_mfma_"), ("wmma", "v_wmma_"))
 _PTX_LOAD = re.compile(r"\bld\.global(?:\.[\w:]+)*?(?:\.v(\d))?\.[bfsu](8|16|32|64|128)\b")
 _PTX_COPY = re.compile(r"\bcp\.async\.c[ag]\.shared\.global\S*\s+\[[^]]*\],\s*\[[^]]*\],\s*(0x[0-9a-fA-F]+|\d+)")
+_PTX_STORE = re.compile(r"\bst\.global(?:\.[\w:]+)*?(?:\.v(\d))?\.[bfsu](8|16|32|64|128)\b")
+_PTX_FILE = re.compile(r'\.file\s+(\d+)\s+"([^"]*)"(?:\s+"([^"]*)")?')
+_PTX_PLACE = re.compile(r"\.loc\s+(\d+)\s+(\d+)")
 _AMD_LOAD = re.compile(r"\b(?:global|buffer|flat)_load_(dwordx?[234]?|[us]?short|[us]byte|[bui]\d+)")
 _AMD_BYTES = {
     "dwordx4": 16, "dwordx3": 12, "dwordx2": 8, "dword": 4, "ushort": 2, "sshort": 2, "short": 2, "ubyte": 1,
@@ -42,6 +45,25 @@ def ptx_features(ptx: str) -> Features:
     widths = Counter(int(bits) // 8 * int(vector or 1) for vector, bits in _PTX_LOAD.findall(ptx))
     widths.update(int(width, 0) for width in _PTX_COPY.findall(ptx))
     return Features(_kind(ptx, _PTX_MMA), _sorted(widths))
+
+
+def widths_by_line(ptx: str) -> dict[tuple[str, str, int], list[int]]:
+    """Bytes that one thread moves at once from or to global memory, by `load` or `store`, source file's name and line.
+
+    Copies by the tensor memory accelerator move whole tiles and are left out.
+    """
+    files = {number: (name or folder).rpartition("/")[2] for number, folder, name in _PTX_FILE.findall(ptx)}
+    found: dict[tuple[str, str, int], list[int]] = {}
+    place = ("", 0)
+    for line in ptx.splitlines():
+        if (at := _PTX_PLACE.search(line)) is not None:
+            place = files.get(at[1], ""), int(at[2])
+        for kind, pattern in (("load", _PTX_LOAD), ("store", _PTX_STORE)):
+            if (moved := pattern.search(line)) is not None:
+                found.setdefault((kind, *place), []).append(int(moved[2]) // 8 * int(moved[1] or 1))
+        if (copied := _PTX_COPY.search(line)) is not None:
+            found.setdefault(("load", *place), []).append(int(copied[1], 0))
+    return found
 
 
 def amdgcn_features(assembly: str) -> Features:

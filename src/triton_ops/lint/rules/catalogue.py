@@ -14,12 +14,14 @@ from triton_ops.lint.rules.padding import IDENTITY
 from triton_ops.lint.rules.precision import LOW
 from triton_ops.lint.rules.programs import ATOMICS, OVERLAPS
 from triton_ops.lint.rules.registers import SPILL
+from triton_ops.lint.rules.stages import LOST
 from triton_ops.lint.rules.strides import SWAPPED
 from triton_ops.lint.rules.tensor_cores import UNUSED
+from triton_ops.lint.rules.widths import NARROW
 
 RULES: tuple[Rule, ...] = (
     MISSING_MASK, WRONG, IDENTITY, SWAPPED, LOW, MISSING_CONSTEXPR, OVER, SPILL, ATOMICS, OVERLAPS, NARROW_KEY,
-    CHANGED_GLOBAL, STATIC, OVERFLOW, UNUSED,
+    CHANGED_GLOBAL, STATIC, OVERFLOW, UNUSED, NARROW, LOST,
 )  # fmt: skip
 
 

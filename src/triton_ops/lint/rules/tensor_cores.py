@@ -30,6 +30,20 @@ def _of_variant(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator
                 kernel, reduction,
                 f"a sum over axis {reduction.axis} of the products of two matrices, spread to {sizes} elements",
             )  # fmt: skip
+    yield from _exact(rule, kernel, variant)
+
+
+def _exact(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Said]:
+    """Products of tiles of 32 bits in full precision, which no matrix unit of NVIDIA takes."""
+    for product in variant.facts.products:
+        if product.left.type.element == "f32" and not product.precision and kernel.target.kind == "cuda":
+            follows = variant.guess.element == "fp32"
+            when = "for inputs of 32 bits " if follows else ""
+            yield rule.undecided(
+                kernel,
+                f"line {kernel.place(product).line}: {when}this product takes plain multiplications, since ieee "
+                "precision is asked for; whether tf32 or tf32x3 would be exact enough is not in the file",
+            )
 
 
 def _is_product(terms: Terms, reduction: Reduction) -> bool:

@@ -1,0 +1,83 @@
+"""Pipelines whose buffers leave no room for a second block on a multiprocessor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from triton_ops.analysis.tiers import resources_of
+from triton_ops.backend.errors import one_line
+from triton_ops.hardware.limits import LIMITS, Residents
+from triton_ops.lint.compiled import compiled, known_configs, shown
+from triton_ops.lint.kernel import KernelReading, Variant
+from triton_ops.lint.meaning.facts import Facts, Product
+from triton_ops.lint.meaning.terms import Term, inner_terms
+from triton_ops.lint.rules.base import Rule, Said
+
+_FEWEST_STAGES = 3  # with fewer there is nothing to give up
+_FEW_WARPS = 4  # one for each scheduler: what one waits for, no other hides
+
+
+def _lost(rule: Rule, kernel: KernelReading) -> Iterable[Said]:
+    """A config is compiled with its stages and with one fewer, if the kernel is launched with that config alone."""
+    configs = list(known_configs(kernel))
+    stages = int(configs[0].get("num_stages") or 0) if len(configs) == 1 else 0
+    variant = kernel.with_values(configs[0]) if stages >= _FEWEST_STAGES else None
+    if variant is None or not any(product.loops for product in variant.facts.products):
+        return
+    if kernel.target.arch not in LIMITS:
+        yield rule.undecided(kernel, f"what a multiprocessor of {kernel.target.arch} holds is not known")
+        return
+    fewer = {**configs[0], "num_stages": stages - 1}
+    try:
+        before, after = (_residents(kernel, variant, config) for config in (configs[0], fewer))
+    except Exception as error:  # noqa: BLE001 - whatever the compiler raises
+        yield rule.undecided(kernel, f"{kernel.target.arch} refuses {shown(configs[0])}: {one_line(error)}")
+        return
+    yield from _compared(rule, kernel, variant, before, after)
+
+
+def _compared(
+    rule: Rule, kernel: KernelReading, variant: Variant, before: Residents, after: Residents
+) -> Iterator[Said]:
+    if not before.blocks or before.warps > _FEW_WARPS or after.blocks < 2 * before.blocks:
+        return
+    evidence = (
+        f"on {kernel.target.arch} a multiprocessor holds {before.blocks} block of {before.warps_per_block} warps, "
+        f"{before.occupancy:.0%} of its warps, limited by {' and '.join(before.limited_by)}; with one stage fewer it "
+        f"holds {after.blocks}"
+    )
+    chained = next((one for one in variant.facts.products if one.loops and _waits(variant.facts, one)), None)
+    if chained is None:
+        yield rule.undecided(kernel, f"{evidence}; whether that is faster differs from product to product: measure it")
+    else:
+        line = kernel.place(chained).line
+        yield rule.found(
+            kernel, kernel.line, f"{evidence}, and the product in line {line} waits for another of its turn"
+        )
+
+
+def _residents(kernel: KernelReading, variant: Variant, config: Mapping[str, Any]) -> Residents:
+    used = resources_of(compiled(kernel, variant, config), kernel.target)
+    limits = LIMITS[kernel.target.arch]
+    return limits.residents(used.registers or 0, used.shared_bytes or 0, config["num_warps"])
+
+
+def _waits(facts: Facts, product: Product) -> bool:
+    """Whether an operand of a product is made of another product of the same turn."""
+    others = {one.number for one in facts.products if one.loops == product.loops and one is not product}
+    return any(_is_product_of(one, others) for side in (product.left, product.right) for one in inner_terms(side.term))
+
+
+def _is_product_of(term: Term, numbers: set[int]) -> bool:
+    return term.name == "dot" and term.operands[1] in numbers
+
+
+LOST = Rule(
+    id="lost-occupancy",
+    level="binary",
+    symptom="a third slower and more: buffers of the pipeline keep a second block away, so that nothing runs while "
+    "the only block waits",
+    fix="one stage fewer, or smaller tiles; triton-ops explain shows the residents of a config",
+    decide=_lost,
+)
