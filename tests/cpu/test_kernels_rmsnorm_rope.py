@@ -2,11 +2,7 @@
 
 import inspect
 import itertools
-import json
 import math
-import os
-import subprocess
-import sys
 from functools import partial
 from types import SimpleNamespace
 
@@ -58,15 +54,12 @@ CASES = {
     "tiny-values": case((2, 3, 96), 2, factor=1e-3),
     "empty": case((0, 3, 96), 2),
 }
-# Runs in a process of its own: Triton reads TRITON_INTERPRET when it is imported, and it must not stay behind.
-INTERPRETED = """
-import json, sys
-import torch
-from triton_ops.kernels import call
-from triton_ops.kernels.rmsnorm_rope import fused_rmsnorm_rope, operation
+# Outputs are below about 3: one rounding to the output's dtype, and float32 arithmetic with an approximate root.
+TOLERANCE = {"float32": 1e-5, "float16": 3 * 2**-11}
+
 
 def rotated(y, angles_cos, angles_sin):
-    # One pair at a time, so that the reference shares no index arithmetic with the kernel.
+    """One pair at a time, so that the reference shares no index arithmetic with the kernel."""
     half, out = y.shape[-1] // 2, torch.empty_like(y)
     for i in range(half):
         c, s = angles_cos[:, i].view(1, -1, 1), angles_sin[:, i].view(1, -1, 1)
@@ -74,20 +67,26 @@ def rotated(y, angles_cos, angles_sin):
         out[..., i + half] = y[..., i + half] * c + y[..., i] * s
     return out
 
+
 def expected(x, weight, cos, sin, eps, heads):
     x, weight, cos, sin = (t.double() for t in (x, weight, cos, sin))
     y = x / torch.sqrt((x * x).sum(-1, keepdim=True) / x.shape[-1] + eps) * weight
     return rotated(y.view(*x.shape[:2], heads, cos.shape[-1]), cos, sin).view(x.shape)
 
-def inputs(shape, heads, dtype, factor=1.0, zeros=False):
-    batch, seq, hidden = shape
+
+def inputs(shape, heads, dtype=torch.float32, factor=1.0, zeros=False):
+    _, seq, hidden = shape
     seeded = torch.Generator().manual_seed(hidden)
-    draw = lambda *size: (torch.rand(size, generator=seeded) * 2 - 1).to(dtype)
-    x = draw(batch, seq, hidden) * (0.0 if zeros else factor)
+
+    def draw(*size):
+        return (torch.rand(size, generator=seeded) * 2 - 1).to(dtype)
+
+    x = draw(*shape) * (0.0 if zeros else factor)
     return x, draw(hidden), draw(seq, hidden // heads), draw(seq, hidden // heads)
 
-answers = {}
-for name, given in json.load(sys.stdin).items():
+
+def answer(given):
+    """What the function returns for a case, beside the definition in float64."""
     dtype, heads, eps = getattr(torch, given["dtype"]), given["heads"], given.get("eps", 1e-6)
     x, weight, cos, sin = inputs(given["shape"], heads, dtype, given.get("factor", 1.0), given.get("zeros", False))
     before = x.clone()
@@ -95,71 +94,63 @@ for name, given in json.load(sys.stdin).items():
     if given.get("four_axes"):
         cos, sin = cos[None, :, None], sin[None, :, None]
     out = fused_rmsnorm_rope(x, weight, cos, sin, eps, config=given["config"])
-    answers[name] = {
-        "shape": list(out.shape),
+    return {
+        "shape": tuple(out.shape),
         "dtype": str(out.dtype),
         "untouched": torch.equal(x, before),
         "error": (out.double() - right).abs().max().item() if right.numel() else 0.0,
         "finite": bool(out.isfinite().all()),
     }
 
-x, weight, cos, sin = inputs((1, 3, 96), 2, torch.float32)
-x[0, 1, 5], x[0, 2, 7] = float("nan"), float("inf")
-out = fused_rmsnorm_rope(x, weight, cos, sin)[0]
-answers["nan"] = {"nans": out.isnan().sum(-1).tolist(), "finite": out.isfinite().all(-1).tolist()}
 
-mixed = inputs((1, 3, 96), 2, torch.float32)
-out = fused_rmsnorm_rope(mixed[0].half(), mixed[1], mixed[2].half(), mixed[3], num_heads=2)
-right = expected(mixed[0].half(), mixed[1], mixed[2].half(), mixed[3], 1e-6, 2)
-answers["mixed"] = {"dtype": str(out.dtype), "error": (out.double() - right).abs().max().item()}
-
-problem = operation.problem((1, 2, 96, 2), "float32")
-values = operation.materialise(problem, "cpu").keyword
-right = expected(*(values[name] for name in ("x", "weight", "cos", "sin")), 1e-6, 2)
-answers["reference"] = {"error": (operation.reference(**values).double() - right).abs().max().item()}
-json.dump(answers, sys.stdout)
-"""
-# Outputs are below about 3: one rounding to the output's dtype, and float32 arithmetic with an approximate root.
-TOLERANCE = {"float32": 1e-5, "float16": 3 * 2**-11}
+def all_answers():
+    return {name: answer(given) for name, given in CASES.items()}
 
 
 @pytest.fixture(scope="session")
-def answers():
-    done = subprocess.run(
-        [sys.executable, "-c", INTERPRETED],
-        input=json.dumps(CASES),
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+def answers(interpreted):
+    return interpreted(all_answers)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_output_is_that_of_float64(answers, name):
     answer, given = answers[name], CASES[name]
-    assert answer["shape"] == list(given["shape"])
+    assert answer["shape"] == given["shape"]
     assert answer["dtype"] == f"torch.{given['dtype']}"
     assert answer["finite"]
     assert answer["untouched"]
     assert answer["error"] <= TOLERANCE[given["dtype"]]
 
 
-def test_nan_and_infinity_spoil_their_own_row_only(answers):
+def spoiled():
+    x, weight, cos, sin = inputs((1, 3, 96), 2)
+    x[0, 1, 5], x[0, 2, 7] = math.nan, math.inf
+    out = fused_rmsnorm_rope(x, weight, cos, sin)[0]
+    return out.isfinite().all(-1).tolist(), out.isnan().sum(-1).tolist()
+
+
+def test_nan_and_infinity_spoil_their_own_row_only(interpreted):
     # NaN makes the whole row's mean NaN; infinity divides the others by infinity, and itself to NaN, with its partner.
-    assert answers["nan"]["finite"] == [True, False, False]
-    assert answers["nan"]["nans"] == [0, 96, 2]
+    assert interpreted(spoiled) == ([True, False, False], [0, 96, 2])
 
 
-def test_weight_and_angles_may_have_other_dtypes(answers):
-    assert answers["mixed"]["dtype"] == "torch.float16"
-    assert answers["mixed"]["error"] <= TOLERANCE["float16"]
+def of_mixed_dtypes():
+    x, weight, cos, sin = inputs((1, 3, 96), 2)
+    out = fused_rmsnorm_rope(x.half(), weight, cos.half(), sin, num_heads=2)
+    right = expected(x.half(), weight, cos.half(), sin, 1e-6, 2)
+    return str(out.dtype), (out.double() - right).abs().max().item()
 
 
-def test_reference_agrees_with_float64(answers):
-    assert answers["reference"]["error"] <= TOLERANCE["float32"]
+def test_weight_and_angles_may_have_other_dtypes(interpreted):
+    dtype, error = interpreted(of_mixed_dtypes)
+    assert (dtype, error <= TOLERANCE["float16"]) == ("torch.float16", True)
+
+
+def test_reference_agrees_with_float64():
+    problem = operation.problem((1, 2, 96, 2), "float32")
+    values = operation.materialise(problem, "cpu").keyword
+    right = expected(*(values[name] for name in ("x", "weight", "cos", "sin")), 1e-6, 2)
+    assert (operation.reference(**values).double() - right).abs().max().item() <= TOLERANCE["float32"]
 
 
 def test_arguments_are_the_kernels_parameters_in_order():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
+from tests.clocks import SteadyClock
 from triton_ops.cache import NotedCall, lock_of
 from triton_ops.cache.lockfile import dumps, loads
 from triton_ops.cli.target import load_object
@@ -21,6 +23,7 @@ from triton_ops.hardware import probe
 from triton_ops.history.misses import Harvest, flush_misses, read_misses
 from triton_ops.history.recall import store_in
 from triton_ops.many.problem import Options
+from triton_ops.measure import HostTimer, choose
 from triton_ops.serving.from_misses import tune_misses
 from triton_ops.serving.targets import Targets
 from triton_ops.serving.verify import verify
@@ -47,6 +50,17 @@ def called(name, n):
 # What runs where kernels are interpreted, so that they can be tuned without a GPU
 
 
+@contextmanager
+def steady():
+    """A clock by which all configs take the same time, and few calls: what is found is no matter of time."""
+    before, choose.HostTimer = choose.HostTimer, lambda: HostTimer(SteadyClock())
+    try:
+        yield
+    finally:
+        choose.HostTimer = before
+
+
+@steady()
 def tuned_from_its_miss(name, folder):
     """Note the miss of a call, and tune from the file; tells what became of it, and what was noted."""
     from triton_ops import install
@@ -86,6 +100,7 @@ def test_a_call_that_missed_is_made_again_and_tuned(name, configs, interpreted, 
         assert (found["arguments"]["factor"], found["arguments"]["name"]) == ({"float": "inf"}, "by")
 
 
+@steady()
 def with_another_list(folder):
     """A config that joined the list since the miss fails by name, and the others are tuned."""
     import triton
@@ -124,6 +139,7 @@ def verdicts(lock, **options):
     return list(verify(lock, Targets([], load_object), probe("cpu"), trials=4, **options))
 
 
+@steady()
 def verified(name, folder):
     """The verdicts on the entry of one call, on places in its ranges, and on other calls; and what a launch takes."""
     import triton_ops
@@ -170,6 +186,7 @@ def test_an_entry_of_a_decorated_kernel_is_measured_by_its_noted_call(name, rung
     assert unnoted[1].endswith("known: name is of torch.dtype, of which no value is noted")
 
 
+@steady()
 def impossible(folder):
     """Verdicts on calls that no config can make, of floats and of integers."""
     import torch
