@@ -94,34 +94,42 @@ print("again")
 torch.testing.assert_close(product(a, b), a @ b)
 """
 
-# An interpreted kernel is tuned only where that is asked for.
-CHANGED = {
-    "the decorator": lambda text: text.replace("@triton.autotune(", "@triton_ops.autotune(\n    on_miss='tune',"),
-    "the process": lambda text: "triton_ops.install(on_miss='tune')\n" + text,
-}
-
-
 NEXT = """
 import sys
 for stream in (sys.stdout, sys.stderr):
     print("next example", file=stream, flush=True)
 """
+EXAMPLES = VECTOR_ADD + NEXT + MATMUL
+# An interpreted kernel is tuned only where that is asked for.
+CHANGED = {
+    "the decorator": EXAMPLES.replace("@triton.autotune(", "@triton_ops.autotune(\n    on_miss='tune',"),
+    "the process": "triton_ops.install(on_miss='tune')\n" + EXAMPLES,
+}
 
 
-@pytest.fixture(scope="module", params=CHANGED)
-def ran(request, tmp_path_factory):
-    """What a program of both examples prints and says on stderr, by example."""
-    folder, changed = tmp_path_factory.mktemp("tutorial"), CHANGED[request.param]
-    (folder / "tutorial.py").write_text(HEAD + changed(VECTOR_ADD + NEXT + MATMUL))
+@pytest.fixture(scope="module")
+def all_ran(tmp_path_factory):
+    """What both examples print and say on stderr, by what is changed; one process imports torch and Triton for all."""
+    folder = tmp_path_factory.mktemp("tutorials")
+    for number, text in enumerate(CHANGED.values()):
+        (folder / f"part{number}").mkdir()
+        (folder / f"part{number}" / "tutorial.py").write_text(HEAD + text)
+    program = NEXT.join(f"import part{number}.tutorial\n" for number in range(len(CHANGED)))
     done = subprocess.run(
-        [sys.executable, "-W", "default", str(folder / "tutorial.py")], capture_output=True, text=True, check=False,
+        [sys.executable, "-W", "default", "-c", program], capture_output=True, text=True, check=False, cwd=folder,
         env={
             **os.environ, "TRITON_INTERPRET": "1", "TRITON_OPS_CACHE_DIR": str(folder / "cache"),
             "TRITON_OPS_EFFORT": "quick",
         },
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    return list(zip(done.stdout.split("next example"), done.stderr.split("next example"), strict=True))
+    examples = list(zip(done.stdout.split("next example"), done.stderr.split("next example"), strict=True))
+    return dict(zip(CHANGED, (examples[:2], examples[2:]), strict=True))
+
+
+@pytest.fixture(params=CHANGED)
+def ran(request, all_ran):
+    return all_ran[request.param]
 
 
 def printed(example):
