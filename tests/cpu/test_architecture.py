@@ -133,7 +133,7 @@ OPEN_THEMSELVES = {
     "triton_ops.hardware.state": "the kernel's own file of memory",
     "triton_ops.hardware.probe": "the kernel's own file of processors",
     "triton_ops.hardware.nvidia": "torch's own file of its version",
-    "triton_ops.evaluation.worker": "the kernel's own file of a process",
+    "triton_ops.processes.child": "the kernel's own file of a process",
     "triton_ops.processes.worker_process": "a pipe",
     "triton_ops.processes.channel": "a pipe or a socket",
     "triton_ops.processes.descriptors": "a file without a name",
