@@ -26,7 +26,6 @@ _ROOTS = (PROJECT, PROJECT / "src" / "triton_ops", PROJECT / "docs")
 _NAME = re.compile(r"triton_ops((?:\.\w+)+)")
 _VARIABLE = re.compile(r"TRITON_OPS_[A-Z_]*[A-Z]")
 _KINDS = {"triton-ops config", "triton-ops export", "triton-ops calibration"}  # how files name what they are
-_LATER = {"src/triton_ops/kernels/winners"}  # a release makes it
 
 
 def shown(page):
@@ -61,7 +60,7 @@ def wrong_commands(text):
 
 def missing_places(text):
     for place in _PLACE.findall(text):
-        if place not in _LATER and not any((root / place.rstrip("/.")).exists() for root in _ROOTS):
+        if not any((root / place.rstrip("/.")).exists() for root in _ROOTS):
             yield place
 
 
