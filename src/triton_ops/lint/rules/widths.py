@@ -90,30 +90,37 @@ def _suspects(variant: Variant) -> Iterator[_Suspect]:
         if any(stride is None for stride in strides):
             continue  # one of them is 1 for contiguous tensors
         gap = min(abs(stride) for stride in strides if stride is not None)
-        if gap > 1:
+        if gap > 1 and not _is_guessed(variant, gap):
             yield _Suspect(access, f"neighbours lie {_elements(gap)} apart in memory", gap)
-        elif gap == 1:
+        elif gap == 1 and not any(_is_guessed(variant, stride or 0) for stride in strides):
             cause = _misaligned(variant, access, along[[abs(s or 0) for s in strides].index(1)])
             if cause:
                 yield _Suspect(access, cause)
+
+
+def _is_guessed(variant: Variant, gap: int) -> bool:
+    """Whether a distance may be a multiple of a size that was guessed: callers decide how tensors lie."""
+    guess = variant.guess
+    sizes = [v for name, v in guess.constants.items() if name not in guess.known and type(v) is int and v > 1]
+    return any(gap % size == 0 for size in sizes)
 
 
 def _misaligned(variant: Variant, access: Access, index: Index) -> str:
     """Why the address or the mask is no multiple of a word; empty if it is, or if that depends on data."""
     symbol, item = variant.facts.terms.index(index.axis), access.type.item_bytes
     steps = {m: c for m, c in parts(access.offset).items() if symbol not in m}
-    if _is_shifted(variant, access):
+    if _is_shifted(variant, access) or index.extent * item < _WIDEST_BYTES:
         return ""
     if (moved := _odd(steps, item)) is not None:
         return f"it begins {moved} element{'s' if moved != 1 else ''} after a multiple of {_WIDEST_BYTES} bytes"
     for condition in all_of(access.mask):
         sums = parts(condition.operands[0]) if condition.name == AT_LEAST_ZERO else {}
-        if abs(sums.get((symbol,), 0)) != 1:
+        if sums.get((symbol,), 0) != -1:
             continue
         end = {m: c for m, c in sums.items() if symbol not in m}
-        end[()] = end.get((), 0) + (sums[(symbol,)] < 0)
-        if (moved := _odd(end, item)) is not None:
-            return f"its mask ends {_elements(abs(moved))} beside a multiple of {_WIDEST_BYTES} bytes"
+        end[()] = end.get((), 0) + 1
+        if (moved := _odd(end, item)) is not None and moved < 0:
+            return f"its mask ends {_elements(-moved)} before a multiple of {_WIDEST_BYTES} bytes"
     return ""
 
 
