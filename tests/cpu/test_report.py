@@ -23,6 +23,7 @@ from triton_ops.problem import Problem
 from triton_ops.ranking.gemm import GemmTiles
 from triton_ops.report.facts import Report
 from triton_ops.report.markdown import escaped
+from triton_ops.report.page.build import page_of
 from triton_ops.report.paste import paste_lines
 from triton_ops.resources import Resources
 from triton_ops.space import Config, ConfigSpace
@@ -289,6 +290,17 @@ def test_a_run_in_which_nothing_ran_is_shown(cli, tmp_path):
     assert "none: no config ran" in said
     assert "\x1b" not in said
     assert json.loads(text(cli, path, "--json"))["runs"][0]["best"] is None
+
+
+def test_a_config_that_took_no_time_or_lacks_a_tunable_is_shown(cli, tmp_path):
+    log = begun(tmp_path, roof=ROOF)
+    log.trial(ran(1, 1.0), Origin.DEFAULT)
+    log.trial(Trial(Config(other=HOSTILE), Status.OK, Measurement((0.0,), "host")), Origin.SEARCHER)
+    log.trial(ran(2, 2.0), Origin.SEARCHER)
+    for form in ("--text", "--markdown", "--json"):
+        assert cli("report", log.path, form).code == 0
+    assert "took no time" in page_of([Report(read_run(log.path))])
+    assert (cli("sensitivity", log.path).code, cli("report", log.path, "-o", tmp_path / "page.html").code) == (2, 0)
 
 
 def test_forms_exclude_each_other(cli, tmp_path):

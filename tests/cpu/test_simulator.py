@@ -152,7 +152,13 @@ def test_bad_input_is_one_line(cli, words, code, said):
     [
         ("matmul_bf16-2048x6144x3072", False),
         ("flash_d64", False),
-        ("layer_norm_gradient", True),
+        ("layer_norm_gradient", True),  # the declaration that it was recorded with was false, and is withdrawn
+        ("attention_causal_d128", False),
+        ("gated_mlp", False),
+        ("layer_norm_backward", False),
+        ("matmul_fp8-4096x5120x8192", False),
+        ("persistent_matmul", False),
+        ("split_k_atomic", False),
     ],
 )
 def test_a_recording_agrees_with_the_prediction(cli, file, undeclared):

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from triton_ops._cpus import usable_cpus
-from triton_ops._ranges import Extent, Nested, NotNegative, Positive
+from triton_ops._ranges import Amount, Extent, Nested, Rate
 from triton_ops.backend.source import source_fingerprint
 from triton_ops.cache import Key
 from triton_ops.hardware import Calibration, DeviceSpec
@@ -65,8 +65,8 @@ class CeilingFacts(msgspec.Struct, frozen=True, kw_only=True):
     """A limit of the device, as `hardware.roofline.Ceiling`: GB/s of memory, or TFLOP/s of a dtype."""
 
     name: str
-    peak: Positive
-    measured: Positive | None = None
+    peak: Rate
+    measured: Rate | None = None
 
     def ceiling(self) -> Ceiling:
         """The limit."""
@@ -76,8 +76,8 @@ class CeilingFacts(msgspec.Struct, frozen=True, kw_only=True):
 class RoofFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The declared work of the problem, beside what the device can do, as `hardware.roofline.Roofline`."""
 
-    flops: NotNegative
-    bytes: NotNegative
+    flops: Amount
+    bytes: Amount
     memory: CeilingFacts | None = None
     units: CeilingFacts | None = None
 

@@ -75,8 +75,8 @@ def _by_value(recording: Recording, name: str) -> _ByValue:
     others = [other for other in recording.space.tunables if other != name]
     found: dict[Hashable, dict[tuple[Hashable, ...], Trial]] = {}
     for config, trial in recording.trials.items():
-        rest = tuple(value_key(config[other]) for other in others)
-        found.setdefault(value_key(config[name]), {})[rest] = trial
+        rest = tuple(value_key(config.get(other)) for other in others)
+        found.setdefault(value_key(config.get(name)), {})[rest] = trial
     return found
 
 
@@ -104,7 +104,7 @@ def _cliff(by_value: _ByValue, name: str, before: Value, after: Value) -> Cliff 
 def _pairs(first: _Trials, second: _Trials) -> Iterator[tuple[Trial, Trial]]:
     """Trials that differ in this step alone, of which the first ran."""
     for rest, trial in first.items():
-        if trial.ok and (other := second.get(rest)) is not None:
+        if trial.ok and trial.median_ms > 0 and (other := second.get(rest)) is not None:
             yield trial, other
 
 

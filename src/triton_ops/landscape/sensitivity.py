@@ -103,15 +103,17 @@ def sensitivity(recording: Recording) -> Sensitivity:
     """Which tunables matter in a recording or run log.
 
     Raises:
-        RecordingError: Fewer than three configs ran, or all ran equally long.
+        RecordingError: Fewer than three configs ran, all ran equally long, or one took no time.
 
     Cost: some 20 ms for a thousand configs, 2 s for 100,000.
     """
     ran = [(config, trial.median_ms) for config, trial in recording.trials.items() if trial.ok]
+    if any(ms <= 0 for _, ms in ran):
+        raise RecordingError(f"{recording.file} has a config that took no time", hint="leave that config out")
     times = [math.log(ms) for _, ms in ran]
     mean = fmean(times) if ran else 0.0
     spread = sum((time - mean) ** 2 for time in times)
-    columns = {name: [value_key(config[name]) for config, _ in ran] for name in recording.space.tunables}
+    columns = {name: [value_key(config.get(name)) for config, _ in ran] for name in recording.space.tunables}
     columns = {name: column for name, column in columns.items() if len(set(column)) > 1}
     if len(ran) < _FEWEST or spread <= _CLOSE**2 or not columns:
         raise RecordingError(
@@ -183,7 +185,7 @@ def _knob(name: str, effects: Mapping[Hashable, float], recording: Recording, sp
     least = min(effects.values())
     by_value: dict[Hashable, list[Trial]] = {}
     for config, trial in recording.trials.items():
-        by_value.setdefault(value_key(config[name]), []).append(trial)
+        by_value.setdefault(value_key(config.get(name)), []).append(trial)
     values = []
     counted = 0.0
     for value in recording.space.tunables[name].values:

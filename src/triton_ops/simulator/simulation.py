@@ -169,7 +169,7 @@ def workload_named(name: str) -> Workload:
     if name not in WORKLOADS:
         raise TargetError(
             f"no workload is called {name!r}; there are {', '.join(WORKLOADS)}",
-            hint="name one of them, or none for all",
+            hint="name one of them, or none for all; `triton-ops rank` ranks the configs of a kernel, of your own too",
         )
     return WORKLOADS[name]
 

@@ -92,7 +92,7 @@ def _run(report: Report) -> dict[str, Any]:
 def _roof(report: Report) -> dict[str, Any] | None:
     """The lines of a roofline, and what a time's height below them is; None without operations per byte."""
     roof = report.roof
-    if roof is None or roof.intensity is None or roof.memory is None:
+    if roof is None or roof.intensity is None or not math.isfinite(roof.intensity) or roof.memory is None:
         return None
     units = roof.units
     return {

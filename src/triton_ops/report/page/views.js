@@ -74,7 +74,7 @@ function showRoof(run, trials) {
   show("roof-section", Object.keys(run.roof_facts).length > 0);
   listed("roof-facts", run.roof_facts);
   if (run.roof === null) { replaced("roof"); return; }
-  const ran = trials.filter(({ row }) => row[AT.ms] > 0);
+  const ran = trials.filter(({ row }) => row[AT.ms] > 0 && Number.isFinite(run.roof.flops / row[AT.ms]));
   replaced("roof", roofline(run.roof, ran.slice(0, LINES).map(({ row, fate, config }) => ({ ms: row[AT.ms], winner: fate === "winner", text: config }))));
 }
 

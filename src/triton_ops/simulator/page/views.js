@@ -106,13 +106,13 @@ function showRecording(found) {
   document.getElementById("recording-section").hidden = DATA.recordings.length === 0;
   if (DATA.recordings.length === 0) return;
   replaced("recordings", element("thead", {}, element("tr", {}, cells("th", ["recording", "left"], ["configs", ""], ["Spearman", ""],
-    ["asked", ""], ["first's share of the best", ""]))), element("tbody", {}, DATA.recordings.map(recordingRow)));
+    ["asked", ""], ["", "left"], ["first's share of the best", ""]))), element("tbody", {}, DATA.recordings.map(recordingRow)));
   if (!found.recording) {
     replaced("agreement", "Choose a recording as the workload to see its configs.");
     replaced("scatter");
     return;
   }
-  const reached = found.spearman >= found.recording.asked ? "is reached" : "is missed";
+  const reached = `is ${verdict(found.spearman, found.recording.asked)}`;
   replaced("agreement", `Spearman's correlation of expected and measured times is ${found.spearman.toFixed(3)} over ` +
     `${found.expected.size} configs of ${found.recording.title} on ${found.recording.device}; ${found.recording.asked} is asked of ` +
     `${found.recording.kind}, and ${reached}. ${found.recording.work ? "" : "The work was read of the kernel, and these times do not change. "}` +
@@ -122,8 +122,11 @@ function showRecording(found) {
   replaced("scatter", scatter(pairs, [found.expected.get(first), found.measured.get(first)]));
 }
 
+const verdict = (spearman, asked) => (spearman >= asked ? "reached" : "missed");
+
 function recordingRow(recording) {
   const found = recordedAnswer(recording);
   return element("tr", {}, cells("td", [`${recording.title} (${recording.file})`, "left"], [String(found.configs.length), ""],
-    [found.spearman.toFixed(3), ""], [String(recording.asked), ""], [inPercent(found.share), ""]));
+    [found.spearman.toFixed(3), ""], [String(recording.asked), ""],
+    [verdict(found.spearman, recording.asked), "left"], [inPercent(found.share), ""]));
 }
