@@ -3,8 +3,8 @@
     python -m benchmarks.fp8_variants --limit-s 110 --out build/fp8_variants.json
 
 Each form is checked against the reference before it is timed; the comparisons are interleaved, with L2 cold. Rows are
-written as soon as they are there. `speedup` is torch's time over the form's. Forms whose names are given run first.
-With `--compile-only` the forms are compiled for an H100 and nothing is run, which needs no GPU.
+written as soon as they are there. `speedup` is torch's time over the form's. With
+`--compile-only` the forms are compiled for an H100 and nothing is run, which needs no GPU.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from benchmarks.document import headed, save
 from benchmarks.kernels.gluon_fp8 import gluon_fp8
 from triton_ops import Config, TritonKernelError
-from triton_ops.backend import Arguments, Operation
+from triton_ops.backend import Arguments
 from triton_ops.backend.offline import AheadOfTime, described
 from triton_ops.benchmark.kernels import check_result
 from triton_ops.benchmark.rivals import rivals_of
@@ -57,7 +57,6 @@ BLOCKED = {
     "two sums": WIDE,
     "two sums, ahead": {**WIDE, "AHEAD": True},
 }
-SWAPPED = {**FEW, "SWAPPED": True, "BLOCK_N": 64, "num_stages": 5}
 FORMS: dict[str, dict[str, dict[str, Any]]] = {
     "8192": PROMOTED,
     "4096-by-row": PROMOTED,
@@ -70,33 +69,22 @@ FORMS: dict[str, dict[str, dict[str, Any]]] = {
         "32 columns, by pointers, ahead": {**FEW, "LOADS": "pointers", "AHEAD": True, "num_stages": 6},
         "16 columns, ahead": {**FEW, "BLOCK_N": 16, "AHEAD": True},
         "64 columns, ahead": {**FEW, "BLOCK_N": 64, "AHEAD": True},
-        "swapped": SWAPPED,
-        "swapped, 32 rows of A": {**SWAPPED, "BLOCK_N": 32, "AHEAD": True},
+        "swapped": {**FEW, "SWAPPED": True, "BLOCK_N": 64, "num_stages": 5},
     },
-    "8192-fast": {
-        "one sum": ONE,
-        "one sum, device": {**ONE, "LOADS": "device"},
-        "tall": {**ONE, "BLOCK_M": 256, "BLOCK_N": 128},
-    },
+    "8192-fast": {"one sum": ONE, "tall": {**ONE, "BLOCK_M": 256, "BLOCK_N": 128}},
 }
 
 
 def values_of(name: str, device: str | None) -> dict[str, Any]:
-    """The arguments of a named problem; those of `8192-fast` let sums stay as the tensor cores add them."""
-    shape, dtype = OPERATION.problems[name.removesuffix("-fast")]
+    """The arguments of a named problem."""
+    shape, dtype = OPERATION.problems[name]
     problem = OPERATION.problem(shape, dtype)
-    values = dict(problem.arguments if device is None else OPERATION.materialise(problem, device).keyword)
-    return {**values, "FAST": name.endswith("-fast")}
-
-
-def operation_of(config: Config) -> Operation:
-    """The operation whose kernel takes the config."""
-    return gluon_fp8 if "BUFFERS" in config else OPERATION
+    return dict(problem.arguments if device is None else OPERATION.materialise(problem, device).keyword)
 
 
 def raced(config: Config, values: dict[str, Any], seconds: float) -> dict[str, Any]:
     """One form beside the library, after its check."""
-    operation = operation_of(config)
+    operation = gluon_fp8 if "BUFFERS" in config else OPERATION
     rival = rivals_of(OPERATION.name, values, ("library",))["library"]
     taken = {name: value for name, value in values.items() if name in operation.kernel.parameter_names}
     try:
@@ -104,16 +92,14 @@ def raced(config: Config, values: dict[str, Any], seconds: float) -> dict[str, A
         found = compare((operation, config), rival, kwargs=taken, names=("form", "library"), seconds=seconds)
     except (TritonKernelError, RuntimeError) as error:
         return {"verdict": f"{type(error).__name__}: {error}"}
-    teraflops = 2e-9 * values["M"] * values["N"] * values["K"] / found.a_ms
-    return {
-        "verdict": found.verdict, "ms": found.a_ms, "library_ms": found.b_ms, "speedup": found.b_ms / found.a_ms,
-        "tflops": teraflops,
-    }  # fmt: skip
+    rate = 2e-9 * values["M"] * values["N"] * values["K"] / found.a_ms
+    times = {"ms": found.a_ms, "library_ms": found.b_ms, "speedup": found.b_ms / found.a_ms, "tflops": rate}
+    return {"verdict": found.verdict, **times}
 
 
 def compiled(config: Config, values: dict[str, Any]) -> dict[str, Any]:
     """What the compiler makes of one form for an H100."""
-    kernel = operation_of(config).kernel
+    kernel = (gluon_fp8 if "BUFFERS" in config else OPERATION).kernel
     taken = {name: value for name, value in values.items() if name in kernel.parameter_names}
     ahead = AheadOfTime(kernel, described(Arguments(keyword=taken)), named_target("sm_90"))
     try:
@@ -127,7 +113,7 @@ def rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     start = time.monotonic()
     for problem in [name for name in FORMS if not options.problems or name in options.problems]:
         values = values_of(problem, None if options.compile_only else "cuda")
-        for form in sorted(FORMS[problem], key=lambda form: form not in options.forms):
+        for form in [form for form in FORMS[problem] if not options.forms or form in options.forms]:
             if time.monotonic() - start > options.limit_s:
                 return
             config = Config(FORMS[problem][form])

@@ -22,7 +22,8 @@ from triton_ops.backend import Operation, TritonKernel, matrix_descriptor
 from triton_ops.kernels.fp8_gemm import operation
 from triton_ops.kernels.tiles import programs_for
 
-# Triton 3.9 has other names than 3.6 for the bulk copies.
+# Triton 3.7 and 3.9 have other names than 3.6 for the barrier and for the bulk copies.
+_together = gl.thread_barrier if hasattr(gl, "thread_barrier") else gl.barrier
 _copy_in = tma.async_load if hasattr(tma, "async_load") else tma.async_copy_global_to_shared
 _copy_out = tma.async_store if hasattr(tma, "async_store") else tma.async_copy_shared_to_global
 
@@ -68,10 +69,10 @@ def _put(
     columns = gl.load(b_scale + n * stride_bsn, mask=n < N, other=1.0)
     total = total * gl.expand_dims(1.0 / rows, 1) * gl.expand_dims(1.0 / columns, 0)
     tma.store_wait(pendings=0)  # the one before has been read
-    gl.thread_barrier()
+    _together()
     out.store(total.to(c.dtype))
     fence_async_shared()
-    gl.thread_barrier()
+    _together()
     _copy_out(c, [m0, n0], out)
 
 

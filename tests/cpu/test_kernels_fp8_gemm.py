@@ -132,6 +132,17 @@ def spoiled(value):
     return found.isfinite().all(1).tolist()
 
 
+def wrong_tunables():
+    given = stored((4, 8, 40), "tensor")
+    return [
+        error_of(fp8_gemm, *given, config={**SMALL, **wrong}) for wrong in ({"SUMS": 3}, {"SUMS": True}, {"AHEAD": 1})
+    ]
+
+
+def test_sums_are_one_or_two_and_ahead_is_a_flag(interpreted):
+    assert [name for name, *_ in interpreted(wrong_tunables)] == ["ConfigValueError"] * 3
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_nan_and_infinity_spoil_their_own_row_only(interpreted, value):
     assert interpreted(spoiled, value) == [True, False, True, True]
@@ -175,9 +186,20 @@ def test_work_counts_products_and_bytes():
     assert work.bytes == 64 * 32 + 32 * 48 + 2 * 64 * 48 + 4 * (64 + 48)
 
 
-def test_scaling_of_a_shape_is_one_of_three():
-    with pytest.raises(ShapeMismatchError, match="scaling is 4"):
-        operation.problem((64, 48, 32, 4), "float16")
+def test_scaling_of_a_shape_is_one_of_four_of_which_the_last_has_fast_sums():
+    with pytest.raises(ShapeMismatchError, match="scaling is 5"):
+        operation.problem((64, 48, 32, 5), "float16")
+    assert [operation.problem((64, 48, 32, n), "float16")["FAST"] for n in (1, 2, 3, 4)] == [False, False, False, True]
+
+
+def test_two_sums_are_for_promoted_tiles_of_128_columns_and_more():
+    slow, fast, block = (operation.space_for(operation.problem((512, 512, 512, n), "bfloat16")) for n in (1, 4, 3))
+    two = {**slow.default_config, "LOADS": "host", "SUMS": 2}
+    assert slow.why_not(two) is None
+    assert fast.why_not(two).startswith("sums: ")
+    assert slow.why_not({**two, "BLOCK_N": 64}).startswith("sums: ")
+    assert slow.why_not({**two, "AHEAD": True}).startswith("ahead: ")
+    assert block.why_not({**two, "AHEAD": True}) is None
 
 
 A, ONE = torch.zeros(4, 6), torch.ones(())

@@ -8,6 +8,7 @@ import pytest
 
 from triton_ops.analysis.usage import cubin_usage
 from triton_ops.backend import Arguments
+from triton_ops.backend.disassembler import disassembled
 from triton_ops.backend.offline import AheadOfTime, described
 from triton_ops.hardware import named_target
 from triton_ops.kernels import load
@@ -31,8 +32,8 @@ FORMS = {
     "8 bits": ("fp8_gemm", (*LARGE, 2), {**FP8, "PROGRAMS": 1, "BLOCK_M": 256, "num_stages": 4, "HALVES": True}, 128),
     "8 bits, two sums": (
         "fp8_gemm",
-        (*LARGE, 1),
-        {**FP8, "PROGRAMS": 1, "BLOCK_N": 256, "num_stages": 4, "SUMS": 2},
+        (*LARGE, 2),
+        {**FP8, "PROGRAMS": 1, "BLOCK_N": 256, "SUMS": 2},
         128,
     ),
     "8 bits, few rows": (
@@ -63,3 +64,18 @@ def test_every_form_compiles_to_warp_group_instructions_and_bulk_copies(form):
     assert ("tensormap.replace" in assembly) == (config["LOADS"] == "device")
     assert "mma.sync" not in assembly
     assert all(cubin_usage(one.binary).stack_bytes == 0 for one in made), "registers are spilled"
+
+
+@pytest.mark.parametrize("form", ["8 bits, two sums", "8 bits, scales by block"])
+def test_promoted_sums_do_not_hold_up_the_matrix_instructions(form):
+    name, shape, change, _ = FORMS[form]
+    operation = load(name)
+    problem = operation.problem(shape, "bfloat16")
+    arguments = described(Arguments(keyword=dict(problem.arguments)), light=True)
+    config = Config({**operation.space_for(problem).default_config, **change})
+    text = disassembled(AheadOfTime(operation.kernel, arguments, named_target("sm_90")).build(config).binary)
+    if text is None:
+        pytest.skip("no nvdisasm that knows sm_90")
+    # A step of 128 terms is four instructions, after which the program waits once; held up, it waits after each.
+    instructions, waits = (len(re.findall(rf"\s{word}", text)) for word in ("QGMMA", r"WARPGROUP\.DEPBAR"))
+    assert instructions == 4 * waits > 0
