@@ -134,6 +134,7 @@ OPEN_THEMSELVES = {
     "triton_ops.hardware.probe": "the kernel's own file of processors",
     "triton_ops.hardware.nvidia": "torch's own file of its version",
     "triton_ops.processes.child": "the kernel's own file of a process",
+    "triton_ops.evaluation.isolated": "a station, which is no file",
     "triton_ops.processes.worker_process": "a pipe",
     "triton_ops.processes.channel": "a pipe or a socket",
     "triton_ops.processes.descriptors": "a file without a name",
