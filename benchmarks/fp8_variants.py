@@ -49,6 +49,9 @@ PROMOTED = {
     "square, two sums": {**SQUARE, "SUMS": 2, "HALVES": False},
     "square, two programs": {**SQUARE, "PROGRAMS": 2, "num_warps": 4, "num_stages": 3, "SUMS": 2, "HALVES": False},
 }
+LIKELY = {
+    name: PROMOTED[name] for name in ("by turns, Gluon", "by turns, Gluon, square", "two sums", "square, two sums")
+}
 BLOCKED = {
     "square": SQUARE,
     "square, ahead": {**SQUARE, "AHEAD": True},
@@ -59,9 +62,7 @@ BLOCKED = {
 }
 FORMS: dict[str, dict[str, dict[str, Any]]] = {
     "8192": PROMOTED,
-    "4096-by-row": PROMOTED,
-    "llama-8b-up-prefill": PROMOTED,
-    "llama-70b-down-chunk": PROMOTED,
+    **dict.fromkeys(("4096-by-row", "llama-8b-up-prefill", "llama-70b-down-chunk"), LIKELY),
     "deepseek-v3-down-prefill": BLOCKED,
     "deepseek-v3-up-decode": {
         "32 columns": FEW,
@@ -109,11 +110,14 @@ def compiled(config: Config, values: dict[str, Any]) -> dict[str, Any]:
 
 
 def rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """A row for each form of each problem."""
+    """A row for each form of each problem; the forms in Gluon come last."""
     start = time.monotonic()
-    for problem in [name for name in FORMS if not options.problems or name in options.problems]:
+    wanted = [name for name in FORMS if not options.problems or name in options.problems]
+    for problem, gluon in [(name, gluon) for gluon in (False, True) for name in wanted]:
         values = values_of(problem, None if options.compile_only else "cuda")
-        for form in [form for form in FORMS[problem] if not options.forms or form in options.forms]:
+        for form in [form for form in FORMS[problem] if ("Gluon" in form) == gluon]:
+            if options.forms and form not in options.forms:
+                continue
             if time.monotonic() - start > options.limit_s:
                 return
             config = Config(FORMS[problem][form])
