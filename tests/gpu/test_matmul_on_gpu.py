@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 import torch
+from benchmarks.kernels.gluon_fp8 import gluon_fp8
 
 from tests.gpu.test_kernel_families_on_gpu import judged
 from triton_ops import kernels, matmul
@@ -92,6 +93,9 @@ def test_float8_is_right_by_the_rule(form):
 
 FP8_FORMS = {
     "halves": {"PROGRAMS": 1, "BLOCK_M": 128, "BLOCK_N": 256, "HALVES": True, "num_warps": 8},
+    "two sums": {"PROGRAMS": 1, "BLOCK_M": 128, "BLOCK_N": 256, "SUMS": 2, "num_warps": 8},
+    "two sums, described by programs": {"LOADS": "device", "PROGRAMS": 1, "BLOCK_N": 128, "SUMS": 2, "AHEAD": True},
+    "deep": {"BLOCK_M": 64, "BLOCK_N": 32, "AHEAD": True, "num_warps": 4, "num_stages": 8},
     "two programs": {"PROGRAMS": 2, "BLOCK_M": 128, "BLOCK_N": 128, "num_warps": 4},
     "long steps": {"PROGRAMS": 1, "BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 256, "PROMOTE": 64, "num_stages": 2},
     "swapped": {"SWAPPED": True, "BLOCK_M": 128, "BLOCK_N": 16, "num_warps": 4},
@@ -111,6 +115,17 @@ def test_every_form_of_the_8_bit_product_is_right_by_the_rule(form, scaling):
     default = operation.space_for(problem).default_config
     config = Config({**default, "LOADS": "host", "BLOCK_K": 128, "num_stages": 3, **FP8_FORMS[form]})
     right, how = judged(operation, config, operation.materialise(problem, "cuda"))
+    assert right, how
+
+
+@pytest.mark.parametrize("shape", [(2568, 1032, 1040, 1), (264, 520, 4096, 2), (64, 256, 16, 2)])
+@pytest.mark.parametrize("columns", [128, 256])
+def test_groups_of_warps_that_promote_by_turns_are_right_by_the_rule(shape, columns):
+    if torch.cuda.get_device_capability() != (9, 0):
+        pytest.skip("the matrix instructions of whole groups are Hopper's")
+    tile = {"BLOCK_M": 128, "BLOCK_N": columns, "BLOCK_K": 128, "GROUP_SIZE_M": 4, "BUFFERS": 3, "num_warps": 4}
+    values = gluon_fp8.materialise(gluon_fp8.problem(shape, "bfloat16"), "cuda")
+    right, how = judged(gluon_fp8, Config(tile), values)
     assert right, how
 
 
