@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import itertools
 import json
 import re
 import socket
@@ -227,9 +228,9 @@ def test_connections_that_say_nothing_leave_room_and_a_flood_is_closed(log, monk
 
 def test_a_long_run_is_read_seldom(tmp_path):
     begun(tmp_path)
-    at_s = iter(range(0, 1000, 10))  # reading takes ten seconds
+    at_s, spent_s = itertools.count(0.0), itertools.count(0.0, 10.0)  # a reading takes ten seconds of a CPU
     log = next(tmp_path.glob("*.jsonl"))
-    found = GrowingReport(log, lambda: next(at_s))
+    found = GrowingReport(log, lambda: next(at_s), lambda: next(spent_s))
     assert found.page() is not None
     log.write_bytes(log.read_bytes() + b"{}\n")
     version = found._version

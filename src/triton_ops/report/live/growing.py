@@ -25,15 +25,22 @@ class GrowingReport:
     Args:
         path: The run log.
         clock: A monotonic clock in seconds.
+        spent: Seconds of a CPU that this thread has used.
 
     Attributes:
         followed: Whether a page asked for news.
         told_the_end: Whether somebody was given the last answer.
     """
 
-    def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        path: Path,
+        clock: Callable[[], float] = time.monotonic,
+        spent: Callable[[], float] = time.thread_time,
+    ) -> None:
         self._path = path
         self._clock = clock
+        self._spent = spent
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._seen: tuple[int, ...] | None = None
@@ -84,16 +91,16 @@ class GrowingReport:
 
         A file that cannot be read, as while it is replaced, leaves what was read before.
         """
-        state, begun_s = self._state(), self._clock()
-        if state is None or state == self._seen or (begun_s < self._next_s and not now):
+        state = self._state()
+        if state is None or state == self._seen or (self._clock() < self._next_s and not now):
             return
-        self._seen = state
+        self._seen, before_s = state, self._spent()
         try:
             self._run = run_data(Report(read_run(self._path)))
         except RunLogError:
             return
         finally:
-            self._next_s = self._clock() + max(PAUSE_S, _REST * (self._clock() - begun_s))
+            self._next_s = self._clock() + max(PAUSE_S, _REST * (self._spent() - before_s))
         self._text = json_text(self._run)
         self._version += 1
 

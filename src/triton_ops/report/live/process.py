@@ -15,7 +15,8 @@ from triton_ops.processes.child import Leftovers, die_with, expendable
 from triton_ops.report.live.growing import GrowingReport
 from triton_ops.report.live.server import ReportServer
 
-GOODBYE_S = 1.0  # that pages which are open are given to fetch the last state
+GOODBYE_S = 3.0  # that pages which are open are given to fetch the last state
+DRAIN_S = 0.5
 _LOWEST = 19
 _LOOK_S = 0.1
 
@@ -35,4 +36,4 @@ def main() -> None:
     if growing.followed.is_set():
         growing.told_the_end.wait(GOODBYE_S)
     server.shutdown()
-    server.drain(GOODBYE_S)
+    server.drain(DRAIN_S)
