@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from triton_ops._text import gain_text
+from triton_ops.backend import Operation
 from triton_ops.cli.console import (
     CacheDir,
     Device,
@@ -25,6 +26,7 @@ from triton_ops.cli.console import (
     tell_failures,
     width,
 )
+from triton_ops.cli.hints import hints
 from triton_ops.cli.interrupts import INTERRUPTED
 from triton_ops.cli.layout import fits, paragraph, table
 from triton_ops.cli.problem import operation_of, parse_shapes, parse_space
@@ -33,7 +35,7 @@ from triton_ops.cli.show import ENDS
 from triton_ops.cli.target import load_check, load_target
 from triton_ops.cli.terminal import stderr
 from triton_ops.cli.tune_many import Wanted, tune_listed
-from triton_ops.exceptions import SettingsError
+from triton_ops.exceptions import SettingsError, TuningFailedError
 from triton_ops.hardware import probe
 from triton_ops.many.problem import Options
 from triton_ops.many.session import checked_budget
@@ -157,7 +159,7 @@ def tune_command(
     try:
         with only_data_on_stdout(), _listener(watch, watch_port) as listener:
             operation, narrowed, extents, chosen_dtype = operation_of(load_target(target), values, shapes, dtype)
-            result = tune(
+            result = _tuned(
                 operation, space=narrowed, shape=extents, dtype=chosen_dtype, device=device, effort=effort,
                 search=search, trials=trials, budget_s=budget_s, seed=seed, cache_dir=cache_dir, force=force,
                 cold=not warm, isolate=isolate, wait=not no_wait, transfer=not no_transfer, tolerance=tolerance,
@@ -166,6 +168,7 @@ def tune_command(
     except KeyboardInterrupt:
         tell("interrupted before any config ran; the same command goes on where it stopped")
         raise typer.Exit(INTERRUPTED) from None
+    _tell_hints(operation, [trial.status.value for trial in result.failures])
     tell_failures((str(trial.config), f"{trial.status}: {trial.error}", trial.trace) for trial in result.failures)
     if result.confidence != "ok" and result.noise > 0:  # without noise nothing was compared, and the report says so
         tell(f"low confidence: {result.confidence}", "warning", "yellow")
@@ -177,6 +180,20 @@ def tune_command(
         tell("interrupted: this is the best so far; the same command goes on where it stopped")
         raise typer.Exit(INTERRUPTED)
     return None
+
+
+def _tuned(operation: Operation, **settings: Any) -> TuningResult:
+    """The result of `tune`; where no config ran and some were wrong, what the linter finds is said before the error."""
+    try:
+        return tune(operation, **settings)
+    except TuningFailedError as error:
+        _tell_hints(operation, [reason.partition(":")[0] for _, reason in error.failures])
+        raise
+
+
+def _tell_hints(operation: Operation, statuses: list[str]) -> None:
+    for line in hints(operation, statuses):
+        tell(line, "hint", "yellow")
 
 
 def _check_watch(watch: bool, port: int | None, lists: list[str]) -> None:

@@ -34,6 +34,7 @@ from triton_ops.runner.gate import Gate, Stoppable, wait_for_one
 from triton_ops.runner.log_lines import log_comparison, open_log
 from triton_ops.runner.loop import TuningLoop
 from triton_ops.runner.notes import cut_note, device_error, disturbed_note, resumed_note
+from triton_ops.runner.pitfalls import pitfall_notes
 from triton_ops.runner.results import failed, record_of, result_of
 from triton_ops.search import USES_PRIORS, Prior, Searcher, begin_imports, make_searcher
 from triton_ops.space import Config
@@ -243,9 +244,9 @@ class Tuning:
             )
             outcome = _compared(loop, station, final)
             told, busy = station.facts, self.load.notes(request.task.device)
-            facts = replace(
-                told, waited_s=feed.waited_s, notes=(*told.notes, *loop.doubts.notes, *cut_note(loop, final), *busy)
-            )
+            seen = pitfall_notes(final.trials, request.task.work)
+            notes = (*told.notes, *loop.doubts.notes, *cut_note(loop, final), *busy, *seen)
+            facts = replace(told, waited_s=feed.waited_s, notes=notes)
         outcome = _confirmed(
             loop, outcome, assignment, final, facts.mode, self.turns
         )  # after the station has freed its memory
