@@ -188,3 +188,24 @@ def launch_tuned_copy(x, y):
     n = x.numel()
     tuned_copy[(triton.cdiv(n, 128),)](x, y, n)  # finds: static-grid
     tuned_copy[lambda meta: (triton.cdiv(n, meta["B"]),)](x, y, n)
+
+
+@triton.autotune(configs=_CONFIGS, key=["M", "N", "K_BUCKET"])
+@triton.jit
+def bucketed_key_good(a, b, c, M, N, K, K_BUCKET, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    _ = K_BUCKET
+    m = tl.program_id(0) * BM + tl.arange(0, BM)
+    n = tl.program_id(1) * BN + tl.arange(0, BN)
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for k0 in range(0, K, BK):
+        k = k0 + tl.arange(0, BK)
+        left = tl.load(a + m[:, None] * K + k[None, :], mask=(m < M)[:, None] & (k < K)[None, :], other=0.0)
+        right = tl.load(b + k[:, None] * N + n[None, :], mask=(k < K)[:, None] & (n < N)[None, :], other=0.0)
+        total = tl.dot(left, right, total)
+    tl.store(c + m[:, None] * N + n[None, :], total, mask=(m < M)[:, None] & (n < N)[None, :])
+
+
+def run_bucketed(a, b, c, M, N, K):
+    bucket = 0 if K < 1024 else 1
+    grid = lambda meta: (triton.cdiv(M, meta["BM"]), triton.cdiv(N, meta["BN"]))  # noqa: E731
+    bucketed_key_good[grid](a, b, c, M, N, K, bucket)

@@ -61,9 +61,10 @@ def _is_tuned(extents: Mapping[int, str], loop: Loop) -> bool:
 
 
 def _derived(kernel: KernelReading, names: set[str], key: set[str]) -> bool:
-    """Whether the launches make the arguments from others that are in the key."""
+    """Whether the launches make the arguments from others that are in the key, or those from them, such as buckets."""
     for launch in kernel.launches:
-        known = {ast.unparse(launch.resolved(launch.given[name])) for name in key if name in launch.given}
+        given = [launch.given[name] for name in key if name in launch.given]
+        known = {ast.unparse(launch.resolved(part)) for node in given for part in launch.inner(node)}
         mine = {ast.unparse(launch.resolved(launch.given[name])) for name in names if name in launch.given}
         if mine and mine <= known:
             return True
