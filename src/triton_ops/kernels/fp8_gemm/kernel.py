@@ -54,17 +54,20 @@ def host_descriptors(meta: Mapping[str, Any]) -> dict[str, Any]:
 def own_scales(scale, block, first, extent, stride, stride_k, inside, SIDE: tl.constexpr):
     """The scale of each of SIDE rows, or columns, for one block of terms; 1 where there is none."""
     place = first + tl.arange(0, SIDE)
-    return tl.load(scale + place * stride + block * stride_k, mask=(place < extent) & inside, other=1.0)
+    mask = ((place < extent) & inside) != 0  # Triton 3.9 keeps integers for it where kernels run as Python
+    return tl.load(scale + place * stride + block * stride_k, mask=mask, other=1.0)
 
 
 @triton.jit
 def shared_scales(scale, block, first, extent, stride, stride_k, inside, SIDE: tl.constexpr):
     """The same of an operand whose rows, or columns, share a scale by 128: one number if all SIDE of them do."""
     if SIDE <= 128:
-        found = tl.load(scale + block * stride_k + first // 128 * stride, mask=(first < extent) & inside, other=1.0)
+        mask = ((first < extent) & inside) != 0
+        found = tl.load(scale + block * stride_k + first // 128 * stride, mask=mask, other=1.0)
     else:
         place = first + tl.arange(0, SIDE)
-        found = tl.load(scale + block * stride_k + place // 128 * stride, mask=(place < extent) & inside, other=1.0)
+        mask = ((place < extent) & inside) != 0
+        found = tl.load(scale + block * stride_k + place // 128 * stride, mask=mask, other=1.0)
     return found
 
 
