@@ -282,6 +282,8 @@ def grade(options) -> None:
                     *common, "--part", "select", "--repeats", str(options.repeats), "--seed", str(done + process)
                 )
                 state["selections"] += found["selections"]
+            commits = dict.fromkeys(options.spaces, options.commit or commit_here())
+            state["commits"] = {**state.get("commits", {}), **commits}
         elif stage == "oracle":
             wanted = {space: _liked(state, space) for space in options.spaces}
             path = options.state.with_suffix(".configs.json")
@@ -356,6 +358,7 @@ def write(options, state: dict) -> None:
         **headed("python -m benchmarks.measurement_quality", options.commit),
         "versions": state["versions"],
         "device": state["device"],
+        "commits": state.get("commits"),  # of the selections, by space: states of several runs can be put together
         "pooled": {"within_1pct": good, "of": count, "wilson_low": wilson(good, count).low},
         "spaces": grades,
         "do_bench_measured": origin,

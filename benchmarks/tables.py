@@ -223,9 +223,11 @@ def quality_table() -> str:
         for name, it in document["spaces"].items()
     ]
     theirs = document["do_bench_measured"]["date"][:10]
+    commits = ", ".join(f"{name} at {commit}" for name, commit in document["commits"].items())
     rows += [
         "",
-        f"{document['device']['name']}, {document['date'][:10]}, `do_bench` {theirs}; `{document['command']}`.",
+        f"{document['device']['name']}, {document['date'][:10]} ({commits}), `do_bench` {theirs}; "
+        f"`{document['command']}`.",
     ]
     return "\n".join(rows)
 
