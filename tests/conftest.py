@@ -45,6 +45,9 @@ def _own_environment(_cache_folders, _compiled, monkeypatch):
     for name in ("EFFORT", "ON_MISS", "LOCKFILE", "REPLAY", "SHARED_DIRS", "REPORT"):
         monkeypatch.delenv(f"TRITON_OPS_{name}", raising=False)
     monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")  # whatever terminal the tests are run in
+    for name in ("COLUMNS", "LINES"):
+        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -27,6 +27,7 @@ import triton_ops
 from tests.records import record
 from triton_ops.cache import open_store
 
+UNSET = ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "PYTHONUNBUFFERED")  # what a user's shell does not set
 DOUBT = re.compile(r"^warning: low confidence: .*\n", re.MULTILINE)  # true at times where other programs run as well
 # With every right but those of its user taken away; first run once, so that everything is imported while it may be.
 NOBODY = """
@@ -76,7 +77,7 @@ def place(tmp_path):
 
 
 def environment(place, **more):
-    kept = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "FORCE_COLOR", "NO_COLOR")}
+    kept = {name: value for name, value in os.environ.items() if name not in UNSET}
     return {
         **kept,
         "PYTHONPATH": str(Path(triton_ops.__file__).parents[1]),

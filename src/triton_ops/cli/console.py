@@ -71,9 +71,12 @@ def _print(text: str) -> None:
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes stdout when it exits
-        raise typer.Exit from None
+    except OSError as error:
+        # Python flushes stdout when it exits, and ends with a code of its own where that fails.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            raise typer.Exit from None
+        raise
 
 
 def say_json(content: Any) -> None:
