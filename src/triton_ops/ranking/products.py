@@ -1,8 +1,8 @@
 """Matrix products by several algorithms: tiles with a program each, walked over, or shared among programs.
 
 The configs name the algorithm as the shipped products do: ALGORITHM (`tiles`, `persistent`, `split_k`, `stream_k`),
-PROGRAMS for each multiprocessor, SPLIT, SWAPPED, LOADS or DESCRIPTORS, and HALVES. A config that names none of them has
-one program for each tile, and pointer loads.
+PROGRAMS for each multiprocessor, SPLIT, SWAPPED, LOADS or DESCRIPTORS, HALVES and SUMS. A config that names none of
+them has one program for each tile, and pointer loads.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class ProductTiles:
             found = replace(found, time_ms=found.time_ms + form.described_ns / 1e6)
             return _with_second_launch(found, loop, block, form, machine) if form.shares else found
 
-        held = _sums(block, self.promoted)
+        held = _sums(block, form.sums, self.promoted)
         return TilePlan(block.warps, _guess(block, held, form, machine, ITEM_BYTES[product.out_dtype]), schedule)
 
 
@@ -75,6 +75,7 @@ class _Form:
     descriptors: bool
     described_ns: float
     halves: bool
+    sums: int
 
     @property
     def shares(self) -> bool:
@@ -91,7 +92,8 @@ def _form(config: Mapping[str, Any]) -> _Form:
         swapped=bool(config.get("SWAPPED", False)),
         descriptors=bool(config.get("DESCRIPTORS", False)) or config.get("LOADS", "pointers") != "pointers",
         described_ns=_DESCRIBED_NS if config.get("DESCRIPTORS", False) or config.get("LOADS") == "device" else 0.0,
-        halves=bool(config.get("HALVES", False)) or config.get("SUMS", 1) == 2,
+        halves=bool(config.get("HALVES", False)) or int(config.get("SUMS", 1)) > 1,
+        sums=max(int(config.get("SUMS", 1)), 1),
     )
 
 
@@ -150,15 +152,17 @@ def _with_second_launch(found: Schedule, loop: Loop, block: Block, form: _Form, 
 
 
 def _promotion_cycles(block: Block, config: Mapping[str, Any]) -> float:
-    """Cycles in which a step's sums are added to those of earlier ones."""
+    """Cycles in which a step's sums are added to those of earlier ones; of two sums, one is beside a product."""
     terms = int(config.get("PROMOTE", 0)) or min(block.step, _MOST_TERMS)
-    return block.rows * block.columns / _ADDS_PER_CYCLE * max(1.0, block.step / terms)
+    return (
+        block.rows * block.columns / _ADDS_PER_CYCLE * max(1.0, block.step / terms) / max(int(config.get("SUMS", 1)), 1)
+    )
 
 
-def _sums(block: Block, promoted: bool) -> float:
+def _sums(block: Block, sums: int, promoted: bool) -> float:
     """Sums that a thread holds: those of its part of the tile, and of one instruction before they are added."""
     own = block.rows * block.columns / (32 * block.warps)
-    return own + min(own, block.columns / 2) if promoted else own
+    return own + min(own / sums, block.columns / 2) if promoted else own
 
 
 def _guess(block: Block, held: float, form: _Form, machine: Machine, out_bytes: int) -> Footprint:
