@@ -85,3 +85,12 @@ def test_products_are_kept_with_recordings():
     work = Work(1.0, 2.0, ProductTiles(product))
     assert work_of(work_json(work)) == work
     assert Model(work, H200).lower_bound_ms > 0
+
+
+def test_two_sums_take_fewer_registers_than_one_that_is_promoted_whole():
+    operation = load("fp8_gemm")
+    problem = operation.problem((8192, 8192, 8192, 1), "bfloat16")
+    wide = {**operation.space_for(problem).default_config, "LOADS": "host", "BLOCK_N": 256, "num_warps": 8}
+    one, two = (operation.work(problem).tiles.plan({**wide, "SUMS": sums}, H200).footprint for sums in (1, 2))
+    assert two.registers + 64 * two.spill_bytes < one.registers + 64 * one.spill_bytes
+    assert two.shared_bytes < one.shared_bytes

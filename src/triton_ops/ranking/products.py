@@ -13,7 +13,7 @@ from math import ceil
 from typing import Any
 
 from triton_ops.hardware import Machine
-from triton_ops.ranking.gemm import Block, GemmTiles, check_matrix_units, gemm_loop, warp_groups
+from triton_ops.ranking.gemm import Block, GemmTiles, check_matrix_units, gemm_loop, lockstep, warp_groups
 from triton_ops.ranking.pipelined_loop import Loop, loop_schedule
 from triton_ops.ranking.resource_guess import tile_footprint
 from triton_ops.tensors import ITEM_BYTES
@@ -55,6 +55,9 @@ class ProductTiles:
         def schedule(footprint: Footprint) -> Schedule:
             loop = gemm_loop(product, block, machine, footprint)
             loop = replace(loop, lines=0.0) if form.descriptors else loop
+            if form.sums > 1:  # matrix instructions are of the columns of one sum
+                one = replace(block, columns=block.columns // form.sums)
+                loop = replace(loop, lockstep=lockstep(machine, one, footprint.serialised))
             loop = replace(loop, arithmetic_cycles=_promotion_cycles(block, config)) if self.promoted else loop
             found = loop_schedule(_of_programs(loop, block, form, machine), footprint, machine)
             found = replace(found, time_ms=found.time_ms + form.described_ns / 1e6)
