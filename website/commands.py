@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from typing import Any
 
 from triton_ops.cli.app import program
@@ -46,7 +47,7 @@ def _table(name: str, command: Any) -> str:
             continue
         if record is None or not record[1]:
             raise ValueError(f"{name}: {parameter.name} has no help text")
-        rows.append(f"| `{_cell(record[0])}` | {_cell(record[1])} |")
+        rows.append(f"| `{_cell(re.sub(r' <.*>$', '', record[0]))}` | {_cell(record[1])} |")  # without its Python type
     return "\n".join(rows) + "\n"
 
 

@@ -13,6 +13,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 root_doc = "index"
 myst_heading_anchors = 6  # the anchors that hosts of Markdown give headings
 highlight_language = "text"
+smartquotes = False  # it would make a dash of the two of an option
 default_role = "code"  # for code spans of docstrings that go on in the next line
 
 autodoc_member_order = "bysource"
