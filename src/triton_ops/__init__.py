@@ -115,6 +115,8 @@ if TYPE_CHECKING:  # for type checkers and editors, which cannot follow the tabl
     from triton_ops.many.session import tune_many as tune_many
     from triton_ops.measure import RacePolicy as RacePolicy
     from triton_ops.measure import ScreenPolicy as ScreenPolicy
+    from triton_ops.portfolios.session import Portfolio as Portfolio
+    from triton_ops.portfolios.session import choose_portfolio as choose_portfolio
     from triton_ops.problem import Problem as Problem
     from triton_ops.profiles.report import read_profile as read_profile
     from triton_ops.ranking.attention import AttentionTiles as AttentionTiles
@@ -215,6 +217,7 @@ _NAMES_IN = {
     "task.effort": "Effort Patience",
     "tensors": "TensorSpec",
     "tolerance": "Tolerance",
+    "portfolios.session": "Portfolio choose_portfolio",
     "problem": "Problem",
     "trial": "KernelMetrics Measurement Status Trial TuningResult",
     "profiles.report": "read_profile",

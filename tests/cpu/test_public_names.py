@@ -94,6 +94,7 @@ NAMES = {
     "triton_ops.runner.idle": ["release_processes"],
     "triton_ops.runner.session": ["tune"],
     "triton_ops.many.problem": ["TuneProblem"],
+    "triton_ops.portfolios.session": ["Portfolio", "choose_portfolio"],
     "triton_ops.many.session": ["ManyResult", "ProblemOutcome", "tune_many"],
     "triton_ops.comparison.compare": ["Comparison", "compare"],
     "triton_ops.comparison.timing": ["Times", "time_ms"],

@@ -57,6 +57,7 @@ _COMMANDS = {
     "cliffs": "Say at which shapes a wave is added.",
     "sensitivity": "Say which tunables matter, from a recording.",
     "report": "Show what runs say: text, Markdown, or a page.",
+    "portfolio": "Choose few configs for many problems of a kernel.",
     "calibrate": "Measure this GPU for the model.",
     "lint": "Find pitfalls in kernels, without a GPU.",
     "doctor": "Say what works here, what does not, and why.",

@@ -86,13 +86,17 @@ class Runs:
 
     def trials(self, first: str = "") -> list[Trial]:
         """One trial for each config: that of the run `first`, else that of the newest other run in the same space."""
-        paths = sorted(self._paths(), key=lambda path: path.stem != first)  # stable: the others stay newest first
-        runs = [run for path in paths if (run := _readable(path)) is not None and run.trials]
+        runs = self.with_trials(first)
         found: dict[Config, Trial] = {}
         for run in runs:
             if run.head.space.fingerprint == runs[0].head.space.fingerprint:  # times are relative to one default config
                 found = {**run.trials, **found}
         return list(found.values())
+
+    def with_trials(self, first: str = "") -> list[Run]:
+        """The runs that have trials: the run `first`, then the others, the newest first."""
+        paths = sorted(self._paths(), key=lambda path: path.stem != first)  # stable: the others stay newest first
+        return [run for path in paths if (run := _readable(path)) is not None and run.trials]
 
     def prune(self, kept: str, now_s: float | None = None) -> None:
         """Remove the runs that are not kept by the rule in the description of this module.

@@ -1,0 +1,164 @@
+"""At most k configs for many problems: the exact choice beside all choices, bounds, and cells that nobody measured."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.records import record
+from tests.runs import ID, a_trial, begun
+from triton_ops import choose_portfolio
+from triton_ops.cache import Key, Timing
+from triton_ops.history.recall import store_in
+from triton_ops.history.run_log import Origin
+from triton_ops.portfolios.cover import least_mean, least_worst, mean, worst
+from triton_ops.space import Config
+from triton_ops.trial import Status, Trial
+
+INF = math.inf
+CELLS = st.one_of(st.just(INF), st.sampled_from([0.0, 0.01, 0.05, 0.1, 0.5, 2.0]))
+
+
+@st.composite
+def matrices(draw):
+    columns = draw(st.integers(1, 7))
+    rows = draw(st.lists(st.lists(CELLS, min_size=columns, max_size=columns), min_size=1, max_size=6))
+    weights = draw(st.lists(st.sampled_from([0.5, 1.0, 3.0]), min_size=len(rows), max_size=len(rows)))
+    return rows, weights, draw(st.integers(1, 4))
+
+
+def best_of_all(rows, k, value):
+    columns = range(len(rows[0]))
+    return min(value(chosen) for size in range(1, k + 1) for chosen in itertools.combinations(columns, size))
+
+
+@given(matrices())
+def test_the_choice_is_the_best_of_all_choices(given):
+    rows, weights, k = given
+    found = least_worst(rows, weights, k)
+    assert found.value == best_of_all(rows, k, lambda chosen: worst(rows, chosen))
+    assert found.exact
+    found = least_mean(rows, weights, k)
+    assert found.value == pytest.approx(best_of_all(rows, k, lambda chosen: mean(rows, weights, chosen)))
+    assert found.exact
+    assert len(found.columns) <= k
+    assert found.value == mean(rows, weights, found.columns)
+
+
+@given(matrices(), st.integers(0, 6))
+def test_a_search_that_is_cut_short_has_a_bound_that_no_choice_is_below(given, nodes):
+    rows, weights, k = given
+    found = least_worst(rows, weights, k, nodes=nodes)
+    assert found.bound <= best_of_all(rows, k, lambda chosen: worst(rows, chosen)) <= found.value
+    found = least_mean(rows, weights, k, nodes=nodes)
+    assert found.bound <= best_of_all(rows, k, lambda chosen: mean(rows, weights, chosen)) + 1e-9
+    assert found.bound <= found.value
+
+
+def test_among_choices_of_one_worst_regret_the_mean_is_small():
+    rows = [[0.0, 0.1, 0.0], [0.1, 0.1, 0.0], [0.1, 0.1, 0.1]]
+    assert least_worst(rows, [1.0] * 3, 1).columns == (2,)
+
+
+def test_a_problem_that_nothing_serves_leaves_the_others_served():
+    rows = [[0.0, INF], [INF, INF], [INF, 0.2]]
+    found = least_worst(rows, [1.0] * 3, 2)
+    assert found.value == INF
+    assert set(found.columns) == {0, 1}
+    assert found.exact, "no two configs serve it"
+
+
+def test_many_problems_and_configs_end_in_time_with_a_bound():
+    rows = [[abs(math.sin(1 + 37 * at * other)) for other in range(300)] for at in range(1, 41)]
+    found = least_mean(rows, [1.0] * 40, 5, nodes=2_000)
+    assert 0 <= found.bound <= found.value < mean(rows, [1.0] * 40, (0,))
+    found = least_worst(rows, [1.0] * 40, 5, nodes=2_000)
+    assert 0 <= found.bound <= found.value
+
+
+def trials(folder, label, times, failed=(), **more):
+    """A record with a run log, of configs `n` with their milliseconds; the first is the default."""
+    key = Key(
+        kernel="wait", problem={"label": label}, identity={"source": more.pop("source", "a")},
+        device={"name": more.pop("device", "CPU")}, cache_state="cold", label=label,
+    )  # fmt: skip
+    measured = [a_trial(n, ms) for n, ms in times.items()]
+    log = begun(folder / "runs" / key.id, key=key, key_id=key.id)
+    for trial in [*measured, *(Trial(Config(n=n), Status.RUNTIME, error="no") for n in failed)]:
+        log.trial(trial, Origin.SEARCHER)
+    best = min(measured, key=lambda trial: trial.median_ms)
+    kept = record(
+        key=key, winner=best.config, timing=Timing(best.median_ms, 0.0, 0.0, 1), default=measured[0].config,
+        default_timing=Timing(measured[0].median_ms, 0.0, 0.0, 1), run=ID, **more,
+    )  # fmt: skip
+    store_in(str(folder)).put(kept)
+
+
+def test_a_portfolio_of_what_was_measured_says_who_is_served_by_what_and_what_nobody_tried(tmp_path):
+    trials(tmp_path, "small", {1: 1.0, 2: 2.0, 3: 1.1})
+    trials(tmp_path, "large", {1: 20.0, 2: 10.0, 3: 11.0})
+    trials(tmp_path, "partly", {1: 4.0, 2: 1.0}, failed=[3])
+    one = choose_portfolio("wait", 1, cache_dir=tmp_path)
+    assert one.configs == (Config(n=2),)
+    assert (one.worst, one.exact) == (pytest.approx(1.0), True)
+    two = choose_portfolio("wait", 2, cache_dir=tmp_path)
+    assert set(two.configs) == {Config(n=1), Config(n=2)}
+    assert (two.worst, two.mean, two.unserved, two.unmeasured) == (0.0, 0.0, (), {})
+    assert (two.measured, two.cells) == (8, 9)
+    assert {each.label: each.gain for each in two.served} == {"small": 1.0, "large": 2.0, "partly": 4.0}
+
+
+def test_a_config_serves_only_where_it_was_tried_and_what_is_not_served_is_said(tmp_path, cli):
+    trials(tmp_path, "a", {1: 1.0, 2: 0.5})
+    trials(tmp_path, "b", {1: 1.0, 3: 0.5})
+    found = choose_portfolio("wait", 1, cache_dir=tmp_path)
+    assert found.configs == (Config(n=1),), "it is slow, and is known to run on both"
+    assert found.worst == pytest.approx(1.0)
+    trials(tmp_path, "c", {4: 1.0})
+    found = choose_portfolio("wait", 1, objective="mean", cache_dir=tmp_path)
+    assert [each.label for each in found.unserved] == ["c"]
+    assert found.unmeasured == {Config(n=1): ("c",)}
+    ran = cli("portfolio", "wait", "-k", "1", "--cache-dir", tmp_path)
+    assert ran.code == 5
+    assert "c: none of these configs is known to run there; its best is (n=4)" in ran.err
+    assert "never tried on 1 problems, such as c" in ran.err
+    assert "100.0%" in ran.out
+    ran = cli("portfolio", "wait", "-k", "2", "--json", "--cache-dir", tmp_path)
+    assert ran.code == 0
+    assert json.loads(ran.out)["exact"] is True
+
+
+def test_records_of_other_sources_do_not_count_and_devices_are_told_apart(tmp_path, cli):
+    trials(tmp_path, "a", {1: 1.0}, created="2026-01-02")
+    trials(tmp_path, "b", {1: 1.0}, source="old", created="2026-01-01")
+    found = choose_portfolio("wait", cache_dir=tmp_path)
+    assert (len(found.served), found.left_out) == (1, {"another source or other versions": 1})
+    trials(tmp_path, "a", {2: 1.0}, device="GPU")
+    ran = cli("portfolio", "wait", "--cache-dir", tmp_path)
+    assert (ran.code, "on several devices: CPU, GPU" in ran.err) == (2, True)
+    assert choose_portfolio("wait", device="GPU", cache_dir=tmp_path).configs == (Config(n=2),)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nothing"], "there are no records of nothing"),
+        (["wait", "-k", "0"], "k is 0; it must be a whole number"),
+        (["wait", "--objective", "best"], "it is worst or mean"),
+        (["wait", "--weight", "a"], "is not LABEL=NUMBER"),
+        (["wait", "--weight", "z=1"], "no problem is called 'z'"),
+        (["wait", "--weight", "a=-1"], "the weight of a is -1.0"),
+        (["wait", "--device", "TPU"], "no records of wait on TPU"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(tmp_path, cli, words, said):
+    trials(tmp_path, "a", {1: 1.0})
+    ran = cli("portfolio", *words, "--cache-dir", tmp_path)
+    assert ran.code == 2
+    assert said in ran.err
+    assert len(ran.err.splitlines()) == 1
