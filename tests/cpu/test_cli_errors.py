@@ -119,7 +119,7 @@ BEFORE_IMPORT = [
     (["json.no_module:f", *SPACE], 2, "there is no module json.no_module"),
     ([], 2, "Missing argument 'TARGET'"),
     (["matmul", "--frob"], 2, "No such option: --frob"),
-    (["matmul", "one", "two"], 2, "unexpected extra argument"),
+    (["matmul", "one", "two"], 2, "3 targets were given"),
 ]
 AFTER_IMPORT = [
     ([f"{T}:plain", "--space", '{"a": ' + "[" * 500 + "]" * 500 + "}"], 2, "nested"),

@@ -136,8 +136,6 @@ def _as_json(found: Portfolio) -> dict[str, Any]:
         "noise": found.noise,
         "measured": found.measured,
         "cells": found.cells,
-        "unmeasured": [
-            {"config": dict(Config(config)), "problems": list(at)} for config, at in found.unmeasured.items()
-        ],
+        "unmeasured": [{"config": dict(config), "problems": list(at)} for config, at in found.unmeasured.items()],
         "left_out": dict(found.left_out),
     }
