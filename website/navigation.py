@@ -8,7 +8,7 @@ SECTIONS = {
     "Begin": ("guides/first-kernel", "guides/when", "guides/keys", "guides/trust", "guides/pitfalls"),
     "Tune and serve": (
         "guides/kernel", "guides/kinds", "guides/autotune", "guides/recall", "guides/lockfile", "guides/compare",
-        "guides/choose", "guides/kernels", "guides/several-gpus", "guides/compile-modes", "guides/torch-compile",
+        "guides/choose", "guides/kernels", "guides/many", "guides/several-gpus", "guides/compile-modes", "guides/torch-compile",
         "guides/faults", "guides/searcher",
     ),
     "Look closer": (
