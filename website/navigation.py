@@ -8,8 +8,8 @@ SECTIONS = {
     "Begin": ("guides/first-kernel", "guides/when", "guides/keys", "guides/trust", "guides/pitfalls"),
     "Tune and serve": (
         "guides/kernel", "guides/kinds", "guides/autotune", "guides/recall", "guides/lockfile", "guides/compare",
-        "guides/choose", "guides/kernels", "guides/many", "guides/several-gpus", "guides/compile-modes", "guides/torch-compile",
-        "guides/faults", "guides/searcher",
+        "guides/choose", "guides/kernels", "guides/many", "guides/several-gpus", "guides/compile-modes",
+        "guides/torch-compile", "guides/faults", "guides/searcher",
     ),
     "Look closer": (
         "guides/report", "guides/sensitivity", "guides/spills", "guides/profiles", "guides/simulate",
