@@ -64,7 +64,8 @@ def _page(page: str, names: list[str]) -> str:
 def _entry(name: str) -> str:
     """The words with which Sphinx finds a name; of a constant its docstring would be that of its class."""
     if _directive(name) != "py:data":
-        return f".. {_directive(name)}:: triton_ops.{name}\n"
+        bases = "   :show-inheritance:\n" if _directive(name) == "autoexception" else ""
+        return f".. {_directive(name)}:: triton_ops.{name}\n{bases}"
     values = textwrap.indent(pprint.pformat(getattr(triton_ops, name), sort_dicts=False), " " * 6)
     return f".. py:data:: triton_ops.{name}\n\n   {summary(name)}\n\n   .. code-block:: python\n\n{values}\n"
 
