@@ -24,6 +24,8 @@ from triton_ops.ttir.syntax import UnreadableError
 READ_FOR = "sm_89"  # below sm_90 descriptors become pointers with masks; from sm_89 on there are 8-bit floats
 COMPILED_FOR = "sm_90"
 _MOST_VARIANTS = 10
+_UNREADABLE = "its TTIR cannot be read"
+_MOST_UNREADABLE = 2
 _TUNED = (16, 32, 64, 128, 256, 512)  # extents that tuned blocks are told apart by
 
 
@@ -94,13 +96,16 @@ class KernelReading:
 
     def lowered_with(self, extra: frozenset[str], most: int = _MOST_VARIANTS) -> tuple[tuple[Variant, ...], str]:
         """As `lowered`, with these parameters taken as constants too."""
-        why = ""
+        why, unreadable = "", 0
         for guess in guesses(self.function, self.said, extra):
             found = self._variant(guess)
             if isinstance(found, Variant):
                 others = [self._variant(one) for one in switches(self.function, guess)][:most]
                 return (found, *(one for one in others if isinstance(one, Variant))), ""
             why = why or found
+            unreadable += found.startswith(_UNREADABLE)
+            if unreadable == _MOST_UNREADABLE:
+                break  # other sizes and types change little of what a kernel does
         return (), why
 
     def _variant(self, guess: Guess) -> Variant | str:
@@ -111,7 +116,7 @@ class KernelReading:
         try:
             return Variant(guess, facts_of(text, self.function.parameters))
         except (UnreadableError, UntoldError) as error:
-            return f"its TTIR cannot be read: {error}"
+            return f"{_UNREADABLE}: {error}"
 
     @property
     def variants(self) -> tuple[Variant, ...]:

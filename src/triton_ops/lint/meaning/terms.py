@@ -52,6 +52,11 @@ class Terms:
         self.true = self.make("truth", True)
         self.false = self.make("truth", False)
 
+    @property
+    def count(self) -> int:
+        """How many different terms there are."""
+        return len(self._known)
+
     def make(self, name: str, *operands: Any) -> Term:
         """The term of this name and these operands."""
         key = (name, operands)

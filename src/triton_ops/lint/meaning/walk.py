@@ -28,6 +28,7 @@ from triton_ops.ttir.syntax import (
 
 _MOST_OPERATIONS = 60_000
 _MOST_CALLS = 8
+_MOST_TERMS = 30_000  # most kernels have two thousand; an unrolled search doubles them with each step
 
 
 def facts_of(text: str, parameters: Collection[str] = ()) -> Facts:
@@ -113,6 +114,8 @@ class _Walk:
             if self._left < 0:
                 raise UntoldError("its loops within loops are too many to walk through")
             here.values.update(zip(operation.results, self._results(operation, here), strict=False))
+            if here.terms.count > _MOST_TERMS:
+                raise UntoldError(f"what it computes is made of more than {_MOST_TERMS:,} parts, each of others")
         return last
 
     def _results(self, operation: Operation, here: Here) -> Sequence[Value]:
