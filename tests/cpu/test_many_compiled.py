@@ -17,8 +17,12 @@ from triton_ops.compile_pool import pool
 from triton_ops.compile_pool.fork_server import ForkServer
 from triton_ops.hardware import spec_named
 from triton_ops.history.run_log import read_run
+from triton_ops.many.local import LocalBench
+from triton_ops.many.problem import Options
+from triton_ops.many.session import jobs_of, run_jobs
 from triton_ops.runner import tuning
 from triton_ops.task import request
+from triton_ops.task.effort import effort_of
 
 pytestmark = [pytest.mark.triton, pytest.mark.usefixtures("own_fork_server")]
 
@@ -28,13 +32,16 @@ def gpu(monkeypatch):
     """A GPU that compiles, and whose times are planned; gives the stations, in the order in which they were opened."""
     stations = []
 
-    def opened(assignment, *_, **__):
-        stations.append(Planned(assignment))
-        return stations[-1]
+    def begun(assignment, *_, **__):
+        def opened():
+            stations.append(Planned(assignment))
+            return stations[-1]
+
+        return opened
 
     monkeypatch.setattr(request, "probe", lambda _: spec_named("NVIDIA H200"))
     monkeypatch.setattr(request, "gpu_missing", lambda: "")
-    monkeypatch.setattr(tuning, "open_station", opened)
+    monkeypatch.setattr(tuning, "begin_station", begun)
     yield stations
     release_processes()
 
@@ -76,3 +83,23 @@ def test_the_next_problem_compiles_while_one_is_measured_and_all_fork_from_one_s
     assert servers[0].alive
     release_processes()
     assert not servers[0].alive
+
+
+def test_two_benches_measure_at_the_same_time_each_on_its_device(gpu, tmp_path, monkeypatch):
+    options = Options(plan=effort_of("quick"), cache_dir=tmp_path, isolate=False, devices=("cuda:0", "cuda:1"))
+    attempt, both = Planned.attempt, threading.Event()
+
+    def waits(self, config, best):
+        if len({station.assignment.device_name for station in gpu}) == 2:
+            both.set()
+        assert both.wait(60), "one device waited for the other"
+        return attempt(self, config, best)
+
+    monkeypatch.setattr(Planned, "attempt", waits)
+    jobs = jobs_of([TuneProblem(target=product, shape=(n,)) for n in (64, 128, 192)], options)
+    found = run_jobs(
+        jobs, options, told=lambda _: None,
+        benches_of=lambda crew, view: {name: LocalBench(crew, name, view.listener) for name in options.devices},
+    )  # fmt: skip
+    assert found.totals == {"tuned": 3}, [each.error for each in found.outcomes]
+    assert {each.device for each in found.outcomes} == {"cuda:0", "cuda:1"}
