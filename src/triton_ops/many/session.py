@@ -202,7 +202,10 @@ def run_jobs(
                 left_s = None if budget_s is None else max(0.0, budget_s - (time.monotonic() - start))
                 schedule = Schedule(planned(left, options), budget_s=left_s)
                 run = ManyRun(left, (benches_of or _here)(crew, view), schedule, view)
-                run.run()
+                try:
+                    run.run()
+                finally:
+                    crew.close()  # what a second Ctrl-C leaves behind compiles nothing more
             ended.update(run.ended)
             stopped = run.stopped
     outcomes = tuple(_outcome(ended[job.name], job) if job.name in ended else _unbegun(job) for job in jobs)
