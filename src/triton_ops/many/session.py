@@ -22,6 +22,7 @@ from triton_ops.many.problem import Options, TuneProblem, as_problem, is_positiv
 from triton_ops.many.run import ManyRun
 from triton_ops.many.schedule import Planned, Schedule
 from triton_ops.many.view import Silent, Tells, display
+from triton_ops.processes.bytecode import being_filled
 from triton_ops.processes.signals import cleaned_up_on_sigterm
 from triton_ops.search import AnySearch
 from triton_ops.task.budget import checked_seed
@@ -197,7 +198,7 @@ def run_jobs(
         for each in ended.values():
             view.ended(each)
         if left:
-            with cleaned_up_on_sigterm():
+            with cleaned_up_on_sigterm(), being_filled() if any(job.worker for job in left) else nullcontext():
                 crew = Crew(usable_cpus(), _SPARED)
                 left_s = None if budget_s is None else max(0.0, budget_s - (time.monotonic() - start))
                 schedule = Schedule(planned(left, options), budget_s=left_s)
