@@ -18,12 +18,11 @@ from typing import Any
 
 from benchmarks.document import headed, save
 from benchmarks.kernels.gluon_fp8 import gluon_fp8
-from triton_ops import Config, TritonKernelError
+from triton_ops import Config, TritonKernelError, compare
 from triton_ops.backend import Arguments
 from triton_ops.backend.offline import AheadOfTime, described
 from triton_ops.benchmark.kernels import check_result
 from triton_ops.benchmark.rivals import rivals_of
-from triton_ops.comparison import compare
 from triton_ops.hardware import named_target
 from triton_ops.kernels import load
 

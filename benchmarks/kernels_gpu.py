@@ -28,7 +28,7 @@ from pathlib import Path
 import torch
 
 from benchmarks import kernel_limits
-from benchmarks.document import headed, save
+from benchmarks.document import commit_here, headed, save
 from triton_ops import kernels, time_ms
 from triton_ops.benchmark.kernels import KernelRow, KernelRun, rows_of
 from triton_ops.hardware import probe
@@ -96,11 +96,11 @@ def gains(rows: Iterable[dict]) -> dict[str, dict[str, dict]]:
     return {kernel: problems for kernel, problems in found.items() if problems}
 
 
-def row_of(row: KernelRow, copied_gbps: float) -> dict:
-    """A row with its share of the copy's bandwidth, where bandwidth is its limit."""
+def row_of(row: KernelRow, copied_gbps: float, commit: str) -> dict:
+    """A row with its commit, and with its share of the copy's bandwidth, where bandwidth is its limit."""
     memory = row.kernel in BY_BANDWIDTH or row.kernel.endswith("_backward")
     share = row.gbps / copied_gbps if memory and row.kernel_ms else None
-    return {**row.document, "share_of_copy": share}
+    return {**row.document, "share_of_copy": share, "commit": commit}
 
 
 def speedups(rows: list[dict]) -> dict[str, dict]:
@@ -133,7 +133,7 @@ def main() -> int:
     print(f"copy: {copied_gbps:.0f} GB/s")
     measured = set()
     for row in rows_of(run):
-        rows = merged(rows, row_of(row, copied_gbps))
+        rows = merged(rows, row_of(row, copied_gbps, options.commit or commit_here()))
         measured.add(row.kernel)
         speed = "" if row.speedup is None else f"{row.speedup:.3f} x, {row.kernel_ms:.4f} ms"
         said = f"{row.kernel} {row.problem} / {row.rival}: {speed} {row.verdict}"

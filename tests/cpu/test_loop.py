@@ -14,6 +14,7 @@ from triton_ops.task.budget import Budget, RunningBudget
 from triton_ops.trial import Measurement, Status, Trial
 
 SPACE = ConfigSpace({"n": [1, 2, 3, 4, 5]})
+DEFAULT = Config(n=3)
 CHANGES = 4  # the config from which on times are taken in another mode
 
 
@@ -54,17 +55,32 @@ class ChangesItsMode:
         """Give nothing back."""
 
 
-def searched(tmp_path):
+class DefaultLast(DirectFeed):
+    """A feed to which the default, whose compilation takes longest, is ready after all others."""
+
+    def next(self, run_deferred, patient=True):
+        if len(self._waiting) > 1 and self._waiting[0] == DEFAULT:
+            self._waiting.rotate(-1)
+        return super().next(run_deferred, patient)
+
+
+def searched(tmp_path, budget=None, feed=None):
     log = RunLog(tmp_path / f"{ID}.jsonl")
     log.begin(head())
     searcher, station = Recorder(), ChangesItsMode()
     search = TuningLoop(
-        space=SPACE, searcher=searcher, budget=RunningBudget(Budget()), log=log, listener=Silent(),
-        default=Config(n=3), feed=DirectFeed(),
+        space=SPACE, searcher=searcher, budget=RunningBudget(budget or Budget()), log=log, listener=Silent(),
+        default=DEFAULT, feed=feed or DirectFeed(),
     )  # fmt: skip
     search.prepare([Config(n=5)])
     search.run(station)
     return search, searcher, read_run(tmp_path / f"{ID}.jsonl")
+
+
+def test_the_default_is_tried_even_if_the_budget_ends_before_it_is_ready(tmp_path):
+    search, _, _ = searched(tmp_path, Budget(seconds=1e-9), DefaultLast())
+    assert [config["n"] for config in search.trials] == [5, 3]
+    assert search.stopped == "seconds"
 
 
 def test_the_searcher_is_told_of_every_trial_with_its_latest_measurement(tmp_path):

@@ -101,7 +101,9 @@ class TuningLoop:
 
     def _next(self) -> Ready | None:
         """Fill the feed and take its next proposal; None if the search must end."""
-        reason = self.budget.spent(len(self.trials)) if self.trials else None  # the default is tried in any case
+        reason = self.budget.spent(len(self.trials)) if self.trials else None
+        if reason is not None and self.default not in self.trials:
+            return self._default_at_last(reason)
         self._fill(least=0 if reason is None else 1)
         if reason is not None and self.feed.held:
             self.stopped = reason
@@ -113,6 +115,14 @@ class TuningLoop:
         if ready is None and self._settled:
             self.stopped = "settled"
         return ready
+
+    def _default_at_last(self, reason: str) -> Ready | None:
+        """The default, which is tried in any case, once it is compiled: no winner may be slower than it."""
+        while (ready := self.feed.next(run_deferred=True, patient=False)) is not None:
+            if ready.config == self.default:
+                return ready
+        self.stopped = reason
+        return None
 
     def _fill(self, least: int = 0) -> None:
         """Add as many proposals as the feed can use and the budget allows, and `least` of them if none waits."""
