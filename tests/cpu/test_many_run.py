@@ -115,7 +115,7 @@ def test_a_device_that_cannot_be_used_any_more_is_put_aside_where_there_is_anoth
     benches = {"a": ScriptedBench({"p0": broken}), "b": ScriptedBench()}
     _run, told = ran(benches)
     assert told.losses == ["a"]
-    assert told.statuses == {"p0": "failed", "p1": "tuned", "p2": "tuned", "p3": "tuned"}
+    assert told.statuses == dict.fromkeys(["p0", "p1", "p2", "p3"], "tuned"), "its problem goes on at the other one"
     _, told = ran({"a": ScriptedBench({"p0": broken})})
     assert told.losses == []
     assert list(told.statuses.values()).count("tuned") == 3

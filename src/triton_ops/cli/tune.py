@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Annotated, Any
 
@@ -37,6 +38,7 @@ from triton_ops.cli.terminal import stderr
 from triton_ops.cli.tune_many import Wanted, tune_listed
 from triton_ops.exceptions import SettingsError, TuningFailedError
 from triton_ops.hardware import probe
+from triton_ops.many.gpus import chosen_gpus
 from triton_ops.many.problem import Options
 from triton_ops.many.session import checked_budget
 from triton_ops.progress.bar import ProgressBar
@@ -51,7 +53,8 @@ from triton_ops.tensors import dtype_name
 from triton_ops.tolerance import as_tolerance
 from triton_ops.trial import Trial, TuningResult
 
-_LISTS_OF = {"--most": "--from-misses", "--each-s": "--problems, --all and --from-misses"}
+_LISTS = "--problems, --all and --from-misses"
+_LISTS_OF = {"--most": "--from-misses", "--each-s": _LISTS, "--gpus": _LISTS}
 _SHOWN = 10
 _SHOWN_FAILED = 5
 _WORTH_TELLING_S = 0.1
@@ -117,6 +120,9 @@ def tune_command(
         bool, typer.Option("--from-misses", help="Tune what `triton-ops misses` lists; TARGET restricts it.")
     ] = False,
     most: Annotated[int | None, typer.Option("--most", metavar="N", help="With --from-misses, at most N.")] = None,
+    gpus: Annotated[
+        str | None, typer.Option("--gpus", metavar="LIST", help="For a list, the GPUs that measure: all, or 0,2.")
+    ] = None,
     watch: Annotated[
         bool, typer.Option("--watch", help="Serve the growing report to this machine's browsers while the tune runs.")
     ] = False,
@@ -140,7 +146,7 @@ def tune_command(
         }  # fmt: skip
         options = Options(
             plan=chosen_effort(effort, search, trials, each_s), cache_dir=cache_dir, seed=seed, force=force,
-            isolate=isolate, transfer=not no_transfer, wait=not no_wait,
+            isolate=isolate, transfer=not no_transfer, wait=not no_wait, devices=chosen_gpus(gpus),
         )  # fmt: skip
         wanted = Wanted(
             lists=tuple(lists),
@@ -152,7 +158,7 @@ def tune_command(
             tolerance=tolerance,
         )
         return tune_listed(wanted, options, checked_budget(budget_s), only_for_one, as_json=as_json)
-    target = _one_target(targets, most, each_s)
+    target = _one_target(targets, {"--most": most, "--each-s": each_s, "--gpus": gpus})
     shapes, values = parse_shapes(shape), parse_space(space or [])
     _check(dtype, device, cache_dir)
     as_tolerance(tolerance)
@@ -208,14 +214,14 @@ def _listener(watch: bool, port: int | None) -> AbstractContextManager[Listener]
     return watched(bar, port or 0, tell) if watch else nullcontext(bar)
 
 
-def _one_target(targets: list[str] | None, most: int | None, each_s: float | None) -> str:
+def _one_target(targets: list[str] | None, only_for_lists: Mapping[str, Any]) -> str:
     if not targets:
         raise SettingsError("Missing argument 'TARGET'", hint="triton-ops tune --help")
     if len(targets) > 1:
         raise SettingsError(
             f"{len(targets)} targets were given, {', '.join(targets)}", hint="--all tunes the named problems of several"
         )
-    for option, given in (("--most", most), ("--each-s", each_s)):
+    for option, given in only_for_lists.items():
         if given is not None:
             raise SettingsError(f"{option} is for {_LISTS_OF[option]}", hint="leave it out")
     return targets[0]

@@ -15,6 +15,7 @@ from triton_ops.hardware.others import Others as Others
 from triton_ops.hardware.others import use_in_words as use_in_words
 from triton_ops.hardware.probe import device_named as device_named
 from triton_ops.hardware.probe import gpu_missing as gpu_missing
+from triton_ops.hardware.probe import gpus_here as gpus_here
 from triton_ops.hardware.probe import probe as probe
 from triton_ops.hardware.spec import DeviceSpec as DeviceSpec
 from triton_ops.hardware.state import CpuLoad as CpuLoad

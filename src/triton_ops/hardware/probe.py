@@ -85,6 +85,17 @@ def probe(device: str | None = None) -> DeviceSpec:
     return _with_peaks((unasked if torch is None else _by_torch(torch))[index])
 
 
+def gpus_here() -> tuple[DeviceSpec, ...]:
+    """The GPUs that this process sees, in the order of torch's indices.
+
+    Raises:
+        DeviceError: There is none.
+    """
+    if missing := gpu_missing():
+        raise DeviceError(f"no GPU can be used: {missing}", hint="`triton-ops doctor` says what works here")
+    return _by_driver() or _by_torch(require("torch", "finding the GPUs"))
+
+
 def _by_driver() -> tuple[DeviceSpec, ...]:
     """The GPUs as the driver describes them; empty if only torch can tell, or torch already uses a GPU here.
 

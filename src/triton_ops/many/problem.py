@@ -13,7 +13,7 @@ from typing import Any
 
 from triton_ops.backend import Arguments, Kernel, Operation
 from triton_ops.evaluation.isolated import needs_of, wants_isolation
-from triton_ops.exceptions import KernelTypeError, SettingsError
+from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError
 from triton_ops.history.recall import key_of
 from triton_ops.many.bench import Job, Place
 from triton_ops.runner.session import known_result, tune_request
@@ -83,7 +83,11 @@ class TuneProblem:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What all problems of a run have in common; the fields are as the parameters of `tune_many`."""
+    """What all problems of a run have in common; the fields are as the parameters of `tune_many`.
+
+    Attributes:
+        devices: Torch's names of the GPUs that measure; empty measures each problem on its own device.
+    """
 
     plan: Effort
     cache_dir: str | Path | None = None
@@ -139,7 +143,6 @@ def job_of(problem: TuneProblem, options: Options) -> Job:
     request, space = problem.request(None, options.seed)
     request.task(space)
     key = key_of(request, cold=problem.cold)
-    free = problem.device is None and request.named is not None and request.device_name.partition(":")[0] == "cuda"
     plan = options.plan
     return Job(
         name=key.id if key.unknown is None else f"{key.id} {uuid.uuid4()}",  # its problem may be another's as well
@@ -149,11 +152,31 @@ def job_of(problem: TuneProblem, options: Options) -> Job:
         tune=partial(tuned, problem, options),
         known=lambda: known_result(request, space, plan, key, cache_dir=options.cache_dir, force=options.force),
         weight=float(problem.weight),
-        devices=None if free or not options.devices else frozenset({request.device_name}),
+        devices=_places(problem, request, options.devices),
         worker=needs_of(request.kernel, request.device, request.device_name)
         if wants_isolation(request.kernel, request.device, options.isolate)
         else None,
     )
+
+
+def _places(problem: TuneProblem, request: TuneRequest, devices: tuple[str, ...]) -> frozenset[str] | None:
+    """The devices of a run that can measure a problem; None for all.
+
+    Raises:
+        DeviceError: It stays on a GPU that is not among them.
+    """
+    if not devices:
+        return None
+    kind, _, index = request.device_name.partition(":")
+    if kind == "cuda" and request.named is not None and problem.device in (None, "cuda"):
+        return frozenset(devices)
+    place = f"cuda:{index or 0}" if kind == "cuda" else kind
+    if kind == "cuda" and place not in devices:
+        raise DeviceError(
+            f"it stays on {place}, and the run has {', '.join(devices)}", ", ".join(devices), place,
+            hint="name that GPU too, or leave the problem's device out",
+        )  # fmt: skip
+    return frozenset({place})
 
 
 def is_positive(value: Any) -> bool:

@@ -105,10 +105,10 @@ class ManyRun:
         if isinstance(error, BenchLostError):
             self._lose(device, error)
             return
-        ended = self._gather(name, device)
         if isinstance(error, DeviceError) and len(self._benches) > 1:  # the next ones would fail there too
-            self._lose(device, error, finished=True)
+            self._lose(device, error)
             return
+        ended = self._gather(name, device)
         seconds = ended.ended_s - ended.began_s
         self._do(self._schedule.ended(device, name, self._now_s(), seconds=seconds, gain=ended.gain))
 
@@ -122,15 +122,15 @@ class ManyRun:
         self._follower.ended(ended)
         return ended
 
-    def _lose(self, device: str, why: BaseException, *, finished: bool = False) -> None:
-        """A device is gone; what ran there goes on elsewhere, unless it is finished."""
+    def _lose(self, device: str, why: BaseException) -> None:
+        """A device is gone or put aside; what ran there goes on elsewhere."""
         bench = self._benches.pop(device)
         self._follower.lost(device, why)
         bench.close()
         for name in [name for name, (at, *_) in self._running.items() if at == device]:
             del self._running[name]
         now_s, before = self._now_s(), len(self._schedule.lost)
-        orders = self._schedule.gone(device, now_s, finished=finished)
+        orders = self._schedule.gone(device, now_s)
         for name in self._schedule.lost[before:]:
             found = self.ended[name] = Ended(job=self._jobs[name], device=device, error=why, ended_s=now_s)
             self._follower.ended(found)

@@ -187,13 +187,12 @@ class Schedule:
             self._groups[planned.group].learn(planned, max(0.0, gain), seconds)
         return list(self._orders(now_s))
 
-    def gone(self, device: str, now_s: float, *, finished: bool = False) -> list[Order]:
+    def gone(self, device: str, now_s: float) -> list[Order]:
         """A device is gone: what it measured and prepared goes on elsewhere.
 
         Args:
             device: The device.
             now_s: Seconds since the start of the run.
-            finished: Whether what it measured is finished all the same, such as by an error.
 
         Raises:
             ValueError: There is no such device.
@@ -203,7 +202,7 @@ class Schedule:
         found = self._devices.pop(device)
         if found.next is not None:
             self._wait_again(found.next)
-        if found.measuring is not None and not finished:
+        if found.measuring is not None:
             losses = self._losses[found.measuring] = self._losses.get(found.measuring, 0) + 1
             if losses < _MOST_LOSSES:
                 self._wait_again(found.measuring)

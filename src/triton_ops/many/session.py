@@ -17,6 +17,7 @@ from triton_ops.history.recall import cache_folder, may_have_records, store_in
 from triton_ops.many.bench import Bench, Job
 from triton_ops.many.estimate import Estimate, estimates_of
 from triton_ops.many.events import Ended, Follows
+from triton_ops.many.gpus import benches_of_gpus, chosen_gpus
 from triton_ops.many.local import LocalBench
 from triton_ops.many.problem import Options, TuneProblem, as_problem, is_positive, job_of
 from triton_ops.many.run import ManyRun
@@ -102,6 +103,7 @@ def tune_many(
     isolate: bool | None = None,
     transfer: bool = True,
     wait: bool = True,
+    gpus: str | Iterable[int] | None = None,
     told: Callable[[ProblemOutcome], None] | None = None,
 ) -> ManyResult:
     """Tune problems as one run, or recall those whose winners are known.
@@ -126,6 +128,8 @@ def tune_many(
         isolate: Whether candidates run in a separate process, as for `tune`.
         transfer: Whether records of a kernel's other problems guide the search.
         wait: Whether to wait for other processes that measure on the same GPU.
+        gpus: The GPUs of this machine that measure, each with a worker of its own: `all`, or indices. They must be of
+            one model. None measures each problem on its own device, one at a time.
         told: Is called with each problem that has ended; None draws a progress display if stderr is a terminal.
 
     Returns:
@@ -141,7 +145,7 @@ def tune_many(
     start = time.monotonic()
     options = Options(
         plan=_plan(effort, search, trials, each_s), cache_dir=cache_dir, seed=checked_seed(seed), force=force,
-        isolate=isolate, transfer=transfer, wait=wait,
+        isolate=isolate, transfer=transfer, wait=wait, devices=chosen_gpus(gpus),
     )  # fmt: skip
     jobs = jobs_of(problems, options)
     return run_jobs(jobs, options, budget_s=checked_budget(budget_s), told=told, start=start)
@@ -185,7 +189,7 @@ def run_jobs(
         seen: Is called with each problem that has ended, beside the display.
         start: When the run began, by `time.monotonic`; None is now.
         benches_of: Makes what measures, by the names of the devices; it is called if anything is to be measured. None
-            measures in this process, each job on its own device.
+            measures in this process, on the GPUs of the options, or each job on its own device.
     """
     start = time.monotonic() if start is None else start
     distinct = {job.name: job for job in jobs}
@@ -202,7 +206,8 @@ def run_jobs(
                 crew = Crew(usable_cpus(), _SPARED)
                 left_s = None if budget_s is None else max(0.0, budget_s - (time.monotonic() - start))
                 schedule = Schedule(planned(left, options), budget_s=left_s)
-                run = ManyRun(left, (benches_of or _here)(crew, view), schedule, view)
+                benches = _here(left, options.devices, crew, view) if benches_of is None else benches_of(crew, view)
+                run = ManyRun(left, benches, schedule, view)
                 try:
                     run.run()
                 finally:
@@ -213,8 +218,10 @@ def run_jobs(
     return ManyResult(outcomes=outcomes, elapsed_s=time.monotonic() - start, stopped=stopped)
 
 
-def _here(crew: Crew, view: Follows) -> Mapping[str, Bench]:
-    """One bench in this process, which measures each job on its own device."""
+def _here(jobs: Iterable[Job], devices: Sequence[str], crew: Crew, view: Follows) -> Mapping[str, Bench]:
+    """What measures in this process: a bench for each device, or one that measures each job on its own device."""
+    if devices:
+        return benches_of_gpus(jobs, devices, crew, view)
     return {"": LocalBench(crew, None, view.listener)}
 
 

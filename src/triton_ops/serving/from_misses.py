@@ -74,6 +74,7 @@ def tune_misses(
         jobs[miss.key.id] = Job(
             name=miss.key.id, label=f"{miss.key.kernel} {miss.key.label}".rstrip(), kernel=miss.key.kernel,
             problem=miss, tune=work.tuned, weight=weights[miss.key.id],
+            devices=frozenset(options.devices if device == "cuda" else ("cpu",)) if options.devices else None,
         )  # fmt: skip
 
     def told(outcome: ProblemOutcome) -> None:

@@ -1,0 +1,74 @@
+"""Several GPUs of this machine as the benches of one run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from triton_ops.compile_pool.crew import Crew
+from triton_ops.exceptions import DeviceError, SettingsError
+from triton_ops.hardware import gpus_here
+from triton_ops.many.bench import Bench, Job
+from triton_ops.many.events import Follows
+from triton_ops.many.local import LocalBench
+
+_FORMS = "give 'all', or the indices, such as 0,2"
+
+
+def chosen_gpus(given: Any) -> tuple[str, ...]:
+    """Torch's names of the GPUs that measure.
+
+    Args:
+        given: `all`, indices as a list or as text such as `0,2`, or None for no choice, which is empty.
+
+    Raises:
+        SettingsError: It is none of these, names no GPU, or names one twice.
+        DeviceError: There is no GPU, or none of that index, or the GPUs are of different models.
+    """
+    if given is None:
+        return ()
+    wanted = None if given == "all" else _indices(given)
+    found = gpus_here()
+    indices = range(len(found)) if wanted is None else wanted
+    for index in indices:
+        if index >= len(found):
+            raise DeviceError(
+                f"there is no GPU {index}; this process sees {len(found)}", f"cuda:{index}",
+                hint="use a smaller index, or check CUDA_VISIBLE_DEVICES",
+            )  # fmt: skip
+    models = {found[index].name: index for index in indices}
+    if len(models) > 1:
+        named = " and ".join(f"GPU {index} is a {name}" for name, index in models.items())
+        raise DeviceError(
+            f"one run is for GPUs of one model: {named}", hint="start a run for each model, with the same cache folder"
+        )
+    return tuple(f"cuda:{index}" for index in indices)
+
+
+def _indices(given: Any) -> list[int]:
+    parts: Sequence[Any] = ()
+    if isinstance(given, str):
+        parts = given.split(",") if given.strip() else []
+    elif isinstance(given, Iterable) and not isinstance(given, (bytes, Mapping)):
+        parts = list(given)
+    else:
+        raise SettingsError(f"gpus is {given!r}", hint=_FORMS)
+    if not parts:
+        raise SettingsError("gpus names no GPU", hint=_FORMS)
+    indices = [_index(part, given) for part in parts]
+    if twice := sorted({index for index in indices if indices.count(index) > 1}):
+        raise SettingsError(f"gpus names GPU {twice[0]} twice", hint="name each once")
+    return indices
+
+
+def _index(part: Any, given: Any) -> int:
+    word = str(part).strip()
+    if isinstance(part, bool) or not (word.isascii() and word.isdigit()):
+        raise SettingsError(f"gpus is {given!r}, and {word or 'an empty word'} is no index of a GPU", hint=_FORMS)
+    return int(word)
+
+
+def benches_of_gpus(jobs: Iterable[Job], devices: Sequence[str], crew: Crew, view: Follows) -> Mapping[str, Bench]:
+    """A bench for each GPU, and one for the CPU if a job is measured there."""
+    elsewhere = {place for job in jobs for place in job.devices or ()}.difference(devices)
+    return {name: LocalBench(crew, name, view.listener) for name in (*devices, *sorted(elsewhere))}

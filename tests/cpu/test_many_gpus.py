@@ -1,0 +1,141 @@
+"""Runs over several GPUs of a host: which are chosen, who measures where, and what becomes of a GPU that fails."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from triton_ops import DeviceError, SettingsError, operation, tune_many
+from triton_ops.hardware import DeviceSpec
+from triton_ops.many import gpus
+from triton_ops.many.bench import Job
+from triton_ops.many.problem import Options, TuneProblem, job_of
+from triton_ops.many.session import run_jobs
+from triton_ops.task.effort import effort_of
+
+
+def spec(name="H200"):
+    return DeviceSpec(kind="cuda", name=name, arch="sm_90", units=132)
+
+
+@pytest.fixture
+def host(monkeypatch):
+    """Says that this machine has GPUs of these models."""
+    return lambda *names: monkeypatch.setattr(gpus, "gpus_here", lambda: tuple(map(spec, names)))
+
+
+def test_gpus_are_chosen_by_index_as_a_list_or_as_text(host):
+    host("H200", "H200", "H200")
+    assert gpus.chosen_gpus(None) == ()
+    assert gpus.chosen_gpus("all") == ("cuda:0", "cuda:1", "cuda:2")
+    assert gpus.chosen_gpus("0, 2") == gpus.chosen_gpus([0, 2]) == ("cuda:0", "cuda:2")
+    assert gpus.chosen_gpus(range(1, 2)) == ("cuda:1",)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "said"),
+    [
+        ("", SettingsError, "names no GPU"), ([], SettingsError, "names no GPU"),
+        ("0,0", SettingsError, "names GPU 0 twice"), ([1, 0, 1], SettingsError, "names GPU 1 twice"),
+        ("0,7", DeviceError, "there is no GPU 7; this process sees 3"), ("0,,1", SettingsError, "an empty word"),
+        ("-1", SettingsError, "-1 is no index"), ("cuda:0", SettingsError, "cuda:0 is no index"),
+        ([True], SettingsError, "True is no index"), (2, SettingsError, "gpus is 2"), ([0.5], SettingsError, "0.5"),
+        ("all", DeviceError, "one model: GPU 1 is a H200 and GPU 2 is a A100"),
+    ],
+)  # fmt: skip
+def test_a_choice_that_does_not_fit_is_one_line(host, given, error, said):
+    host("H200", "H200", "A100")
+    with pytest.raises(error, match=said):
+        gpus.chosen_gpus(given)
+
+
+def test_without_a_gpu_the_choice_is_refused_before_any_work(cli, monkeypatch):
+    def none_here():
+        raise DeviceError("no GPU can be used: torch is not installed")
+
+    monkeypatch.setattr(gpus, "gpus_here", none_here)
+    with pytest.raises(DeviceError, match="no GPU can be used"):
+        tune_many([object()], gpus="all")
+    for words, said in (
+        (("--all", "softmax", "--gpus", "all"), "no GPU can be used"), (("--all", "--gpus", "0,0"), "GPU 0 twice"),
+        (("softmax", "--gpus", "0"), "--gpus is for --problems"),
+    ):  # fmt: skip
+        ran = cli("tune", *words)
+        assert (ran.code != 0, ran.out, len(ran.err.splitlines())) == (True, "", 1)
+        assert said in ran.err
+
+
+def result(place):
+    return SimpleNamespace(gain=1.25, from_cache=False, stopped="complete", place=place.device)
+
+
+def ran(tunes, devices=("cuda:0", "cuda:1"), **more):
+    jobs = [
+        Job(name=f"p{at}", label=f"p{at}", kernel=f"k{at}", problem=at, tune=tune, devices=frozenset(devices), **more)
+        for at, tune in enumerate(tunes)
+    ]
+    return run_jobs(jobs, Options(plan=effort_of(), devices=devices), told=lambda _: None)
+
+
+def test_each_gpu_measures_one_problem_at_a_time_and_both_at_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRITON_OPS_CACHE_DIR", str(tmp_path))
+    both, busy, most = threading.Barrier(2, timeout=60), {"cuda:0": 0, "cuda:1": 0}, []
+
+    def tune(place):
+        place.gate.wait()
+        busy[place.device] += 1
+        most.append(busy[place.device])
+        both.wait()
+        busy[place.device] -= 1
+        return result(place)
+
+    found = ran([tune] * 6)
+    assert found.totals == {"tuned": 6}
+    assert sorted(each.device for each in found.outcomes) == ["cuda:0"] * 3 + ["cuda:1"] * 3
+    assert all(each.result.place == each.device for each in found.outcomes)
+    assert max(most) == 1
+
+
+def test_a_gpu_that_reports_an_error_is_put_aside_and_its_problem_goes_on_at_another(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRITON_OPS_CACHE_DIR", str(tmp_path))
+    seen = []
+
+    def tune(place):
+        place.gate.wait()
+        seen.append(place.device)
+        if place.device == "cuda:0":
+            raise DeviceError("the GPU has fallen off the bus")
+        return result(place)
+
+    found = ran([tune] * 4)
+    assert found.totals == {"tuned": 4}
+    assert seen.count("cuda:0") == 1
+    assert {each.device for each in found.outcomes} == {"cuda:1"}
+
+
+@operation(space={"step": [1, 2]}, arguments=lambda n=64: {"n": n}, device="cpu")
+def add_up(n, step):
+    return sum(range(0, n, step)) + sum(range(1, n, step)) * (step - 1)
+
+
+def test_a_problem_of_the_cpu_runs_beside_the_gpus(tmp_path, host, steady_clock):
+    host("H200", "H200")
+    found = tune_many([TuneProblem(target=add_up, shape=(64,))], gpus="0,1", cache_dir=tmp_path, told=lambda _: None)
+    assert [(each.status, each.device) for each in found.outcomes] == [("tuned", "cpu")]
+
+
+def test_a_problem_that_names_a_gpu_stays_there_and_that_gpu_must_be_of_the_run(monkeypatch):
+    monkeypatch.setattr("triton_ops.task.request.probe", lambda name: spec() if "cuda" in name else spec("CPU"))
+
+    @operation(space={"step": [1, 2]}, arguments=lambda n=64: {"n": n}, device="cuda")
+    def on_gpu(n, step):
+        return n
+
+    options = Options(plan=effort_of(), devices=("cuda:0", "cuda:2"))
+    problem = TuneProblem(target=on_gpu, shape=(8,), device="cuda:2")
+    assert job_of(problem, options).devices == {"cuda:2"}
+    assert job_of(TuneProblem(target=on_gpu, shape=(8,), device="cuda"), options).devices == {"cuda:0", "cuda:2"}
+    with pytest.raises(DeviceError, match="it stays on cuda:1, and the run has cuda:0, cuda:2"):
+        job_of(TuneProblem(target=on_gpu, shape=(8,), device="cuda:1"), options)
