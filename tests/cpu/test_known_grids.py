@@ -25,7 +25,7 @@ def grids():
 
 
 def known(grids):
-    return len(grids._known)
+    return sum(len(plan.known) for plan in grids._plans.values() if plan is not None)
 
 
 def made(n):

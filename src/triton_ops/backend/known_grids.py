@@ -9,35 +9,31 @@ from __future__ import annotations
 
 import importlib
 import math
-import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType, FunctionType
-from typing import Any
+from typing import Any, cast
 
 _MODULES = ("triton", "math")
 _FUNCTIONS = frozenset({"cdiv", "next_power_of_2", "ceil", "floor", "min", "max", "abs", "int"})
 _BUILTINS = frozenset({"min", "max", "abs", "int"})
-_MOST = 4_096
+_MOST = 1_024  # pieces of code, and results of each
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """What the result of a piece of code follows from.
+    """What the result of a piece of code follows from, and the results that are known.
 
     Attributes:
         code: The code; held, so that no other one gets its place.
-        look_up: The numbers that it may look up in `meta`, in order.
-        names: What it names of the module around it.
-        values: What these names must mean.
-        number: The code's own.
+        numbers: Gives, of `meta` and a function of this code, the numbers that its result follows from; None if they
+            are no plain numbers, or a name of the module around it means something else.
+        known: The results by these numbers.
     """
 
     code: CodeType
-    look_up: Callable[[Mapping[str, Any]], tuple[Any, ...]]
-    names: tuple[str, ...]
-    values: tuple[Any, ...]
-    number: int
+    numbers: Callable[[Mapping[str, Any], FunctionType], tuple[int, ...] | None]
+    known: dict[tuple[int, ...] | None, Any]
 
 
 class KnownGrids:
@@ -50,7 +46,6 @@ class KnownGrids:
     def __init__(self, parameters: tuple[str, ...]) -> None:
         self._parameters = parameters
         self._plans: dict[int, _Plan | None] = {}
-        self._known: dict[Any, Any] = {}
 
     def of(self, grid: Callable[[Mapping[str, Any]], Any], meta: Mapping[str, Any]) -> Any:
         """What `grid(meta)` returns."""
@@ -61,28 +56,18 @@ class KnownGrids:
             plan = self._planned(grid)
         if plan is None:
             return grid(meta)
-        numbers = (*plan.look_up(meta), *[cell.cell_contents for cell in grid.__closure__ or ()])
-        for number in numbers:
-            if number.__class__ is not int:
-                return grid(meta)
-        place = (plan.number, numbers, *map(grid.__globals__.get, plan.names))
-        found = self._known.get(place)
+        numbers = plan.numbers(meta, grid)
+        found = plan.known.get(numbers)
         if found is None:
-            found = grid(meta) if place[2:] != plan.values else self._kept(place, grid(meta))
-        return found
-
-    def _kept(self, place: Any, found: Any) -> Any:
-        if len(self._known) >= _MOST:
-            self._known.clear()
-        self._known[place] = found
+            found = grid(meta)
+            if numbers is not None:
+                _keep(plan.known, numbers, found)
         return found
 
     def _planned(self, grid: FunctionType) -> _Plan | None:
         """The plan of a function's code; None if it is called each time."""
-        if len(self._plans) >= _MOST:
-            self._plans.clear()
-            self._known.clear()
-        plan = self._plans[id(grid.__code__)] = self._plan_of(grid)
+        plan = self._plan_of(grid)
+        _keep(self._plans, id(grid.__code__), plan)
         return plan
 
     def _plan_of(self, grid: FunctionType) -> _Plan | None:
@@ -99,15 +84,36 @@ class KnownGrids:
         if any(grid.__globals__[name] is not modules.get(name) for name in used):
             return None
         shadowed = [name for name in code.co_names if name in _BUILTINS and name not in used]
-        names = (*used, *shadowed)
-        return _Plan(code, _looking_up(tuple(dict.fromkeys(texts))), names, tuple(map(modules.get, names)), id(code))
+        meanings = {name: modules.get(name) for name in (*used, *shadowed)}
+        return _Plan(code, _numbers_of(tuple(dict.fromkeys(texts)), len(code.co_freevars), meanings), {})
 
 
-def _looking_up(names: tuple[str, ...]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
-    """A function that gives the values of these names."""
-    if len(names) > 1:
-        return operator.itemgetter(*names)
-    return (lambda meta: (meta[names[0]],)) if names else (lambda _: ())
+def _keep(kept: dict[Any, Any], place: Any, found: Any) -> None:
+    if len(kept) >= _MOST:
+        kept.clear()
+    kept[place] = found
+
+
+def _numbers_of(
+    names: Sequence[str], cells: int, meanings: Mapping[str, Any]
+) -> Callable[[Mapping[str, Any], FunctionType], tuple[int, ...] | None]:
+    """The function `numbers` of a plan, written out: a loop over the names would take twice as long.
+
+    Args:
+        names: What the code looks up in `meta`.
+        cells: How many variables it closes over.
+        meanings: What each name of the module around it must mean; None for a builtin that nothing there hides.
+    """
+    read = [f"meta[{name!r}]" for name in names] + [f"grid.__closure__[{cell}].cell_contents" for cell in range(cells)]
+    lines = [f"    n{place} = {text}" for place, text in enumerate(read)]
+    plain = [f"n{place}.__class__ is int" for place in range(len(read))]
+    meant = [f"grid.__globals__.get({name!r}) is m{place}" for place, name in enumerate(meanings)]
+    numbers = "".join(f"n{place}, " for place in range(len(read)))
+    test = " and ".join([*plain, *meant]) or "True"
+    source = ["def numbers(meta, grid):", *lines, f"    return ({numbers}) if {test} else None"]
+    scope: dict[str, Any] = {f"m{place}": meaning for place, meaning in enumerate(meanings.values())}
+    exec(compile("\n".join(source), "<numbers of a grid>", "exec"), scope)
+    return cast(Callable[[Mapping[str, Any], FunctionType], tuple[int, ...] | None], scope["numbers"])
 
 
 _UNSEEN: Any = object()
