@@ -88,6 +88,8 @@ if TYPE_CHECKING:  # for type checkers and editors, which cannot follow the tabl
     from triton_ops.exceptions import WrongResultError as WrongResultError
     from triton_ops.expectation.rank import RankedConfig as RankedConfig
     from triton_ops.expectation.rank import rank as rank
+    from triton_ops.hardware.banks import bank_conflicts as bank_conflicts
+    from triton_ops.hardware.banks import bank_padding as bank_padding
     from triton_ops.history.recall import recall as recall
     from triton_ops.inductor.modes import CompileMode as CompileMode
     from triton_ops.kernels.attention import flash_attention as flash_attention
@@ -182,6 +184,7 @@ _NAMES_IN = {
         "ShapeMismatchError SpaceError TargetError TritonKernelError TuningFailedError "
         "UnknownTunableError UnsupportedDtypeError UntunedError WrongResultError"
     ),
+    "hardware.banks": "bank_conflicts bank_padding",
     "history.recall": "recall",
     "kernels.attention": "flash_attention flash_attention_with_lse",
     "kernels.choice": "tuning",

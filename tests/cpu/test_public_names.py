@@ -89,6 +89,7 @@ NAMES = {
     "triton_ops.kernels.rmsnorm_rope": ["fused_rmsnorm_rope"],
     "triton_ops.kernels.rmsnorm_rope.module": ["FusedRMSNormRoPE"],
     "triton_ops.kernels.softmax": ["softmax"],
+    "triton_ops.hardware.banks": ["bank_conflicts", "bank_padding"],
     "triton_ops.history.recall": ["recall"],
     "triton_ops.expectation.rank": ["RankedConfig", "rank"],
     "triton_ops.runner.idle": ["release_processes"],
