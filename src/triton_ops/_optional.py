@@ -15,6 +15,7 @@ _INSTALL = {
     "optuna": "pip install 'triton-ops[optuna]'",
     "scipy": "pip install 'triton-ops' again: it comes with the package",
     "sklearn": "pip install scikit-learn",
+    "ray": "pip install 'triton-ops[ray]'",
     "torch": "pip install 'triton-ops[torch]', or the torch build of your platform",
     "triton": "pip install 'triton-ops[triton]'",
     "pynvml": "pip install nvidia-ml-py",

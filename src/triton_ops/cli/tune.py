@@ -54,7 +54,7 @@ from triton_ops.tolerance import as_tolerance
 from triton_ops.trial import Trial, TuningResult
 
 _LISTS = "--problems, --all and --from-misses"
-_LISTS_OF = {"--most": "--from-misses", "--each-s": _LISTS, "--gpus": _LISTS}
+_LISTS_OF = {"--most": "--from-misses", "--each-s": _LISTS, "--gpus": _LISTS, "--engine": "--problems and --all"}
 _SHOWN = 10
 _SHOWN_FAILED = 5
 _WORTH_TELLING_S = 0.1
@@ -123,6 +123,10 @@ def tune_command(
     gpus: Annotated[
         str | None, typer.Option("--gpus", metavar="LIST", help="For a list, the GPUs that measure: all, or 0,2.")
     ] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option("--engine", metavar="NAME", help="For a list, ray or ray:HOST:PORT: the GPUs of a cluster."),
+    ] = None,
     watch: Annotated[
         bool, typer.Option("--watch", help="Serve the growing report to this machine's browsers while the tune runs.")
     ] = False,
@@ -156,9 +160,10 @@ def tune_command(
             warm=warm,
             most=most,
             tolerance=tolerance,
+            engine=engine,
         )
         return tune_listed(wanted, options, checked_budget(budget_s), only_for_one, as_json=as_json)
-    target = _one_target(targets, {"--most": most, "--each-s": each_s, "--gpus": gpus})
+    target = _one_target(targets, {"--most": most, "--each-s": each_s, "--gpus": gpus, "--engine": engine})
     shapes, values = parse_shapes(shape), parse_space(space or [])
     _check(dtype, device, cache_dir)
     as_tolerance(tolerance)

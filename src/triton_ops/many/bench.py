@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 from triton_ops.compile_pool.crew import Crew
@@ -27,12 +28,14 @@ class Place:
         gate: Lets the tune have the device, and may end it.
         crew: The CPUs that compile, shared with the other jobs.
         listener: Is told of the tune's events.
+        cache_dir: The folder of records and run logs, in place of the run's; None takes the run's.
     """
 
     device: str | None
     gate: Gate
     crew: Crew
     listener: Listener
+    cache_dir: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

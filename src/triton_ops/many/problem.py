@@ -126,8 +126,8 @@ def tuned(problem: TuneProblem, options: Options, place: Place) -> TuningResult:
     """The result of a problem's tune in a place of this process, or of its record."""
     request, space = problem.request(place.device, options.seed)
     return tune_request(
-        request, space, options.plan, cache_dir=options.cache_dir, force=options.force, seed=options.seed,
-        cold=problem.cold, isolate=options.isolate, transfer=options.transfer, wait=options.wait,
+        request, space, options.plan, cache_dir=place.cache_dir or options.cache_dir, force=options.force,
+        seed=options.seed, cold=problem.cold, isolate=options.isolate, transfer=options.transfer, wait=options.wait,
         listener=place.listener, reuse=True, gate=place.gate, crew=place.crew,
     )  # fmt: skip
 

@@ -20,7 +20,10 @@ LEAST_S = 1.0
 _SLACK = 3.0  # a problem may take so many times its share of what is left
 _LEAST_LIMIT_S = 2.0
 _PUT_OFF = 0.5  # what a problem is worth while the first record of its kernel is under way
-_MOST_LOSSES = 2  # devices that may be lost with one problem before it is given up
+_MOST_LOSSES = (
+    2,
+    4,
+)  # devices that may be lost with one problem before it is given up: an eighth of them, in this range
 
 
 class Step(str, Enum):
@@ -138,6 +141,7 @@ class Schedule:
         self._budget_s = budget_s
         self._devices: dict[str, _Device] = {}
         self._losses: dict[str, int] = {}
+        self._most = 0  # devices there have been at a time
         self.unbegun: list[str] = []
         self.lost: list[str] = []
 
@@ -166,6 +170,7 @@ class Schedule:
             if device in self._devices:
                 raise ValueError(f"there is a device {device} already")
             self._devices[device] = _Device()
+        self._most = max(self._most, len(self._devices))
         return list(self._orders(now_s))
 
     def ended(self, device: str, name: str, now_s: float, *, seconds: float, gain: float | None = None) -> list[Order]:
@@ -204,7 +209,7 @@ class Schedule:
             self._wait_again(found.next)
         if found.measuring is not None:
             losses = self._losses[found.measuring] = self._losses.get(found.measuring, 0) + 1
-            if losses < _MOST_LOSSES:
+            if losses < min(max(self._most // 8, _MOST_LOSSES[0]), _MOST_LOSSES[1]):
                 self._wait_again(found.measuring)
             else:
                 self.lost.append(found.measuring)

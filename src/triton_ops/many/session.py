@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
@@ -15,6 +16,7 @@ from triton_ops.compile_pool.crew import Crew
 from triton_ops.exceptions import SettingsError, TritonKernelError
 from triton_ops.history.recall import cache_folder, may_have_records, store_in
 from triton_ops.many.bench import Bench, Job
+from triton_ops.many.cluster.engine import RayEngine, engine_named
 from triton_ops.many.estimate import Estimate, estimates_of
 from triton_ops.many.events import Ended, Follows
 from triton_ops.many.gpus import benches_of_gpus, chosen_gpus
@@ -104,6 +106,7 @@ def tune_many(
     transfer: bool = True,
     wait: bool = True,
     gpus: str | Iterable[int] | None = None,
+    engine: str | None = None,
     told: Callable[[ProblemOutcome], None] | None = None,
 ) -> ManyResult:
     """Tune problems as one run, or recall those whose winners are known.
@@ -130,6 +133,7 @@ def tune_many(
         wait: Whether to wait for other processes that measure on the same GPU.
         gpus: The GPUs of this machine that measure, each with a worker of its own: `all`, or indices. They must be of
             one model. None measures each problem on its own device, one at a time.
+        engine: `ray`, or `ray:HOST:PORT`, for all GPUs of a Ray cluster. None measures on this machine.
         told: Is called with each problem that has ended; None draws a progress display if stderr is a terminal.
 
     Returns:
@@ -147,8 +151,9 @@ def tune_many(
         plan=_plan(effort, search, trials, each_s), cache_dir=cache_dir, seed=checked_seed(seed), force=force,
         isolate=isolate, transfer=transfer, wait=wait, devices=chosen_gpus(gpus),
     )  # fmt: skip
+    cluster, limit_s = chosen_engine(engine, options), checked_budget(budget_s)
     jobs = jobs_of(problems, options)
-    return run_jobs(jobs, options, budget_s=checked_budget(budget_s), told=told, start=start)
+    return run_jobs(jobs, options, budget_s=limit_s, told=told, start=start, cluster=cluster)
 
 
 def jobs_of(problems: Iterable[Any], options: Options) -> list[Job]:
@@ -178,6 +183,7 @@ def run_jobs(
     seen: Callable[[ProblemOutcome], None] | None = None,
     start: float | None = None,
     benches_of: BenchesOf | None = None,
+    cluster: RayEngine | None = None,
 ) -> ManyResult:
     """Run jobs that are checked.
 
@@ -190,6 +196,7 @@ def run_jobs(
         start: When the run began, by `time.monotonic`; None is now.
         benches_of: Makes what measures, by the names of the devices; it is called if anything is to be measured. None
             measures in this process, on the GPUs of the options, or each job on its own device.
+        cluster: Measures on the GPUs of a cluster instead.
     """
     start = time.monotonic() if start is None else start
     distinct = {job.name: job for job in jobs}
@@ -206,12 +213,16 @@ def run_jobs(
                 crew = Crew(usable_cpus(), _SPARED)
                 left_s = None if budget_s is None else max(0.0, budget_s - (time.monotonic() - start))
                 schedule = Schedule(planned(left, options), budget_s=left_s)
-                benches = _here(left, options.devices, crew, view) if benches_of is None else benches_of(crew, view)
-                run = ManyRun(left, benches, schedule, view)
-                try:
+                with contextlib.ExitStack() as stack:
+                    if cluster is not None:
+                        benches = stack.enter_context(cluster.benches(left, options))
+                    elif benches_of is not None:
+                        benches = benches_of(crew, view)
+                    else:
+                        benches = _here(left, options.devices, crew, view)
+                    stack.callback(crew.close)  # what a second Ctrl-C leaves behind compiles nothing more
+                    run = ManyRun(left, benches, schedule, view)
                     run.run()
-                finally:
-                    crew.close()  # what a second Ctrl-C leaves behind compiles nothing more
             ended.update(run.ended)
             stopped = run.stopped
     outcomes = tuple(_outcome(ended[job.name], job) if job.name in ended else _unbegun(job) for job in jobs)
@@ -240,6 +251,18 @@ def planned(jobs: Iterable[Job], options: Options) -> list[Planned]:
         )
         for job in jobs
     ]  # fmt: skip
+
+
+def chosen_engine(engine: str | None, options: Options) -> RayEngine | None:
+    """The engine that a run names, or None for this machine.
+
+    Raises:
+        SettingsError: There is none of that name, or GPUs of this machine are named too.
+    """
+    found = engine_named(engine)
+    if found is not None and options.devices:
+        raise SettingsError("an engine measures on all GPUs of its cluster", hint="leave out gpus, or the engine")
+    return found
 
 
 def _outcome(ended: Ended, job: Job | None = None) -> ProblemOutcome:

@@ -1,0 +1,1 @@
+"""Problems measured by actors of Ray, on any number of hosts."""

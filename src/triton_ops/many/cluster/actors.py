@@ -1,0 +1,228 @@
+"""What runs in the actors: a measurer on each GPU, and the keeper of the run's cache folder.
+
+Both are plain classes, which know nothing of Ray. A measurer works in a cache folder of its own, and has the keeper
+write each trial into that of the run before it begins the next.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import triton_ops
+from triton_ops._cpus import usable_cpus
+from triton_ops.backend import unpack
+from triton_ops.compile_pool.crew import Crew
+from triton_ops.exceptions import TritonKernelError
+from triton_ops.hardware import gpus_here
+from triton_ops.many.bench import Place
+from triton_ops.many.cluster.copies import Piece, Watched, apply
+from triton_ops.progress.events import RunPlan, RunProgress
+from triton_ops.runner.gate import Leave
+from triton_ops.trial import Trial, TuningResult
+
+SIMULATED = "simulated"
+"""The model of a GPU that is not asked for, where actors stand in for GPUs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostFacts:
+    """What must be equal on all hosts of a run, and where an actor is.
+
+    Attributes:
+        host: The host's name.
+        model: The GPU's model.
+        python: Python's version.
+        triton: Triton's version; empty if it is not installed.
+        package: The version of this package.
+    """
+
+    host: str
+    model: str
+    python: str
+    triton: str
+    package: str
+
+
+def facts_here(model: str | None = None) -> HostFacts:
+    """The facts of this process.
+
+    Args:
+        model: The GPU's model; None asks the first GPU that this process sees.
+
+    Raises:
+        DeviceError: There is no GPU.
+    """
+    try:
+        triton = importlib.metadata.version("triton")
+    except importlib.metadata.PackageNotFoundError:
+        triton = ""
+    return HostFacts(
+        host=socket.gethostname(), model=gpus_here()[0].name if model is None else model,
+        python=platform.python_version(), triton=triton, package=triton_ops.__version__,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """One problem as it is sent to a measurer.
+
+    Attributes:
+        name: The job's name.
+        turn: Counts how often problems were sent; of two measurers that have the same problem, the later may write.
+        tune: The job's `tune`, packed.
+        pieces: The problem's files, and those of other problems that may guide its search.
+        limit_s: Seconds that it may take at most; None is no further limit.
+        cpus: How many processes may compile for it.
+    """
+
+    name: str
+    turn: int
+    tune: bytes
+    pieces: Sequence[Piece]
+    limit_s: float | None
+    cpus: int
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What became of a piece of work: a result, or the exception that ended it."""
+
+    result: TuningResult | None
+    error: BaseException | None = None
+
+
+class Keeper:
+    """Writes what measurers find into the cache folder of the run; it runs on the driver's host.
+
+    Args:
+        folder: The cache folder.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = Path(folder)
+        self._turns: dict[str, int] = {}
+        self._heard: dict[int, float] = {}
+
+    def begin(self, name: str, turn: int) -> None:
+        """A problem is about to be sent; what an earlier measurer of the same problem still sends is refused."""
+        self._turns[name] = turn
+        self._heard[turn] = time.monotonic()
+
+    def keep(self, name: str, turn: int, pieces: Sequence[Piece]) -> bool:
+        """Write pieces, and return whether the measurer may go on.
+
+        Raises:
+            OSError: A file cannot be written.
+        """
+        if self._turns.get(name) != turn:
+            return False
+        apply(self._folder, pieces)
+        self._heard[turn] = time.monotonic()
+        return True
+
+    def silent_s(self, turns: Sequence[int]) -> list[float]:
+        """For how many seconds nothing was heard of some turns."""
+        now = time.monotonic()
+        return [now - self._heard.get(turn, now) for turn in turns]
+
+
+class Measurer:
+    """Tunes one problem after the other on the GPU that this process sees.
+
+    Args:
+        keep: Has the keeper write pieces of a problem, by its name and turn, and returns whether to go on.
+        model: The GPU's model, where it is not asked for.
+    """
+
+    def __init__(self, keep: Callable[[str, int, Sequence[Piece]], bool], model: str | None = None) -> None:
+        self._keep, self._model = keep, model
+        self._temporary = tempfile.TemporaryDirectory(prefix="triton-ops-", ignore_cleanup_errors=True)
+        self._folder = Path(self._temporary.name)
+        self._watched = Watched(self._folder)
+
+    def facts(self) -> HostFacts:
+        """Where this is, and what is installed there.
+
+        Raises:
+            DeviceError: There is no GPU.
+        """
+        return facts_here(self._model)
+
+    def usable_cpus(self) -> int:
+        """CPUs of this host that this process may use."""
+        return usable_cpus()
+
+    def loads(self, tune: bytes) -> str:
+        """Why a packed tune cannot be loaded here; empty if it can."""
+        try:
+            unpack(tune)
+        except TritonKernelError as error:
+            return error.message
+        return ""
+
+    def measure(self, work: Work) -> Answer:
+        """Tune a problem; every trial is with the keeper before the next one begins."""
+        apply(self._folder, work.pieces)
+        self._watched.changes()  # these are known there
+        gate = _Open(work.limit_s)
+        place = Place(
+            device=None, gate=gate, crew=Crew(work.cpus), listener=_Sends(lambda: self._send(work, gate)),
+            cache_dir=self._folder,
+        )  # fmt: skip
+        try:
+            result = unpack(work.tune)(place)
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the driver raises it
+            return Answer(None, error)
+        finally:
+            self._send(work, gate)
+        return Answer(result)
+
+    def _send(self, work: Work, gate: _Open) -> None:
+        if (pieces := self._watched.changes()) and not self._keep(work.name, work.turn, pieces):
+            gate.ended = True
+
+
+class _Open:
+    """The gate of a problem that has the device, until another measurer has its problem."""
+
+    def __init__(self, limit_s: float | None) -> None:
+        self._leave = Leave(limit_s=limit_s)
+        self.ended = False
+
+    def wait(self) -> Leave:
+        """The device is free."""
+        return self._leave
+
+    def check(self) -> None:
+        """Do nothing, as long as the problem is this measurer's.
+
+        Raises:
+            KeyboardInterrupt: Another measurer has it.
+        """
+        if self.ended:
+            raise KeyboardInterrupt
+
+
+class _Sends:
+    """A listener that has each finished trial sent."""
+
+    def __init__(self, send: Callable[[], None]) -> None:
+        self._send = send
+
+    def started(self, plan: RunPlan) -> None:  # noqa: ARG002 - the role's signature
+        """Send the head of the run log."""
+        self._send()
+
+    def tried(self, trial: Trial, progress: RunProgress) -> None:  # noqa: ARG002 - the role's signature
+        """Send the trial."""
+        self._send()
+
+    def ended(self, result: TuningResult | None) -> None:
+        """The files are sent when the tune has returned."""

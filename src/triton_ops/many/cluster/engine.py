@@ -1,0 +1,235 @@
+"""Ray as the engine of a run: connecting, checking that all hosts are alike, and the actors that measure.
+
+Facts of Ray that this relies on (2.60): the call of an actor that dies raises, and so do those queued behind it, hence
+one call in flight; a method that runs cannot be cancelled, hence `kill`; an actor dies with its driver.
+"""
+
+from __future__ import annotations
+
+import pickletools
+import socket
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import triton_ops
+from triton_ops._files import ensure_folder
+from triton_ops._optional import require
+from triton_ops.backend import pack
+from triton_ops.backend.by_value import is_installed
+from triton_ops.exceptions import DeviceError, SettingsError, TargetError
+from triton_ops.history.recall import cache_folder, store_in
+from triton_ops.many.bench import Bench, Job
+from triton_ops.many.cluster.actors import SIMULATED, HostFacts, Keeper, Measurer, facts_here
+from triton_ops.many.cluster.bench import ActorBench, Ledger, watch_for_hangs
+from triton_ops.many.problem import Options
+
+_ANSWERS_S = 5.0  # for a host to take a connection
+_READY_S = 300.0  # for all actors to start, code and packages included
+_SILENCE_S = 120.0  # over what a step of a tune may take
+_FORM = "write --engine ray, or ray:HOST:PORT"
+
+
+@dataclass(frozen=True)
+class RayEngine:
+    """Measures on the GPUs of a Ray cluster, one actor for each.
+
+    Attributes:
+        address: HOST:PORT of the cluster's head; empty is the cluster of `RAY_ADDRESS`, or else one of this machine
+            alone, which is started for the run.
+        simulated: Actors that stand in for GPUs of the cluster; they ask for no GPU. None takes the cluster's GPUs.
+    """
+
+    address: str = ""
+    simulated: int | None = None
+
+    @contextmanager
+    def benches(self, jobs: Sequence[Job], options: Options) -> Iterator[Mapping[str, Bench]]:
+        """The benches by the names of their devices; at the end all actors are gone.
+
+        Raises:
+            MissingDependencyError: Ray is not installed.
+            SettingsError: The address does not answer, or a host has other versions.
+            DeviceError: The cluster has no GPU, or GPUs of another model than this machine.
+            TargetError: A host cannot load a kernel.
+        """
+        ray = require("ray", "--engine ray")
+        packed = {job.kernel: pack(job.tune).content for job in jobs}
+        if ray.is_initialized():
+            raise SettingsError("this process uses Ray already", hint="call ray.shutdown() first")
+        _connect(ray, self.address, [Path(triton_ops.__file__).parent, *_modules_in(packed.values())])
+        over = threading.Event()
+        try:
+            ledger = _ledger(ray, options)
+            actors = _actors(ray, ledger.keeper, self.simulated)
+            found = _alike(ray, actors, self.simulated)
+            _check_loading(ray, actors, found, packed)
+            benches = _named(ray, actors, found, ledger)
+            watched = lambda: list(benches.values())  # noqa: E731 - one line
+            threading.Thread(target=watch_for_hangs, args=(watched, ledger, over), daemon=True).start()
+            yield dict(benches)
+        finally:
+            over.set()
+            ray.shutdown()
+
+
+def engine_named(text: Any) -> RayEngine | None:
+    """The engine that `--engine` names, or None for None.
+
+    Raises:
+        SettingsError: There is none of that name, or the address is none.
+    """
+    if text is None:
+        return None
+    name, _, address = text.partition(":") if isinstance(text, str) else ("", "", "")
+    host, _, port = address.rpartition(":")
+    if name != "ray":
+        raise SettingsError(f"there is no engine {text!r}", hint=_FORM)
+    if address.startswith("ray://"):
+        raise SettingsError(
+            f"{address} is an address for Ray's client; run logs are written where the run is started",
+            hint="start the run on a host of the cluster, with ray:HOST:PORT or `ray job submit`",
+        )
+    if address and not (host and port.isdigit() and 0 < int(port) < 1 << 16):
+        raise SettingsError(f"{address!r} is no address of a cluster", hint=_FORM)
+    if text.endswith(":"):
+        raise SettingsError(f"the address in {text!r} is empty", hint=_FORM)
+    return RayEngine(address)
+
+
+def _connect(ray: Any, address: str, modules: Iterable[Path]) -> None:
+    if address:
+        _check_answer(address)
+    environment = {"py_modules": [str(path) for path in modules]}
+    try:
+        ray.init(address=address or None, runtime_env=environment, log_to_driver=False, logging_level="ERROR")
+    except (RuntimeError, ConnectionError, ValueError, OSError) as error:  # Ray has no class of its own for these
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        said = " ".join(str(error).split()) if "ersion" in first else first
+        raise SettingsError(
+            f"Ray does not connect to {address or 'a cluster'}: {said}", hint="`ray status` there says how it is"
+        ) from error
+
+
+def _check_answer(address: str) -> None:
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=_ANSWERS_S).close()
+    except OSError as error:
+        raise SettingsError(
+            f"{address} does not answer: {error.strerror or error}", hint="is Ray's head running there? `ray status`"
+        ) from error
+
+
+def _modules_in(packed: Iterable[bytes]) -> list[Path]:
+    """The user's modules that packed tunes name, each as its file or its package's folder."""
+    words = {word for content in packed for _, word, _ in pickletools.genops(content) if isinstance(word, str)}
+    tops = {word.partition(".")[0] for word in words} & sys.modules.keys()
+    found = []
+    for top in sorted(tops - {"__main__", "triton_ops"}):
+        file = getattr(sys.modules[top], "__file__", None)
+        if file is not None and not is_installed(top):
+            path = Path(file).resolve()
+            found.append(path.parent if path.name == "__init__.py" else path)
+    return found
+
+
+def _ledger(ray: Any, options: Options) -> Ledger:
+    folder = ensure_folder(cache_folder(options.cache_dir)).resolve()
+    here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), False)
+    keeper = ray.remote(Keeper).options(num_cpus=0, scheduling_strategy=here).remote(str(folder))
+    known: dict[str, list[str]] = {}
+    for record in store_in(str(folder)):
+        known.setdefault(record.key.kernel, []).append(record.id)
+    patience = options.plan.patience
+    silence_s = _SILENCE_S + patience.setup_s + patience.trial_s + options.plan.race.seconds
+    return Ledger(ray, keeper, folder, known, silence_s)
+
+
+def _actors(ray: Any, keeper: Any, simulated: int | None) -> list[Any]:
+    """An actor for each GPU of the cluster.
+
+    Raises:
+        DeviceError: There is none.
+    """
+    count = int(ray.cluster_resources().get("GPU", 0)) if simulated is None else simulated
+    if not count:
+        raise DeviceError("the cluster has no GPU", hint="`ray status` lists what its hosts have")
+    needs: dict[str, Any] = {"num_gpus": 1, "num_cpus": 1} if simulated is None else {"num_cpus": 0}
+    made = ray.remote(Measurer).options(max_concurrency=1, max_restarts=0, max_task_retries=0, **needs)
+    return [made.remote(_Keep(keeper), None if simulated is None else SIMULATED) for _ in range(count)]
+
+
+@dataclass(frozen=True)
+class _Keep:
+    """The keeper as a measurer sees it: a call that returns when the pieces are on disk."""
+
+    keeper: Any
+
+    def __call__(self, name: str, turn: int, pieces: Any) -> bool:
+        ray = require("ray", "an actor of a run")
+        return bool(ray.get(self.keeper.keep.remote(name, turn, pieces)))
+
+
+def _alike(ray: Any, actors: Sequence[Any], simulated: int | None) -> list[HostFacts]:
+    """Where each actor is.
+
+    Raises:
+        SettingsError: An actor does not start, or its host has other versions than this one.
+        DeviceError: Its GPU is of another model.
+    """
+    try:
+        found: list[HostFacts] = ray.get([actor.facts.remote() for actor in actors], timeout=_READY_S)
+    except ray.exceptions.RayError as error:
+        said = [line for line in str(error).strip().splitlines() if line.strip()]
+        raise SettingsError(
+            f"the actors do not start: {said[-1].strip() if said else type(error).__name__}",
+            hint="`ray status` says what is asked for and what is there",
+        ) from error
+    here = facts_here(None if simulated is None else SIMULATED)
+    for facts in found:
+        for what, there, own in (
+            ("Python", facts.python, here.python), ("Triton", facts.triton, here.triton),
+            ("triton_ops", facts.package, here.package),
+        ):  # fmt: skip
+            if there != own:
+                raise SettingsError(
+                    f"{facts.host} has {what} {there or '(none)'}, and this host {own or '(none)'}",
+                    hint="install the same versions on all hosts: a record holds for one",
+                )
+        if facts.model != here.model:
+            raise DeviceError(
+                f"one run is for GPUs of one model: {facts.host} has {facts.model}, and this host {here.model}",
+                hint="start a run for each model, with the same cache folder",
+            )
+    return found
+
+
+def _check_loading(ray: Any, actors: Sequence[Any], found: Sequence[HostFacts], packed: Mapping[str, bytes]) -> None:
+    """Have one actor of each host load each kernel.
+
+    Raises:
+        TargetError: One cannot.
+    """
+    for host, actor in dict(zip((facts.host for facts in found), actors, strict=True)).items():
+        whys = ray.get([actor.loads.remote(content) for content in packed.values()])
+        for kernel, why in zip(packed, whys, strict=True):
+            if why:
+                raise TargetError(f"{host} cannot load {kernel}: {why}", hint="install what it imports on all hosts")
+
+
+def _named(ray: Any, actors: Sequence[Any], found: Sequence[HostFacts], ledger: Ledger) -> dict[str, ActorBench]:
+    on_host = Counter(facts.host for facts in found)
+    cpus = ray.get([actor.usable_cpus.remote() for actor in actors])
+    numbers: Counter[str] = Counter()
+    benches = {}
+    for actor, facts, usable in zip(actors, found, cpus, strict=True):
+        name = f"{facts.host}:{numbers[facts.host]}"
+        numbers[facts.host] += 1
+        benches[name] = ActorBench(actor, ledger, max(1, usable // on_host[facts.host]))
+    return benches

@@ -1,0 +1,162 @@
+"""Runs on a Ray cluster: real actors on a cluster of this machine, which stand in for GPUs."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from triton_ops import SettingsError, TuneProblem, tune_many
+from triton_ops.history.run_log import Tried, read_run
+from triton_ops.many.cluster.engine import RayEngine, engine_named
+from triton_ops.many.problem import Options
+from triton_ops.many.session import jobs_of, run_jobs
+from triton_ops.task.effort import effort_of
+
+WORK = """
+import os, time
+from triton_ops import operation
+
+@operation(space={"ms": [2, 3, 4, 5]}, arguments=lambda n=64: {"n": n}, device="cpu")
+def slow(n, ms):
+    time.sleep(ms * 1e-3)
+    return n
+
+@operation(space={"ms": [2, 3]}, arguments=lambda n=64: {"n": n}, device="cpu")
+def fails(n, ms):
+    raise ValueError("never works")
+
+@operation(space={"ms": [2, 3]}, arguments=lambda n=64: {"n": n}, device="cpu")
+def ends_its_actor(n, ms):
+    os._exit(3)
+"""
+
+
+@pytest.fixture
+def work(tmp_path, monkeypatch):
+    (tmp_path / "ray_work.py").write_text(WORK)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "ray_work", raising=False)
+    import ray_work
+
+    yield ray_work
+    sys.modules.pop("ray_work", None)
+
+
+@pytest.fixture
+def engine():
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'triton-ops[ray]'")
+    return RayEngine(simulated=2)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("dask", "no engine 'dask'"), (3, "no engine 3"), ("ray:", "is empty"), ("ray:host", "'host' is no address"),
+        ("ray:host:0", "no address"), ("ray:host:99999", "no address"), ("ray:ray://host:10001", "Ray's client"),
+    ],
+)  # fmt: skip
+def test_an_engine_that_is_none_is_one_line(given, said):
+    with pytest.raises(SettingsError, match=said):
+        engine_named(given)
+
+
+def test_an_engine_and_gpus_of_this_machine_do_not_go_together(cli):
+    for words, said in (
+        (("--all", "--engine", "dask"), "no engine 'dask'"), (("softmax", "--engine", "ray"), "--engine is for"),
+        (("--from-misses", "--engine", "ray"), "--engine and --from-misses"),
+    ):  # fmt: skip
+        ran = cli("tune", *words)
+        assert (ran.code, ran.out, len(ran.err.splitlines())) == (2, "", 1)
+        assert said in ran.err
+
+
+def test_without_ray_the_next_step_is_said(work, monkeypatch, cli):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    Path("list.txt").write_text("ray_work.py:slow shape=3\n")
+    ran = cli("tune", "--problems", "list.txt", "--engine", "ray")
+    assert (ran.out, len(ran.err.splitlines())) == ("", 1)
+    assert ran.code != 0
+    assert "pip install 'triton-ops[ray]'" in ran.err
+
+
+def test_an_address_that_does_not_answer_is_said_before_ray_waits_for_it(engine, work):
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+    with pytest.raises(SettingsError, match=f"127.0.0.1:{port} does not answer"):
+        tune_many([TuneProblem(target=work.slow, shape=(2,))], engine=f"ray:127.0.0.1:{port}", told=lambda _: None)
+
+
+def run_on(engine, problems, folder):
+    options = Options(plan=effort_of(), cache_dir=folder)
+    return run_jobs(jobs_of(problems, options), options, told=lambda _: None, cluster=engine)
+
+
+def test_problems_are_tuned_by_actors_and_the_records_and_run_logs_are_here(engine, work, tmp_path):
+    folder = tmp_path / "records"
+    problems = [TuneProblem(target=work.slow, shape=(n,)) for n in range(1, 5)] + [TuneProblem(target=work.fails)]
+    found = run_on(engine, problems, folder)
+    assert [each.status for each in found.outcomes] == ["tuned"] * 4 + ["failed"]
+    assert "never works" in str(found.failures[0].error)
+    assert {each.device for each in found.outcomes} == {f"{socket.gethostname()}:{at}" for at in range(2)}
+    assert all(dict(each.result.best_config) == {"ms": 2} for each in found.outcomes[:4])
+    again = run_on(engine, problems[:4], folder)
+    assert again.totals == {"known": 4}, "the records are in the folder of the run"
+    assert len(list(folder.glob("runs/*/*.jsonl"))) == 5
+
+
+def test_a_problem_that_ends_its_actors_is_given_up_and_the_others_go_on(engine, work, tmp_path):
+    engine = RayEngine(simulated=3)
+    problems = [TuneProblem(target=work.ends_its_actor)] + [TuneProblem(target=work.slow, shape=(n,)) for n in (1, 2)]
+    found = run_on(engine, problems, tmp_path / "records")
+    assert [each.status for each in found.outcomes] == ["failed", "tuned", "tuned"]
+
+
+def test_a_driver_that_is_killed_loses_at_most_the_trials_under_way(engine, work, tmp_path):
+    script = tmp_path / "driver.py"
+    script.write_text(
+        textwrap.dedent("""
+        import sys, ray_work
+        from triton_ops import TuneProblem
+        from triton_ops.many.cluster.engine import RayEngine
+        from triton_ops.many.problem import Options
+        from triton_ops.many.session import jobs_of, run_jobs
+        from triton_ops.task.effort import effort_of
+        options = Options(plan=effort_of(), cache_dir="records")
+        problems = [TuneProblem(target=ray_work.slow, shape=(n,)) for n in range(1, 7)]
+        run = run_jobs(jobs_of(problems, options), options, told=lambda _: None, cluster=RayEngine(simulated=2))
+        print(run.totals)
+    """)
+    )
+    driver = subprocess.Popen([sys.executable, str(script)], cwd=tmp_path, start_new_session=True)
+    until = time.monotonic() + 120
+    while time.monotonic() < until and len(trials(tmp_path)) < 5:
+        time.sleep(0.05)
+    driver.send_signal(signal.SIGKILL)
+    driver.wait(60)
+    before = trials(tmp_path)
+    assert len(before) >= 5
+    problems = [TuneProblem(target=work.slow, shape=(n,)) for n in range(1, 7)]
+    found = run_on(engine, problems, tmp_path / "records")
+    assert set(found.totals) <= {"tuned", "known"}
+    assert all(dict(each.result.best_config) == {"ms": 2} for each in found.outcomes)
+    tried = trials(tmp_path)
+    assert len(tried) == len(set(tried)) == 24, "no trial that was on disk is repeated"
+    assert set(before) <= set(tried)
+
+
+def trials(folder):
+    """The trials in all run logs, as a problem and a config each."""
+    found = []
+    for path in folder.glob("records/runs/*/*.jsonl"):
+        events = read_run(path).events
+        found += [(path.parent.name, event.trial.config.text) for event in events if isinstance(event, Tried)]
+    return found
