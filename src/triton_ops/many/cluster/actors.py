@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import triton_ops
 from triton_ops._cpus import usable_cpus
 from triton_ops.backend import unpack
 from triton_ops.compile_pool.crew import Crew
@@ -40,14 +39,12 @@ class HostFacts:
         model: The GPU's model.
         python: Python's version.
         triton: Triton's version; empty if it is not installed.
-        package: The version of this package.
     """
 
     host: str
     model: str
     python: str
     triton: str
-    package: str
 
 
 def facts_here(model: str | None = None) -> HostFacts:
@@ -65,7 +62,7 @@ def facts_here(model: str | None = None) -> HostFacts:
         triton = ""
     return HostFacts(
         host=socket.gethostname(), model=gpus_here()[0].name if model is None else model,
-        python=platform.python_version(), triton=triton, package=triton_ops.__version__,
+        python=platform.python_version(), triton=triton,
     )  # fmt: skip
 
 

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import triton_ops
 from triton_ops._files import ensure_folder
 from triton_ops._optional import require
 from triton_ops.backend import pack
@@ -32,6 +31,7 @@ from triton_ops.many.problem import Options
 _ANSWERS_S = 5.0  # for a host to take a connection
 _READY_S = 300.0  # for all actors to start, code and packages included
 _SILENCE_S = 120.0  # over what a step of a tune may take
+_PACKAGE = Path(__file__).parents[2]
 _FORM = "write --engine ray, or ray:HOST:PORT"
 
 
@@ -62,7 +62,7 @@ class RayEngine:
         packed = {job.kernel: pack(job.tune).content for job in jobs}
         if ray.is_initialized():
             raise SettingsError("this process uses Ray already", hint="call ray.shutdown() first")
-        _connect(ray, self.address, [Path(triton_ops.__file__).parent, *_modules_in(packed.values())])
+        _connect(ray, self.address, [_PACKAGE, *_modules_in(packed.values())])
         over = threading.Event()
         try:
             ledger = _ledger(ray, options)
@@ -195,7 +195,6 @@ def _alike(ray: Any, actors: Sequence[Any], simulated: int | None) -> list[HostF
     for facts in found:
         for what, there, own in (
             ("Python", facts.python, here.python), ("Triton", facts.triton, here.triton),
-            ("triton_ops", facts.package, here.package),
         ):  # fmt: skip
             if there != own:
                 raise SettingsError(
