@@ -78,6 +78,14 @@ def test_a_worker_that_was_killed_meanwhile_costs_nothing():
     assert trial.status is Status.OK
 
 
+def test_a_worker_whose_end_the_program_has_waited_for_itself_costs_nothing():
+    _, pid = tried(assignment())
+    os.kill(pid, 9)
+    assert os.waitpid(-1, 0)[0] == pid
+    trial, _ = tried(assignment())
+    assert trial.status is Status.OK
+
+
 def test_the_next_task_imports_the_users_modules_as_they_are_then(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)

@@ -126,10 +126,14 @@ class WorkerProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether the worker runs. It is not reaped here, as in `_await_end`."""
+        """Whether the worker runs. It is not reaped here, so that its process group keeps its number."""
         if self._process.returncode is not None:
             return False
-        return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None
+        try:
+            return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None
+        except ChildProcessError:  # the user's program waits for all its children, so another one may have the number
+            self._process.poll()  # notes the end, so that `kill` signals nobody
+            return False
 
     def begin(self, question: Any) -> None:
         """Send the beginning of a question, so that the worker can take it up as soon as its imports are done.
@@ -222,11 +226,9 @@ class WorkerProcess:
         return WorkerDiedError(_ending(code, step, last), step, code is not None and -code in OUTSIDE)
 
     def _await_end(self) -> bool:
-        """Whether the worker ends within 2 s. It is not reaped here, so that its process group keeps its number."""
+        """Whether the worker ends within 2 s."""
         clock = AwakeClock()
-        while self._process.returncode is None:
-            if os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None:
-                return True
+        while self.alive:
             if clock.now() > _EXIT_S:
                 return False
             time.sleep(0.005)
