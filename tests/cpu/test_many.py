@@ -15,7 +15,15 @@ from pathlib import Path
 import pytest
 from benchmarks.faults import workers_of
 
-from triton_ops import KernelTypeError, SettingsError, ShapeMismatchError, TuneProblem, release_processes, tune_many
+from triton_ops import (
+    CacheError,
+    KernelTypeError,
+    SettingsError,
+    ShapeMismatchError,
+    TuneProblem,
+    release_processes,
+    tune_many,
+)
 from triton_ops.history.run_log import Resumed, Tried, read_run
 from triton_ops.many.problem_file import problems_in
 
@@ -255,3 +263,17 @@ def test_lines_may_have_marks_of_other_editors():
     lines = ["\ufeffsoftmax shape=4X8 warm\r", "  matmul dtype=fp16   # half"]
     first, second = problems_in(lines, "f")
     assert (first.shape, first.warm, second.dtype, second.where) == ((4, 8), True, "fp16", "f, line 2")
+
+
+def test_a_comment_begins_after_a_space_and_outside_of_quotes():
+    lines = ["a#b.py:op shape=8#9 # it's both", "'my #1.py:op' warm #'"]
+    with pytest.raises(SettingsError, match="8#9"):
+        list(problems_in(lines[:1], "f"))
+    (second,) = problems_in(lines[1:], "f")
+    assert (second.target, second.warm) == ("my #1.py:op", True)
+
+
+def test_a_folder_that_cannot_be_made_is_said_once_before_any_work(work, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(CacheError, match="file"):
+        tune_many([work.add_up, work.slow], cache_dir=tmp_path / "file" / "folder", told=pytest.fail)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ _FORM = "write TARGET shape=MxN dtype=NAME weight=N, or a JSON object with these
 _FIELDS = ("target", "shape", "dtype", "problem", "device", "space", "warm", "weight")
 _TEXTS = ("target", "dtype", "problem", "device")
 _JSON_ONLY = ("space",)
+_COMMENT = re.compile(r"""(?P<kept>"(?:\\.|[^"\\])*"|'[^']*'|\\.)|\s\#.*""")  # quotes are kept
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +102,7 @@ def _object(text: str, where: str) -> dict[str, Any]:
 def _words(text: str, where: str) -> dict[str, Any]:
     """The fields in `TARGET name=value …`, with values as texts."""
     try:
-        words = shlex.split(text, comments=True)
+        words = shlex.split(_COMMENT.sub(lambda found: found["kept"] or "", text))
     except ValueError as error:
         raise SettingsError(f"{where}: {error}", hint=_FORM) from error
     found: dict[str, Any] = {"target": words[0]} if words else {}
@@ -122,9 +124,7 @@ def _checked(given: Mapping[str, Any], where: str) -> Line:
         raise SettingsError(
             f"{where}: there is no field {', '.join(map(str, unknown))}; there are {', '.join(_FIELDS)}", hint=_FORM
         )
-    texts = {
-        name: _text(given[name], name, where) for name in ("target", "dtype", "problem", "device") if name in given
-    }
+    texts = {name: _text(given[name], name, where) for name in _TEXTS if name in given}
     if "target" not in texts:
         raise SettingsError(f"{where}: there is no target", hint=_FORM)
     if "problem" in texts and ({"shape", "dtype"} & given.keys()):

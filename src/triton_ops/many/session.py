@@ -144,7 +144,7 @@ def tune_many(
             of the problem.
         KeyboardInterrupt: A second Ctrl-C, while the first one ends the run.
 
-    Cost: one file is read for each problem whose winner is known.
+    Cost: one file is read for each problem whose winner is known; if any is not, all records in the folder are read.
     """
     start = time.monotonic()
     options = Options(
@@ -203,6 +203,8 @@ def run_jobs(
     known = {name: found for name, job in distinct.items() if (found := job.known()) is not None}
     ended = {name: Ended(job=distinct[name], result=result) for name, result in known.items()}
     left = [job for name, job in distinct.items() if name not in known]
+    if left:
+        ensure_folder(cache_folder(options.cache_dir))  # without it each problem would fail, one after the other
     stopped = "complete"
     with display(len(distinct)) if told is None else nullcontext(Silent()) as shown:
         view = shown if (call := told or seen) is None else Tells(shown, lambda each: call(_outcome(each)))
@@ -241,7 +243,6 @@ def planned(jobs: Iterable[Job], options: Options) -> list[Planned]:
     folder = cache_folder(options.cache_dir)
     known: dict[str, Estimate] = {}
     if may_have_records(folder):
-        ensure_folder(folder)
         known = estimates_of(store_in(folder))
     nothing = Estimate()
     return [
