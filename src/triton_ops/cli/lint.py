@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import FunctionType
 from typing import Annotated, Any
 
 import typer
 
 from triton_ops import __version__, kernels
 from triton_ops._files import write_named
-from triton_ops.backend import HasOperation
+from triton_ops.backend import HasOperation, Operation
 from triton_ops.cli.console import CHECK_FAILED, Json, Verbose, bold, only_data_on_stdout, say, say_json, tell
+from triton_ops.cli.target import load_object, operations_in
 from triton_ops.lint.engine import lint
 from triton_ops.lint.findings import LintReport, Undecided
 from triton_ops.lint.sarif import as_sarif
@@ -36,17 +38,21 @@ def lint_command(
         str | None,
         typer.Option("--gpu", metavar="NAME", help="Compile for this GPU or architecture, not here; default sm_90."),
     ] = None,
+    run: Annotated[
+        bool, typer.Option("--run", help="Import TARGET too, and run its operations once by Triton's interpreter.")
+    ] = False,
     as_json: Json = False,
     verbose: Verbose = False,
 ) -> int:
-    """Look for pitfalls in Triton kernels, without a GPU and without running them.
+    """Look for pitfalls in Triton kernels, without a GPU and, without --run, without running them.
 
     Each finding has its line, what users see, what decided, and what to change. What a rule cannot decide is said.
     Comments such as `# triton-ops: ignore[missing-mask] callers pad` answer findings of their line.
     Exit code 5: there are findings.
     """
     with only_data_on_stdout():
-        report = _together([lint(_target(text), rules=rule, gpu=gpu) for text in targets])
+        asked = [one for text in targets for one in _targets(text, run)]
+        report = _together([lint(one, rules=rule, gpu=gpu, run=runs) for one, runs in asked])
     if sarif is not None:
         write_named(sarif, json.dumps(as_sarif(report, __version__), indent=2) + "\n")
     if as_json:
@@ -56,21 +62,35 @@ def lint_command(
     return CHECK_FAILED if report.findings else 0
 
 
-def _target(text: str) -> Any:
-    """A shipped kernel's operation where the text is its name; else the text itself."""
+def _targets(text: str, run: bool) -> list[tuple[Any, bool]]:
+    """What a text names, and whether each is run.
+
+    A shipped kernel's operation where the text is its name. To be run, a file stands for its operations beside itself,
+    and `place:name` for the object; else a text stands for itself, and nothing of it is imported.
+    """
     if text in kernels.names() and not Path(text).exists():
-        found = kernels.load(text)
-        return found.operation if isinstance(found, HasOperation) else found
-    return text
+        return [(_operation(kernels.load(text)), run)]
+    if run and text.endswith(".py") and Path(text).is_file():
+        found = operations_in(Path(text))
+        return [(text, not found), *((one, True) for one in found)]
+    if run and ":" in text:
+        found = _operation(load_object(text))
+        return [(found if isinstance(found, (Operation, FunctionType)) else text, True)]
+    return [(text, run)]
+
+
+def _operation(found: Any) -> Any:
+    return found.operation if isinstance(found, HasOperation) else found
 
 
 def _together(several: list[LintReport]) -> LintReport:
-    """Several reports as one; what two targets have in common is in it once."""
+    """Several reports as one; a finding that two targets have in common is in it once."""
     if len(several) == 1:
         return several[0]
     kernels_of = {name: file for report in several for name, file in report.kernels.items()}
+    found = {(one.rule, one.file, one.line): one for report in reversed(several) for one in report.findings}
     return LintReport(
-        tuple(dict.fromkeys(one for report in several for one in report.findings)),
+        tuple(sorted(found.values(), key=lambda one: (one.file, one.line, one.rule))),
         tuple(dict.fromkeys(one for report in several for one in report.undecided)),
         kernels_of,
         tuple(dict.fromkeys(one for report in several for one in report.suppressed)),

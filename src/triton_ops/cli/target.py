@@ -44,6 +44,17 @@ def load_object(text: str) -> Any:
     return _loaded(text, place, name) if colon else _shipped(text)
 
 
+def operations_in(path: Path) -> list[Operation]:
+    """The operations that a file has at its top level, in their order, each once; the file is imported.
+
+    Raises:
+        TargetError: It cannot be imported.
+    """
+    values = [value for value in vars(_from_file(path)).values() if not isinstance(value, type)]
+    found = [value.operation if isinstance(value, HasOperation) else value for value in values]
+    return list({id(one): one for one in found if isinstance(one, Operation)}.values())
+
+
 def load_check(text: str) -> Callable[..., Any]:
     """The function that --check names, as a TARGET does.
 

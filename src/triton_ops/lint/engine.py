@@ -22,6 +22,8 @@ from triton_ops.lint.kernel import COMPILED_FOR, READ_FOR, KernelReading
 from triton_ops.lint.operations import launched_as
 from triton_ops.lint.rules.base import Rule
 from triton_ops.lint.rules.catalogue import RULES, rule_named
+from triton_ops.lint.run.record import RunRecord
+from triton_ops.lint.run.trial import run_watched
 from triton_ops.lint.source.functions import innermost, kernel_function
 from triton_ops.lint.source.island import Island, island_of, parsed_file
 from triton_ops.lint.source.kernels import Defined, defined_kernels, tuned_with
@@ -31,8 +33,8 @@ from triton_ops.lint.suppress import answered, bad_comments
 _FORMS = "name a file, a folder, package.module:kernel, path/file.py:kernel, a shipped kernel, or an Operation"
 
 
-def lint(target: Any, *, rules: Sequence[str] | None = None, gpu: str | None = None) -> LintReport:
-    """Look for pitfalls in kernels, without a GPU and without running them.
+def lint(target: Any, *, rules: Sequence[str] | None = None, gpu: str | None = None, run: bool = False) -> LintReport:
+    """Look for pitfalls in kernels, without a GPU.
 
     Args:
         target: A path of a file or folder, `package.module:kernel` or `path/file.py:kernel` as text; or a Triton
@@ -40,6 +42,8 @@ def lint(target: Any, *, rules: Sequence[str] | None = None, gpu: str | None = N
         rules: Ids of the rules that are asked; None for all.
         gpu: What rules that compile do it for: an architecture such as `sm_90` or `gfx942`, or the name of a GPU, which
             need not be here. None for `sm_90`.
+        run: Whether to run the kernels once too, by Triton's interpreter in a process of its own, if the target is an
+            `Operation`, or a function that needs no arguments and launches them with tensors on a CPU.
 
     Returns:
         Findings, what stays undecided and why, and what comments in the source have answered.
@@ -49,16 +53,17 @@ def lint(target: Any, *, rules: Sequence[str] | None = None, gpu: str | None = N
         DeviceError: The GPU is not known.
         MissingDependencyError: Triton is not installed.
 
-    Cost: 0.1 to 0.5 s for each kernel, and once the import of Triton.
+    Cost: 0.1 to 0.5 s for each kernel, and once the import of Triton; with `run` 2 s, and up to 5 s for launches.
     """
     require("triton", "reading kernels")
     asked, goal = _asked(rules), compile_target(gpu)
     readings, lost, files = readings_of(target)
+    ran = _ran(target) if run and readings else None
     findings: list[Finding] = []
     undecided: list[Undecided] = []
     for name, why in lost:
         undecided += [Undecided(rule=rule.id, kernel=name, why=why) for rule in asked]
-    for reading in (replace(one, target=goal) for one in readings):
+    for reading in (replace(one, target=goal, ran=ran) for one in readings):
         for rule in asked:
             for one in _decided(rule, reading):
                 (findings if isinstance(one, Finding) else undecided).append(one)  # type: ignore[arg-type]
@@ -70,6 +75,21 @@ def lint(target: Any, *, rules: Sequence[str] | None = None, gpu: str | None = N
         kernels={reading.name: reading.file for reading in readings} | dict.fromkeys((name for name, _ in lost), ""),
         suppressed=tuple(answers),
     )
+
+
+def _ran(target: Any) -> RunRecord:
+    """What a run of a target shows, or why there is none."""
+    runs = target.operation if isinstance(target, HasOperation) else target
+    if isinstance(runs, Operation) or (isinstance(runs, FunctionType) and _needs_nothing(runs)):
+        return run_watched(runs)
+    return RunRecord(
+        whole="its arguments are not known: to run it, name an Operation, or a function without parameters"
+    )
+
+
+def _needs_nothing(function: FunctionType) -> bool:
+    empty, variable = inspect.Parameter.empty, (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return all(p.default is not empty or p.kind in variable for p in inspect.signature(function).parameters.values())
 
 
 def compile_target(gpu: str | None) -> Target:

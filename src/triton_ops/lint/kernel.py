@@ -13,6 +13,7 @@ from triton_ops.backend.typed_front_end import ttir_of
 from triton_ops.hardware import Target, named_target
 from triton_ops.lint.meaning.facts import Facts, Met
 from triton_ops.lint.meaning.walk import facts_of
+from triton_ops.lint.run.record import RunRecord
 from triton_ops.lint.source.functions import KernelFunction
 from triton_ops.lint.source.launches import Launch
 from triton_ops.lint.source.parameters import Guess, Said, guesses, switches
@@ -58,6 +59,7 @@ class KernelReading:
         target: What is compiled for, where a rule compiles.
         given: Types and values with which an operation launches it, the default config's first; empty for a kernel of
             which only the source is known.
+        ran: What a run of it has shown; None if none was asked for.
     """
 
     name: str
@@ -70,6 +72,7 @@ class KernelReading:
     key: tuple[str, ...] | None = None
     target: Target = field(default_factory=lambda: named_target(COMPILED_FOR))
     given: tuple[Guess, ...] = ()
+    ran: RunRecord | None = None
 
     @property
     def line(self) -> int:

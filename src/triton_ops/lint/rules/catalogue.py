@@ -12,8 +12,9 @@ from triton_ops.lint.rules.masks import WRONG
 from triton_ops.lint.rules.offsets import OVERFLOW
 from triton_ops.lint.rules.padding import IDENTITY
 from triton_ops.lint.rules.precision import LOW
-from triton_ops.lint.rules.programs import ATOMICS, OVERLAPS
+from triton_ops.lint.rules.programs import ATOMICS
 from triton_ops.lint.rules.registers import SPILL
+from triton_ops.lint.rules.runs import NEVER_WRITTEN, OUTSIDE_TENSOR, OVERLAPS
 from triton_ops.lint.rules.stages import LOST
 from triton_ops.lint.rules.strides import SWAPPED
 from triton_ops.lint.rules.tensor_cores import UNUSED
@@ -22,6 +23,7 @@ from triton_ops.lint.rules.widths import NARROW
 RULES: tuple[Rule, ...] = (
     MISSING_MASK, WRONG, IDENTITY, SWAPPED, LOW, MISSING_CONSTEXPR, OVER, SPILL, ATOMICS, OVERLAPS, NARROW_KEY,
     CHANGED_GLOBAL, STATIC, OVERFLOW, UNUSED, NARROW, LOST,
+    OUTSIDE_TENSOR, NEVER_WRITTEN,
 )  # fmt: skip
 
 

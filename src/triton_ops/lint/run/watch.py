@@ -1,0 +1,303 @@
+"""Triton's interpreter with every load, store and atomic operation watched.
+
+Facts used, of Triton 3.6 to 3.9: `triton.runtime.interpreter` calls `load`, `store`, `atomic_rmw` and `atomic_cas` of
+the native module that it holds as `_interpreter`, with arrays of addresses; `interpreter_builder` has the program in
+`grid_idx` and the grid in `grid_dim`; every launch goes through `InterpretedFunction.run`; kernels run as Python code
+whose file and lines are those of the source.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from triton_ops._optional import require
+from triton_ops.backend.base import Arguments
+from triton_ops.backend.private import with_canaries
+from triton_ops.lint.run.memory import Memory, Region, regions_of
+from triton_ops.lint.run.record import CONFLICT, OUTSIDE, Seen
+
+_SHOWN_AXES = 3
+
+
+@dataclass
+class _Event:
+    """What happened first in a line, and how often in all."""
+
+    first: str
+    unit: str
+    count: int = 0
+
+
+@dataclass
+class Watch:
+    """What the launches of one run do.
+
+    Attributes:
+        kernels: Names of the kernels whose launches have ended.
+        locked: Kernels with atomic operations by which programs may wait for each other.
+        written: For the address of each storage that was stored to, which bytes were: bool [bytes].
+        stored: For the address of each storage the kernel, file and line of the last store.
+    """
+
+    kernels: set[str] = field(default_factory=set)
+    locked: set[str] = field(default_factory=set)
+    written: dict[int, Any] = field(default_factory=dict)
+    stored: dict[int, tuple[str, str, int]] = field(default_factory=dict)
+    _events: dict[tuple[str, str, str, int], _Event] = field(default_factory=dict)
+
+    def note(self, kind: str, kernel: str, line: tuple[str, int], count: int, said: tuple[str, str]) -> None:
+        """Note that something happened in a line; the first time is told in words."""
+        first, unit = said
+        self._events.setdefault((kind, kernel, *line), _Event(first, unit)).count += count
+
+    def seen(self) -> list[Seen]:
+        """Everything that was noted, a line once for each kind."""
+        return [
+            Seen(kind=kind, kernel=kernel, file=file, line=line, evidence=f"{one.first}; {one.count} {one.unit} in all")
+            for (kind, kernel, file, line), one in self._events.items()
+            if kind != CONFLICT or kernel not in self.locked
+        ]
+
+    def ended(self, kernel: str, regions: list[Region]) -> None:
+        """A launch has ended; what it stored is kept."""
+        self.kernels.add(kernel)
+        for region in regions:
+            if region.written.any():
+                before = self.written.get(region.origin)
+                same = before is not None and len(before) == len(region.written)
+                self.written[region.origin] = before | region.written if same else region.written
+
+
+@dataclass
+class _Launch:
+    """One launch that runs."""
+
+    watch: Watch
+    kernel: str
+    memory: Memory
+    builder: Any
+    kernel_line: tuple[str, int]
+
+    def loaded(self, pointers: Any, mask: Any, width: int) -> Any:
+        """bool, as the mask: which of these loads are within the arguments; all are noted."""
+        line = _line() or self.kernel_line
+        active, addresses, which, inside = self._judged("reads", pointers, mask, width, line)
+        for region, at, _ in self._each(addresses, which, inside):
+            if count := region.read_by(at, self.program):
+                said = f"program {self.shown} reads what another program of this launch has written to {region.name}"
+                self.watch.note(CONFLICT, self.kernel, line, count, (said, "elements"))
+        return _put_back(active, inside)
+
+    def stored(self, pointers: Any, mask: Any, width: int, changed: Any) -> Any:
+        """bool, as the mask: which of these stores are within the arguments; all are noted.
+
+        Args:
+            pointers: Their addresses.
+            mask: Which of them are made.
+            width: Bytes of an element.
+            changed: From the mask of those within to which of them change what is there.
+        """
+        line = _line() or self.kernel_line
+        active, addresses, which, inside = self._judged("writes", pointers, mask, width, line)
+        allowed = _put_back(active, inside)
+        differ = changed(allowed)[active]
+        for region, at, chosen in self._each(addresses, which, inside):
+            over, read = region.written_by(at, differ[chosen], width, self.program)
+            self.watch.stored[region.origin] = (self.kernel, *line)
+            if over:
+                said = f"program {self.shown} writes other values to elements of {region.name} that another has written"
+                self.watch.note(CONFLICT, self.kernel, line, over, (said, "elements"))
+            if read:
+                said = f"program {self.shown} changes elements of {region.name} that another program has read"
+                self.watch.note(CONFLICT, self.kernel, line, read, (said, "elements"))
+        return allowed
+
+    def added(self, pointers: Any, mask: Any, width: int) -> Any:
+        """bool, as the mask: which of these atomic operations are within the arguments."""
+        line = _line() or self.kernel_line
+        active, addresses, which, inside = self._judged("adds to", pointers, mask, width, line)
+        for region, at, _ in self._each(addresses, which, inside):
+            for byte in range(width):
+                region.written[at + byte] = True
+            self.watch.stored[region.origin] = (self.kernel, *line)
+        return _put_back(active, inside)
+
+    @property
+    def program(self) -> int:
+        """The number of the program that runs."""
+        (x, y, z), (_, rows, planes) = self.builder.grid_idx, self.builder.grid_dim
+        return int((x * rows + y) * planes + z)
+
+    @property
+    def shown(self) -> str:
+        """The program that runs, in words."""
+        return str(tuple(int(place) for place in self.builder.grid_idx[:_SHOWN_AXES]))
+
+    def _judged(self, does: str, pointers: Any, mask: Any, width: int, line: tuple[str, int]) -> tuple[Any, ...]:
+        numpy = require("numpy", "watching a launch")
+        pointers = numpy.asarray(pointers)
+        active = numpy.broadcast_to(numpy.asarray(mask, dtype=bool), pointers.shape)
+        addresses = pointers[active].astype(numpy.int64)
+        if not self.memory.regions:
+            inside = numpy.zeros(addresses.shape, dtype=bool)
+            which = numpy.zeros(addresses.shape, dtype=numpy.int64)
+        else:
+            which = self.memory.nearest(addresses)
+            inside = self.memory.within(addresses, which, width)
+        if not inside.all():
+            self._outside(does, addresses[~inside], which[~inside], (line, width))
+        return active, addresses, which, inside
+
+    def _outside(self, does: str, addresses: Any, which: Any, where: tuple[tuple[str, int], int]) -> None:
+        line, width = where
+        said = f"program {self.shown} {does} memory of no argument"
+        if self.memory.regions:
+            region = self.memory.regions[int(which[0])]
+            first = region.where(int(addresses[0]) - region.start, width)
+            said = f"program {self.shown} {does} {len(addresses)} elements outside of {region.name}, the first {first}"
+        self.watch.note(OUTSIDE, self.kernel, line, len(addresses), (said, "elements"))
+
+    def _each(self, addresses: Any, which: Any, inside: Any) -> Iterator[tuple[Region, Any, Any]]:
+        for number, region in enumerate(self.memory.regions):
+            chosen = (which == number) & inside
+            if chosen.any():
+                yield region, addresses[chosen] - region.start, chosen
+
+
+def _put_back(active: Any, inside: Any) -> Any:
+    """The mask of what is active and inside, in the shape of the access."""
+    allowed = active.copy()
+    allowed[active] = inside
+    return allowed
+
+
+def _line() -> tuple[str, int] | None:
+    """The place in the user's source that runs: the innermost that is neither Triton's nor of this folder."""
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if file.endswith(".py") and not file.startswith(_not_users()):
+            return file, frame.f_lineno
+        frame = frame.f_back
+    return None
+
+
+@cache
+def _not_users() -> tuple[str, ...]:
+    triton = Path(str(require("triton", "running kernels").__file__)).parent
+    return f"{triton}/", f"{Path(__file__).parent}/"
+
+
+class _Native:
+    """Stands for the native module of Triton's interpreter; what a launch does with memory is watched."""
+
+    def __init__(self, native: Any) -> None:
+        self.native = native
+        self.launch: _Launch | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.native, name)
+
+    def load(self, pointers: Any, mask: Any, other: Any, dtype: Any) -> Any:
+        if self.launch is not None:
+            mask = self.launch.loaded(pointers, mask, _width(dtype))
+        return self.native.load(pointers, mask, other, dtype)
+
+    def store(self, pointers: Any, value: Any, mask: Any) -> Any:
+        if self.launch is not None:
+            mask = self.launch.stored(
+                pointers, mask, value.dtype.itemsize, lambda allowed: self._changed(pointers, value, allowed)
+            )
+        return self.native.store(pointers, value, mask)
+
+    def atomic_rmw(self, does: Any, pointers: Any, value: Any, mask: Any, order: Any) -> Any:
+        if self.launch is not None:
+            if value.dtype.kind != "f":
+                self.launch.watch.locked.add(self.launch.kernel)
+            mask = self.launch.added(pointers, mask, value.dtype.itemsize)
+        return self.native.atomic_rmw(does, pointers, value, mask, order)
+
+    def atomic_cas(self, pointers: Any, expected: Any, value: Any, order: Any) -> Any:
+        if self.launch is not None:
+            self.launch.watch.locked.add(self.launch.kernel)
+            numpy = require("numpy", "watching a launch")
+            whole = numpy.ones(numpy.asarray(pointers).shape, dtype=bool)
+            if not self.launch.added(pointers, whole, value.dtype.itemsize).all():
+                return numpy.zeros_like(value)  # it cannot be left out for some elements
+        return self.native.atomic_cas(pointers, expected, value, order)
+
+    def _changed(self, pointers: Any, value: Any, allowed: Any) -> Any:
+        """bool, in the shape of the store: which of the bytes there differ from those that come."""
+        numpy = require("numpy", "watching a launch")
+        value = numpy.ascontiguousarray(numpy.broadcast_to(value, allowed.shape))
+        now = numpy.ascontiguousarray(self.native.load(pointers, allowed, value, value.dtype))
+        width = value.dtype.itemsize
+        differ = now.reshape(-1).view(numpy.uint8) != value.reshape(-1).view(numpy.uint8)
+        return differ.reshape(-1, width).any(axis=1).reshape(allowed.shape)
+
+
+def _width(dtype: Any) -> int:
+    return int(require("numpy", "watching a launch").dtype(dtype).itemsize)
+
+
+@contextmanager
+def watched(watch: Watch) -> Iterator[None]:
+    """Inside, launches of interpreted kernels are watched, each over copies of its tensors with zones around them."""
+    interpreter: Any = importlib.import_module("triton.runtime.interpreter")
+    function = interpreter.InterpretedFunction
+    native, run = _Native(interpreter._interpreter), function.run
+
+    def run_watched(kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+        given = {**dict(zip(kernel.arg_names, args, strict=False)), **kwargs}
+        moved = with_canaries(Arguments(keyword=given), given)[0]
+        before, after = _tensors(given), _tensors(moved.keyword)
+        regions = regions_of(before, after)
+        code = kernel.fn.__code__
+        native.launch = _Launch(
+            watch, kernel.fn.__name__, Memory(regions), interpreter.interpreter_builder,
+            (code.co_filename, code.co_firstlineno),
+        )  # fmt: skip
+        try:
+            result = run(kernel, grid=grid, warmup=warmup, **moved.keyword)
+        finally:
+            native.launch = None
+        watch.ended(kernel.fn.__name__, regions)
+        _copy_back(before, after, regions)
+        return result
+
+    interpreter._interpreter, function.run = native, run_watched
+    try:
+        yield
+    finally:
+        interpreter._interpreter, function.run = native.native, run
+
+
+def _tensors(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The tensors among arguments, by the words for them."""
+    found = {}
+    for name, value in given.items():
+        several = list(Arguments((value,)).tensors())
+        found.update({name if len(several) == 1 else f"{name}[{at}]": one for at, one in enumerate(several)})
+    return found
+
+
+def _copy_back(before: dict[str, Any], after: dict[str, Any], regions: list[Region]) -> None:
+    """Bring what the launch stored to copies back to the caller's storages."""
+    torch = require("torch", "running kernels")
+    done = set()
+    changed = {region.origin for region in regions if region.written.any()}
+    for name, tensor in before.items():
+        storage, copy = tensor.untyped_storage(), after[name].untyped_storage()
+        origin = storage.data_ptr()
+        if origin in changed and origin != copy.data_ptr() and origin not in done:
+            done.add(origin)
+            first = after[name].data_ptr() - (tensor.data_ptr() - origin) - copy.data_ptr()
+            room = torch.empty(0, dtype=torch.uint8).set_(copy)[first : first + storage.nbytes()]
+            torch.empty(0, dtype=torch.uint8).set_(storage).copy_(room)
