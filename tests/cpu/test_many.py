@@ -119,7 +119,8 @@ def test_what_does_not_fit_is_refused_before_any_work_by_its_number(work):
     for problems, error, said in (
         ([work.add_up, {"target": work.add_up, "shape": (1, 2)}], ShapeMismatchError, "problem 2: "),
         ([3], KernelTypeError, "problem 1: a problem is 3"),
-        ([{"targt": work.add_up}], KernelTypeError, "problem 1: a problem has targt"),
+        ([{"targt": work.add_up}], KernelTypeError, "problem 1: a problem has no field targt"),
+        ([{}], KernelTypeError, "problem 1: a problem has no target"),
         ([TuneProblem(target=work.add_up, space={})], Exception, "problem 1: "),
         ("matmul", SettingsError, "it must be a list"),
     ):
@@ -127,7 +128,7 @@ def test_what_does_not_fit_is_refused_before_any_work_by_its_number(work):
             tune_many(problems, told=lambda _: None)
     for options, said in (
         ({"budget_s": 0}, "budget_s is 0"), ({"budget_s": True}, "budget_s is True"), ({"each_s": -1}, "-1"),
-        ({"search": object()}, "search is"),
+        ({"search": object()}, "search is"), ({"told": "print"}, "told is 'print'"),
     ):  # fmt: skip
         with pytest.raises(SettingsError, match=said):
             tune_many([work.add_up], **options)

@@ -110,13 +110,13 @@ def as_problem(given: Any) -> TuneProblem:
     if isinstance(given, Operation):
         return TuneProblem(target=given)
     if isinstance(given, Mapping):
-        try:
-            return TuneProblem(**given)
-        except TypeError as error:
-            raise KernelTypeError(
-                f"a problem has {', '.join(map(str, given))}: {error}",
-                hint=f"a problem has target, and may have {', '.join(list(TuneProblem.__dataclass_fields__)[1:])}",
-            ) from error
+        fields = list(TuneProblem.__dataclass_fields__)
+        hint = f"a problem has target, and may have {', '.join(fields[1:])}"
+        if strange := [str(name) for name in given if name not in fields]:
+            raise KernelTypeError(f"a problem has no field {', '.join(strange)}", hint=hint)
+        if "target" not in given:
+            raise KernelTypeError("a problem has no target", hint=hint)
+        return TuneProblem(**given)
     raise KernelTypeError(
         f"a problem is {given!r}", hint="give a TuneProblem, an Operation, or a mapping such as {'target': operation}"
     )

@@ -147,6 +147,10 @@ def tune_many(
     Cost: one file is read for each problem whose winner is known; if any is not, all records in the folder are read.
     """
     start = time.monotonic()
+    if told is not None and not callable(told):
+        raise SettingsError(
+            f"told is {told!r}, which cannot be called", hint="pass a function of one problem's outcome"
+        )
     options = Options(
         plan=_plan(effort, search, trials, each_s), cache_dir=cache_dir, seed=checked_seed(seed), force=force,
         isolate=isolate, transfer=transfer, wait=wait, devices=chosen_gpus(gpus),

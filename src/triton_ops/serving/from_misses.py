@@ -13,7 +13,7 @@ from triton_ops.cache import Key
 from triton_ops.exceptions import TritonKernelError
 from triton_ops.hardware import DeviceSpec, gpu_missing, probe
 from triton_ops.history.misses import Miss, costs, forget_misses
-from triton_ops.history.recall import key_of, store_in
+from triton_ops.history.recall import cache_folder, key_of, store_in
 from triton_ops.many.bench import Job, Place
 from triton_ops.many.problem import Options, TuneProblem, tuned
 from triton_ops.many.session import ManyResult, ProblemOutcome, run_jobs
@@ -61,7 +61,7 @@ def tune_misses(
     Returns:
         What became of each miss, in their order, and the run.
     """
-    options = replace(options, cache_dir=Path(options.cache_dir or ""))
+    options = replace(options, cache_dir=cache_folder(options.cache_dir))
     weights, keys = costs(misses), dict[str, Key]()
     jobs: dict[str, Job] = {}
     served: dict[str, Served] = {}
