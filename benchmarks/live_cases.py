@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks import plain_kernels
 from benchmarks.spaces import operation_of
-from triton_ops import Operation
+from triton_ops import Operation, kernels
 
 _WIDE_MATMUL = {
     "BM": [128, 16, 32, 64, 256], "BN": [128, 32, 64, 256], "BK": [64, 32, 128], "GM": [8, 1], "num_warps": [8, 4],
@@ -50,4 +50,6 @@ UNDECLARED = {
     "plain causal attention": _recorded("attention_causal_d128"),
     "plain persistent matmul": _recorded("persistent_matmul"),
 }
-CASES = {**DECLARED, **UNDECLARED}
+LAUNCHED = {"layer norm gradient": Case(lambda: kernels.load("layer_norm_backward"), (8192, 8192), "bfloat16")}
+"""Kernels that a function launches, which are compiled by running it without computing."""
+CASES = {**DECLARED, **UNDECLARED, **LAUNCHED}

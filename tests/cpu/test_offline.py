@@ -260,15 +260,15 @@ def _taking(x, number):
 def test_what_is_compiled_without_torch():
     kernel, sm_90 = load("matmul").kernel, named_target("sm_90")
     specs = Arguments(keyword=dict(load("matmul").problem((64, 64, 64), "float16").arguments))
-    assert not PackedKernel.of(AheadOfTime(kernel, specs, sm_90)).needs_torch
-    assert PackedKernel.of(AheadOfTime(kernel, specs, named_target("gfx942"))).needs_torch, "its backend imports torch"
+    assert not PackedKernel.of(AheadOfTime(kernel, specs, sm_90)).imports
+    assert PackedKernel.of(AheadOfTime(kernel, specs, named_target("gfx942"))).imports, "its backend imports torch"
     dtype = Arguments((torch.float16,))
-    assert PackedKernel.of(AheadOfTime(kernel, dtype, sm_90)).needs_torch, "an argument of torch's"
-    assert not PackedKernel.of(AheadOfTime(TritonKernel(here, lambda _: (1,)), specs, sm_90)).needs_torch, (
+    assert PackedKernel.of(AheadOfTime(kernel, dtype, sm_90)).imports, "an argument of torch's"
+    assert not PackedKernel.of(AheadOfTime(TritonKernel(here, lambda _: (1,)), specs, sm_90)).imports, (
         "only this module needs it"
     )
     heuristic = triton.heuristics({"n": lambda given: 1})(here)
-    assert PackedKernel.of(AheadOfTime(TritonKernel(heuristic, lambda _: (1,)), specs, sm_90)).needs_torch
+    assert PackedKernel.of(AheadOfTime(TritonKernel(heuristic, lambda _: (1,)), specs, sm_90)).imports
 
 
 @triton.jit

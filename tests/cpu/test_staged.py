@@ -32,7 +32,7 @@ def test_every_launch_of_a_config_is_compiled_without_torch(config, launches):
     assert [("matmul_kernel" in one.assembly, "sum_parts_kernel" in one.assembly) for one in made] == [
         (True, False), (False, True),
     ][:launches]  # fmt: skip
-    assert not KERNEL.needs_torch
+    assert not KERNEL.compile_imports
 
 
 def test_stand_ins_of_torch_are_compiled_to_the_same_code():

@@ -213,8 +213,11 @@ class Compilable(Protocol):
         """Whether it runs as Python, as under `TRITON_INTERPRET`, so that there is nothing to compile."""
 
     @property
-    def needs_torch(self) -> bool:
-        """Whether arguments must be torch's tensors, without memory; else plain stand-ins serve."""
+    def compile_imports(self) -> str:
+        """The module that a process imports before it compiles: one of torch's if arguments must be torch's tensors.
+
+        They have no memory there. It is empty where plain stand-ins serve.
+        """
 
     @property
     def parameter_names(self) -> Sequence[str | None]:

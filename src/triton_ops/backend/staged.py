@@ -107,9 +107,9 @@ class StagedKernel:
         return None if self.interpreted else self
 
     @property
-    def needs_torch(self) -> bool:
-        """Whether code of the user's may ask a tensor anything when a config is compiled."""
-        return self.first.needs_torch or self.second.needs_torch
+    def compile_imports(self) -> str:
+        """Torch where code of the user's may ask a tensor anything when a config of one of the two is compiled."""
+        return self.first.compile_imports or self.second.compile_imports
 
     @property
     def without_grid(self) -> StagedKernel:

@@ -221,9 +221,9 @@ class TritonKernel:
         return None if self.interpreted else self
 
     @property
-    def needs_torch(self) -> bool:
-        """Whether code of the user's, heuristics or a hook, may ask a tensor anything when a config is compiled."""
-        return len(layers(self.function)) > 1 or self.pre_hook is not None
+    def compile_imports(self) -> str:
+        """Torch where code of the user's, heuristics or a hook, may ask a tensor anything when a config is compiled."""
+        return "torch" if len(layers(self.function)) > 1 or self.pre_hook is not None else ""
 
     @property
     def without_grid(self) -> TritonKernel:

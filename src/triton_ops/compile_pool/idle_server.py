@@ -18,7 +18,7 @@ from triton_ops.processes.idle import IdleProcesses, inherited
 
 ServerNeeds: TypeAlias = tuple[str, Target]  # what it imports beside Triton, and what it compiles for
 
-_MOST = 2  # one with torch and one without
+_MOST = 2  # such as one with torch and one without
 _idle: IdleProcesses[ForkServer] = IdleProcesses(ForkServer.close, _MOST)
 holds, drop_idle_servers = _idle.holds, _idle.drop
 

@@ -28,7 +28,7 @@ class PackedKernel:
         cache_key: What Triton calls the source here; there it must be the same, or a launch finds no binary.
         arguments: Packed, tensors as stand-ins, with the members of an `Enum` that the kernel is given.
         target: What to compile for.
-        needs_torch: Whether the process must have torch.
+        imports: What the process imports beside Triton: nothing, or torch or a module of it, where it must have torch.
     """
 
     name: str
@@ -36,7 +36,7 @@ class PackedKernel:
     cache_key: str
     arguments: bytes
     target: Target
-    needs_torch: bool
+    imports: str
 
     @classmethod
     def of(cls, ahead: AheadOfTime) -> PackedKernel:
@@ -56,14 +56,14 @@ class PackedKernel:
             given = pack((ahead.arguments, ahead.members), by_value=True)
         except KernelTypeError as error:
             raise TargetError(f"the arguments of {kernel.name}: {error.message}", hint=error.hint) from error
-        imports = packed.imports | given.imports
+        refers = target.kind != "cuda" or _TORCH in packed.imports | given.imports
         return cls(
             name=kernel.name,
             kernel=packed.content,
             cache_key=kernel.cache_key,
             arguments=given.content,
             target=target,
-            needs_torch=target.kind != "cuda" or kernel.needs_torch or _TORCH in imports,
+            imports=kernel.compile_imports or (_TORCH if refers else ""),
         )
 
     def load(self) -> AheadOfTime:
@@ -78,7 +78,7 @@ class PackedKernel:
             raise TargetError(f"{self.name}: {error.message}", hint=error.hint) from error
         if kernel.cache_key != self.cache_key:
             raise TargetError(f"{self.name} is not the same kernel in another process", hint="report the kernel")
-        return AheadOfTime(kernel, described(arguments, light=not self.needs_torch), self.target, members)
+        return AheadOfTime(kernel, described(arguments, light=not self.imports), self.target, members)
 
 
 def _packed(kernel: Compilable) -> Packed:

@@ -344,7 +344,7 @@ class CompilePool:
     @property
     def _server_needs(self) -> idle_server.ServerNeeds:
         """What the fork server imports beside Triton, and what it compiles for."""
-        return "torch" if self._start.packed.needs_torch else "", self._ahead.target
+        return self._start.packed.imports, self._ahead.target
 
     def _admitted(self, process: CompilingProcess) -> bool:
         """Add a process to those that `stop` ends; False if the pool was closed meanwhile."""

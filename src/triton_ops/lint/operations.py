@@ -29,7 +29,7 @@ def launched_as(operation: Operation, target: Target) -> dict[int, tuple[Guess, 
         return {}
     found: dict[int, dict[str, Guess]] = {}
     for problem in _problems(operation):
-        arguments = described(Arguments(keyword=dict(problem.arguments)), light=not kernel.needs_torch)
+        arguments = described(Arguments(keyword=dict(problem.arguments)), light=not kernel.compile_imports)
         for config in _configs(operation.space_for(problem)):
             try:
                 launched = launched_kernels(kernel, config, arguments, target)

@@ -105,7 +105,7 @@ class Bound:
         ahead = self.ahead
         if ahead is None:
             return
-        by_value = ahead.needs_torch or ahead.parsed is None
+        by_value = bool(ahead.compile_imports) or ahead.parsed is None
         constants = {param.name for param in getattr(ahead.parsed, "params", ()) if param.is_constexpr}
         members = {} if self.space is None else self.space.members
         seen = set()
