@@ -30,7 +30,7 @@ from triton_ops import ConfigSpace, Operation, compare, tune
 from triton_ops.hardware import probe
 from triton_ops.kernels.matmul.kernel import grid, matmul_kernel
 from triton_ops.progress.events import Silent
-from triton_ops.runner.results import result_json
+from triton_ops.results.as_json import result_json
 from triton_ops.space import Config
 
 NAME, SHAPE, DTYPE = SPACES["matmul bf16 4096"]

@@ -23,7 +23,7 @@ from benchmarks.spaces import operation_of
 from triton_ops import tune
 from triton_ops.hardware import probe
 from triton_ops.measure import Arm, EventTimer, Launch, interleave
-from triton_ops.runner.results import result_json
+from triton_ops.results.as_json import result_json
 from triton_ops.space import Config
 
 ROUNDS = 40

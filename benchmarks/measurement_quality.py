@@ -35,7 +35,7 @@ from triton_ops.hardware import probe
 from triton_ops.measure import Arm, decide, interleave, race, take
 from triton_ops.measure.guard import guard_for
 from triton_ops.measure.stats import contrasts, robust_sigma
-from triton_ops.runner.results import versions
+from triton_ops.results.record import versions
 from triton_ops.space import Config
 from triton_ops.task.effort import effort_of
 from triton_ops.testing.shares import wilson

@@ -16,7 +16,8 @@ from triton_ops.history.recall import reference_fingerprint
 from triton_ops.measure.guard import GuardSummary
 from triton_ops.measure.stats import Interval
 from triton_ops.resources import Resources
-from triton_ops.runner.results import record_of, result_json, result_of
+from triton_ops.results.as_json import result_json
+from triton_ops.results.record import record_of, result_of
 from triton_ops.space import Config
 from triton_ops.task.effort import PRESETS
 from triton_ops.task.request import make_task

@@ -13,7 +13,7 @@ from typing import Any
 from triton_ops._files import atomic_write
 from triton_ops.exceptions import SettingsError
 from triton_ops.hardware import probe
-from triton_ops.runner.results import versions
+from triton_ops.results.record import versions
 from triton_ops.trial import KernelMetrics
 
 FORMATS = ("text", "json")

@@ -16,7 +16,7 @@ from triton_ops.cli.target import load_object
 from triton_ops.exceptions import SettingsError
 from triton_ops.history.misses import read_misses
 from triton_ops.many.problem import Options
-from triton_ops.runner.results import result_json
+from triton_ops.results.as_json import result_json
 from triton_ops.serving.from_misses import Served, tune_misses
 from triton_ops.serving.targets import Targets, as_target
 from triton_ops.space import Config

@@ -44,7 +44,7 @@ from triton_ops.many.session import checked_budget
 from triton_ops.progress.bar import ProgressBar
 from triton_ops.progress.events import Listener
 from triton_ops.report.live.watching import watched
-from triton_ops.runner.results import result_json, trials_json
+from triton_ops.results.as_json import result_json, trials_json
 from triton_ops.runner.session import tune
 from triton_ops.space import Config
 from triton_ops.task.budget import checked_seed

@@ -24,7 +24,7 @@ from triton_ops.many.bench import Job
 from triton_ops.many.problem import Options, TuneProblem, job_of
 from triton_ops.many.problem_file import Line, read_problems
 from triton_ops.many.session import ManyResult, ProblemOutcome, chosen_engine, run_jobs
-from triton_ops.runner.results import result_json
+from triton_ops.results.as_json import result_json
 from triton_ops.space import Config
 from triton_ops.tolerance import as_tolerance
 

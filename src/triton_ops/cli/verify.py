@@ -18,7 +18,7 @@ from triton_ops.cli.terminal import stderr
 from triton_ops.exceptions import DeviceError, SettingsError
 from triton_ops.hardware import probe
 from triton_ops.progress.bar import ProgressBar
-from triton_ops.runner.results import result_json
+from triton_ops.results.as_json import result_json
 from triton_ops.serving.targets import Targets
 from triton_ops.serving.verify import Verdict, verify
 from triton_ops.space.config import config_to_json

@@ -23,7 +23,7 @@ from triton_ops.hardware import machine_of, spec_named
 from triton_ops.problem import Problem
 from triton_ops.ranking.families import work_json
 from triton_ops.ranking.readings import readings_json
-from triton_ops.runner.results import versions
+from triton_ops.results.record import versions
 from triton_ops.runner.session import tune
 from triton_ops.space import Config, ConfigSpace, as_space
 from triton_ops.trial import Measurement, Trial, TuningResult

@@ -11,7 +11,7 @@ from triton_ops.hardware import load_calibration
 from triton_ops.history.head import head_of
 from triton_ops.history.run_log import Finalist, Run, RunLog, Twins
 from triton_ops.history.runs import Runs, new_run_id
-from triton_ops.runner.results import versions
+from triton_ops.results.record import versions
 from triton_ops.task.effort import Effort
 from triton_ops.task.task import Task
 

@@ -22,9 +22,9 @@ from triton_ops.history.runs import FOLDER, Runs
 from triton_ops.processes.signals import cleaned_up_on_sigterm
 from triton_ops.progress.bar import ProgressBar
 from triton_ops.progress.events import Listener, checked_listener
+from triton_ops.results.record import result_of
 from triton_ops.runner import warm
 from triton_ops.runner.gate import Gate
-from triton_ops.runner.results import result_of
 from triton_ops.runner.tuning import RunRequest, Tuning
 from triton_ops.search import AnySearch
 from triton_ops.space import ConfigSpace

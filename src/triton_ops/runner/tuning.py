@@ -30,12 +30,12 @@ from triton_ops.history.runs import Runs
 from triton_ops.history.transfer import transfers_to
 from triton_ops.processes.worker_process import WorkerProcess
 from triton_ops.progress.events import Listener, RunPlan
+from triton_ops.results.record import failed, record_of, result_of
 from triton_ops.runner.gate import Gate, Stoppable, wait_for_one
 from triton_ops.runner.log_lines import log_comparison, open_log
 from triton_ops.runner.loop import TuningLoop
 from triton_ops.runner.notes import cut_note, device_error, disturbed_note, resumed_note
 from triton_ops.runner.pitfalls import pitfall_notes
-from triton_ops.runner.results import failed, record_of, result_of
 from triton_ops.search import USES_PRIORS, Prior, Searcher, begin_imports, make_searcher
 from triton_ops.space import Config
 from triton_ops.task.budget import RunningBudget
