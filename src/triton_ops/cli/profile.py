@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from triton_ops.cli.console import Json, Verbose, bold, say, say_json, tell, width
+from triton_ops.cli.console import (
+    Device,
+    Dtype,
+    Json,
+    Shape,
+    Verbose,
+    bold,
+    only_data_on_stdout,
+    say,
+    say_json,
+    tell,
+    width,
+)
 from triton_ops.cli.layout import paragraph, table
+from triton_ops.cli.profile_flow import Called, flowed, say_flow, say_plan
 from triton_ops.profiles.command import SETS, NcuRequest, ncu_command, run_ncu
 from triton_ops.profiles.figures import KernelProfile
+from triton_ops.profiles.flow import steps
 from triton_ops.profiles.report import ProfiledKernel, ProfileReport, device_of, placed_below_roof, read_profile
 from triton_ops.tensors import dtype_name
 
@@ -38,6 +52,8 @@ Program = Annotated[list[str], typer.Argument(metavar="PROGRAM...", help="The pr
 Metrics = Annotated[str, typer.Option("--set", metavar="SET", help=f"One of {', '.join(SETS)}.")]
 Skip = Annotated[int, typer.Option("--skip", metavar="N", help="Launches to leave out at first.")]
 Launches = Annotated[int | None, typer.Option("--launches", metavar="N", help="Launches to profile; default all.")]
+FewLaunches = Annotated[int, typer.Option("--launches", metavar="N", help="Launches that the counters are of.")]
+Target = Annotated[str, typer.Argument(metavar="TARGET", help="An operation, or a function that needs no arguments.")]
 Out = Annotated[str, typer.Option("--out", metavar="FILE", help="The file that gets the CSV.")]
 _HEADER = ("kernel", "share", "launches", "us", "compute", "memory", "occupancy", "verdict")
 _NUMBERS = ("share", "launches", "us", "compute", "memory", "occupancy")
@@ -110,6 +126,57 @@ def run(
     path = run_ncu(_request(program, metrics, kernel, skip, launches, out))
     tell(f"the profile is in {path}")
     _show(read_profile(path, tried=tried or []), _About(gpu, flops, dtype_name(dtype) if dtype else ""), as_json)
+
+
+@app.command("flow")
+def flow(
+    target: Target,
+    shape: Shape = None,
+    dtype: Dtype = None,
+    device: Device = None,
+    metrics: Metrics = "roofline",
+    kernel: Kernel = "",
+    launches: FewLaunches = 20,
+    out: Out = "profile.csv",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the steps, and take none.")] = False,
+    as_json: Json = False,
+    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
+) -> None:
+    """Time TARGET, name its kernels, and say what limits each.
+
+    Three steps: the time as do_bench takes it, torch.profiler, and Nsight Compute.
+    """
+    called = Called(target, shape, dtype, device)
+    request = replace(_request(called.program, metrics, kernel, 0, launches, out), from_start=False)
+    plan = steps(target, ncu_command(request))
+    if dry_run:
+        say_json({"steps": [asdict(step) for step in plan]}) if as_json else say_plan(plan)
+        return
+    with only_data_on_stdout():
+        found = flowed(called, request)
+    report = None if found.profile is None else read_profile(found.profile, kernel=kernel)
+    about = _About(None, 0.0, "")
+    if as_json:
+        say_json({**found.as_json(), "counters": None if report is None else _as_json(report, about)})
+        return
+    say_flow(found)
+    if report is not None:
+        say("")
+        _show(report, about, as_json=False)
+
+
+@app.command("call")
+def call(
+    target: Target,
+    shape: Shape = None,
+    dtype: Dtype = None,
+    device: Device = None,
+    calls: Annotated[int, typer.Option("--calls", metavar="N", min=1, help="How often.")] = 3,
+    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
+) -> None:
+    """Call TARGET some times, for a profiler to look at."""
+    with only_data_on_stdout():
+        Called(target, shape, dtype, device).run(calls)
 
 
 def _request(program: list[str], metrics: str, kernel: str, skip: int, launches: int | None, out: str) -> NcuRequest:

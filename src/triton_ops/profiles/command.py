@@ -39,6 +39,7 @@ class NcuRequest:
         skip: Launches that are left out at first.
         launches: Launches that are profiled; None profiles all.
         out: The file that gets the CSV.
+        from_start: Whether the whole program is profiled; else from where it calls `cudaProfilerStart`.
     """
 
     program: Sequence[str]
@@ -47,6 +48,7 @@ class NcuRequest:
     skip: int = 0
     launches: int | None = None
     out: str = "profile.csv"
+    from_start: bool = True
 
     def __post_init__(self) -> None:
         if not self.program:
@@ -69,6 +71,8 @@ def ncu_command(request: NcuRequest, ncu: str = "ncu") -> list[str]:
     words = [ncu, "--set", request.metrics, "--target-processes", "all", "--clock-control", "none"]
     for section in _SECTIONS:
         words += ["--section", section]
+    if not request.from_start:
+        words += ["--profile-from-start", "off"]
     if request.kernel:
         words += ["--kernel-name", f"regex:{request.kernel}"]
     if request.skip:

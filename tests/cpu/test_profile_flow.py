@@ -1,0 +1,71 @@
+"""The flow from a time over torch's profiler to counters, as far as it goes without a GPU."""
+
+import json
+import shlex
+import sys
+
+import pytest
+
+from triton_ops.cli.app import main
+from triton_ops.profiles.flow import Part, idle_share
+
+pytestmark = pytest.mark.triton
+WORK = """
+import torch
+
+
+def product():
+    whole = torch.ones(64, 64)
+    return torch.relu(whole @ whole)
+
+
+def needs(x):
+    return x
+"""
+
+
+@pytest.fixture
+def work(tmp_path, monkeypatch):
+    (tmp_path / "profiled_work.py").write_text(WORK)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield "profiled_work.py"
+    sys.modules.pop("profiled_work", None)
+
+
+def test_a_dry_run_prints_three_steps_and_imports_nothing(capsys):
+    words = ["profile", "flow", "nowhere.py:missing", "--shape", "8x8", "--dry-run"]
+    assert main([*words, "--json"]) == 0
+    steps = json.loads(capsys.readouterr().out)["steps"]
+    assert [step["name"] for step in steps] == ["time", "profiler", "counters"]
+    command = steps[2]["command"]
+    assert command[0] == "ncu"
+    assert command[command.index("--profile-from-start") + 1] == "off"
+    assert command[-5:] == ["profile", "call", "nowhere.py:missing", "--shape", "8x8"]
+    assert main(words) == 0
+    assert shlex.join(command) in capsys.readouterr().out
+
+
+def test_on_a_cpu_the_time_and_the_operators_are_reported_and_why_there_are_no_counters(work, capsys):
+    assert main(["profile", "flow", f"{work}:product", "--device", "cpu", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert 0 < found["time"]["p20_ms"] <= found["time"]["median_ms"] <= found["time"]["p80_ms"]
+    assert {"aten::mm", "aten::relu"} <= {part["name"] for part in found["parts"]}
+    assert sum(part["share"] for part in found["parts"]) == pytest.approx(1)
+    assert (found["idle"], found["counters"]) == (None, None)
+    assert "ran on a CPU" in found["missing"]
+    assert main(["profile", "call", f"{work}:product", "--device", "cpu", "--calls", "2"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"), [(["needs"], "needs x"), (["product", "--shape", "8"], "no shape and no dtype")]
+)
+def test_a_function_that_cannot_be_called_so_is_refused(work, capsys, words, said):
+    assert main(["profile", "flow", f"{work}:{words[0]}", "--device", "cpu", *words[1:]]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_gpu_waits_for_what_no_kernel_takes_of_a_call():
+    parts = (Part("a", 0.75, 3, 0.2), Part("b", 0.25, 1, 0.2))
+    assert idle_share(parts, 1.0) == pytest.approx(0.2)
+    assert idle_share(parts, 0.5) == 0.0
