@@ -173,13 +173,20 @@ def leaves_a_thread(block):
     return block
 
 
-def leaves_the_environment(block):
-    os.environ["LEFT_BY_A_TASK"] = str(block)
-    os.chdir("/")
+def leaves_a_low_priority(block):
+    os.nice(1)
     return block
 
 
-@pytest.mark.parametrize("function", [leaves_torch_set, leaves_a_thread])
+def leaves_the_environment(block):
+    os.environ["LEFT_BY_A_TASK"] = str(block)
+    os.chdir("/")
+    os.umask(0o777)
+    sys.setrecursionlimit(777)
+    return block
+
+
+@pytest.mark.parametrize("function", [leaves_torch_set, leaves_a_thread, leaves_a_low_priority])
 def test_a_worker_that_a_task_has_changed_for_all_that_follows_is_not_kept(function):
     trial, _ = tried(assignment(function, space={"block": [1, 2]}), Config(block=1))
     assert trial.status is Status.OK, trial.error
@@ -190,6 +197,8 @@ def test_a_worker_that_a_task_has_changed_for_all_that_follows_is_not_kept(funct
 def tells_the_environment(block):
     assert "LEFT_BY_A_TASK" not in os.environ
     assert Path.cwd() != Path("/")
+    assert sys.getrecursionlimit() != 777
+    assert os.umask(0o077) != 0o777
     return block
 
 

@@ -19,7 +19,7 @@ from triton_ops.backend import one_line, take_allocator, unpack, warm_up
 from triton_ops.backend.by_value import is_installed
 from triton_ops.evaluation.finals import FinalRequest
 from triton_ops.evaluation.idle_worker import Rest
-from triton_ops.evaluation.manner import Manner
+from triton_ops.evaluation.process_state import ProcessState
 from triton_ops.evaluation.station import Inline, StationFacts
 from triton_ops.exceptions import KernelTypeError, TritonKernelError
 from triton_ops.hardware import make_ready
@@ -95,7 +95,7 @@ def _import(packages: Sequence[str], device: str) -> None:
 def serve(receive: Callable[[], Any], send: Callable[[Any], None]) -> None:
     """Answer the questions that `receive` gives, until it raises EOFError."""
     station: Inline | None = None
-    known, manner = frozenset(sys.modules), Manner.here()
+    known, begun = frozenset(sys.modules), ProcessState.here()
     while True:
         try:
             question = receive()
@@ -104,7 +104,7 @@ def serve(receive: Callable[[], Any], send: Callable[[Any], None]) -> None:
         if isinstance(question, Rest):
             station = None
             _give_up(known)
-            answer = Answer(value=manner.restored() and not strays())
+            answer = Answer(value=begun.restored() and not strays())
         elif isinstance(question, Setup):
             station, answer = _set_up(question, lambda step: send(StepStarted(step)))
         else:

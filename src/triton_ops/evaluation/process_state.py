@@ -1,8 +1,9 @@
-"""What code of the user's may change in a worker for all that follows: environment, folder, torch's settings, threads.
+"""What code of the user's may change in a worker for all that follows.
 
-A worker that serves the next tune has the environment and the folder that it was started with, torch's settings as
-torch made them, and no thread of the user's. The first two are restored. A worker in which torch was set otherwise, or
-a thread still runs, serves no other tune.
+A worker that serves the next tune has the environment, the folder, the CPUs, the mask of new files and the depth of
+calls that it was started with, torch's settings as torch made them, and no thread of the user's. What can be restored
+is restored. A worker in which torch was set otherwise, or whose priority is another, or in which a thread still runs,
+serves no other tune.
 """
 
 from __future__ import annotations
@@ -30,37 +31,59 @@ _TORCH: tuple[Callable[[Any], object], ...] = (
 _FRESH = ("torch.float32", "cpu", "highest", "True", "False")  # the first of these as torch sets them when imported
 
 
-@dataclass(frozen=True)
-class Manner:
+@dataclass(frozen=True, kw_only=True)
+class ProcessState:
     """How a process is set.
 
     Attributes:
         environment: Its environment.
         folder: Its working folder.
+        cpus: The CPUs on which its main thread may run; empty where the system does not say.
+        mask: The permissions that new files do not get.
+        depth: The most calls within one another.
+        priority: Its priority, which cannot be raised again without privileges.
         torch: Torch's settings as text; empty as long as torch is not imported.
         threads: Its threads that Python knows.
     """
 
     environment: dict[str, str]
     folder: str
+    cpus: frozenset[int]
+    mask: int
+    depth: int
+    priority: int
     torch: tuple[str, ...]
     threads: frozenset[threading.Thread]
 
     @classmethod
-    def here(cls) -> Manner:
+    def here(cls) -> ProcessState:
         """How this process is set now."""
-        return cls(dict(settings.environment()), os.getcwd(), _torch(), frozenset(threading.enumerate()))  # noqa: PTH109 - as text
+        os.umask(mask := os.umask(0o077))  # it is only told where it is set
+        return cls(
+            environment=dict(settings.environment()), folder=os.getcwd(),  # noqa: PTH109 - as text
+            cpus=frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else frozenset(),
+            mask=mask, depth=sys.getrecursionlimit(), priority=_priority(), torch=_torch(),
+            threads=frozenset(threading.enumerate()),
+        )  # fmt: skip
 
     def restored(self) -> bool:
-        """Whether this process is as it was, after its environment and its folder were restored."""
+        """Whether this process is as it was, after what can be restored was restored."""
         settings.restore_environment(self.environment)
+        os.umask(self.mask)
+        sys.setrecursionlimit(self.depth)
         try:
             os.chdir(self.folder)
+            if self.cpus:
+                os.sched_setaffinity(0, self.cpus)
         except OSError:
             return False
         found = _torch()
         unchanged = found == self.torch if self.torch else found[: len(_FRESH)] in ((), _FRESH)
-        return unchanged and self.threads.issuperset(threading.enumerate())
+        return unchanged and _priority() == self.priority and self.threads.issuperset(threading.enumerate())
+
+
+def _priority() -> int:
+    return os.getpriority(os.PRIO_PROCESS, 0)
 
 
 def _torch() -> tuple[str, ...]:
