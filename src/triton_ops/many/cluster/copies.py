@@ -5,13 +5,13 @@ Run logs only grow, so that their new lines are a piece; any other file is a pie
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from triton_ops._files import atomic_write, ensure_folder, folder_within
+from triton_ops._files import atomic_write, ensure_folder, folder_within, read_file
+from triton_ops._files.reading import LARGEST_LOG_BYTES
 from triton_ops.history.quarantine import FOLDER as QUARANTINE
 from triton_ops.history.runs import FOLDER as RUNS
 
@@ -52,16 +52,14 @@ class Watched:
 
     def _change(self, path: Path) -> Piece | None:
         name = path.relative_to(self._folder).as_posix()
-        with path.open("rb") as file:
-            found = os.fstat(file.fileno())
-            at, changed_ns = self._seen.get(name, (0, 0))
-            if (found.st_size, found.st_mtime_ns) == (at, changed_ns):
-                return None
-            at = at if path.suffix == ".jsonl" and found.st_size >= at else 0
-            file.seek(at)
-            content = file.read()
-        self._seen[name] = at + len(content), found.st_mtime_ns
-        return Piece(name, at, content)
+        found = path.stat()  # before the file is read, so that what is added meanwhile is a change the next time
+        at, changed_ns = self._seen.get(name, (0, 0))
+        if (found.st_size, found.st_mtime_ns) == (at, changed_ns):
+            return None
+        content = read_file(path, LARGEST_LOG_BYTES)
+        at = at if path.suffix == ".jsonl" and len(content) >= at else 0
+        self._seen[name] = len(content), found.st_mtime_ns
+        return Piece(name, at, content[at:])
 
 
 def apply(folder: Path, pieces: Iterable[Piece]) -> None:
@@ -77,10 +75,7 @@ def apply(folder: Path, pieces: Iterable[Piece]) -> None:
         path = folder / piece.path
         if path.parent != folder:
             ensure_folder(folder_within(folder, path.parent))
-        before = b""
-        if piece.at:
-            with path.open("rb") as file:
-                before = file.read(piece.at)
+        before = read_file(path, LARGEST_LOG_BYTES)[: piece.at] if piece.at else b""
         atomic_write(path, before + piece.content)
 
 
@@ -88,7 +83,7 @@ def files_of_problem(folder: Path, name: str) -> list[Piece]:
     """The record and the run logs of a problem, whole, and the configs that crash or hang."""
     paths = [folder / f"{name}.record.json", *(folder / RUNS / name).glob("*.jsonl"), *(folder / QUARANTINE).glob("*")]
     return [
-        Piece(path.relative_to(folder).as_posix(), 0, path.read_bytes())
+        Piece(path.relative_to(folder).as_posix(), 0, read_file(path, LARGEST_LOG_BYTES))
         for path in paths
         if _is_copied(folder, path) and path.is_file()
     ]
