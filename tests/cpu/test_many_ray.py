@@ -108,6 +108,8 @@ def test_problems_are_tuned_by_actors_and_the_records_and_run_logs_are_here(engi
     assert "never works" in str(found.failures[0].error)
     assert {each.device for each in found.outcomes} == {f"{socket.gethostname()}:{at}" for at in range(2)}
     assert all(dict(each.result.best_config) == {"ms": 2} for each in found.outcomes[:4])
+    names = {job.name for job in jobs_of(problems, Options(plan=effort_of(), cache_dir=folder))}
+    assert {path.name for path in folder.glob("runs/*")} - names == set(), "actors have the same keys"
     again = run_on(engine, problems[:4], folder)
     assert again.totals == {"known": 4}, "the records are in the folder of the run"
     assert len(list(folder.glob("runs/*/*.jsonl"))) == 5

@@ -7,6 +7,7 @@ write each trial into that of the run before it begins the next.
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import platform
 import socket
 import tempfile
@@ -136,9 +137,15 @@ class Measurer:
     Args:
         keep: Has the keeper write pieces of a problem, by its name and turn, and returns whether to go on.
         model: The GPU's model, where it is not asked for.
+        threads: The driver's `OMP_NUM_THREADS`; Ray sets one of its own, by which records of a CPU would differ.
     """
 
-    def __init__(self, keep: Callable[[str, int, Sequence[Piece]], bool], model: str | None = None) -> None:
+    def __init__(
+        self, keep: Callable[[str, int, Sequence[Piece]], bool], model: str | None = None, threads: str | None = None
+    ) -> None:
+        os.environ.pop("OMP_NUM_THREADS", None)
+        if threads is not None:
+            os.environ["OMP_NUM_THREADS"] = threads
         self._keep, self._model = keep, model
         self._temporary = tempfile.TemporaryDirectory(prefix="triton-ops-", ignore_cleanup_errors=True)
         self._folder = Path(self._temporary.name)
