@@ -100,6 +100,18 @@ def openmp_threads() -> int | None:
     return int(named) if named.isdecimal() and int(named) > 0 else None
 
 
+def openmp_text() -> str | None:
+    """`OMP_NUM_THREADS` as it stands; None if it is not set."""
+    return os.environ.get("OMP_NUM_THREADS")
+
+
+def set_openmp_text(text: str | None) -> None:
+    """Set `OMP_NUM_THREADS`, or with None remove it."""
+    os.environ.pop("OMP_NUM_THREADS", None)
+    if text is not None:
+        os.environ["OMP_NUM_THREADS"] = text
+
+
 def triton_program(name: str) -> str | None:
     """The file that the environment names as Triton's `ptxas`, `nvdisasm` or the like; None if Triton uses its own."""
     return os.environ.get(f"TRITON_{name.upper().replace('-', '_')}_PATH") or None

@@ -148,6 +148,15 @@ def test_a_searcher_that_is_made_cannot_search_all_spaces(work):
         tune_many([work.add_up], search=Mine())
 
 
+@pytest.fixture
+def hears_ctrl_c():
+    """SIGINT is heard, where the tests themselves run in the background too."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("hears_ctrl_c")
 def test_ctrl_c_keeps_what_is_finished_and_the_same_call_goes_on(work, tmp_path):
     problems = [TuneProblem(target=work.add_up, shape=(n,)) for n in (1, 2, 3)]
     pressed = tune_many(problems, told=lambda _: signal.raise_signal(signal.SIGINT), cache_dir=tmp_path)

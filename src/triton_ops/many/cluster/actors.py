@@ -7,7 +7,6 @@ write each trial into that of the run before it begins the next.
 from __future__ import annotations
 
 import importlib.metadata
-import os
 import platform
 import socket
 import tempfile
@@ -16,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from triton_ops import settings
 from triton_ops._cpus import usable_cpus
 from triton_ops.backend import unpack
 from triton_ops.compile_pool.crew import Crew
@@ -143,9 +143,7 @@ class Measurer:
     def __init__(
         self, keep: Callable[[str, int, Sequence[Piece]], bool], model: str | None = None, threads: str | None = None
     ) -> None:
-        os.environ.pop("OMP_NUM_THREADS", None)
-        if threads is not None:
-            os.environ["OMP_NUM_THREADS"] = threads
+        settings.set_openmp_text(threads)
         self._keep, self._model = keep, model
         self._temporary = tempfile.TemporaryDirectory(prefix="triton-ops-", ignore_cleanup_errors=True)
         self._folder = Path(self._temporary.name)

@@ -6,7 +6,6 @@ one call in flight; a method that runs cannot be cancelled, hence `kill`; an act
 
 from __future__ import annotations
 
-import os
 import pickletools
 import socket
 import sys
@@ -18,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from triton_ops import settings
 from triton_ops._files import ensure_folder
 from triton_ops._optional import require
 from triton_ops.backend import pack
@@ -163,7 +163,7 @@ def _actors(ray: Any, keeper: Any, simulated: int | None) -> list[Any]:
         raise DeviceError("the cluster has no GPU", hint="`ray status` lists what its hosts have")
     needs: dict[str, Any] = {"num_gpus": 1, "num_cpus": 1} if simulated is None else {"num_cpus": 0}
     made = ray.remote(Measurer).options(max_concurrency=1, max_restarts=0, max_task_retries=0, **needs)
-    model, threads = None if simulated is None else SIMULATED, os.environ.get("OMP_NUM_THREADS")
+    model, threads = None if simulated is None else SIMULATED, settings.openmp_text()
     return [made.remote(_Keep(keeper), model, threads) for _ in range(count)]
 
 
