@@ -34,11 +34,11 @@ import triton  # noqa: F401 - imported before the clock begins
 from benchmarks.document import headed, save
 from benchmarks.spaces import operation_of
 from triton_ops import Operation, TuneProblem, compare, kernels, release_processes, tune, tune_many
-from triton_ops.compile_pool.crew import Crew
+from triton_ops.compile_pool.shared_cpus import SharedCpus
 from triton_ops.hardware import probe
-from triton_ops.many.bench import Bench
 from triton_ops.many.events import Follows
-from triton_ops.many.local import LocalBench
+from triton_ops.many.executor import Executor
+from triton_ops.many.local import LocalExecutor
 from triton_ops.many.problem import Options
 from triton_ops.many.session import ManyResult, ProblemOutcome, jobs_of, run_jobs
 from triton_ops.progress.events import Silent
@@ -214,10 +214,10 @@ def _gpus(options: argparse.Namespace) -> None:
 def _over(devices: tuple[str, ...], folder: str) -> ManyResult:
     common = Options(plan=effort_of(), cache_dir=folder, devices=devices)
 
-    def benches(crew: Crew, view: Follows) -> Mapping[str, Bench]:
-        return {device: LocalBench(crew, device, view.listener) for device in devices}
+    def executors(shared_cpus: SharedCpus, view: Follows) -> Mapping[str, Executor]:
+        return {device: LocalExecutor(shared_cpus, device, view.listener) for device in devices}
 
-    return run_jobs(jobs_of(problems().values(), common), common, told=lambda _: None, benches_of=benches)
+    return run_jobs(jobs_of(problems().values(), common), common, told=lambda _: None, executors_of=executors)
 
 
 def _ready() -> float:

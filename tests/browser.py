@@ -34,3 +34,16 @@ def opened_browser():
             yield browser
         finally:
             browser.close()
+
+
+def serious_faults(page):
+    """What axe finds that keeps somebody from using a page, as rule and element.
+
+    The page must have been opened without its content policy, which would refuse axe's script.
+    """
+    axe = importlib.util.find_spec("axe_playwright_python")
+    if axe is None or axe.origin is None:
+        pytest.skip("there is no axe: pip install --group dev")
+    page.evaluate(next(Path(axe.origin).parent.rglob("axe.min.js")).read_text(encoding="utf-8"))
+    found = page.evaluate("axe.run({preload: false}).then((found) => found.violations)")
+    return [(one["id"], one["nodes"][0]["html"]) for one in found if one["impact"] in ("serious", "critical")]

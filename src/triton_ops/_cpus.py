@@ -11,7 +11,7 @@ from triton_ops.settings import openmp_threads
 
 def usable_cpus() -> int:
     """CPUs that this process may use: the CPUs of its affinity, or its control group's quota if that is smaller."""
-    cpus = _affinity()
+    cpus = affinity_cpus()
     try:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
         return max(1, min(cpus, -(-int(quota) // int(period))))
@@ -28,8 +28,9 @@ def cpu_threads() -> int:
     asked = getattr(torch, "get_num_threads", None)  # absent while another thread is still importing torch
     if asked is not None:
         return int(asked())
-    return openmp_threads() or _affinity()
+    return openmp_threads() or affinity_cpus()
 
 
-def _affinity() -> int:
+def affinity_cpus() -> int:
+    """CPUs on which this process may run: all of the machine's where the system does not tell."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

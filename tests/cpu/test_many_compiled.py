@@ -17,7 +17,7 @@ from triton_ops.compile_pool import pool
 from triton_ops.compile_pool.fork_server import ForkServer
 from triton_ops.hardware import spec_named
 from triton_ops.history.run_log import read_run
-from triton_ops.many.local import LocalBench
+from triton_ops.many.local import LocalExecutor
 from triton_ops.many.problem import Options
 from triton_ops.many.session import jobs_of, run_jobs
 from triton_ops.runner import tuning
@@ -99,7 +99,7 @@ def test_two_benches_measure_at_the_same_time_each_on_its_device(gpu, tmp_path, 
     jobs = jobs_of([TuneProblem(target=product, shape=(n,)) for n in (64, 128, 192)], options)
     found = run_jobs(
         jobs, options, told=lambda _: None,
-        benches_of=lambda crew, view: {name: LocalBench(crew, name, view.listener) for name in options.devices},
+        executors_of=lambda cpus, view: {name: LocalExecutor(cpus, name, view.listener) for name in options.devices},
     )  # fmt: skip
     assert found.totals == {"tuned": 3}, [each.error for each in found.outcomes]
     assert {each.device for each in found.outcomes} == {"cuda:0", "cuda:1"}

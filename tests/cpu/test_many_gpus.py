@@ -10,7 +10,7 @@ import pytest
 from triton_ops import DeviceError, SettingsError, operation, tune_many
 from triton_ops.hardware import DeviceSpec
 from triton_ops.many import gpus
-from triton_ops.many.bench import Job
+from triton_ops.many.executor import Job
 from triton_ops.many.problem import Options, TuneProblem, job_of
 from triton_ops.many.session import run_jobs
 from triton_ops.task.effort import effort_of

@@ -1,4 +1,4 @@
-"""A run of many problems on benches that do as they are told: what becomes of each job, whoever fails."""
+"""A run of many problems on executors that do as they are told: what becomes of each job, whoever fails."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from triton_ops.exceptions import DeviceError, TuningFailedError
-from triton_ops.many.bench import BenchLostError, Job
+from triton_ops.many.executor import ExecutorLostError, Job
 from triton_ops.many.run import ManyRun
 from triton_ops.many.schedule import Planned, Schedule
 
@@ -20,7 +20,7 @@ class Told:
         self.statuses, self.losses = {}, []
 
     def listener(self, job):
-        raise AssertionError("the benches of these tests have no listeners")
+        raise AssertionError("the executors of these tests have no listeners")
 
     def ended(self, ended):
         assert ended.job.name not in self.statuses
@@ -30,7 +30,7 @@ class Told:
         self.losses.append(device)
 
 
-class ScriptedBench:
+class ScriptedExecutor:
     """Ends each job at once with what its script has for it: an exception, or a gain."""
 
     def __init__(self, script=None, at_prepare=None):
@@ -40,7 +40,7 @@ class ScriptedBench:
     def prepare(self, job):
         self.prepared.append(None if job is None else job.name)
         if job is not None and job.name == self.at_prepare:
-            raise BenchLostError("gone while it prepared")
+            raise ExecutorLostError("gone while it prepared")
 
     def measure(self, job, limit_s):
         self.measured.append(job.name)
@@ -60,69 +60,69 @@ def jobs(count):
     return [Job(name=f"p{at}", label=f"p{at}", kernel="k", problem=at, tune=None) for at in range(count)]
 
 
-def ran(benches, count=4, **more):
+def ran(executors, count=4, **more):
     told = Told()
     planned = [Planned(name=job.name, group=job.kernel) for job in jobs(count)]
-    run = ManyRun(jobs(count), benches, Schedule(planned, **more), told)
+    run = ManyRun(jobs(count), executors, Schedule(planned, **more), told)
     run.run()
-    assert all(bench.closed >= 1 for bench in benches.values())
+    assert all(executor.closed >= 1 for executor in executors.values())
     return run, told
 
 
 def test_each_job_is_measured_once_and_the_next_is_prepared_meanwhile():
-    bench = ScriptedBench()
-    run, told = ran({"a": bench})
-    assert bench.measured == ["p0", "p1", "p2", "p3"]
-    assert bench.prepared == ["p1", "p2", "p3"]
-    assert told.statuses == dict.fromkeys(bench.measured, "tuned")
+    executor = ScriptedExecutor()
+    run, told = ran({"a": executor})
+    assert executor.measured == ["p0", "p1", "p2", "p3"]
+    assert executor.prepared == ["p1", "p2", "p3"]
+    assert told.statuses == dict.fromkeys(executor.measured, "tuned")
     assert run.stopped == "complete"
     assert run.ended["p0"].gain == pytest.approx(0.2)
 
 
 def test_a_problem_that_fails_ends_no_other():
     failed = TuningFailedError("nothing ran", "p", 1, None, [])
-    run, told = ran({"a": ScriptedBench({"p1": failed, "p2": ValueError("a fault of this package")})})
+    run, told = ran({"a": ScriptedExecutor({"p1": failed, "p2": ValueError("a fault of this package")})})
     assert told.statuses == {"p0": "tuned", "p1": "failed", "p2": "failed", "p3": "tuned"}
     assert run.ended["p1"].error is failed
 
 
 def test_what_a_lost_bench_measured_goes_on_at_another():
-    lost = BenchLostError("its process is gone")
-    benches = {"a": ScriptedBench({"p0": lost, "p1": lost, "p2": lost}), "b": ScriptedBench()}
-    run, told = ran(benches)
+    lost = ExecutorLostError("its process is gone")
+    executors = {"a": ScriptedExecutor({"p0": lost, "p1": lost, "p2": lost}), "b": ScriptedExecutor()}
+    run, told = ran(executors)
     assert told.losses == ["a"]
-    assert sorted(benches["b"].measured) == ["p0", "p1", "p2", "p3"]
+    assert sorted(executors["b"].measured) == ["p0", "p1", "p2", "p3"]
     assert run.stopped == "complete"
-    run, told = ran({"a": ScriptedBench(at_prepare="p2"), "b": ScriptedBench()})
+    run, told = ran({"a": ScriptedExecutor(at_prepare="p2"), "b": ScriptedExecutor()})
     assert told.losses == ["a"]
     assert set(told.statuses.values()) == {"tuned"}
 
 
 def test_a_job_with_which_two_benches_are_lost_has_failed_and_without_benches_nothing_goes_on():
-    lost = BenchLostError("its host is gone")
-    benches = {name: ScriptedBench({"p0": lost}) for name in "abc"}
-    run, told = ran(benches)
+    lost = ExecutorLostError("its host is gone")
+    executors = {name: ScriptedExecutor({"p0": lost}) for name in "abc"}
+    run, told = ran(executors)
     assert told.statuses["p0"] == "failed"
     assert run.ended["p0"].error is lost
     assert len(run.ended) == 4
-    run, told = ran({"a": ScriptedBench({"p0": lost})})
+    run, told = ran({"a": ScriptedExecutor({"p0": lost})})
     assert run.stopped == "no device"
     assert told.statuses == {}
 
 
 def test_a_device_that_cannot_be_used_any_more_is_put_aside_where_there_is_another():
     broken = DeviceError("the GPU cannot be used")
-    benches = {"a": ScriptedBench({"p0": broken}), "b": ScriptedBench()}
-    _run, told = ran(benches)
+    executors = {"a": ScriptedExecutor({"p0": broken}), "b": ScriptedExecutor()}
+    _run, told = ran(executors)
     assert told.losses == ["a"]
     assert told.statuses == dict.fromkeys(["p0", "p1", "p2", "p3"], "tuned"), "its problem goes on at the other one"
-    _, told = ran({"a": ScriptedBench({"p0": broken})})
+    _, told = ran({"a": ScriptedExecutor({"p0": broken})})
     assert told.losses == []
     assert list(told.statuses.values()).count("tuned") == 3
 
 
 def test_ctrl_c_ends_the_run_and_takes_what_closed_benches_hand_over(monkeypatch):
-    class Interrupted(ScriptedBench):
+    class Interrupted(ScriptedExecutor):
         def measure(self, job, limit_s):
             self.future = super().measure(job, limit_s)
             return self.future
@@ -132,9 +132,9 @@ def test_ctrl_c_ends_the_run_and_takes_what_closed_benches_hand_over(monkeypatch
             if not self.future.done():
                 self.future.set_result(SimpleNamespace(gain=None, from_cache=False, stopped="interrupted"))
 
-    bench, told = Interrupted({"p1": None}), Told()
+    executor, told = Interrupted({"p1": None}), Told()
     planned = [Planned(name=job.name, group=job.kernel) for job in jobs(3)]
-    run = ManyRun(jobs(3), {"a": bench}, Schedule(planned), told)
+    run = ManyRun(jobs(3), {"a": executor}, Schedule(planned), told)
     take = run._take
 
     def pressed(name, device):
@@ -148,6 +148,6 @@ def test_ctrl_c_ends_the_run_and_takes_what_closed_benches_hand_over(monkeypatch
 
 
 def test_a_budget_that_is_spent_is_said():
-    run, told = ran({"a": ScriptedBench()}, budget_s=0.5)
+    run, told = ran({"a": ScriptedExecutor()}, budget_s=0.5)
     assert run.stopped == "seconds"
     assert told.statuses == {}

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
-import json
-from pathlib import Path
-
 import pytest
 
-from tests.browser import opened_browser
+from tests.browser import opened_browser, serious_faults
 from tests.runs import ID, begun
 from triton_ops.history.run_log import Origin, read_run
 from triton_ops.report.facts import Report
@@ -109,18 +105,11 @@ def test_another_run_is_chosen_and_both_are_compared(page):
 
 @pytest.mark.parametrize("look", [{}, {"color_scheme": "dark"}, {"viewport": {"width": 390, "height": 844}}])
 def test_no_serious_fault_of_access_and_no_sideways_scrolling(browser, file, look):
-    axe = importlib.util.find_spec("axe_playwright_python")
-    if axe is None or axe.origin is None:
-        pytest.skip("there is no axe: pip install --group dev")
-    checker = next(Path(axe.origin).parent.rglob("axe.min.js")).read_text(encoding="utf-8")
     context = browser.new_context(**{"viewport": {"width": 1200, "height": 900}, "bypass_csp": True, **look})
     opened = context.new_page()
     opened.goto(file.as_uri())
     assert opened.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-    opened.evaluate(checker)
-    found = opened.evaluate("axe.run().then((found) => found.violations)")
-    faults = [one for one in found if one["impact"] in ("serious", "critical")]
-    assert not faults, json.dumps(faults, indent=1)[:3000]
+    assert serious_faults(opened) == []
     context.close()
 
 

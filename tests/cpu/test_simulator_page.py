@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-import json
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
-from tests.browser import opened_browser
+from tests.browser import opened_browser, serious_faults
 from triton_ops.simulator.advice import config_text
 from triton_ops.simulator.page.build import page_of
 from triton_ops.simulator.recorded import overlay_of
@@ -177,19 +174,12 @@ def test_recordings_are_laid_over_the_prediction(page):
     [({}, "recording:0"), ({"color_scheme": "dark"}, "gemm"), ({"viewport": {"width": 390, "height": 844}}, "gemm")],
 )
 def test_no_serious_fault_of_access_and_no_sideways_scrolling(browser, file, look, workload):
-    axe = importlib.util.find_spec("axe_playwright_python")
-    if axe is None or axe.origin is None:
-        pytest.skip("there is no axe: pip install --group dev")
-    checker = next(Path(axe.origin).parent.rglob("axe.min.js")).read_text(encoding="utf-8")
     context = browser.new_context(**{"viewport": {"width": 1200, "height": 900}, "bypass_csp": True, **look})
     opened = context.new_page()
     opened.goto(file.as_uri())
     opened.select_option("#workload", workload)
     assert opened.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-    opened.evaluate(checker)
-    found = opened.evaluate("axe.run().then((found) => found.violations)")
-    faults = [one for one in found if one["impact"] in ("serious", "critical")]
-    assert not faults, json.dumps(faults, indent=1)[:3000]
+    assert serious_faults(opened) == []
     context.close()
 
 

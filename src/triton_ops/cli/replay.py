@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
+from triton_ops._cpus import usable_cpus
 from triton_ops.cli.console import Json, Verbose, bold, say, say_json, tell, width
 from triton_ops.cli.layout import table
 from triton_ops.exceptions import SettingsError
@@ -116,7 +116,7 @@ def replay_command(
         return
     runs = len(plan.recordings) * len(plan.searches) * seeds
     found: list[SpaceSummary] = []
-    for summary in replay_all(plan, min(jobs or _cores(), runs)):
+    for summary in replay_all(plan, min(jobs or usable_cpus(), runs)):
         tell(f"{summary.search} on {summary.file}: done")
         found.append(summary)
     order = {
@@ -134,7 +134,7 @@ def _live(plan: ReplayPlan, effort: Effort, conditions: LiveConditions, jobs: in
     """Simulate tunes, and print their outcomes."""
     runs = len(plan.recordings) * len(plan.searches) * plan.seeds
     found: list[LiveSummary] = []
-    for summary in replay_live(plan, effort, conditions, min(jobs or _cores(), runs)):
+    for summary in replay_live(plan, effort, conditions, min(jobs or usable_cpus(), runs)):
         tell(f"{summary.search} on {summary.file}: done")
         found.append(summary)
     order = [(path.name, name) for path in plan.recordings for name in plan.searches]
@@ -183,10 +183,6 @@ def _previews(text: str) -> PreviewAllowance:
             f"--previews is {text!r}", hint="write two whole numbers: --previews 128,8, or 0,0 for none"
         )
     return PreviewAllowance(int(first), int(each))
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _lines(found: list[SpaceSummary], plan: ReplayPlan, columns: int | None) -> list[str]:

@@ -20,7 +20,7 @@ from triton_ops.cli.record_selection import folder_of
 from triton_ops.cli.target import load_target
 from triton_ops.exceptions import SettingsError, TritonKernelError
 from triton_ops.hardware import probe
-from triton_ops.many.bench import Job
+from triton_ops.many.executor import Job
 from triton_ops.many.problem import Options, TuneProblem, job_of
 from triton_ops.many.problem_file import Line, read_problems
 from triton_ops.many.session import ManyResult, ProblemOutcome, chosen_engine, run_jobs

@@ -22,10 +22,10 @@ from triton_ops.backend.offline import AheadOfTime
 from triton_ops.compile_pool import idle_server
 from triton_ops.compile_pool.compiler import LauncherRequest, Start, WorkRequest, compiles_for
 from triton_ops.compile_pool.compiling_process import CompilingProcess
-from triton_ops.compile_pool.crew import Crew
 from triton_ops.compile_pool.fork_server import ForkServer
 from triton_ops.compile_pool.packed_kernel import PackedKernel
 from triton_ops.compile_pool.queue import CompileJob, Queue
+from triton_ops.compile_pool.shared_cpus import SharedCpus
 from triton_ops.exceptions import CacheError, TargetError
 from triton_ops.processes.channel import GarbledError
 from triton_ops.processes.child import Surroundings
@@ -65,10 +65,10 @@ class CompilePool:
         timeout_s: Seconds for one config, after which its compiler is killed.
         launches: Whether compiled configs are going to be launched on this machine, so that a launcher is built too.
         reuse: Whether a fork server of other pools may serve, and is left to the next for some seconds.
-        crew: The CPUs that this pool shares with others; None shares none.
+        shared_cpus: The CPUs that this pool shares with others; None shares none.
 
     Attributes:
-        first: Whether this pool's configs go before those of other pools of its crew.
+        first: Whether this pool's configs go before those of other pools on its shared CPUs.
         closed: Whether nothing more is compiled.
 
     Raises:
@@ -86,7 +86,7 @@ class CompilePool:
         timeout_s: float = TIMEOUT_S,
         launches: bool = False,
         reuse: bool = False,
-        crew: Crew | None = None,
+        shared_cpus: SharedCpus | None = None,
     ) -> None:
         if compiles_for:
             raise TargetError("a module that is imported to compile its kernel compiles kernels while it is imported")
@@ -103,9 +103,9 @@ class CompilePool:
         self.closed = False
         self._launcher_due = launches
         self._reuse = reuse
-        self._crew = crew
+        self._shared_cpus = shared_cpus
         self._ending: threading.Thread | None = None
-        self.first = crew is None
+        self.first = shared_cpus is None
 
     def foresee(self, config: Config) -> Objection | None:
         """The objection of the free rules to a config; None if they have none. Cost: a few microseconds."""
@@ -160,8 +160,8 @@ class CompilePool:
             server = self._fork_server
             if server is not None and not self._processes and not idle_server.is_shared(server):
                 server.kill()  # it may still be at its imports
-        if self._crew is not None:
-            self._crew.look()
+        if self._shared_cpus is not None:
+            self._shared_cpus.look()
 
     def close(self) -> None:
         """Kill all processes and wait for their end; they free their memory at the same time, which takes a moment."""
@@ -192,14 +192,14 @@ class CompilePool:
         self.close()
 
     def go_first(self) -> None:
-        """From now on this pool's configs go before those of other pools of its crew."""
-        if self._crew is not None:
-            self._crew.promote(self)
+        """From now on this pool's configs go before those of other pools on its shared CPUs."""
+        if self._shared_cpus is not None:
+            self._shared_cpus.promote(self)
 
     def _work(self) -> None:
         """Compile the jobs of the queue until none is left; each thread does so with a process of its own."""
         while True:
-            with nullcontext(True) if self._crew is None else self._crew.turn(self) as begun:
+            with nullcontext(True) if self._shared_cpus is None else self._shared_cpus.turn(self) as begun:
                 job = self._queue.take() if begun else None
                 if job is None:
                     return

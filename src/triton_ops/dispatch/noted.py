@@ -19,7 +19,7 @@ from triton_ops.task.effort import chosen_effort
 from triton_ops.tensors import TensorSpec
 from triton_ops.trial import TuningResult
 
-_PASSED = ("seed", "isolate", "force", "transfer", "wait", "listener", "gate", "crew")
+_PASSED = ("seed", "isolate", "force", "transfer", "wait", "listener", "gate", "shared_cpus")
 
 
 def tune_noted(
@@ -33,7 +33,7 @@ def tune_noted(
         device: Torch's name of the device.
         folder: The cache folder.
         options: Of `tune`: effort, search, trials, budget_s, seed, isolate, force, transfer, wait, listener; and
-            the gate and the crew of `tune_request`.
+            the gate and the shared CPUs of `tune_request`.
 
     Raises:
         TargetError: It is no decorated kernel.

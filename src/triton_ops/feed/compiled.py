@@ -15,8 +15,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
 from typing import TypeAlias
 
-from triton_ops.compile_pool.crew import Crew
 from triton_ops.compile_pool.pool import CompilePool, Compiles
+from triton_ops.compile_pool.shared_cpus import SharedCpus
 from triton_ops.exceptions import KernelTypeError, TargetError
 from triton_ops.feed.base import DirectFeed, Feed, Ready
 from triton_ops.feed.previews import Previews
@@ -158,14 +158,14 @@ def _dropped(found: Compiled, reason: str) -> Ready:
 
 @contextmanager
 def open_pool(
-    task: Task, effort: Effort, *, reuse: bool = False, crew: Crew | None = None
+    task: Task, effort: Effort, *, reuse: bool = False, shared_cpus: SharedCpus | None = None
 ) -> Iterator[CompilePool | None]:
     """The compile pool for a task; None for a kernel that is not compiled ahead, or where there is no GPU.
 
     When the block ends, the compiling processes have ended. With `reuse` the process that starts them may be that of
-    other tunes, and is left to the next. A `crew` is the CPUs that the pool shares with those of other tunes.
+    other tunes, and is left to the next. `shared_cpus` are those that the pool shares with the pools of other tunes.
     """
-    pool = _pool_for(task, effort, reuse, crew)
+    pool = _pool_for(task, effort, reuse, shared_cpus)
     if pool is None:
         yield None
         return
@@ -202,13 +202,15 @@ def feed_over(
     return CompiledFeed(pool, _AHEAD_WITH_PREVIEWS, previews, wait)
 
 
-def _pool_for(task: Task, effort: Effort, reuse: bool, crew: Crew | None) -> CompilePool | None:
+def _pool_for(task: Task, effort: Effort, reuse: bool, shared_cpus: SharedCpus | None) -> CompilePool | None:
     """The compile pool for a task; None if there can be none, with a warning if its start failed."""
     try:
         ahead = task.ahead_of_time()
         if ahead is None:
             return None
-        return CompilePool(ahead, timeout_s=effort.patience.compile_s, launches=True, reuse=reuse, crew=crew)
+        return CompilePool(
+            ahead, timeout_s=effort.patience.compile_s, launches=True, reuse=reuse, shared_cpus=shared_cpus
+        )
     except (TargetError, KernelTypeError) as error:
         _log.warning("nothing is compiled ahead: %s", error.message)
         return None

@@ -6,7 +6,6 @@ torch's place.
 
 from __future__ import annotations
 
-import os
 import platform
 import re
 import sys
@@ -15,6 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from triton_ops._cpus import affinity_cpus
 from triton_ops._optional import available, require
 from triton_ops.exceptions import DeviceError, MissingDependencyError
 from triton_ops.hardware.spec import DeviceSpec
@@ -126,8 +126,7 @@ def _with_peaks(found: DeviceSpec) -> DeviceSpec:
 
 @lru_cache(maxsize=1)
 def _cpu() -> DeviceSpec:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return DeviceSpec(kind="cpu", name=_cpu_name(), arch=platform.machine(), units=cores)
+    return DeviceSpec(kind="cpu", name=_cpu_name(), arch=platform.machine(), units=affinity_cpus())
 
 
 def _cpu_name() -> str:

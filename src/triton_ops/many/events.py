@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from triton_ops.many.bench import Job
+from triton_ops.many.executor import Job
 from triton_ops.progress.events import Listener
 from triton_ops.trial import TuningResult
 

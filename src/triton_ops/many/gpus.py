@@ -1,16 +1,16 @@
-"""Several GPUs of this machine as the benches of one run."""
+"""Several GPUs of this machine as the executors of one run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from triton_ops.compile_pool.crew import Crew
+from triton_ops.compile_pool.shared_cpus import SharedCpus
 from triton_ops.exceptions import DeviceError, SettingsError
 from triton_ops.hardware import gpus_here
-from triton_ops.many.bench import Bench, Job
 from triton_ops.many.events import Follows
-from triton_ops.many.local import LocalBench
+from triton_ops.many.executor import Executor, Job
+from triton_ops.many.local import LocalExecutor
 
 _FORMS = "give 'all', or the indices, such as 0,2"
 
@@ -68,7 +68,9 @@ def _index(part: Any, given: Any) -> int:
     return int(word)
 
 
-def benches_of_gpus(jobs: Iterable[Job], devices: Sequence[str], crew: Crew, view: Follows) -> Mapping[str, Bench]:
-    """A bench for each GPU, and one for the CPU if a job is measured there."""
+def executors_of_gpus(
+    jobs: Iterable[Job], devices: Sequence[str], shared_cpus: SharedCpus, view: Follows
+) -> Mapping[str, Executor]:
+    """An executor for each GPU, and one for the CPU if a job is measured there."""
     elsewhere = {place for job in jobs for place in job.devices or ()}.difference(devices)
-    return {name: LocalBench(crew, name, view.listener) for name in (*devices, *sorted(elsewhere))}
+    return {name: LocalExecutor(shared_cpus, name, view.listener) for name in (*devices, *sorted(elsewhere))}

@@ -1,4 +1,4 @@
-"""The bench of this process: each job is tuned in a thread of its own, and one at a time has the device."""
+"""The executor of this process: each job is tuned in a thread of its own, and one at a time has the device."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from triton_ops.compile_pool.crew import Crew
+from triton_ops.compile_pool.shared_cpus import SharedCpus
 from triton_ops.evaluation import idle_worker
-from triton_ops.many.bench import Job, Place
+from triton_ops.many.executor import Job, Place
 from triton_ops.progress.events import Listener
 from triton_ops.runner.gate import Leave
 from triton_ops.trial import TuningResult
 
 _log = logging.getLogger("triton_ops")
-_GRACE_S = 30.0  # a step that has begun may take so long after the bench was closed; a hung kernel takes 20 s
+_GRACE_S = 30.0  # a step that has begun may take so long after the executor was closed; a hung kernel takes 20 s
 
 
 class OpensLater:
@@ -81,17 +81,17 @@ class _Tune:
             self.future.set_result(result)
 
 
-class LocalBench:
+class LocalExecutor:
     """Measures jobs on a device of this machine, in worker processes or in this process, as `tune` does.
 
     Args:
-        crew: The CPUs that compile, shared with the other benches of this process.
+        shared_cpus: The CPUs that compile, shared with the other executors of this process.
         device: Torch's name of the device; None measures each job on its own.
         listener_of: Makes the listener of a job.
     """
 
-    def __init__(self, crew: Crew, device: str | None, listener_of: Callable[[Job], Listener]) -> None:
-        self._crew, self._device, self._listener_of = crew, device, listener_of
+    def __init__(self, shared_cpus: SharedCpus, device: str | None, listener_of: Callable[[Job], Listener]) -> None:
+        self._shared_cpus, self._device, self._listener_of = shared_cpus, device, listener_of
         self._next: _Tune | None = None
         self._now: _Tune | None = None
         self._dropped: list[_Tune] = []
@@ -129,7 +129,10 @@ class LocalBench:
     def _begun(self, job: Job) -> _Tune:
         listener = self._listener_of(job)
         return _Tune(
-            job, lambda gate: job.tune(Place(device=self._device, gate=gate, crew=self._crew, listener=listener))
+            job,
+            lambda gate: job.tune(
+                Place(device=self._device, gate=gate, shared_cpus=self._shared_cpus, listener=listener)
+            ),
         )
 
     def _start_worker(self, job: Job) -> None:

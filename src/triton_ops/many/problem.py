@@ -15,7 +15,7 @@ from triton_ops.backend import Arguments, Kernel, Operation
 from triton_ops.evaluation.isolated import needs_of, wants_isolation
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError
 from triton_ops.history.recall import key_of
-from triton_ops.many.bench import Job, Place
+from triton_ops.many.executor import Job, Place
 from triton_ops.runner.session import known_result, tune_request
 from triton_ops.space import ConfigSpace
 from triton_ops.task.effort import Effort
@@ -128,7 +128,7 @@ def tuned(problem: TuneProblem, options: Options, place: Place) -> TuningResult:
     return tune_request(
         request, space, options.plan, cache_dir=place.cache_dir or options.cache_dir, force=options.force,
         seed=options.seed, cold=problem.cold, isolate=options.isolate, transfer=options.transfer, wait=options.wait,
-        listener=place.listener, reuse=True, gate=place.gate, crew=place.crew,
+        listener=place.listener, reuse=True, gate=place.gate, shared_cpus=place.shared_cpus,
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""One run of many problems: the schedule's orders are carried out by benches, and what becomes of each is gathered."""
+"""One run of many problems: executors carry out the schedule's orders, and what becomes of each is gathered."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 
 from triton_ops.exceptions import DeviceError
-from triton_ops.many.bench import Bench, BenchLostError, Job
 from triton_ops.many.events import Ended, Follows
+from triton_ops.many.executor import Executor, ExecutorLostError, Job
 from triton_ops.many.schedule import Order, Schedule, Step
 from triton_ops.trial import TuningResult
 
-_GATHERED_S = 5.0  # for what closed benches hand over
+_GATHERED_S = 5.0  # for what closed executors hand over
 
 
 class ManyRun:
@@ -21,7 +21,7 @@ class ManyRun:
 
     Args:
         jobs: The jobs, by the names that the schedule has.
-        benches: What measures, by the names of their devices.
+        executors: What measures, by the names of their devices.
         schedule: The schedule.
         follower: Is told what becomes of the jobs.
         clock: Monotonic seconds.
@@ -34,13 +34,13 @@ class ManyRun:
     def __init__(
         self,
         jobs: Iterable[Job],
-        benches: Mapping[str, Bench],
+        executors: Mapping[str, Executor],
         schedule: Schedule,
         follower: Follows,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._jobs = {job.name: job for job in jobs}
-        self._benches, self._schedule, self._follower = dict(benches), schedule, follower
+        self._executors, self._schedule, self._follower = dict(executors), schedule, follower
         self._clock, self._start_s = clock, clock()
         self._done: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
         self._running: dict[str, tuple[str, float, Future[TuningResult]]] = {}
@@ -50,10 +50,10 @@ class ManyRun:
     def run(self) -> None:
         """Measure what there is time for; Ctrl-C ends the run, and what was begun can be gone on with later.
 
-        When this returns or raises, all benches are closed.
+        When this returns or raises, all executors are closed.
         """
         try:
-            self._do(self._schedule.joined(self._benches, self._now_s()))
+            self._do(self._schedule.joined(self._executors, self._now_s()))
             while self._running:
                 self._take(*self._done.get())
         except KeyboardInterrupt:
@@ -66,8 +66,8 @@ class ManyRun:
             self.stopped = "no device"
 
     def _close(self) -> None:
-        for bench in self._benches.values():
-            bench.close()
+        for executor in self._executors.values():
+            executor.close()
         until_s = self._now_s() + _GATHERED_S
         while self._running and self._now_s() < until_s:
             try:
@@ -78,22 +78,22 @@ class ManyRun:
 
     def _do(self, orders: Iterable[Order]) -> None:
         for order in orders:
-            bench = self._benches.get(order.device)
-            if bench is None:  # it was lost with an order before
+            executor = self._executors.get(order.device)
+            if executor is None:  # it was lost with an order before
                 continue
             try:
-                self._order(bench, order)
-            except BenchLostError as error:
+                self._order(executor, order)
+            except ExecutorLostError as error:
                 self._lose(order.device, error)
 
-    def _order(self, bench: Bench, order: Order) -> None:
+    def _order(self, executor: Executor, order: Order) -> None:
         job = None if order.name is None else self._jobs[order.name]
         if order.step is Step.PREPARE or job is None:
-            bench.prepare(job)
+            executor.prepare(job)
             return
         name, device = job.name, order.device
         began_s = self._now_s()
-        future = bench.measure(job, order.limit_s)
+        future = executor.measure(job, order.limit_s)
         self._running[name] = device, began_s, future
         future.add_done_callback(lambda _: self._done.put((name, device)))
 
@@ -102,10 +102,10 @@ class ManyRun:
         if self._running.get(name, ("",))[0] != device:
             return  # the device was given up meanwhile
         error = self._running[name][2].exception()
-        if isinstance(error, BenchLostError):
+        if isinstance(error, ExecutorLostError):
             self._lose(device, error)
             return
-        if isinstance(error, DeviceError) and len(self._benches) > 1:  # the next ones would fail there too
+        if isinstance(error, DeviceError) and len(self._executors) > 1:  # the next ones would fail there too
             self._lose(device, error)
             return
         ended = self._gather(name, device)
@@ -124,9 +124,9 @@ class ManyRun:
 
     def _lose(self, device: str, why: BaseException) -> None:
         """A device is gone or put aside; what ran there goes on elsewhere."""
-        bench = self._benches.pop(device)
+        executor = self._executors.pop(device)
         self._follower.lost(device, why)
-        bench.close()
+        executor.close()
         for name in [name for name, (at, *_) in self._running.items() if at == device]:
             del self._running[name]
         now_s, before = self._now_s(), len(self._schedule.lost)

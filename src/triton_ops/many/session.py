@@ -12,15 +12,15 @@ from typing import Any, TypeAlias
 
 from triton_ops._cpus import usable_cpus
 from triton_ops._files import ensure_folder
-from triton_ops.compile_pool.crew import Crew
+from triton_ops.compile_pool.shared_cpus import SharedCpus
 from triton_ops.exceptions import SettingsError, TritonKernelError
 from triton_ops.history.recall import cache_folder, may_have_records, store_in
-from triton_ops.many.bench import Bench, Job
 from triton_ops.many.cluster.engine import RayEngine, engine_named
 from triton_ops.many.estimate import Estimate, estimates_of
 from triton_ops.many.events import Ended, Follows
-from triton_ops.many.gpus import benches_of_gpus, chosen_gpus
-from triton_ops.many.local import LocalBench
+from triton_ops.many.executor import Executor, Job
+from triton_ops.many.gpus import chosen_gpus, executors_of_gpus
+from triton_ops.many.local import LocalExecutor
 from triton_ops.many.problem import Options, TuneProblem, as_problem, is_positive, job_of
 from triton_ops.many.run import ManyRun
 from triton_ops.many.schedule import Planned, Schedule
@@ -32,7 +32,7 @@ from triton_ops.task.budget import checked_seed
 from triton_ops.task.effort import Effort, chosen_effort
 from triton_ops.trial import TuningResult
 
-BenchesOf: TypeAlias = Callable[[Crew, Follows], Mapping[str, Bench]]
+ExecutorsOf: TypeAlias = Callable[[SharedCpus, Follows], Mapping[str, Executor]]
 
 _SPARED = 2  # CPUs for what measures, which configs of later problems leave alone
 
@@ -186,7 +186,7 @@ def run_jobs(
     told: Callable[[ProblemOutcome], None] | None = None,
     seen: Callable[[ProblemOutcome], None] | None = None,
     start: float | None = None,
-    benches_of: BenchesOf | None = None,
+    executors_of: ExecutorsOf | None = None,
     cluster: RayEngine | None = None,
 ) -> ManyResult:
     """Run jobs that are checked.
@@ -198,7 +198,7 @@ def run_jobs(
         told: Is called with each problem that has ended; None draws a display instead.
         seen: Is called with each problem that has ended, beside the display.
         start: When the run began, by `time.monotonic`; None is now.
-        benches_of: Makes what measures, by the names of the devices; it is called if anything is to be measured. None
+        executors_of: Makes what measures, by the names of the devices; it is called if anything is to be measured. None
             measures in this process, on the GPUs of the options, or each job on its own device.
         cluster: Measures on the GPUs of a cluster instead.
     """
@@ -216,18 +216,18 @@ def run_jobs(
             view.ended(each)
         if left:
             with cleaned_up_on_sigterm(), being_filled() if any(job.worker for job in left) else nullcontext():
-                crew = Crew(usable_cpus(), _SPARED)
+                shared_cpus = SharedCpus(usable_cpus(), _SPARED)
                 left_s = None if budget_s is None else max(0.0, budget_s - (time.monotonic() - start))
                 schedule = Schedule(planned(left, options), budget_s=left_s)
                 with contextlib.ExitStack() as stack:
                     if cluster is not None:
-                        benches = stack.enter_context(cluster.benches(left, options))
-                    elif benches_of is not None:
-                        benches = benches_of(crew, view)
+                        executors = stack.enter_context(cluster.executors(left, options))
+                    elif executors_of is not None:
+                        executors = executors_of(shared_cpus, view)
                     else:
-                        benches = _here(left, options.devices, crew, view)
-                    stack.callback(crew.close)  # what a second Ctrl-C leaves behind compiles nothing more
-                    run = ManyRun(left, benches, schedule, view)
+                        executors = _here(left, options.devices, shared_cpus, view)
+                    stack.callback(shared_cpus.close)  # what a second Ctrl-C leaves behind compiles nothing more
+                    run = ManyRun(left, executors, schedule, view)
                     run.run()
             ended.update(run.ended)
             stopped = run.stopped
@@ -235,11 +235,13 @@ def run_jobs(
     return ManyResult(outcomes=outcomes, elapsed_s=time.monotonic() - start, stopped=stopped)
 
 
-def _here(jobs: Iterable[Job], devices: Sequence[str], crew: Crew, view: Follows) -> Mapping[str, Bench]:
-    """What measures in this process: a bench for each device, or one that measures each job on its own device."""
+def _here(
+    jobs: Iterable[Job], devices: Sequence[str], shared_cpus: SharedCpus, view: Follows
+) -> Mapping[str, Executor]:
+    """What measures in this process: an executor for each device, or one that measures each job on its own device."""
     if devices:
-        return benches_of_gpus(jobs, devices, crew, view)
-    return {"": LocalBench(crew, None, view.listener)}
+        return executors_of_gpus(jobs, devices, shared_cpus, view)
+    return {"": LocalExecutor(shared_cpus, None, view.listener)}
 
 
 def planned(jobs: Iterable[Job], options: Options) -> list[Planned]:

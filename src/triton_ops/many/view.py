@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from triton_ops._text import gain_text
-from triton_ops.many.bench import Job
 from triton_ops.many.events import Ended, Follows
+from triton_ops.many.executor import Job
 from triton_ops.progress.bar import best_text
 from triton_ops.progress.events import Listener, RunPlan, RunProgress
 from triton_ops.progress.events import Silent as SilentListener

@@ -13,7 +13,7 @@ from typing import Any
 from triton_ops._files import ensure_folder, folder_within, locked, writable
 from triton_ops.backend import Arguments, Kernel, Operation
 from triton_ops.cache import RECORDS, Key, MemoryStore, NotedCall
-from triton_ops.compile_pool.crew import Crew
+from triton_ops.compile_pool.shared_cpus import SharedCpus
 from triton_ops.exceptions import CacheError
 from triton_ops.hardware import Turns
 from triton_ops.history.quarantine import Quarantine, quarantine_of
@@ -174,7 +174,7 @@ def tune_request(
     reuse: bool = False,
     call: NotedCall | str | None = None,
     gate: Gate | None = None,
-    crew: Crew | None = None,
+    shared_cpus: SharedCpus | None = None,
 ) -> TuningResult:
     """Find the fastest config for a request that is checked already, or recall it; `tune` describes the parameters.
 
@@ -196,7 +196,7 @@ def tune_request(
         reuse: Whether processes of tunes before may serve, and are left to the next for some seconds.
         call: The call of a decorated kernel, which the record keeps, or why it cannot be made again.
         gate: What lets this tune have its device, and may end it; None has the device at once.
-        crew: The CPUs that the compilers share with those of other tunes; None shares none.
+        shared_cpus: The CPUs that the compilers share with those of other tunes; None shares none.
     """
     start = time.monotonic() if start is None else start
     key = key_of(request, cold=cold) if key is None else key
@@ -217,7 +217,7 @@ def tune_request(
         folder=ensure_folder(folder) if keep else Path(folder),
         reuse=reuse,
         call=call,
-        crew=crew,
+        shared_cpus=shared_cpus,
     )
     with cleaned_up_on_sigterm(), _only_one(run.folder if keep else None, key) as (runs, quarantine):
         if (found := known_result(request, space, plan, key, cache_dir=folder, force=forced, start=start)) is not None:

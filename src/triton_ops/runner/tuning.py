@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 
 from triton_ops.cache import Key, NotedCall, Record, Store
-from triton_ops.compile_pool.crew import Crew
 from triton_ops.compile_pool.pool import CompilePool
+from triton_ops.compile_pool.shared_cpus import SharedCpus
 from triton_ops.evaluation.confirm import confirm_in_fresh_processes
 from triton_ops.evaluation.finals import FinalRequest
 from triton_ops.evaluation.isolated import begin_station, process_started_early, wants_isolation
@@ -62,7 +62,7 @@ class RunRequest:
         folder: The cache folder.
         reuse: Whether a worker that the tune before has left may serve, and is left to the next one.
         call: The call of a decorated kernel, for the record, or why it cannot be made again.
-        crew: The CPUs that the compilers share with those of other tunes; None shares none.
+        shared_cpus: The CPUs that the compilers share with those of other tunes; None shares none.
     """
 
     task: Task
@@ -76,7 +76,7 @@ class RunRequest:
     folder: Path
     reuse: bool = False
     call: NotedCall | str | None = None
-    crew: Crew | None = None
+    shared_cpus: SharedCpus | None = None
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ class Tuning:
         if self.gate is None:
             yield None
             return
-        with open_pool(request.task, request.effort, reuse=request.reuse, crew=request.crew) as pool:
+        with open_pool(request.task, request.effort, reuse=request.reuse, shared_cpus=request.shared_cpus) as pool:
             if pool is not None:
                 self._compile_default(pool)
                 searcher = self._searcher(pool)

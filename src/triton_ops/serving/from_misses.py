@@ -14,7 +14,7 @@ from triton_ops.exceptions import TritonKernelError
 from triton_ops.hardware import DeviceSpec, gpu_missing, probe
 from triton_ops.history.misses import Miss, costs, forget_misses
 from triton_ops.history.recall import cache_folder, key_of, store_in
-from triton_ops.many.bench import Job, Place
+from triton_ops.many.executor import Job, Place
 from triton_ops.many.problem import Options, TuneProblem, tuned
 from triton_ops.many.session import ManyResult, ProblemOutcome, run_jobs
 from triton_ops.serving.targets import DECORATED, Targets, made_on, specs_of
@@ -116,7 +116,7 @@ class _Work:
         return {
             "effort": options.plan, "seed": options.seed, "isolate": options.isolate, "force": options.force,
             "transfer": options.transfer, "wait": options.wait, "listener": place.listener, "gate": place.gate,
-            "crew": place.crew,
+            "shared_cpus": place.shared_cpus,
         }  # fmt: skip
 
 

@@ -18,11 +18,11 @@ from pathlib import Path
 from triton_ops import settings
 from triton_ops._cpus import usable_cpus
 from triton_ops.backend import unpack
-from triton_ops.compile_pool.crew import Crew
+from triton_ops.compile_pool.shared_cpus import SharedCpus
 from triton_ops.exceptions import TritonKernelError
 from triton_ops.hardware import gpus_here
-from triton_ops.many.bench import Place
 from triton_ops.many.cluster.copies import Piece, Watched, apply
+from triton_ops.many.executor import Place
 from triton_ops.progress.events import RunPlan, RunProgress
 from triton_ops.runner.gate import Leave
 from triton_ops.trial import Trial, TuningResult
@@ -175,7 +175,7 @@ class Measurer:
         self._watched.changes()  # these are known there
         gate = _Open(work.limit_s)
         place = Place(
-            device=None, gate=gate, crew=Crew(work.cpus), listener=_Sends(lambda: self._send(work, gate)),
+            device=None, gate=gate, shared_cpus=SharedCpus(work.cpus), listener=_Sends(lambda: self._send(work, gate)),
             cache_dir=self._folder,
         )  # fmt: skip
         try:

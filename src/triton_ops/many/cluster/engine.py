@@ -24,9 +24,9 @@ from triton_ops.backend import pack
 from triton_ops.backend.by_value import is_installed
 from triton_ops.exceptions import DeviceError, SettingsError, TargetError
 from triton_ops.history.recall import cache_folder, store_in
-from triton_ops.many.bench import Bench, Job
 from triton_ops.many.cluster.actors import SIMULATED, HostFacts, Keeper, Measurer, facts_here
-from triton_ops.many.cluster.bench import ActorBench, Ledger, watch_for_hangs
+from triton_ops.many.cluster.executor import ActorExecutor, Ledger, watch_for_hangs
+from triton_ops.many.executor import Executor, Job
 from triton_ops.many.problem import Options
 
 _ANSWERS_S = 5.0  # for a host to take a connection
@@ -50,8 +50,8 @@ class RayEngine:
     simulated: int | None = None
 
     @contextmanager
-    def benches(self, jobs: Sequence[Job], options: Options) -> Iterator[Mapping[str, Bench]]:
-        """The benches by the names of their devices; at the end all actors are gone.
+    def executors(self, jobs: Sequence[Job], options: Options) -> Iterator[Mapping[str, Executor]]:
+        """The executors by the names of their devices; at the end all actors are gone.
 
         Raises:
             MissingDependencyError: Ray is not installed.
@@ -70,10 +70,10 @@ class RayEngine:
             actors = _actors(ray, ledger.keeper, self.simulated)
             found = _alike(ray, actors, self.simulated)
             _check_loading(ray, actors, found, packed)
-            benches = _named(ray, actors, found, ledger)
-            watched = lambda: list(benches.values())  # noqa: E731 - one line
+            executors = _named(ray, actors, found, ledger)
+            watched = lambda: list(executors.values())  # noqa: E731 - one line
             threading.Thread(target=watch_for_hangs, args=(watched, ledger, over), daemon=True).start()
-            yield dict(benches)
+            yield dict(executors)
         finally:
             over.set()
             ray.shutdown()
@@ -224,13 +224,13 @@ def _check_loading(ray: Any, actors: Sequence[Any], found: Sequence[HostFacts], 
                 raise TargetError(f"{host} cannot load {kernel}: {why}", hint="install what it imports on all hosts")
 
 
-def _named(ray: Any, actors: Sequence[Any], found: Sequence[HostFacts], ledger: Ledger) -> dict[str, ActorBench]:
+def _named(ray: Any, actors: Sequence[Any], found: Sequence[HostFacts], ledger: Ledger) -> dict[str, ActorExecutor]:
     on_host = Counter(facts.host for facts in found)
     cpus = ray.get([actor.usable_cpus.remote() for actor in actors])
     numbers: Counter[str] = Counter()
-    benches = {}
+    executors = {}
     for actor, facts, usable in zip(actors, found, cpus, strict=True):
         name = f"{facts.host}:{numbers[facts.host]}"
         numbers[facts.host] += 1
-        benches[name] = ActorBench(actor, ledger, max(1, usable // on_host[facts.host]))
-    return benches
+        executors[name] = ActorExecutor(actor, ledger, max(1, usable // on_host[facts.host]))
+    return executors

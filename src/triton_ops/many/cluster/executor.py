@@ -1,4 +1,4 @@
-"""The bench of one actor: sends it one problem at a time, and ends it from outside if it hangs."""
+"""The executor of one actor: sends it one problem at a time, and ends it from outside if it hangs."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 
 from triton_ops.backend import pack
 from triton_ops.exceptions import KernelTypeError
-from triton_ops.many.bench import BenchLostError, Job
 from triton_ops.many.cluster.actors import Answer, Work
 from triton_ops.many.cluster.copies import Piece, files_of_problem
+from triton_ops.many.executor import ExecutorLostError, Job
 from triton_ops.trial import TuningResult
 
 _log = logging.getLogger("triton_ops")
@@ -23,7 +23,7 @@ _LOOK_S = 5.0  # between two looks for actors that hang
 
 
 class Ledger:
-    """What the benches of one run share: the keeper, the cache folder, and which problems of a kernel have ended.
+    """What the executors of one run share: the keeper, the cache folder, and which problems of a kernel have ended.
 
     Args:
         ray: The module.
@@ -42,13 +42,13 @@ class Ledger:
         """The turn of a problem that is about to be sent.
 
         Raises:
-            BenchLostError: The keeper is gone.
+            ExecutorLostError: The keeper is gone.
         """
         turn = next(self._turns)
         try:
             self.ray.get(self.keeper.begin.remote(job.name, turn))
         except self.ray.exceptions.RayError as error:
-            raise BenchLostError(f"what writes the run logs is gone: {_line(error)}") from error
+            raise ExecutorLostError(f"what writes the run logs is gone: {_line(error)}") from error
         return turn
 
     def pieces_for(self, job: Job) -> list[Piece]:
@@ -62,12 +62,12 @@ class Ledger:
         self._known.setdefault(job.kernel, []).append(job.name)
 
 
-class ActorBench:
+class ActorExecutor:
     """Measures jobs in an actor of Ray, which has a GPU of its own.
 
     Args:
         actor: The handle of the actor.
-        ledger: What the benches of the run share.
+        ledger: What the executors of the run share.
         cpus: How many processes may compile for one problem on the actor's host.
     """
 
@@ -84,7 +84,7 @@ class ActorBench:
         """Send a job.
 
         Raises:
-            BenchLostError: The keeper is gone.
+            ExecutorLostError: The keeper is gone.
         """
         future: Future[TuningResult] = Future()
         try:
@@ -133,21 +133,21 @@ class ActorBench:
         if self._closed.is_set():
             return KeyboardInterrupt()
         lives = isinstance(error, self._ledger.ray.exceptions.RayTaskError)  # only the call has failed
-        return error if lives else BenchLostError(_line(error))
+        return error if lives else ExecutorLostError(_line(error))
 
 
-def watch_for_hangs(benches: Callable[[], list[ActorBench]], ledger: Ledger, over: threading.Event) -> None:
+def watch_for_hangs(executors: Callable[[], list[ActorExecutor]], ledger: Ledger, over: threading.Event) -> None:
     """End actors of which nothing was heard for too long, until the run is over."""
     while not over.wait(_LOOK_S):
-        turns = {turn: bench for bench in benches() if (turn := bench.hung()) is not None}
+        turns = {turn: executor for executor in executors() if (turn := executor.hung()) is not None}
         try:
             silences = ledger.ray.get(ledger.keeper.silent_s.remote(list(turns)), timeout=_LOOK_S)
         except ledger.ray.exceptions.RayError:
             continue  # a busy keeper; that it is gone is said where something is to be kept
-        for (_, bench), silent_s in zip(turns.items(), silences, strict=True):
+        for (_, executor), silent_s in zip(turns.items(), silences, strict=True):
             if silent_s > ledger.patience_s:
                 _log.warning("an actor is ended: nothing was heard of it for %.0f s", silent_s)
-                bench.end()
+                executor.end()
 
 
 def _line(error: BaseException) -> str:

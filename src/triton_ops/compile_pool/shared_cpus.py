@@ -20,8 +20,8 @@ class Member(Protocol):
     closed: bool
 
 
-class Crew:
-    """A number of compilations that may run at a time, over all pools that have this crew; safe among threads.
+class SharedCpus:
+    """A number of compilations that may run at a time, over all pools that share these CPUs; safe among threads.
 
     Args:
         most: How many compilations run at a time.

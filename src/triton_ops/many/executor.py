@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from triton_ops.compile_pool.crew import Crew
+from triton_ops.compile_pool.shared_cpus import SharedCpus
 from triton_ops.evaluation.idle_worker import Needs
 from triton_ops.progress.events import Listener
 from triton_ops.runner.gate import Gate
 from triton_ops.trial import TuningResult
 
 
-class BenchLostError(Exception):
-    """A bench, or the device that it measures on, is gone; the message says how. The problem may go on elsewhere."""
+class ExecutorLostError(Exception):
+    """An executor or its device is gone; the message says how. The problem may go on elsewhere."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,14 +26,14 @@ class Place:
     Attributes:
         device: Torch's name of the device; None takes the problem's own.
         gate: Lets the tune have the device, and may end it.
-        crew: The CPUs that compile, shared with the other jobs.
+        shared_cpus: The CPUs that compile, shared with the other jobs.
         listener: Is told of the tune's events.
         cache_dir: The folder of records and run logs, in place of the run's; None takes the run's.
     """
 
     device: str | None
     gate: Gate
-    crew: Crew
+    shared_cpus: SharedCpus
     listener: Listener
     cache_dir: Path | None = None
 
@@ -65,10 +65,10 @@ class Job:
     worker: Needs | None = None
 
 
-class Bench(Protocol):
+class Executor(Protocol):
     """Measures jobs on one device, one at a time; its methods return at once, and are called by one thread.
 
-    A bench that is lost raises a `BenchLostError`, at once or as the exception of its future.
+    An executor that is lost raises an `ExecutorLostError`, at once or as the exception of its future.
     """
 
     def prepare(self, job: Job | None) -> None:
@@ -81,9 +81,9 @@ class Bench(Protocol):
     def measure(self, job: Job, limit_s: float | None) -> Future[TuningResult]:
         """Tune a job, which may have been prepared.
 
-        The future has the result, which says `interrupted` if the bench was closed meanwhile and a config had run. Its
-        exception is a `TritonKernelError` if the tune failed, `KeyboardInterrupt` if the bench was closed before any
-        config ran, and a `BenchLostError` if the bench or its device is gone.
+        The future has the result, which says `interrupted` if the executor was closed meanwhile and a config had run.
+        Its exception is a `TritonKernelError` if the tune failed, `KeyboardInterrupt` if the executor was closed before
+        any config ran, and an `ExecutorLostError` if the executor or its device is gone.
 
         Args:
             job: The job.
