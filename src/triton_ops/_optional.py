@@ -31,7 +31,7 @@ def require(name: str, purpose: str) -> ModuleType:
     """
     package = name.partition(".")[0]
     try:
-        return importlib.import_module(name)
+        return import_in_order(name)
     except (Exception, SystemExit) as error:
         absent = isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == package
         why = "is not installed" if absent else f"cannot be imported: {type(error).__name__}: {error}"
@@ -39,6 +39,18 @@ def require(name: str, purpose: str) -> ModuleType:
         raise MissingDependencyError(
             f"{name} is needed for {purpose}, and {why}", hint=how if absent else f"install {package} again: {how}"
         ) from error
+
+
+def import_in_order(name: str) -> ModuleType:
+    """Import a module after the packages that hold it, the outermost first, so that several threads may do so at once.
+
+    A thread that imports `a.b` while another one is still importing `a` waits for `a` in the middle of `a.b`. Where `a`
+    then takes something from `a.b`, Python ends the circle by giving it the half of `a.b` that is there, and it fails.
+    """
+    for end, letter in enumerate(name):
+        if letter == ".":
+            importlib.import_module(name[:end])
+    return importlib.import_module(name)
 
 
 def base_class(module: str, name: str, purpose: str) -> Any:
@@ -67,7 +79,7 @@ def preload(*names: str) -> None:
     def load() -> None:
         with contextlib.suppress(Exception):
             for name in names:
-                importlib.import_module(name)
+                import_in_order(name)
 
     threading.Thread(target=load, name="triton-ops preload", daemon=True).start()
 

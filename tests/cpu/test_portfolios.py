@@ -7,7 +7,7 @@ import json
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.records import record
@@ -38,6 +38,7 @@ def best_of_all(rows, k, value):
 
 
 @given(matrices())
+@example(([[0.05, 0.1], [0.1, INF], [0.1, 0.01], [INF, INF]], [3.0, 3.0, 3.0, 0.5], 2))  # sums in two orders differ
 def test_the_choice_is_the_best_of_all_choices(given):
     rows, weights, k = given
     found = least_worst(rows, weights, k)

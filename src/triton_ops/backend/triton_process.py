@@ -7,12 +7,12 @@ made once per process; a failing ptxas prints its whole input to stdout.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
 
+from triton_ops._optional import import_in_order
 from triton_ops.hardware import VENDORS
 
 _PTXAS_DUMP = "please share the reproducer above with Triton project"  # ends what a failing ptxas prints
@@ -36,9 +36,9 @@ def warm_up(launches: bool) -> threading.Thread:
         for vendor in VENDORS.values() if launches else ():
             with contextlib.suppress(Exception):
                 driver = vendor.triton_driver
-                getattr(importlib.import_module(driver.module), driver.utilities)()
+                getattr(import_in_order(driver.module), driver.utilities)()
         with contextlib.suppress(Exception):
-            importlib.import_module("triton.runtime.cache").triton_key()
+            import_in_order("triton.runtime.cache").triton_key()
 
     thread = threading.Thread(target=work, name="triton-ops warm-up", daemon=True)
     thread.start()

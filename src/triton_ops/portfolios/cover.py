@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 NODES = 30_000
 """Steps that the exact search may take: a second or two for hundreds of configs."""
 _EPSILON = 1e-12
-_UNSERVED = 1e9  # regret of a row that no chosen column serves, for means
+_UNSERVED = 1e6  # regret of a row that no chosen column serves, for means; sums with it keep ten decimals
 
 
 @dataclass(frozen=True)
@@ -192,8 +192,8 @@ def _greedy_mean(regrets: Matrix, weights: Sequence[float], k: int) -> tuple[int
         return ()
     chosen: tuple[int, ...] = ()
     for _ in range(k):
-        total, more = _one_more(cells, counts, chosen)
-        if chosen and total >= _total(cells, counts, chosen) - _EPSILON:
+        _, more = _one_more(cells, counts, chosen)
+        if chosen and _total(cells, counts, more) >= _total(cells, counts, chosen) - _EPSILON:
             break
         chosen = more
     return _exchanged(cells, counts, chosen, math.inf, k)
@@ -207,15 +207,20 @@ def _with_less_mean(
 
 
 def _exchanged(cells: Cells, weights: Cells, start: tuple[int, ...], level: float, k: int) -> tuple[int, ...]:
-    """Columns after all additions and exchanges of one that lower the total, with cells of at most `level`."""
-    chosen = start
+    """Columns after all additions and exchanges of one that lower the total, with cells of at most `level`.
+
+    Totals are compared as one function gives them, so that each step lowers it and the steps end: sums of the same
+    numbers in another order differ in their last digits, and two choices could each seem better than the other.
+    """
+    chosen, total = start, _total(cells, weights, start)
     while True:
         kept = [(*chosen[:at], *chosen[at + 1 :]) for at in range(len(chosen))]
         kept += [chosen] if len(chosen) < k else []
-        total, better = min(_one_more(cells, weights, each, level) for each in kept)
-        if total >= _total(cells, weights, chosen) - _EPSILON:
+        least, better = min(_one_more(cells, weights, each, level) for each in kept)
+        lower = _total(cells, weights, better)
+        if math.isinf(least) or lower >= total - _EPSILON:
             return chosen
-        chosen = better
+        chosen, total = better, lower
 
 
 def _one_more(
@@ -230,7 +235,7 @@ def _one_more(
 
 
 def _total(cells: Cells, weights: Cells, chosen: tuple[int, ...]) -> float:
-    return float(weights @ _row_minima(cells, chosen))
+    return math.fsum(weights * _row_minima(cells, chosen))
 
 
 def _row_minima(cells: Cells, chosen: tuple[int, ...]) -> Cells:
