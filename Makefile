@@ -95,7 +95,7 @@ format: $(READY)  ## Bring every file into the house's form
 	$(RUN) -m ruff format
 
 gpu-test: $(READY)  ## The tests that need an NVIDIA GPU
-	$(RUN) -m pytest -m gpu
+	$(RUN) -m pytest -m gpu -o timeout=600
 
 # It takes an hour or two; `python -m benchmarks.kernels_gpu --kernels NAME ...` measures a part, and merges it.
 gpu-bench: $(READY)  ## The shipped kernels on this GPU, tuned, beside the vendor's library; fails where a limit is missed
