@@ -3,6 +3,7 @@
 import contextlib
 import os
 import subprocess
+import sys
 import time
 from enum import Enum
 from pathlib import Path
@@ -51,6 +52,11 @@ def says_and_exits():
     """What ends its process while it is loaded, after a last word."""
     os.write(1, b"these are its last words\n")
     os._exit(7)
+
+
+def says_what_is_imported():
+    """What cannot be loaded, and says whether a module is there that this package does not import."""
+    raise RuntimeError("colorsys is imported" if "colorsys" in sys.modules else "colorsys is not there")
 
 
 class CalledWhenUnpacked:

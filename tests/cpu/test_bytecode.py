@@ -270,9 +270,12 @@ from triton_ops.processes.child import Surroundings, import_heavy
 def main():
     import_heavy(["colorsys"], "a test")
     kept = sys.pycache_prefix, sys.modules["colorsys"].__spec__.cached
-    Surroundings(tuple(sys.path), tuple(sys.argv), (None, True)).take()
+    user = Surroundings(tuple(sys.path), ("a script", "its option"), (None, True))
+    user.take()
     import mine
-    print(json.dumps([*kept, sys.pycache_prefix, sys.dont_write_bytecode]))
+    after = sys.pycache_prefix, sys.dont_write_bytecode
+    import_heavy(["colorsys", "this_is_large"], "a later test")
+    print(json.dumps([*kept, *after, sys.modules["this_is_large"].__spec__.cached]))
 """
 PARENT = """
 import colorsys, mine, subprocess, time
@@ -295,6 +298,7 @@ print(subprocess.run(command("shown"), capture_output=True, text=True, check=Tru
 def test_a_child_takes_what_was_compiled_for_it_and_keeps_nothing_of_the_users(tmp_path):
     (tmp_path / "shown.py").write_text(CHILD)
     (tmp_path / "mine.py").write_text("")
+    (tmp_path / "this_is_large.py").write_text("")
     done = subprocess.run(
         [sys.executable, "-c", PARENT], capture_output=True, text=True, check=False, cwd=tmp_path,
         env={
@@ -306,10 +310,12 @@ def test_a_child_takes_what_was_compiled_for_it_and_keeps_nothing_of_the_users(t
     folder, compiled, said = done.stdout.splitlines()[:3]
     assert folder.startswith(str(tmp_path / "home" / "triton-ops-bytecode"))
     assert compiled == "1"
-    prefix, taken, afterwards, dont_write = json.loads(said)
+    prefix, taken, afterwards, dont_write, later = json.loads(said)
     assert prefix == folder
     assert taken.startswith(folder)
     assert Path(taken).is_file()
     assert (afterwards, dont_write) == (None, True)
     assert not list(Path(folder).rglob("mine.*.pyc"))
+    assert later.startswith(folder), "packages that a later task needs are kept too"
+    assert Path(later).is_file()
     assert not (tmp_path / "nothing").exists()

@@ -19,7 +19,15 @@ from benchmarks.kills import CONFIGS, WINNER, Tune, gone, killed
 from benchmarks.planted import GOOD, ON_CPU, fault_of, sums, sums_space
 from benchmarks.process_faults import PROCESS_FAULTS, nap
 
-from tests.torchless import CalledWhenUnpacked, aborts, dies_in_the_race, never_ends, raises, says_and_exits
+from tests.torchless import (
+    CalledWhenUnpacked,
+    aborts,
+    dies_in_the_race,
+    never_ends,
+    raises,
+    says_and_exits,
+    says_what_is_imported,
+)
 from triton_ops import (
     FunctionKernel,
     KernelTypeError,
@@ -224,6 +232,18 @@ def test_a_worker_that_does_not_take_its_task_is_ended():
         worker.ask(b"x" * (1 << 22), 0.5, {}, "start")
     assert time.monotonic() - begun < 10
     assert workers_of(os.getpid()) == []
+
+
+def test_a_worker_that_has_served_another_tune_imports_what_the_next_one_compiles_with():
+    worker = WorkerProcess()
+    try:
+        found = [
+            worker.ask(Setup(_packed(says_what_is_imported), {}, imports=imports), 60.0, {}, "start").error.message
+            for imports in ((), ("colorsys",))
+        ]
+    finally:
+        worker.kill()
+    assert ["colorsys is imported" in said for said in found] == [False, True], found
 
 
 def test_an_error_says_how_a_worker_ended_and_its_last_line():

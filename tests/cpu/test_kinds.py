@@ -21,6 +21,7 @@ from tests import kinds  # noqa: E402
 from triton_ops import (  # noqa: E402
     ConfigCollisionError,
     DeviceError,
+    FunctionKernel,
     KernelTypeError,
     LauncherKernel,
     ShapeMismatchError,
@@ -35,6 +36,7 @@ from triton_ops.backend.offline import AheadOfTime, described  # noqa: E402
 from triton_ops.backend.scratch import with_scratch  # noqa: E402
 from triton_ops.compile_pool.packed_kernel import PackedKernel  # noqa: E402
 from triton_ops.compile_pool.pool import CompilePool  # noqa: E402
+from triton_ops.evaluation.isolated import imports_to_compile  # noqa: E402
 from triton_ops.evaluation.subject import ArgumentSet, Subject  # noqa: E402
 from triton_ops.hardware import named_target  # noqa: E402
 from triton_ops.space import Config, as_space  # noqa: E402
@@ -380,3 +382,9 @@ def test_a_launcher_is_named_by_its_kernels_too():
     assert set(TWO.identity) >= {"source", "triton", "ptxas"}
     assert unpack(pack(TWO).content).cache_key == TWO.cache_key
     assert TWO.process_imports == ("triton", "torch")
+
+
+def test_a_worker_imports_what_a_dry_run_needs_with_the_task():
+    assert imports_to_compile(TWO) == (TWO.compile_imports,) != ()
+    assert imports_to_compile(COPY) == ()
+    assert imports_to_compile(FunctionKernel(kinds.sum_of_torch)) == ()

@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from triton_ops.backend import Kernel, MayCrash, pack, packed_allocator
+from triton_ops.backend import CompilesAhead, Kernel, MayCrash, pack, packed_allocator
 from triton_ops.evaluation import idle_worker
 from triton_ops.evaluation.candidate import COMPILE
 from triton_ops.evaluation.finals import FinalRequest, finalists
@@ -71,6 +71,7 @@ class Isolated:
         self._packed, self._notes = packed.content, tuple(f"drawn anew in its process: {it}" for it in packed.drawn)
         self._effort = assignment.effort
         self._patience = self._effort.patience
+        self._imports = imports_to_compile(assignment.kernel)
         self._problem = assignment.problem
         self._changes: dict[str, Any] = {}
         self._worker: WorkerProcess | None = None
@@ -254,7 +255,7 @@ class Isolated:
     def _setup(self) -> Setup:
         """The question to load the task."""
         changes = {**self._changes, "baseline": self._facts.baseline, "mode": self._facts.mode}
-        return Setup(self._packed, changes, packed_allocator())
+        return Setup(self._packed, changes, packed_allocator(), self._imports)
 
 
 def needs_of(kernel: Kernel, device: DeviceSpec, device_name: str) -> idle_worker.Needs:
@@ -262,6 +263,16 @@ def needs_of(kernel: Kernel, device: DeviceSpec, device_name: str) -> idle_worke
     own = kernel.process_imports if isinstance(kernel, MayCrash) else ()
     packages = tuple(dict.fromkeys([*own, *(["torch"] if device.kind != "cpu" else [])]))
     return packages, "cuda:0" if device_name == "cuda" else device_name
+
+
+def imports_to_compile(kernel: Kernel) -> tuple[str, ...]:
+    """What a worker imports before it loads the task, since the kernel needs it when it compiles.
+
+    Left to the first compilation, the import would not read this package's bytecode: it would take 2 to 3 s of the
+    first trial where Python keeps none.
+    """
+    compiled = kernel.compiled_ahead if isinstance(kernel, CompilesAhead) else None
+    return (compiled.compile_imports,) if compiled is not None and compiled.compile_imports else ()
 
 
 @contextmanager

@@ -38,6 +38,8 @@ class Setup:
         packed: An `Assignment` as bytes.
         changes: New values of some of its fields, by name.
         allocator: The allocator that the user has given to Triton, packed; None if there is none.
+        imports: Packages that its compilations need and that a worker need not have imported, such as one that has
+            served other tunes.
         surroundings: Search path, `sys.argv` and bytecode settings for the user's code; the worker has imported its own
             modules before it takes them over.
     """
@@ -45,6 +47,7 @@ class Setup:
     packed: bytes
     changes: dict[str, Any]
     allocator: bytes | None = None
+    imports: tuple[str, ...] = ()
     surroundings: Surroundings = field(default_factory=Surroundings.here)
 
 
@@ -123,6 +126,8 @@ def _give_up(known: Collection[str]) -> None:
 
 
 def _set_up(question: Setup, tell: Callable[[str], None]) -> tuple[Inline | None, Answer]:
+    if question.imports:
+        import_heavy(question.imports, "what is going to be tuned")
     question.surroundings.take()
     try:
         assignment = unpack(question.packed)

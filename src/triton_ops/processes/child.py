@@ -19,6 +19,7 @@ import sysconfig
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -101,13 +102,23 @@ def import_heavy(packages: Iterable[str], purpose: str) -> None:
     Raises:
         MissingDependencyError: A package is not installed.
     """
-    if kept := json.loads(sys.argv[1])["bytecode"]:
+    kept, wanted = _folder_of_bytecode(), [name for name in packages if name not in sys.modules]
+    if not wanted:
+        return
+    if kept is not None:
         sys.pycache_prefix, sys.dont_write_bytecode = kept, False
     gc.disable()  # garbage collection takes a seventh of the time of the imports
-    for name in packages:
+    for name in wanted:
         require(name, purpose)
     gc.freeze()  # forked processes then do not copy the imported objects
     gc.enable()
+
+
+@cache
+def _folder_of_bytecode() -> str | None:
+    """The folder that the parent has named; kept from the first call, since `sys.argv` is the user's afterwards."""
+    kept: str | None = json.loads(sys.argv[1])["bytecode"]
+    return kept
 
 
 @dataclass(frozen=True)
