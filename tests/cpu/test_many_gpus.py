@@ -8,8 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from triton_ops import DeviceError, SettingsError, operation, tune_many
-from triton_ops.hardware import DeviceSpec
-from triton_ops.many import gpus
+from triton_ops.hardware import DeviceSpec, chosen, chosen_gpus
 from triton_ops.many.executor import Job
 from triton_ops.many.problem import Options, TuneProblem, job_of
 from triton_ops.many.session import run_jobs
@@ -23,15 +22,15 @@ def spec(name="H200"):
 @pytest.fixture
 def host(monkeypatch):
     """Says that this machine has GPUs of these models."""
-    return lambda *names: monkeypatch.setattr(gpus, "gpus_here", lambda: tuple(map(spec, names)))
+    return lambda *names: monkeypatch.setattr(chosen, "gpus_here", lambda: tuple(map(spec, names)))
 
 
 def test_gpus_are_chosen_by_index_as_a_list_or_as_text(host):
     host("H200", "H200", "H200")
-    assert gpus.chosen_gpus(None) == ()
-    assert gpus.chosen_gpus("all") == ("cuda:0", "cuda:1", "cuda:2")
-    assert gpus.chosen_gpus("0, 2") == gpus.chosen_gpus([0, 2]) == ("cuda:0", "cuda:2")
-    assert gpus.chosen_gpus(range(1, 2)) == ("cuda:1",)
+    assert chosen_gpus(None) == ()
+    assert chosen_gpus("all") == ("cuda:0", "cuda:1", "cuda:2")
+    assert chosen_gpus("0, 2") == chosen_gpus([0, 2]) == ("cuda:0", "cuda:2")
+    assert chosen_gpus(range(1, 2)) == ("cuda:1",)
 
 
 @pytest.mark.parametrize(
@@ -48,19 +47,20 @@ def test_gpus_are_chosen_by_index_as_a_list_or_as_text(host):
 def test_a_choice_that_does_not_fit_is_one_line(host, given, error, said):
     host("H200", "H200", "A100")
     with pytest.raises(error, match=said):
-        gpus.chosen_gpus(given)
+        chosen_gpus(given)
 
 
 def test_without_a_gpu_the_choice_is_refused_before_any_work(cli, monkeypatch):
     def none_here():
         raise DeviceError("no GPU can be used: torch is not installed")
 
-    monkeypatch.setattr(gpus, "gpus_here", none_here)
+    monkeypatch.setattr(chosen, "gpus_here", none_here)
     with pytest.raises(DeviceError, match="no GPU can be used"):
         tune_many([object()], gpus="all")
     for words, said in (
         (("--all", "softmax", "--gpus", "all"), "no GPU can be used"), (("--all", "--gpus", "0,0"), "GPU 0 twice"),
-        (("softmax", "--gpus", "0"), "--gpus is for --problems"),
+        (("softmax", "--gpus", "0"), "no GPU can be used"),
+        (("softmax", "--gpus", "0", "--device", "cpu"), "gpus and the device 'cpu' do not go together"),
     ):  # fmt: skip
         ran = cli("tune", *words)
         assert (ran.code != 0, ran.out, len(ran.err.splitlines())) == (True, "", 1)

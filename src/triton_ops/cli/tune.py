@@ -37,8 +37,7 @@ from triton_ops.cli.target import load_check, load_target
 from triton_ops.cli.terminal import stderr
 from triton_ops.cli.tune_many import Wanted, tune_listed
 from triton_ops.exceptions import SettingsError, TuningFailedError
-from triton_ops.hardware import probe
-from triton_ops.many.gpus import chosen_gpus
+from triton_ops.hardware import chosen_gpus, probe
 from triton_ops.many.problem import Options
 from triton_ops.many.session import checked_budget
 from triton_ops.progress.bar import ProgressBar
@@ -54,7 +53,7 @@ from triton_ops.tolerance import as_tolerance
 from triton_ops.trial import Trial, TuningResult
 
 _LISTS = "--problems, --all and --from-misses"
-_LISTS_OF = {"--most": "--from-misses", "--each-s": _LISTS, "--gpus": _LISTS, "--engine": "--problems and --all"}
+_LISTS_OF = {"--most": "--from-misses", "--each-s": _LISTS, "--engine": "--problems and --all"}
 _SHOWN = 10
 _SHOWN_FAILED = 5
 _WORTH_TELLING_S = 0.1
@@ -121,7 +120,7 @@ def tune_command(
     ] = False,
     most: Annotated[int | None, typer.Option("--most", metavar="N", help="With --from-misses, at most N.")] = None,
     gpus: Annotated[
-        str | None, typer.Option("--gpus", metavar="LIST", help="For a list, the GPUs that measure: all, or 0,2.")
+        str | None, typer.Option("--gpus", metavar="LIST", help="The GPUs that measure: all, or 0,2.")
     ] = None,
     engine: Annotated[
         str | None,
@@ -163,7 +162,7 @@ def tune_command(
             engine=engine,
         )
         return tune_listed(wanted, options, checked_budget(budget_s), only_for_one, as_json=as_json)
-    target = _one_target(targets, {"--most": most, "--each-s": each_s, "--gpus": gpus, "--engine": engine})
+    target = _one_target(targets, {"--most": most, "--each-s": each_s, "--engine": engine})
     shapes, values = parse_shapes(shape), parse_space(space or [])
     _check(dtype, device, cache_dir)
     as_tolerance(tolerance)
@@ -174,7 +173,7 @@ def tune_command(
                 operation, space=narrowed, shape=extents, dtype=chosen_dtype, device=device, effort=effort,
                 search=search, trials=trials, budget_s=budget_s, seed=seed, cache_dir=cache_dir, force=force,
                 cold=not warm, isolate=isolate, wait=not no_wait, transfer=not no_transfer, tolerance=tolerance,
-                check=None if check is None else load_check(check), listener=listener,
+                check=None if check is None else load_check(check), listener=listener, gpus=gpus,
             )  # fmt: skip
     except KeyboardInterrupt:
         tell("interrupted before any config ran; the same command goes on where it stopped")

@@ -40,7 +40,7 @@ class Origin(str, Enum):
     SEARCHER = "searcher"
     DEFERRED = "deferred"  # proposed by the searcher, and postponed until nothing else was left
     TAKEN_OVER = "taken over"  # tried by an earlier run that searched another space
-    REPEATED = "repeated"  # measured again, since an earlier measurement was of another mode
+    REPEATED = "repeated"  # measured again, since an earlier measurement was of another mode, or on a GPU that is off
 
     def __str__(self) -> str:
         return self.value

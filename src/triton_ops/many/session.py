@@ -14,13 +14,14 @@ from triton_ops._cpus import usable_cpus
 from triton_ops._files import ensure_folder
 from triton_ops.compile_pool.shared_cpus import SharedCpus
 from triton_ops.exceptions import SettingsError, TritonKernelError
+from triton_ops.hardware import chosen_gpus
 from triton_ops.history.recall import cache_folder, may_have_records, store_in
 from triton_ops.many.cluster.engine import RayEngine, engine_named
 from triton_ops.many.estimate import Estimate, estimates_of
 from triton_ops.many.events import Ended, Follows
 from triton_ops.many.executor import Executor, Job
-from triton_ops.many.gpus import chosen_gpus, executors_of_gpus
 from triton_ops.many.local import LocalExecutor
+from triton_ops.many.on_gpus import executors_of_gpus
 from triton_ops.many.problem import Options, TuneProblem, as_problem, is_positive, job_of
 from triton_ops.many.run import ManyRun
 from triton_ops.many.schedule import Planned, Schedule

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from triton_ops.evaluation.at_once import TriesAtOnce, at_once
 from triton_ops.evaluation.station import TriesConfigs
 from triton_ops.feed.base import Feed, Ready
 from triton_ops.history.quarantine import Quarantine
@@ -50,6 +51,7 @@ class TuningLoop:
     trials: dict[Config, Trial] = field(default_factory=dict)
     stopped: str = "complete"
     _proposed: dict[Config, Origin] = field(default_factory=dict)
+    _under_way: dict[Config, tuple[Ready, float]] = field(default_factory=dict)  # with the seconds when each began
     _settled: bool = False
     _best: Trial | None = None
 
@@ -79,11 +81,15 @@ class TuningLoop:
         """Search until nothing is left or the budget is spent; Ctrl-C ends the search and keeps all trials.
 
         Args:
-            station: The station that tries configs.
+            station: The station that tries configs, several at a time if it can.
         """
+        tries = at_once(station)
         try:
-            while self.stopped == "complete" and (ready := self._next()) is not None:
-                self._finish(ready, station)
+            while (begun := self._begin(tries)) or self._under_way:
+                if not begun:
+                    self._finish(tries.take(), station)
+            while self._try_again(tries.again(self.trials.values()), station):
+                pass  # others may be finalists now
         except KeyboardInterrupt:
             self.stopped = "interrupted"
 
@@ -99,12 +105,27 @@ class TuningLoop:
         failed = sum(trial.failed for trial in self.trials.values())
         return RunProgress(len(self.trials), self.best, measured, self.budget.elapsed_s, failed)
 
+    def _begin(self, tries: TriesAtOnce) -> bool:
+        """Begin to try the next proposal, or end one that is not to be run; False if nothing can be begun now."""
+        if self.stopped != "complete" or tries.room < 1 or (ready := self._next()) is None:
+            return False
+        if ready.dropped is not None:
+            self.budget.note(0.0)
+            self._end(ready.dropped, self._origin(ready))
+            return True
+        tries.begin(ready.config, self.best, None if ready.compiled is None else ready.compiled.launch)
+        self._under_way[ready.config] = ready, self.budget.elapsed_s
+        return True
+
     def _next(self) -> Ready | None:
-        """Fill the feed and take its next proposal; None if the search must end."""
-        reason = self.budget.spent(len(self.trials)) if self.trials else None
-        if reason is not None and self.default not in self.trials:
+        """Fill the feed and take its next proposal; None if the search must end, or wait for what is under way."""
+        begun = len(self.trials) + len(self._under_way)
+        reason = self.budget.spent(begun) if begun else None
+        if reason is not None and self.default not in self.trials and self.default not in self._under_way:
             return self._default_at_last(reason)
         self._fill(least=0 if reason is None else 1)
+        if self._under_way and not self.feed.held:
+            return None  # whether what was deferred is run, and what is asked for next, depends on it
         if reason is not None and self.feed.held:
             self.stopped = reason
             return None
@@ -130,7 +151,8 @@ class TuningLoop:
         while True:
             room = self.feed.room()
             if limit is not None:
-                room = min(room, max(limit - len(self.trials) - self.feed.held, 0 if self.feed.held else least))
+                begun = len(self.trials) + len(self._under_way) + self.feed.held
+                room = min(room, max(limit - begun, 0 if self.feed.held else least))
             if room < 1 or self._settled:
                 return
             gain = expected_gain(self.searcher)
@@ -151,18 +173,23 @@ class TuningLoop:
             else:
                 self._end(refused, origin)
 
-    def _finish(self, ready: Ready, station: TriesConfigs) -> None:
-        begun_s = self.budget.elapsed_s
-        trial = ready.dropped or self._measured(ready, station)
+    def _finish(self, found: Trial, station: TriesConfigs) -> None:
+        """Keep the trial of a proposal that was under way."""
+        ready, begun_s = self._under_way.pop(found.config)
+        compiled = ready.compiled
+        if compiled is not None:
+            found = replace(found, compile_s=compiled.compile_s, resources=compiled.resources or found.resources)
         self.budget.note(self.budget.elapsed_s - begun_s)
-        origin = self._proposed.get(trial.config, Origin.SEARCHER)
-        if ready.compiled is not None and ready.compiled.deferred and origin is Origin.SEARCHER:
-            origin = Origin.DEFERRED
-        self._end(trial, origin)
-        if trial.measurement is not None:
-            self._repeat_others(trial.measurement.mode, station)
+        self._end(found, self._origin(ready))
+        if found.measurement is not None:
+            self._repeat_others(found.measurement.mode, station)
         if station.facts.lost is not None:
             self.stopped = "device lost"
+
+    def _origin(self, ready: Ready) -> Origin:
+        origin = self._proposed.get(ready.config, Origin.SEARCHER)
+        deferred = ready.compiled is not None and ready.compiled.deferred
+        return Origin.DEFERRED if deferred and origin is Origin.SEARCHER else origin
 
     def _end(self, trial: Trial, origin: Origin) -> None:
         """Keep a finished trial, and tell the searcher and the listener."""
@@ -176,12 +203,6 @@ class TuningLoop:
         if (reason := self.space.why_not(config)) is not None:
             return Trial(config, Status.CONSTRAINT, error=reason)
         return self.quarantine.held(config)
-
-    def _measured(self, ready: Ready, station: TriesConfigs) -> Trial:
-        trial = station.attempt(ready.config, self.best)
-        if ready.compiled is None:
-            return trial
-        return replace(trial, compile_s=ready.compiled.compile_s, resources=ready.compiled.resources or trial.resources)
 
     def _keep(self, trial: Trial, origin: Origin) -> None:
         self.log.trial(trial, origin)
@@ -200,6 +221,17 @@ class TuningLoop:
         """Measure configs of another mode again, since times of different modes are never compared."""
         others = [t.config for t in self.trials.values() if t.measurement is not None and t.measurement.mode != mode]
         for config in others:
-            trial = station.attempt(config, None)
-            self._keep(trial, Origin.REPEATED)
-            self.searcher.tell([trial])
+            self._repeat(config, None, station)
+
+    def _try_again(self, configs: Sequence[Config], station: TriesConfigs) -> bool:
+        """Try configs once more, where the last trial counts; False if there are none, or the time is over."""
+        for config in configs:
+            if self.stopped == "device lost" or self.budget.spent(0) is not None:
+                return False
+            self._repeat(config, self.best, station)
+        return bool(configs)
+
+    def _repeat(self, config: Config, best: Trial | None, station: TriesConfigs) -> None:
+        trial = station.attempt(config, best)
+        self._keep(trial, Origin.REPEATED)
+        self.searcher.tell([trial])

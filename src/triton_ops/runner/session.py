@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +14,8 @@ from triton_ops._files import ensure_folder, folder_within, locked, writable
 from triton_ops.backend import Arguments, Kernel, Operation
 from triton_ops.cache import RECORDS, Key, MemoryStore, NotedCall
 from triton_ops.compile_pool.shared_cpus import SharedCpus
-from triton_ops.exceptions import CacheError
-from triton_ops.hardware import Turns
+from triton_ops.exceptions import CacheError, SettingsError
+from triton_ops.hardware import Turns, chosen_gpus
 from triton_ops.history.quarantine import Quarantine, quarantine_of
 from triton_ops.history.recall import cache_folder, cache_path, key_of, may_have_records, recalled, store_in
 from triton_ops.history.runs import FOLDER, Runs
@@ -63,6 +63,7 @@ def tune(
     transfer: bool = True,
     wait: bool = True,
     keep: bool = True,
+    gpus: str | Iterable[int] | None = None,
     listener: Listener | None = None,
 ) -> TuningResult:
     """Find the fastest config of `target` for one problem, or recall it.
@@ -106,6 +107,8 @@ def tune(
             does when the tune begins to measure. Later measurements take turns in any case.
         keep: Whether the cache folder is used. False recalls nothing, learns from no record, and writes no file, so
             that an interrupted tune cannot be resumed; of the folder only a device's calibration is read.
+        gpus: The GPUs of this machine that screen the space side by side: `all`, or indices. They must be of one model,
+            and the problem be given by its shape. The finalists race on the first of them. None takes `device`.
         listener: Is told of the run's events; None draws a progress bar if stderr is a terminal.
 
     Returns:
@@ -126,6 +129,7 @@ def tune(
         what starts its compilers stay for 15 s, for the next tune; `release_processes` ends them.
     """
     start, seed, listener = time.monotonic(), checked_seed(seed), checked_listener(listener)
+    device, others = _devices(device, gpus, isolate)
     asked = {
         "shape": shape, "dtype": dtype, "device": device, "reference": reference, "tolerance": tolerance,
         "check": check, "effort": effort, "search": search, "trials": trials, "budget_s": budget_s, "cold": cold,
@@ -143,9 +147,12 @@ def tune(
         target, args, kwargs, shape=shape, dtype=dtype, device=device, reference=reference, tolerance=tolerance,
         check=check, seed=seed,
     )  # fmt: skip
+    if gpus is not None:
+        request = request.on(request.device_name)  # refuses the caller's own arguments
     found = tune_request(
         request, request.space(space), plan, cache_dir=cache_dir, seed=seed, force=force, cold=cold, isolate=isolate,
         transfer=transfer, wait=wait, keep=keep, listener=listener, start=start, reuse=True,
+        beside=[request.on(each) for each in others],
     )  # fmt: skip
     if call is not None and found.from_cache:
         path = cache_path(key_of(request, cold=cold), cache_dir)
@@ -153,6 +160,22 @@ def tune(
         by_shape = None if request.named is None else (request.named, request.problem)
         warm.remember(call, *given, request.kernel, checks, path, found, by_shape)
     return found
+
+
+def _devices(device: str | None, gpus: Any, isolate: bool | None) -> tuple[str | None, tuple[str, ...]]:
+    """The device of the last comparison, and further GPUs that screen.
+
+    Raises:
+        SettingsError, DeviceError: As `chosen_gpus`; or something else was asked for that several GPUs cannot have.
+    """
+    if gpus is None:
+        return device, ()
+    if device is not None:
+        raise SettingsError(f"gpus and the device {device!r} do not go together", hint="leave one of them out")
+    found = chosen_gpus(gpus)
+    if len(found) > 1 and isolate is False:
+        raise SettingsError("several GPUs need processes of their own", hint="leave isolate=False (--inline) out")
+    return found[0], found[1:]
 
 
 def tune_request(
@@ -175,6 +198,7 @@ def tune_request(
     call: NotedCall | str | None = None,
     gate: Gate | None = None,
     shared_cpus: SharedCpus | None = None,
+    beside: Sequence[TuneRequest] = (),
 ) -> TuningResult:
     """Find the fastest config for a request that is checked already, or recall it; `tune` describes the parameters.
 
@@ -197,6 +221,7 @@ def tune_request(
         call: The call of a decorated kernel, which the record keeps, or why it cannot be made again.
         gate: What lets this tune have its device, and may end it; None has the device at once.
         shared_cpus: The CPUs that the compilers share with those of other tunes; None shares none.
+        beside: The same request on further devices of the same model, which screen the space as well.
     """
     start = time.monotonic() if start is None else start
     key = key_of(request, cold=cold) if key is None else key
@@ -212,12 +237,13 @@ def tune_request(
         key=key,
         seed=seed,
         cold=cold,
-        isolate=isolate,
+        isolate=True if beside else isolate,
         transfer=transfer and keep,
         folder=ensure_folder(folder) if keep else Path(folder),
         reuse=reuse,
         call=call,
         shared_cpus=shared_cpus,
+        beside=tuple(each.task(space) for each in beside),
     )
     with cleaned_up_on_sigterm(), _only_one(run.folder if keep else None, key) as (runs, quarantine):
         if (found := known_result(request, space, plan, key, cache_dir=folder, force=forced, start=start)) is not None:

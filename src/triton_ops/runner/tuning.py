@@ -13,12 +13,10 @@ from pathlib import Path
 from triton_ops.cache import Key, NotedCall, Record, Store
 from triton_ops.compile_pool.pool import CompilePool
 from triton_ops.compile_pool.shared_cpus import SharedCpus
-from triton_ops.evaluation.confirm import confirm_in_fresh_processes
 from triton_ops.evaluation.finals import FinalRequest
-from triton_ops.evaluation.isolated import begin_station, process_started_early, wants_isolation
-from triton_ops.evaluation.outcome import Outcome, fastest_screening
-from triton_ops.evaluation.station import Assignment, Station, StationFacts, assignment_of
-from triton_ops.evaluation.turns import TakesTurns
+from triton_ops.evaluation.isolated import wants_isolation
+from triton_ops.evaluation.outcome import Outcome
+from triton_ops.evaluation.station import StationFacts
 from triton_ops.expectation.prior import model_priors
 from triton_ops.feed.base import Feed
 from triton_ops.feed.compiled import feed_over, open_pool, until_one_is_done
@@ -31,11 +29,12 @@ from triton_ops.history.transfer import transfers_to
 from triton_ops.processes.worker_process import WorkerProcess
 from triton_ops.progress.events import Listener, RunPlan
 from triton_ops.results.record import failed, record_of, result_of
-from triton_ops.runner.gate import Gate, Stoppable, wait_for_one
+from triton_ops.runner.gate import Gate, wait_for_one
 from triton_ops.runner.log_lines import log_comparison, open_log
 from triton_ops.runner.loop import TuningLoop
 from triton_ops.runner.notes import cut_note, device_error, disturbed_note, resumed_note
 from triton_ops.runner.pitfalls import pitfall_notes
+from triton_ops.runner.stations import Stations, processes_started_early
 from triton_ops.search import USES_PRIORS, Prior, Searcher, begin_imports, make_searcher
 from triton_ops.space import Config
 from triton_ops.task.budget import RunningBudget
@@ -63,6 +62,7 @@ class RunRequest:
         reuse: Whether a worker that the tune before has left may serve, and is left to the next one.
         call: The call of a decorated kernel, for the record, or why it cannot be made again.
         shared_cpus: The CPUs that the compilers share with those of other tunes; None shares none.
+        beside: The same problem on further devices of the same model, which screen the space as well.
     """
 
     task: Task
@@ -77,6 +77,7 @@ class RunRequest:
     reuse: bool = False
     call: NotedCall | str | None = None
     shared_cpus: SharedCpus | None = None
+    beside: tuple[Task, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -130,9 +131,9 @@ class Tuning:
         """
         task = self.request.task
         begin_imports(self.request.effort.search, task.space)
-        with self._prepared() as pool, process_started_early(
-            task.kernel, task.device, task.device_name, self.request.isolate, reuse=self.request.reuse
-        ) as process:  # fmt: skip
+        with self._prepared() as pool, processes_started_early(
+            [task, *self.request.beside], self.request.isolate, self.request.reuse
+        ) as processes:  # fmt: skip
             unfinished, known = self._interrupted_run()
             taken = [] if unfinished is not None else self._of_another_space()
             known = known or taken
@@ -146,7 +147,7 @@ class Tuning:
                 log.trial(trial, Origin.TAKEN_OVER)
             result: TuningResult | None = None
             try:
-                found = self._searched(log, known, process, pool)
+                found = self._searched(log, known, processes, pool)
                 record = self._record(found, log, len(known))
                 result = result_of(
                     record, request.task, record.elapsed_s, found.outcome.trials, request.task.space.members,
@@ -213,28 +214,35 @@ class Tuning:
             )  # fmt: skip
 
     def _searched(
-        self, log: RunLog, known: Sequence[Trial], process: WorkerProcess | None, prepared: CompilePool | None
+        self,
+        log: RunLog,
+        known: Sequence[Trial],
+        processes: Sequence[WorkerProcess | None],
+        prepared: CompilePool | None,
     ) -> _Findings:
         """Run the search and the last comparison; nothing of this problem is compiled while the finalists race.
 
         The worker makes the arguments while the kernel is read and the first configs are compiled.
         """
         request, incumbents = self.request, self._incumbents()
-        assignment = self._assignment(known)
+        stations = Stations(
+            tasks=[request.task, *request.beside], effort=request.effort, cold=request.cold, isolate=request.isolate,
+            reuse=request.reuse, turns=self.turns, gate=self.gate, known=known,
+        )  # fmt: skip
         with ExitStack() as opened:
             if (pool := opened.enter_context(self._pool(prepared))) is not None:
                 self._compile_default(pool)
-            begun = begin_station(assignment, request.isolate, process, log.begun, reuse=request.reuse)
+            begun = stations.begin(processes, log.begun)
             searcher = self._searcher(pool)
             waits = until_one_is_done if self.gate is None else partial(wait_for_one, self.gate)
             machine = machine_of(request.task.device)
             feed = feed_over(pool, machine, request.effort, searcher, log.preview, waits)
             loop = self._loop(log, searcher, feed)
             loop.prepare(incumbents, known)
-            station = opened.enter_context(closing(self._station(begun())))
+            station = opened.enter_context(closing(begun()))
             loop.run(station)
             if pool is not None:
-                pool.close() if process is None else pool.end()  # inline, the wait would run beside the race
+                pool.close() if processes[0] is None else pool.end()  # inline, the wait would run beside the race
             final = FinalRequest(
                 trials=tuple(loop.trials.values()),
                 default=request.default,
@@ -242,24 +250,17 @@ class Tuning:
                 seed=request.seed,
                 seconds=loop.budget.left_s,
             )
-            outcome = _compared(loop, station, final)
+            outcome = stations.compared(loop, station, final)
             told, busy = station.facts, self.load.notes(request.task.device)
             seen = pitfall_notes(final.trials, request.task.work)
             notes = (*told.notes, *loop.doubts.notes, *cut_note(loop, final), *busy, *seen)
             facts = replace(told, waited_s=feed.waited_s, notes=notes)
-        outcome = _confirmed(
-            loop, outcome, assignment, final, facts.mode, self.turns
-        )  # after the station has freed its memory
+        outcome = stations.confirmed(loop, outcome, final, facts.mode)  # after the station has freed its memory
         return _Findings(loop, outcome, facts)
 
     def _compile_default(self, pool: CompilePool) -> None:
         """Have the default config compiled, which is tried first, in spare time until it is proposed."""
         pool.submit(self.request.default, anyway=True, spare=True)
-
-    def _station(self, opened: Station) -> Station:
-        """A station that takes turns on the device, and measures nothing more once the gate is shut."""
-        station = TakesTurns(opened, self.turns)
-        return station if self.gate is None else Stoppable(station, self.gate)
 
     def _pool(self, prepared: CompilePool | None) -> AbstractContextManager[CompilePool | None]:
         """The compile pool, the prepared one if there is one, which has ended its processes after the block."""
@@ -343,12 +344,6 @@ class Tuning:
             self._model = model_priors(request.task, request.folder, pool)
         return make_searcher(search, space, request.seed, self._model, records)
 
-    def _assignment(self, known: Sequence[Trial]) -> Assignment:
-        """The assignment of the station; its baseline is a config that worked in the interrupted run."""
-        request, worked = self.request, [trial for trial in known if trial.ok]
-        baseline = next((trial for trial in worked if trial.config == request.default), next(iter(worked), None))
-        return assignment_of(request.task, request.effort, request.cold, None if baseline is None else baseline.config)
-
     def _incumbents(self) -> list[Config]:
         """The stored winner of this problem if the config space still allows it; it is tried like any other config."""
         record = recalled(self.request.key, self.store)
@@ -362,35 +357,8 @@ class Tuning:
             size=task.space.size,
             search=effort.search_name,
             budget=effort.budget,
-            device=f"{task.device.name} ({task.device_name})",
+            device=f"{task.device.name} ({', '.join(each.device_name for each in (task, *self.request.beside))})",
             resumed=resumed,
             isolated=wants_isolation(task.kernel, task.device, self.request.isolate),
             log=log,
         )
-
-
-def _compared(loop: TuningLoop, station: Station, final: FinalRequest) -> Outcome:
-    """The last comparison, or the fastest screening if the run was interrupted."""
-    if loop.stopped not in ("interrupted", "device lost") and any(trial.ok for trial in final.trials):
-        try:
-            return station.finals(final)
-        except KeyboardInterrupt:
-            loop.stopped = "interrupted"
-    return fastest_screening(final.trials)
-
-
-def _confirmed(
-    loop: TuningLoop,
-    outcome: Outcome,
-    assignment: Assignment,
-    final: FinalRequest,
-    mode: str | None,
-    turns: Turns,
-) -> Outcome:
-    """The outcome after ties were confirmed in fresh processes, as many as the effort asks for."""
-    if loop.stopped not in ("interrupted", "device lost"):
-        try:
-            return confirm_in_fresh_processes(outcome, assignment, final, mode, turns=turns, left_s=loop.budget.left_s)
-        except KeyboardInterrupt:
-            loop.stopped = "interrupted"
-    return outcome

@@ -20,7 +20,7 @@ from triton_ops.backend import (
     taken_apart,
 )
 from triton_ops.cache.key import UNKNOWN
-from triton_ops.exceptions import DeviceError, KernelTypeError, ShapeMismatchError, SpaceError
+from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, ShapeMismatchError, SpaceError
 from triton_ops.hardware import DeviceSpec, device_named, gpu_missing, probe
 from triton_ops.problem import Problem, Scalar
 from triton_ops.space import ConfigSpace, as_space
@@ -84,6 +84,24 @@ class TuneRequest:
         tolerance = self.tolerance.content
         content: dict[str, Any] = {"tolerance": tolerance} if tolerance else {}
         return content if self.check is None else {**content, "check": _object(self.check)}
+
+    def on(self, device: str) -> TuneRequest:
+        """This request on another device of the same kind.
+
+        Args:
+            device: Torch's name of the device.
+
+        Raises:
+            SettingsError: The arguments are the caller's own, and stay where they are.
+            DeviceError: There is no such device.
+        """
+        if not isinstance(self.arguments, GeneratedArguments):
+            raise SettingsError(
+                f"several GPUs measure problems by their shape, and these arguments are on {self.device_name}",
+                hint="give an Operation with a shape, or leave gpus out",
+            )
+        made = replace(self.arguments, device=device)
+        return replace(self, device=probe(device), device_name=device, arguments=made)
 
     def task(self, space: ConfigSpace) -> Task:
         """The task of this request in a config space.

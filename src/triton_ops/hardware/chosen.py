@@ -1,16 +1,12 @@
-"""Several GPUs of this machine as the executors of one run."""
+"""The GPUs of this machine that somebody chooses by their indices."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from triton_ops.compile_pool.shared_cpus import SharedCpus
 from triton_ops.exceptions import DeviceError, SettingsError
-from triton_ops.hardware import gpus_here
-from triton_ops.many.events import Follows
-from triton_ops.many.executor import Executor, Job
-from triton_ops.many.local import LocalExecutor
+from triton_ops.hardware.probe import gpus_here
 
 _FORMS = "give 'all', or the indices, such as 0,2"
 
@@ -66,11 +62,3 @@ def _index(part: Any, given: Any) -> int:
     if isinstance(part, bool) or not (word.isascii() and word.isdigit()):
         raise SettingsError(f"gpus is {given!r}, and {word or 'an empty word'} is no index of a GPU", hint=_FORMS)
     return int(word)
-
-
-def executors_of_gpus(
-    jobs: Iterable[Job], devices: Sequence[str], shared_cpus: SharedCpus, view: Follows
-) -> Mapping[str, Executor]:
-    """An executor for each GPU, and one for the CPU if a job is measured there."""
-    elsewhere = {place for job in jobs for place in job.devices or ()}.difference(devices)
-    return {name: LocalExecutor(shared_cpus, name, view.listener) for name in (*devices, *sorted(elsewhere))}
