@@ -9,6 +9,7 @@ import pytest
 from triton_ops.cache import Key
 from triton_ops.cli.app import main
 from triton_ops.cli.target import load_target
+from triton_ops.hardware import DeviceSpec, chosen
 from triton_ops.history.misses import Harvest, read_misses
 from triton_ops.task.request import make_request
 
@@ -75,6 +76,15 @@ def test_where_nothing_can_be_tuned_the_exit_code_says_so(tmp_path, keys, capsys
     note(tmp_path, (replace(keys(8), kernel="nowhere:kernel"), 1, None))
     assert main(["tune", "--from-misses"]) == 1
     assert "not tuned: there is no module nowhere" in " ".join(capsys.readouterr().out.split())
+
+
+def test_misses_of_the_cpu_are_tuned_beside_the_gpus_of_a_run(tmp_path, keys, capsys, monkeypatch):
+    two = tuple(DeviceSpec(kind="cuda", name="H200", arch="sm_90", units=132) for _ in range(2))
+    monkeypatch.setattr(chosen, "gpus_here", lambda: two)
+    note(tmp_path, (keys(8), 1, None))
+    assert main(["tune", "--from-misses", "--gpus", "all", "--json"]) == 0
+    (served,) = json.loads(capsys.readouterr().out)
+    assert served["stored"]
 
 
 def test_misses_are_listed_and_cleared(tmp_path, keys, capsys):

@@ -8,16 +8,24 @@ import subprocess
 import sys
 import textwrap
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from triton_ops import SettingsError, TuneProblem, tune_many
+from triton_ops.cache import Key
+from triton_ops.cli.target import load_object
+from triton_ops.history.misses import Harvest, read_misses
+from triton_ops.history.recall import store_in
 from triton_ops.history.run_log import Tried, read_run
 from triton_ops.many.cluster.engine import RayEngine, engine_named
 from triton_ops.many.problem import Options
 from triton_ops.many.session import jobs_of, run_jobs
+from triton_ops.serving.from_misses import tune_misses
+from triton_ops.serving.targets import Targets
 from triton_ops.task.effort import effort_of
+from triton_ops.task.request import make_request
 
 WORK = """
 import os, time
@@ -71,7 +79,7 @@ def test_an_engine_that_is_none_is_one_line(given, said):
 def test_an_engine_and_gpus_of_this_machine_do_not_go_together(cli):
     for words, said in (
         (("--all", "--engine", "dask"), "no engine 'dask'"), (("softmax", "--engine", "ray"), "--engine is for"),
-        (("--from-misses", "--engine", "ray"), "--engine and --from-misses"),
+        (("--from-misses", "--engine", "ray", "--gpus", "0"), "leave out gpus, or the engine"),
     ):  # fmt: skip
         ran = cli("tune", *words)
         assert (ran.code, ran.out, len(ran.err.splitlines())) == (2, "", 1)
@@ -113,6 +121,27 @@ def test_problems_are_tuned_by_actors_and_the_records_and_run_logs_are_here(engi
     again = run_on(engine, problems[:4], folder)
     assert again.totals == {"known": 4}, "the records are in the folder of the run"
     assert len(list(folder.glob("runs/*/*.jsonl"))) == 5
+
+
+def test_misses_are_tuned_by_actors_and_taken_off_the_list(engine, work, tmp_path):
+    folder = tmp_path / "records"
+    harvest = Harvest(folder)
+    keys = []
+    for n in (1, 2):
+        request = make_request(work.slow, kwargs={"n": n}, device="cpu")
+        keys.append(Key.of(request.problem, request.kernel.identity, request.device))
+        harvest.note(keys[-1], None)
+    harvest.note(replace(keys[0], kernel="nowhere:kernel"), None)
+    harvest.flush()
+    options = Options(plan=effort_of(), cache_dir=folder)
+    served, run = tune_misses(read_misses(folder), Targets([], load_object), options, cluster=engine)
+    assert run.totals == {"tuned": 2}, [each.error for each in run.outcomes]
+    assert {each.device.partition(":")[0] for each in run.outcomes} == {socket.gethostname()}
+    assert {each.miss.key.id: (each.stored, each.reason) for each in served if each.result} == {
+        key.id: (True, "") for key in keys
+    }
+    assert [miss.key.kernel for miss in read_misses(folder)] == ["nowhere:kernel"]
+    assert {record.id for record in store_in(str(folder))} == {key.id for key in keys}
 
 
 def test_a_problem_that_ends_its_actors_is_given_up_and_the_others_go_on(engine, work, tmp_path):

@@ -15,6 +15,7 @@ from triton_ops.cli.misses import miss_json
 from triton_ops.cli.target import load_object
 from triton_ops.exceptions import SettingsError
 from triton_ops.history.misses import read_misses
+from triton_ops.many.cluster.engine import RayEngine
 from triton_ops.many.problem import Options
 from triton_ops.results.as_json import result_json
 from triton_ops.serving.from_misses import Served, tune_misses
@@ -32,6 +33,7 @@ def tune_from_misses(
     options: Options,
     tolerance: float | None,
     budget_s: float | None,
+    cluster: RayEngine | None = None,
     *,
     as_json: bool,
 ) -> int:
@@ -43,6 +45,7 @@ def tune_from_misses(
         options: Options of the tunes, and the cache folder.
         tolerance: How far a right result may be from the expected one.
         budget_s: The limit of seconds of the run; None is no limit.
+        cluster: Measures on the GPUs of a cluster instead.
         as_json: Whether one JSON document is printed.
 
     Raises:
@@ -57,7 +60,7 @@ def tune_from_misses(
         names = [as_target(each).name for each in given]
         found = [miss for miss in read_misses(folder) if not names or miss.key.kernel in names]
         served, run = tune_misses(
-            found[:most], Targets(given, load_object), options, tolerance=tolerance, budget_s=budget_s
+            found[:most], Targets(given, load_object), options, tolerance=tolerance, budget_s=budget_s, cluster=cluster
         )
     if as_json:
         say_json([_as_json(each) for each in served])

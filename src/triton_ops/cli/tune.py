@@ -39,7 +39,7 @@ from triton_ops.cli.tune_many import Wanted, tune_listed
 from triton_ops.exceptions import SettingsError, TuningFailedError
 from triton_ops.hardware import chosen_gpus, probe
 from triton_ops.many.problem import Options
-from triton_ops.many.session import checked_budget
+from triton_ops.many.session import checked_budget, chosen_engine
 from triton_ops.progress.bar import ProgressBar
 from triton_ops.progress.events import Listener
 from triton_ops.report.live.watching import watched
@@ -53,7 +53,7 @@ from triton_ops.tolerance import as_tolerance
 from triton_ops.trial import Trial, TuningResult
 
 _LISTS = "--problems, --all and --from-misses"
-_LISTS_OF = {"--most": "--from-misses", "--each-s": _LISTS, "--engine": "--problems and --all"}
+_LISTS_OF = {"--most": "--from-misses", "--each-s": _LISTS, "--engine": _LISTS}
 _SHOWN = 10
 _SHOWN_FAILED = 5
 _WORTH_TELLING_S = 0.1
@@ -147,6 +147,7 @@ def tune_command(
             "--shape": shape, "--dtype": dtype, "--space": space or None, "--check": check,
             "--most": None if from_misses else most,
         }  # fmt: skip
+        cluster = chosen_engine(engine, gpus)
         options = Options(
             plan=chosen_effort(effort, search, trials, each_s), cache_dir=cache_dir, seed=seed, force=force,
             isolate=isolate, transfer=not no_transfer, wait=not no_wait, devices=chosen_gpus(gpus),
@@ -159,7 +160,7 @@ def tune_command(
             warm=warm,
             most=most,
             tolerance=tolerance,
-            engine=engine,
+            cluster=cluster,
         )
         return tune_listed(wanted, options, checked_budget(budget_s), only_for_one, as_json=as_json)
     target = _one_target(targets, {"--most": most, "--each-s": each_s, "--engine": engine})

@@ -20,10 +20,11 @@ from triton_ops.cli.record_selection import folder_of
 from triton_ops.cli.target import load_target
 from triton_ops.exceptions import SettingsError, TritonKernelError
 from triton_ops.hardware import probe
+from triton_ops.many.cluster.engine import RayEngine
 from triton_ops.many.executor import Job
 from triton_ops.many.problem import Options, TuneProblem, job_of
 from triton_ops.many.problem_file import Line, read_problems
-from triton_ops.many.session import ManyResult, ProblemOutcome, chosen_engine, run_jobs
+from triton_ops.many.session import ManyResult, ProblemOutcome, run_jobs
 from triton_ops.results.as_json import result_json
 from triton_ops.space import Config
 from triton_ops.tolerance import as_tolerance
@@ -51,7 +52,7 @@ class Wanted:
         warm: Whether problems are timed with their data in L2.
         most: How many misses are tuned at most; None is no limit.
         tolerance: How far a right result may be from the expected one.
-        engine: `ray` or `ray:HOST:PORT`; None measures on this machine.
+        cluster: The GPUs of a cluster, where the problems are measured; None measures on this machine.
     """
 
     lists: tuple[str, ...]
@@ -61,7 +62,7 @@ class Wanted:
     warm: bool = False
     most: int | None = None
     tolerance: float | None = None
-    engine: str | None = None
+    cluster: RayEngine | None = None
 
 
 def tune_listed(
@@ -86,17 +87,18 @@ def tune_listed(
     if wanted.device is not None:
         probe(wanted.device)
     as_tolerance(wanted.tolerance)
-    cluster = chosen_engine(wanted.engine, options)
     if first == "--from-misses":
-        more = {"--device": wanted.device, "--warm": wanted.warm or None, "--engine": wanted.engine}
+        more = {"--device": wanted.device, "--warm": wanted.warm or None}
         _refuse({**only_for_one, **more}, first)
         return tune_from_misses(
-            wanted.targets, wanted.most, replace(options, cache_dir=folder), wanted.tolerance, budget_s, as_json=as_json
-        )
+            wanted.targets, wanted.most, replace(options, cache_dir=folder), wanted.tolerance, budget_s,
+            wanted.cluster,
+            as_json=as_json,
+        )  # fmt: skip
     _refuse({**only_for_one, **({"TARGET": wanted.targets or None} if first == "--problems" else {})}, first)
     with only_data_on_stdout():
         jobs = [_job(line, wanted, options) for line in _lines(wanted)]
-        found = run_jobs(jobs, options, budget_s=budget_s, cluster=cluster)
+        found = run_jobs(jobs, options, budget_s=budget_s, cluster=wanted.cluster)
     show(found, as_json=as_json)
     if found.stopped == "interrupted":
         raise typer.Exit(INTERRUPTED)

@@ -152,11 +152,11 @@ def tune_many(
         raise SettingsError(
             f"told is {told!r}, which cannot be called", hint="pass a function of one problem's outcome"
         )
+    cluster, limit_s = chosen_engine(engine, gpus), checked_budget(budget_s)
     options = Options(
         plan=_plan(effort, search, trials, each_s), cache_dir=cache_dir, seed=checked_seed(seed), force=force,
         isolate=isolate, transfer=transfer, wait=wait, devices=chosen_gpus(gpus),
     )  # fmt: skip
-    cluster, limit_s = chosen_engine(engine, options), checked_budget(budget_s)
     jobs = jobs_of(problems, options)
     return run_jobs(jobs, options, budget_s=limit_s, told=told, start=start, cluster=cluster)
 
@@ -261,14 +261,14 @@ def planned(jobs: Iterable[Job], options: Options) -> list[Planned]:
     ]  # fmt: skip
 
 
-def chosen_engine(engine: str | None, options: Options) -> RayEngine | None:
+def chosen_engine(engine: str | None, gpus: Any) -> RayEngine | None:
     """The engine that a run names, or None for this machine.
 
     Raises:
         SettingsError: There is none of that name, or GPUs of this machine are named too.
     """
     found = engine_named(engine)
-    if found is not None and options.devices:
+    if found is not None and gpus is not None:
         raise SettingsError("an engine measures on all GPUs of its cluster", hint="leave out gpus, or the engine")
     return found
 
