@@ -1,6 +1,7 @@
 """The lint on kernels with planted pitfalls, each beside one without; every finding has its "
 "line, and there are no others."""
 
+import importlib
 import json
 import re
 from collections.abc import Iterator
@@ -187,6 +188,32 @@ def test_a_target_that_is_not_there_or_does_not_parse_is_an_error_that_says_so(t
     (tmp_path / "binary.py").write_bytes(b"\xff\xfe triton")
     with pytest.raises(TargetError, match=said):
         lint(target.format(folder=tmp_path))
+
+
+def found_where_kernels_are_interpreted(path: str) -> tuple[object, ...]:
+    """The rules of findings in a file and in a shipped kernel, and the error of a rule that there is not."""
+    try:
+        lint(path, rules=["spelling"])
+    except TargetError as error:
+        said = error.message
+    own = lint(kernels.load("softmax"), rules=["missing-mask", "no-tensor-core"])
+    return [one.rule for one in lint(path).findings], (own.findings, list(own.kernels)), said
+
+
+def test_kernels_are_read_where_triton_interprets_them_too(tmp_path, interpreted):
+    rules, (own, names), said = interpreted(found_where_kernels_are_interpreted, str(written(tmp_path)))
+    assert (rules, own, names) == (["missing-mask"], (), ["softmax_kernel"])
+    assert "no rule spelling" in said
+
+
+def test_a_kernel_whose_module_asks_for_the_interpreter_is_read_from_its_file(tmp_path, monkeypatch):
+    path = written(tmp_path)
+    path.write_text("import os\nos.environ['TRITON_INTERPRET'] = '1'\n" + path.read_text())
+    monkeypatch.setenv("TRITON_INTERPRET", "0")  # is put back after the module has set it
+    monkeypatch.syspath_prepend(str(tmp_path))
+    kernel = importlib.import_module("copies").copy
+    assert type(kernel).__name__ == "InterpretedFunction"
+    assert [(one.rule, one.line) for one in lint(kernel).findings] == [("missing-mask", 12)]
 
 
 def test_an_unknown_rule_is_an_error_that_lists_the_known_ones(tmp_path):

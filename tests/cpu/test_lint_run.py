@@ -45,7 +45,7 @@ def test_an_operation_is_run_on_odd_extents_and_what_it_leaves_out_is_a_finding(
 
 def test_a_run_that_does_not_end_leaves_its_rules_undecided():
     record = run_watched(watched_kernels.never_ends, limit_s=0.3)
-    assert (record.seen, record.whole) == ((), "the interpreter did not end within 0.3 s")
+    assert (record.seen, record.whole) == ((), "the interpreter did not end within 0.3 s of a CPU")
 
 
 def test_a_kernel_whose_arguments_are_not_known_is_not_run():
@@ -60,4 +60,4 @@ def test_a_kernel_whose_arguments_are_not_known_is_not_run():
 def test_shipped_operations_have_a_small_problem_with_odd_extents(name):
     found = kernels.load(name)
     problem = odd_problem(getattr(found, "operation", found))
-    assert sum(spec.numel for spec in problem.specs.values()) < 2_000_000
+    assert sum(spec.numel for spec in problem.specs.values()) < 200_000

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from triton_ops.exceptions import DeviceError, MissingDependencyError, TargetError
+from triton_ops.exceptions import DeviceError, KernelTypeError, MissingDependencyError, TargetError
 
 WRONG_RESULTS = (
     "missing-mask", "wrong-mask", "wrong-identity", "stride-order", "low-precision-sum", "overlapping-writes",
@@ -30,7 +30,7 @@ def hints(target: Any, statuses: Iterable[str]) -> list[str]:
         return []
     try:
         found = importlib.import_module(_LINT).lint(target, rules=WRONG_RESULTS).findings
-    except (TargetError, MissingDependencyError, DeviceError):
+    except (TargetError, MissingDependencyError, DeviceError, KernelTypeError):
         return []  # it launches no Triton kernel that can be read
     lines = [
         f"{Path(one.file).name}:{one.line}: {one.rule} in {one.kernel} may be why: {one.evidence}"

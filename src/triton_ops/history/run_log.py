@@ -131,17 +131,17 @@ class Run:
     head: Head
     events: tuple[Event, ...]
 
-    @property
+    @cached_property
     def end(self) -> End | None:
         """How the run ended; None if the run did not end, so that it can be continued."""
         return next((event for event in reversed(self.events) if isinstance(event, End)), None)
 
-    @property
+    @cached_property
     def at_s(self) -> float:
         """Seconds of tuning until the last line; the time between an interruption and its resumption does not count."""
         return max((event.at_s for event in self.events), default=0.0)
 
-    @property
+    @cached_property
     def under_way(self) -> Config | None:
         """The config that ran in the tuning process when that ended without a word; None if none did."""
         last = next((event for event in reversed(self.events) if not isinstance(event, Preview)), None)
@@ -153,7 +153,7 @@ class Run:
         lines = [event for event in self.events if isinstance(event, Tried) or _is_of_run(event)]
         return {event.trial.config: event.trial for event in lines}
 
-    @property
+    @cached_property
     def best_so_far(self) -> list[tuple[float, Trial]]:
         """Each trial that was the fastest by its screening when it ended, with its seconds since the start.
 
@@ -206,7 +206,7 @@ class RunLog:
         """The file; None if no log is kept, or a line of it could not be written."""
         return self._file.written
 
-    @property
+    @cached_property
     def at_s(self) -> float:
         """Seconds of tuning since the run's start."""
         return round(self._clock() - self._zero, 6)

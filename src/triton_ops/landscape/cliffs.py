@@ -5,13 +5,14 @@ Two configs are compared only if they differ in nothing else, so that a jump is 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
+from operator import mul
 from statistics import median
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from triton_ops.landscape.sensitivity import value_key
+from triton_ops.landscape.measured import measured
 from triton_ops.replay.recording import Recording
 from triton_ops.resources import WASTEFUL_SPILL_BYTES
 from triton_ops.space import Value
@@ -53,35 +54,39 @@ def cliffs(recording: Recording) -> list[Cliff]:
 
     A file that has no figures of the compiler tells nothing of spills.
     """
+    seen = measured(recording)
+    trials = list(recording.trials.values())
+    widths = {name: int(codes.max()) + 1 for name, codes in seen.codes.items()}
+    places = dict(zip(seen.codes, accumulate(widths.values(), mul, initial=1), strict=False))
+    numbers = _numbers(seen.codes, places, len(trials))
     found: list[Cliff] = []
     for name, tunable in recording.space.tunables.items():
         if not tunable.ordered:
             continue
-        by_value = _by_value(recording, name)
-        for low, high in pairwise(tunable.values):
+        by_value: dict[int, dict[int, Trial]] = {}
+        for number, code, trial in zip(numbers, seen.codes[name].tolist(), trials, strict=True):
+            by_value.setdefault(code, {})[number - code * places[name]] = trial
+        for low, high in pairwise(range(len(tunable.values))):
             for before, after in ((low, high), (high, low)):
-                cliff = _cliff(by_value, name, before, after)
+                pairs = list(_pairs(by_value.get(before, {}), by_value.get(after, {})))
+                cliff = _cliff(pairs, name, tunable.values[before], tunable.values[after])
                 if cliff is not None:
                     found.append(cliff)
     return sorted(found, key=lambda one: (-one.spills, -one.steep / one.pairs, -one.fails))
 
 
-_Trials: TypeAlias = "Mapping[tuple[Hashable, ...], Trial]"
-_ByValue: TypeAlias = "Mapping[Hashable, _Trials]"
+_Trials: TypeAlias = "Mapping[int, Trial]"
 
 
-def _by_value(recording: Recording, name: str) -> _ByValue:
-    """The trials with each value of a tunable, by the values of all other tunables."""
-    others = [other for other in recording.space.tunables if other != name]
-    found: dict[Hashable, dict[tuple[Hashable, ...], Trial]] = {}
-    for config, trial in recording.trials.items():
-        rest = tuple(value_key(config.get(other)) for other in others)
-        found.setdefault(value_key(config.get(name)), {})[rest] = trial
+def _numbers(codes: Mapping[str, Any], places: Mapping[str, int], count: int) -> list[int]:
+    """A number for each config, of which the value of each tunable is a digit."""
+    found = [0] * count
+    for name, column in codes.items():
+        found = [number + code * places[name] for number, code in zip(found, column.tolist(), strict=True)]
     return found
 
 
-def _cliff(by_value: _ByValue, name: str, before: Value, after: Value) -> Cliff | None:
-    pairs = list(_pairs(by_value.get(value_key(before), {}), by_value.get(value_key(after), {})))
+def _cliff(pairs: Sequence[tuple[Trial, Trial]], name: str, before: Value, after: Value) -> Cliff | None:
     if not pairs:
         return None
     ratios = [second.median_ms / first.median_ms for first, second in pairs if second.ok]

@@ -7,17 +7,19 @@ on a grid. What such a sum does not explain is due to tunables that act together
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import fmean
-from typing import TypeAlias
+from itertools import islice
+from typing import Any, TypeAlias
+
+import numpy as np
 
 from triton_ops.exceptions import RecordingError
+from triton_ops.landscape.measured import Measured, measured
 from triton_ops.replay.recording import Recording
 from triton_ops.space import Config, Value
-from triton_ops.trial import Trial
 
+_Array: TypeAlias = "np.ndarray[Any, Any]"
 _ROUNDS = 60  # of the fit; each tunable's effects are fitted to what the others leave
 _CLOSE = 1e-9
 _FEWEST = 3  # configs below which nothing is said
@@ -105,103 +107,68 @@ def sensitivity(recording: Recording) -> Sensitivity:
     Raises:
         RecordingError: Fewer than three configs ran, all ran equally long, or one took no time.
 
-    Cost: some 20 ms for a thousand configs, 2 s for 100,000.
+    Cost: 20 ms for a thousand configs, and 2 s for 100,000 of ten tunables.
     """
-    ran = [(config, trial.median_ms) for config, trial in recording.trials.items() if trial.ok]
-    if any(ms <= 0 for _, ms in ran):
+    seen = measured(recording)
+    ran = seen.ran
+    if (seen.ms[ran] <= 0).any():
         raise RecordingError(f"{recording.file} has a config that took no time", hint="leave that config out")
-    times = [math.log(ms) for _, ms in ran]
-    mean = fmean(times) if ran else 0.0
-    spread = sum((time - mean) ** 2 for time in times)
-    columns = {name: [value_key(config.get(name)) for config, _ in ran] for name in recording.space.tunables}
-    columns = {name: column for name, column in columns.items() if len(set(column)) > 1}
-    if len(ran) < _FEWEST or spread <= _CLOSE**2 or not columns:
+    times = np.log(seen.ms[ran])
+    times -= times.mean() if len(times) else 0.0
+    spread = float(times @ times)
+    columns = {name: codes[ran] for name, codes in seen.codes.items()}
+    columns = {name: column for name, column in columns.items() if len(np.unique(column)) > 1}
+    if len(times) < _FEWEST or spread <= _CLOSE**2 or not columns:
         raise RecordingError(
-            f"{recording.file} has {len(ran)} configs that ran in different times; nothing can be told from them",
+            f"{recording.file} has {len(times)} configs that ran in different times; nothing can be told from them",
             hint=f"give a file with {_FEWEST} or more",
         )
-    effects = _fitted(columns, [time - mean for time in times])
-    left = sum((time - mean - fit) ** 2 for time, fit in zip(times, _sums(columns, effects), strict=True))
-    knobs = [_knob(name, effects[name], recording, spread) for name in columns]
+    effects, left = _fitted(columns, times)
+    knobs = [_knob(seen, name, effects[name], spread) for name in columns]
+    best = int(np.nanargmin(seen.ms))
     return Sensitivity(
         kernel=" ".join(filter(None, (recording.kernel, "x".join(map(str, recording.problem)), recording.dtype))),
-        device=recording.device, configs=len(ran), failed=sum(trial.failed for trial in recording.trials.values()),
-        best=min(ran, key=lambda pair: pair[1])[0], best_ms=recording.best_ms, explained=max(0.0, 1 - left / spread),
-        knobs=tuple(sorted(knobs, key=lambda knob: -knob.share)),
+        device=recording.device, configs=len(times), failed=int(seen.failed.sum()),
+        best=next(islice(recording.trials, best, None)), best_ms=recording.best_ms,
+        explained=max(0.0, 1 - float(left @ left) / spread), knobs=tuple(sorted(knobs, key=lambda knob: -knob.share)),
     )  # fmt: skip
 
 
-def value_key(value: Value) -> Hashable:
-    """A value that tells `1` from `True`."""
-    return type(value).__name__, value
+def _fitted(columns: Mapping[str, _Array], times: _Array) -> tuple[dict[str, _Array], _Array]:
+    """The effect of each value of each tunable, and what is left of each time.
 
-
-_Columns: TypeAlias = "Mapping[str, Sequence[Hashable]]"  # of each tunable the value of every config
-_Effects: TypeAlias = "dict[str, dict[Hashable, float]]"
-
-
-def _fitted(columns: _Columns, times: Sequence[float]) -> _Effects:
-    """The effect of each value of each tunable, by fitting one tunable after another to what the others leave.
-
-    How many configs have two values together is all that a round asks for, so that its cost is not that of the configs.
+    One tunable after another is fitted to what the others leave, until no effect changes.
     """
-    together = {
-        (one, other): Counter(zip(columns[one], columns[other], strict=True))
-        for one in columns for other in columns if one != other
-    }  # fmt: skip
-    counts = {name: Counter(column) for name, column in columns.items()}
-    sums = {name: _summed(column, times) for name, column in columns.items()}
-    effects: _Effects = {name: dict.fromkeys(count, 0.0) for name, count in counts.items()}
+    counts = {name: np.maximum(np.bincount(column), 1) for name, column in columns.items()}
+    effects = {name: np.zeros(len(count)) for name, count in counts.items()}
+    left = times.copy()
     for _ in range(_ROUNDS):
         moved = 0.0
-        for name in columns:
-            rest = dict(sums[name])
-            for other in columns:
-                for (key, beside), configs in together.get((name, other), {}).items():
-                    rest[key] -= configs * effects[other][beside]
-            for key, left in rest.items():
-                effect = left / counts[name][key]
-                moved = max(moved, abs(effect - effects[name][key]))
-                effects[name][key] = effect
+        for name, column in columns.items():
+            change = np.bincount(column, weights=left, minlength=len(counts[name])) / counts[name]
+            effects[name] += change
+            left -= change[column]
+            moved = max(moved, float(np.abs(change).max()))
         if moved < _CLOSE:
             break
-    return effects
+    return effects, left
 
 
-def _summed(column: Sequence[Hashable], times: Sequence[float]) -> dict[Hashable, float]:
-    found: dict[Hashable, float] = {}
-    for key, time in zip(column, times, strict=True):
-        found[key] = found.get(key, 0.0) + time
-    return found
-
-
-def _sums(columns: _Columns, effects: _Effects) -> Iterator[float]:
-    """The sum of the effects for each config."""
-    each = [map(effects[name].__getitem__, column) for name, column in columns.items()]
-    return map(sum, zip(*each, strict=True))
-
-
-def _knob(name: str, effects: Mapping[Hashable, float], recording: Recording, spread: float) -> Knob:
-    least = min(effects.values())
-    by_value: dict[Hashable, list[Trial]] = {}
-    for config, trial in recording.trials.items():
-        by_value.setdefault(value_key(config.get(name)), []).append(trial)
+def _knob(seen: Measured, name: str, effects: _Array, spread: float) -> Knob:
+    several, codes = seen.values[name], seen.codes[name]
+    ran = np.bincount(codes[seen.ran], minlength=len(several))
+    failed = np.bincount(codes[seen.failed], minlength=len(several))
+    best_ms = np.full(max(len(several), len(ran)), np.inf)
+    np.minimum.at(best_ms, codes[seen.ran], seen.ms[seen.ran])
+    of_any = effects[np.flatnonzero(ran[: len(effects)])]
     values = []
-    counted = 0.0
-    for value in recording.space.tunables[name].values:
-        trials = by_value.get(value_key(value), [])
-        ran = [trial for trial in trials if trial.ok]
-        effect = effects.get(value_key(value)) if ran else None
-        counted += len(ran) * (effect or 0.0) ** 2
-        values.append(_value(value, trials, ran, None if effect is None else math.expm1(effect - least), recording))
-    return Knob(name, counted / spread, tuple(values))
-
-
-def _value(
-    value: Value, trials: Sequence[Trial], ran: Sequence[Trial], slower: float | None, recording: Recording
-) -> ValueEffect:
-    best_ms = min((trial.median_ms for trial in ran), default=None)
-    return ValueEffect(
-        value=value, configs=len(ran), failed=sum(trial.failed for trial in trials), slower=slower, best_ms=best_ms,
-        loss=None if best_ms is None else best_ms / recording.best_ms - 1,
-    )  # fmt: skip
+    for code, value in enumerate(several):
+        measured_ms = float(best_ms[code]) if ran[code] else None
+        values.append(
+            ValueEffect(
+                value=value, configs=int(ran[code]), failed=int(failed[code]), best_ms=measured_ms,
+                slower=math.expm1(effects[code] - of_any.min()) if ran[code] else None,
+                loss=None if measured_ms is None else measured_ms / float(best_ms.min()) - 1,
+            )  # fmt: skip
+        )
+    return Knob(name, float(ran[: len(effects)] @ effects**2) / spread, tuple(values))

@@ -17,6 +17,7 @@ from triton_ops.backend import HasOperation, Operation
 from triton_ops.backend.errors import one_line
 from triton_ops.exceptions import TargetError
 from triton_ops.hardware import Target, named_target, spec_named, target_of
+from triton_ops.lint.apart import is_interpreted, lint_apart, triton_interprets
 from triton_ops.lint.findings import Finding, LintReport, Undecided
 from triton_ops.lint.kernel import COMPILED_FOR, READ_FOR, KernelReading
 from triton_ops.lint.operations import launched_as
@@ -30,6 +31,7 @@ from triton_ops.lint.source.kernels import Defined, defined_kernels, tuned_with
 from triton_ops.lint.source.launches import launches
 from triton_ops.lint.suppress import answered, bad_comments
 
+_INTERPRETED = "its module sets TRITON_INTERPRET before it makes the kernel, which its file alone does not show"
 _FORMS = "name a file, a folder, package.module:kernel, path/file.py:kernel, a shipped kernel, or an Operation"
 
 
@@ -53,11 +55,29 @@ def lint(target: Any, *, rules: Sequence[str] | None = None, gpu: str | None = N
         DeviceError: The GPU is not known.
         MissingDependencyError: Triton is not installed.
 
-    Cost: 0.1 to 0.5 s for each kernel, and once the import of Triton; with `run` 2 s, and up to 5 s for launches.
+    Cost: 0.1 to 0.5 s for each kernel, and once the import of Triton; with `run` 2 s, and up to 5 s of a CPU for
+    launches. Where `TRITON_INTERPRET` has made Triton or the kernels to be interpreted, another process reads them,
+    which takes 1 to 2 s more.
     """
     require("triton", "reading kernels")
+    _asked(rules), compile_target(gpu)
+    inner = target.operation if isinstance(target, HasOperation) else target
+    named = isinstance(target, (str, os.PathLike))
+    if triton_interprets() or (not named and any(map(is_interpreted, map(innermost, _kernels_of(inner))))):
+        return lint_apart(os.fspath(target) if named else inner, rules, gpu, run)
+    return lint_here(target, rules=rules, gpu=gpu, run=run)
+
+
+def lint_here(target: Any, *, rules: Sequence[str] | None, gpu: str | None, run: bool) -> LintReport:
+    """As `lint`, in this process, in which Triton's own functions are compiled."""
     asked, goal = _asked(rules), compile_target(gpu)
-    readings, lost, files = readings_of(target)
+    found, lost, files = readings_of(target)
+    readings: list[KernelReading] = []
+    for one in found:
+        try:
+            readings += _of_files([Path(one.file)], one.name)[0] if is_interpreted(one.function.function) else [one]
+        except TargetError:
+            lost.append((one.name, _INTERPRETED))
     ran = _ran(target) if run and readings else None
     findings: list[Finding] = []
     undecided: list[Undecided] = []

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import pickle
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -16,11 +13,14 @@ from triton_ops.backend import Arguments, Operation, unpack
 from triton_ops.backend.errors import one_line
 from triton_ops.evaluation.poison import poison
 from triton_ops.exceptions import TritonKernelError
+from triton_ops.lint.question import answer, question
 from triton_ops.lint.run.record import CONFLICT, UNWRITTEN, RunRecord, Seen
 from triton_ops.lint.run.shapes import odd_problem
 from triton_ops.lint.run.watch import Watch, watched
-from triton_ops.processes.child import Leftovers, Surroundings, die_with, import_heavy
+from triton_ops.processes.child import Surroundings, import_heavy
 
+PATIENCE = 6
+"""Seconds of the clock for each second of a CPU that a run may take: on a machine that is busy, and for what sleeps."""
 _LOCKS = "it has atomic operations by which programs may wait for each other"
 
 
@@ -31,7 +31,7 @@ class Request:
     Attributes:
         packed: An operation, or a function without parameters, packed.
         surroundings: Of the process that asks.
-        limit_s: How long launches may take.
+        limit_s: Seconds of a CPU that launches may take.
     """
 
     packed: bytes
@@ -40,40 +40,40 @@ class Request:
 
 
 class _OutOfTimeError(BaseException):
-    """The time of a run is over; no `except Exception` of the user's or of Triton's may take it for its own."""
+    """The time of a run is over, in words that say by what; no `except Exception` of the user's or of Triton's may take it for its own."""
 
 
-def _end(_signal: int, _frame: Any) -> None:
-    raise _OutOfTimeError
+def _end(signalled: int, _frame: Any) -> None:
+    _limit(0.0)  # the other limit must not end what is told of this one
+    raise _OutOfTimeError("of a CPU" if signalled == signal.SIGPROF else "of the clock")
 
 
 def main() -> None:
-    """Answer one request: pickled on stdin; the record on stdout, as JSON."""
-    answer = os.dup(1)
-    os.dup2(2, 1)  # what the user's code prints is no part of the answer
-    die_with(int(sys.argv[2]), Leftovers.own())
-    request: Request = pickle.load(sys.stdin.buffer)
+    """Answer one request with the record as JSON."""
+    request, told = question()
     import_heavy(("triton", "torch"), "running kernels")
     request.surroundings.take()
     watch = Watch()
-    signal.signal(signal.SIGALRM, _end)
+    for signalled in (signal.SIGALRM, signal.SIGPROF):
+        signal.signal(signalled, _end)
     said, unwritten, about = "", [], ""
     try:
-        signal.setitimer(signal.ITIMER_REAL, request.limit_s)
+        _limit(request.limit_s)
         target = unpack(request.packed)
         call, outputs, about = _prepared(target)
-        signal.setitimer(signal.ITIMER_REAL, request.limit_s)
+        _limit(request.limit_s)
         with watched(watch):
             result = call()
         unwritten = list(_unwritten(watch, outputs or _named("result", result)))
-    except _OutOfTimeError:
-        said = f"the interpreter did not end within {request.limit_s:g} s"
+    except _OutOfTimeError as over:
+        limit_s = request.limit_s * (PATIENCE if str(over) == "of the clock" else 1)
+        said = f"the interpreter did not end within {limit_s:g} s {over}"
     except TritonKernelError as error:
         said = f"it cannot be run: {error.message}"
     except Exception as error:  # noqa: BLE001 - whatever the user's code and the interpreter raise
         said = f"the interpreter cannot run it: {one_line(error)}"
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        _limit(0.0)
     seen = [*watch.seen(), *unwritten]
     record = RunRecord(tuple(seen), frozenset(watch.kernels), said)
     words = {
@@ -81,9 +81,13 @@ def main() -> None:
         "kernels": sorted(record.kernels), "whole": record.whole,
         "open": [[CONFLICT, kernel, _LOCKS] for kernel in sorted(watch.locked)],
     }  # fmt: skip
-    left = memoryview(json.dumps(words).encode())
-    while left:
-        left = left[os.write(answer, left) :]
+    answer(told, json.dumps(words).encode())
+
+
+def _limit(limit_s: float) -> None:
+    """End what follows after so many seconds of a CPU, or as many times of the clock; 0 ends the limit."""
+    signal.setitimer(signal.ITIMER_PROF, limit_s)
+    signal.setitimer(signal.ITIMER_REAL, PATIENCE * limit_s)
 
 
 def _prepared(target: Any) -> tuple[Callable[[], Any], list[tuple[str, Any]], str]:

@@ -8,6 +8,7 @@ from triton_ops.problem import Problem
 
 _SMALL = 16  # extents up to this are counts of heads, batches or ways, and stay nearly so
 _FEW = 3
+_COUNTS = (3, 4, 2, 1)  # 4 for what must be a multiple of another count
 _ODD = (131, 83, 197, 67, 113, 37, 29)  # primes that differ, so that swapped axes show, and that no tile divides
 _ROUND = (128, 64, 256, 16)  # where an operation takes no odd extent
 
@@ -23,9 +24,10 @@ def odd_problem(operation: Operation) -> Problem:
     wanted = [one for one in ("float32", "float16") if one in operation.dtypes]
     dtype = next(iter((*wanted, *operation.dtypes)), None)
     shape = _first_shape(operation, dtype)
-    for axis, extent in enumerate(shape):
-        tried = ((*shape[:axis], one, *shape[axis + 1 :]) for one in _instead(axis, extent))
-        shape = next((one for one in tried if _takes(operation, one, dtype)), shape)
+    for _ in range(2):  # what one axis may be depends on others, such as the heads of queries on those of keys
+        for axis, extent in enumerate(shape):
+            tried = ((*shape[:axis], one, *shape[axis + 1 :]) for one in _instead(axis, extent))
+            shape = next((one for one in tried if _takes(operation, one, dtype)), shape)
     return operation.problem(shape, dtype)
 
 
@@ -41,8 +43,11 @@ def _first_shape(operation: Operation, dtype: str | None) -> tuple[int, ...]:
 
 
 def _instead(axis: int, extent: int) -> tuple[int, ...]:
+    """What to try for an axis in place of its extent, the best first; nothing where the extent is among the best."""
+    if extent <= _FEW or extent in _ODD:
+        return ()
     if extent <= _SMALL:
-        return (min(extent, _FEW), *range(min(extent, _FEW) - 1, 0, -1))
+        return tuple(one for one in _COUNTS if one < extent)
     first = axis % len(_ODD)
     return tuple(one for one in (*_ODD[first:], *_ODD[:first], *_ROUND) if one < extent)
 

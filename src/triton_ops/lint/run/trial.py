@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import pickle
 import subprocess
 from typing import Any
 
-from triton_ops import settings
 from triton_ops.backend import pack
 from triton_ops.backend.offline import compiler_environment
 from triton_ops.exceptions import DeviceError, KernelTypeError
-from triton_ops.lint.run.child import Request
+from triton_ops.lint.question import asked
+from triton_ops.lint.run.child import PATIENCE, Request
 from triton_ops.lint.run.record import RunRecord, Seen
-from triton_ops.processes.child import Leftovers, Surroundings, command
-from triton_ops.processes.family import end_family, new_mark
+from triton_ops.processes.child import Surroundings
 
 LIMIT_S = 5.0
 _BEGIN_S = 60.0  # for the imports of torch and Triton on a machine that is busy, and the module of the kernels
@@ -28,27 +25,18 @@ def run_watched(target: Any, limit_s: float = LIMIT_S) -> RunRecord:
 
     Args:
         target: An `Operation`, or a function that launches kernels with tensors on a CPU.
-        limit_s: How long the launches may take; what was seen until then is kept.
+        limit_s: Seconds of a CPU that the launches may take; what was seen until then is kept.
 
     Cost: 2 s for the imports of a new process, and the launches: 2 ms for each program of a row kernel.
     """
-    mark = new_mark()
     try:
-        packed = pack(target).content
-        words = command("triton_ops.lint.run.child", os.getpid(), leftovers=Leftovers(mark))
+        request = Request(pack(target).content, Surroundings.here(), limit_s)
+        changes = {**compiler_environment(), "TRITON_INTERPRET": "1"}
+        done = asked("triton_ops.lint.run.child", request, changes, PATIENCE * limit_s + _BEGIN_S)
     except (KernelTypeError, DeviceError) as error:
         return RunRecord(whole=f"it cannot be run in another process: {error.message}")
-    request = pickle.dumps(Request(packed, Surroundings.here(), limit_s))
-    environment = settings.for_child({**compiler_environment(), "TRITON_INTERPRET": "1"}, mark)
-    try:
-        done = subprocess.run(
-            words, input=request, capture_output=True, env=environment, timeout=2 * limit_s + _BEGIN_S, check=False,
-            start_new_session=True,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return RunRecord(whole=f"the interpreter did not end within {2 * limit_s + _BEGIN_S:g} s")
-    finally:
-        end_family(mark)
+    except subprocess.TimeoutExpired as error:
+        return RunRecord(whole=f"the interpreter did not end within {error.timeout:g} s")
     try:
         return _record(json.loads(done.stdout))
     except ValueError:
