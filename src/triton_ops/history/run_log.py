@@ -206,7 +206,7 @@ class RunLog:
         """The file; None if no log is kept, or a line of it could not be written."""
         return self._file.written
 
-    @cached_property
+    @property
     def at_s(self) -> float:
         """Seconds of tuning since the run's start."""
         return round(self._clock() - self._zero, 6)
