@@ -29,9 +29,9 @@ class Measured:
     failed: np.ndarray[Any, Any]
 
     @property
-    def ran(self) -> np.ndarray[Any, Any]:
-        """bool [configs]: which ran."""
-        return ~np.isnan(self.ms)
+    def ran(self) -> Any:
+        """Which ran: bool [configs]."""
+        return np.isfinite(self.ms)
 
 
 def measured(recording: Recording) -> Measured:

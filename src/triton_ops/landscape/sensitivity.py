@@ -164,11 +164,10 @@ def _knob(seen: Measured, name: str, effects: _Array, spread: float) -> Knob:
     values = []
     for code, value in enumerate(several):
         measured_ms = float(best_ms[code]) if ran[code] else None
-        values.append(
-            ValueEffect(
-                value=value, configs=int(ran[code]), failed=int(failed[code]), best_ms=measured_ms,
-                slower=math.expm1(effects[code] - of_any.min()) if ran[code] else None,
-                loss=None if measured_ms is None else measured_ms / float(best_ms.min()) - 1,
-            )  # fmt: skip
-        )
+        effect = ValueEffect(
+            value=value, configs=int(ran[code]), failed=int(failed[code]), best_ms=measured_ms,
+            slower=math.expm1(effects[code] - of_any.min()) if ran[code] else None,
+            loss=None if measured_ms is None else measured_ms / float(best_ms.min()) - 1,
+        )  # fmt: skip
+        values.append(effect)
     return Knob(name, float(ran[: len(effects)] @ effects**2) / spread, tuple(values))

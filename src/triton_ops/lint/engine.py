@@ -60,7 +60,8 @@ def lint(target: Any, *, rules: Sequence[str] | None = None, gpu: str | None = N
     which takes 1 to 2 s more.
     """
     require("triton", "reading kernels")
-    _asked(rules), compile_target(gpu)
+    _asked(rules)
+    compile_target(gpu)  # what is asked for wrongly is said before another process begins
     inner = target.operation if isinstance(target, HasOperation) else target
     named = isinstance(target, (str, os.PathLike))
     if triton_interprets() or (not named and any(map(is_interpreted, map(innermost, _kernels_of(inner))))):
@@ -72,12 +73,8 @@ def lint_here(target: Any, *, rules: Sequence[str] | None, gpu: str | None, run:
     """As `lint`, in this process, in which Triton's own functions are compiled."""
     asked, goal = _asked(rules), compile_target(gpu)
     found, lost, files = readings_of(target)
-    readings: list[KernelReading] = []
-    for one in found:
-        try:
-            readings += _of_files([Path(one.file)], one.name)[0] if is_interpreted(one.function.function) else [one]
-        except TargetError:
-            lost.append((one.name, _INTERPRETED))
+    readings = [kept for one in found if (kept := _readable(one)) is not None]
+    lost += [(one.name, _INTERPRETED) for one in found if one.name not in {kept.name for kept in readings}]
     ran = _ran(target) if run and readings else None
     findings: list[Finding] = []
     undecided: list[Undecided] = []
@@ -95,6 +92,16 @@ def lint_here(target: Any, *, rules: Sequence[str] | None, gpu: str | None, run:
         kernels={reading.name: reading.file for reading in readings} | dict.fromkeys((name for name, _ in lost), ""),
         suppressed=tuple(answers),
     )
+
+
+def _readable(reading: KernelReading) -> KernelReading | None:
+    """A kernel that was made to be interpreted, from its file instead; None if the file alone does not make it."""
+    if not is_interpreted(reading.function.function):
+        return reading
+    try:
+        return next(iter(_of_files([Path(reading.file)], reading.name)[0]), None)
+    except TargetError:
+        return None
 
 
 def _ran(target: Any) -> RunRecord:

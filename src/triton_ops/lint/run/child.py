@@ -40,7 +40,10 @@ class Request:
 
 
 class _OutOfTimeError(BaseException):
-    """The time of a run is over, in words that say by what; no `except Exception` of the user's or of Triton's may take it for its own."""
+    """The time of a run is over, by a CPU or by the clock, as its text says.
+
+    No `except Exception` of the user's or of Triton's may take it for its own.
+    """
 
 
 def _end(signalled: int, _frame: Any) -> None:
