@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -32,13 +33,14 @@ RULES = ("measured@2", "pow2", "upto")
 N = K = 4096
 
 
-def tuned(sizes: Sequence[int], device: str, folder: str, budget_s: float) -> list[Record]:
-    """The records of the matmul at each size of M."""
+def tuned(sizes: Sequence[int], device: str, folder: str, budget_s: float, end: float) -> list[Record]:
+    """The records of the matmul at each size of M; all tunes together take at most half of the time until `end`."""
     matmul, records = load("matmul"), []
+    each_s = min(budget_s, (end - time.monotonic()) / 2 / len(sizes))
     for size in sizes:
         asked: dict[str, Any] = {"shape": (size, N, K), "dtype": "bfloat16", "device": device,
                                  "cache_dir": folder}  # fmt: skip
-        tune(matmul, **asked, budget_s=budget_s)
+        tune(matmul, **asked, budget_s=each_s)
         found = recall(matmul, **asked)
         assert found is not None
         records.append(found)
@@ -97,7 +99,7 @@ def main() -> None:
     sizes, end = [int(size) for size in given.sizes.split(",")], time.monotonic() + given.limit_s
     rows: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
-        records = tuned(sizes, given.device, folder, given.budget_s)
+        records = tuned(sizes, given.device, folder, given.budget_s, end)
         texts = {rule: f"upto:{given.sizes}" if rule == "upto" else rule for rule in given.rules}
         rules = {rule: held_out(records, text, given.device, given.held_out, given.neighbours)
                  for rule, text in texts.items()}  # fmt: skip
@@ -109,6 +111,8 @@ def main() -> None:
                                        winners=winners, rules=rows))  # fmt: skip
     for rule, row in rows.items():
         print(json.dumps({"rule": rule, **row}), flush=True)
+    if not rows:
+        sys.exit(f"no size was measured within {given.limit_s:.0f} s")
 
 
 if __name__ == "__main__":

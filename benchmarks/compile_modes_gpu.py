@@ -74,8 +74,12 @@ def measured(
     for row in found["details"]["modes"].values():
         row["tables"] = len(row.get("tables", ()))  # each has dozens of lines
     keep(found)
-    if not report.chosen.eager and until_s - time.monotonic() > _CONFIRMING_S + _ONE_MODE_S:
-        again = tune_compile(factory, modes=[report.chosen], seconds=asked.seconds, resume=False, follow=follow)
+    left_s = until_s - time.monotonic()
+    if not report.chosen.eager and left_s > _CONFIRMING_S + _ONE_MODE_S:
+        again = tune_compile(
+            factory, modes=[report.chosen], seconds=asked.seconds, resume=False, follow=follow,
+            budget_s=left_s - _CONFIRMING_S,
+        )  # fmt: skip
         found["again"] = {"recommended": again.recommended, "confirmed": again.confirmed}
         found["held"] = found["held"] and again.recommended == report.recommended
     return found

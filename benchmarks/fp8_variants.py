@@ -19,7 +19,7 @@ from typing import Any
 from benchmarks.document import headed, save
 from benchmarks.kernels.gluon_fp8 import gluon_fp8
 from triton_ops import Config, TritonKernelError, compare
-from triton_ops.backend import Arguments
+from triton_ops.backend import Arguments, CandidateError
 from triton_ops.backend.offline import AheadOfTime, described
 from triton_ops.benchmark.kernels import check_result
 from triton_ops.benchmark.rivals import rivals_of
@@ -90,7 +90,7 @@ def raced(config: Config, values: dict[str, Any], seconds: float) -> dict[str, A
     try:
         check_result(operation, config, taken)
         found = compare((operation, config), rival, kwargs=taken, names=("form", "library"), seconds=seconds)
-    except (TritonKernelError, RuntimeError) as error:
+    except (TritonKernelError, CandidateError, RuntimeError) as error:  # a form that cannot run ends no other
         return {"verdict": f"{type(error).__name__}: {error}"}
     rate = 2e-9 * values["M"] * values["N"] * values["K"] / found.a_ms
     times = {"ms": found.a_ms, "library_ms": found.b_ms, "speedup": found.b_ms / found.a_ms, "tflops": rate}

@@ -10,7 +10,8 @@ process of its own; the clock begins after the imports of torch and Triton. `gra
 tried, and the best of them race against the winner of `many` in one process. `gpus` is `many` on one GPU and on
 several, in turn.
 
-The file is written after every row; a part that was begun goes on, so that a limit of seconds costs nothing.
+The file is written after every row. A part is ended where its seconds are over, and its rows stay: `graded` goes on
+with the others at the next call.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ NAMED = {
 """Kernels whose spaces can be tried whole, 17 to 411 configs; the plain matmul below has 480."""
 PLAIN = ("4096", "llama-8b-prefill")
 _WITHIN = 1.0  # percent
+_LAST_ROW_S = 40.0  # that a part may take longer than its limit, to end what it has begun
 _PARTS = ("many", "single", "fresh", "graded", "gpus")
 EVERY = replace(PRESETS["quick"], name="every", search="exhaustive", budget=Budget(), near=0.1, finalists=8, previews=0)
 
@@ -126,7 +128,11 @@ def _side(part: str, left_s: float, options: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "NO_COLOR": "1", "TRITON_CACHE_DIR": f"{folder}/compiled"}
         environment["TRITON_OPS_CACHE_DIR"] = f"{folder}/records"
-        done = subprocess.run(command, env=environment, timeout=left_s + 120, check=False)
+        try:
+            done = subprocess.run(command, env=environment, timeout=left_s + _LAST_ROW_S, check=False)
+        except subprocess.TimeoutExpired:
+            print(f"the part {part} was ended: its last row took over {_LAST_ROW_S:.0f} s more", flush=True)
+            return
     if done.returncode:
         raise SystemExit(f"the part {part} ended with {done.returncode}")
 
@@ -134,7 +140,10 @@ def _side(part: str, left_s: float, options: argparse.Namespace) -> None:
 def _many(options: argparse.Namespace) -> None:
     """One call of `tune_many`."""
     rows, start = _Rows(options.out, "many"), _ready()
-    found = tune_many(list(problems().values()), told=lambda outcome: rows.add(_label(outcome), _row(outcome)))
+    found = tune_many(
+        list(problems().values()), told=lambda outcome: rows.add(_label(outcome), _row(outcome)),
+        budget_s=options.limit_s,
+    )  # fmt: skip
     rows.close(wall_s=time.monotonic() - start, stopped=found.stopped, totals=found.totals)
 
 
@@ -201,7 +210,7 @@ def _gpus(options: argparse.Namespace) -> None:
         start = _ready()
         with tempfile.TemporaryDirectory() as folder:
             os.environ["TRITON_CACHE_DIR"] = f"{folder}/compiled"
-            found = _over(tuple(f"cuda:{at}" for at in range(used)), f"{folder}/records")
+            found = _over(tuple(f"cuda:{at}" for at in range(used)), f"{folder}/records", options.limit_s / 2)
         release_processes()
         walls[used] = time.monotonic() - start
         rows.add(f"{used} GPUs", {
@@ -211,13 +220,14 @@ def _gpus(options: argparse.Namespace) -> None:
     rows.close(speedup=walls[1] / walls[options.gpus], stopped="complete")
 
 
-def _over(devices: tuple[str, ...], folder: str) -> ManyResult:
+def _over(devices: tuple[str, ...], folder: str, budget_s: float) -> ManyResult:
     common = Options(plan=effort_of(), cache_dir=folder, devices=devices)
 
     def executors(shared_cpus: SharedCpus, view: Follows) -> Mapping[str, Executor]:
         return {device: LocalExecutor(shared_cpus, device, view.listener) for device in devices}
 
-    return run_jobs(jobs_of(problems().values(), common), common, told=lambda _: None, executors_of=executors)
+    jobs = jobs_of(problems().values(), common)
+    return run_jobs(jobs, common, budget_s=budget_s, told=lambda _: None, executors_of=executors)
 
 
 def _ready() -> float:

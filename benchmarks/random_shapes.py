@@ -335,7 +335,10 @@ def judged(name: str, part: int, options: Mapping[str, Any]) -> Part:
             break
         found.ran += 1
         found.fills[case.fill] += 1
-        how = wrong(case, options["device"], found.by_bound)
+        try:
+            how = wrong(case, options["device"], found.by_bound)
+        except RuntimeError as error:  # torch's own, such as a fault of a launch that it tells of where it waits
+            how = one_line(error)
         if how is not None:
             found.wrong.append({**asdict(case), "how": how})
             print(f"wrong: {case}: {how}", flush=True)

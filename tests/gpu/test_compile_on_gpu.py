@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 
 import triton_ops
+from tests.bounded import bounded
 from triton_ops.hardware import gpu_missing
 from triton_ops.space import Config
 
@@ -63,12 +61,9 @@ def vectors(n=1 << 16):
 
 
 def child(kind):
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.gpu.compiled_once", kind], env=dict(os.environ), capture_output=True, text=True,
-        timeout=120,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    done = bounded("-m", "tests.gpu.compiled_once", kind, limit_s=120)
+    assert done.code == 0, done.told
+    return json.loads(done.printed.splitlines()[-1])
 
 
 def test_inductor_launches_the_winner_and_benchmarks_nothing():
@@ -130,33 +125,20 @@ def test_a_kernel_without_a_winner_is_tuned_by_inductor_where_tuning_is_asked_fo
     assert launches.benchmarked == 1
 
 
-LOAD = """
-import sys, torch
-x = torch.ones(1 << 16, device="cuda")
-torch.testing.assert_close(torch._inductor.aoti_load_package(sys.argv[1])(x, x), x + x)
-"""
-
-
-def loaded_elsewhere(function, inputs, path):
-    """The exit status of a process that loads a package of this function and runs it."""
-
-    class Module(torch.nn.Module):
-        def forward(self, x, y):
-            return function(x, y)
-
-    program = torch.export.export(Module(), inputs)
-    made = torch._inductor.aoti_compile_and_package(program, package_path=str(path))
-    return subprocess.run([sys.executable, "-c", LOAD, made], capture_output=True, text=True, timeout=120, check=False)
+def packaged(kind, path):
+    """What became of a process that loads a package which another one has made, and runs it."""
+    made = bounded("-m", "tests.gpu.packaged_once", "make", kind, str(path), limit_s=90)
+    assert made.code == 0, made.told
+    return bounded("-m", "tests.gpu.packaged_once", "load", str(path), limit_s=90)
 
 
 def test_a_package_of_aotinductor_holds_the_winner(tmp_path):
     """The package is run by another process, where torch's loader has died of a signal before any kernel ran."""
-    kernel, inputs = decorated(), vectors()
-    remember(kernel, WIDE)
-    done = loaded_elsewhere(function_of("triton_op", kernel), inputs, tmp_path / "ours.pt2")
-    if done.returncode < 0 and loaded_elsewhere(torch.add, inputs, tmp_path / "sum.pt2").returncode < 0:
-        pytest.skip("torch cannot load a package of its own sum here either")
-    assert done.returncode == 0, done.stderr
+    remember(decorated(), WIDE)
+    done = packaged("ours", tmp_path / "ours.pt2")
+    if done.code != 0 and (theirs := packaged("sum", tmp_path / "sum.pt2")).code != 0:
+        pytest.skip(f"torch cannot load a package of its own sum here either: {theirs.told[-2000:]}")
+    assert done.code == 0, done.told
 
 
 def drawn(*shape):

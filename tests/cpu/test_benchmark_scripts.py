@@ -1,0 +1,73 @@
+"""Every benchmark and every test for a GPU can be imported, and every benchmark tells how it is used."""
+
+import importlib
+import inspect
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+from benchmarks.time_line import STEPS
+
+from tests.bounded import bounded
+from triton_ops import hardware
+
+ROOT = Path(__file__).parents[2]
+TUNERS = {"helion", "kernel_tuner"}  # packages that two replays need, and nothing else of the house
+
+
+def modules(folder):
+    files = sorted((ROOT / folder).rglob("*.py"))
+    return [".".join(file.relative_to(ROOT).with_suffix("").parts) for file in files if file.stem != "__init__"]
+
+
+def imported(name):
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name in TUNERS:
+            return None
+        raise
+
+
+def _asks_for_more(main):
+    return any(each.default is each.empty for each in inspect.signature(main).parameters.values())
+
+
+def test_every_benchmark_is_imported_and_every_one_with_options_tells_them(monkeypatch, capsys):
+    told = []
+    for name in modules("benchmarks"):
+        module = imported(name)
+        main = getattr(module, "main", None)
+        if not hasattr(module, "argparse") or main is None or _asks_for_more(main):
+            continue
+        monkeypatch.setattr(sys, "argv", [name, "--help"])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = capsys.readouterr()
+        assert (ended.value.code, said.err) == (0, ""), name
+        assert said.out.startswith("usage: "), name
+        told.append(name)
+    assert len(told) >= 45
+
+
+def test_what_tests_for_a_gpu_import_where_there_is_one_is_there(monkeypatch):
+    monkeypatch.setattr(hardware, "gpu_missing", lambda: None)
+    for name in modules("tests/gpu"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        importlib.import_module(name)
+        monkeypatch.delitem(sys.modules, name, raising=False)
+
+
+def test_the_steps_of_a_tune_that_are_timed_are_there():
+    assert [step for step, place, name in STEPS if not callable(getattr(place, name, None))] == []
+
+
+def test_a_process_that_does_not_end_is_ended_with_those_that_keep_its_pipes():
+    program = "import subprocess; print('begun', flush=True); subprocess.run(['sleep', '600'])"
+    ended = bounded("-c", program, limit_s=0.5)
+    assert (ended.code, ended.told) == (None, "")
+    assert bounded("-c", "print('begun'); raise SystemExit(3)", limit_s=60).code == 3
