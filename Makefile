@@ -19,7 +19,7 @@ ifeq ($(strip $(PY)),)
 RUN := $(VENV)/bin/python
 OTHER := $(RUN)
 READY := $(STAMP)
-SIDE_BY_SIDE := -n logical --maxprocesses 8 --dist worksteal
+SIDE_BY_SIDE := -n auto --dist worksteal
 else
 RUN := PYTHONPATH="$(CURDIR)/src$${PYTHONPATH:+:$$PYTHONPATH}" $(PY)
 OTHER := $(PY)
@@ -27,7 +27,7 @@ READY :=
 SIDE_BY_SIDE :=
 endif
 
-.PHONY: help install demo test test-triton-versions check lint types layers site docs launch-cost format gpu-test gpu-bench import-time clean
+.PHONY: help install demo test test-triton-versions check lint types layers site pages docs launch-cost format gpu-test gpu-bench import-time clean
 .DEFAULT_GOAL := help
 
 help:  ## This list
@@ -67,7 +67,10 @@ test-triton-versions: $(TRITON_VERSIONS:%=.triton/%)  ## The tests that use Trit
 	$(OTHER) -m pip install -qq $(PIP_FLAGS) --no-deps --target $@ triton==$*
 	touch $@
 
-check: lint types layers site docs launch-cost  ## Style, types, floors, the site, code blocks of the documents, cost of a launch
+# Side by side, each with its output in one piece; what a launch costs is measured when all else has ended.
+check: $(READY)  ## Style, types, floors, the site, code blocks of the documents, cost of a launch
+	$(MAKE) --no-print-directory --jobs 3 --output-sync=target docs lint layers types pages
+	$(MAKE) --no-print-directory launch-cost
 
 lint: $(READY)
 	$(RUN) -m ruff check
@@ -83,8 +86,11 @@ layers: $(READY)
 site: $(READY)  ## The documents as a site in build/site, with references made from the code
 	$(RUN) -m website
 
+pages: site
+	$(RUN) -m pytest --quiet tests/docs/test_site.py
+
 docs: $(READY)
-	$(RUN) -m pytest --quiet $(SIDE_BY_SIDE) tests/docs
+	$(RUN) -m pytest --quiet $(SIDE_BY_SIDE) --ignore=tests/docs/test_site.py tests/docs
 
 # Ratios of what the host does before a launch; the least of many rounds, so that other programs hardly count.
 launch-cost: $(READY)  ## That a known launch costs at most the committed share of Triton's own

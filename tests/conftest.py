@@ -9,7 +9,10 @@ import pytest
 from hypothesis import settings
 
 from tests.clocks import SteadyClock
+from tests.garbage import seldom_collected
 from tests.strategies import EXAMPLES
+from triton_ops._cpus import usable_cpus
+from triton_ops.hardware.state import free_bytes_of
 from triton_ops.measure import HostTimer, choose
 
 # Tests run side by side, and a thread of torch that waits for the others of its operation keeps a CPU busy meanwhile.
@@ -21,7 +24,8 @@ settings.register_profile("house", deadline=None, derandomize="CI" in os.environ
 settings.register_profile("thorough", deadline=None, max_examples=10 * EXAMPLES)  # --hypothesis-profile=thorough
 settings.load_profile("house")
 
-YOUNGEST = 20_000  # objects before the youngest are searched for garbage
+MOST_PROCESSES = 8  # one imports torch and Triton, and so does another that interprets kernels for it
+PROCESS_BYTES = 2**31  # both of them, and what a test starts
 
 
 @pytest.fixture(scope="session")
@@ -64,6 +68,12 @@ def steady_clock(monkeypatch):
     monkeypatch.setattr(choose, "HostTimer", lambda: HostTimer(SteadyClock()))
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers():
+    """How many processes `-n auto` starts: one more than CPUs, since tests wait for others, as far as memory allows."""
+    return max(1, min(usable_cpus() + 1, MOST_PROCESSES, free_bytes_of("cpu") // PROCESS_BYTES))
+
+
 def pytest_addoption(parser):
     parser.addoption("--shuffle", type=int, metavar="SEED", help="run the tests in a random order")
     parser.addoption("--update-golden", action="store_true", help="write tests/golden anew instead of comparing")
@@ -71,16 +81,12 @@ def pytest_addoption(parser):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
-    """What is there before the first test stays: torch, Triton and thousands of tests are not searched for garbage.
-
-    Later garbage is collected less often than by default, which took a seventh of the tests' time.
-    """
+    """What is there before the first test stays: torch, Triton and thousands of tests are not searched for garbage."""
     gc.disable()
     try:
         return (yield)
     finally:
-        gc.freeze()
-        gc.set_threshold(YOUNGEST)
+        seldom_collected()
         gc.enable()
 
 

@@ -145,7 +145,7 @@ def test_another_process_recalls_the_member(tmp_path):
     assert (ran.stdout, ran.returncode) == (f"True {found.best_config['mode'].name}\n", 0), ran.stderr
 
 
-def test_an_interrupted_tune_goes_on_with_members(tmp_path):
+def test_an_interrupted_tune_goes_on_with_members(tmp_path, steady_clock):
     called = []
 
     def interrupted(*, mode):
@@ -226,7 +226,7 @@ def test_a_text_names_a_member_of_a_module_that_is_imported():
         assert member_named(text) is None
 
 
-def test_bench_gives_members_back_to_a_plain_function(cli, tmp_path):
+def test_bench_gives_members_back_to_a_plain_function(cli, tmp_path, steady_clock):
     folder = str(tmp_path)
     tune(work, space={"mode": [Mode.FAST, Mode.SLOW]}, cache_dir=folder, budget_s=1.0)
     for given in ([], ["--config", f"mode={FAST}"]):

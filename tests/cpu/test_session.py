@@ -326,7 +326,7 @@ def test_numbers_of_numpy_and_a_torch_device_are_taken():
     assert result.totals == {"ok": 2}
 
 
-def test_an_operation_takes_a_callable_for_its_kernel():
+def test_an_operation_takes_a_callable_for_its_kernel(steady_clock):
     operation = Operation("plain", lambda *, n: None, {"n": [1, 2]}, dict_of_nothing, device="cpu")
     assert isinstance(operation.kernel, FunctionKernel)
     assert tune(operation).totals == {"ok": 2}

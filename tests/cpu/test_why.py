@@ -33,7 +33,7 @@ def test_a_miss_names_every_rung(cli, target):
         assert part in done.out
 
 
-def test_a_record_answers_and_another_problem_names_the_field_that_differs(cli, target):
+def test_a_record_answers_and_another_problem_names_the_field_that_differs(cli, target, steady_clock):
     assert cli("tune", target, "--shape", "8", "--json").code == 0
     sources._sources.ladders.clear()
     found = json.loads(cli("why", target, "--shape", "8", "--json").out)
