@@ -18,6 +18,7 @@ from triton_ops.backend.errors import CandidateError as CandidateError
 from triton_ops.backend.errors import candidate_error as candidate_error
 from triton_ops.backend.errors import one_line as one_line
 from triton_ops.backend.errors import trace_of as trace_of
+from triton_ops.backend.forms import FormsKernel as FormsKernel
 from triton_ops.backend.function import FunctionKernel as FunctionKernel
 from triton_ops.backend.function import as_kernel as as_kernel
 from triton_ops.backend.host_values import host_values as host_values

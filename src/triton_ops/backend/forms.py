@@ -1,0 +1,202 @@
+"""Kernels of several forms: Triton functions that compute the same, of which a tunable of the config names one.
+
+A form takes those arguments and tunables that it has parameters for, so that one in Gluon may leave out the strides
+that its descriptors hold, and have tunables of its own. To searches, records and lockfiles the form is a tunable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from triton_ops._hashing import fingerprint
+from triton_ops.backend.base import Arguments, Executable
+from triton_ops.backend.errors import CandidateError
+from triton_ops.backend.triton import LAUNCH_OPTIONS, TritonKernel
+from triton_ops.exceptions import ConfigValueError, KernelTypeError, UnknownTunableError
+from triton_ops.resources import Resources
+from triton_ops.space import Config
+from triton_ops.trial import Status
+
+
+@dataclass(frozen=True)
+class FormsKernel:
+    """Triton kernels that compute the same, and the tunable by which a config chooses among them.
+
+    Attributes:
+        forms: By the tunable's value. The first names the kernel, and has a parameter for every argument.
+        tunable: The tunable's name; no form has a parameter of this name.
+
+    Raises:
+        KernelTypeError: There are no two forms, they write different arguments, one of them needs an argument that the
+            first does not have, or has a parameter with the tunable's name.
+    """
+
+    forms: Mapping[str, TritonKernel]
+    tunable: str = "FORM"
+
+    def __post_init__(self) -> None:
+        if len(self.forms) < 2:
+            raise KernelTypeError("a kernel of several forms has two at least", hint="give the TritonKernel itself")
+        for value, form in self.forms.items():
+            if self.tunable in form.parameter_names:
+                raise KernelTypeError(f"{form.name} has a parameter {self.tunable}, which names the form")
+            if form.outputs != self._first.outputs:
+                raise KernelTypeError(
+                    f"the form {value} writes {', '.join(form.outputs) or 'nothing that is named'}, and the first one "
+                    f"{', '.join(self.outputs)}",
+                    hint="give all forms the same outputs",
+                )
+
+    @property
+    def _first(self) -> TritonKernel:
+        return next(iter(self.forms.values()))
+
+    @property
+    def name(self) -> str:
+        """That of the first form."""
+        return self._first.name
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the arguments that every form writes."""
+        return self._first.outputs
+
+    @property
+    def identity(self) -> Mapping[str, str]:
+        """That of the first form, with a fingerprint of all of them."""
+        every = [[value, sorted(form.identity.items())] for value, form in sorted(self.forms.items())]
+        return {**self._first.identity, "forms": fingerprint([self.tunable, every])}
+
+    @property
+    def interpreted(self) -> bool:
+        """Whether they run as Python, as under `TRITON_INTERPRET`, where forms in Gluon do not run."""
+        return self._first.interpreted
+
+    @property
+    def parameter_names(self) -> list[str]:
+        """Those of the first form, in calling order."""
+        return self._first.parameter_names
+
+    @property
+    def process_imports(self) -> tuple[str, ...]:
+        """Those of the first form: all are Triton's."""
+        return self._first.process_imports
+
+    @property
+    def compiled_ahead(self) -> FormsKernel | None:
+        """This kernel; None if it is interpreted."""
+        return None if self.interpreted else self
+
+    @property
+    def compile_imports(self) -> str:
+        """Torch where code of the user's may ask a tensor anything when a config of one form is compiled."""
+        return next((form.compile_imports for form in self.forms.values() if form.compile_imports), "")
+
+    @property
+    def without_grid(self) -> FormsKernel:
+        """The same kernel for processes that only compile, where the grids cannot go."""
+        return replace(self, forms={value: form.without_grid for value, form in self.forms.items()})
+
+    @property
+    def parsed(self) -> None:
+        """None: no text of one function decides for all configs."""
+        return
+
+    @property
+    def cache_key(self) -> str:
+        """What Triton calls the sources of all forms."""
+        return fingerprint([form.cache_key for form in self.forms.values()])
+
+    def check(self, tunables: Iterable[str], arguments: Arguments) -> None:
+        """Raise unless each form can take what it has parameters for, and some form takes each tunable.
+
+        Raises:
+            UnknownTunableError: The tunable that names the form is missing, or no form takes one of the others.
+            KernelTypeError, ConfigCollisionError, ShapeMismatchError, DeviceError: As `TritonKernel.check`.
+        """
+        names = list(tunables)
+        known = {name for form in self.forms.values() for name in form.parameter_names} | LAUNCH_OPTIONS
+        if self.tunable not in names:
+            raise UnknownTunableError(
+                f"{self.name} has several forms, and the space has no {self.tunable} to choose one",
+                hint=f"add {self.tunable}, one of {', '.join(self.forms)}",
+            )
+        if strange := [name for name in names if name not in known and name != self.tunable]:
+            raise UnknownTunableError(
+                f"no form of {self.name} has a parameter {', '.join(strange)}", hint="correct the tunable's name"
+            )
+        for form in self.forms.values():
+            form.check(_taken(form, names), _given(form, self._named(arguments)))
+
+    def lowered(self, config: Config, arguments: Arguments) -> list[Any]:
+        """Triton's compiled kernel of the config's form; nothing is loaded or launched.
+
+        Raises:
+            ConfigValueError: The config names no form.
+            Exception: Whatever Triton raises.
+        """
+        form, own = self._form(config)
+        return form.lowered(own, _given(form, self._named(arguments)))
+
+    def compile(self, config: Config, arguments: Arguments) -> Executable:
+        """Compile the config's form for these arguments, and load the binary; nothing is launched.
+
+        Cost: 0.1 to a few seconds for a new binary, about a millisecond from Triton's disk cache.
+
+        Raises:
+            ConfigValueError: The config names no form.
+            CandidateError: As `TritonKernel.compile`; `compile` too for a form in Gluon that is to run as Python.
+            CacheError: The compiler cannot write its files, as on a full disk.
+        """
+        form, own = self._form(config)
+        if self.interpreted and not form.interpreted:
+            raise CandidateError(Status.COMPILE, f"{form.name} cannot run as Python, as TRITON_INTERPRET asks for")
+        return self._whole(config, form, form.compile(own, _given(form, self._named(arguments))))
+
+    def executable(self, config: Config) -> Executable:
+        """A config that Triton itself compiles at its first launch with arguments of a kind.
+
+        Raises:
+            ConfigValueError: The config names no form.
+        """
+        form, own = self._form(config)
+        return self._whole(config, form, form.executable(own))
+
+    def program_key(self, config: Config, arguments: Arguments, made: Resources | None) -> str | None:
+        """Names all that a launch of a compiled config is; None where its form cannot tell."""
+        form, own = self._form(config)
+        return form.program_key(own, _given(form, self._named(arguments)), made)
+
+    def _form(self, config: Config) -> tuple[TritonKernel, Config]:
+        """The form that a config names, and the part of the config that it takes."""
+        form = self.forms.get(str(config.get(self.tunable)))
+        if form is None:
+            raise ConfigValueError(
+                f"{self.tunable} is {config.get(self.tunable)!r}; it must be one of {', '.join(self.forms)}"
+            )
+        return form, Config({name: config[name] for name in _taken(form, config)})
+
+    def _named(self, given: Arguments) -> dict[str, Any]:
+        return self._first.by_name(given)
+
+    def _whole(self, config: Config, form: TritonKernel, found: Executable) -> Executable:
+        """A form's executable, which is given all arguments, under the whole config."""
+
+        def bind(given: Arguments) -> Callable[[], Any]:
+            return found.bind(_given(form, self._named(given)))
+
+        return replace(found, config=config, bind=bind)
+
+
+def _taken(form: TritonKernel, names: Iterable[str]) -> list[str]:
+    """Those tunables that a form takes, as a parameter or as a launch option."""
+    known = {*form.parameter_names} | LAUNCH_OPTIONS
+    return [name for name in names if name in known]
+
+
+def _given(form: TritonKernel, named: Mapping[str, Any]) -> Arguments:
+    """Those arguments that a form has parameters for."""
+    known = set(form.parameter_names)
+    return Arguments(keyword={name: value for name, value in named.items() if name in known})

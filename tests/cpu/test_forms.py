@@ -1,0 +1,170 @@
+"""Kernels of several forms: the config names the form, and each form takes the part that it has parameters for."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+triton = pytest.importorskip("triton")
+
+import triton.language as tl  # noqa: E402
+from benchmarks.kernels.fp8_forms import fp8_forms  # noqa: E402
+
+from triton_ops import ConfigSpace, ConfigValueError, Constraint, KernelTypeError, UnknownTunableError, tune  # noqa: E402
+from triton_ops.backend import Arguments, FormsKernel, TritonKernel, pack, unpack  # noqa: E402
+from triton_ops.backend.offline import AheadOfTime, described  # noqa: E402
+from triton_ops.hardware import named_target  # noqa: E402
+from triton_ops.kernels import load  # noqa: E402
+from triton_ops.resources import Resources  # noqa: E402
+from triton_ops.space import Choice, Config  # noqa: E402
+
+pytestmark = pytest.mark.triton
+
+
+@triton.jit
+def one_by_one(x, out, n, factor, BLOCK: tl.constexpr):
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + place, tl.load(x + place, mask=place < n) * factor, mask=place < n)
+
+
+@triton.jit
+def walking(x, out, n, factor, WIDE: tl.constexpr):
+    for first in range(tl.program_id(0) * WIDE, n, tl.num_programs(0) * WIDE):
+        place = first + tl.arange(0, WIDE)
+        tl.store(out + place, tl.load(x + place, mask=place < n) * factor, mask=place < n)
+
+
+@triton.jit
+def off_by_one(x, out, n, WIDE: tl.constexpr):
+    place = tl.arange(0, WIDE)
+    tl.store(out + place, tl.load(x + place, mask=place < n) * 2 + 1, mask=place < n)
+
+
+def blocks(meta):
+    return (triton.cdiv(meta["n"], meta["BLOCK"]),)
+
+
+def two(_meta):
+    return (2,)
+
+
+SPACE = [
+    {"FORM": "plain", "BLOCK": 64, "WIDE": 0},
+    {"FORM": "walks", "BLOCK": 0, "WIDE": 32},
+    {"FORM": "wrong", "BLOCK": 0, "WIDE": 256},
+]
+
+
+def three_forms():
+    return FormsKernel({
+        "plain": TritonKernel(one_by_one, blocks, outputs=("out",)),
+        "walks": TritonKernel(walking, two, outputs=("out",)),
+        "wrong": TritonKernel(off_by_one, two, outputs=("out",)),
+    })  # fmt: skip
+
+
+def tuned(folder):
+    """Statuses by form, and what was computed by name and by position, with each form of the kernel."""
+    kernel = three_forms()
+    given = {"x": torch.arange(200.0), "out": torch.empty(200), "n": 200, "factor": 2.0}
+    space = ConfigSpace(
+        {"FORM": Choice(list(kernel.forms)), "BLOCK": Choice([0, 64]), "WIDE": Choice([0, 32, 256])},
+        [
+            Constraint(
+                "form", lambda FORM, BLOCK, WIDE: [FORM, BLOCK, WIDE] in map(list, map(dict.values, SPACE)), "none"
+            )
+        ],
+        SPACE[0],
+    )
+    result = tune(
+        kernel, kwargs=given, space=space, reference=lambda x, out, n, factor: x * factor, device="cpu",
+        cache_dir=folder,
+    )  # fmt: skip
+    sums = []
+    for config in SPACE[:2]:
+        for arguments in (Arguments(keyword=given), Arguments(tuple(given.values()))):
+            kernel.compile(Config(config), arguments).launch(arguments)
+            sums.append(float(given["out"].sum()))
+    return {trial.config["FORM"]: trial.status.value for trial in result.trials if trial.status != "constraint"}, sums
+
+
+def test_a_tune_tries_each_form_and_finds_the_wrong_one(interpreted, tmp_path):
+    found, sums = interpreted(tuned, str(tmp_path))
+    assert {name: found[name] for name in ("plain", "walks", "wrong")} == {
+        "plain": "ok",
+        "walks": "ok",
+        "wrong": "wrong",
+    }
+    assert sums == [200.0 * 199] * 4
+
+
+PROBLEM = fp8_forms.problem((256, 256, 256, 1), "bfloat16")
+GIVEN = Arguments(keyword=dict(PROBLEM.arguments))
+FORMS = {
+    form: next(config for config in fp8_forms.space_for(PROBLEM) if config["FORM"] == form and config["BLOCK_M"] == 128)
+    for form in ("triton", "gluon")
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_each_form_is_compiled_without_torch_in_another_process(form):
+    kernel = unpack(pack(fp8_forms.kernel).content)
+    assert not kernel.compile_imports
+    assert kernel.cache_key == fp8_forms.kernel.cache_key
+    ahead = AheadOfTime(kernel, described(GIVEN, light=True), named_target("sm_90"))
+    (built,) = ahead.built(FORMS[form])
+    assert built.metadata["name"] == ("gluon_fp8_kernel" if form == "gluon" else "fp8_gemm_kernel")
+    assert "wgmma" in built.assembly
+
+
+def test_a_program_is_named_by_its_form():
+    light, made = described(GIVEN, light=True), Resources(binary="same", shared_bytes=1)
+    keys = [fp8_forms.kernel.program_key(config, light, made) for config in FORMS.values()]
+    own = fp8_forms.kernel.forms["triton"]
+    taken = Config({name: value for name, value in FORMS["triton"].items() if name not in ("FORM", "BUFFERS")})
+    assert keys[0] == own.program_key(taken, light, made)
+    assert keys[1] is None, "its grid follows the device's multiprocessors, which nothing here tells"
+
+
+def test_identity_and_names_are_those_of_the_first_and_change_with_every_form():
+    kernel = fp8_forms.kernel
+    first = kernel.forms["triton"]
+    assert dict(kernel.identity).items() > dict(first.identity).items()
+    assert (kernel.name, kernel.outputs, kernel.parameter_names) == (first.name, ("c",), first.parameter_names)
+    assert kernel.parsed is None
+    other = FormsKernel({"triton": first, "gluon": first})
+    assert other.identity["forms"] != kernel.identity["forms"]
+
+
+def test_the_space_holds_the_shipped_one_and_the_form_where_it_can_compute():
+    shipped = load("fp8_gemm")
+    for name, forms in (("8192", {"triton", "gluon"}), ("8192-fast", {"triton"}), ("odd", {"triton"})):
+        problem = fp8_forms.problem(*fp8_forms.problems[name])
+        configs = list(fp8_forms.space_for(problem))
+        assert {config["FORM"] for config in configs} == forms
+        plain = {
+            Config({key: value for key, value in config.items() if key not in ("FORM", "BUFFERS")})
+            for config in configs
+            if config["FORM"] == "triton"
+        }
+        assert plain == set(shipped.space_for(problem)), name
+
+
+def test_what_no_form_can_be_is_told_before_any_work():
+    plain = TritonKernel(one_by_one, blocks, outputs=("out",))
+    with pytest.raises(KernelTypeError, match="two at least"):
+        FormsKernel({"plain": plain})
+    with pytest.raises(KernelTypeError, match=r"writes x, and the first one out"):
+        FormsKernel({"plain": plain, "other": TritonKernel(walking, two, outputs=("x",))})
+    with pytest.raises(KernelTypeError, match="has a parameter WIDE, which names the form"):
+        FormsKernel({"walks": TritonKernel(walking, two), "plain": TritonKernel(one_by_one, blocks)}, tunable="WIDE")
+    kernel = three_forms()
+    given = described(Arguments(keyword={"x": 1.0, "out": 1.0, "n": 2, "factor": 1.0}))
+    with pytest.raises(UnknownTunableError, match=r"has several forms, and the space has no FORM"):
+        kernel.check(["BLOCK", "WIDE"], given)
+    with pytest.raises(UnknownTunableError, match=r"no form of .* has a parameter TALL"):
+        kernel.check(["FORM", "BLOCK", "WIDE", "TALL"], given)
+    with pytest.raises(ConfigValueError, match=r"FORM is 'fast'; it must be one of plain, walks, wrong"):
+        kernel.executable(Config(FORM="fast"))
+    with pytest.raises(ConfigValueError, match="FORM is None"):
+        kernel.lowered(Config(BLOCK=64), given)
