@@ -128,6 +128,11 @@ def environment() -> frozenset[tuple[str, str]]:
     return frozenset(os.environ.items())
 
 
+def environment_but_cudas() -> dict[str, str]:
+    """All of the environment but what CUDA's start may add."""
+    return {name: value for name, value in os.environ.items() if name not in _OF_CUDA}
+
+
 def restore_environment(before: Mapping[str, str]) -> None:
     """Make the environment what it was, except for what CUDA's start has added."""
     added = {name: os.environ[name] for name in _OF_CUDA if name in os.environ}

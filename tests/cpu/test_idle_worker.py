@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import decimal
+import gc
 import importlib
+import io
+import locale
+import logging
 import os
+import random
+import resource
+import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -178,15 +187,48 @@ def leaves_a_low_priority(block):
     return block
 
 
+def leaves_torch_with_one_thread_more(block):
+    import torch
+
+    torch.set_num_threads(torch.get_num_threads() + 1)
+    return block
+
+
+def leaves_another_function(block):
+    random.random = lambda: 0.5
+    return block
+
+
 def leaves_the_environment(block):
     os.environ["LEFT_BY_A_TASK"] = str(block)
     os.chdir("/")
     os.umask(0o777)
     sys.setrecursionlimit(777)
+    sys.setswitchinterval(0.5)
+    decimal.getcontext().prec = 3
+    decimal.getcontext().traps[decimal.Inexact] = True
+    random.seed(7)
+    warnings.simplefilter("error")
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.setitimer(signal.ITIMER_REAL, 600)
+    logging.disable(logging.CRITICAL)
+    logging.getLogger().addHandler(logging.NullHandler())
+    locale.setlocale(locale.LC_NUMERIC, "C.UTF-8")
+    socket.setdefaulttimeout(0.001)
+    gc.disable()
+    sys.stdout = io.StringIO()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft - 1, hard))
     return block
 
 
-@pytest.mark.parametrize("function", [leaves_torch_set, leaves_a_thread, leaves_a_low_priority])
+@pytest.mark.parametrize(
+    "function",
+    [
+        leaves_torch_set, leaves_torch_with_one_thread_more, leaves_a_thread, leaves_a_low_priority,
+        leaves_another_function,
+    ],
+)  # fmt: skip
 def test_a_worker_that_a_task_has_changed_for_all_that_follows_is_not_kept(function):
     trial, _ = tried(assignment(function, space={"block": [1, 2]}), Config(block=1))
     assert trial.status is Status.OK, trial.error
@@ -194,11 +236,25 @@ def test_a_worker_that_a_task_has_changed_for_all_that_follows_is_not_kept(funct
     assert workers_of(os.getpid()) == []
 
 
+LIMIT = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
 def tells_the_environment(block):
     assert "LEFT_BY_A_TASK" not in os.environ
     assert Path.cwd() != Path("/")
     assert sys.getrecursionlimit() != 777
     assert os.umask(0o077) != 0o777
+    assert decimal.Decimal(1) / 3 == decimal.Decimal("0." + 28 * "3")
+    assert random.getstate() != random.Random(7).getstate()
+    warnings.warn("of no consequence", stacklevel=1)
+    assert signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    assert logging.getLogger().isEnabledFor(logging.CRITICAL)
+    assert not any(isinstance(each, logging.NullHandler) for each in logging.getLogger().handlers)
+    assert socket.getdefaulttimeout() is None
+    assert not isinstance(sys.stdout, io.StringIO)
+    assert locale.setlocale(locale.LC_NUMERIC) == "C"
+    assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == LIMIT
     return block
 
 

@@ -8,6 +8,7 @@ never kept.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,8 @@ from triton_ops import settings
 from triton_ops.exceptions import TritonKernelError
 from triton_ops.processes.idle import IDLE_S, IdleProcesses
 from triton_ops.processes.worker_process import WorkerDiedError, WorkerHungError, WorkerProcess
+
+_log = logging.getLogger("triton_ops")
 
 Needs: TypeAlias = tuple[tuple[str, ...], str]  # the packages that it has imported, and its device
 TRITON_ON_THE_FIRST_GPU: Needs = ("triton", "torch"), "cuda:0"
@@ -28,7 +31,7 @@ _DRIVER = "/dev/nvidiactl"
 
 @dataclass(frozen=True)
 class Rest:
-    """The question to give everything up and wait for another task; the answer's value says whether that was done."""
+    """The question to give everything up and wait for another task; the answer's value says what stays changed."""
 
 
 _idle: IdleProcesses[WorkerProcess] = IdleProcesses(lambda worker: worker.kill(), _MOST)
@@ -80,4 +83,6 @@ def _rests(worker: WorkerProcess) -> bool:
         answer = worker.ask(Rest(), _REST_S, {}, "rest")
     except (WorkerHungError, WorkerDiedError):
         return False
-    return bool(answer.value)
+    if answer.value:
+        _log.debug("a worker serves no other tune, since code that ran in it has changed %s", answer.value)
+    return not answer.value

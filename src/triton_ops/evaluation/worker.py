@@ -107,7 +107,7 @@ def serve(receive: Callable[[], Any], send: Callable[[Any], None]) -> None:
         if isinstance(question, Rest):
             station = None
             _give_up(known)
-            answer = Answer(value=begun.restored() and not strays())
+            answer = Answer(value=begun.changed() or ("a process" if strays() else ""))
         elif isinstance(question, Setup):
             station, answer = _set_up(question, lambda step: send(StepStarted(step)))
         else:
