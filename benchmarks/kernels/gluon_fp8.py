@@ -18,24 +18,10 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from benchmarks.kernels.gluon_parts import copy_in, copy_out, corner, together
 from triton_ops.backend import Operation, TritonKernel, matrix_descriptor
 from triton_ops.kernels.fp8_gemm import operation
 from triton_ops.kernels.tiles import programs_for
-
-# Triton 3.7 and 3.9 have other names than 3.6 for the barrier and for the bulk copies.
-_together = gl.thread_barrier if hasattr(gl, "thread_barrier") else gl.barrier
-_copy_in = tma.async_load if hasattr(tma, "async_load") else tma.async_copy_global_to_shared
-_copy_out = tma.async_store if hasattr(tma, "async_store") else tma.async_copy_shared_to_global
-
-
-@gluon.jit
-def _corner(tile, M, N, BM: gl.constexpr, BN: gl.constexpr, GROUP: gl.constexpr):
-    """Row and column of a tile's first element; consecutive tiles walk down GROUP tile rows."""
-    tile_rows, tile_columns = gl.cdiv(M, BM), gl.cdiv(N, BN)
-    first = tile // (GROUP * tile_columns) * GROUP
-    rows = gl.minimum(tile_rows - first, GROUP)
-    place = tile % (GROUP * tile_columns)
-    return (first + place % rows) * BM, place // rows * BN
 
 
 @gluon.jit
@@ -46,14 +32,14 @@ def _copies(
     """Have the steps of all tiles copied, one after the other, each as soon as its buffers are free."""
     count = 0
     for tile in range(gl.program_id(0), gl.cdiv(M, BM) * gl.cdiv(N, BN), gl.num_programs(0)):
-        m0, n0 = _corner(tile, M, N, BM, BN, GROUP)
+        m0, n0 = corner(tile, M, N, BM, BN, GROUP)
         for k0 in range(0, K, BK):
             slot = count % BUFFERS
             mbarrier.wait(free.index(slot), ((count // BUFFERS) & 1) ^ 1)
             barrier = full.index(slot)
             mbarrier.expect(barrier, a.block_type.nbytes + b.block_type.nbytes)
-            _copy_in(a, [m0, k0], barrier, left.index(slot))
-            _copy_in(b, [n0, k0], barrier, right.index(slot))
+            copy_in(a, [m0, k0], barrier, left.index(slot))
+            copy_in(b, [n0, k0], barrier, right.index(slot))
             count += 1
 
 
@@ -69,11 +55,11 @@ def _put(
     columns = gl.load(b_scale + n * stride_bsn, mask=n < N, other=1.0)
     total = total * gl.expand_dims(1.0 / rows, 1) * gl.expand_dims(1.0 / columns, 0)
     tma.store_wait(pendings=0)  # the one before has been read
-    _together()
+    together()
     out.store(total.to(c.dtype))
     fence_async_shared()
-    _together()
-    _copy_out(c, [m0, n0], out)
+    together()
+    copy_out(c, [m0, n0], out)
 
 
 @gluon.jit
@@ -88,7 +74,7 @@ def _multiplies(
     layout: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, SIDE, 32])
     count = 0
     for tile in range(gl.program_id(0), gl.cdiv(M, BM) * gl.cdiv(N, BN), gl.num_programs(0)):
-        m0, n0 = _corner(tile, M, N, BM, BN, GROUP)
+        m0, n0 = corner(tile, M, N, BM, BN, GROUP)
         low = gl.zeros((ROWS, SIDE), gl.float32, layout)
         high = gl.zeros((ROWS, SIDE), gl.float32, layout)
         none = gl.zeros((ROWS, SIDE), gl.float32, layout)

@@ -13,12 +13,9 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from benchmarks.kernels.gluon_parts import copy_in, copy_out
 from benchmarks.kernels.matmul import reference, sized_product, work
 from triton_ops import ConfigSpace, Constraint, Operation, TritonKernel
-
-# Triton 3.9 has other names than 3.6 for the bulk copies.
-_copy_in = tma.async_load if hasattr(tma, "async_load") else tma.async_copy_global_to_shared
-_copy_out = tma.async_store if hasattr(tma, "async_store") else tma.async_copy_shared_to_global
 
 
 @gluon.jit
@@ -27,8 +24,8 @@ def _load(a, b, left, right, barriers, row, column, step, BK: gl.constexpr, BUFF
     slot = step % BUFFERS
     barrier = barriers.index(slot)
     mbarrier.expect(barrier, a.block_type.nbytes + b.block_type.nbytes)
-    _copy_in(a, [row, step * BK], barrier, left.index(slot))
-    _copy_in(b, [column, step * BK], barrier, right.index(slot))
+    copy_in(a, [row, step * BK], barrier, left.index(slot))
+    copy_in(b, [column, step * BK], barrier, right.index(slot))
 
 
 @gluon.jit
@@ -64,7 +61,7 @@ def gluon_kernel(
     out = gl.allocate_shared_memory(c.dtype, [BM, BN], c.layout)
     out.store(total.to(c.dtype))
     fence_async_shared()
-    _copy_out(c, [row, column], out)
+    copy_out(c, [row, column], out)
     tma.store_wait(pendings=0)
 
 

@@ -164,6 +164,10 @@ def test_what_no_form_can_be_is_told_before_any_work():
         kernel.check(["BLOCK", "WIDE"], given)
     with pytest.raises(UnknownTunableError, match=r"no form of .* has a parameter TALL"):
         kernel.check(["FORM", "BLOCK", "WIDE", "TALL"], given)
+    with pytest.raises(KernelTypeError, match="needs a value for WIDE"):
+        kernel.check(Config(FORM="walks", BLOCK=64), given)
+    with pytest.raises(KernelTypeError, match="needs a value for WIDE"):
+        kernel.check(["FORM", "BLOCK"], given)
     with pytest.raises(ConfigValueError, match=r"FORM is 'fast'; it must be one of plain, walks, wrong"):
         kernel.executable(Config(FORM="fast"))
     with pytest.raises(ConfigValueError, match="FORM is None"):

@@ -112,6 +112,8 @@ class FormsKernel:
     def check(self, tunables: Iterable[str], arguments: Arguments) -> None:
         """Raise unless each form can take what it has parameters for, and some form takes each tunable.
 
+        Of a config, which names its form, that form alone is looked at.
+
         Raises:
             UnknownTunableError: The tunable that names the form is missing, or no form takes one of the others.
             KernelTypeError, ConfigCollisionError, ShapeMismatchError, DeviceError: As `TritonKernel.check`.
@@ -127,7 +129,8 @@ class FormsKernel:
             raise UnknownTunableError(
                 f"no form of {self.name} has a parameter {', '.join(strange)}", hint="correct the tunable's name"
             )
-        for form in self.forms.values():
+        asked = self.forms.get(str(tunables[self.tunable])) if isinstance(tunables, Mapping) else None
+        for form in self.forms.values() if asked is None else (asked,):
             form.check(_taken(form, names), _given(form, self._named(arguments)))
 
     def lowered(self, config: Config, arguments: Arguments) -> list[Any]:

@@ -1,0 +1,51 @@
+"""Forms of shipped kernels that are raced on a GPU: right results, what the compiler makes of them, and the race."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+from benchmarks import mlp_variants
+from benchmarks.form_race import SHIPPED, Case, compiled, raced
+from benchmarks.kernels.mlp_forms import mlp_forms
+
+pytestmark = pytest.mark.triton
+SMALL = {"BLOCK_M": 32, "BLOCK_N": 32, "BLOCK_K": 32, "PROGRAMS": 0, "num_warps": 4, "num_stages": 2}
+MLP = Case(
+    mlp_forms,
+    "gated_mlp",
+    "odd",
+    {
+        "host": {**mlp_variants.HOST, **SMALL},
+        "whole": {**mlp_variants.HOST, **SMALL, "HALVES": False},
+        "packed": {**mlp_variants.PACKED, **SMALL, "FLAT": False},
+    },
+)
+
+
+def verdicts_of_the_gated_mlp():
+    """What races of small forms on a CPU say, and of a form that is wrong."""
+    values = dict(mlp_forms.materialise(mlp_forms.problem((40, 64, 48), "float16"), "cpu").keyword)
+    found = [raced(MLP, values, name, SHIPPED, 0.05) for name in MLP.forms]
+    odd = dict(mlp_forms.materialise(mlp_forms.problem((40, 48, 64), "float16"), "cpu").keyword)
+    return [*found, raced(MLP, values, "host", "eager", 0.05), raced(MLP, odd, "packed", SHIPPED, 0.05)]
+
+
+def test_forms_of_the_gated_mlp_are_right_and_raced(interpreted):
+    *right, failed = interpreted(verdicts_of_the_gated_mlp)
+    assert all(row["ms"] > 0 and row["other_ms"] > 0 for row in right), right
+    assert "Error" in failed["verdict"], "48 rows are no multiple of the 32 that are packed"
+
+
+@pytest.mark.parametrize("form", ["Gluon, joined", "host, walking", "packed, walking"])
+def test_no_form_of_the_gated_mlp_spills_or_is_serialised(form):
+    found = compiled(mlp_variants.CASES[0], form)
+    assert (found["verdict"], found["mma"], found["spill_bytes"], found["serialised"]) == ("ok", "wgmma", 0, False)
+
+
+def test_the_shipped_form_is_the_winner_of_the_package():
+    for case in mlp_variants.CASES:
+        assert case.shipped["FORM"] == SHIPPED
+        assert case.shipped["DESCRIPTORS"] is True, "the default has none, and each of these winners has"
