@@ -317,6 +317,43 @@ def test_buckets_share_one_winner(launched):
     assert kernel.why(*vectors(), 512).found.rung == "default"
 
 
+def whole_blocks(configs, named, **_given):
+    return [config for config in configs if named["n"] % config.kwargs["BLOCK"] == 0]
+
+
+def test_a_winner_of_a_bucket_runs_only_where_its_problem_may_take_it(launched):
+    kernel = tuned_add(buckets={"n": "pow2"}, prune_configs_by={"early_config_prune": whole_blocks})
+    remember(kernel, Config(BLOCK=256, num_warps=8, num_stages=3), *vectors(), 1024)
+    for n, block in ((1024, 256), (768, 256), (896, 128), (640, 128), (1024, 256)):
+        kernel[grid](*vectors(), n)
+        assert kernel.best_config.kwargs["BLOCK"] == block
+    decision = kernel.why(*vectors(), 896)
+    assert decision.found.rung == "default"
+    assert decision.passed[0].startswith("record: the config (BLOCK=256 num_warps=8 num_stages=3) of its bucket")
+    assert sorted(each.count.value for each in kernel.decisions) == [1, 1, 3]
+
+
+def test_a_config_that_is_set_for_one_problem_of_a_bucket_is_not_that_of_the_others(launched):
+    kernel = tuned_add(buckets={"n": "pow2"})
+    kernel[grid](*vectors(), 1024)
+    kernel.cache[(1000, *["torch.float32"] * 3)] = LARGE
+    for n, config in ((1000, LARGE), (1024, SMALL), (1000, LARGE), (992, SMALL)):
+        kernel[grid](*vectors(), n)
+        assert kernel.best_config is config
+
+
+def test_a_lockfile_pins_a_part_of_a_bucket(launched, tmp_path):
+    kernel = tuned_add(buckets={"n": "pow2"})
+    key = remember(kernel, Config(BLOCK=128, num_warps=4, num_stages=3), *vectors(), 1024)
+    device = LockedDevice(alias="here", kind=key.device["kind"], name=key.device["name"])
+    entry = LockEntry(kernel=key.kernel, device="here", config=Config(BLOCK=256, num_warps=8, num_stages=3),
+                      problem={**key.problem, "n": 1024}, identity=key.identity)  # fmt: skip
+    write_lockfile(Lockfile((device,), (entry,)), tmp_path / "lock.json")
+    triton_ops.use_lockfile(tmp_path / "lock.json")
+    found = {n: kernel[grid](*vectors(), n).metadata.num_warps for n in (1008, 1024, 992)}
+    assert found == {1008: 4, 1024: 8, 992: 4}
+
+
 def test_a_lockfile_comes_before_records(launched, tmp_path):
     kernel, arguments = tuned_add(), (*vectors(), 1024)
     key = remember(kernel, Config(BLOCK=128, num_warps=4, num_stages=3), *arguments)

@@ -8,7 +8,7 @@ parameters. A winner may be borrowed over another class; it is never taken for a
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,7 @@ from triton_ops.backend.signatures import parameters_of
 from triton_ops.backend.unwrap import unwrap
 from triton_ops.buckets import Mapper
 from triton_ops.cache.key import Argument
-from triton_ops.exceptions import DeviceError
+from triton_ops.exceptions import ConfigCollisionError, DeviceError
 from triton_ops.problem import plain
 from triton_ops.task.request import spec_of
 from triton_ops.tensors import ALIGNMENT_BYTES, TensorSpec, check_memory, check_strided, is_fake
@@ -50,6 +50,11 @@ class CalledWith:
     def text(self) -> str:
         """Equal for equal problems."""
         return canonical_json(dict(self.problem))
+
+    @property
+    def own_text(self) -> str:
+        """Equal for calls that are equal in every value that a bucket may take together."""
+        return canonical_json(dict(self.asked))
 
     def check(self, *, launched: bool = True) -> None:
         """Check the tensors of the call: that kernels can take them and, where it is launched, that they have memory.
@@ -153,6 +158,19 @@ class Calls:
         parts = [f"{name}={named[name]}" for name in self.keys if name in named and not is_tensor(named[name])]
         dtypes = dict.fromkeys(str(v.dtype).removeprefix("torch.") for v in named.values() if is_tensor(v))
         return " ".join([*parts[:_SHOWN], *dtypes])
+
+
+def refuse_tuned(given: Collection[str], tuned: Collection[str], kernel: str) -> None:
+    """Raise if a call gives a value to a parameter that is tuned.
+
+    Raises:
+        ConfigCollisionError: It does.
+    """
+    if clash := sorted({*given}.intersection(tuned)):
+        raise ConfigCollisionError(
+            f"{', '.join(clash)} is tuned, and a call of {kernel} gives it as well",
+            hint="leave it out of the call, or call the kernel below the decorator: kernel.fn[grid](...)",
+        )
 
 
 def _annotation(parameter: inspect.Parameter) -> str:

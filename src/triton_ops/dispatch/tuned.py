@@ -12,7 +12,7 @@ import sys
 import threading
 import weakref
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -21,19 +21,20 @@ from triton_ops._optional import require
 from triton_ops.backend import Arguments, Operation, is_tensor
 from triton_ops.backend.fast_launch import FastLaunch, Known
 from triton_ops.dispatch import ledger
-from triton_ops.dispatch.calls import CalledWith, Calls
+from triton_ops.dispatch.calls import CalledWith, Calls, refuse_tuned
 from triton_ops.dispatch.configs import BeforeLaunch, from_triton, timings, to_triton
 from triton_ops.dispatch.deciding import KernelCall, decide, foretold, known
 from triton_ops.dispatch.decision import EXPLICIT, FALLBACK, Decision, Found
 from triton_ops.dispatch.grids import checked_grid, checked_when_called, tell_of_fixed_grid
+from triton_ops.dispatch.members import Members
 from triton_ops.dispatch.named import by_name
 from triton_ops.dispatch.options import Options
 from triton_ops.dispatch.own_loop import own_bench, tuned_by_triton
 from triton_ops.dispatch.policy import within
 from triton_ops.dispatch.printed import printed_listener
 from triton_ops.dispatch.traced import Traced
-from triton_ops.dispatch.winners import Winners, seeded_in
-from triton_ops.exceptions import ConfigCollisionError, SpaceError
+from triton_ops.dispatch.winners import Winners, seeded_in, triton_key
+from triton_ops.exceptions import SpaceError
 from triton_ops.trial import TuningResult
 
 _log = logging.getLogger("triton_ops")
@@ -67,6 +68,7 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
         """Begin without decisions."""
         self._local = threading.local()
         self._decisions: dict[Any, Decision] = {}
+        self._members = Members(_MOST)
         self._locks: defaultdict[Any, threading.RLock] = defaultdict(threading.RLock)
         self._fast = FastLaunch(fn, tuple(key), self)
         self._calls = Calls.of(fn, key, self.options.mapper)
@@ -240,7 +242,7 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
         try:
             return self.fn.run(*args, grid=grid, warmup=False, **kwargs, **config.all_kwargs())
         except (RuntimeError, KeyError, TypeError, ValueError) as error:
-            self._refuse(kwargs, config.all_kwargs())
+            refuse_tuned(kwargs, config.all_kwargs(), self._name)
             self._calls.problem(args, kwargs).explain(error, self._fast)
             raise
 
@@ -257,7 +259,23 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
         if len(self.configs) == 1 and self.options.space is None:
             return self._single()
         called = self._calls.problem(args, kwargs)
-        key = (called.device, called.text)
+        own = (called.device, called.own_text)
+        decide_as = partial(self._shared, grid, called, args, kwargs, without_launch)
+        if self._calls.mapper.buckets and triton_key(self, args, kwargs) in self._cache.seeded:
+            return decide_as(own)
+        shared = decide_as((called.device, called.text))
+        if not self._calls.mapper.buckets:
+            return shared
+        decision = self._members.of(shared, own, lambda: self.call_of(grid, args, kwargs))
+        if decision is not shared and without_launch is None:
+            self._decisions[(*own, "in a bucket")] = decision
+        return decision
+
+    def _shared(
+        self, grid: Any, called: CalledWith, args: Sequence[Any], kwargs: Mapping[str, Any],
+        without_launch: Callable[[KernelCall], Decision] | None, key: Any,
+    ) -> Decision:  # fmt: skip
+        """The decision of all problems with one key."""
         decision = self._decisions.get(key)
         if decision is not None and decision.holds(within):
             return decision
@@ -287,8 +305,8 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
         self, grid: Any, called: CalledWith, args: Sequence[Any], kwargs: Mapping[str, Any],
         without_launch: Callable[[KernelCall], Decision] | None,
     ) -> Decision:  # fmt: skip
-        self._refuse_conflicts(called)
-        key = self._triton_key(args, kwargs)
+        refuse_tuned(called.given.keyword, self._tuned_names, self._name)
+        key = triton_key(self, args, kwargs)
         if (seeded := self._cache.seeded.get(key)) is not None:
             found = Found(config=from_triton(seeded), rung=EXPLICIT, why="it was set in the kernel's cache")
             return Decision(found=found, kernel=self._name, problem=called.label, config=seeded)
@@ -325,18 +343,6 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
             )
         return found
 
-    def _refuse_conflicts(self, called: CalledWith) -> None:
-        """Raise if a call gives a value to a parameter that is tuned."""
-        self._refuse(called.given.keyword, self._tuned_names)
-
-    def _refuse(self, given: Mapping[str, Any], tuned: Collection[str]) -> None:
-        """Raise if something is given that is tuned."""
-        if clash := sorted({*given}.intersection(tuned)):
-            raise ConfigCollisionError(
-                f"{', '.join(clash)} is tuned, and a call of {self._name} gives it as well",
-                hint="leave it out of the call, or call the kernel below the decorator: kernel.fn[grid](...)",
-            )
-
     def call_of(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> KernelCall:
         """A call with these arguments, as the tuner and the ladder are told of it; nothing is launched."""
         listed = None if self.options.space is not None else self.fitting(grid, args, kwargs)
@@ -350,7 +356,7 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
             function=self.fn, grid=grid, called=called, configs=listed, options=self.options,
             reset_to_zero=tuple(self.reset_to_zero), restore_value=tuple(self.restore_value),
             pre_hook=BeforeLaunch(self.pre_hook) if self.user_defined_pre_hook else None,
-            listener=printed_listener(self.base_fn.__name__, self._triton_key(args, kwargs)),
+            listener=printed_listener(self.base_fn.__name__, triton_key(self, args, kwargs)),
             own_bench=self._own_bench is not None, tuned_as=partial(self._timed, listed or ()),
         )  # fmt: skip
 
@@ -372,13 +378,6 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
             if one is decision:
                 self._decisions[key] = changed
         return changed
-
-    def _triton_key(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-        """The key of a call in `cache`, as Triton makes it."""
-        given = {**dict(zip(self.arg_names, args, strict=False)), **kwargs}
-        named = {name: value for name, value in given.items() if name in self.arg_names}
-        dtypes = [str(value.dtype) for value in named.values() if hasattr(value, "dtype")]
-        return (*(named[name] for name in self.keys if name in named), *dtypes)
 
     def _tell_of_grid(self, grid: Any) -> None:
         """Point out, once, a grid that stays as it is while a block size changes."""

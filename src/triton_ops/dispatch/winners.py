@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 
 def seeded_in(cache: Mapping[Any, Any]) -> Mapping[Any, Any]:
     """What others have put into a cache; all of a plain one."""
     return cache.seeded if isinstance(cache, Winners) else cache
+
+
+def triton_key(tuned: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The key of a call in the `cache` of an `Autotuner`, as Triton makes it."""
+    given = {**dict(zip(tuned.arg_names, args, strict=False)), **kwargs}
+    named = {name: value for name, value in given.items() if name in tuned.arg_names}
+    dtypes = [str(value.dtype) for value in named.values() if hasattr(value, "dtype")]
+    return (*(named[name] for name in tuned.keys if name in named), *dtypes)
 
 
 class Winners(dict[Any, Any]):
