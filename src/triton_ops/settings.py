@@ -13,6 +13,7 @@
 | `TRITON_OPS_RANKS`     | whether the processes of a job agree on winners: agree, off | agree              |
 | `NO_COLOR`             | any value: no colours (https://no-color.org)        | not set                           |
 | `COLUMNS`              | width of tables, also in files and pipes            | the terminal's; no limit in files |
+| `RAY_ADDRESS`, `RAY_USE_TLS` | the cluster that Ray takes, and whether it encrypts | Ray's own |
 | `OMP_NUM_THREADS`      | threads on a CPU, part of a key, without torch      | one for each CPU                  |
 | `TMPDIR`               | where folders for temporary files of child processes are made | `/tmp`                  |
 | `TORCHINDUCTOR_CACHE_DIR` | torch's; children are given its default by name  | a folder in `TMPDIR`              |
@@ -98,6 +99,16 @@ def openmp_threads() -> int | None:
         os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     )  # the variable has one number for each level of nesting
     return int(named) if named.isdecimal() and int(named) > 0 else None
+
+
+def ray_address() -> str:
+    """`RAY_ADDRESS`, the cluster that Ray takes where none is named; empty if it is not set."""
+    return os.environ.get("RAY_ADDRESS", "")
+
+
+def ray_is_encrypted() -> bool:
+    """Whether `RAY_USE_TLS` has Ray encrypt what its processes send each other."""
+    return os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true")
 
 
 def openmp_text() -> str | None:

@@ -230,6 +230,8 @@ def test_a_list_in_a_file_is_tuned_and_told_as_a_table_and_as_json(work, cli):
         ('{"target": 3}', "target is 3"),
         ('{"shape": [3]}', "there is no target"),
         ("{bad", "this is no JSON object"),
+        ('{"target": "many_work.py:add_up", "shape": [1], "shape": [2]}', "shape stands twice"),
+        ('{"target": "many_work.py:add_up", "space": {"step": [1], "step": [2]}}', "step stands twice"),
         ('{"target": "softmax", "shape": [0, 2]}', "whole numbers of 1 or more"),
         ('{"target": "softmax", "space": [1]}', "it must be an object of lists"),
     ],

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import importlib
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import textwrap
+import threading
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from triton_ops import SettingsError, TuneProblem, tune_many
+from triton_ops import DeviceError, SettingsError, TargetError, TuneProblem, tune_many
 from triton_ops.cache import Key
 from triton_ops.cli.target import load_object
 from triton_ops.history.misses import Harvest, read_misses
 from triton_ops.history.recall import store_in
 from triton_ops.history.run_log import Tried, read_run
+from triton_ops.many.cluster import engine as engine_module
+from triton_ops.many.cluster.actors import HostFacts
 from triton_ops.many.cluster.engine import RayEngine, engine_named
 from triton_ops.many.problem import Options
 from triton_ops.many.session import jobs_of, run_jobs
@@ -93,6 +99,77 @@ def test_without_ray_the_next_step_is_said(work, monkeypatch, cli):
     assert (ran.out, len(ran.err.splitlines())) == ("", 1)
     assert ran.code != 0
     assert "pip install 'triton-ops[ray]'" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (None, "does not answer within 0.3 s"), (b"", "is no head of a Ray cluster"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "is no head of a Ray cluster"), (b"\0\0\0\4" + bytes(5), None),
+    ],
+)  # fmt: skip
+def test_what_answers_at_an_address_must_greet_as_a_head_does(answer, said, monkeypatch):
+    monkeypatch.setattr(engine_module, "_ANSWERS_S", 0.3 if answer is None else 60.0)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve():
+            taken, _ = server.accept()
+            with taken:
+                taken.recv(33, socket.MSG_WAITALL)
+                if answer is not None:
+                    taken.sendall(answer)
+                    taken.shutdown(socket.SHUT_WR)
+                over.wait(60)
+
+        over = threading.Event()
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            with nullcontext() if said is None else pytest.raises(SettingsError, match=said):
+                engine_module.check_answer(f"127.0.0.1:{server.getsockname()[1]}")
+        finally:
+            over.set()
+            thread.join()
+
+
+def test_hosts_that_differ_are_named_with_what_differs():
+    here = HostFacts(host="first", model="H200", python="3.12.3", triton="3.6.0")
+    engine_module.check_alike([here, replace(here, host="second")], here)
+    for change, error, said in (
+        ({"python": "3.11.7"}, SettingsError, "second has Python 3.11.7, and this host 3.12.3"),
+        ({"triton": ""}, SettingsError, r"second has Triton \(none\), and this host 3.6.0"),
+        ({"model": "H100"}, DeviceError, "second has H100, and this host H200"),
+    ):
+        with pytest.raises(error, match=said):
+            engine_module.check_alike([here, replace(here, host="second", **change)], here)
+
+
+def test_a_kernel_that_a_host_cannot_load_is_named_before_any_work(engine, work, tmp_path, monkeypatch):
+    place = tmp_path / "site-packages"  # what is installed is not sent along
+    place.mkdir()
+    (place / "only_here.py").write_text("def nap(ms): ...")
+    monkeypatch.syspath_prepend(str(place))
+    (tmp_path / "ray_more.py").write_text(f"import only_here{WORK.replace('time.sleep', 'only_here.nap')}")
+    connect, more = engine_module._connect, importlib.import_module("ray_more")
+
+    def connects_where_it_is_not_installed(*given):
+        connect(*given)
+        shutil.rmtree(place)
+
+    monkeypatch.setattr(engine_module, "_connect", connects_where_it_is_not_installed)
+    with pytest.raises(TargetError, match=f"{socket.gethostname()} cannot load ray_more:slow: .*No module named"):
+        run_on(engine, [TuneProblem(target=more.slow, shape=(2,))], tmp_path / "records")
+    assert not list((tmp_path / "records").rglob("*.jsonl"))
+    for name in ("only_here", "ray_more"):
+        sys.modules.pop(name)
+
+
+def test_an_address_in_the_environment_that_does_not_answer_is_said_too(engine, work, monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")
+    with pytest.raises(SettingsError, match=f"127.0.0.1:{port} does not answer"):
+        tune_many([TuneProblem(target=work.slow, shape=(2,))], engine="ray", told=lambda _: None)
 
 
 def test_an_address_that_does_not_answer_is_said_before_ray_waits_for_it(engine, work):

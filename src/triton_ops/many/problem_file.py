@@ -91,12 +91,22 @@ def problems_in(lines: Iterable[str], name: str) -> Iterator[Line]:
 
 def _object(text: str, where: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        found = json.loads(text, object_pairs_hook=lambda pairs: _each_once(pairs, where))
+    except SettingsError:
+        raise
     except (ValueError, RecursionError) as error:
         raise SettingsError(f"{where}: this is no JSON object: {error}", hint=_FORM) from error
     if not isinstance(found, dict):
         raise SettingsError(f"{where}: this is no JSON object", hint=_FORM)
     return found
+
+
+def _each_once(pairs: list[tuple[str, Any]], where: str) -> dict[str, Any]:
+    """The fields of a JSON object, of which JSON would keep the last one of each name."""
+    names = [name for name, _ in pairs]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise SettingsError(f"{where}: {twice} stands twice", hint=_FORM)
+    return dict(pairs)
 
 
 def _words(text: str, where: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ one call in flight; a method that runs cannot be cancelled, hence `kill`; an act
 from __future__ import annotations
 
 import pickletools
+import re
 import socket
 import sys
 import threading
@@ -34,6 +35,9 @@ _READY_S = 300.0  # for all actors to start, code and packages included
 _SILENCE_S = 120.0  # over what a step of a tune may take
 _PACKAGE = Path(__file__).parents[2]
 _FORM = "write --engine ray, or ray:HOST:PORT"
+_ADDRESS = re.compile(r"\[?[^\s/]+\]?:\d{1,5}")
+_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"  # of a client, with settings that are empty
+_FRAME_BYTES, _SETTINGS_FRAME = 9, 4  # the head of a frame, and the kind of the first one
 
 
 @dataclass(frozen=True)
@@ -104,8 +108,9 @@ def engine_named(text: Any) -> RayEngine | None:
 
 
 def _connect(ray: Any, address: str, modules: Iterable[Path]) -> None:
-    if address:
-        _check_answer(address)
+    named = address or settings.ray_address()  # which Ray would wait for, for minutes
+    if _ADDRESS.fullmatch(named):
+        check_answer(named)
     environment = {"py_modules": [str(path) for path in modules]}
     try:
         ray.init(address=address or None, runtime_env=environment, log_to_driver=False, logging_level="ERROR")
@@ -113,18 +118,36 @@ def _connect(ray: Any, address: str, modules: Iterable[Path]) -> None:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         said = " ".join(str(error).split()) if "ersion" in first else first
         raise SettingsError(
-            f"Ray does not connect to {address or 'a cluster'}: {said}", hint="`ray status` there says how it is"
+            f"Ray does not connect to {named or 'a cluster'}: {said}", hint="`ray status` there says how it is"
         ) from error
 
 
-def _check_answer(address: str) -> None:
+def check_answer(address: str) -> None:
+    """Ask an address for the greeting of a server that speaks HTTP/2, as Ray's head does.
+
+    Raises:
+        SettingsError: Nothing answers, or something else.
+    """
     host, _, port = address.rpartition(":")
     try:
-        socket.create_connection((host, int(port)), timeout=_ANSWERS_S).close()
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWERS_S) as connection:
+            if settings.ray_is_encrypted():
+                return
+            connection.sendall(_GREETING)
+            answer = connection.recv(_FRAME_BYTES, socket.MSG_WAITALL)
+    except TimeoutError as error:
+        raise SettingsError(
+            f"{address} does not answer within {_ANSWERS_S:g} s", hint="is Ray's head running there? `ray status`"
+        ) from error
     except OSError as error:
         raise SettingsError(
             f"{address} does not answer: {error.strerror or error}", hint="is Ray's head running there? `ray status`"
         ) from error
+    if len(answer) < _FRAME_BYTES or answer[3] != _SETTINGS_FRAME:
+        raise SettingsError(
+            f"what answers at {address} is no head of a Ray cluster",
+            hint="name the port of `ray start --head`, 6379 unless it was given another",
+        )
 
 
 def _modules_in(packed: Iterable[bytes]) -> list[Path]:
@@ -193,7 +216,17 @@ def _alike(ray: Any, actors: Sequence[Any], simulated: int | None) -> list[HostF
             f"the actors do not start: {said[-1].strip() if said else type(error).__name__}",
             hint="`ray status` says what is asked for and what is there",
         ) from error
-    here = facts_here(None if simulated is None else SIMULATED)
+    check_alike(found, facts_here(None if simulated is None else SIMULATED))
+    return found
+
+
+def check_alike(found: Iterable[HostFacts], here: HostFacts) -> None:
+    """Compare the hosts of actors with this one.
+
+    Raises:
+        SettingsError: A host has other versions.
+        DeviceError: It has a GPU of another model.
+    """
     for facts in found:
         for what, there, own in (
             ("Python", facts.python, here.python), ("Triton", facts.triton, here.triton),
@@ -208,7 +241,6 @@ def _alike(ray: Any, actors: Sequence[Any], simulated: int | None) -> list[HostF
                 f"one run is for GPUs of one model: {facts.host} has {facts.model}, and this host {here.model}",
                 hint="start a run for each model, with the same cache folder",
             )
-    return found
 
 
 def _check_loading(ray: Any, actors: Sequence[Any], found: Sequence[HostFacts], packed: Mapping[str, bytes]) -> None:
