@@ -14,7 +14,7 @@ from triton_ops.exceptions import MissingDependencyError
 _INSTALL = {
     "optuna": "pip install 'triton-ops[optuna]'",
     "scipy": "pip install 'triton-ops' again: it comes with the package",
-    "sklearn": "pip install scikit-learn",
+    "threadpoolctl": "pip install 'triton-ops' again: it comes with the package",
     "ray": "pip install 'triton-ops[ray]'",
     "torch": "pip install 'triton-ops[torch]', or the torch build of your platform",
     "triton": "pip install 'triton-ops[triton]'",

@@ -202,7 +202,7 @@ print(json.dumps(sorted(sys.modules)))
 """
     said = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
     loaded = set(json.loads(said.splitlines()[-1]))
-    assert not loaded & {"torch", "triton", "numpy", "sklearn", "rich.console", "asyncio", "cloudpickle", "pydantic"}
+    assert not loaded & {"torch", "triton", "numpy", "scipy", "rich.console", "asyncio", "cloudpickle", "pydantic"}
     packages = "hardware", "backend", "measure", "search", "task", "runner", "evaluation", "replay"
     own = {f"triton_ops.{package}" for package in packages}
     assert not loaded & own

@@ -152,6 +152,41 @@ class TestSurrogate:
         assert mean[0] == pytest.approx(1.0)
         assert doubt[0] > 0.01
 
+    def test_many_rows_are_predicted_as_each_alone(self):
+        rng = np.random.default_rng(1)
+        surrogate = Surrogate([0, 1])
+        surrogate.learn(rng.random((20, 2)), rng.random(20), np.full(20, 0.1))
+        rows = rng.random((2_500, 2))
+        mean, doubt = surrogate.predict(rows)
+        for at in (0, 1_023, 1_024, 2_499):
+            alone = surrogate.predict(rows[at : at + 1])
+            assert (mean[at], doubt[at]) == (pytest.approx(alone[0][0]), pytest.approx(alone[1][0]))
+
+    def test_the_slope_of_the_likelihood_is_that_of_its_values(self):
+        rng = np.random.default_rng(2)
+        rows, values, variances = rng.random((12, 3)), rng.standard_normal(12), np.full(12, 0.01)
+        surrogate, at = Surrogate([0, 0, 1]), np.array([0.3, -0.5, 0.2, -2.0])
+
+        def value(theta):
+            return surrogate._unlikeliness(theta, rows, values, variances)[0]
+
+        slope = surrogate._unlikeliness(at, rows, values, variances)[1]
+        steps = 1e-5 * np.eye(len(at))
+        assert slope == pytest.approx([(value(at + step) - value(at - step)) / 2e-5 for step in steps], rel=1e-4)
+
+    def test_the_known_noise_of_a_value_keeps_it_from_being_believed(self):
+        rows = np.array([[0.0], [0.5], [1.0]])
+        sure, unsure = Surrogate([0]), Surrogate([0])
+        sure.learn(rows, np.array([0.0, 1.0, 0.0]), np.zeros(3))
+        unsure.learn(rows, np.array([0.0, 1.0, 0.0]), np.array([0.0, 1.0, 0.0]))
+        assert sure.predict(rows)[0][1] > 0.8
+        assert unsure.predict(rows)[0][1] < 0.5
+
+    def test_equal_rows_can_be_learned(self):
+        surrogate = Surrogate([0])
+        surrogate.learn(np.zeros((4, 1)), np.array([1.0, 1.2, 0.9, 1.1]), np.zeros(4))
+        assert surrogate.predict(np.zeros((1, 1)))[0][0] == pytest.approx(1.05, abs=0.05)
+
     def test_improvement_counts_only_values_below_the_best(self):
         gains = expected_improvement(np.array([0.0, 1.0, 2.0]), np.array([1e-6, 1e-6, 1.0]), 1.0)
         assert gains[0] == pytest.approx(1.0)
@@ -407,7 +442,7 @@ for search, space in (("random", wide), ("auto", small), (lambda space, seed: No
     begin_imports(search, space)
     for thread in threading.enumerate()[1:]:
         thread.join()
-    print("sklearn.gaussian_process" in sys.modules, end=" ")
+    print("scipy.optimize" in sys.modules, end=" ")
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False", "False", "True"]

@@ -28,8 +28,8 @@ SEARCHERS: dict[str, tuple[str, str]] = {
 }  # name to module and maker; a module is imported when its searcher is made, since some need large packages
 USES_PRIORS = ("auto",)  # the searchers that take priors
 _IMPORTED_LATE = {
-    "auto": ("triton_ops.search.auto", "sklearn.gaussian_process", "scipy.optimize", "scipy.special")
-}  # what searchers import when they first need it, which takes a second
+    "auto": ("triton_ops.search.auto", "scipy.linalg", "scipy.optimize", "scipy.special", "threadpoolctl")
+}  # what searchers import when they first need it, which takes a third of a second
 
 SearcherFactory: TypeAlias = "Callable[[ConfigSpace, int], Searcher]"
 """Makes a searcher from a space and a seed; a class whose constructor takes these two is a factory."""
