@@ -262,9 +262,18 @@ def ranks() -> str:
     return named
 
 
+def current_folder() -> str | None:
+    """The folder that relative paths begin at; None if it was deleted meanwhile."""
+    try:
+        return os.getcwd()  # noqa: PTH109 - as text
+    except OSError:
+        return None
+
+
 def named_folder_and_effort() -> tuple[str | None, ...]:
     """The variables, as they are, from which the cache folder and the effort of a tune follow."""
     found = os.environ.get
     return (
-        found("TRITON_OPS_CACHE_DIR"), found("TRITON_OPS_EFFORT"), found("XDG_CACHE_HOME"), found("HOME"), os.getcwd(),  # noqa: PTH109 - as text
+        found("TRITON_OPS_CACHE_DIR"), found("TRITON_OPS_EFFORT"), found("XDG_CACHE_HOME"), found("HOME"),
+        current_folder(),
     )  # fmt: skip

@@ -13,7 +13,9 @@ import pytest
 
 from tests.records import record
 from triton_ops.cache import open_store
+from triton_ops.exceptions import CacheError
 from triton_ops.hardware import gpu_missing
+from triton_ops.history.recall import cache_folder
 
 TARGET = """
 from pathlib import Path
@@ -422,3 +424,22 @@ def test_a_folder_of_which_the_file_system_tells_nothing_is_one_line(cli, target
     assert ran.code == (0 if command == "doctor" else 4)
     assert "Stale file handle" in ran.err or command == "doctor"
     assert len(ran.err.splitlines()) == (0 if command == "doctor" else 1)
+
+
+@pytest.mark.usefixtures("steady_clock")
+def test_a_current_folder_that_was_deleted_matters_to_relative_paths_alone(cli, target, monkeypatch):
+    gone = target.parent / "deleted"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    words = ["tune", f"{target}:plain", "--space", "a=1,2", "--device", "cpu"]
+    assert cli(*words).code == 0
+    assert list((target.parent / "cache").glob("*.record.json"))
+    assert cli("tune", "no_such_module:plain").code == 2
+    told = cli("show", "--cache-dir", "beside")
+    assert (told.code, told.out) == (2, "")
+    assert told.err == (
+        "error: the current folder was deleted, and a relative path begins there (hint: go to another folder)\n"
+    )
+    with pytest.raises(CacheError, match="the current folder is gone, in which beside would be"):
+        cache_folder("beside")

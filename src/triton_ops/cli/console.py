@@ -164,7 +164,13 @@ def exit_code(error: BaseException) -> int:
         return 3
     if isinstance(error, (CacheError, RunLogError)):
         return 4
-    return 2 if isinstance(error, (TritonKernelError, _USAGE_ERROR)) else INTERNAL_ERROR
+    known = isinstance(error, (TritonKernelError, _USAGE_ERROR)) or _folder_is_gone(error)
+    return 2 if known else INTERNAL_ERROR
+
+
+def _folder_is_gone(error: BaseException) -> bool:
+    """Whether a relative path could not be used, since the folder in which the command was called was deleted."""
+    return isinstance(error, FileNotFoundError) and settings.current_folder() is None
 
 
 def report(error: Exception) -> int:
@@ -197,6 +203,8 @@ def _text(error: Exception, code: int) -> str:
         context = getattr(error, "ctx", None)
         said = str(error.format_message()).rstrip(".")  # type: ignore[attr-defined]
         return f"{said} (hint: {context.command_path if context else 'triton-ops'} --help)"
+    if _folder_is_gone(error):
+        return "the current folder was deleted, and a relative path begins there (hint: go to another folder)"
     if code != INTERNAL_ERROR:
         return str(error)
     return f"unexpected {type(error).__name__}: {error} (hint: -v shows the trace)"

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from triton_ops import __version__, kernels
+from triton_ops import __version__, kernels, settings
 from triton_ops._files import write_named
 from triton_ops.backend import HasOperation, Operation
 from triton_ops.cli.console import CHECK_FAILED, Json, Verbose, bold, only_data_on_stdout, say, say_json, tell
@@ -121,5 +121,5 @@ def _tell_undecided(undecided: tuple[Undecided, ...], most: int | None) -> None:
 
 
 def _short(file: str) -> str:
-    path = Path(file)
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file
+    path, here = Path(file), settings.current_folder()
+    return file if here is None or not path.is_relative_to(here) else str(path.relative_to(here))

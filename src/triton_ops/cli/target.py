@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from triton_ops import kernels
+from triton_ops import kernels, settings
 from triton_ops._hashing import fingerprint
 from triton_ops.backend import HasOperation, Operation
 from triton_ops.exceptions import TargetError, TritonKernelError
@@ -130,7 +130,8 @@ def _free_name(path: Path) -> str:
 
 
 def _from_module(name: str) -> ModuleType:
-    _importable_from(Path.cwd())
+    if (here := settings.current_folder()) is not None:
+        _importable_from(Path(here))
     module: ModuleType = _imported(name, lambda: importlib.import_module(name))
     return module
 

@@ -74,10 +74,7 @@ def _umask() -> int:
 
 
 def _folder() -> str:
-    try:
-        return os.getcwd()  # noqa: PTH109 - as text
-    except OSError:  # it was removed
-        return ""
+    return settings.current_folder() or ""
 
 
 def _write_environment(before: dict[str, str]) -> None:

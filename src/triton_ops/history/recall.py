@@ -128,14 +128,20 @@ def cache_folder(cache_dir: str | Path | None) -> str:
     """The absolute path of the folder of records; None takes `TRITON_OPS_CACHE_DIR`, else the user's cache folder.
 
     Raises:
-        CacheError: `cache_dir` is no path.
+        CacheError: `cache_dir` is no path, or it is relative to a current folder that is gone.
     """
     if cache_dir is not None and not isinstance(cache_dir, (str, os.PathLike)):
         raise CacheError(
             f"cache_dir is {cache_dir!r}; it must be a folder's path, as text or as a Path",
             hint="leave it out to take TRITON_OPS_CACHE_DIR, else the user's cache folder",
         )
-    return os.path.abspath(os.path.expanduser(settings.cache_dir() if cache_dir is None else cache_dir))  # noqa: PTH100, PTH111 - as above
+    folder = os.path.expanduser(settings.cache_dir() if cache_dir is None else cache_dir)  # noqa: PTH111 - as above
+    try:
+        return os.path.abspath(folder)  # noqa: PTH100 - as above
+    except OSError as error:
+        raise CacheError(
+            f"the current folder is gone, in which {folder} would be", hint="name an absolute folder, or go elsewhere"
+        ) from error
 
 
 def may_have_records(folder: str) -> bool:

@@ -146,7 +146,8 @@ def _check_own(folder: Path, found: CacheContent) -> None:
         raise CacheError(
             f"{folder} is a link, or another user's, and is not cleaned", hint="name the folder itself, as its owner"
         )
-    if folder in (Path.home(), Path.cwd(), Path(folder.anchor)) or len(found.strange) > known:
+    users = (Path.home(), Path(settings.current_folder() or folder.anchor), Path(folder.anchor))
+    if folder in users or len(found.strange) > known:
         raise CacheError(
             f"{folder} does not look like Inductor's cache: it holds {', '.join(found.strange[:5]) or 'your files'}",
             hint="name the folder of TORCHINDUCTOR_CACHE_DIR",

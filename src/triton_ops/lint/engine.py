@@ -12,6 +12,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
+from triton_ops import settings
 from triton_ops._optional import require
 from triton_ops.backend import HasOperation, Operation
 from triton_ops.backend.errors import one_line
@@ -196,7 +197,7 @@ def _file_of(place: str) -> Path:
             return Path(place)
         raise TargetError(f"there is no file {place}", hint=_FORMS)
     parts = place.split(".")
-    for folder in dict.fromkeys([str(Path.cwd()), *sys.path]):
+    for folder in dict.fromkeys([settings.current_folder() or "", *sys.path]):
         base = Path(folder or ".").joinpath(*parts)
         for found in (base.with_suffix(".py"), base / "__init__.py"):
             if all(parts) and found.is_file():

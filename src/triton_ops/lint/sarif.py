@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from triton_ops import settings
 from triton_ops.lint.findings import Finding, LintReport
 from triton_ops.lint.rules.base import Rule
 from triton_ops.lint.rules.catalogue import RULES
@@ -66,5 +67,7 @@ def _result(one: Finding) -> dict[str, Any]:
 
 def _uri(file: str) -> str:
     """A path below the working folder as a relative one, so that a code host finds the file; else as a file's URI."""
-    path, here = Path(file).absolute(), Path.cwd()
+    if (here := settings.current_folder()) is None:
+        return Path(file).as_uri()
+    path = Path(file).absolute()
     return path.relative_to(here).as_posix() if path.is_relative_to(here) else path.as_uri()

@@ -23,6 +23,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from triton_ops import settings
 from triton_ops._files import make_temporary, remove_temporary
 from triton_ops._optional import require
 from triton_ops.exceptions import DeviceError
@@ -149,7 +150,8 @@ class Surroundings:
 def search_path() -> list[str]:
     """The search path of this process with absolute folders; entries that are no text are left out, as Python does."""
     path: list[Any] = list(sys.path)
-    return [entry or str(Path.cwd()) for entry in path if isinstance(entry, str)]
+    here = settings.current_folder()
+    return [found for entry in path if isinstance(entry, str) and (found := entry or here) is not None]
 
 
 def _of_python(entry: str) -> bool:

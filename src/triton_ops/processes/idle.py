@@ -147,7 +147,4 @@ class IdleProcesses(Generic[Kept]):
 
 def inherited() -> Hashable:
     """What a new process would inherit now, as far as it decides what is compiled and where it is kept."""
-    try:
-        return settings.environment(), os.getcwd()  # noqa: PTH109 - as text
-    except OSError:  # the folder is gone
-        return settings.environment(), None
+    return settings.environment(), settings.current_folder()
