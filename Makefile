@@ -69,7 +69,7 @@ test-triton-versions: $(TRITON_VERSIONS:%=.triton/%)  ## The tests that use Trit
 
 # Side by side, each with its output in one piece; what a launch costs is measured when all else has ended.
 check: $(READY)  ## Style, types, floors, the site, code blocks of the documents, cost of a launch
-	$(MAKE) --no-print-directory --jobs 3 --output-sync=target docs lint layers types pages
+	$(MAKE) --no-print-directory --jobs 3 --output-sync=target docs pages lint layers types
 	$(MAKE) --no-print-directory launch-cost
 
 lint: $(READY)
