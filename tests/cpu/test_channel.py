@@ -45,6 +45,22 @@ def test_messages_go_both_ways_in_their_order_and_of_any_size(ends):
         assert [received(channel), received(channel)] == [message, "more"]
 
 
+def test_threads_that_close_a_channel_at_the_same_time_close_its_descriptors_once(ends, monkeypatch):
+    channel, closed = ends[0], []
+
+    def close_as_another_thread_does(descriptor):
+        closed.append(descriptor)
+        if len(closed) < 3:
+            channel.close()
+
+    close = os.close
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "close", close_as_another_thread_does)
+        channel.close()
+    assert len(closed) == 1
+    close(closed[0])
+
+
 def test_a_message_that_does_not_fit_is_begun_and_finished_later(ends):
     channel, childs, _ = ends
     for message in (b"x" * 100, os.urandom(1 << 23)):

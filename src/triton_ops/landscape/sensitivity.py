@@ -170,4 +170,5 @@ def _knob(seen: Measured, name: str, effects: _Array, spread: float) -> Knob:
             loss=None if measured_ms is None else measured_ms / float(best_ms.min()) - 1,
         )  # fmt: skip
         values.append(effect)
-    return Knob(name, float(ran[: len(effects)] @ effects**2) / spread, tuple(values))
+    listed = effects[: len(several)]  # a file may hold values that its space does not list
+    return Knob(name, float(ran[: len(listed)] @ listed**2) / spread, tuple(values))

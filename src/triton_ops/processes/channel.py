@@ -11,6 +11,7 @@ import os
 import pickle
 import select
 import struct
+import threading
 import zlib
 from typing import Any, BinaryIO
 
@@ -36,6 +37,7 @@ class Channel:
 
     def __init__(self, incoming: int, outgoing: int) -> None:
         self._in, self._out = incoming, outgoing
+        self._closing = threading.Lock()
         self._read = bytearray()
         self._unsent: list[memoryview] = []
         for descriptor in {incoming, outgoing}:
@@ -101,10 +103,12 @@ class Channel:
             raise GarbledError(f"an answer that cannot be read: {error!r}") from error
 
     def close(self) -> None:
-        """Close the descriptors; a second time does nothing."""
-        for descriptor in {self._in, self._out} - {-1}:
+        """Close the descriptors; a second time, or in another thread meanwhile, does nothing."""
+        with self._closing:  # a number that is closed twice may be another file's by then
+            descriptors = {self._in, self._out} - {-1}
+            self._in = self._out = -1
+        for descriptor in descriptors:
             os.close(descriptor)
-        self._in = self._out = -1
 
     def _open(self) -> None:
         if self._in < 0:
