@@ -7,9 +7,10 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from benchmarks import mlp_variants
+from benchmarks import mlp_variants, row_variants
 from benchmarks.form_race import SHIPPED, Case, compiled, raced
 from benchmarks.kernels.mlp_forms import mlp_forms
+from benchmarks.row_variants import BACK, NORM, ROPE, SPLIT
 
 pytestmark = pytest.mark.triton
 SMALL = {"BLOCK_M": 32, "BLOCK_N": 32, "BLOCK_K": 32, "PROGRAMS": 0, "num_warps": 4, "num_stages": 2}
@@ -49,3 +50,41 @@ def test_the_shipped_form_is_the_winner_of_the_package():
     for case in mlp_variants.CASES:
         assert case.shipped["FORM"] == SHIPPED
         assert case.shipped["DESCRIPTORS"] is True, "the default has none, and each of these winners has"
+
+
+ROW_FORMS = {
+    "layer_norm": {
+        "spread": {**NORM, "BLOCK_SIZE": 64, "SPREAD": True},
+        "four rows": {**NORM, "BLOCK_SIZE": 64, "ROWS": 4},
+    },
+    "rmsnorm_rope": {"whole": {**ROPE, "BLOCK_SIZE": 64}, "keeps": {**ROPE, "BLOCK_SIZE": 64, "EVICT": ""}},
+    "softmax_backward": {
+        "back": {**BACK, "BLOCK_SIZE": 16},
+        "split": {**SPLIT, "BLOCK_SIZE": 16, "SPLIT": 4},
+    },
+}
+ROW_SHAPES = {"layer_norm": (7, 50), "rmsnorm_rope": (2, 3, 96, 6), "softmax_backward": (5, 77)}
+
+
+def races_of_rows():
+    """What races of forms over rows of odd length on a CPU say."""
+    found = []
+    for name, forms in ROW_FORMS.items():
+        operation = next(case.operation for case in row_variants.CASES if case.kernel == name)
+        values = dict(operation.materialise(operation.problem(ROW_SHAPES[name], "float32"), "cpu").keyword)
+        case = Case(operation, name, next(iter(operation.problems)), forms)
+        found += [raced(case, values, form, "eager", 0.02) for form in forms]
+    return found
+
+
+def test_forms_over_rows_are_right(interpreted):
+    found = interpreted(races_of_rows)
+    assert len(found) == 6
+    assert [row["verdict"] for row in found if "ms" not in row] == []
+
+
+def test_a_split_row_is_two_launches():
+    case = row_variants.CASES[0]
+    assert [one.metadata["name"] for one in case.ahead().built(case.configs["split by 8"])] == [
+        "softmax_backward_parts", "softmax_backward_rest",
+    ]  # fmt: skip

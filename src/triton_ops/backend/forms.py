@@ -8,21 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from triton_ops._hashing import fingerprint
-from triton_ops.backend.base import Arguments, Executable
+from triton_ops.backend.base import Arguments, Executable, by_name
 from triton_ops.backend.errors import CandidateError
+from triton_ops.backend.staged import StagedKernel
 from triton_ops.backend.triton import LAUNCH_OPTIONS, TritonKernel
 from triton_ops.exceptions import ConfigValueError, KernelTypeError, UnknownTunableError
 from triton_ops.resources import Resources
 from triton_ops.space import Config
 from triton_ops.trial import Status
 
+Form: TypeAlias = TritonKernel | StagedKernel
+
 
 @dataclass(frozen=True)
 class FormsKernel:
-    """Triton kernels that compute the same, and the tunable by which a config chooses among them.
+    """Triton kernels, of one launch or two, that compute the same, and the tunable by which a config chooses.
 
     Attributes:
         forms: By the tunable's value. The first names the kernel, and has a parameter for every argument.
@@ -33,7 +36,7 @@ class FormsKernel:
             first does not have, or has a parameter with the tunable's name.
     """
 
-    forms: Mapping[str, TritonKernel]
+    forms: Mapping[str, Form]
     tunable: str = "FORM"
 
     def __post_init__(self) -> None:
@@ -50,7 +53,7 @@ class FormsKernel:
                 )
 
     @property
-    def _first(self) -> TritonKernel:
+    def _first(self) -> Form:
         return next(iter(self.forms.values()))
 
     @property
@@ -172,7 +175,7 @@ class FormsKernel:
         form, own = self._form(config)
         return form.program_key(own, _given(form, self._named(arguments)), made)
 
-    def _form(self, config: Config) -> tuple[TritonKernel, Config]:
+    def _form(self, config: Config) -> tuple[Form, Config]:
         """The form that a config names, and the part of the config that it takes."""
         form = self.forms.get(str(config.get(self.tunable)))
         if form is None:
@@ -182,9 +185,9 @@ class FormsKernel:
         return form, Config({name: config[name] for name in _taken(form, config)})
 
     def _named(self, given: Arguments) -> dict[str, Any]:
-        return self._first.by_name(given)
+        return dict(by_name(self, given).keyword)
 
-    def _whole(self, config: Config, form: TritonKernel, found: Executable) -> Executable:
+    def _whole(self, config: Config, form: Form, found: Executable) -> Executable:
         """A form's executable, which is given all arguments, under the whole config."""
 
         def bind(given: Arguments) -> Callable[[], Any]:
@@ -193,13 +196,13 @@ class FormsKernel:
         return replace(found, config=config, bind=bind)
 
 
-def _taken(form: TritonKernel, names: Iterable[str]) -> list[str]:
+def _taken(form: Form, names: Iterable[str]) -> list[str]:
     """Those tunables that a form takes, as a parameter or as a launch option."""
     known = {*form.parameter_names} | LAUNCH_OPTIONS
     return [name for name in names if name in known]
 
 
-def _given(form: TritonKernel, named: Mapping[str, Any]) -> Arguments:
+def _given(form: Form, named: Mapping[str, Any]) -> Arguments:
     """Those arguments that a form has parameters for."""
     known = set(form.parameter_names)
     return Arguments(keyword={name: value for name, value in named.items() if name in known})
