@@ -3,12 +3,15 @@
 `benchmarks.mlp_variants` and `benchmarks.row_variants` have the tables of forms; each form is one config of an
 operation whose kernel is a `FormsKernel` with the shipped kernel as its form `shipped`. All forms are compiled first,
 side by side; each is checked against the reference before it is timed; comparisons are interleaved, with L2 cold. Rows
-are written as soon as they are there. `speedup` is the other's time over the form's.
+are written as soon as they are there. `speedup` is the other's time over the form's. A form in Gluon, which could wait
+for ever if it had a mistake, is first checked in a process of its own, and left out if that does not end well.
 """
 
 from __future__ import annotations
 
 import argparse
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import wait
@@ -31,10 +34,11 @@ from triton_ops.hardware import named_target
 from triton_ops.kernels import load
 
 SHIPPED = "shipped"
+_CHECK_S = 60.0
 _WINNERS = Path(triton_ops.kernels.__file__).parent / "winners" / "nvidia-h200.lock.json"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Case:
     """The forms of one kernel at one of its named problems.
 
@@ -120,30 +124,52 @@ def compile_all(cases: list[Case], limit_s: float) -> float:
     return time.monotonic() - start
 
 
-def rows(cases: list[Case], options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def checked(case: Case, name: str, device: str) -> int:
+    """Check one form's result once; 1 if it is wrong."""
+    try:
+        check_result(case.operation, case.configs[name], case.values(device))
+    except (TritonKernelError, RuntimeError) as error:
+        print(f"{type(error).__name__}: {error}")
+        return 1
+    return 0
+
+
+def refused(module: str, case: Case, name: str, device: str) -> str:
+    """Why a form is not run: how its check in a process of its own ended; empty if it ended well."""
+    words = ["--check", name, "--problems", f"{case.kernel}/{case.problem}", "--device", device]
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", module, *words], capture_output=True, text=True, timeout=_CHECK_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return f"its check did not end within {_CHECK_S:g} s"
+    said = (done.stdout.strip() or done.stderr.strip()).splitlines()
+    return "" if done.returncode == 0 else f"its check ended with {done.returncode}: {said[-1] if said else ''}"[:400]
+
+
+def rows(cases: list[Case], options: argparse.Namespace, module: str) -> Iterator[dict[str, Any]]:
     """Each form beside the shipped one, for all problems; then the best of each problem beside the rivals."""
-    start = time.monotonic()
-
-    def over() -> bool:
-        return time.monotonic() - start > options.limit_s
-
+    end = time.monotonic() + options.limit_s
     best: list[tuple[Case, str]] = []
+    why: dict[str, str] = {}  # the forms in Gluon that were checked
     for case in cases:
         values, fastest = case.values(options.device), (SHIPPED, 1.0)
         for name in case.forms:
-            if over():
+            if time.monotonic() > end:
                 return
-            found = raced(case, values, name, SHIPPED, options.seconds)
+            if case.configs[name]["FORM"] == "gluon" and name not in why:
+                why[name] = refused(module, case, name, options.device)
+            found = {"verdict": f"Error: {why[name]}"} if why.get(name) else {}
+            found = found or raced(case, values, name, SHIPPED, options.seconds)
             yield {"form": name, "other": SHIPPED, **_place(case, name), **found}
             if found.get("speedup", 0.0) > fastest[1] and found["verdict"] == "faster":
                 fastest = name, found["speedup"]
         best.append((case, fastest[0]))
-    for case, name in best:
-        for rival in options.rivals:
-            if over():
-                return
-            found = raced(case, case.values(options.device), name, rival, options.seconds)
-            yield {"form": name, "other": rival, **_place(case, name), **found}
+    for case, name, rival in [(case, name, rival) for case, name in best for rival in options.rivals]:
+        if time.monotonic() > end:
+            return
+        found = raced(case, case.values(options.device), name, rival, options.seconds)
+        yield {"form": name, "other": rival, **_place(case, name), **found}
 
 
 def _place(case: Case, name: str) -> dict[str, Any]:
@@ -154,6 +180,8 @@ def run(cases: list[Case], module: str, description: str | None, rivals: tuple[s
     """The command of a table of forms; the exit code is 1 if a form failed or was wrong."""
     options = _options(cases, description, rivals, module)
     taken = [case for case in cases if not options.problems or f"{case.kernel}/{case.problem}" in options.problems]
+    if options.check:
+        return max(checked(case, options.check, options.device) for case in taken)
     if options.compile_only:
         found_rows = (
             {"form": name, "other": "", **_place(case, name), **compiled(case, name)}
@@ -162,7 +190,7 @@ def run(cases: list[Case], module: str, description: str | None, rivals: tuple[s
         )
     else:
         print(f"compiled in {compile_all(taken, options.limit_s / 3):.1f} s", flush=True)
-        found_rows = rows(taken, options)
+        found_rows = rows(taken, options, module)
     document: list[dict[str, Any]] = []
     for row in found_rows:
         document.append(row)
@@ -185,6 +213,7 @@ def _options(cases: list[Case], description: str | None, rivals: tuple[str, ...]
     parser.add_argument("--seconds", type=float, default=0.6, help="seconds for each comparison")
     parser.add_argument("--limit-s", type=float, default=120.0, help="start nothing more after so many seconds")
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--check", metavar="FORM", help="only check the results of one form")
     parser.add_argument("--compile-only", action="store_true", help="compile for sm_90 and run nothing: needs no GPU")
     parser.add_argument("--out", type=Path, default=Path("build") / f"{module.rpartition('.')[2]}.json")
     parser.add_argument("--commit")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
+import time
+from pathlib import Path
+
 import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from benchmarks import mlp_variants, row_variants
+from benchmarks import form_race, forms_gpu, mlp_variants, row_variants
 from benchmarks.form_race import SHIPPED, Case, compiled, raced
 from benchmarks.kernels.mlp_forms import mlp_forms
 from benchmarks.row_variants import BACK, NORM, ROPE, SPLIT
@@ -88,3 +92,34 @@ def test_a_split_row_is_two_launches():
     assert [one.metadata["name"] for one in case.ahead().built(case.configs["split by 8"])] == [
         "softmax_backward_parts", "softmax_backward_rest",
     ]  # fmt: skip
+
+
+def test_the_steps_of_the_run_on_a_gpu_fit_its_limit_and_know_their_options():
+    assert sum(step.limit_s + forms_gpu._GRACE_S for step in forms_gpu.STEPS) <= 500
+    for step in forms_gpu.STEPS:
+        source = Path(importlib.util.find_spec(step.module).origin).read_text()
+        shared = Path(form_race.__file__).read_text() if "form_race" in source else ""
+        asked = [word for word in step.command(Path("out"), 5.0, dry=False) if word.startswith("--")]
+        assert {"--limit-s", "--out"} <= set(asked)
+        assert [option for option in asked if f'"{option}"' not in source + shared] == []
+
+
+def test_a_form_whose_check_fails_or_hangs_is_not_run(monkeypatch):
+    case = mlp_variants.CASES[0]
+    said = form_race.refused("triton_ops.nowhere", case, "host", "cpu")
+    assert said.startswith("its check ended with 1: ")
+    assert said.endswith("No module named triton_ops.nowhere")
+    monkeypatch.setattr(form_race, "_CHECK_S", 0.01)
+    assert form_race.refused("benchmarks.mlp_variants", case, "host", "cpu") == "its check did not end within 0.01 s"
+
+
+def test_a_step_that_does_not_end_is_ended_with_what_it_started(tmp_path):
+    started = tmp_path / "started"
+    waits = ["sh", "-c", f"sleep 600 & echo $! > '{started}'; wait"]
+    assert forms_gpu.ended(waits, 2.0, tmp_path) == "ended after 2 s"
+    stat = Path(f"/proc/{int(started.read_text())}/stat")
+    deadline = time.monotonic() + 10
+    while stat.exists() and stat.read_text().split()[2] != "Z":
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert forms_gpu.ended(["sh", "-c", "exit 3"], 30.0, tmp_path) == "exit code 3"
