@@ -2,13 +2,14 @@
 
     python -m benchmarks.many_problems --parts many single fresh --out OUT.json
     python -m benchmarks.many_problems --parts graded --limit-s 540 --out OUT.json     again, until all rows are there
-    python -m benchmarks.many_problems --parts gpus --gpus 2 --out OUT.json
+    python -m benchmarks.many_problems --parts gpus space --gpus 2 --out OUT.json
 
 `many` is one call of `tune_many`, `single` one `tune` after the other in one process, which leaves its processes to the
 next, and `fresh` the same with `release_processes` before each. Each begins with empty caches, of Triton too, in a
 process of its own; the clock begins after the imports of torch and Triton. `graded` has every config of each problem
 tried, and the best of them race against the winner of `many` in one process. `gpus` is `many` on one GPU and on
-several, in turn.
+several, in turn. `space` is every config of one product, screened on one GPU and on several side by side: first with
+an empty compile cache, then with a full one, where nothing waits for compilers.
 
 The file is written after every row. A part is ended where its seconds are over, and its rows stay: `graded` goes on
 with the others at the next call.
@@ -65,7 +66,7 @@ NAMED = {
 PLAIN = ("4096", "llama-8b-prefill")
 _WITHIN = 1.0  # percent
 _LAST_ROW_S = 40.0  # that a part may take longer than its limit, to end what it has begun
-_PARTS = ("many", "single", "fresh", "graded", "gpus")
+_PARTS = ("many", "single", "fresh", "graded", "gpus", "space")
 EVERY = replace(PRESETS["quick"], name="every", search="exhaustive", budget=Budget(), near=0.1, finalists=8, previews=0)
 
 
@@ -89,7 +90,7 @@ def main() -> int:
     """Run the parts that are asked for, and write their rows."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", nargs="+", choices=_PARTS, default=["many"])
-    parser.add_argument("--gpus", type=int, default=2, help="how many GPUs the part `gpus` uses")
+    parser.add_argument("--gpus", type=int, default=2, help="how many GPUs the parts `gpus` and `space` use")
     parser.add_argument(
         "--limit-s", type=float, default=540.0, help="no row is begun after so many seconds of the call"
     )
@@ -201,9 +202,7 @@ def _grade(problem: TuneProblem, winner: Config) -> dict[str, Any]:
 
 def _gpus(options: argparse.Namespace) -> None:
     """The same run on one GPU and on several, each with empty caches, in turn."""
-    count = torch.cuda.device_count()
-    if count < options.gpus:
-        raise SystemExit(f"there are {count} GPUs, and {options.gpus} were asked for")
+    _check_count(options.gpus)
     rows = _Rows(options.out, "gpus")
     walls: dict[int, float] = {}
     for used in (1, options.gpus):
@@ -218,6 +217,37 @@ def _gpus(options: argparse.Namespace) -> None:
             "problems": {_label(each): _row(each) for each in found.outcomes},
         })  # fmt: skip
     rows.close(speedup=walls[1] / walls[options.gpus], stopped="complete")
+
+
+def _space(options: argparse.Namespace) -> None:
+    """Every config of one product on one GPU and on several, each twice: with an empty and a full compile cache."""
+    _check_count(options.gpus)
+    rows, problem = _Rows(options.out, "space"), problems()["matmul 4096"]
+    walls: dict[str, float] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for used in (1, options.gpus):
+            os.environ["TRITON_CACHE_DIR"] = f"{folder}/compiled-{used}"
+            for cache in ("empty", "full"):
+                name, start = f"{used} GPUs, {cache} compile cache", _ready()
+                found = tune(
+                    problem.target, shape=problem.shape, dtype=problem.dtype, effort=EVERY, gpus=range(used),
+                    transfer=False, cache_dir=f"{folder}/{used}-{cache}", listener=Silent(),
+                )  # fmt: skip
+                walls[name] = time.monotonic() - start
+                ties = sorted(config.text for config in found.ties)
+                rows.add(name, {"wall_s": walls[name], **_of_result(found), "ties": ties, "notes": list(found.notes)})
+                release_processes()
+    speedups = {
+        cache: walls[f"1 GPUs, {cache} compile cache"] / walls[f"{options.gpus} GPUs, {cache} compile cache"]
+        for cache in ("empty", "full")
+    }
+    rows.close(speedups=speedups, stopped="complete")
+
+
+def _check_count(wanted: int) -> None:
+    count = torch.cuda.device_count()
+    if count < wanted:
+        raise SystemExit(f"there are {count} GPUs, and {wanted} were asked for")
 
 
 def _over(devices: tuple[str, ...], folder: str, budget_s: float) -> ManyResult:
@@ -285,6 +315,7 @@ SIDES: dict[str, Callable[[argparse.Namespace], None]] = {
     "fresh": lambda options: _single(options, fresh=True),
     "graded": _graded,
     "gpus": _gpus,
+    "space": _space,
 }
 
 
@@ -300,6 +331,8 @@ def _told(document: Mapping[str, Any]) -> list[str]:
         rows = graded["rows"].values()
         within = sum(row["behind_percent"] <= _WITHIN for row in rows)
         said.append(f"graded: {within} of {len(rows)} winners within 1 % of the best of all configs")
+    for cache, times in document.get("space", {}).get("speedups", {}).items():
+        said.append(f"space: {times:.2f} times as fast with an {cache} compile cache".replace("an full", "a full"))
     if "speedup" in document.get("gpus", {}):
         said.append(f"gpus: {document['gpus']['speedup']:.2f} times as fast")
     return said

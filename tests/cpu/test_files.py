@@ -14,11 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triton_ops._files import (
+    append_at,
     append_line,
     atomic_write,
     ensure_folder,
     locked,
+    skip_syncs,
     sweep,
+    syncing,
     whole_lines,
     writable,
 )
@@ -341,7 +344,7 @@ def on_disk(monkeypatch):
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs Linux's list of open files")
-def test_what_was_written_survives_a_power_loss_with_its_name_and_its_folder(tmp_path, on_disk):
+def test_what_was_written_survives_a_power_loss_with_its_name_and_its_folder(tmp_path, on_disk, monkeypatch):
     folder = ensure_folder(tmp_path / "a" / "b")
     assert on_disk == [("a", ["b"]), (tmp_path.name, ["a"])]
     on_disk.clear()
@@ -355,3 +358,16 @@ def test_what_was_written_survives_a_power_loss_with_its_name_and_its_folder(tmp
     append_line(folder / "log", "second")
     append_line(folder / "log", "third", durable=False)
     assert on_disk == [("log", None), ("b", ["file", "log"]), ("log", None)]
+    on_disk.clear()
+    size = (folder / "log").stat().st_size
+    assert not append_at(folder / "log", size - 1, b"lost\n")
+    assert not append_at(folder / "absent", 0, b"lost\n")
+    assert append_at(folder / "log", size, b"fourth\n")
+    assert on_disk == [("log", None)]
+    assert list(whole_lines(folder / "log")) == [b"first", b"second", b"third", b"fourth"]
+    on_disk.clear()
+    monkeypatch.setattr(syncing, "_skipped", False)  # and is again after this test
+    skip_syncs()
+    atomic_write(folder / "file", "copy")
+    append_line(folder / "log", "copy")
+    assert on_disk == []

@@ -5,6 +5,7 @@ placed, waits on anything but a regular file, or deletes a file that this packag
 """
 
 from triton_ops._files.appending import AppendedFile as AppendedFile
+from triton_ops._files.appending import append_at as append_at
 from triton_ops._files.appending import append_line as append_line
 from triton_ops._files.guard import Guard as Guard
 from triton_ops._files.locks import locked as locked
@@ -19,6 +20,7 @@ from triton_ops._files.reading import holds as holds
 from triton_ops._files.reading import last_line as last_line
 from triton_ops._files.reading import read_file as read_file
 from triton_ops._files.reading import whole_lines as whole_lines
+from triton_ops._files.syncing import skip_syncs as skip_syncs
 from triton_ops._files.temporary import TemporaryFolder as TemporaryFolder
 from triton_ops._files.temporary import make_temporary as make_temporary
 from triton_ops._files.temporary import remove_temporary as remove_temporary

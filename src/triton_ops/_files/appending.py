@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops._files.opening import folder_within, open_regular
+from triton_ops._files.syncing import sync
 from triton_ops._files.writing import ensure_folder, sync_folder
 from triton_ops._sealed import sealed, storable
 from triton_ops.exceptions import CacheError
@@ -38,9 +39,28 @@ def append_line(path: Path, line: str, durable: bool = True) -> None:
         file.write((b"\n" if torn else b"") + content)
         file.flush()
         if durable:
-            os.fsync(file.fileno())
+            sync(file.fileno())
     if durable and fresh:
         sync_folder(path.parent)
+
+
+def append_at(path: Path, size: int, content: bytes) -> bool:
+    """Append bytes to a file of so many bytes, which are on disk when this returns; False if it has another size.
+
+    Raises:
+        OSError: The file cannot be written, or the disk is full; a part may have been written.
+    """
+    try:
+        descriptor = open_regular(path, os.O_WRONLY | os.O_APPEND)
+    except FileNotFoundError:
+        return False
+    with os.fdopen(descriptor, "ab") as file:
+        if os.fstat(file.fileno()).st_size != size:
+            return False
+        file.write(content)
+        file.flush()
+        sync(file.fileno())
+    return True
 
 
 class AppendedFile:

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 from triton_ops._files.opening import is_folder
+from triton_ops._files.syncing import sync
 from triton_ops.exceptions import CacheError
 
 _PROBE = ".probe-"
@@ -89,7 +90,7 @@ def atomic_write(path: Path, content: str | bytes, like: os.stat_result | None =
                 _make_like(file.fileno(), like)
             file.write(content.encode("utf-8") if isinstance(content, str) else content)
             file.flush()
-            os.fsync(file.fileno())
+            sync(file.fileno())
         fresh.replace(path)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
@@ -128,6 +129,6 @@ def sync_folder(folder: Path) -> None:
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            os.fsync(descriptor)
+            sync(descriptor)
         finally:
             os.close(descriptor)

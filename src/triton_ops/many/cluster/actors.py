@@ -10,6 +10,7 @@ import importlib.metadata
 import platform
 import socket
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from pathlib import Path
 
 from triton_ops import settings
 from triton_ops._cpus import usable_cpus
+from triton_ops._files import TemporaryFolder, make_temporary, skip_syncs
 from triton_ops.backend import unpack
 from triton_ops.compile_pool.shared_cpus import SharedCpus
 from triton_ops.exceptions import TritonKernelError
@@ -99,6 +101,8 @@ class Answer:
 class Keeper:
     """Writes what measurers find into the cache folder of the run; it runs on the driver's host.
 
+    Its methods may be called by several threads: pieces of different problems wait for the disk at the same time.
+
     Args:
         folder: The cache folder.
     """
@@ -107,11 +111,14 @@ class Keeper:
         self._folder = Path(folder)
         self._turns: dict[str, int] = {}
         self._heard: dict[int, float] = {}
+        self._guard = threading.Lock()
+        self._writing: dict[str, threading.Lock] = {}
 
     def begin(self, name: str, turn: int) -> None:
         """A problem is about to be sent; what an earlier measurer of the same problem still sends is refused."""
-        self._turns[name] = turn
-        self._heard[turn] = time.monotonic()
+        with self._of(name):
+            self._turns[name] = turn
+            self._heard[turn] = time.monotonic()
 
     def keep(self, name: str, turn: int, pieces: Sequence[Piece]) -> bool:
         """Write pieces, and return whether the measurer may go on.
@@ -119,16 +126,22 @@ class Keeper:
         Raises:
             OSError: A file cannot be written.
         """
-        if self._turns.get(name) != turn:
-            return False
-        apply(self._folder, pieces)
-        self._heard[turn] = time.monotonic()
-        return True
+        with self._of(name):
+            if self._turns.get(name) != turn:
+                return False
+            apply(self._folder, pieces)
+            self._heard[turn] = time.monotonic()
+            return True
 
     def silent_s(self, turns: Sequence[int]) -> list[float]:
         """For how many seconds nothing was heard of some turns."""
         now = time.monotonic()
         return [now - self._heard.get(turn, now) for turn in turns]
+
+    def _of(self, name: str) -> threading.Lock:
+        """What one thread at a time holds while a problem's turn or files change."""
+        with self._guard:
+            return self._writing.setdefault(name, threading.Lock())
 
 
 class Measurer:
@@ -145,8 +158,8 @@ class Measurer:
     ) -> None:
         settings.set_openmp_text(threads)
         self._keep, self._model = keep, model
-        self._temporary = tempfile.TemporaryDirectory(prefix="triton-ops-", ignore_cleanup_errors=True)
-        self._folder = Path(self._temporary.name)
+        skip_syncs()  # the keeper has what is to last
+        self._folder = _temporary_folder()
         self._watched = Watched(self._folder)
 
     def facts(self) -> HostFacts:
@@ -189,6 +202,14 @@ class Measurer:
     def _send(self, work: Work, gate: _Open) -> None:
         if (pieces := self._watched.changes()) and not self._keep(work.name, work.turn, pieces):
             gate.ended = True
+
+
+def _temporary_folder() -> Path:
+    """A folder that is removed by later processes, since actors are ended by a kill."""
+    found = TemporaryFolder().path
+    if found is not None:
+        make_temporary(found)
+    return found if found is not None and found.is_dir() else Path(tempfile.mkdtemp(prefix="triton-ops-"))
 
 
 class _Open:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from triton_ops._files import atomic_write, ensure_folder, folder_within, read_file
+from triton_ops._files import append_at, atomic_write, ensure_folder, folder_within, read_file
 from triton_ops._files.reading import LARGEST_LOG_BYTES
 from triton_ops.history.quarantine import FOLDER as QUARANTINE
 from triton_ops.history.runs import FOLDER as RUNS
@@ -75,6 +75,8 @@ def apply(folder: Path, pieces: Iterable[Piece]) -> None:
         path = folder / piece.path
         if path.parent != folder:
             ensure_folder(folder_within(folder, path.parent))
+        if piece.at and append_at(path, piece.at, piece.content):
+            continue
         before = read_file(path, LARGEST_LOG_BYTES)[: piece.at] if piece.at else b""
         atomic_write(path, before + piece.content)
 

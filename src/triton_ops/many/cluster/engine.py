@@ -33,6 +33,7 @@ from triton_ops.many.problem import Options
 _ANSWERS_S = 5.0  # for a host to take a connection
 _READY_S = 300.0  # for all actors to start, code and packages included
 _SILENCE_S = 120.0  # over what a step of a tune may take
+_AT_ONCE = 32  # calls of the keeper: they wait for the disk
 _PACKAGE = Path(__file__).parents[2]
 _FORM = "write --engine ray, or ray:HOST:PORT"
 _ADDRESS = re.compile(r"\[?[^\s/]+\]?:\d{1,5}")
@@ -166,7 +167,9 @@ def _modules_in(packed: Iterable[bytes]) -> list[Path]:
 def _ledger(ray: Any, options: Options) -> Ledger:
     folder = ensure_folder(cache_folder(options.cache_dir)).resolve()
     here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), False)
-    keeper = ray.remote(Keeper).options(num_cpus=0, scheduling_strategy=here).remote(str(folder))
+    keeper = (
+        ray.remote(Keeper).options(num_cpus=0, scheduling_strategy=here, max_concurrency=_AT_ONCE).remote(str(folder))
+    )
     known: dict[str, list[str]] = {}
     for record in store_in(str(folder)):
         known.setdefault(record.key.kernel, []).append(record.id)
