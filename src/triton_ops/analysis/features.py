@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from triton_ops.analysis.ptx_places import Places
+
 _PTX_MMA = (("tcgen05", "tcgen05.mma"), ("wgmma", "wgmma.mma_async"), ("mma.sync", "mma.sync"))
 _AMD_MMA = (("mfma", "v_mfma_"), ("wmma", "v_wmma_"))
 _PTX_LOAD = re.compile(r"\bld\.global(?:\.[\w:]+)*?(?:\.v(\d))?\.[bfsu](8|16|32|64|128)\b")
 _PTX_COPY = re.compile(r"\bcp\.async\.c[ag]\.shared\.global\S*\s+\[[^]]*\],\s*\[[^]]*\],\s*(0x[0-9a-fA-F]+|\d+)")
 _PTX_STORE = re.compile(r"\bst\.global(?:\.[\w:]+)*?(?:\.v(\d))?\.[bfsu](8|16|32|64|128)\b")
-_PTX_FILE = re.compile(r'\.file\s+(\d+)\s+"([^"]*)"(?:\s+"([^"]*)")?')
-_PTX_PLACE = re.compile(r"\.loc\s+(\d+)\s+(\d+)")
 _AMD_LOAD = re.compile(r"\b(?:global|buffer|flat)_load_(dwordx?[234]?|[us]?short|[us]byte|[bui]\d+)")
 _AMD_BYTES = {
     "dwordx4": 16, "dwordx3": 12, "dwordx2": 8, "dword": 4, "ushort": 2, "sshort": 2, "short": 2, "ubyte": 1,
@@ -52,17 +52,16 @@ def widths_by_line(ptx: str) -> dict[tuple[str, str, int], list[int]]:
 
     Copies by the tensor memory accelerator move whole tiles and are left out.
     """
-    files = {number: (name or folder).rpartition("/")[2] for number, folder, name in _PTX_FILE.findall(ptx)}
     found: dict[tuple[str, str, int], list[int]] = {}
-    place = ("", 0)
+    places = Places(ptx)
     for line in ptx.splitlines():
-        if (at := _PTX_PLACE.search(line)) is not None:
-            place = files.get(at[1], ""), int(at[2])
+        if places.follow(line):
+            continue
         for kind, pattern in (("load", _PTX_LOAD), ("store", _PTX_STORE)):
             if (moved := pattern.search(line)) is not None:
-                found.setdefault((kind, *place), []).append(int(moved[2]) // 8 * int(moved[1] or 1))
+                found.setdefault((kind, *places.here), []).append(int(moved[2]) // 8 * int(moved[1] or 1))
         if (copied := _PTX_COPY.search(line)) is not None:
-            found.setdefault(("load", *place), []).append(int(copied[1], 0))
+            found.setdefault(("load", *places.here), []).append(int(copied[1], 0))
     return found
 
 

@@ -12,7 +12,17 @@ import typer
 from triton_ops import __version__, kernels, settings
 from triton_ops._files import write_named
 from triton_ops.backend import HasOperation, Operation
-from triton_ops.cli.console import CHECK_FAILED, Json, Verbose, bold, only_data_on_stdout, say, say_json, tell
+from triton_ops.cli.console import (
+    CHECK_FAILED,
+    Json,
+    Verbose,
+    bold,
+    is_verbose,
+    only_data_on_stdout,
+    say,
+    say_json,
+    tell,
+)
 from triton_ops.cli.target import load_object, operations_in
 from triton_ops.lint.engine import lint
 from triton_ops.lint.findings import LintReport, Undecided
@@ -42,7 +52,7 @@ def lint_command(
         bool, typer.Option("--run", help="Import TARGET too, and run its operations once by Triton's interpreter.")
     ] = False,
     as_json: Json = False,
-    verbose: Verbose = False,
+    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
 ) -> int:
     """Look for pitfalls in Triton kernels, without a GPU and, without --run, without running them.
 
@@ -58,7 +68,7 @@ def lint_command(
     if as_json:
         say_json(report.as_json())
     else:
-        _say(report, verbose)
+        _say(report)
     return CHECK_FAILED if report.findings else 0
 
 
@@ -97,11 +107,11 @@ def _together(several: list[LintReport]) -> LintReport:
     )
 
 
-def _say(report: LintReport, verbose: bool) -> None:
+def _say(report: LintReport) -> None:
     for one in report.findings:
         say(bold(f"{_short(one.file)}:{one.line}: {one.rule}") + (f" in {one.kernel}" if one.kernel else ""))
         say(f"  symptom   {one.symptom}", f"  evidence  {one.evidence}", f"  fix       {one.fix}")
-    _tell_undecided(report.undecided, None if verbose else _SHOWN)
+    _tell_undecided(report.undecided, None if is_verbose() else _SHOWN)
     count = len(report.findings)
     counted = f"{count} finding{'' if count == 1 else 's'} in {len(report.kernels)} kernels"
     answered = f", {len(report.suppressed)} answered by comments" if report.suppressed else ""

@@ -10,9 +10,11 @@ Source: the CUDA C++ Programming Guide, shared memory of compute capability 5.x 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 
 from triton_ops.exceptions import ConfigValueError
 
+BANKS = 32
 _WORD_BYTES = 4
 _SIZES = (1, 2, 4, 8, 16)  # bytes that one instruction moves for a lane
 
@@ -34,16 +36,27 @@ def bank_conflicts(stride: int, *, item_bytes: int = 4, lanes: int = 32, banks: 
         ConfigValueError: A value is no whole number, `item_bytes` is another size, or `lanes` or `banks` is below 1.
     """
     _check(stride, item_bytes, lanes, banks)
+    return max(steps_of([lane * stride * item_bytes for lane in range(lanes)], item_bytes, banks))
+
+
+def steps_of(addresses: Sequence[int], item_bytes: int, banks: int = BANKS) -> list[int]:
+    """The steps that each part of a warp takes that is served together.
+
+    Args:
+        addresses: Of the items that the lanes ask for, in bytes, in the order of the lanes.
+        item_bytes: Bytes of an item.
+        banks: Banks of shared memory.
+    """
+    lanes = len(addresses)
     served = max(1, min(lanes, banks * _WORD_BYTES // item_bytes)) if item_bytes > _WORD_BYTES else lanes
-    worst = 1
+    found = []
     for first in range(0, lanes, served):
         words: defaultdict[int, set[int]] = defaultdict(set)
-        for lane in range(first, min(first + served, lanes)):
-            begin = lane * stride * item_bytes
+        for begin in addresses[first : first + served]:
             for word in range(begin // _WORD_BYTES, (begin + item_bytes - 1) // _WORD_BYTES + 1):
                 words[word % banks].add(word)
-        worst = max(worst, *map(len, words.values()))
-    return worst
+        found.append(max(map(len, words.values()), default=1))
+    return found
 
 
 def bank_padding(stride: int, *, item_bytes: int = 4, lanes: int = 32, banks: int = 32) -> int:

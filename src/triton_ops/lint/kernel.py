@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -25,6 +26,7 @@ from triton_ops.ttir.syntax import UnreadableError
 READ_FOR = "sm_89"  # below sm_90 descriptors become pointers with masks; from sm_89 on there are 8-bit floats
 COMPILED_FOR = "sm_90"
 _MOST_VARIANTS = 10
+_REARRANGES = re.compile(r"\btt\.(?:dot|dot_scaled|scan|trans|reshape|join|split|cat|gather|histogram)\b")
 _UNREADABLE = "its TTIR cannot be read"
 _MOST_UNREADABLE = 2
 _TUNED = (16, 32, 64, 128, 256, 512)  # extents that tuned blocks are told apart by
@@ -37,10 +39,12 @@ class Variant:
     Attributes:
         guess: Types and constants.
         facts: What its TTIR does.
+        rearranges: Whether it multiplies tiles, or moves elements from one place of a block to another.
     """
 
     guess: Guess
     facts: Facts
+    rearranges: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +121,7 @@ class KernelReading:
         except Exception as error:  # noqa: BLE001 - whatever Triton's front end raises
             return f"Triton's front end refuses it: {one_line(error)}"
         try:
-            return Variant(guess, facts_of(text, self.function.parameters))
+            return Variant(guess, facts_of(text, self.function.parameters), _REARRANGES.search(text) is not None)
         except (UnreadableError, UntoldError) as error:
             return f"{_UNREADABLE}: {error}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from triton_ops.lint.rules.banks import CONFLICTS
 from triton_ops.lint.rules.base import Rule
 from triton_ops.lint.rules.caches import CHANGED_GLOBAL, NARROW_KEY
 from triton_ops.lint.rules.constants import MISSING as MISSING_CONSTEXPR
@@ -22,7 +23,7 @@ from triton_ops.lint.rules.widths import NARROW
 
 RULES: tuple[Rule, ...] = (
     MISSING_MASK, WRONG, IDENTITY, SWAPPED, LOW, MISSING_CONSTEXPR, OVER, SPILL, ATOMICS, OVERLAPS, NARROW_KEY,
-    CHANGED_GLOBAL, STATIC, OVERFLOW, UNUSED, NARROW, LOST,
+    CHANGED_GLOBAL, STATIC, OVERFLOW, UNUSED, NARROW, LOST, CONFLICTS,
     OUTSIDE_TENSOR, NEVER_WRITTEN,
 )  # fmt: skip
 
