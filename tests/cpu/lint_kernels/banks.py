@@ -75,9 +75,8 @@ def gram_bad(x, y, M, N: tl.constexpr, B: tl.constexpr = 64, K: tl.constexpr = 6
         k = first + tl.arange(0, K)
         left = tl.load(x + k[:, None] * N + i[None, :], mask=(k < M)[:, None] & (i < N)[None, :], other=0.0)
         right = tl.load(x + k[:, None] * N + j[None, :], mask=(k < M)[:, None] & (j < N)[None, :], other=0.0)
-        total = tl.dot(
-            tl.trans(left.to(tl.float32)), right.to(tl.float32), total, input_precision="tf32"
-        )  # finds: bank-conflict
+        left, right = tl.trans(left.to(tl.float32)), right.to(tl.float32)  # finds: bank-conflict
+        total = tl.dot(left, right, total, input_precision="tf32")
     tl.store(y + i[:, None] * N + j[None, :], total, mask=(i < N)[:, None] & (j < N)[None, :])
 
 

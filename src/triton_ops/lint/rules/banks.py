@@ -20,7 +20,8 @@ _WAYS = 2  # steps for each that would do, from which a line is told
 _GLOBAL_BYTES = 32
 """Bytes that a multiprocessor gets from global memory while its banks take a step.
 
-An A100 has 13, an H200 21 (datasheet bandwidth over multiprocessors and clock), and L2 gives about twice that: a conflict that takes fewer steps than the kernel's global memory takes is hidden behind it.
+An A100 has 13, an H200 21 (bandwidth over multiprocessors and clock), and L2 about twice that: a conflict that
+takes fewer steps than the kernel's global memory takes is hidden behind it.
 """
 _REDUCE_ONCE = (
     "keep one value for each element of the tile, and reduce once after the loop; or reduce along the axis along which "
