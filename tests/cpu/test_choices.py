@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import json
 import os
@@ -537,3 +538,11 @@ def test_the_command_line_tunes_and_explains_a_chooser(cli, tmp_path, steady_clo
     found = json.loads(cli("why", target, "--shape", "8", "--json").out)
     assert (found["rung"], found["config"]) == ("record", {"implementation": "plain"})
     assert "gpu: does not apply: it is on a CPU" in found["passed"]
+
+
+def test_a_copy_of_a_module_that_holds_a_chooser_calls_the_same_chooser(matrices):
+    layer = torch.nn.Module()
+    layer.product = choose({"product": product}, name="held product")
+    copied = copy.deepcopy(layer)
+    assert copied.product is layer.product
+    assert torch.equal(copied.product(*matrices), torch.mm(*matrices))

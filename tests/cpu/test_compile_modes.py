@@ -29,6 +29,8 @@ from triton_ops.compile_modes.process import ModeProcess
 from triton_ops.compile_modes.questions import Failed, Loaded, Manner
 from triton_ops.compile_modes.request import made_request
 from triton_ops.compile_modes.scenarios import SCENARIOS, llama_block, norm_chain, simple_mlp
+from triton_ops.compile_modes.step import Step
+from triton_ops.compile_modes.verification import Verification
 from triton_ops.compile_modes.workload import made_by, workload_of
 from triton_ops.inductor.logs import CompilerLog
 
@@ -94,6 +96,38 @@ def test_a_training_step_is_checked_with_its_gradients():
     assert isinstance(loaded, Loaded)
     assert loaded.max_error < 1e-5
     assert all(each.grad is not None for each in workload.parameters.values())
+
+
+NORMALISED = [torch.nn.Linear(16, 16), torch.nn.BatchNorm1d(16), torch.nn.Linear(16, 4)]
+
+
+def test_a_training_step_without_gradients_is_refused():
+    workload = workload_of(torch.nn.ReLU(), torch.randn(4))
+    with pytest.raises(KernelTypeError, match="no parameter of the model has a gradient"):
+        Step(workload, workload.model, training=True)
+
+
+def test_of_a_gradient_that_is_zero_but_for_rounding_the_size_is_checked():
+    """A normalisation takes off the bias before it, whose gradient is a sum that cancels."""
+    workload = workload_of(torch.nn.Sequential(*NORMALISED), torch.randn(32, 16))
+    step, (call,) = Step(workload, workload.model, training=True), workload.calls
+    checked, results = Verification(workload, step, Tolerance()), step.results(call)
+    assert checked.notes == ["gradients that are zero but for rounding, of 0.bias: only their size is checked"]
+    own = results[1]["0.bias"].clone()
+    for name, factor, wrong in [
+        ("0.bias", 0, False),
+        ("0.bias", -4, False),
+        ("0.bias", 1000, True),
+        ("0.weight", -1, True),
+    ]:
+        before = results[1][name].clone()
+        results[1][name].mul_(factor)
+        assert (checked.difference(0, results) is not None) == wrong
+        results[1][name].copy_(before)
+    del results[1]["0.bias"]
+    assert f"is zero but for rounding, {float(own.square().mean().sqrt()):.2g}; here it is None" in str(
+        checked.difference(0, results)
+    )
 
 
 def test_a_random_model_is_timed_and_not_checked():

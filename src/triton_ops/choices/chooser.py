@@ -88,6 +88,10 @@ class Chooser:
             return self._traced.call(args, kwargs)
         return self._calls.call(*args, **kwargs)
 
+    def __deepcopy__(self, memo: Any) -> Chooser:
+        """Itself, as functions are: a copy of a module that holds it calls it too."""
+        return self
+
     def __repr__(self) -> str:
         return f"Chooser({self.name!r}, {list(self.implementations)})"
 

@@ -23,16 +23,24 @@ class Step:
         training: Whether a call is forward and backward.
         loss: From the model's output to the number whose gradients are computed; None takes the output's own loss, the
             output if it is one number, else the mean square of all its floating-point tensors.
+
+    Raises:
+        KernelTypeError: No gradient is computed in training.
     """
 
     def __init__(self, workload: Workload, run: Any, *, training: bool = False, loss: Loss | None = None) -> None:
-        self._workload, self._run, self._training = workload, run, training
+        self._workload, self._run, self.training = workload, run, training
         self._loss = loss or mean_square
         self._parameters = list(workload.parameters.values())
+        if training and not any(parameter.requires_grad for parameter in self._parameters):
+            raise KernelTypeError(
+                "no parameter of the model has a gradient, and a training step computes gradients",
+                hint="leave training out, or have parameters with requires_grad",
+            )
 
     def __call__(self, call: Arguments) -> Any:
         """One timed call; the output of a forward pass, or the loss."""
-        if not self._training:
+        if not self.training:
             return self._run(*call.positional, **call.keyword)
         for parameter in self._parameters:
             parameter.grad = None
@@ -44,7 +52,7 @@ class Step:
         """Everything that a call computes and changes; the model's buffers and the inputs are as before afterwards."""
         buffers = self._workload.buffers
         before, given = Protection(buffers.values()), call.map(copied)
-        output = self(given) if not self._training else self._trained(given)
+        output = self(given) if not self.training else self._trained(given)
         found = [kept(each) for each in gathered(output, self._gradients(), buffers, given)]
         before.restore()
         return found
@@ -64,7 +72,7 @@ class Step:
         else:
             output = self._workload.model(*given.positional, **given.keyword)
         gradients: dict[str, Any] = {}
-        if self._training:
+        if self.training:
             wanted = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
             found = torch.autograd.grad(self._loss(output), list(wanted.values()), allow_unused=True)
             gradients = dict(zip(wanted, found, strict=True))
@@ -78,7 +86,7 @@ class Step:
         return output
 
     def _gradients(self) -> dict[str, Any]:
-        if not self._training:
+        if not self.training:
             return {}
         return {name: each.grad for name, each in self._workload.parameters.items() if each.requires_grad}
 

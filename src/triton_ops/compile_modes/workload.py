@@ -78,7 +78,7 @@ def workload_of(model: Any, inputs: Any) -> Workload:
     """
     if not callable(model) or isinstance(model, type):
         raise KernelTypeError(
-            f"the model is a {_kind(model)}; a torch.nn.Module or a function is needed",
+            f"the model is {_kind(model)}; a torch.nn.Module or a function is needed",
             hint="return (module, inputs) from the factory",
         )
     found = Workload(model, tuple(_call(each) for each in (inputs if isinstance(inputs, list) else [inputs])))
@@ -103,7 +103,7 @@ def made_by(factory: Callable[[], Any]) -> Workload:
         raise TargetError(f"the factory raised {one_line(error)}", hint="call it in Python to try") from error
     if not isinstance(made, tuple) or len(made) != 2:
         raise TargetError(
-            f"the factory returned a {_kind(made)}; it must return a model and its inputs",
+            f"the factory returned {_kind(made)}; it must return a model and its inputs",
             hint="return (module, (x,)): the tuple of positional arguments of a call",
         )
     return workload_of(*made)
@@ -128,7 +128,7 @@ def _call(given: Any) -> Arguments:
     if isinstance(given, Sequence) and not isinstance(given, (str, bytes)):
         return Arguments(tuple(given))
     raise KernelTypeError(
-        f"inputs is a {_kind(given)}; a tensor, a tuple of positional arguments or a mapping of named ones is needed",
+        f"inputs is {_kind(given)}; a tensor, a tuple of positional arguments or a mapping of named ones is needed",
         hint="inputs=(x,)",
     )
 
@@ -142,12 +142,15 @@ def _check_devices(found: Workload) -> None:
     for name, tensor in named:
         device = str(tensor.device)
         if (device != wanted and not (device == "cpu" and tensor.dim() == 0)) or device == "meta":
+            where = "which has no memory" if device == "meta" else f"and the model on {wanted}"
             raise DeviceError(
-                f"{name} is on {device}, and the model on {wanted}",
+                f"{name} is on {device}, {where}",
                 wanted, device, name,
                 hint="move the model and its inputs to one device that has memory: model.to(device), x.to(device)",
             )  # fmt: skip
 
 
 def _kind(value: Any) -> str:
-    return f"class {value.__name__}" if isinstance(value, type) else type(value).__name__
+    if value is None or isinstance(value, (int, float)):
+        return repr(value)
+    return f"the class {value.__name__}" if isinstance(value, type) else f"of type {type(value).__name__}"
