@@ -119,17 +119,17 @@ def test_gradients_pass_gradcheck_in_float64(interpreted):
     assert interpreted(checked_gradient)
 
 
-def form_error(block, rows):
+def form_error(block, rows, sums):
     values = backward_operation.materialise(backward_operation.problem((5, 300), "float32"), "cpu")
-    chosen = Config(config(block, rows), PROGRAMS=2)
+    chosen = Config(config(block, rows), PROGRAMS=2, SUM_COLUMNS=sums)
     backward_operation.kernel.compile(chosen, values).launch(values)
     right = backward_operation.reference(**widened(values.keyword))
     return off([values.keyword[name] for name in ("dx", "dweight", "dbias")], right)
 
 
-@pytest.mark.parametrize(("block", "rows"), [(64, 1), (512, 1), (512, 4)])
-def test_every_form_of_the_gradient_is_right(interpreted, block, rows):
-    assert interpreted(form_error, block, rows) <= 2e-5
+@pytest.mark.parametrize(("block", "rows", "sums"), [(64, 1, 0), (512, 1, 64), (512, 4, 64)])
+def test_every_form_of_the_gradient_is_right(interpreted, block, rows, sums):
+    assert interpreted(form_error, block, rows, sums) <= 2e-5
 
 
 @pytest.mark.parametrize("columns", [1, 128, 768, 8192, 16385, 65536])

@@ -66,6 +66,30 @@ def activated(x, ACTIVATION: tl.constexpr):
         return 0.5 * x * (1.0 + tl.erf(x * 0.7071067811865476))
 
 
+@triton.jit
+def column_sums_kernel(partial, first, second, rows, columns, ROWS: tl.constexpr, SUM_COLUMNS: tl.constexpr):
+    """The sums by column of partial[0, rows, columns] to `first`, and of partial[1] to `second` unless that is None.
+
+    They are added up in one order, in the dtype of `partial`, and rounded once.
+    """
+    part = tl.program_id(1)
+    column = tl.program_id(0) * SUM_COLUMNS + tl.arange(0, SUM_COLUMNS)
+    start = partial + tl.cast(part, tl.int64) * rows * columns + column[None, :]
+    total = tl.zeros((ROWS, SUM_COLUMNS), dtype=partial.dtype.element_ty)
+    for above in range(0, rows, ROWS):
+        row = (above + tl.arange(0, ROWS))[:, None]
+        inside = (row < rows) & (column < columns)[None, :]
+        total += tl.load(start + row.to(tl.int64) * columns, mask=inside, other=0.0)
+    found = tl.sum(total, 0)
+    if second is None:
+        tl.store(first + column, found.to(first.dtype.element_ty), mask=column < columns)
+    else:
+        if part == 0:
+            tl.store(first + column, found.to(first.dtype.element_ty), mask=column < columns)
+        else:
+            tl.store(second + column, found.to(second.dtype.element_ty), mask=column < columns)
+
+
 INTERPRETED = type(widened).__name__ == "InterpretedFunction"
 """Whether kernels run as Python, as under `TRITON_INTERPRET=1`: then they take tensors on a CPU."""
 _BY_BITS = tl.constexpr(INTERPRETED)

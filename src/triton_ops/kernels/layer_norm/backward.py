@@ -9,6 +9,7 @@ from triton_ops._optional import require
 from triton_ops.backend import LauncherKernel, Operation
 from triton_ops.kernels import call
 from triton_ops.kernels.choice import config_for
+from triton_ops.kernels.column_sums import add_up
 from triton_ops.kernels.layer_norm.kernel import layer_norm_backward_kernel
 from triton_ops.kernels.layer_norm.problems import DEFAULT_EPS, DTYPES, PROBLEMS, gradient_arguments, gradient_work
 from triton_ops.kernels.layer_norm.reference import layer_norm_backward_reference
@@ -27,6 +28,7 @@ def launch(
     ROWS: int,
     BLOCK_SIZE: int,
     PROGRAMS: int,
+    SUM_COLUMNS: int,
     num_warps: int,
 ) -> None:
     """Write dx, dweight and dbias: programs that walk over the rows, and a sum of their partial sums.
@@ -43,6 +45,7 @@ def launch(
         ROWS: Rows that a program takes at once.
         BLOCK_SIZE: Columns that it takes at once.
         PROGRAMS: Programs for each multiprocessor.
+        SUM_COLUMNS: Columns that a program of the last launch adds up; 0 leaves the sums to torch.
         num_warps: Warps of a program.
     """
     torch = require("torch", "the gradient of layer_norm")
@@ -53,8 +56,7 @@ def launch(
         x, weight, grad, dx, partial, rows, eps,
         COLUMNS=COLUMNS, ROWS=ROWS, BLOCK_SIZE=BLOCK_SIZE, num_warps=num_warps,
     )  # fmt: skip
-    dweight.copy_(partial[0].sum(0))
-    dbias.copy_(partial[1].sum(0))
+    add_up(partial, (dweight, dbias), SUM_COLUMNS)
 
 
 operation = Operation(

@@ -9,6 +9,7 @@ from triton_ops._optional import require
 from triton_ops.backend import LauncherKernel, Operation
 from triton_ops.kernels import call
 from triton_ops.kernels.choice import config_for
+from triton_ops.kernels.column_sums import add_up
 from triton_ops.kernels.rmsnorm_rope.kernel import rmsnorm_rope_backward_kernel
 from triton_ops.kernels.rmsnorm_rope.problems import DEFAULT_EPS, DTYPES, PROBLEMS, gradient_arguments, gradient_work
 from triton_ops.kernels.rmsnorm_rope.reference import rmsnorm_rope_backward_reference
@@ -29,6 +30,7 @@ def launch(
     HEAD_DIM: int,
     BLOCK_SIZE: int,
     PROGRAMS: int,
+    SUM_COLUMNS: int,
     num_warps: int,
 ) -> None:
     """Write dx and dweight: programs that walk over the rows, and a sum of their partial sums.
@@ -47,17 +49,18 @@ def launch(
         HEAD_DIM: Elements of a head.
         BLOCK_SIZE: Pairs that a program takes at once.
         PROGRAMS: Programs for each multiprocessor.
+        SUM_COLUMNS: Columns that a program of the last launch adds up; 0 leaves the sums to torch.
         num_warps: Warps of a program.
     """
     torch = require("torch", "the gradient of rmsnorm_rope")
     rows = x.numel() // HIDDEN
     programs = min(rows, PROGRAMS * call.multiprocessors(x.device))
-    partial = x.new_empty((programs, HIDDEN), dtype=torch.promote_types(x.dtype, torch.float32))
+    partial = x.new_empty((1, programs, HIDDEN), dtype=torch.promote_types(x.dtype, torch.float32))
     rmsnorm_rope_backward_kernel[(programs,)](
         x, weight, cos, sin, grad, dx, partial, rows, seq_len, eps,
         HIDDEN=HIDDEN, HEAD_DIM=HEAD_DIM, BLOCK_SIZE=BLOCK_SIZE, num_warps=num_warps,
     )  # fmt: skip
-    dweight.copy_(partial.sum(0))
+    add_up(partial, (dweight,), SUM_COLUMNS)
 
 
 operation = Operation(

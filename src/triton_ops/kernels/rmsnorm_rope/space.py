@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from triton_ops.kernels.column_sums import SUM_COLUMNS
 from triton_ops.problem import Problem
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, IntRange, PowerOfTwo, Tunable
 from triton_ops.tensors import ITEM_BYTES
@@ -25,6 +26,7 @@ WIDE_TUNABLES: dict[str, Tunable] = {
 GRADIENT_TUNABLES: dict[str, Tunable] = {
     "BLOCK_SIZE": PowerOfTwo(64, 8192),
     "PROGRAMS": Choice([1, 2, 4]),
+    "SUM_COLUMNS": SUM_COLUMNS,
     "num_warps": PowerOfTwo(1, 16),
 }
 _MOST_PER_THREAD = 32  # pairs of a block: 64 registers hold them, as many the gradient's other blocks
@@ -75,7 +77,7 @@ def gradient_default(hidden: int) -> Config:
     """The untuned config of the gradient: whole rows in registers as far as they go, 8 pairs for each thread."""
     block = _padded_pairs(hidden)
     block = block if block <= _GRADIENT_MOST * 32 * 16 else 1024
-    return Config(BLOCK_SIZE=block, PROGRAMS=2, num_warps=min(16, max(1, block // 256)))
+    return Config(BLOCK_SIZE=block, PROGRAMS=2, SUM_COLUMNS=0, num_warps=min(16, max(1, block // 256)))
 
 
 def _fitting(hidden: int, most: int) -> tuple[Constraint, ...]:
