@@ -129,14 +129,15 @@ def _lines(moved: Traffic) -> list[_Line]:
 def _place(kernel: KernelReading, line: _Line) -> Place:
     """The line in the kernel's file, or in that of a function that it calls."""
     name, number = line.place
-    met = (frame.file for variant in kernel.variants for one in variant.facts.accesses for frame in one.frames)
-    file = next((file for file in (kernel.file, *met) if file.rpartition("/")[2] == name), kernel.file)
-    return Place(file, number if file.rpartition("/")[2] == name else kernel.line)
+    facts = kernel.variants[0].facts
+    met = (frame.file for one in (*facts.accesses, *facts.reductions, *facts.products) for frame in one.frames)
+    file = next((file for file in (kernel.file, *met) if file.rpartition("/")[2] == name), None)
+    return Place(kernel.file, kernel.line) if file is None else Place(file, number)
 
 
 def _fix(kernel: KernelReading, place: Place) -> str:
     facts = kernel.variants[0].facts
-    if any(kernel.place(one).line == place.line for one in facts.reductions):
+    if place in map(kernel.place, facts.reductions):
         return _REDUCE_ONCE
     return _AS_MULTIPLIED if facts.products else ""
 
