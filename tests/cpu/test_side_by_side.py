@@ -124,7 +124,7 @@ def test_each_config_is_tried_once_both_gpus_work_at_a_time_and_all_have_the_def
     assert best_of(search) == 1
     assert all(gpu.closed for gpu in gpus)
     assert station.leader == "cuda:0"
-    said = f"{len(gpus[0].tried)} on cuda:0, {len(gpus[1].tried) - 1} on cuda:1; the finalists raced on cuda:0"
+    said = f"screened side by side, {len(gpus[0].tried)} on cuda:0, {len(gpus[1].tried) - 1} on cuda:1"
     assert said in " ".join(facts.notes)
     assert not any("told apart" in note or "aside" in note for note in facts.notes)
 

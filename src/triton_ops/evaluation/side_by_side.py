@@ -133,7 +133,7 @@ class SideBySide:
         self._gpus = [self._lead, *(_Gpu(each, opened, self._answers) for each, opened in others.items())]
         self._effort = effort
         self._times = DefaultTimes()
-        self._begun = False
+        self._begun = self._raced = False
         self._finished: deque[Trial] = deque()
         self._where: dict[Config, _Gpu] = {}
         self._programs: dict[str, _Gpu] = {}
@@ -203,6 +203,7 @@ class SideBySide:
     def finals(self, final: FinalRequest) -> Outcome:
         """Run the last comparison on one GPU; the others are given back first."""
         self._note_apart()
+        self._raced = True
         for gpu in self._gpus:
             if gpu is not self._lead:
                 gpu.end()
@@ -304,9 +305,10 @@ class SideBySide:
                 _log.warning("%s is told apart: the default takes %+.1f %% as long there", gpu.name, 100 * off)
 
     def _notes(self) -> list[str]:
-        counts = Counter(gpu.name for gpu in self._where.values())
-        each = ", ".join(f"{counts[gpu.name]} on {gpu.name}" for gpu in self._gpus)
-        notes = [f"configs were screened side by side, {each}; the finalists raced on {self.leader}"]
+        counts = Counter(self._where.values())
+        each = ", ".join(f"{counts[gpu]} on {gpu.name}" for gpu in self._gpus)
+        raced = f"; the finalists raced on {self.leader}" if self._raced else ""
+        notes = [f"configs were screened side by side, {each}{raced}"]
         notes += [f"{gpu.name} was put aside: {gpu.aside}" for gpu in self._gpus if gpu.aside]
         for name, off in self._apart.items():
             word = "longer" if off > 0 else "shorter"
