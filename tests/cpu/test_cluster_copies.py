@@ -54,7 +54,6 @@ def test_a_keeper_that_many_threads_call_writes_each_log_in_order_and_refuses_an
 
     def measurer(name):
         start.wait()
-        keeper.begin(name, 1)
         for at in range(20):
             assert keeper.keep(name, 1, [Piece(f"runs/{name}/one.jsonl", 2 * at, f"{at % 10}\n".encode())])
         keeper.begin(name, 2)

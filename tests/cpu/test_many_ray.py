@@ -26,6 +26,7 @@ from triton_ops.history.run_log import Tried, read_run
 from triton_ops.many.cluster import engine as engine_module
 from triton_ops.many.cluster.actors import HostFacts
 from triton_ops.many.cluster.engine import RayEngine, engine_named
+from triton_ops.many.executor import ExecutorLostError
 from triton_ops.many.problem import Options
 from triton_ops.many.session import jobs_of, run_jobs
 from triton_ops.serving.from_misses import tune_misses
@@ -259,6 +260,17 @@ def test_a_driver_that_is_killed_loses_at_most_the_trials_under_way(engine, work
     tried = trials(tmp_path)
     assert len(tried) == len(set(tried)) == 24, "no trial that was on disk is repeated"
     assert set(before) <= set(tried)
+
+
+def test_without_the_keeper_of_the_run_logs_a_run_ends_and_no_problem_counts_as_failed(engine, work, tmp_path):
+    options = Options(plan=effort_of(), cache_dir=tmp_path / "records")
+    (job,) = jobs_of([TuneProblem(target=work.slow, shape=(1,))], options)
+    with engine.executors([job], options) as executors:
+        executor = next(iter(executors.values()))
+        executor._ledger.ray.kill(executor._ledger.keeper)
+        error = executor.measure(job, None).exception(timeout=60)
+    assert isinstance(error, ExecutorLostError), repr(error)
+    assert "what writes the run logs is gone" in str(error)
 
 
 def trials(folder):

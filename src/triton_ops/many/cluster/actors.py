@@ -115,7 +115,7 @@ class Keeper:
         self._writing: dict[str, threading.Lock] = {}
 
     def begin(self, name: str, turn: int) -> None:
-        """A problem is about to be sent; what an earlier measurer of the same problem still sends is refused."""
+        """A problem is about to be sent again; what an earlier measurer of it still sends is refused."""
         with self._of(name):
             self._turns[name] = turn
             self._heard[turn] = time.monotonic()
@@ -127,16 +127,16 @@ class Keeper:
             OSError: A file cannot be written.
         """
         with self._of(name):
-            if self._turns.get(name) != turn:
+            if self._turns.setdefault(name, turn) != turn:
                 return False
             apply(self._folder, pieces)
             self._heard[turn] = time.monotonic()
             return True
 
     def silent_s(self, turns: Sequence[int]) -> list[float]:
-        """For how many seconds nothing was heard of some turns."""
+        """For how many seconds nothing was heard of some turns, at most since this was first asked."""
         now = time.monotonic()
-        return [now - self._heard.get(turn, now) for turn in turns]
+        return [now - self._heard.setdefault(turn, now) for turn in turns]
 
     def _of(self, name: str) -> threading.Lock:
         """What one thread at a time holds while a problem's turn or files change."""

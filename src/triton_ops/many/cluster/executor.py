@@ -19,6 +19,7 @@ from triton_ops.trial import TuningResult
 
 _log = logging.getLogger("triton_ops")
 _MOST_GUIDES = 8  # problems whose files are sent along: the nearest four guide a search
+_MOST_READ = 64  # problems whose files are held in memory
 _LOOK_S = 5.0  # between two looks for actors that hang
 
 
@@ -37,14 +38,21 @@ class Ledger:
         self.ray, self.keeper, self.folder, self.patience_s = ray, keeper, folder, patience_s
         self._known = known
         self._turns = itertools.count(1)
+        self._sent: set[str] = set()
+        self._guides: dict[str, list[Piece]] = {}  # of the last problems of each kernel, which have ended
 
     def begin(self, job: Job) -> int:
         """The turn of a problem that is about to be sent.
+
+        The keeper hears of it before, and is waited for, where an earlier measurer may still send something.
 
         Raises:
             ExecutorLostError: The keeper is gone.
         """
         turn = next(self._turns)
+        if job.name not in self._sent:
+            self._sent.add(job.name)
+            return turn
         try:
             self.ray.get(self.keeper.begin.remote(job.name, turn))
         except self.ray.exceptions.RayError as error:
@@ -53,9 +61,18 @@ class Ledger:
 
     def pieces_for(self, job: Job) -> list[Piece]:
         """The files of a problem, and of the last problems of its kernel."""
-        names = [job.name, *(name for name in self._known.get(job.kernel, [])[-_MOST_GUIDES:] if name != job.name)]
-        found = {piece.path: piece for name in names for piece in files_of_problem(self.folder, name)}
+        guides = [name for name in self._known.get(job.kernel, [])[-_MOST_GUIDES:] if name != job.name]
+        found = {piece.path: piece for name in guides for piece in self._of_guide(name)}
+        found.update((piece.path, piece) for piece in files_of_problem(self.folder, job.name))
         return list(found.values())
+
+    def _of_guide(self, name: str) -> list[Piece]:
+        """The files of a problem that has ended, which are read once for all that it guides."""
+        if name not in self._guides:
+            if len(self._guides) >= _MOST_READ:
+                del self._guides[next(iter(self._guides))]
+            self._guides[name] = files_of_problem(self.folder, name)
+        return self._guides[name]
 
     def ended(self, job: Job) -> None:
         """A problem has a record, which guides the others of its kernel."""
@@ -119,21 +136,29 @@ class ActorExecutor:
         ended.set()
         error = done.exception()
         if error is not None:
-            future.set_exception(self._as_raised(error))
+            future.set_exception(self._of_call(error))
             return
         answer = done.result()
         if answer.error is not None:
-            future.set_exception(answer.error)
+            future.set_exception(self._of_tune(answer.error))
             return
         assert answer.result is not None
         self._ledger.ended(job)
         future.set_result(answer.result)
 
-    def _as_raised(self, error: BaseException) -> BaseException:
+    def _of_call(self, error: BaseException) -> BaseException:
+        """The exception of a future, for what Ray says of a call that has failed."""
         if self._closed.is_set():
             return KeyboardInterrupt()
-        lives = isinstance(error, self._ledger.ray.exceptions.RayTaskError)  # only the call has failed
-        return error if lives else ExecutorLostError(_line(error))
+        if isinstance(error, self._ledger.ray.exceptions.RayTaskError):  # the actor lives
+            return self._of_tune(getattr(error, "cause", None) or error)
+        return ExecutorLostError(_line(error))
+
+    def _of_tune(self, error: BaseException) -> BaseException:
+        """The exception of a future, for what was raised in the actor, which calls no other actor than the keeper."""
+        if isinstance(error, self._ledger.ray.exceptions.RayActorError):
+            return ExecutorLostError(f"what writes the run logs is gone: {_line(error)}")
+        return error
 
 
 def watch_for_hangs(executors: Callable[[], list[ActorExecutor]], ledger: Ledger, over: threading.Event) -> None:
