@@ -6,13 +6,15 @@ import subprocess
 import sys
 import zipfile
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 from benchmarks import package_data
 
 from tests.near import drawn
-from triton_ops import kernels, on_miss, share_lockfile
+from triton_ops import _optional, kernels, on_miss, share_lockfile
+from triton_ops.backend import source_of
 from triton_ops.cache import (
     Key,
     LockPlan,
@@ -30,6 +32,7 @@ from triton_ops.dispatch.ladder import Question
 from triton_ops.dispatch.operations import would_run
 from triton_ops.hardware import spec_named
 from triton_ops.history.recall import key_of
+from triton_ops.kernels import tiles
 from triton_ops.space import Config
 from triton_ops.task import request
 from triton_ops.task.request import make_request
@@ -257,6 +260,24 @@ request.probe = lambda _name=None: replace(spec_named("NVIDIA H200"), driver="57
 request.gpu_missing = lambda: None
 print(would_run(kernels.load("softmax"), shape=(4096, 4096), dtype="bfloat16").text)
 """
+
+
+def test_calls_take_every_winner_of_the_package(capsys):
+    assert package_data.main(["--check"]) == 0, f"{capsys.readouterr().out}: these kernels run with their default now"
+
+
+def test_how_a_package_is_imported_is_no_part_of_a_kernel(monkeypatch):
+    def identity():
+        grid = kernels.load("matmul").kernel.first.grid
+        found = source_of(partial(grid))  # a new callable, which no earlier answer stands for
+        return found.fingerprint, found.packages
+
+    before = identity()
+    monkeypatch.setitem(_optional._INSTALL, "torch", "another hint")
+    monkeypatch.setattr(_optional, "require", lambda name, purpose: (name, purpose))
+    assert identity() == before
+    monkeypatch.setattr(tiles, "multiprocessors", lambda device: 1)
+    assert identity() != before, "how many programs are launched counts"
 
 
 def test_a_built_wheel_holds_the_winners_and_a_look_up_finds_them(tmp_path):

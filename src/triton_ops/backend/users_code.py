@@ -11,6 +11,11 @@ from typing import Any
 _STDLIB = tuple({f"{sysconfig.get_paths()[name]}/" for name in ("stdlib", "platstdlib")})
 _SITE_FOLDERS = {"site-packages", "dist-packages"}
 _VERSIONED = {"torch", "triton"}  # part of a kernel's identity by version, so their code need not be read
+_BESIDE = frozenset({"triton_ops._optional", "triton_ops.exceptions"})
+"""Modules of this package that say how a package is imported and what errors tell, which is nothing that a kernel does.
+
+Shipped kernels refer to them, and their winners must outlive a changed hint.
+"""
 
 
 def label(value: Any) -> str:
@@ -29,6 +34,8 @@ def is_users(module: str, path: str | None, home: str) -> bool:
         path: The file it was compiled from; None takes the module's.
         home: The package of the kernel: installed or not, a package's own helpers are part of its kernels.
     """
+    if module in _BESIDE:
+        return False
     top = module.partition(".")[0]
     if home not in _VERSIONED and top == home and top != "builtins":
         return True
@@ -53,9 +60,9 @@ def _versioned_folders() -> list[str]:
 
 
 def version_of(module: str) -> str | None:
-    """The version that an installed package tells of itself; None of the standard library and of the user's modules."""
+    """The version that an installed package tells of itself; None of Python's, the user's and our own modules."""
     top = module.partition(".")[0]
-    found = sys.modules.get(top)
+    found = None if module in _BESIDE else sys.modules.get(top)
     if found is None or top in sys.stdlib_module_names or is_users(top, None, ""):
         return None
     version = vars(found).get("__version__")
