@@ -27,6 +27,7 @@ from triton_ops.cli.profile_flow import Called, flowed, say_flow, say_plan
 from triton_ops.profiles.command import SETS, NcuRequest, ncu_command, run_ncu
 from triton_ops.profiles.figures import KernelProfile
 from triton_ops.profiles.flow import steps
+from triton_ops.profiles.ptxas_log import Assembled, read_ptxas
 from triton_ops.profiles.report import ProfiledKernel, ProfileReport, device_of, placed_below_roof, read_profile
 from triton_ops.tensors import dtype_name
 
@@ -57,6 +58,7 @@ Target = Annotated[str, typer.Argument(metavar="TARGET", help="An operation, or 
 Out = Annotated[str, typer.Option("--out", metavar="FILE", help="The file that gets the CSV.")]
 _HEADER = ("kernel", "share", "launches", "us", "compute", "memory", "occupancy", "verdict")
 _NUMBERS = ("share", "launches", "us", "compute", "memory", "occupancy")
+_ASSEMBLED = ("kernel", "target", "registers", "frame", "stored", "loaded", "verdict")
 _NAME = 48  # characters of a kernel's name in the table
 
 
@@ -86,6 +88,31 @@ def read(
         _About(gpu, flops, dtype_name(dtype) if dtype else ""),
         as_json,
     )
+
+
+@app.command("ptxas")
+def ptxas(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `ptxas -v` printed, perhaps among other lines.")],
+    as_json: Json = False,
+    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
+) -> None:
+    """Say which kernels spill or do not fit, from what NVIDIA's assembler printed."""
+    found = read_ptxas(file)
+    if as_json:
+        say_json([{**asdict(one), "verdict": one.verdict, "next": one.next} for one in found])
+        return
+    header, *lines = table(_ASSEMBLED, [_assembled(one) for one in found], width(), _ASSEMBLED[2:6])
+    say(bold(header), *lines)
+    for one in found:
+        if one.refused or one.next:
+            said = ": ".join(filter(None, (one.refused, one.next)))
+            say(*paragraph(f"{one.kernel}: ", said, width()))
+
+
+def _assembled(one: Assembled) -> list[str]:
+    registers = "-" if one.registers is None else str(one.registers)
+    sizes = [f"{size:,}" for size in (one.stack_bytes, one.store_bytes, one.load_bytes)]
+    return [one.kernel[:_NAME], one.arch or "-", registers, *sizes, one.verdict]
 
 
 @app.command("command")
