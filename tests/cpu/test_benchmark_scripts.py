@@ -10,10 +10,11 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
+from benchmarks import bucket_regret, fp8_variants, random_shapes
 from benchmarks.time_line import STEPS
 
 from tests.bounded import bounded
-from triton_ops import hardware
+from triton_ops import Config, hardware
 
 ROOT = Path(__file__).parents[2]
 TUNERS = {"helion", "kernel_tuner"}  # packages that two replays need, and nothing else of the house
@@ -71,3 +72,29 @@ def test_a_process_that_does_not_end_is_ended_with_those_that_keep_its_pipes():
     ended = bounded("-c", program, limit_s=0.5)
     assert (ended.code, ended.told) == (None, "")
     assert bounded("-c", "print('begun'); raise SystemExit(3)", limit_s=60).code == 3
+
+
+def test_a_form_that_cannot_be_launched_is_a_row_with_its_reason():
+    operation = fp8_variants.OPERATION
+    values = operation.materialise(operation.problem((64, 64, 128, 1), "bfloat16"), "cpu").keyword
+    assert "CandidateError" in fp8_variants.raced(Config(fp8_variants.SQUARE), dict(values), 0.1)["verdict"]
+
+
+def test_a_fault_that_torch_raises_is_one_wrong_case(monkeypatch):
+    def faulty(*_given):
+        raise RuntimeError("an illegal memory access")
+
+    monkeypatch.setattr(random_shapes, "wrong", faulty)
+    asked = {"device": "cpu", "shapes": 2, "seed": 1, "parts": 1, "limit_s": 0.0}
+    found = random_shapes.judged("softmax", 0, asked)
+    assert [each["how"] for each in found.wrong] == ["RuntimeError: an illegal memory access"] * 2
+
+
+def test_tunes_before_a_measurement_leave_it_half_of_the_time(monkeypatch):
+    asked = []
+    monkeypatch.setattr(bucket_regret, "tune", lambda *_given, budget_s, **_more: asked.append(budget_s))
+    monkeypatch.setattr(bucket_regret, "recall", lambda *_given, **_more: "a record")
+    monkeypatch.setattr(bucket_regret.time, "monotonic", lambda: 100.0)
+    assert bucket_regret.tuned([16, 64], "cpu", "", 15.0, 120.0) == ["a record"] * 2
+    bucket_regret.tuned([16], "cpu", "", 15.0, 500.0)
+    assert asked == [5.0, 5.0, 15.0]

@@ -120,7 +120,7 @@ def test_a_lockfile_is_written_checked_and_updated(store, capsys):
     store.put(record())
     assert main(["lock"]) == 0
     assert capsys.readouterr().out == (
-        "added: k 64x4096 on nvidia-h200; (BLOCK=64)\ntriton-ops.lock.json: 1 entries, 1 added\n"
+        "added: k 64x4096 on nvidia-h200; (BLOCK=64)\ntriton-ops.lock.json: 1 entry, 1 added\n"
     )
     assert main(["lock", "--check"]) == 0
     store.put(record(block=32, created="2026-11-23"))

@@ -109,7 +109,7 @@ def _refreshed(lockfile: Path, as_json: bool) -> int:
         say_json({"file": str(lockfile), "entries": len(lock.entries), "by_hand": [_entry(entry) for entry in by_hand]})
     else:
         said = [f"by hand: {entry.kernel} {entry.label} on {entry.device}; ({entry.config})" for entry in by_hand]
-        say(*said, f"{lockfile}: {len(lock.entries)} entries, checksums written anew")
+        say(*said, f"{lockfile}: {_counted(lock)}, checksums written anew")
     return 0
 
 
@@ -128,12 +128,16 @@ def pairs(given: list[str], option: str, example: str) -> dict[str, str]:
     return found
 
 
+def _counted(lock: Lockfile) -> str:
+    return f"{len(lock.entries)} {'entry' if len(lock.entries) == 1 else 'entries'}"
+
+
 def _summary(found: tuple[Change, ...], after: Lockfile, lockfile: Path, check: bool) -> str:
     counts = Counter(change.kind for change in found)
     said = ", ".join(f"{counts[kind]} {kind}" for kind in ("added", "changed", "removed") if counts[kind])
     if check:
-        return f"{lockfile}: {said} since" if found else f"{lockfile} is up to date: {len(after.entries)} entries"
-    return f"{lockfile}: {len(after.entries)} entries, {said or 'no change'}"
+        return f"{lockfile}: {said} since" if found else f"{lockfile} is up to date: {_counted(after)}"
+    return f"{lockfile}: {_counted(after)}, {said or 'no change'}"
 
 
 def _as_json(after: Lockfile, found: tuple[Change, ...], lockfile: Path) -> dict[str, Any]:
