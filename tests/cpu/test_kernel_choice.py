@@ -10,6 +10,7 @@ from triton_ops import launches, on_miss, tune
 from triton_ops.autotuner.configs import GATED_MLP_CONFIGS
 from triton_ops.dispatch import operations
 from triton_ops.exceptions import SettingsError, UntunedError
+from triton_ops.history.misses import flush_misses
 from triton_ops.kernels import choice
 from triton_ops.kernels.call import checked_config
 from triton_ops.kernels.choice import config_for, forget, tuning
@@ -69,6 +70,7 @@ def test_nothing_is_tuned_unless_asked_for(monkeypatch):
     monkeypatch.setattr(session, "Tuning", lambda *args, **kwargs: pytest.fail("tuned"))
     forget()
     assert chosen(drawn(4, 80)) == default_config(80)
+    flush_misses()  # its warning is no other test's
 
 
 def test_the_ladder_is_asked_once_for_a_problem(monkeypatch):

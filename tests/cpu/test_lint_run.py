@@ -45,7 +45,9 @@ def test_an_operation_is_run_on_odd_extents_and_what_it_leaves_out_is_a_finding(
 
 def test_a_run_that_does_not_end_leaves_its_rules_undecided():
     record = run_watched(watched_kernels.never_ends, limit_s=0.3)
-    assert (record.seen, record.whole) == ((), "the interpreter did not end within 0.3 s of a CPU")
+    assert record.seen == ()
+    limits = ("0.3 s of a CPU", "1.8 s of the clock")  # the second where other programs have the CPUs
+    assert record.whole in [f"the interpreter did not end within {limit}" for limit in limits]
 
 
 def test_a_kernel_whose_arguments_are_not_known_is_not_run():
