@@ -53,7 +53,7 @@ def vec_add(x, y):
     vecadd_kernel[grid](x, y, out, N)
     return out
 
-x = torch.randn(1001)
+x = torch.randn(301)
 y = torch.randn_like(x)
 assert torch.equal(vec_add(x, y), x + y)
 print("again")
@@ -90,7 +90,7 @@ def product(a, b):
     my_kernel[lambda meta: (triton.cdiv(M, meta["BM"]), triton.cdiv(N, meta["BN"]))](a, b, c, M, N, K)
     return c
 
-a, b = torch.randn(65, 40), torch.randn(40, 33)
+a, b = torch.randn(65, 20), torch.randn(20, 33)
 torch.testing.assert_close(product(a, b), a @ b)
 print("again")
 torch.testing.assert_close(product(a, b), a @ b)
@@ -156,7 +156,7 @@ def test_vector_add_is_tuned_once_and_its_fixed_grid_is_pointed_out(ran):
         (256, 8, 2),
     ]
     assert (tune.kernel, tune.best in tune.tried, later) == ("vecadd_kernel", True, [])
-    assert told.count("FixedGridWarning: the grid (8,)") == 1
+    assert told.count("FixedGridWarning: the grid (3,)") == 1
     assert "tutorial.py" in told.partition("FixedGridWarning")[0].splitlines()[-1]
 
 
