@@ -16,7 +16,6 @@ from triton_ops.search.auto import SMALL
 from triton_ops.search.chance import Chance
 from triton_ops.search.encoding import Encoder
 from triton_ops.search.evidence import most_telling, noise_of, values_of
-from triton_ops.search.gains import ExpectedGains
 from triton_ops.search.neighbours import neighbours
 from triton_ops.search.open_configs import OpenConfigs
 from triton_ops.search.priors import Priors
@@ -332,17 +331,6 @@ class TestTransfer:
 
     def test_trials_with_other_tunables_are_left_out(self):
         assert len(Transfer(SPACE, [timed(Config(X=1), 1.0)])) == 0
-
-
-class TestGains:
-    def test_the_most_doubtful_of_the_fastest_that_will_probably_run_is_chosen_once(self):
-        mean, doubt = np.array([1.0, 1.1, 1.2, 1.3, 9.0]), np.array([0.1, 0.2, 0.9, 0.5, 5.0])
-        rows = np.linspace(0, 1, 5)[:, None]
-        gains = ExpectedGains(np.arange(10, 15), rows, mean, doubt, 0.9, lambda rows, row: np.zeros(len(rows)))
-        gains.divide_by(np.array([1.0, 1.0, 1 / 0.02, 1.0, 1.0]))  # the third runs with a chance of 2 %
-        assert [gains.most_doubtful(3) for _ in range(4)] == [13, 14, 11, 10]
-        assert gains.most_doubtful(3) == 12  # the last that is left
-        assert gains.most_doubtful(3) is None
 
 
 class TestAuto:

@@ -8,8 +8,6 @@
    priors correct its expectation as far as the trials agree with them. Doubt raises the expected gain of a config, and
    the chance that the config fails lowers it. Records of other places may mislead, so some early configs are far from
    all before where nothing else is known, and from twenty trials on every second config is chosen without the records.
-   Where little is expected to be gained, neighbours of the best config and, without priors, the most doubtful of the
-   fast configs come by turns.
 3. Several configs of one time are kept apart: a config that is proposed but not finished lowers the doubt around it.
 4. A config that would compile for long needs a larger expected gain.
 5. The search asks for previews, and uses the compiler's figures of configs before they are measured
@@ -48,8 +46,6 @@ _FEWEST_OK = 3  # ok trials that a surrogate needs
 _WITHOUT_RECORDS_FROM = 20  # trials from which on each second config is chosen without the records
 _WITHOUT_RECORDS_EACH = 2
 _POLISH_BELOW, _POLISH_EACH = 0.01, 2  # below this expected gain, each second config is a neighbour of the best
-_DOUBTED_EACH = 4  # and each fourth, without priors, is the most doubtful of the configs that are expected to be fast
-_FAST_SHARE, _FAST_LEAST = 0.02, 20  # as many configs are these: a share of the space, and at least this many
 _MOST_COMPARED = 300  # compiled configs among which the one nearest to all others is searched
 _LEADERS = 5
 _SHORTLIST = 1_500  # configs whose gain is estimated between two estimates of all configs
@@ -96,7 +92,7 @@ class AutoSearch:
             if at is None:
                 gains = gains or self._expected_gains(left)
                 self._largest_gains.append(gains.largest)
-                at = self._surrogates_choice(gains)
+                at = gains.best(self._polish(gains.largest))
             if at is None:  # every config of `gains` is proposed
                 at = int(left[0])
             if not self._open_configs.open[at]:  # a config of the same program was proposed meanwhile
@@ -258,23 +254,13 @@ class AutoSearch:
         self._shortlist = gains.positions[gains.order[:_SHORTLIST]]
         return gains
 
-    def _surrogates_choice(self, gains: ExpectedGains) -> int | None:
-        """Position of the config with the largest expected gain; by turns of one that may surprise, if that is small.
+    def _polish(self, gain: float) -> NDArray[np.intp] | None:
+        """Positions of the open neighbours of the best config, each second time when little is expected to be gained.
 
-        The surrogate smooths over sharp differences, so a neighbour of the best may be better than it expects. Where it
-        is too sure of all fast configs, the largest of the small gains are those of slow configs far from all others.
+        The surrogate smooths over sharp differences, so a neighbour of the best may be better than it expects.
         """
-        turn = len(self._trials) + len(self._pending)
-        if gains.largest > _POLISH_BELOW:
-            return gains.best()
-        if turn % _POLISH_EACH == 0:
-            return gains.best(self._near_the_best())
-        if turn % _DOUBTED_EACH == 1 and not len(self._priors):
-            return gains.most_doubtful(max(_FAST_LEAST, int(_FAST_SHARE * len(self._open_configs.configs))))
-        return gains.best()
-
-    def _near_the_best(self) -> NDArray[np.intp]:
-        """Positions of the open neighbours of the best config."""
+        if gain > _POLISH_BELOW or (len(self._trials) + len(self._pending)) % _POLISH_EACH > 0:
+            return None
         found = (
             self._open_configs.position(config)
             for config in neighbours(self._space, self._leaders()[0], steps_only=True)

@@ -20,7 +20,6 @@ from triton_ops.trial import Status, Trial
 _PATIENCE = 4.0  # a config that compiles for more than so many times the usual seconds needs a larger gain
 _FAST_S = 1.0  # shorter compile times count as this
 _UNCOMPILED = 2.0  # a config that is not compiled yet needs so many times the gain, because the compiler may refuse it
-_MOST_SLOWNESS = 2.5  # configs whose gain is divided by more are not chosen for their doubt
 _REFUSED = (Status.CONSTRAINT, Status.COMPILE, Status.RESOURCES)  # statuses that are known before a launch
 _COMPILE_TIMED = 200  # configs whose compile time is estimated: all others have too small a gain to be next
 
@@ -211,21 +210,7 @@ class ExpectedGains:
         if not len(left):
             return None
         worth = self._gains / self._slowness / np.where(self._uncompiled, _UNCOMPILED, 1.0)
-        return self._take(int(left[np.lexsort((self._mean[left], -worth[left]))[0]]))
-
-    def most_doubtful(self, count: int) -> int | None:
-        """The position of the config with the largest doubt among the `count` that are expected to be the fastest.
-
-        Configs that would compile for long or probably fail do not count, unless there are no others.
-        """
-        quick = np.flatnonzero(self._open & (self._slowness < _MOST_SLOWNESS))
-        if not len(quick):
-            return self.best()
-        fastest = quick[np.argsort(self._mean[quick], kind="stable")[:count]]
-        return self._take(int(fastest[np.argmax(self._doubt[fastest])]))
-
-    def _take(self, at: int) -> int:
-        """Never choose the config at this index again, and keep others apart from it; returns its position."""
-        self._open[at] = False
-        self.keep_apart(self._rows[at])
-        return int(self.positions[at])
+        first = int(left[np.lexsort((self._mean[left], -worth[left]))[0]])
+        self._open[first] = False
+        self.keep_apart(self._rows[first])
+        return int(self.positions[first])
