@@ -17,7 +17,7 @@ from tests.bounded import bounded
 from triton_ops import Config, hardware
 
 ROOT = Path(__file__).parents[2]
-TUNERS = {"helion", "kernel_tuner"}  # packages that two replays need, and nothing else of the house
+TUNERS = {"helion", "joblib", "kernel_tuner"}  # packages of the own environments of two replays
 
 
 def modules(folder):
