@@ -70,13 +70,13 @@ def steady_clock(monkeypatch):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers():
-    """How many processes `-n auto` starts: one more than CPUs, since tests wait for others, as far as memory allows.
+    """How many processes `-n auto` starts: two more than CPUs, since tests wait for others, as far as memory allows.
 
     PYTEST_XDIST_AUTO_NUM_WORKERS names another number, as it does without this.
     """
     if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
         return None
-    return max(1, min(usable_cpus() + 1, MOST_PROCESSES, free_bytes_of("cpu") // PROCESS_BYTES))
+    return max(1, min(usable_cpus() + 2, MOST_PROCESSES, free_bytes_of("cpu") // PROCESS_BYTES))
 
 
 def pytest_addoption(parser):
