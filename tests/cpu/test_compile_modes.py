@@ -21,6 +21,7 @@ from triton_ops import (
     TargetError,
     Tolerance,
     TuningFailedError,
+    release_processes,
     tune_compile,
 )
 from triton_ops.backend import Arguments
@@ -40,6 +41,7 @@ AOT = CompileMode("aot", backend="aot_eager")
 @pytest.fixture(autouse=True)
 def _as_before():
     """Neither the switch of gradients nor compiled code outlives a test, nor does a process."""
+    release_processes()  # those that an earlier test of another file has kept
     yield
     torch.set_grad_enabled(True)
     torch._dynamo.reset()

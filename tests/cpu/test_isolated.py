@@ -53,6 +53,7 @@ PATIENCE = Patience(launch_s=2.0)
 
 @pytest.fixture(autouse=True)
 def _no_worker_is_left():
+    release_processes()  # a worker that an earlier test of another file has kept
     yield
     release_processes()
     assert workers_of(os.getpid()) == []
