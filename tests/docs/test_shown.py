@@ -31,7 +31,8 @@ _KINDS = {"triton-ops config", "triton-ops export", "triton-ops calibration"}  #
 def shown(page):
     """Everything that a page shows as code: lines of its blocks that are typed, and code spans."""
     text = page.read_text(encoding="utf-8")
-    typed = [line for block in blocks(text) if block.language == "console" for line in block.text.splitlines()]
+    consoles = (block.text.replace("\\\n", " ") for block in blocks(text) if block.language == "console")
+    typed = [line for console in consoles for line in console.splitlines()]
     spans = _SPAN.findall(re.sub(r"^ *`{3,}.*?^ *`{3,} *$", "", text, flags=re.MULTILINE | re.DOTALL))
     return [line.removeprefix("$ ") for line in typed if line.startswith("$ ")] + spans
 

@@ -1,0 +1,29 @@
+"""No line of prose in the documents is longer than the lines of code."""
+
+import re
+
+import pytest
+
+from .test_shown import PAGES, PROJECT
+
+MOST = 120
+_CODE = re.compile(r"^ *`{3,}.*?^ *`{3,} *$", re.MULTILINE | re.DOTALL)
+_MADE = re.compile(r"^<!-- table:.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
+_ADDRESS = re.compile(r"\]\([^)]*\)")
+
+
+def too_long(text):
+    """Lines over the limit, but for code, tables and what benchmarks write; addresses of links do not count."""
+    prose = _MADE.sub("", _CODE.sub("", text)).splitlines()
+    return [line for line in prose if not line.startswith("|") and len(_ADDRESS.sub("]", line)) > MOST]
+
+
+def test_long_lines_are_found():
+    long = "a " * 61
+    assert too_long(f"{long}\n```\n{long}\n```\n| {long}\n<!-- table: x -->\n{long}\n<!-- end -->\n") == [long]
+    assert too_long(f"[a]({'b' * 200})\n[{'a' * 120}](b)") == ["[" + "a" * 120 + "](b)"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(PROJECT)))
+def test_lines_of_prose_are_short(page):
+    assert too_long(page.read_text(encoding="utf-8")) == []
