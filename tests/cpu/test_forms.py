@@ -10,8 +10,16 @@ triton = pytest.importorskip("triton")
 import triton.language as tl  # noqa: E402
 from benchmarks.kernels.fp8_forms import fp8_forms  # noqa: E402
 
-from triton_ops import ConfigSpace, ConfigValueError, Constraint, KernelTypeError, UnknownTunableError, tune  # noqa: E402
-from triton_ops.backend import Arguments, FormsKernel, TritonKernel, pack, unpack  # noqa: E402
+from triton_ops import (  # noqa: E402
+    ConfigSpace,
+    ConfigValueError,
+    Constraint,
+    KernelTypeError,
+    TensorSpec,
+    UnknownTunableError,
+    tune,
+)
+from triton_ops.backend import Arguments, FormsKernel, TritonKernel, matrix_descriptor, pack, unpack  # noqa: E402
 from triton_ops.backend.offline import AheadOfTime, described  # noqa: E402
 from triton_ops.hardware import named_target  # noqa: E402
 from triton_ops.kernels import load  # noqa: E402
@@ -96,6 +104,46 @@ def test_a_tune_tries_each_form_and_finds_the_wrong_one(interpreted, tmp_path):
         "wrong": "wrong",
     }
     assert sums == [200.0 * 199] * 4
+
+
+@triton.jit
+def doubled_rows(x, out, x_rows, BLOCK: tl.constexpr):
+    row = tl.program_id(0) * BLOCK
+    tl.store(out + row + tl.arange(0, BLOCK), x_rows.load([row, 0]))
+
+
+def rows_of_x(meta):
+    return {"x_rows": matrix_descriptor(meta["x"], (meta["BLOCK"], 16))}
+
+
+def test_parameters_that_a_function_fills_need_no_default_and_others_are_still_missed():
+    kernel = TritonKernel(doubled_rows, two, outputs=("out",), made=rows_of_x)
+    x, out = TensorSpec((64, 16), "float16"), TensorSpec((64,), "float16")
+    given = Arguments(keyword={"x": x, "out": out})
+    for tunables in (Config(BLOCK=32), ConfigSpace({"BLOCK": Choice([32, 64])}).tunables, ["BLOCK"]):
+        kernel.check(tunables, given)
+    for known, tunables, missing in (
+        ({"out": out}, Config(BLOCK=32), "x"),
+        ({"x": x}, Config(BLOCK=32), "out"),
+        ({"x": x, "out": out}, {}, "BLOCK"),
+        ({"x": x, "out": out}, [], "BLOCK"),
+    ):
+        with pytest.raises(KernelTypeError, match=f"doubled_rows needs a value for {missing} "):
+            kernel.check(tunables, Arguments(keyword=known))
+    other = TritonKernel(doubled_rows, two, outputs=("out",), made=lambda meta: {"rows": meta["x"]})
+    with pytest.raises(KernelTypeError, match="needs a value for x_rows"):
+        other.check(Config(BLOCK=32), given)
+    faulty = TritonKernel(doubled_rows, two, outputs=("out",), made=lambda meta: {}[meta["BLOCK"]])
+    faulty.check(Config(BLOCK=32), given)  # its launches say what is wrong
+
+
+def test_forms_in_gluon_are_checked_with_the_descriptors_that_they_make():
+    own = [config for config in fp8_forms.space_for(PROBLEM) if config["FORM"] == "gluon"]
+    fp8_forms.kernel.check(own[0], GIVEN)
+    fp8_forms.kernel.check(fp8_forms.space_for(PROBLEM).tunables, GIVEN)
+    without = Arguments(keyword={name: value for name, value in GIVEN.keyword.items() if name != "b"})
+    with pytest.raises(KernelTypeError, match="gluon_fp8_kernel needs a value for b "):
+        fp8_forms.kernel.check(own[0], without)
 
 
 PROBLEM = fp8_forms.problem((256, 256, 256, 1), "bfloat16")

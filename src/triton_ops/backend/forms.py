@@ -134,7 +134,9 @@ class FormsKernel:
             )
         asked = self.forms.get(str(tunables[self.tunable])) if isinstance(tunables, Mapping) else None
         for form in self.forms.values() if asked is None else (asked,):
-            form.check(_taken(form, names), _given(form, self._named(arguments)))
+            taken = _taken(form, names)
+            own = {name: tunables[name] for name in taken} if isinstance(tunables, Mapping) else taken
+            form.check(own, _given(form, self._named(arguments)))
 
     def lowered(self, config: Config, arguments: Arguments) -> list[Any]:
         """Triton's compiled kernel of the config's form; nothing is loaded or launched.

@@ -21,12 +21,12 @@ from triton_ops.backend.base import Arguments, Executable, PreparedCall
 from triton_ops.backend.compiled import loaded, resources_of, traits_of
 from triton_ops.backend.config_hooks import hook_of, overrides_of, values_of, with_hook_run
 from triton_ops.backend.containers import tensors_in
-from triton_ops.backend.decorators import heuristics, is_gluon, layers, required, without_autotune
+from triton_ops.backend.decorators import heuristics, is_gluon, layers, without_autotune
 from triton_ops.backend.descriptors import BlockRule, check_declared, check_in_kernel, descriptor
 from triton_ops.backend.identity import triton_identity
 from triton_ops.backend.jit_function import settled
 from triton_ops.backend.scratch import with_scratch
-from triton_ops.backend.signatures import parameters_of
+from triton_ops.backend.unfilled import defaults_of, unfilled
 from triton_ops.backend.unwrap import unwrap
 from triton_ops.exceptions import ConfigCollisionError, DeviceError, KernelTypeError, UnknownTunableError
 from triton_ops.resources import Resources
@@ -60,7 +60,7 @@ class TritonKernel:
             config makes its own descriptor of it. The block shape of a descriptor among the arguments stays as it is,
             unless `pre_hook` changes it.
         made: From what the grid is given to further arguments of the launch, such as descriptors of transposed
-            matrices; their parameters have defaults.
+            matrices. A parameter that it fills for some configs only has a default.
         pre_hook: Called with arguments and config by name before every launch, as a `triton.Config`'s is; what it does
             is not timed. A space of `triton.Config`s brings its own.
         reset_to_zero: Names of the arguments that are filled with zeros before every launch; that is not timed.
@@ -187,13 +187,13 @@ class TritonKernel:
                 f"{', '.join(map(repr, clash))} is computed by the @triton.heuristics of {self.name}",
                 hint="leave it out of the arguments and the space, or take it out of the heuristics",
             )
-        filled = {*given, *names, *computed}
-        if missing := [name for name in required(self.function) if name not in filled]:
+        values = self.by_name(arguments)
+        known = tunables if isinstance(tunables, Mapping) else names
+        if missing := unfilled(self.function, known, values, self.made):
             raise KernelTypeError(
                 f"{self.name} needs a value for {', '.join(missing)}",
                 hint="pass it as an argument, or add it to the config space",
             )
-        values = self.by_name(arguments)
         check_declared(self.name, self.descriptors, values)
         check_in_kernel(self.name, layers(self.function)[-1], values)
         places = {tensor.device.type for tensor in arguments.tensors()}
@@ -332,8 +332,7 @@ class TritonKernel:
     @property
     def defaults(self) -> dict[str, Any]:
         """The values of parameters that need not be given, by name."""
-        parameters = parameters_of(unwrap(self.function)).values()
-        return {param.name: param.default for param in parameters if param.default is not param.empty}
+        return defaults_of(self.function)
 
     def by_name(self, given: Arguments) -> dict[str, Any]:
         """The arguments of a call by name."""
