@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from triton_ops._hashing import fingerprint
 from triton_ops.backend.base import Arguments, Executable, by_name
+from triton_ops.backend.composed import ComposedKernel
 from triton_ops.backend.errors import CandidateError
 from triton_ops.backend.staged import StagedKernel
 from triton_ops.backend.triton import LAUNCH_OPTIONS, TritonKernel
@@ -24,7 +25,7 @@ Form: TypeAlias = TritonKernel | StagedKernel
 
 
 @dataclass(frozen=True)
-class FormsKernel:
+class FormsKernel(ComposedKernel):
     """Triton kernels, of one launch or two, that compute the same, and the tunable by which a config chooses.
 
     Attributes:
@@ -45,7 +46,7 @@ class FormsKernel:
         for value, form in self.forms.items():
             if self.tunable in form.parameter_names:
                 raise KernelTypeError(f"{form.name} has a parameter {self.tunable}, which names the form")
-            if form.outputs != self._first.outputs:
+            if form.outputs != self._leading.outputs:
                 raise KernelTypeError(
                     f"the form {value} writes {', '.join(form.outputs) or 'nothing that is named'}, and the first one "
                     f"{', '.join(self.outputs)}",
@@ -53,44 +54,14 @@ class FormsKernel:
                 )
 
     @property
-    def _first(self) -> Form:
+    def _leading(self) -> Form:
         return next(iter(self.forms.values()))
-
-    @property
-    def name(self) -> str:
-        """That of the first form."""
-        return self._first.name
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """Names of the arguments that every form writes."""
-        return self._first.outputs
 
     @property
     def identity(self) -> Mapping[str, str]:
         """That of the first form, with a fingerprint of all of them."""
         every = [[value, sorted(form.identity.items())] for value, form in sorted(self.forms.items())]
-        return {**self._first.identity, "forms": fingerprint([self.tunable, every])}
-
-    @property
-    def interpreted(self) -> bool:
-        """Whether they run as Python, as under `TRITON_INTERPRET`, where forms in Gluon do not run."""
-        return self._first.interpreted
-
-    @property
-    def parameter_names(self) -> list[str]:
-        """Those of the first form, in calling order."""
-        return self._first.parameter_names
-
-    @property
-    def process_imports(self) -> tuple[str, ...]:
-        """Those of the first form: all are Triton's."""
-        return self._first.process_imports
-
-    @property
-    def compiled_ahead(self) -> FormsKernel | None:
-        """This kernel; None if it is interpreted."""
-        return None if self.interpreted else self
+        return {**self._leading.identity, "forms": fingerprint([self.tunable, every])}
 
     @property
     def compile_imports(self) -> str:

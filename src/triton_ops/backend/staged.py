@@ -16,6 +16,7 @@ from triton_ops._hashing import fingerprint
 from triton_ops._optional import require
 from triton_ops.backend.base import Arguments, Executable
 from triton_ops.backend.compiled import loaded, resources_of, traits_of
+from triton_ops.backend.composed import ComposedKernel
 from triton_ops.backend.identity import triton_identity
 from triton_ops.backend.stand_in import StandIn
 from triton_ops.backend.triton import TritonKernel
@@ -29,7 +30,7 @@ _ANY = 1  # no part of the code: a parameter that Triton must not specialise on
 
 
 @dataclass(frozen=True)
-class StagedKernel:
+class StagedKernel(ComposedKernel):
     """A Triton kernel, and the one that some of its configs launch after it.
 
     Attributes:
@@ -65,14 +66,8 @@ class StagedKernel:
             )
 
     @property
-    def name(self) -> str:
-        """That of the first."""
-        return self.first.name
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """Names of the arguments that one of the two writes."""
-        return self.first.outputs
+    def _leading(self) -> TritonKernel:
+        return self.first
 
     @property
     def identity(self) -> Mapping[str, str]:
@@ -85,26 +80,6 @@ class StagedKernel:
         )
         more = fingerprint([sorted(second.items()), sorted(self.options.items())])
         return {**self.first.identity, "second": more}
-
-    @property
-    def interpreted(self) -> bool:
-        """Whether they run as Python, as under `TRITON_INTERPRET`."""
-        return self.first.interpreted
-
-    @property
-    def parameter_names(self) -> list[str]:
-        """Those of the first, in calling order."""
-        return self.first.parameter_names
-
-    @property
-    def process_imports(self) -> tuple[str, ...]:
-        """Triton first: it readies itself while torch is imported."""
-        return self.first.process_imports
-
-    @property
-    def compiled_ahead(self) -> StagedKernel | None:
-        """This kernel; None if it is interpreted."""
-        return None if self.interpreted else self
 
     @property
     def compile_imports(self) -> str:
