@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from triton_ops.ttir.operations import HANDLERS, handle_unknown
 from triton_ops.ttir.scope import Programs, Scope, UntoldError
-from triton_ops.ttir.syntax import Block, Function, Module, Operation, attribute, jump_targets
+from triton_ops.ttir.syntax import Block, Module, Operation, attribute, jump_targets
 from triton_ops.ttir.trace import LoopTrace, Trace, Weights
 from triton_ops.ttir.values import Value, Vector, merged, moved, same, unknown
+from triton_ops.ttir.walk import Walk, yielded
 
 _MOST_OPERATIONS = 40_000  # walked in all, about 0.4 s
-_MOST_CALLS = 8  # calls within calls
 _DEEP = 3  # loops within loops up to which turns are told apart
 _MOST_TURNS = 1 << 20
 _GUESSED = 1024  # of what a loop walks through, where its bounds are data
@@ -43,68 +43,34 @@ def evaluated(module: Module, programs: Programs, given: Sequence[Value]) -> Tra
     scope = Scope(
         programs=programs, trace=trace, seen=[], values={}, weight=np.ones(count), alive=np.ones(count, dtype=bool)
     )
-    _Walk(module).call(module.kernel, list(given), scope)
+    _Walk(module, _MOST_OPERATIONS).call(module.kernel, list(given), scope)
     return trace
 
 
-class _Walk:
-    """One walk through a kernel, which ends when it has taken too many steps."""
+class _Walk(Walk[Scope, Value]):
+    """A walk of many programs at once, whose values are numbers of each."""
 
-    def __init__(self, module: Module) -> None:
-        self._module = module
-        self._left = _MOST_OPERATIONS
-
-    def call(self, function: Function, given: Sequence[Value], scope: Scope) -> list[Value]:
-        """What a function returns to the programs that call it."""
-        if scope.depth > _MOST_CALLS:
-            raise UntoldError("its functions call each other without end")
-        values = dict(zip((name for name, _ in function.arguments), given, strict=False))
-        waiting = _Waiting({block.label: at for at, block in enumerate(function.blocks)})
-        waiting.enter(0, scope.weight, scope.alive, [])
+    def _through(self, blocks: Sequence[Block], here: Scope) -> list[Value]:
+        waiting = _Waiting({block.label: at for at, block in enumerate(blocks)})
+        waiting.enter(0, here.weight, here.alive, [])
         returned: list[Value] = []
-        for at, block in enumerate(function.blocks):
+        for at, block in enumerate(blocks):
             if (arrived := waiting.leave(at)) is None:
                 continue
             weight, alive, passed = arrived
-            here = replace(scope, values=values, weight=weight, alive=alive)
-            values.update(zip(block.arguments, passed, strict=False))
-            last = self._block(block, here)
+            inside = replace(here, weight=weight, alive=alive)
+            here.values.update(zip(block.arguments, passed, strict=False))
+            last = self._block(block, inside)
             if last is not None and last.name.startswith("cf."):
-                for target in _targets(last, here):
-                    waiting.jump(at, target, here)
+                for target in _targets(last, inside):
+                    waiting.jump(at, target, inside)
             else:
-                ended = [] if last is None else here.all(last.operands)
+                ended = [] if last is None else inside.all(last.operands)
                 returned = _either(alive, ended, returned) if returned else ended
         return returned
 
-    def _block(self, block: Block, scope: Scope) -> Operation | None:
-        """Walk through a block; its last operation, which says where to go on."""
-        last: Operation | None = None
-        for operation in block.operations:
-            last = operation
-            self._left -= 1
-            if self._left < 0:
-                raise UntoldError("its loops within loops are too many to walk through")
-            results = self._results(operation, scope)
-            scope.values.update(zip(operation.results, results, strict=False))
-        return last
-
-    def _results(self, operation: Operation, scope: Scope) -> Sequence[Value]:
-        if operation.name == "scf.for":
-            return self._for(operation, scope)
-        if operation.name == "scf.while":
-            return self._while(operation, scope)
-        if operation.name == "scf.if":
-            return self._if(operation, scope)
-        if operation.name == "tt.call":
-            return self._call(operation, scope)
-        return HANDLERS.get(operation.name, handle_unknown)(scope, operation)
-
-    def _call(self, operation: Operation, scope: Scope) -> list[Value]:
-        function = self._module.called(operation)
-        if function is None:
-            raise UntoldError(f"it calls a function that is not in the text: {operation.text.strip()}")
-        return self.call(function, scope.all(operation.operands), replace(scope, depth=scope.depth + 1))
+    def _other(self, operation: Operation, here: Scope) -> Sequence[Value]:
+        return HANDLERS.get(operation.name, handle_unknown)(here, operation)
 
     def _if(self, operation: Operation, scope: Scope) -> list[Value]:
         condition = scope.value(operation.operands[0])
@@ -112,7 +78,7 @@ class _Walk:
         for blocks, (share, alive) in zip(operation.regions, _sides(condition, operation, scope), strict=False):
             if alive.any():
                 last = self._block(blocks[0], replace(scope, weight=scope.weight * share, alive=alive))
-                found.append(_yielded(last, scope))
+                found.append(yielded(last, scope))
             else:
                 found.append([])
         one, other = (*found, [], [])[:2]
@@ -130,7 +96,7 @@ class _Walk:
 
         def turn(given: Sequence[Value], here: Scope) -> list[Value]:
             here.values.update(zip(names, given, strict=True))
-            handed_on = _yielded(self._block(operation.regions[0][0], here), here)
+            handed_on = yielded(self._block(operation.regions[0][0], here), here)
             return [_later(given[0], step), *handed_on]
 
         return self._looped(operation, scope, (turns, by_data), begin, turn)[1:]
@@ -149,7 +115,7 @@ class _Walk:
 
         def turn(given: Sequence[Value], here: Scope) -> list[Value]:
             here.values.update(zip(after.arguments, asked(given, here)[1], strict=True))
-            return _yielded(self._block(after, here), here)
+            return yielded(self._block(after, here), here)
 
         quiet = replace(scope, trace=Trace(scope.count), weight=np.zeros_like(scope.weight))
         found = _while_turns(begin, lambda given: asked(given, quiet)[0], lambda given: turn(given, quiet), scope.trace)
@@ -306,11 +272,6 @@ def _first_false(holds: Callable[[Vector], Alive], count: int) -> Vector:
         on = holds(middle)
         low, high = np.where(on, middle, low), np.where(on, high, middle)
     return np.where(now, high, 0)
-
-
-def _yielded(last: Operation | None, scope: Scope) -> list[Value]:
-    """What a region hands on; a region that hands on nothing may end without saying so."""
-    return [] if last is None or last.name != "scf.yield" else scope.all(last.operands)
 
 
 def _later(index: Value, step: Value) -> Value:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,8 @@ from numpy.typing import NDArray
 from triton_ops.ttir.syntax import Operation, Type
 from triton_ops.ttir.trace import Trace, Weights
 from triton_ops.ttir.values import Value, Vector
+
+V = TypeVar("V")
 
 
 class UntoldError(Exception):
@@ -35,40 +38,20 @@ class Programs:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scope:
-    """The place of an operation.
+class Standing(Generic[V]):
+    """Where an operation stands, and the values by name that it finds there.
 
     Attributes:
-        programs: All programs that are looked at.
-        trace: Takes what is met.
-        seen: For each loop around whose turns are compared: where its accesses went, by their number.
         values: The values by name; grows.
-        weight: How often each program comes here.
-        alive: The programs that come here.
         loops: The loops around, the outermost first.
         depth: Calls around.
     """
 
-    programs: Programs
-    trace: Trace
-    seen: list[dict[int, Value]]
-    values: dict[str, Value]
-    weight: Weights
-    alive: NDArray[np.bool_]
+    values: dict[str, V]
     loops: tuple[int, ...] = ()
     depth: int = 0
 
-    @property
-    def count(self) -> int:
-        """How many programs are looked at."""
-        return len(self.programs.ids)
-
-    @property
-    def loop(self) -> int:
-        """The loop around; 0 outside of loops."""
-        return self.loops[-1] if self.loops else 0
-
-    def value(self, name: str) -> Value:
+    def value(self, name: str) -> V:
         """The value of this name.
 
         Raises:
@@ -79,9 +62,38 @@ class Scope:
         except KeyError:
             raise UntoldError(f"it uses {name}, which nothing has made") from None
 
-    def all(self, names: Sequence[str]) -> list[Value]:
-        """The values of these names."""
+    def all(self, names: Sequence[str]) -> list[V]:
+        """The values of these names; raises as `value` does."""
         return [self.value(name) for name in names]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scope(Standing[Value]):
+    """The place of an operation on the way of many programs; values, loops and calls around are those of `Standing`.
+
+    Attributes:
+        programs: All programs that are looked at.
+        trace: Takes what is met.
+        seen: For each loop around whose turns are compared: where its accesses went, by their number.
+        weight: How often each program comes here.
+        alive: The programs that come here.
+    """
+
+    programs: Programs
+    trace: Trace
+    seen: list[dict[int, Value]]
+    weight: Weights
+    alive: NDArray[np.bool_]
+
+    @property
+    def count(self) -> int:
+        """How many programs are looked at."""
+        return len(self.programs.ids)
+
+    @property
+    def loop(self) -> int:
+        """The loop around; 0 outside of loops."""
+        return self.loops[-1] if self.loops else 0
 
     def see(self, number: int, pointer: Value) -> None:
         """Keep where the access of this number goes when a turn of a loop first reaches it."""

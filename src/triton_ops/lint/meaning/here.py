@@ -9,45 +9,28 @@ from typing import TypeAlias
 from triton_ops.lint.meaning.facts import Facts, Value
 from triton_ops.lint.meaning.terms import Term, Terms
 from triton_ops.ttir.locations import Place
-from triton_ops.ttir.scope import UntoldError
+from triton_ops.ttir.scope import Standing
 from triton_ops.ttir.syntax import Operation, Type
 
 
 @dataclass(frozen=True, kw_only=True)
-class Here:
-    """The place of an operation.
+class Here(Standing[Value]):
+    """The place of an operation on the way of any program; values, loops and calls around are those of `Standing`.
 
     Attributes:
         facts: Takes what is met.
         path: The conditions under which a program comes here.
-        values: The values by name; grows.
         place: From an operation to its places in the source.
-        loops: The loops around.
-        depth: Calls around.
     """
 
     facts: Facts
     path: Term
-    values: dict[str, Value]
     place: Callable[[Operation], tuple[Place, ...]]
-    loops: tuple[int, ...] = ()
-    depth: int = 0
 
     @property
     def terms(self) -> Terms:
         """The terms of the kernel."""
         return self.facts.terms
-
-    def value(self, name: str) -> Value:
-        """The value of this name."""
-        try:
-            return self.values[name]
-        except KeyError:
-            raise UntoldError(f"it uses {name}, which nothing has made") from None
-
-    def all(self, names: Sequence[str]) -> list[Value]:
-        """The values of these names."""
-        return [self.value(name) for name in names]
 
     def met(self, operation: Operation) -> tuple[int, tuple[Place, ...], Term, tuple[int, ...]]:
         """What every fact begins with."""

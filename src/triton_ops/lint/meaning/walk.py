@@ -17,17 +17,15 @@ from triton_ops.ttir.locations import frames, places
 from triton_ops.ttir.scope import UntoldError
 from triton_ops.ttir.syntax import (
     Block,
-    Function,
-    Module,
     Operation,
     Type,
     UnreadableError,
     jump_targets,
     parsed_module,
 )
+from triton_ops.ttir.walk import Walk, yielded
 
 _MOST_OPERATIONS = 60_000
-_MOST_CALLS = 8
 _MOST_TERMS = 30_000  # most kernels have two thousand; an unrolled search doubles them with each step
 
 
@@ -51,7 +49,7 @@ def facts_of(text: str, parameters: Collection[str] = ()) -> Facts:
     given = [_argument(terms, name.lstrip("%"), kind, parameters) for name, kind in module.kernel.arguments]
     here = Here(facts=facts, path=terms.true, values={}, place=lambda operation: frames(operation.location, known))
     try:
-        _Walk(module).call(module.kernel, given, here)
+        _Walk(module, _MOST_OPERATIONS).call(module.kernel, given, here)
     except (LookupError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise UnreadableError(f"it has an operation in a form that is not known here: {error!r}") from error
     return facts
@@ -76,22 +74,14 @@ class _Arrivals:
     passed: list[list[Value]] = field(default_factory=list)
 
 
-class _Walk:
-    """One walk through a kernel, which ends when it has taken too many steps."""
+class _Walk(Walk[Here, Value]):
+    """A walk of any program, whose values are terms."""
 
-    def __init__(self, module: Module) -> None:
-        self._module = module
-        self._left = _MOST_OPERATIONS
-
-    def call(self, function: Function, given: Sequence[Value], here: Here, depth: int = 0) -> list[Value]:
-        """What a function returns."""
-        if depth > _MOST_CALLS:
-            raise UntoldError("its functions call each other without end")
-        here = replace(here, values=dict(zip((n for n, _ in function.arguments), given, strict=False)), depth=depth)
-        waiting = {block.label: _Arrivals() for block in function.blocks}
-        waiting[function.blocks[0].label] = _Arrivals([here.path], [[]])
+    def _through(self, blocks: Sequence[Block], here: Here) -> list[Value]:
+        waiting = {block.label: _Arrivals() for block in blocks}
+        waiting[blocks[0].label] = _Arrivals([here.path], [[]])
         returned: list[tuple[Term, list[Value]]] = []
-        for block in function.blocks:
+        for block in blocks:
             arrived = waiting[block.label]
             if not arrived.paths:
                 continue
@@ -106,41 +96,21 @@ class _Walk:
                 returned.append((inside.path, inside.all(last.operands)))
         return _chosen(returned, here.terms)
 
-    def _block(self, block: Block, here: Here) -> Operation | None:
-        last: Operation | None = None
-        for operation in block.operations:
-            last = operation
-            self._left -= 1
-            if self._left < 0:
-                raise UntoldError("its loops within loops are too many to walk through")
-            here.values.update(zip(operation.results, self._results(operation, here), strict=False))
-            if here.terms.count > _MOST_TERMS:
-                raise UntoldError(f"what it computes is made of more than {_MOST_TERMS:,} parts, each of others")
-        return last
-
-    def _results(self, operation: Operation, here: Here) -> Sequence[Value]:
-        if operation.name == "scf.for":
-            return self._for(operation, here)
-        if operation.name == "scf.while":
-            return self._while(operation, here)
-        if operation.name == "scf.if":
-            return self._if(operation, here)
-        if operation.name == "tt.call":
-            return self._call(operation, here)
+    def _other(self, operation: Operation, here: Here) -> Sequence[Value]:
         return HANDLERS.get(operation.name, unknown)(here, operation)
 
-    def _call(self, operation: Operation, here: Here) -> list[Value]:
-        function = self._module.called(operation)
-        if function is None:
-            raise UntoldError(f"it calls a function that is not in the text: {operation.text.strip()}")
-        return self.call(function, here.all(operation.operands), here, here.depth + 1)
+    def _results(self, operation: Operation, here: Here) -> Sequence[Value]:
+        found = super()._results(operation, here)
+        if here.terms.count > _MOST_TERMS:
+            raise UntoldError(f"what it computes is made of more than {_MOST_TERMS:,} parts, each of others")
+        return found
 
     def _if(self, operation: Operation, here: Here) -> list[Value]:
         terms, condition = here.terms, here.value(operation.operands[0]).term
         found = []
         for blocks, holds in zip(operation.regions, (condition, terms.refuse(condition)), strict=False):
             last = self._block(blocks[0], replace(here, path=terms.both(here.path, holds)))
-            found.append(_yielded(last, here))
+            found.append(yielded(last, here))
         if not operation.results:
             return []
         pairs = zip(*found, strict=True)
@@ -173,7 +143,7 @@ class _Walk:
         def walked(given: Sequence[Value], into: Here) -> list[Value]:
             into.values.update(zip((operation.operands[0], *names), (Value(at, lower.type), *given), strict=True))
             last = self._block(operation.regions[0][0], into)
-            return _yielded(last, into)
+            return yielded(last, into)
 
         handed = walked(symbols, replace(inside, facts=Facts(terms)))
         steps = [_step(terms, operation.number, *pair) for pair in zip(symbols, handed, strict=True)]
@@ -207,11 +177,6 @@ class _Walk:
             )
         )
         return ended
-
-
-def _yielded(last: Operation | None, here: Here) -> list[Value]:
-    """What a block hands on; nothing where it ends without saying so."""
-    return here.all(last.operands) if last is not None and last.name == "scf.yield" else []
 
 
 def _indices(terms: Terms, kind: Type) -> list[Term]:
