@@ -17,6 +17,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from triton_ops._files.left_behind import left_behind
+
 _NAME = re.compile(r"triton-ops-run-[0-9a-f]{16}")
 _YOUNG_S = 60.0  # between the making of a folder and its lock lie microseconds
 _PATIENCE_S = 5.0
@@ -84,16 +86,9 @@ def sweep_temporary(place: Path, now_s: float | None = None) -> None:
         place: A folder for temporary files; one that cannot be listed is left as it is.
         now_s: Seconds since 1970; None asks the clock.
     """
-    oldest_s = (time.time() if now_s is None else now_s) - _YOUNG_S
-    try:
-        names = [name for name in os.listdir(place) if _NAME.fullmatch(name)]  # noqa: PTH208 - names only
-    except OSError:
-        return
-    for name in names:
-        with contextlib.suppress(OSError):  # another process removes it
-            found = os.lstat(place / name)
-            if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and found.st_mtime < oldest_s:
-                _remove_unheld(place / name)
+    for path in left_behind(place, _NAME, stat.S_ISDIR, _YOUNG_S, now_s):
+        with contextlib.suppress(OSError):  # another process holds it
+            _remove_unheld(path)
 
 
 def _remove_unheld(path: Path) -> None:

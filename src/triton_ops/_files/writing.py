@@ -8,9 +8,9 @@ import os
 import re
 import secrets
 import stat
-import time
 from pathlib import Path
 
+from triton_ops._files.left_behind import left_behind
 from triton_ops._files.opening import is_folder
 from triton_ops._files.syncing import sync
 from triton_ops.exceptions import CacheError
@@ -106,16 +106,9 @@ def sweep(folder: Path, now_s: float | None = None) -> None:
         folder: The folder; one that cannot be listed or written is left as it is.
         now_s: Seconds since 1970; None asks the clock.
     """
-    oldest_s = (time.time() if now_s is None else now_s) - _LEFT_BEHIND_S
-    try:
-        names = [name for name in os.listdir(folder) if _LEFT_BEHIND.fullmatch(name)]  # noqa: PTH208 - names only
-    except OSError:
-        return
-    for name in names:
+    for path in left_behind(folder, _LEFT_BEHIND, stat.S_ISREG, _LEFT_BEHIND_S, now_s):
         with contextlib.suppress(OSError):  # another process removes it, or this user may not
-            found = os.lstat(folder / name)
-            if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and found.st_mtime < oldest_s:
-                os.unlink(folder / name)  # noqa: PTH108 - beside the other calls of `os`
+            os.unlink(path)  # noqa: PTH108 - beside the other calls of `os`
 
 
 def _make_like(descriptor: int, like: os.stat_result) -> None:
