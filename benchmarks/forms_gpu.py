@@ -11,7 +11,8 @@ rows as soon as they are there, and `forms_gpu.json` says how each step ended; t
 - `fp8`: forms of the product of 8-bit floats beside `torch._scaled_mm`;
 - `mlp`: forms of the gated MLP beside the shipped winner, eager and torch.compile;
 - `rows`: forms of kernels over rows beside the shipped winner and torch.compile;
-- `gradients`: gradients of norms, tuned for 5 s each, beside torch.compile and their default.
+- `gradients`: gradients of norms, tuned for 5 s each, beside torch.compile and their default;
+- `fp8-gluon` and `mlp-gluon`, only where they are asked for: the forms in Gluon alone, of `fp8` and of `mlp`.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks import fp8_variants, mlp_variants
 from benchmarks.document import headed, save
 
 _GRACE_S = 20.0  # for imports, and for what a step does after its own limit
@@ -43,6 +45,7 @@ class Step:
         words: Its arguments, without those for its limit and its file.
         limit_s: When it starts nothing more.
         dry: Its arguments where nothing is run on a GPU.
+        alone: Whether it runs only where it is asked for.
     """
 
     name: str
@@ -50,6 +53,7 @@ class Step:
     words: tuple[str, ...] = ()
     limit_s: float
     dry: tuple[str, ...] = ("--help",)
+    alone: bool = False
 
     def command(self, out: Path, limit_s: float, dry: bool) -> list[str]:
         """The command line; a dry run writes no file."""
@@ -59,6 +63,8 @@ class Step:
         return [*start, *self.words, "--limit-s", f"{limit_s:.0f}", "--out", str(out)]
 
 
+_FP8_GLUON = tuple(form for form in fp8_variants.PROMOTED if "Gluon" in form)
+_MLP_GLUON = tuple(form for form in mlp_variants.FORMS if "Gluon" in form)
 STEPS = (
     Step(
         name="start", module="benchmarks.time_line", words=("--case", "layer norm gradient", "--runs", "2"),
@@ -83,6 +89,15 @@ STEPS = (
             "--rivals", "compile", "default",
         ),
         limit_s=80.0,
+    ),
+    Step(
+        name="fp8-gluon", module="benchmarks.fp8_variants", words=("--forms", *_FP8_GLUON), limit_s=90.0,
+        dry=("--compile-only", "--problems", "8192", "--forms", *_FP8_GLUON), alone=True,
+    ),
+    Step(
+        name="mlp-gluon", module="benchmarks.mlp_variants", words=("--forms", *_MLP_GLUON, "--rivals", "eager"),
+        limit_s=90.0, alone=True,
+        dry=("--compile-only", "--problems", "gated_mlp/llama-8b-prefill", "--forms", *_MLP_GLUON),
     ),
 )  # fmt: skip
 
@@ -109,8 +124,8 @@ def packed(folder: Path, to: Path) -> None:
 def main() -> int:
     """Run the steps; the exit code is 1 if one was ended, or says that something failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    names = [step.name for step in STEPS]
-    parser.add_argument("--steps", nargs="*", default=names, choices=names, metavar="NAME")
+    names, plain = [step.name for step in STEPS], [step.name for step in STEPS if not step.alone]
+    parser.add_argument("--steps", nargs="*", default=plain, choices=names, metavar="NAME")
     parser.add_argument("--limit-s", type=float, default=500.0, help="seconds for all steps together")
     parser.add_argument("--dry-run", action="store_true", help="import every step and compile; needs no GPU")
     parser.add_argument("--out", type=Path, default=Path("build/forms"), help="a folder")

@@ -3,8 +3,9 @@
     python -m benchmarks.fp8_variants --limit-s 110 --out build/fp8_variants.json
 
 Each form is checked against the reference before it is timed; the comparisons are interleaved, with L2 cold. Rows are
-written as soon as they are there. `speedup` is torch's time over the form's. With
-`--compile-only` the forms are compiled for an H100 and nothing is run, which needs no GPU.
+written as soon as they are there; they are made in a process that is ended, and begun anew, if one takes too long.
+`speedup` is torch's time over the form's. With `--compile-only` the forms are compiled for an H100 and nothing is run,
+which needs no GPU.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ import argparse
 import sys
 import time
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from benchmarks.apart import Task, rows_apart, serve
 from benchmarks.document import headed, save
 from benchmarks.kernels.gluon_fp8 import gluon_fp8
 from triton_ops import Config, TritonKernelError, compare
+from triton_ops._optional import require
 from triton_ops.backend import Arguments, CandidateError
 from triton_ops.backend.offline import AheadOfTime, described
 from triton_ops.benchmark.kernels import check_result
@@ -75,6 +79,7 @@ FORMS: dict[str, dict[str, dict[str, Any]]] = {
 }
 
 
+@lru_cache(maxsize=1)
 def values_of(name: str, device: str | None) -> dict[str, Any]:
     """The arguments of a named problem."""
     shape, dtype = OPERATION.problems[name]
@@ -102,6 +107,7 @@ def compiled(config: Config, values: dict[str, Any]) -> dict[str, Any]:
     kernel = (gluon_fp8 if "BUFFERS" in config else OPERATION).kernel
     taken = {name: value for name, value in values.items() if name in kernel.parameter_names}
     ahead = AheadOfTime(kernel, described(Arguments(keyword=taken)), named_target("sm_90"))
+    kernel.check(config, Arguments(keyword=taken))  # as a race does first
     try:
         return {"verdict": "compiled", "shared_bytes": ahead.build(config).metadata["shared"]}
     except Exception as error:  # noqa: BLE001 - the compiler raises what it likes, and the row says what
@@ -110,31 +116,55 @@ def compiled(config: Config, values: dict[str, Any]) -> dict[str, Any]:
 
 def rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """A row for each form of each problem; the forms in Gluon come last."""
-    start = time.monotonic()
     wanted = [name for name in FORMS if not options.problems or name in options.problems]
-    for problem, gluon in [(name, gluon) for gluon in (False, True) for name in wanted]:
-        values = values_of(problem, None if options.compile_only else "cuda")
-        for form in [form for form in FORMS[problem] if ("Gluon" in form) == gluon]:
-            if options.forms and form not in options.forms:
-                continue
-            if time.monotonic() - start > options.limit_s:
-                return
-            config = Config(FORMS[problem][form])
-            found = compiled(config, values) if options.compile_only else raced(config, values, options.seconds)
-            yield {"problem": problem, "form": form, "config": dict(config), **found}
+    tasks = [
+        [problem, form]
+        for gluon in (False, True)
+        for problem in wanted
+        for form in FORMS[problem]
+        if ("Gluon" in form) == gluon and (not options.forms or form in options.forms)
+    ]
+    if options.compile_only:
+        found_rows = ((task, compiled(_config(task), values_of(task[0], None))) for task in tasks)
+    else:
+        command = [sys.executable, "-m", "benchmarks.fp8_variants", "--rows", "--seconds", str(options.seconds)]
+        end = time.monotonic() + options.limit_s
+        found_rows = rows_apart([*command, "--device", options.device], tasks, options.each_s, end)
+    for task, found in found_rows:
+        yield {"problem": task[0], "form": task[1], "config": dict(_config(task)), **found}
+
+
+def _config(task: Task) -> Config:
+    problem, form = task
+    return Config(FORMS[problem][form])
+
+
+def made(options: argparse.Namespace) -> int:
+    """In the process that makes rows: race what is asked for."""
+    torch = require("torch", "racing forms")
+    return serve(
+        lambda task: raced(_config(task), values_of(task[0], options.device), options.seconds),
+        lambda: torch.ones(1, device=options.device).sum().item(),
+    )
 
 
 def main() -> int:
     """Run all forms, and write one JSON file; the exit code is 1 if a form failed or was wrong."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--problems", nargs="*", default=[], choices=list(FORMS), metavar="NAME")
-    parser.add_argument("--forms", nargs="*", default=[], metavar="NAME")
+    names = sorted({form for forms in FORMS.values() for form in forms})
+    parser.add_argument("--forms", nargs="*", default=[], choices=names, metavar="NAME")
     parser.add_argument("--seconds", type=float, default=0.8, help="seconds for each comparison")
     parser.add_argument("--limit-s", type=float, default=110.0, help="start nothing more after so many seconds")
+    parser.add_argument("--each-s", type=float, default=20.0, help="seconds for one form, which is then ended")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--rows", action="store_true", help="make the rows that are asked for on stdin")
     parser.add_argument("--compile-only", action="store_true")
     parser.add_argument("--out", type=Path, default=Path("build/fp8_variants.json"))
     parser.add_argument("--commit")
     options = parser.parse_args()
+    if options.rows:
+        return made(options)
     found = []
     for row in rows(options):
         found.append(row)

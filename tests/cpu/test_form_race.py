@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
+import sys
 import time
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from benchmarks import form_race, forms_gpu, mlp_variants, row_variants
+from benchmarks import apart, form_race, forms_gpu, mlp_variants, row_variants
 from benchmarks.form_race import SHIPPED, Case, compiled, raced
 from benchmarks.kernels.mlp_forms import mlp_forms
 from benchmarks.row_variants import BACK, NORM, ROPE, SPLIT
@@ -95,7 +97,8 @@ def test_a_split_row_is_two_launches():
 
 
 def test_the_steps_of_the_run_on_a_gpu_fit_its_limit_and_know_their_options():
-    assert sum(step.limit_s + forms_gpu._GRACE_S for step in forms_gpu.STEPS) <= 500
+    assert sum(step.limit_s + forms_gpu._GRACE_S for step in forms_gpu.STEPS if not step.alone) <= 500
+    assert all(step.limit_s + forms_gpu._GRACE_S <= 110 for step in forms_gpu.STEPS if step.alone)
     for step in forms_gpu.STEPS:
         source = Path(importlib.util.find_spec(step.module).origin).read_text()
         shared = Path(form_race.__file__).read_text() if "form_race" in source else ""
@@ -104,13 +107,53 @@ def test_the_steps_of_the_run_on_a_gpu_fit_its_limit_and_know_their_options():
         assert [option for option in asked if f'"{option}"' not in source + shared] == []
 
 
-def test_a_form_whose_check_fails_or_hangs_is_not_run(monkeypatch):
-    case = mlp_variants.CASES[0]
-    said = form_race.refused("triton_ops.nowhere", case, "host", "cpu")
-    assert said.startswith("its check ended with 1: ")
-    assert said.endswith("No module named triton_ops.nowhere")
-    monkeypatch.setattr(form_race, "_CHECK_S", 0.01)
-    assert form_race.refused("benchmarks.mlp_variants", case, "host", "cpu") == "its check did not end within 0.01 s"
+SERVES = """
+import os, sys, time
+from benchmarks.apart import serve
+
+def make(task):
+    if task[0] == "hangs":
+        time.sleep(600)
+    if task[0] == "crashes":
+        print("a last word", flush=True)
+        os._exit(3)
+    made.append(task[0])
+    return {"verdict": "faster", "made": made}
+
+def begin():
+    if "spoils" in made:
+        raise RuntimeError("an illegal memory access")
+
+made = []
+sys.exit(serve(make, begin))
+"""
+
+
+def test_a_row_that_hangs_crashes_or_spoils_its_process_costs_no_other():
+    names = ["first", "hangs", "second", "crashes", "spoils", "third", "fourth"]
+    command = [sys.executable, "-c", SERVES]
+    found = list(apart.rows_apart(command, [[name] for name in names], 1.0, time.monotonic() + 60.0))
+    assert [task for task, _ in found] == [[name] for name in names]
+    rows = {task[0]: row for task, row in found}
+    assert rows["hangs"] == {"verdict": "Error: ended after 1 s"}
+    assert rows["crashes"] == {"verdict": "Error: its process ended with 3: a last word"}
+    assert [rows[name]["made"] for name in ("first", "second", "spoils", "third", "fourth")] == [
+        ["first"], ["second"], ["spoils"], ["third"], ["third", "fourth"],
+    ]  # fmt: skip
+
+
+def test_a_process_that_cannot_begin_says_why_in_every_row_and_no_row_begins_too_late():
+    fails = [sys.executable, "-c", "import sys; sys.exit('no such module')"]
+    rows = [row for _, row in apart.rows_apart(fails, [["a"], ["b"]], 1.0, time.monotonic() + 60.0)]
+    assert rows == [{"verdict": "Error: its process ended with 1: no such module"}] * 2
+    assert list(apart.rows_apart(fails, [["a"]], 1.0, time.monotonic())) == []
+
+
+def test_the_process_that_makes_rows_races_what_it_is_asked_for(monkeypatch):
+    monkeypatch.setattr(form_race, "serve", lambda make, begin: (begin(), make(["gated_mlp/odd", "host", SHIPPED])))
+    monkeypatch.setattr(form_race, "raced", lambda case, values, *asked: (case, values["x"].device.type, *asked))
+    found = form_race.made([MLP], argparse.Namespace(device="cpu", seconds=0.5))
+    assert found == (1.0, (MLP, "cpu", "host", SHIPPED, 0.5))
 
 
 def test_a_step_that_does_not_end_is_ended_with_what_it_started(tmp_path):
