@@ -2,6 +2,7 @@
 
 import math
 from functools import partial
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -10,24 +11,33 @@ from tests.near import drawn, error_of, off, widened
 from triton_ops.autotuner.configs import GATED_MLP_CONFIGS, generate_configs, get_default_config
 from triton_ops.backend import Arguments
 from triton_ops.exceptions import DeviceError, SettingsError, ShapeMismatchError, UnsupportedDtypeError
+from triton_ops.hardware import machine_of, spec_named
+from triton_ops.kernels import gated_mlp
 from triton_ops.kernels.gated_mlp import _forward, fused_gated_mlp, operation
 from triton_ops.kernels.gated_mlp.backward import gradient
 from triton_ops.kernels.gated_mlp.backward import operation as backward_operation
 from triton_ops.kernels.gated_mlp.module import FusedGatedMLP
+from triton_ops.kernels.gated_mlp.problems import unit
 from triton_ops.kernels.gated_mlp.space import default_config
 from triton_ops.kernels.gradient import differentiable
+from triton_ops.problem import Problem
 from triton_ops.space import Config
+from triton_ops.tensors import TensorSpec
 
 pytestmark = pytest.mark.triton
 
 SMALL = {"BLOCK_M": 16, "BLOCK_N": 16, "BLOCK_K": 32, "num_warps": 4, "num_stages": 2}
+HOST = {**SMALL, "LOADS": "host"}
 FORMS = {
     "default": None,
     "small": SMALL,
     "grouped": {**SMALL, "GROUP_SIZE_M": 2},
-    "descriptors": {**SMALL, "DESCRIPTORS": True},
+    "host": HOST,
+    "halves": {**HOST, "HALVES": True},
     "programs": {**SMALL, "PROGRAMS": 1},
-    "both": {**SMALL, "DESCRIPTORS": True, "PROGRAMS": 2},
+    "host, programs": {**HOST, "PROGRAMS": 2},
+    "joined": {**HOST, "JOINED": True},
+    "joined, programs, halves": {**HOST, "JOINED": True, "PROGRAMS": 1, "HALVES": True},
 }
 ROUNDING = {"float32": 1e-5, "float16": 2**-10}
 ACTIVATIONS = {"silu": torch.nn.functional.silu, "gelu": torch.nn.functional.gelu}
@@ -158,11 +168,127 @@ def test_space_holds_the_documented_one():
     operation.kernel.check(get_default_config("gated_mlp"), Arguments(keyword=dict(problem.arguments)))
 
 
+def reasons(problem, **changes):
+    space = operation.space_for(problem)
+    return (space.why_not({**space.default_config, **changes}) or "").partition(":")[0]
+
+
 def test_descriptors_are_left_out_where_rows_do_not_allow_them():
-    space = operation.space_for(operation.problem((64, 64, 65), "bfloat16"))
-    assert not any(config["DESCRIPTORS"] for config in space)
-    assert space.why_not({**space.default_config, "DESCRIPTORS": True}).startswith("descriptors: ")
-    assert any(config["DESCRIPTORS"] for config in operation.space_for(operation.problem((64, 64, 64), "bfloat16")))
+    problem = operation.problem((64, 64, 65), "bfloat16")
+    assert {config["LOADS"] for config in operation.space_for(problem)} == {"pointers"}
+    assert reasons(problem, LOADS="host", BLOCK_N=64) == "descriptors"
+
+
+TILE = {"LOADS": "host", "BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "num_warps": 8}
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        (TILE, ""),
+        ({**TILE, "JOINED": True, "PROGRAMS": 1, "HALVES": True}, ""),
+        ({**TILE, "BLOCK_K": 32}, "box"),
+        ({**TILE, "BLOCK_M": 32}, "rows"),
+        ({**TILE, "BLOCK_N": 32}, "columns"),
+        ({**TILE, "BLOCK_N": 64, "HALVES": True}, "halves"),
+        ({**TILE, "PROGRAMS": 1}, "walk"),
+        ({**TILE, "num_warps": 4}, "accumulators"),
+        ({"JOINED": True}, "joined"),
+        ({"HALVES": True}, "halves"),
+        ({"PROGRAMS": 1}, "walk"),
+    ],
+)
+def test_space_says_why_a_form_is_left_out(changes, reason):
+    assert reasons(operation.problem((4096, 14336, 4096), "bfloat16"), **changes) == reason
+
+
+def test_few_rows_are_also_tried_in_tiles_that_fill_the_matrix_instructions():
+    space = operation.space_for(operation.problem((16, 14336, 4096), "bfloat16"))
+    assert {config["BLOCK_M"] for config in space if config["LOADS"] == "host"} == {16, 32, 64}
+    assert {config["BLOCK_M"] for config in space if config["LOADS"] == "pointers"} == {16, 32}
+
+
+def test_weights_of_other_strides_are_not_joined():
+    given = dict(operation.problem((64, 64, 64), "bfloat16").arguments)
+    wide = TensorSpec((64, 64), "bfloat16", (128, 1))
+    space = operation.space_for(Problem(arguments={**given, "up_weight": wide, "stride_un": 128}))
+    assert any(config["LOADS"] == "host" for config in space)
+    assert not any(config["JOINED"] for config in space)
+
+
+def test_the_model_expects_the_measured_order_of_forms():
+    # Measured on an H200: joined weights in programs that walk, then joined weights, then one descriptor for each.
+    problem = operation.problem((4096, 14336, 4096), "bfloat16")
+    plan = operation.work(problem).tiles.plan
+    machine = machine_of(spec_named("NVIDIA H200"))
+    forms = [{"JOINED": True, "PROGRAMS": 1}, {"JOINED": True}, {}, {"LOADS": "pointers"}]
+    shape = {**default_config(4096, 14336, 4096, "bfloat16"), **TILE, "num_stages": 4}
+    plans = [plan({**shape, **form}, machine) for form in forms]
+    times = [each.schedule(each.footprint).time_ms for each in plans]
+    assert times[0] < times[1] <= times[2] < times[3]
+
+
+UNITS = {
+    "rows of 16 bytes": ((64, ((64, 1), (64, 1), (64, 1))), 8),
+    "rows of 8 bytes": ((516, ((516, 1), (516, 1), (516, 1))), 4),
+    "one odd stride": ((64, ((64, 1), (65, 1), (64, 1))), 1),
+    "an odd sum": ((63, ((64, 1), (64, 1), (64, 1))), 1),
+    "a column-major weight": ((64, ((64, 1), (1, 64), (64, 1))), 1),
+    "shared rows": ((64, ((0, 1), (64, 1), (64, 1))), 8),
+    "nothing to sum": ((0, ((0, 1), (0, 1), (0, 1))), 8),
+}
+
+
+@pytest.mark.parametrize("what", UNITS)
+def test_neighbours_that_are_copied_at_once(what):
+    (hidden, strides), count = UNITS[what]
+    assert unit(hidden, strides, 2) == count
+
+
+def joined_errors():
+    """The error where weights are halves of one tensor, in both orders; then where they are the same weight."""
+    x, gate, up = inputs((1, 5, 40, 48), "float32")
+    both = torch.cat([gate, up])
+    config = {**HOST, "JOINED": True}
+    found = [fused_gated_mlp(x, *halves, config=config) for halves in (both.chunk(2), reversed(both.chunk(2)))]
+    right = [expected(*(each.double() for each in given), "silu") for given in ((x, gate, up), (x, up, gate))]
+    return off(found, right), error_of(partial(fused_gated_mlp, config=config), x, gate, gate)
+
+
+def test_joined_weights_may_lie_in_any_order_and_not_be_one(interpreted):
+    error, told = interpreted(joined_errors)
+    assert error <= ROUNDING["float32"]
+    assert told[0] == "ConfigValueError"
+
+
+def fallen_back():
+    """A winner with joined weights, where the weights are one."""
+    x, gate, _ = inputs((1, 5, 40, 48), "float32")
+    chosen = Config({**HOST, "JOINED": True})
+    with patch.object(gated_mlp, "config_for", lambda *_given, **_options: chosen):
+        found = fused_gated_mlp(x, gate, gate)
+    return off([found], [expected(*(each.double() for each in (x, gate, gate)), "silu")])
+
+
+def test_a_winner_with_joined_weights_serves_those_that_cannot_be_joined(interpreted):
+    assert interpreted(fallen_back) <= ROUNDING["float32"]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {**SMALL, "LOADS": "device"}, {**SMALL, "JOINED": True}, {**SMALL, "HALVES": True},
+        {**HOST, "JOINED": 1}, {**HOST, "PROGRAMS": -1},
+    ],
+)  # fmt: skip
+def test_own_configs_that_do_not_fit_are_refused(interpreted, config):
+    given = inputs((1, 2, 40, 48), "float32")
+    assert interpreted(error_of, partial(fused_gated_mlp, config=config), *given)[0] == "ConfigValueError"
+
+
+def test_descriptors_of_uneven_rows_are_refused(interpreted):
+    given = inputs((1, 2, 41, 48), "float32")
+    assert interpreted(error_of, partial(fused_gated_mlp, config=HOST), *given)[0] == "ConfigValueError"
 
 
 def test_small_problems_have_small_tiles():

@@ -45,7 +45,7 @@ _LEAST = {
 }
 """The least value of numbers below which tiles would have no program, or a wrong one."""
 _ONE_OR_TWO = ("SUMS",)
-_FLAGS = ("DESCRIPTORS", "WARP_SPECIALIZE", "SWAPPED", "HALVES", "AHEAD")
+_FLAGS = ("DESCRIPTORS", "WARP_SPECIALIZE", "SWAPPED", "HALVES", "AHEAD", "JOINED")
 
 
 def check_placement(tensors: Mapping[str, Any], on_cpu: bool = False) -> None:

@@ -12,21 +12,21 @@ from triton_ops.kernels import call
 from triton_ops.kernels.choice import config_for
 from triton_ops.kernels.compiled import Gradient, compilable
 from triton_ops.kernels.gated_mlp.backward import gradient
-from triton_ops.kernels.gated_mlp.contract import validate_gated_mlp_inputs
-from triton_ops.kernels.gated_mlp.kernel import gated_mlp_kernel, grid
-from triton_ops.kernels.gated_mlp.problems import DTYPES, PROBLEMS, arguments, extents, work
+from triton_ops.kernels.gated_mlp.contract import check_own_config, validate_gated_mlp_inputs
+from triton_ops.kernels.gated_mlp.kernel import distance, gated_mlp_kernel, grid, host_descriptors
+from triton_ops.kernels.gated_mlp.problems import DTYPES, PROBLEMS, arguments, extents, unit, work
 from triton_ops.kernels.gated_mlp.reference import gated_mlp_reference
 from triton_ops.kernels.gated_mlp.space import NEEDED, OPTIONAL, config_space, default_config
 from triton_ops.kernels.gradient import differentiable
-from triton_ops.kernels.tiles import check_loads, describable
-from triton_ops.tensors import TensorSpec, dtype_name
+from triton_ops.space import Config
+from triton_ops.tensors import dtype_name
 
 if TYPE_CHECKING:
     import torch
 
 __all__ = ["fused_gated_mlp", "operation"]
 
-_KERNEL = TritonKernel(gated_mlp_kernel, grid, outputs=("out",))
+_KERNEL = TritonKernel(gated_mlp_kernel, grid, outputs=("out",), made=host_descriptors)
 operation = Operation(
     name="gated_mlp",
     kernel=_KERNEL,
@@ -148,17 +148,19 @@ def _forward(
     out = x.new_empty((tokens, intermediate))
     products = [torch.empty_like(out), torch.empty_like(out)] if kept else []
     if call.launches(out):
+        strides = [tensor.stride() for tensor in (x, *weights)]
         values = {
             "x": x, "gate_weight": weights[0], "up_weight": weights[1], "out": out, "gate": None, "up": None,
-            **extents((tokens, intermediate, hidden), x.stride(), weights[0].stride(), weights[1].stride()),
-            "ACTIVATION": activation, "PRECISION": call.precision_of(x),
+            **extents((tokens, intermediate, hidden), *strides),
+            "ACTIVATION": activation, "PRECISION": call.precision_of(x), "UNIT": unit(hidden, strides, x.element_size()),
         }  # fmt: skip
         if config is not None:
-            specs = map(TensorSpec.of, (x, *weights, out))
-            check_loads(config, lambda: describable(*specs))
+            check_own_config(config, (x, *weights, out))
         chosen = config_for(
             operation, values, lambda: default_config(tokens, intermediate, hidden, dtype_name(x.dtype)),
             config=config, tunables=(NEEDED, OPTIONAL), tune=tune,
         )  # fmt: skip
+        if config is None and chosen.get("JOINED", False) and not distance(*weights):
+            chosen = Config(chosen, JOINED=False)  # a winner was found with other weights
         call.launch(_KERNEL, chosen, {**values, **dict(zip(("gate", "up"), products, strict=False))}, x.device)
     return out, products

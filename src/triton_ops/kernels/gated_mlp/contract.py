@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from triton_ops.exceptions import ShapeMismatchError
+from triton_ops.exceptions import ConfigValueError, ShapeMismatchError
 from triton_ops.kernels import call
 from triton_ops.kernels.gated_mlp.problems import ACTIVATIONS, DTYPES
+from triton_ops.kernels.gated_mlp.space import LOADS
 from triton_ops.kernels.jit import INTERPRETED
-from triton_ops.tensors import contiguous_stride, dtype_name
+from triton_ops.kernels.tiles import check_loads, describable
+from triton_ops.tensors import TensorSpec, contiguous_stride, dtype_name
 
 if TYPE_CHECKING:
     import torch
@@ -49,3 +52,22 @@ def _check_rows(x: torch.Tensor) -> None:
             "x",
             hint="pass x.contiguous()",
         )
+
+
+def check_own_config(config: Mapping[str, Any], tensors: Sequence[Any]) -> None:
+    """Check what a config of the caller's own asks of descriptors.
+
+    Args:
+        config: The config.
+        tensors: x, both weights and the result.
+
+    Raises:
+        ConfigValueError: Descriptors cannot be made of the tensors, or JOINED or HALVES are without them.
+    """
+    loads = config.get("LOADS", "pointers")
+    if loads not in LOADS:
+        raise ConfigValueError(f"LOADS is {loads!r}; gated_mlp takes {' or '.join(LOADS)}")
+    for name in ("JOINED", "HALVES"):
+        if config.get(name, False) and loads != "host":
+            raise ConfigValueError(f"{name} is for tiles that come by descriptors", hint="add LOADS='host'")
+    check_loads(config, lambda: describable(*map(TensorSpec.of, tensors)))

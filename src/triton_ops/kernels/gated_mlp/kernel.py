@@ -1,16 +1,30 @@
 """The Triton kernels of the gated MLP: act(x @ gate_weight.T) * (x @ up_weight.T), and the gradient of its last step.
 
 A program computes a BLOCK_M by BLOCK_N tile of both products at once, from one tile of x, and multiplies them in
-registers. Loads are of pointers, for any strides, or of tensor descriptors, which Hopper's TMA copies. With PROGRAMS a
-program walks over many tiles, so that the loads of one begin while another is written.
+registers. LOADS are of `pointers`, for any strides, or of tensor descriptors that the `host` makes before each launch,
+whose tiles Hopper's TMA copies: descriptors that each program makes would cost it some microseconds. With PROGRAMS a
+program walks over many tiles.
+
+JOINED weights have one descriptor: it shows both as one tensor of [2, N, K], whose first step is the distance between
+them in memory, so that they need not be neighbours there. One copy then brings a tile of each, and one matrix
+instruction of twice the columns makes both products. Only so does a program that walks begin to load a tile while it
+writes the one before: with two products in that loop ptxas has every matrix instruction wait for the one before (12.8).
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from triton_ops._optional import require
-from triton_ops.kernels.jit import activated, described, tile_of, widened
+from triton_ops.backend import matrix_descriptor
+from triton_ops.exceptions import ConfigValueError
+from triton_ops.kernels.jit import activated, put, tile_of, widened
 from triton_ops.kernels.tiles import programs_for
+from triton_ops.tensors import ALIGNMENT_BYTES
 
 triton = require("triton", "the gated_mlp kernel")
 tl = require("triton.language", "the gated_mlp kernel")
+
+_FARTHEST_BYTES = 2**40  # between two steps of a descriptor
 
 
 def grid(meta):
@@ -22,6 +36,53 @@ def grid(meta):
 def gradient_grid(meta):
     """One program per BLOCK_SIZE elements."""
     return (triton.cdiv(meta["gate"].numel(), meta["BLOCK_SIZE"]),)
+
+
+def host_descriptors(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """The descriptors that a config is given, by the kernel's parameters; none unless it asks for those of the host."""
+    if meta["LOADS"] != "host":
+        return {}
+    rows, columns, step = meta["BLOCK_M"], meta["BLOCK_N"], meta["BLOCK_K"]
+    made = {
+        "x_tiles": matrix_descriptor(meta["x"], (rows, step)),
+        "out_tiles": matrix_descriptor(meta["out"], (rows, columns // 2 if meta["HALVES"] else columns)),
+    }
+    weights = meta["gate_weight"], meta["up_weight"]
+    if meta["JOINED"]:
+        return made | joined_descriptor(*weights, (columns, step))
+    g_tiles, u_tiles = (matrix_descriptor(weight, (columns, step)) for weight in weights)
+    return {**made, "g_tiles": g_tiles, "u_tiles": u_tiles}
+
+
+def joined_descriptor(gate_weight: Any, up_weight: Any, block: tuple[int, int]) -> dict[str, Any]:
+    """One descriptor of both weights, that with the lower address first, and whether that is `up_weight`.
+
+    Raises:
+        ConfigValueError: No descriptor can show both.
+    """
+    apart = distance(gate_weight, up_weight)
+    if not apart:
+        raise ConfigValueError(
+            "JOINED is true, and no tensor descriptor can show both weights: they are one, differ in their strides, or "
+            "lie 2^40 bytes or more apart in memory",
+            hint="leave JOINED out, or pass the halves of one tensor",
+        )
+    made = matrix_descriptor(gate_weight if apart > 0 else up_weight, block)
+    made.shape, made.strides = [2, *made.shape], [abs(apart), *made.strides]
+    made.block_shape = [2, *made.block_shape]
+    return {"g_tiles": made, "up_first": int(apart < 0)}
+
+
+def distance(gate_weight: Any, up_weight: Any) -> int:
+    """How many elements `up_weight` lies behind `gate_weight` in memory; 0 where no descriptor can show both."""
+    if tuple(gate_weight.stride()) != tuple(up_weight.stride()):
+        return 0
+    first, second = gate_weight.data_ptr(), up_weight.data_ptr()
+    if max(first, second) < ALIGNMENT_BYTES:  # where there is no memory, nothing is launched
+        return int(gate_weight.numel())
+    apart = second - first
+    fits = abs(apart) < _FARTHEST_BYTES and apart % ALIGNMENT_BYTES == 0
+    return int(apart // gate_weight.element_size()) if fits else 0
 
 
 @triton.jit
@@ -37,9 +98,18 @@ def slope(g, ACTIVATION: tl.constexpr):
 @triton.jit
 def both_products(
     m0, n0, x, gate_weight, up_weight, M, N, K, stride_xm, stride_xk, stride_gn, stride_gk, stride_un, stride_uk,
-    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    UNIT: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """The tiles at m0, n0 of x @ gate_weight.T and x @ up_weight.T, by pointers."""
+    """The tiles at m0, n0 of x @ gate_weight.T and x @ up_weight.T, by pointers.
+
+    Where UNIT is over 1, K and the strides of rows are multiples of it, and elements along K are neighbours: the
+    compiler then sees that as many may be copied at once.
+    """
+    if UNIT > 1:
+        K = K // UNIT * UNIT
+        stride_xm, stride_gn, stride_un = (
+            stride_xm // UNIT * UNIT, stride_gn // UNIT * UNIT, stride_un // UNIT * UNIT,
+        )  # fmt: skip
     # A tile's corner is addressed in 64 bits, since M * K may pass 2^31; inside the tile 32 bits do, and keep the
     # registers for the accumulators.
     m = tl.arange(0, BLOCK_M)
@@ -68,7 +138,7 @@ def both_products_described(
     m0, n0, x_tiles, g_tiles, u_tiles, K,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """The same by tensor descriptors."""
+    """The same by a tensor descriptor for each weight."""
     g = widened(tl.zeros((BLOCK_M, BLOCK_N), dtype=x_tiles.dtype))
     u = widened(tl.zeros((BLOCK_M, BLOCK_N), dtype=x_tiles.dtype))
     for k0 in range(0, K, BLOCK_K):
@@ -76,6 +146,20 @@ def both_products_described(
         g = tl.dot(left, g_tiles.load([n0, k0]).T, g, input_precision=PRECISION, out_dtype=g.dtype)
         u = tl.dot(left, u_tiles.load([n0, k0]).T, u, input_precision=PRECISION, out_dtype=u.dtype)
     return g, u
+
+
+@triton.jit
+def both_products_joined(
+    m0, n0, x_tiles, w_tiles, up_first, K,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """The same by one descriptor of both weights, as one product."""
+    both = widened(tl.zeros((BLOCK_M, 2 * BLOCK_N), dtype=x_tiles.dtype))
+    for k0 in range(0, K, BLOCK_K):
+        weights = tl.reshape(w_tiles.load([0, n0, k0]), (2 * BLOCK_N, BLOCK_K))
+        both = tl.dot(x_tiles.load([m0, k0]), weights.T, both, input_precision=PRECISION, out_dtype=both.dtype)
+    low, high = tl.split(tl.permute(tl.reshape(both, (BLOCK_M, 2, BLOCK_N)), (0, 2, 1)))
+    return tl.where(up_first != 0, high, low), tl.where(up_first != 0, low, high)
 
 
 @triton.jit
@@ -87,7 +171,7 @@ def store_tile(base, values, m0, n0, M, N, BLOCK_M: tl.constexpr, BLOCK_N: tl.co
     tl.store(base + place, values.to(base.dtype.element_ty), mask=(row < M)[:, None] & (column < N)[None, :])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["up_first"])
 def gated_mlp_kernel(
     x,
     gate_weight,
@@ -106,41 +190,49 @@ def gated_mlp_kernel(
     stride_uk,
     ACTIVATION: tl.constexpr,
     PRECISION: tl.constexpr,
+    UNIT: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
     GROUP_SIZE_M: tl.constexpr = 8,
-    DESCRIPTORS: tl.constexpr = False,
+    LOADS: tl.constexpr = "pointers",
+    JOINED: tl.constexpr = False,
     PROGRAMS: tl.constexpr = 0,
+    HALVES: tl.constexpr = False,
+    up_first=0,
+    x_tiles=None,
+    g_tiles=None,
+    u_tiles=None,
+    out_tiles=None,
 ):
     """out[M, N] = act(x[M, K] @ gate_weight[N, K].T) * (x @ up_weight[N, K].T), rounded once; strides in elements.
 
-    `out` is row-major. `gate` and `up` are None, or row-major [M, N] and take the two products, for the gradient.
+    `out` is row-major. `gate` and `up` are None, or row-major [M, N] and take the two products, for the gradient. The
+    descriptors are None unless the host makes them; that of JOINED weights is `g_tiles`.
     """
     tile_rows, tile_columns = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    if DESCRIPTORS:
-        x_tiles = described(x, M, K, stride_xm, BLOCK_M, BLOCK_K)
-        g_tiles = described(gate_weight, N, K, stride_gn, BLOCK_N, BLOCK_K)
-        u_tiles = described(up_weight, N, K, stride_un, BLOCK_N, BLOCK_K)
-        out_tiles = described(out, M, N, N, BLOCK_M, BLOCK_N)
     # Without PROGRAMS there are as many programs as tiles, and each has one: the compiler sees no loop.
     first = tl.program_id(0)
     step = tl.num_programs(0) if PROGRAMS > 0 else 1
     last = tile_rows * tile_columns if PROGRAMS > 0 else first + 1
-    for tile in tl.range(first, last, step, flatten=PROGRAMS > 0):
+    for tile in tl.range(first, last, step, flatten=PROGRAMS > 0 and JOINED):
         tile_row, tile_column = tile_of(tile, tile_rows, tile_columns, GROUP_SIZE_M)
         m0, n0 = tile_row * BLOCK_M, tile_column * BLOCK_N
-        if DESCRIPTORS:
+        if JOINED:
+            g, u = both_products_joined(
+                m0, n0, x_tiles, g_tiles, up_first, K, PRECISION, BLOCK_M, BLOCK_N, BLOCK_K,
+            )  # fmt: skip
+        elif LOADS == "host":
             g, u = both_products_described(m0, n0, x_tiles, g_tiles, u_tiles, K, PRECISION, BLOCK_M, BLOCK_N, BLOCK_K)
         else:
             g, u = both_products(
                 m0, n0, x, gate_weight, up_weight, M, N, K,
                 stride_xm, stride_xk, stride_gn, stride_gk, stride_un, stride_uk,
-                PRECISION, BLOCK_M, BLOCK_N, BLOCK_K,
+                UNIT, PRECISION, BLOCK_M, BLOCK_N, BLOCK_K,
             )  # fmt: skip
         found = activated(g, ACTIVATION) * u
-        if DESCRIPTORS:
-            out_tiles.store([m0, n0], found.to(out.dtype.element_ty))
+        if LOADS == "host":
+            put(out_tiles, found.to(out.dtype.element_ty), m0, n0, False, HALVES, BLOCK_M, BLOCK_N)
         else:
             store_tile(out, found, m0, n0, M, N, BLOCK_M, BLOCK_N)
         if gate is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,8 +11,9 @@ from triton_ops.hardware import Machine
 from triton_ops.kernels.tiles import check_reach
 from triton_ops.problem import Problem
 from triton_ops.ranking.gemm import GemmTiles
+from triton_ops.ranking.products import ProductTiles
 from triton_ops.ranking.rows import ElementTiles
-from triton_ops.tensors import ITEM_BYTES, TensorSpec
+from triton_ops.tensors import ALIGNMENT_BYTES, ITEM_BYTES, TensorSpec
 from triton_ops.work import TilePlan, Work, tile_side
 
 DTYPES = ("bfloat16", "float16", "float32")
@@ -41,6 +43,7 @@ def arguments(
         "out": TensorSpec((tokens, intermediate), dtype, fill="empty"), "gate": None, "up": None,
         **extents((tokens, intermediate, hidden), x.strides, weight.strides, weight.strides),
         "ACTIVATION": "silu", "PRECISION": "ieee" if dtype == "float32" else "tf32",
+        "UNIT": unit(hidden, (x.strides, weight.strides, weight.strides), ITEM_BYTES[dtype]),
     }  # fmt: skip
 
 
@@ -61,6 +64,22 @@ def extents(shape: tuple[int, int, int], x: Sequence[int], gate: Sequence[int], 
     }  # fmt: skip
 
 
+def unit(hidden: int, strides: Sequence[Sequence[int]], item_bytes: int) -> int:
+    """How many neighbours along K may be copied at once: in 16 bytes at most, and 1 where K has no neighbours.
+
+    Triton itself sees it only of extents and strides that are multiples of 16. Rows of 516 elements of 16 bits, for
+    example, begin at multiples of 8 bytes, which the hardware copies past the registers; 2 bytes it does not.
+
+    Args:
+        hidden: K.
+        strides: Those of x and of both weights, in elements.
+        item_bytes: Bytes of an element.
+    """
+    if any(stride[1] != 1 for stride in strides):
+        return 1
+    return math.gcd(ALIGNMENT_BYTES // item_bytes, hidden, *(stride[0] for stride in strides)) or 1
+
+
 GRADIENT_PROBLEMS = {name: (shape[:2], dtype) for name, (shape, dtype) in PROBLEMS.items()}
 
 
@@ -78,14 +97,18 @@ def gradient_arguments(
 
 @dataclass(frozen=True)
 class GatedTiles:
-    """The tiles of both products, of which a program computes one of each: as one product of twice the columns."""
+    """The tiles of both products, of which a program computes one of each: as one product of twice the columns.
 
-    both: GemmTiles
+    Where weights are not joined, matrix instructions are of the columns of one product, as of two sums. Half of such a
+    tile is stored.
+    """
+
+    both: ProductTiles
 
     def plan(self, config: Mapping[str, Any], machine: Machine) -> TilePlan:
         """The plan of a product whose tiles are twice as wide."""
-        group = config.get("GROUP_SIZE_M", 8)
-        return self.both.plan({**config, "BOTH": 2 * tile_side("BLOCK_N", config), "GROUP_SIZE_M": group}, machine)
+        form = {"BOTH": 2 * tile_side("BLOCK_N", config), "SUMS": 1 if config.get("JOINED", False) else 2}
+        return self.both.plan({**config, **form, "HALVES": True}, machine)
 
 
 def work(problem: Problem) -> Work:
@@ -98,7 +121,7 @@ def work(problem: Problem) -> Work:
         tile_rows="BLOCK_M", tile_columns="BOTH", tile_inner="BLOCK_K", group="GROUP_SIZE_M",
         a_along_inner=x.strides[1] == 1, b_along_inner=weight.strides[1] == 1,
     )  # fmt: skip
-    return Work(4.0 * M * N * K, float(sum(spec.nbytes for spec in specs.values())), GatedTiles(tiles))
+    return Work(4.0 * M * N * K, float(sum(spec.nbytes for spec in specs.values())), GatedTiles(ProductTiles(tiles)))
 
 
 def gradient_work(problem: Problem) -> Work:

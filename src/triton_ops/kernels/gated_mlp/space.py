@@ -8,28 +8,32 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from triton_ops.kernels.tiles import describable, fitting, padded
+from triton_ops.kernels.tiles import DESCRIBABLE, describable, padded, suits, widest
 from triton_ops.problem import Problem
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, Tunable
 from triton_ops.tensors import ITEM_BYTES
 
 NEEDED = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps", "num_stages")
-OPTIONAL = ("GROUP_SIZE_M", "DESCRIPTORS", "PROGRAMS")
+OPTIONAL = ("GROUP_SIZE_M", "LOADS", "JOINED", "PROGRAMS", "HALVES")
+LOADS = ("pointers", "host")
 
 TUNABLES: dict[str, Tunable] = {
     "BLOCK_M": PowerOfTwo(16, 256),
     "BLOCK_N": PowerOfTwo(16, 128),
     "BLOCK_K": PowerOfTwo(32, 128),
     "GROUP_SIZE_M": Choice([8]),
-    "DESCRIPTORS": Flag(),
+    "LOADS": Choice(LOADS),
+    "JOINED": Flag(),
     "PROGRAMS": Choice([0, 1]),
+    "HALVES": Flag(),
     "num_warps": PowerOfTwo(4, 8),
     "num_stages": IntRange(2, 5),
 }
 GRADIENT_TUNABLES: dict[str, Tunable] = {"BLOCK_SIZE": PowerOfTwo(256, 8192), "num_warps": PowerOfTwo(1, 8)}
-_LEAST = (16, 16, 32)
 _MOST_SUMS = 2 * 128 * 128  # elements of both accumulators with eight warps: 128 registers of a thread
 _K_STEP_BYTES = 128  # one row of a shared-memory tile in wgmma's widest swizzle
+_FULL_ROWS = 64  # of Hopper's matrix instructions, whose operands come from shared memory without passing registers
+_HALVED_SIDE = 64  # of half a tile: columns fill a row of 128 bytes in shared memory, and few rows need little
 
 
 def config_space(problem: Problem) -> ConfigSpace:
@@ -39,25 +43,73 @@ def config_space(problem: Problem) -> ConfigSpace:
         problem: A problem with the specs of the tensors and the extents M, N and K.
     """
     M, N, K, specs = problem["M"], problem["N"], problem["K"], problem.specs
-    described = describable(*(specs[name] for name in ("x", "gate_weight", "up_weight", "out")))
-    sums = Constraint(
-        "accumulators",
-        lambda BLOCK_M, BLOCK_N, num_warps: _MOST_SUMS * num_warps // 8 >= 2 * BLOCK_M * BLOCK_N,
-        "two accumulators of {BLOCK_M} by {BLOCK_N} take over 128 registers of each thread of {num_warps} warps",
-    )
-    rules = (*fitting(M, N, K, least=_LEAST, described=described), sums)
-    return ConfigSpace(TUNABLES, rules, default_config(M, N, K, specs["x"].dtype))
+    gate_weight, up_weight, dtype = specs["gate_weight"], specs["up_weight"], specs["x"].dtype
+    described = K > 0 and describable(specs["x"], gate_weight, up_weight, specs["out"])
+    alike = gate_weight.strides == up_weight.strides
+    rules = (*_tile_rules(M, N, K), *_descriptor_rules(described, alike, ITEM_BYTES[dtype]))
+    return ConfigSpace(TUNABLES, rules, default_config(M, N, K, dtype))
+
+
+def _tile_rules(M: int, N: int, K: int) -> tuple[Constraint, ...]:
+    """Tiles that suit the extents. Rows of a copied tile that lie behind M are zeros, and no memory is read for them."""
+    rows, columns, step = widest(M, 16), widest(N, 16), widest(K, 32)
+    return (
+        Constraint(
+            "rows", lambda BLOCK_M, LOADS: rows >= BLOCK_M if LOADS == "pointers"
+            else suits(M, BLOCK_M) or BLOCK_M == _FULL_ROWS,
+            f"{{BLOCK_M}} rows are over twice the padded M of {M}, or too few for tiles that are copied by descriptors",
+        ),
+        Constraint(
+            "columns", lambda BLOCK_N, LOADS: columns >= BLOCK_N if LOADS == "pointers" else suits(N, BLOCK_N),
+            f"{{BLOCK_N}} columns are over twice the padded N of {N}, or too few for tiles that are copied by descriptors",
+        ),
+        Constraint("step", lambda BLOCK_K: step >= BLOCK_K, f"a step of {{BLOCK_K}} is over twice the padded K of {K}"),
+        Constraint(
+            "accumulators",
+            lambda BLOCK_M, BLOCK_N, num_warps: _MOST_SUMS * num_warps // 8 >= 2 * BLOCK_M * BLOCK_N,
+            "two accumulators of {BLOCK_M} by {BLOCK_N} take over 128 registers of each thread of {num_warps} warps",
+        ),
+    )  # fmt: skip
+
+
+def _descriptor_rules(described: bool, alike: bool, item_bytes: int) -> tuple[Constraint, ...]:
+    return (
+        Constraint(
+            "descriptors", lambda LOADS: described or LOADS == "pointers", f"a tensor descriptor needs {DESCRIBABLE}"
+        ),
+        Constraint(
+            "box", lambda LOADS, BLOCK_K: LOADS == "pointers" or BLOCK_K * item_bytes >= _K_STEP_BYTES,
+            "a step of {BLOCK_K} fills no row of 128 bytes of shared memory",
+        ),
+        Constraint(
+            "joined", lambda JOINED, LOADS: not JOINED or (alike and LOADS == "host"),
+            "one descriptor of both weights is made by the host, of weights with the same strides",
+        ),
+        Constraint(
+            "walk", lambda PROGRAMS, JOINED: PROGRAMS == 0 or JOINED,
+            "programs that walk over tiles load ahead only where one product is in their loop, of joined weights",
+        ),
+        Constraint(
+            "halves",
+            lambda HALVES, LOADS, BLOCK_M, BLOCK_N: not HALVES
+            or (LOADS == "host" and min(BLOCK_M, BLOCK_N // 2) >= _HALVED_SIDE),
+            "halves of a tile are stored by descriptors, one after the other, if each has 64 rows and columns",
+        ),
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=1024)
 def default_config(M: int, N: int, K: int, dtype: str) -> Config:
-    """The untuned config: two tiles of 128 by 64, smaller for a smaller problem, and steps of 128 bytes along K."""
+    """The untuned config: two tiles of 128 by 64, smaller for a smaller problem, and steps of 128 bytes along K.
+
+    Its loads are of pointers, and its shared memory is that of every device: it runs anywhere.
+    """
     rows, columns = min(padded(M, 16), 128), min(padded(N, 16), 64)
     step = min(padded(K, 32), max(32, _K_STEP_BYTES // ITEM_BYTES[dtype]))
     stages = 2 if dtype == "float32" else 3
     return Config(
-        BLOCK_M=rows, BLOCK_N=columns, BLOCK_K=step, GROUP_SIZE_M=8, DESCRIPTORS=False, PROGRAMS=0,
-        num_warps=8 if rows * columns >= 128 * 64 else 4, num_stages=stages,
+        BLOCK_M=rows, BLOCK_N=columns, BLOCK_K=step, GROUP_SIZE_M=8, LOADS="pointers", JOINED=False, PROGRAMS=0,
+        HALVES=False, num_warps=8 if rows * columns >= 128 * 64 else 4, num_stages=stages,
     )  # fmt: skip
 
 
