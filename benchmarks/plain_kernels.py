@@ -304,7 +304,7 @@ SPACES = (  # what matters most comes first
         load("gated_mlp"),
         {
             "BLOCK_M": [128, 64, 256], "BLOCK_N": [64, 32, 128], "BLOCK_K": [64, 32, 128], "GROUP_SIZE_M": [8],
-            "DESCRIPTORS": [False, True], "PROGRAMS": [0], "num_warps": [8, 4], "num_stages": [3, 2, 4],
+            "LOADS": ["pointers", "host"], "PROGRAMS": [0], "num_warps": [8, 4], "num_stages": [3, 2, 4],
         },
         (2048, 8192, 4096),
     ),

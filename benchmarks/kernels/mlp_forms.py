@@ -1,13 +1,11 @@
-"""The gated MLP with a tunable for its form: the shipped kernel, descriptors of the host, packed weights, and Gluon.
+"""The gated MLP with a tunable for its form: the shipped kernel, one of packed weights, and Gluon.
 
-`host` is the shipped kernel's tile with descriptors of the host, which cost a program nothing, and a result that may be
-stored in HALVES, which leaves room for one more step in flight. `packed` takes weights that were put together before:
-BLOCK_N rows of the gate, then the same rows of the other, so that one matrix instruction makes both products; they are
-packed here when arguments are bound, which is not timed, as a model would when it is loaded. `gluon` is the form with
-groups of warps that copy and multiply. All need rows that descriptors can show, and float16 or bfloat16.
-
-With FLAT the loop over tiles and the one over steps are one loop, so that the loads of a tile begin while the one
-before is written. With two products in that loop ptxas has every matrix instruction wait for the one before (12.8).
+`packed` takes weights that were put together before: BLOCK_N rows of the gate, then the same rows of the other, so that
+one matrix instruction makes both products; they are packed here when arguments are bound, which is not timed, as a
+model would when it is loaded. The shipped kernel with JOINED weights has the same loop, and takes them where they lie:
+beside it `packed` shows whether that costs anything. `gluon` is the form with groups of warps that copy and multiply.
+All need rows that descriptors can show, and float16 or bfloat16. With FLAT the loop over tiles and the one over steps
+are one loop, so that the loads of a tile begin while the one before is written.
 """
 
 from __future__ import annotations
@@ -29,37 +27,15 @@ from triton_ops.tensors import TensorSpec
 
 
 @triton.jit
-def mlp_host_kernel(
-    x, gate_weight, up_weight, out, M, N, K, ACTIVATION: tl.constexpr,  # noqa: ARG001 - by their descriptors
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_SIZE_M: tl.constexpr,
-    PROGRAMS: tl.constexpr, FLAT: tl.constexpr, HALVES: tl.constexpr,
-    x_tiles=None, g_tiles=None, u_tiles=None, out_tiles=None,
-):  # fmt: skip
-    """out[M, N] = act(x[M, K] @ gate_weight[N, K].T) * (x @ up_weight[N, K].T), rounded once."""
-    tile_rows, tile_columns = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    first = tl.program_id(0)
-    step = tl.num_programs(0) if PROGRAMS > 0 else 1
-    last = tile_rows * tile_columns if PROGRAMS > 0 else first + 1
-    for tile in tl.range(first, last, step, flatten=FLAT):
-        tile_row, tile_column = tile_of(tile, tile_rows, tile_columns, GROUP_SIZE_M)
-        m0, n0 = tile_row * BLOCK_M, tile_column * BLOCK_N
-        g = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-        u = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-        for k0 in range(0, K, BLOCK_K):
-            left = x_tiles.load([m0, k0])
-            g = tl.dot(left, g_tiles.load([n0, k0]).T, g)
-            u = tl.dot(left, u_tiles.load([n0, k0]).T, u)
-        found = (activated(g, ACTIVATION) * u).to(out.dtype.element_ty)
-        put(out_tiles, found, m0, n0, False, HALVES, BLOCK_M, BLOCK_N)
-
-
-@triton.jit
 def mlp_packed_kernel(
     x, gate_weight, up_weight, out, M, N, K, ACTIVATION: tl.constexpr,  # noqa: ARG001 - by their descriptors
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_SIZE_M: tl.constexpr,
     PROGRAMS: tl.constexpr, FLAT: tl.constexpr, HALVES: tl.constexpr, x_tiles=None, w_tiles=None, out_tiles=None,
 ):  # fmt: skip
-    """The same; w_tiles shows the packed weights, [2 N, K]."""
+    """out[M, N] = act(x[M, K] @ gate_weight[N, K].T) * (x @ up_weight[N, K].T), rounded once.
+
+    w_tiles shows the packed weights, [2 N, K].
+    """
     tile_rows, tile_columns = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     first = tl.program_id(0)
     step = tl.num_programs(0) if PROGRAMS > 0 else 1
@@ -99,16 +75,6 @@ def _result(meta: Mapping[str, Any]) -> Any:
     return matrix_descriptor(meta["out"], (meta["BLOCK_M"], columns))
 
 
-def _described(meta: Mapping[str, Any]) -> dict[str, Any]:
-    rows, columns, step = meta["BLOCK_M"], meta["BLOCK_N"], meta["BLOCK_K"]
-    return {
-        "x_tiles": matrix_descriptor(meta["x"], (rows, step)),
-        "g_tiles": matrix_descriptor(meta["gate_weight"], (columns, step)),
-        "u_tiles": matrix_descriptor(meta["up_weight"], (columns, step)),
-        "out_tiles": _result(meta),
-    }
-
-
 def _together(meta: Mapping[str, Any]) -> Any:
     """The packed weights, or what stands for them where there is no memory."""
     gate_weight, up_weight = meta["gate_weight"], meta["up_weight"]
@@ -127,7 +93,6 @@ def _packed_described(meta: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-host_mlp = TritonKernel(mlp_host_kernel, _grid, outputs=("out",), made=_described)
 packed_mlp = TritonKernel(mlp_packed_kernel, _grid, outputs=("out",), made=_packed_described)
 _SHAPE = {
     "BLOCK_M": [128], "BLOCK_N": [128, 64], "BLOCK_K": [64], "GROUP_SIZE_M": [8, 16], "num_warps": [8, 4],
@@ -136,9 +101,9 @@ _SHAPE = {
 mlp_forms = replace(
     operation,
     name="mlp_forms",
-    kernel=FormsKernel({"shipped": operation.kernel, "host": host_mlp, "packed": packed_mlp, "gluon": gluon_mlp}),
+    kernel=FormsKernel({"shipped": operation.kernel, "packed": packed_mlp, "gluon": gluon_mlp}),
     space={
-        **_SHAPE, "FORM": ["shipped", "host", "packed", "gluon"], "DESCRIPTORS": [True], "PROGRAMS": [0, 1],
+        **_SHAPE, "FORM": ["shipped", "packed", "gluon"], "LOADS": ["host"], "PROGRAMS": [0, 1],
         "FLAT": [False, True], "HALVES": [False, True], "BUFFERS": [4, 5], "JOINED": [True, False],
     },
 )  # fmt: skip

@@ -112,20 +112,47 @@ def test_equal_launches_give_equal_bits(name):
         assert all(torch.equal(a, b) for a, b in zip(first, found, strict=True))
 
 
-@pytest.mark.parametrize("form", [{"DESCRIPTORS": True}, {"PROGRAMS": 1}, {"DESCRIPTORS": True, "PROGRAMS": 1}])
-@pytest.mark.parametrize("name", ["gated_mlp", "grouped_matmul", "fp8_gemm"])
+OF_PRODUCTS = {
+    "gated_mlp": [
+        {"LOADS": "host"}, {"PROGRAMS": 1}, {"LOADS": "host", "PROGRAMS": 1}, {"LOADS": "host", "JOINED": True},
+        {"LOADS": "host", "JOINED": True, "PROGRAMS": 1},
+        {"LOADS": "host", "JOINED": True, "PROGRAMS": 1, "BLOCK_N": 128, "HALVES": True},
+    ],
+    "grouped_matmul": [{"DESCRIPTORS": True}, {"PROGRAMS": 1}, {"DESCRIPTORS": True, "PROGRAMS": 1}],
+    "fp8_gemm": [{"LOADS": "device"}, {"PROGRAMS": 1}, {"LOADS": "device", "PROGRAMS": 1}],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "form"), [(name, form) for name, forms in OF_PRODUCTS.items() for form in forms])
 def test_every_form_of_the_products_is_right(name, form):
     operation = kernels.load(name)
     shape = {"gated_mlp": (520, 768, 1040), "grouped_matmul": (1500, 3, 768, 1040, 2)}.get(name, (520, 768, 1040, 2))
     problem = operation.problem(shape, "bfloat16")
-    if name == "fp8_gemm" and form.get("DESCRIPTORS"):
-        form = {**form, "LOADS": "device"}
-        del form["DESCRIPTORS"]
     config = {**operation.space_for(problem).default_config, **form, "num_stages": 3}
     from triton_ops.space import Config
 
     right, how = judged(operation, Config(config), values_of(operation, problem))
     assert right, how
+
+
+@pytest.mark.parametrize("order", [False, True])
+def test_joined_weights_of_the_gated_mlp_may_lie_anywhere(order):
+    """In one tensor, in two that are gigabytes apart, and in either order in memory."""
+    from triton_ops import fused_gated_mlp
+
+    config = {
+        "BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "num_warps": 8, "num_stages": 4, "LOADS": "host",
+        "JOINED": True, "PROGRAMS": 1,
+    }  # fmt: skip
+    room = torch.empty(3 * 2**30, dtype=torch.bfloat16, device="cuda")
+    x = torch.randn(1, 700, 1040, device="cuda", dtype=torch.bfloat16)
+    apart = [room[start : start + 776 * 1040].view(776, 1040).normal_() for start in (0, 2**31 + 2**30 - 2**20)]
+    one = torch.randn(2 * 776, 1040, device="cuda", dtype=torch.bfloat16).chunk(2)
+    for pair in (apart, one):
+        gate, up = reversed(pair) if order else pair
+        found = fused_gated_mlp(x, gate, up, config=config)
+        right = fused_gated_mlp(x, gate, up, config={**config, "JOINED": False, "PROGRAMS": 0})
+        torch.testing.assert_close(found, right)
 
 
 @pytest.mark.parametrize("form", [{}, {"DESCRIPTORS": True}, {"DESCRIPTORS": True, "PROGRAMS": 1}])

@@ -152,7 +152,8 @@ def _forward(
         values = {
             "x": x, "gate_weight": weights[0], "up_weight": weights[1], "out": out, "gate": None, "up": None,
             **extents((tokens, intermediate, hidden), *strides),
-            "ACTIVATION": activation, "PRECISION": call.precision_of(x), "UNIT": unit(hidden, strides, x.element_size()),
+            "ACTIVATION": activation, "PRECISION": call.precision_of(x),
+            "UNIT": unit(hidden, strides, x.element_size()),
         }  # fmt: skip
         if config is not None:
             check_own_config(config, (x, *weights, out))

@@ -51,17 +51,17 @@ def config_space(problem: Problem) -> ConfigSpace:
 
 
 def _tile_rules(M: int, N: int, K: int) -> tuple[Constraint, ...]:
-    """Tiles that suit the extents. Rows of a copied tile that lie behind M are zeros, and no memory is read for them."""
+    """Tiles that suit the extents. Rows of a copied tile behind M are zeros, and no memory is read for them."""
     rows, columns, step = widest(M, 16), widest(N, 16), widest(K, 32)
     return (
         Constraint(
             "rows", lambda BLOCK_M, LOADS: rows >= BLOCK_M if LOADS == "pointers"
             else suits(M, BLOCK_M) or BLOCK_M == _FULL_ROWS,
-            f"{{BLOCK_M}} rows are over twice the padded M of {M}, or too few for tiles that are copied by descriptors",
+            f"{{BLOCK_M}} rows are over twice the padded M of {M}, or too few for descriptors",
         ),
         Constraint(
             "columns", lambda BLOCK_N, LOADS: columns >= BLOCK_N if LOADS == "pointers" else suits(N, BLOCK_N),
-            f"{{BLOCK_N}} columns are over twice the padded N of {N}, or too few for tiles that are copied by descriptors",
+            f"{{BLOCK_N}} columns are over twice the padded N of {N}, or too few for descriptors",
         ),
         Constraint("step", lambda BLOCK_K: step >= BLOCK_K, f"a step of {{BLOCK_K}} is over twice the padded K of {K}"),
         Constraint(
