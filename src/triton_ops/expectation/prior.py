@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import logging
+import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -26,23 +28,39 @@ _WHOLE_NUMBERS = {"int64", "int32", "int16", "int8", "uint8"}
 _MOST_BYTES = 64 << 10  # of a tensor whose elements are read because a kernel's loops depend on data
 
 
-def model_priors(task: Task, folder: Path, pool: CompilePool | None) -> list[Prior]:
+def coming_priors(task: Task, folder: Path, pool: CompilePool | None) -> Future[list[Prior]]:
     """The model of a task's work as a prior; an empty list where it can say nothing.
 
-    Work that the kernel's author has declared comes first. Otherwise the configs are read in the compile processes,
-    unless the space is so small that it is tried whole.
+    Work that the kernel's author has declared comes first, and is known at once. Otherwise the configs are read in the
+    compile processes, which takes a second and more and is done in a thread, unless the space is so small that it is
+    tried whole. The thread ends soon after the pool was closed, and its result is then nobody's.
 
     Args:
         task: The task that is going to be tuned.
         folder: The cache folder, which may hold the device's calibration.
         pool: The compile processes; None if there are none.
     """
+    found: Future[list[Prior]] = Future()
     if (task.work is not None and task.work.tiles is not None) or pool is None:
-        return model_of(task, folder)
+        found.set_result(model_of(task, folder))
+        return found
     machine = machine_of(task.device, load_calibration(folder, task.device.name))
     configs = considered(task.space) if machine is not None else []
     if machine is None or len(configs) <= SMALL:
-        return []
+        found.set_result([])
+        return found
+
+    def read() -> None:
+        try:
+            found.set_result(_read(task, configs, machine, pool))
+        except BaseException as error:  # noqa: BLE001 - whoever takes the result raises it
+            found.set_exception(error)
+
+    threading.Thread(target=read, name="triton-ops reading", daemon=True).start()
+    return found
+
+
+def _read(task: Task, configs: Sequence[Config], machine: Machine, pool: CompilePool) -> list[Prior]:
     prior = inferred_prior(configs, machine, pool, functools.partial(small_contents, task))
     if prior.silent:
         _log.info("the search begins without a model: %s", prior.silent)

@@ -48,7 +48,7 @@ class CompiledFeed:
 
     Args:
         pool: The processes that compile.
-        ahead: The number of proposals to hold.
+        ahead: The number of proposals to hold, 8 at most once there are previews.
         previews: The searcher's previews; None if it uses none.
         wait: Waits until one of some futures is done.
     """
@@ -80,9 +80,11 @@ class CompiledFeed:
             self._previews.update()
             if self._previews.under_way and not self._previews.told:
                 return 0
-        free = self._ahead - len(self._waiting)
+        begun = self._previews is not None and self._previews.begun  # small spaces are tried whole, without previews
+        ahead = min(self._ahead, _AHEAD_WITH_PREVIEWS) if begun else self._ahead
+        free = ahead - len(self._waiting)
         idle = not self._last and not any(future.done() for _, future in self._waiting)
-        return max(free, 0) if free >= self._ahead // _PARTS or idle else 0
+        return max(free, 0) if free >= ahead // _PARTS or idle else 0
 
     def add(self, configs: Iterable[Config], anyway: bool = False) -> None:
         """Have proposals compiled, after those that were added earlier."""
@@ -197,9 +199,7 @@ def feed_over(
     if isinstance(searcher, UsesPreviews) and effort.previews > 0 and pool.workers > 1:
         previews = Previews(searcher, pool, effort.previews, machine, log)
         previews.update()
-    if previews is None or not previews.under_way:  # small spaces are tried whole, without previews
-        return CompiledFeed(pool, max(_LEAST_AHEAD, int(_AHEAD * pool.workers)), previews, wait)
-    return CompiledFeed(pool, _AHEAD_WITH_PREVIEWS, previews, wait)
+    return CompiledFeed(pool, max(_LEAST_AHEAD, int(_AHEAD * pool.workers)), previews, wait)
 
 
 def _pool_for(task: Task, effort: Effort, reuse: bool, shared_cpus: SharedCpus | None) -> CompilePool | None:

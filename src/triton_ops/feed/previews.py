@@ -33,6 +33,7 @@ class Previews:
 
     Attributes:
         told: The number of configs of which the searcher was told, proposals included.
+        begun: Whether the searcher has wanted any.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Previews:
         self._ahead, self._log = _AHEAD * pool.workers, log
         self._waiting: dict[Config, Future[Compiled]] = {}
         self.told = 0
+        self.begun = False
 
     @property
     def under_way(self) -> bool:
@@ -60,6 +62,7 @@ class Previews:
         if room > 0:
             wanted = self._searcher.wanted_previews(room)
             self._left -= len(wanted)
+            self.begun |= bool(wanted)
             self._waiting.update((config, self._pool.submit(config, spare=True)) for config in wanted)
 
     def tell(self, found: Compiled) -> None:

@@ -102,6 +102,11 @@ class Channel:
         except Exception as error:
             raise GarbledError(f"an answer that cannot be read: {error!r}") from error
 
+    @property
+    def arrived(self) -> bool:
+        """Whether something waits to be read, or the other process is gone."""
+        return bool(self._in < 0 or self._read or self._arrived.poll(0))
+
     def close(self) -> None:
         """Close the descriptors; a second time, or in another thread meanwhile, does nothing."""
         with self._closing:  # a number that is closed twice may be another file's by then

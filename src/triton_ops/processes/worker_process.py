@@ -135,6 +135,11 @@ class WorkerProcess:
             self._process.poll()  # notes the end, so that `kill` signals nobody
             return False
 
+    @property
+    def has_written(self) -> bool:
+        """Whether something of the worker waits to be read, as its answer to what was begun, or its end."""
+        return self._channel.arrived
+
     def begin(self, question: Any) -> None:
         """Send the beginning of a question, so that the worker can take it up as soon as its imports are done.
 

@@ -179,7 +179,7 @@ class TuningLoop:
         compiled = ready.compiled
         if compiled is not None:
             found = replace(found, compile_s=compiled.compile_s, resources=compiled.resources or found.resources)
-        self.budget.note(self.budget.elapsed_s - begun_s)
+        self.budget.note(self.budget.elapsed_s - begun_s, (compiled and compiled.compile_s) or 0.0)
         self._end(found, self._origin(ready))
         if found.measurement is not None:
             self._repeat_others(found.measurement.mode, station)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 
 from triton_ops.evaluation.finals import FinalRequest
@@ -11,12 +12,22 @@ from triton_ops.runner.loop import TuningLoop
 from triton_ops.space import Config
 from triton_ops.trial import Trial
 
+_log = logging.getLogger("triton_ops")
+
 
 def cut_note(loop: TuningLoop, final: FinalRequest) -> list[str]:
     """What the budget of seconds cut off, in words; empty if nothing."""
     if loop.stopped != "seconds" or final.seconds is None:
         return []
     whole_s, trials = loop.budget.budget.seconds, len(loop.trials)
+    if (late_s := loop.budget.late_start_s) is not None:
+        said = (
+            f"the budget of {whole_s:g} s was used up before the first trial, at {late_s:.1f} s; "
+            f"{trials} trial{'s' * (trials > 1)} and a comparison of {final.seconds:.1f} s came all the same; "
+            "a longer budget (budget_s) searches"
+        )
+        _log.warning("%s", said)
+        return [said]
     return [
         f"the budget of {whole_s:g} s ended the search after {trials} trials and left {final.seconds:.1f} s to compare"
     ]

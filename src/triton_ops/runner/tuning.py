@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,7 +18,7 @@ from triton_ops.evaluation.finals import FinalRequest
 from triton_ops.evaluation.isolated import wants_isolation
 from triton_ops.evaluation.outcome import Outcome
 from triton_ops.evaluation.station import StationFacts
-from triton_ops.expectation.prior import model_priors
+from triton_ops.expectation.prior import coming_priors
 from triton_ops.feed.base import Feed
 from triton_ops.feed.compiled import feed_over, open_pool, until_one_is_done
 from triton_ops.hardware import CpuLoad, Turns, machine_of
@@ -30,6 +31,7 @@ from triton_ops.processes.worker_process import WorkerProcess
 from triton_ops.progress.events import Listener, RunPlan
 from triton_ops.results.record import failed, record_of, result_of
 from triton_ops.runner.gate import Gate, wait_for_one
+from triton_ops.runner.late_priors import readiness, searcher_over
 from triton_ops.runner.log_lines import log_comparison, open_log
 from triton_ops.runner.loop import TuningLoop
 from triton_ops.runner.notes import cut_note, device_error, disturbed_note, resumed_note
@@ -121,7 +123,7 @@ class Tuning:
     load: CpuLoad = field(default_factory=CpuLoad)
     keep: bool = True
     gate: Gate | None = None
-    _model: list[Prior] | None = None
+    _model: Future[list[Prior]] | None = None
 
     def run(self) -> TuningResult:
         """Search, compare the finalists, and keep the winner.
@@ -172,7 +174,7 @@ class Tuning:
         with open_pool(request.task, request.effort, reuse=request.reuse, shared_cpus=request.shared_cpus) as pool:
             if pool is not None:
                 self._compile_default(pool)
-                searcher = self._searcher(pool)
+                searcher = self._searcher(pool, lambda: False)  # the device is not this tune's yet
                 feed_over(pool, machine_of(request.task.device), request.effort, searcher)
             leave = self.gate.wait()
             self.start += leave.waited_s
@@ -233,7 +235,7 @@ class Tuning:
             if (pool := opened.enter_context(self._pool(prepared))) is not None:
                 self._compile_default(pool)
             begun = stations.begin(processes, log.begun)
-            searcher = self._searcher(pool)
+            searcher = self._searcher(pool, readiness(processes[0]))
             waits = until_one_is_done if self.gate is None else partial(wait_for_one, self.gate)
             machine = machine_of(request.task.device)
             feed = feed_over(pool, machine, request.effort, searcher, log.preview, waits)
@@ -248,7 +250,7 @@ class Tuning:
                 default=request.default,
                 incumbents=tuple(incumbents),
                 seed=request.seed,
-                seconds=loop.budget.left_s,
+                seconds=loop.budget.comparison_s,
             )
             outcome = stations.compared(loop, station, final)
             told, busy = station.facts, self.load.notes(request.task.device)
@@ -334,15 +336,20 @@ class Tuning:
             ]
         return []
 
-    def _searcher(self, pool: CompilePool | None) -> Searcher:
+    def _searcher(self, pool: CompilePool | None, ready: Callable[[], bool]) -> Searcher:
+        """The searcher, whose priors may come later once something can be measured."""
         request = self.request
         search, space = request.effort.search, request.task.space
         if search not in USES_PRIORS:
             return make_searcher(search, space, request.seed)
         records = transfers_to(request.task, request.key, self.store, request.folder) if request.transfer else []
         if self._model is None:
-            self._model = model_priors(request.task, request.folder, pool)
-        return make_searcher(search, space, request.seed, self._model, records)
+            self._model = coming_priors(request.task, request.folder, pool)
+
+        def made(priors: Sequence[Prior]) -> Searcher:
+            return make_searcher(search, space, request.seed, priors, records)
+
+        return searcher_over(made, self._model, ready, request.effort.budget.seconds)
 
     def _incumbents(self) -> list[Config]:
         """The stored winner of this problem if the config space still allows it; it is tried like any other config."""

@@ -14,6 +14,9 @@ from triton_ops.exceptions import SettingsError
 
 _LARGEST_RESERVE = 0.35  # of the budget
 _LATEST = 5  # trials by which the next one's time is judged
+_FEWEST = 4  # trials of a run whose seconds are used up early, such as by its start
+_MOST_OVER = 0.25  # of the budget, that these may take together although the seconds are over
+_LEAST_RESERVE = 0.2  # of the budget, for the last comparison after trials that began when the seconds were over
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,8 @@ class Budget:
     Attributes:
         trials: Most trials, failures and those taken over from an interrupted run included.
         seconds: Most wall seconds of the whole run, the last comparison included. A step that has begun is not ended,
-            so the run may last longer by one trial or one round.
+            so the run may last longer by one trial or one round; and where they are used up before four trials, as by
+            the start, up to four short ones and a short comparison follow.
 
     Raises:
         SettingsError: A limit is not a positive number.
@@ -83,6 +87,9 @@ class RunningBudget:
         whole_s = math.inf if budget.seconds is None else budget.seconds
         self._search_s = whole_s - min(reserve_s, whole_s * _LARGEST_RESERVE)
         self._latest: deque[float] = deque(maxlen=_LATEST)
+        self._compile_s = 0.0
+        self._first_s: float | None = None
+        self._late = False
 
     @property
     def elapsed_s(self) -> float:
@@ -94,18 +101,37 @@ class RunningBudget:
         """Seconds that are left of the whole run, at least 0; None without a limit."""
         return None if self.budget.seconds is None else max(self.budget.seconds - self.elapsed_s, 0.0)
 
-    def note(self, trial_s: float) -> None:
-        """A trial took so long, and so may the next."""
+    @property
+    def comparison_s(self) -> float | None:
+        """Seconds for the last comparison; None without a limit. Trials that began late are compared all the same."""
+        if self.budget.seconds is None or self.left_s is None:
+            return None
+        return max(self.left_s, _LEAST_RESERVE * self.budget.seconds if self._late else 0.0)
+
+    @property
+    def late_start_s(self) -> float | None:
+        """When the first trial began, if the seconds for the search were over by then; else None."""
+        return self._first_s if self._first_s is not None and self._first_s >= self._search_s else None
+
+    def note(self, trial_s: float, compile_s: float = 0.0) -> None:
+        """A trial took so long, and so may the next; a process took so long to compile its config."""
         self._latest.append(trial_s)
+        self._compile_s = max(self._compile_s, compile_s)
+        begun_s = self.elapsed_s - trial_s
+        self._first_s = begun_s if self._first_s is None else min(self._first_s, begun_s)
+        self._late |= begun_s >= self._search_s
 
     def spent(self, trials: int) -> str | None:
         """Why the search must end after `trials` trials: `trials` or `seconds`; None if it may go on.
 
-        It ends before a trial that would not fit, judged by the shortest of the latest ones.
+        It ends before a trial that would not fit, judged by the shortest of the latest ones. After one to three trials
+        it goes on all the same if they were short.
         """
         if self.budget.trials is not None and trials >= self.budget.trials:
             return "trials"
         if self.budget.seconds is None:
             return None
         expected_s = min(self._latest, default=0.0)
-        return "seconds" if self.elapsed_s + expected_s >= self._search_s else None
+        few_s = self._compile_s + (_FEWEST - trials) * expected_s
+        few = 0 < trials < _FEWEST and few_s <= _MOST_OVER * self.budget.seconds
+        return "seconds" if self.elapsed_s + expected_s >= self._search_s and not few else None
