@@ -49,6 +49,28 @@ def test_a_search_ends_before_a_trial_that_would_not_fit():
     assert budget.spent(1) is None
 
 
+def test_a_budget_that_the_start_has_used_up_still_has_four_short_trials_and_a_comparison():
+    clock, budget = running(5.0, reserve_s=2.5)
+    clock.pass_by(6_000_000_000)
+    budget.note(0.1, compile_s=0.5)
+    assert budget.late_start_s == pytest.approx(5.9)
+    assert [budget.spent(trials) for trials in (1, 2, 3, 4)] == [None, None, None, "seconds"]
+    assert budget.left_s == 0.0
+    assert budget.comparison_s == pytest.approx(1.0)
+    budget.note(0.1, compile_s=1.2)
+    assert budget.spent(2) == "seconds"  # the next one may take as long to compile
+
+
+def test_a_budget_that_the_search_has_used_up_has_no_time_of_its_own_for_the_comparison():
+    clock, budget = running(5.0)
+    clock.pass_by(2_000_000_000)
+    budget.note(1.0)
+    clock.pass_by(5_000_000_000)
+    budget.note(4.5)
+    assert budget.spent(2) == "seconds"
+    assert (budget.late_start_s, budget.comparison_s) == (None, 0.0)
+
+
 def test_a_run_that_began_earlier_has_less_left():
     clock = Clock()
     clock.pass_by(5_000_000_000)

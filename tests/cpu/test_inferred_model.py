@@ -20,7 +20,7 @@ from triton_ops.backend import Arguments, TritonKernel  # noqa: E402
 from triton_ops.backend.front_end import kernel_work  # noqa: E402
 from triton_ops.backend.offline import AheadOfTime, described  # noqa: E402
 from triton_ops.compile_pool.pool import CompilePool  # noqa: E402
-from triton_ops.expectation.prior import inferred_prior, model_priors, small_contents  # noqa: E402
+from triton_ops.expectation.prior import coming_priors, inferred_prior, small_contents  # noqa: E402
 from triton_ops.expectation.survey import SurveyLimits, considered, survey  # noqa: E402
 from triton_ops.hardware import machine_of, named_target, spec_named  # noqa: E402
 from triton_ops.kernels import load  # noqa: E402
@@ -388,7 +388,7 @@ def test_a_tune_without_a_declaration_begins_with_what_is_read_and_with_the_data
     task = live_task(TritonKernel(kernels.varlen_sum, groups_grid), given, LIVE)
     assert small_contents(task) == {"starts": [0, 10, 300, 340, 1000]}
     with CompilePool(task.ahead_of_time(), workers=2) as pool:
-        (prior,) = model_priors(task, tmp_path, pool)
+        (prior,) = coming_priors(task, tmp_path, pool).result()
     (launch,) = prior.readings.work_of(Config(BLOCK=64, WIDTH=1024, num_warps=4, num_stages=1)).launches
     assert launch.loops[0].turns * 4 == 1 + 5 + 1 + 11
     scores = prior.score(list(task.space))
@@ -399,9 +399,9 @@ def test_a_tune_without_a_declaration_begins_with_what_is_read_and_with_the_data
 def test_a_small_space_and_a_task_without_compilers_are_searched_without_a_model(tmp_path):
     given = (X, X, 1024, 1e-5)
     task = live_task(NORM, given, {"BLOCK": [256, 512], "num_warps": [4, 8]})
-    assert model_priors(task, tmp_path, None) == []
+    assert coming_priors(task, tmp_path, None).result() == []
     with CompilePool(task.ahead_of_time(), workers=1) as pool:
-        assert model_priors(task, tmp_path, pool) == []
+        assert coming_priors(task, tmp_path, pool).result() == []
 
 
 def test_a_kernel_of_which_nothing_can_be_told_is_searched_without_a_model(tmp_path, caplog):
@@ -409,5 +409,5 @@ def test_a_kernel_of_which_nothing_can_be_told_is_searched_without_a_model(tmp_p
     given = (X, TensorSpec((5,), "int32"), X, 1024)
     task = live_task(kernel, given, LIVE)
     with caplog.at_level("INFO", "triton_ops"), CompilePool(task.ahead_of_time(), workers=1) as pool:
-        assert model_priors(task, tmp_path, pool) == []
+        assert coming_priors(task, tmp_path, pool).result() == []
     assert "the search begins without a model: its grid cannot be told: ZeroDivisionError" in caplog.text

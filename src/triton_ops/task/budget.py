@@ -133,5 +133,5 @@ class RunningBudget:
             return None
         expected_s = min(self._latest, default=0.0)
         few_s = self._compile_s + (_FEWEST - trials) * expected_s
-        few = 0 < trials < _FEWEST and few_s <= _MOST_OVER * self.budget.seconds
+        few = bool(self._latest) and trials < _FEWEST and few_s <= _MOST_OVER * self.budget.seconds
         return "seconds" if self.elapsed_s + expected_s >= self._search_s and not few else None

@@ -1,0 +1,162 @@
+"""A search whose priors come late, or never."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import Future
+
+import pytest
+
+from tests.runs import ID, head
+from triton_ops.evaluation.station import StationFacts
+from triton_ops.feed.base import DirectFeed
+from triton_ops.history.run_log import RunLog
+from triton_ops.processes.channel import Channel
+from triton_ops.progress.events import Silent
+from triton_ops.runner.late_priors import LatePriors, readiness, searcher_over
+from triton_ops.runner.loop import TuningLoop
+from triton_ops.search import make_searcher
+from triton_ops.space import Config, ConfigSpace
+from triton_ops.task.budget import Budget, RunningBudget
+from triton_ops.trial import Compiled, Measurement, Status, Trial
+
+SPACE = ConfigSpace({"n": list(range(12)), "m": list(range(12))})
+DEFAULT = Config(n=0, m=0)
+BEST = Config(n=7, m=4)
+
+
+class KnowsTheBest:
+    """A prior that is right, and keeps what it is told."""
+
+    def __init__(self):
+        self.told, self.compiled = [], []
+
+    def score(self, configs):
+        return [ms(config) for config in configs]
+
+    def tell(self, trials):
+        self.told += trials
+
+    def take_previews(self, found):
+        self.compiled += found
+
+
+def ms(config):
+    return 1.0 + abs(config["n"] - BEST["n"]) + abs(config["m"] - BEST["m"])
+
+
+class Station:
+    """Tries configs; the priors come while one of them is tried, if so asked."""
+
+    facts = StationFacts()
+
+    def __init__(self, priors, comes_at, prior):
+        self.tried, self._priors, self._comes_at, self._prior = [], priors, comes_at, prior
+
+    def attempt(self, config, best):
+        self.tried.append(config)
+        if len(self.tried) == self._comes_at:
+            self._priors.set_result([self._prior])
+        return Trial(config, Status.OK, Measurement((ms(config),), "graph-cold"))
+
+
+def made(priors):
+    return make_searcher("auto", SPACE, 0, priors)
+
+
+def searched(tmp_path, comes_at, trials):
+    log = RunLog(tmp_path / f"{ID}.jsonl")
+    log.begin(head())
+    priors, prior = Future(), KnowsTheBest()
+    station = Station(priors, comes_at, prior)
+    loop = TuningLoop(
+        space=SPACE, searcher=LatePriors(made, priors, patience_s=0.0), budget=RunningBudget(Budget(trials=trials)),
+        log=log, listener=Silent(), default=DEFAULT, feed=DirectFeed(),
+    )  # fmt: skip
+    loop.prepare([])
+    loop.run(station)
+    return station.tried, prior
+
+
+def test_trials_begin_and_go_on_while_a_reading_that_never_ends_is_on(tmp_path):
+    tried, _ = searched(tmp_path, None, 20)
+    assert tried[0] == DEFAULT
+    assert len(set(tried)) == 20
+
+
+def test_priors_that_come_while_configs_are_tried_guide_those_that_are_proposed_next(tmp_path):
+    tried, prior = searched(tmp_path, 1, 9)
+    assert tried[0] == DEFAULT
+    assert max(map(ms, tried[1:3])) <= 3.0  # two of the prior's first choices
+    tried, prior = searched(tmp_path, 6, 20)
+    assert BEST in tried[9:]  # the eight before were proposed without priors
+    assert [trial.config for trial in prior.told] == tried  # those before it came too
+    assert len(set(tried)) == 20
+
+
+def test_nothing_is_proposed_before_the_default_was_tried_unless_the_priors_have_come():
+    priors, prior = Future(), KnowsTheBest()
+    late = LatePriors(made, priors, patience_s=0.0)
+    assert (late.ask(2), late.wanted_previews(2)) == ([], [])
+    assert late.expected_gain() == float("inf")
+    late.take_previews([Compiled(BEST, Status.OK)])
+    priors.set_result([prior])
+    assert late.ask(1) == [BEST]
+    assert late.wanted_previews(2)
+    assert prior.compiled == [Compiled(BEST, Status.OK)]
+
+
+def test_a_reading_that_tells_nothing_leaves_the_search_as_it_is():
+    priors, made_with = Future(), []
+
+    def noted(given):
+        made_with.append(list(given))
+        return made(given)
+
+    late = LatePriors(noted, priors, patience_s=0.0)
+    late.tell([Trial(DEFAULT, Status.OK, Measurement((1.0,), "graph-cold"))])
+    before = late.ask(2)
+    priors.set_result([])
+    assert set(before).isdisjoint(late.ask(2))
+    assert made_with == [[]]
+
+
+def test_a_reading_that_fails_is_told():
+    priors = Future()
+    late = LatePriors(made, priors, patience_s=0.0)
+    priors.set_exception(ValueError("nothing"))
+    with pytest.raises(ValueError, match="nothing"):
+        late.ask(1)
+
+
+def test_priors_are_waited_for_as_long_as_nothing_could_be_measured():
+    priors, prior, looks = Future(), KnowsTheBest(), []
+
+    def ready():
+        looks.append(1)
+        if len(looks) == 3:
+            priors.set_result([prior])
+        return False
+
+    assert searcher_over(made, priors, ready).ask(1) == [BEST]
+    assert isinstance(searcher_over(made, Future(), lambda: True), LatePriors)
+
+
+def test_a_worker_is_ready_when_it_has_answered_or_ended():
+    (here, there), (unused, also_unused) = os.pipe(), os.pipe()
+    channel = Channel(here, also_unused)
+
+    class Worker:
+        has_written = property(lambda _: channel.arrived)
+
+    ready = readiness(Worker())
+    assert not ready()
+    os.write(there, b"answer")
+    assert ready()
+    os.read(here, 100)
+    assert not ready()
+    os.close(there)
+    assert ready()
+    channel.close()
+    assert ready()
+    os.close(unused)
