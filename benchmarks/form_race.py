@@ -99,13 +99,18 @@ def _winners() -> dict[tuple[str, str], dict[str, Any]]:
 def compiled(case: Case, name: str) -> dict[str, Any]:
     """What the compiler makes of one form for an H100 or H200; nothing is run."""
     case.operation.kernel.check(case.configs[name], Arguments(keyword=case.values(None)))  # as a race does first
-    found = examine(case.ahead(), case.configs[name])
+    return made_of(case.ahead(), case.configs[name])
+
+
+def made_of(ahead: AheadOfTime, config: Config) -> dict[str, Any]:
+    """What the compiler makes of a config: the verdict with its reason, and what it takes."""
+    found = examine(ahead, config)
     made = found.resources
-    told = {} if made is None else {
+    takes = {} if made is None else {
         "registers": made.registers, "spill_bytes": made.spill_bytes, "shared_bytes": made.shared_bytes,
         "mma": made.mma, "load_bytes": made.load_bytes, "serialised": made.serialised,
     }  # fmt: skip
-    return {"verdict": found.status.value, "reason": found.reason, **told}
+    return {"verdict": found.status.value, "reason": found.reason, **takes}
 
 
 def raced(case: Case, values: Mapping[str, Any], name: str, other: str, seconds: float) -> dict[str, Any]:
@@ -152,7 +157,7 @@ def rows(cases: list[Case], options: argparse.Namespace, module: str) -> Iterato
         yield {**_place(_of(cases, task), task[1]), "other": task[2], **found}
 
 
-def made(cases: list[Case], options: argparse.Namespace) -> int:
+def answer(cases: list[Case], options: argparse.Namespace) -> int:
     """In the process that makes rows: race what is asked for."""
     torch = require("torch", "racing forms")
     values = lru_cache(maxsize=1)(lambda title: _of(cases, [title]).values(options.device))
@@ -174,7 +179,7 @@ def run(cases: list[Case], module: str, description: str | None, rivals: tuple[s
     """The command of a table of forms; the exit code is 1 if a form failed or was wrong."""
     options = _options(cases, description, rivals, module)
     if options.rows:
-        return made(cases, options)
+        return answer(cases, options)
     taken = [case for case in cases if not options.problems or case.title in options.problems]
     if options.compile_only:
         found_rows = (
@@ -189,14 +194,19 @@ def run(cases: list[Case], module: str, description: str | None, rivals: tuple[s
     for row in found_rows:
         document.append(row)
         beside = f" / {row['other']}: {row['speedup']:.3f} x, {row['ms']:.4f} ms" if "ms" in row else ""
-        more = "" if "ms" in row else " ".join(f"{key} {row[key]}" for key in _TOLD if key in row)
+        more = "" if "ms" in row else told(row)
         print(f"{row['kernel']} {row['problem']} {row['form']}{beside} {row['verdict']} {more}".rstrip(), flush=True)
         save(options.out, headed(f"python -m {module}", options.commit, rows=document))
-    return int(any("Error" in row["verdict"] or row["verdict"] in _BAD for row in document))
+    return int(any("Error" in row["verdict"] or row["verdict"] in BAD for row in document))
+
+
+def told(row: Mapping[str, Any]) -> str:
+    """What a row says of the compiled code, in words."""
+    return " ".join(f"{key} {row[key]}" for key in _TOLD if key in row)
 
 
 _TOLD = ("registers", "spill_bytes", "shared_bytes", "mma", "load_bytes", "serialised", "reason")
-_BAD = ("compile", "crash", "timeout", "wrong")
+BAD = ("compile", "crash", "timeout", "wrong")
 
 
 def _options(cases: list[Case], description: str | None, rivals: tuple[str, ...], module: str) -> argparse.Namespace:

@@ -20,6 +20,7 @@ from typing import Any
 
 from benchmarks.apart import Task, rows_apart, serve
 from benchmarks.document import headed, save
+from benchmarks.form_race import BAD, made_of, told
 from benchmarks.kernels.gluon_fp8 import gluon_fp8
 from triton_ops import Config, TritonKernelError, compare
 from triton_ops._optional import require
@@ -41,6 +42,7 @@ FEW = {**WIDE, "PROGRAMS": 0, "BLOCK_M": 64, "BLOCK_N": 32, "SUMS": 1, "num_warp
 TURNS = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 128, "GROUP_SIZE_M": 8, "BUFFERS": 4, "num_warps": 4}
 PROMOTED = {
     "by turns, Gluon": TURNS,
+    "by turns, Gluon, early scales": {**TURNS, "EARLY": True},
     "by turns, Gluon, groups of 16": {**TURNS, "GROUP_SIZE_M": 16},
     "by turns, Gluon, square": {**TURNS, "BLOCK_N": 128, "BUFFERS": 6},
     "tall, promoted by Triton": {**ONE, "BLOCK_M": 256, "BLOCK_N": 128},
@@ -53,7 +55,8 @@ PROMOTED = {
     "square, two programs": {**SQUARE, "PROGRAMS": 2, "num_warps": 4, "num_stages": 3, "SUMS": 2, "HALVES": False},
 }
 LIKELY = {
-    name: PROMOTED[name] for name in ("by turns, Gluon", "by turns, Gluon, square", "two sums", "square, two sums")
+    name: PROMOTED[name]
+    for name in ("by turns, Gluon", "by turns, Gluon, early scales", "by turns, Gluon, square", "two sums")
 }
 BLOCKED = {
     "square": SQUARE,
@@ -108,10 +111,7 @@ def compiled(config: Config, values: dict[str, Any]) -> dict[str, Any]:
     taken = {name: value for name, value in values.items() if name in kernel.parameter_names}
     ahead = AheadOfTime(kernel, described(Arguments(keyword=taken)), named_target("sm_90"))
     kernel.check(config, Arguments(keyword=taken))  # as a race does first
-    try:
-        return {"verdict": "compiled", "shared_bytes": ahead.build(config).metadata["shared"]}
-    except Exception as error:  # noqa: BLE001 - the compiler raises what it likes, and the row says what
-        return {"verdict": f"{type(error).__name__}: {error}"}
+    return made_of(ahead, config)
 
 
 def rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -139,7 +139,7 @@ def _config(task: Task) -> Config:
     return Config(FORMS[problem][form])
 
 
-def made(options: argparse.Namespace) -> int:
+def answer(options: argparse.Namespace) -> int:
     """In the process that makes rows: race what is asked for."""
     torch = require("torch", "racing forms")
     return serve(
@@ -164,14 +164,14 @@ def main() -> int:
     parser.add_argument("--commit")
     options = parser.parse_args()
     if options.rows:
-        return made(options)
+        return answer(options)
     found = []
     for row in rows(options):
         found.append(row)
         speed = f"{row['speedup']:.3f} x, {row['tflops']:.0f} TFLOP/s" if "ms" in row else ""
-        print(f"{row['problem']} / {row['form']}: {speed} {row['verdict'][:300]}", flush=True)
+        print(f"{row['problem']} / {row['form']}: {speed} {row['verdict'][:300]} {told(row)}".rstrip(), flush=True)
         save(options.out, headed("python -m benchmarks.fp8_variants", options.commit, rows=found))
-    return int(any("Error" in row["verdict"] for row in found))
+    return int(any("Error" in row["verdict"] or row["verdict"] in BAD for row in found))
 
 
 if __name__ == "__main__":

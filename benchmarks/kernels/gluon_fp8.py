@@ -3,6 +3,10 @@
 A tile of C has an upper half for one group of four warps, and a lower half for the other. No group waits for the other:
 while one adds up a sum, the matrix instructions of the other run. A group has a sum for each half of its columns, so
 that both and one that is being made fit into the registers of a thread.
+
+With EARLY the scales of a tile are read before its sums are made, and each thread turns over those that it has read: of
+one row, and of two columns. They come to the threads that need them through shared memory. Else every thread reads and
+turns over those of all its 64 columns when the sums are there.
 """
 
 from __future__ import annotations
@@ -44,16 +48,18 @@ def _copies(
 
 
 @gluon.jit
-def _put(
-    c, total, out, a_scale, b_scale, m0, n0, M, N, stride_asm, stride_bsn,
-    ROWS: gl.constexpr, SIDE: gl.constexpr, layout: gl.constexpr,
-):  # fmt: skip
-    """Divide sums by the scales of their rows and columns, and have them copied to C."""
-    m = m0 + gl.arange(0, ROWS, gl.SliceLayout(1, layout))
-    n = n0 + gl.arange(0, SIDE, gl.SliceLayout(0, layout))
-    rows = gl.load(a_scale + m * stride_asm, mask=m < M, other=1.0)
-    columns = gl.load(b_scale + n * stride_bsn, mask=n < N, other=1.0)
-    total = total * gl.expand_dims(1.0 / rows, 1) * gl.expand_dims(1.0 / columns, 0)
+def _scales(scale, first, extent, stride, SIDE: gl.constexpr, layout: gl.constexpr):
+    """The scales of SIDE rows, or columns; 1 beyond the last."""
+    place = first + gl.arange(0, SIDE, layout)
+    return gl.load(scale + place * stride, mask=place < extent, other=1.0)
+
+
+@gluon.jit
+def _put(c, total, out, rows, columns, m0, n0, layout: gl.constexpr):
+    """Multiply sums by what their rows and columns are to be multiplied by, and have them copied to C."""
+    rows = gl.convert_layout(rows, gl.SliceLayout(1, layout))
+    columns = gl.convert_layout(columns, gl.SliceLayout(0, layout))
+    total = total * gl.expand_dims(rows, 1) * gl.expand_dims(columns, 0)
     tma.store_wait(pendings=0)  # the one before has been read
     together()
     out.store(total.to(c.dtype))
@@ -66,18 +72,25 @@ def _put(
 def _multiplies(
     c, left, right, full, free, out, a_scale, b_scale, M, N, K, stride_asm, stride_bsn,
     PART: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, GROUP: gl.constexpr,
-    BUFFERS: gl.constexpr,
+    BUFFERS: gl.constexpr, EARLY: gl.constexpr,
 ):  # fmt: skip
     """One group's half of the rows of all tiles."""
     ROWS: gl.constexpr = BM // 2
     SIDE: gl.constexpr = BN // 2
     layout: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, SIDE, 32])
+    each: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])  # one row or column for each thread
+    of_rows: gl.constexpr = each if EARLY else gl.SliceLayout(1, layout)
+    of_columns: gl.constexpr = each if EARLY else gl.SliceLayout(0, layout)
     count = 0
     for tile in range(gl.program_id(0), gl.cdiv(M, BM) * gl.cdiv(N, BN), gl.num_programs(0)):
         m0, n0 = corner(tile, M, N, BM, BN, GROUP)
         low = gl.zeros((ROWS, SIDE), gl.float32, layout)
         high = gl.zeros((ROWS, SIDE), gl.float32, layout)
         none = gl.zeros((ROWS, SIDE), gl.float32, layout)
+        if EARLY:
+            rows = _scales(a_scale, m0 + PART * ROWS, M, stride_asm, ROWS, of_rows)
+            lows = _scales(b_scale, n0, N, stride_bsn, SIDE, of_columns)
+            highs = _scales(b_scale, n0 + SIDE, N, stride_bsn, SIDE, of_columns)
         for _ in range(0, K, BK):
             slot = count % BUFFERS
             mbarrier.wait(full.index(slot), (count // BUFFERS) & 1)
@@ -91,11 +104,14 @@ def _multiplies(
             mbarrier.arrive(free.index(slot), count=1)
             high += more
             count += 1
-        _put(c, low, out, a_scale, b_scale, m0 + PART * ROWS, n0, M, N, stride_asm, stride_bsn, ROWS, SIDE, layout)
-        _put(
-            c, high, out, a_scale, b_scale, m0 + PART * ROWS, n0 + SIDE, M, N, stride_asm, stride_bsn,
-            ROWS, SIDE, layout,
-        )  # fmt: skip
+        if not EARLY:
+            rows = _scales(a_scale, m0 + PART * ROWS, M, stride_asm, ROWS, of_rows)
+            lows = _scales(b_scale, n0, N, stride_bsn, SIDE, of_columns)
+        rows = 1.0 / rows
+        _put(c, low, out, rows, 1.0 / lows, m0 + PART * ROWS, n0, layout)
+        if not EARLY:
+            highs = _scales(b_scale, n0 + SIDE, N, stride_bsn, SIDE, of_columns)
+        _put(c, high, out, rows, 1.0 / highs, m0 + PART * ROWS, n0 + SIDE, layout)
     tma.store_wait(pendings=0)
 
 
@@ -103,7 +119,7 @@ def _multiplies(
 def gluon_fp8_kernel(
     a, b, c, a_scale, b_scale, M, N, K, stride_asm, stride_bsn,  # noqa: ARG001 - a and b are read by their descriptors
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_SIZE_M: gl.constexpr,
-    BUFFERS: gl.constexpr, a_tiles, b_tiles, c_tiles,
+    BUFFERS: gl.constexpr, a_tiles, b_tiles, c_tiles, EARLY: gl.constexpr = False,
 ):  # fmt: skip
     """C = (A / a_scale) @ (B / b_scale), with a scale for each row of A and each column of B, and promoted sums."""
     left = gl.allocate_shared_memory(a_tiles.dtype, [BUFFERS, BLOCK_M, BLOCK_K], a_tiles.layout)
@@ -120,11 +136,11 @@ def gluon_fp8_kernel(
         [
             (_multiplies, (
                 c_tiles, left, right, full, free, out.index(0), a_scale, b_scale, M, N, K, stride_asm, stride_bsn,
-                upper, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_SIZE_M, BUFFERS,
+                upper, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_SIZE_M, BUFFERS, EARLY,
             )),
             (_multiplies, (
                 c_tiles, left, right, full, free, out.index(1), a_scale, b_scale, M, N, K, stride_asm, stride_bsn,
-                lower, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_SIZE_M, BUFFERS,
+                lower, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_SIZE_M, BUFFERS, EARLY,
             )),
             (_copies, (
                 a_tiles, b_tiles, left, right, full, free, M, N, K, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_SIZE_M, BUFFERS,
@@ -161,7 +177,7 @@ gluon_fp8 = Operation(
     "gluon_fp8",
     TritonKernel(gluon_fp8_kernel, _grid, outputs=("c",), made=_descriptors),
     {"BLOCK_M": [128], "BLOCK_N": [128, 256], "BLOCK_K": [128], "GROUP_SIZE_M": [4, 8], "BUFFERS": [3, 4, 5, 6],
-     "num_warps": [4]},
+     "EARLY": [False, True], "num_warps": [4]},
     _arguments,
     reference=operation.reference,
     dtypes=("bfloat16", "float16"),

@@ -13,10 +13,13 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from benchmarks import apart, form_race, forms_gpu, mlp_variants, row_variants
+from benchmarks import apart, form_race, forms_gpu, fp8_variants, mlp_variants, row_variants
 from benchmarks.form_race import SHIPPED, Case, compiled, raced
 from benchmarks.kernels.mlp_forms import mlp_forms
 from benchmarks.row_variants import BACK, NORM, ROPE, SPLIT
+
+from triton_ops import Config
+from triton_ops.hardware import named_target
 
 pytestmark = pytest.mark.triton
 SMALL = {"BLOCK_M": 32, "BLOCK_N": 32, "BLOCK_K": 32, "PROGRAMS": 0, "num_warps": 4, "num_stages": 2}
@@ -50,6 +53,13 @@ def test_forms_of_the_gated_mlp_are_right_and_raced(interpreted):
 def test_no_form_of_the_gated_mlp_spills_or_is_serialised(form):
     found = compiled(mlp_variants.CASES[0], form)
     assert (found["verdict"], found["mma"], found["spill_bytes"], found["serialised"]) == ("ok", "wgmma", 0, False)
+
+
+@pytest.mark.parametrize("form", ["by turns, Gluon", "by turns, Gluon, early scales"])
+def test_no_gluon_form_of_the_product_of_8_bit_floats_spills_or_is_serialised(form):
+    found = fp8_variants.compiled(Config(fp8_variants.PROMOTED[form]), fp8_variants.values_of("8192", None))
+    assert (found["verdict"], found["mma"], found["spill_bytes"], found["serialised"]) == ("ok", "wgmma", 0, False)
+    assert found["shared_bytes"] <= named_target("sm_90").shared_bytes_per_block
 
 
 def test_the_shipped_form_is_one_that_the_kernel_takes():
@@ -152,7 +162,7 @@ def test_a_process_that_cannot_begin_says_why_in_every_row_and_no_row_begins_too
 def test_the_process_that_makes_rows_races_what_it_is_asked_for(monkeypatch):
     monkeypatch.setattr(form_race, "serve", lambda make, begin: (begin(), make(["gated_mlp/odd", "host", SHIPPED])))
     monkeypatch.setattr(form_race, "raced", lambda case, values, *asked: (case, values["x"].device.type, *asked))
-    found = form_race.made([MLP], argparse.Namespace(device="cpu", seconds=0.5))
+    found = form_race.answer([MLP], argparse.Namespace(device="cpu", seconds=0.5))
     assert found == (1.0, (MLP, "cpu", "host", SHIPPED, 0.5))
 
 
