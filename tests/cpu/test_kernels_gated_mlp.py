@@ -9,10 +9,12 @@ import pytest
 import torch
 
 from tests.near import drawn, error_of, off, widened
+from triton_ops.analysis import examine
 from triton_ops.autotuner.configs import GATED_MLP_CONFIGS, generate_configs, get_default_config
 from triton_ops.backend import Arguments
+from triton_ops.backend.offline import AheadOfTime, described
 from triton_ops.exceptions import DeviceError, SettingsError, ShapeMismatchError, UnsupportedDtypeError
-from triton_ops.hardware import machine_of, spec_named
+from triton_ops.hardware import machine_of, named_target, spec_named
 from triton_ops.kernels import gated_mlp
 from triton_ops.kernels.gated_mlp import _forward, fused_gated_mlp, operation
 from triton_ops.kernels.gated_mlp.backward import gradient
@@ -262,24 +264,48 @@ def test_joined_weights_may_lie_in_any_order_and_not_be_one(interpreted):
     assert told[0] == "ConfigValueError"
 
 
-def fallen_back():
-    """A winner with joined weights, where the weights are one."""
-    x, gate, _ = inputs((1, 5, 40, 48), "float32")
-    chosen = Config({**HOST, "JOINED": True})
-    with patch.object(gated_mlp, "config_for", lambda *_given, **_options: chosen):
-        found = fused_gated_mlp(x, gate, gate)
-    return off([found], [expected(*(each.double() for each in (x, gate, gate)), "silu")])
+def launched(same, training):
+    """The error of a call whose winner joins weights and walks, and what it was launched with."""
+    x, gate, up = inputs((1, 5, 40, 48), "float32")
+    up = gate if same else up
+    winner, seen = Config({**HOST, "JOINED": True, "PROGRAMS": 1}), []
+
+    def noted(kernel, config, values, device):
+        seen.append((config["JOINED"], config["PROGRAMS"]))
+        launch(kernel, config, values, device)
+
+    launch = gated_mlp.call.launch
+    chosen = patch.object(gated_mlp, "config_for", lambda *_given, **_options: winner)
+    with chosen, patch.object(gated_mlp.call, "launch", noted):
+        found = fused_gated_mlp(x.requires_grad_(training), gate, up)
+    return off([found.detach()], [expected(*(each.detach().double() for each in (x, gate, up)), "silu")]), seen
 
 
-def test_a_winner_with_joined_weights_serves_those_that_cannot_be_joined(interpreted):
-    assert interpreted(fallen_back) <= ROUNDING["float32"]
+@pytest.mark.parametrize(
+    ("same", "training", "ran"),
+    [(False, False, (True, 1)), (True, False, (False, 1)), (False, True, (True, 0)), (True, True, (False, 0))],
+)
+def test_a_winner_runs_as_the_call_allows(interpreted, same, training, ran):
+    error, seen = interpreted(launched, same, training)
+    assert error <= ROUNDING["float32"]
+    assert seen == [ran], "weights that are one are not joined, and programs that keep the products do not walk"
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_products_that_are_kept_fit_beside_the_largest_tiles(joined):
+    given = dict(operation.problem((4096, 14336, 4096), "bfloat16").arguments)
+    kept = described(Arguments(keyword={**given, "gate": given["out"], "up": given["out"]}))
+    config = Config({**default_config(4096, 14336, 4096, "bfloat16"), **TILE, "JOINED": joined, "num_stages": 4})
+    found = examine(AheadOfTime(operation.kernel, kept, named_target("sm_90")), config)
+    assert (found.status.value, found.resources.serialised) == ("ok", False)
 
 
 @pytest.mark.parametrize(
     "config",
     [
         {**SMALL, "LOADS": "device"}, {**SMALL, "JOINED": True}, {**SMALL, "HALVES": True},
-        {**HOST, "JOINED": 1}, {**HOST, "PROGRAMS": -1},
+        {**HOST, "JOINED": 1}, {**HOST, "PROGRAMS": -1}, {**HOST, "BLOCK_N": 2}, {**HOST, "BLOCK_K": 1},
+        {**HOST, "BLOCK_N": 4, "HALVES": True},
     ],
 )  # fmt: skip
 def test_own_configs_that_do_not_fit_are_refused(interpreted, config):

@@ -161,7 +161,16 @@ def _forward(
             operation, values, lambda: default_config(tokens, intermediate, hidden, dtype_name(x.dtype)),
             config=config, tunables=(NEEDED, OPTIONAL), tune=tune,
         )  # fmt: skip
-        if config is None and chosen.get("JOINED", False) and not distance(*weights):
-            chosen = Config(chosen, JOINED=False)  # a winner was found with other weights
+        chosen = chosen if config is not None else _as_called(chosen, weights, kept)
         call.launch(_KERNEL, chosen, {**values, **dict(zip(("gate", "up"), products, strict=False))}, x.device)
     return out, products
+
+
+def _as_called(winner: Config, weights: tuple[torch.Tensor, torch.Tensor], kept: bool) -> Config:
+    """A winner as a call can run it: it was found with other weights, and without products that are kept.
+
+    What keeps them takes shared memory, which programs that walk have filled with the next tile by then.
+    """
+    apart = winner.get("JOINED", False) and not distance(*weights)
+    walking = kept and winner.get("PROGRAMS", 0)
+    return Config(winner, **({"JOINED": False} if apart else {}), **({"PROGRAMS": 0} if walking else {}))

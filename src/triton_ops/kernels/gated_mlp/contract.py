@@ -11,7 +11,7 @@ from triton_ops.kernels.gated_mlp.problems import ACTIVATIONS, DTYPES
 from triton_ops.kernels.gated_mlp.space import LOADS
 from triton_ops.kernels.jit import INTERPRETED
 from triton_ops.kernels.tiles import check_loads, describable
-from triton_ops.tensors import TensorSpec, contiguous_stride, dtype_name
+from triton_ops.tensors import ALIGNMENT_BYTES, TensorSpec, contiguous_stride, dtype_name
 
 if TYPE_CHECKING:
     import torch
@@ -62,7 +62,8 @@ def check_own_config(config: Mapping[str, Any], tensors: Sequence[Any]) -> None:
         tensors: x, both weights and the result.
 
     Raises:
-        ConfigValueError: Descriptors cannot be made of the tensors, or JOINED or HALVES are without them.
+        ConfigValueError: Descriptors cannot be made of the tensors, or of such narrow tiles, or JOINED or HALVES are
+            without descriptors.
     """
     loads = config.get("LOADS", "pointers")
     if loads not in LOADS:
@@ -71,3 +72,17 @@ def check_own_config(config: Mapping[str, Any], tensors: Sequence[Any]) -> None:
         if config.get(name, False) and loads != "host":
             raise ConfigValueError(f"{name} is for tiles that come by descriptors", hint="add LOADS='host'")
     check_loads(config, lambda: describable(*map(TensorSpec.of, tensors)))
+    if loads == "host":
+        _check_widths(config, tensors[0].element_size())
+
+
+def _check_widths(config: Mapping[str, Any], item_bytes: int) -> None:
+    """Check that rows of tiles are as long as descriptors need them."""
+    least = ALIGNMENT_BYTES // item_bytes
+    for name, parts in (("BLOCK_K", 1), ("BLOCK_N", 2 if config.get("HALVES", False) else 1)):
+        given = config.get(name, least * parts)  # whether it is there is told later
+        if type(given) is int and given < least * parts:
+            raise ConfigValueError(
+                f"{name} is {given}, and rows of a tile that is described have {ALIGNMENT_BYTES} bytes or more",
+                hint=f"take {least * parts} or more",
+            )

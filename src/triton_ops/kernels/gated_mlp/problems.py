@@ -77,7 +77,7 @@ def unit(hidden: int, strides: Sequence[Sequence[int]], item_bytes: int) -> int:
     """
     if any(stride[1] != 1 for stride in strides):
         return 1
-    return math.gcd(ALIGNMENT_BYTES // item_bytes, hidden, *(stride[0] for stride in strides)) or 1
+    return math.gcd(ALIGNMENT_BYTES // item_bytes, hidden, *(stride[0] for stride in strides))
 
 
 GRADIENT_PROBLEMS = {name: (shape[:2], dtype) for name, (shape, dtype) in PROBLEMS.items()}
