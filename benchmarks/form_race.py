@@ -142,14 +142,14 @@ def compile_all(cases: list[Case], forms: list[str], limit_s: float) -> float:
 
 
 def rows(cases: list[Case], options: argparse.Namespace, module: str) -> Iterator[dict[str, Any]]:
-    """Each form beside the shipped one, for all problems; then the best of each problem beside the rivals."""
+    """Each form beside the shipped one, or another, for all problems; then the best of each beside the rivals."""
     end = time.monotonic() + options.limit_s
     asked = ["--seconds", str(options.seconds), "--device", options.device]
     command = [sys.executable, "-m", module, "--rows", *asked]
-    best = {case.title: (SHIPPED, 1.0) for case in cases}
-    tasks = [[case.title, name, SHIPPED] for case in cases for name in case.chosen(options.forms)]
+    best = {case.title: (options.beside, 1.0) for case in cases if options.beside in case.configs}
+    tasks = [[title, name, options.beside] for title in best for name in _of(cases, [title]).chosen(options.forms)]
     for task, found in rows_apart(command, tasks, options.each_s, end):
-        yield {**_place(_of(cases, task), task[1]), "other": SHIPPED, **found}
+        yield {**_place(_of(cases, task), task[1]), "other": task[2], **found}
         if found.get("speedup", 0.0) > best[task[0]][1] and found["verdict"] == "faster":
             best[task[0]] = task[1], found["speedup"]
     tasks = [[title, name, rival] for title, (name, _) in best.items() for rival in options.rivals]
@@ -188,7 +188,8 @@ def run(cases: list[Case], module: str, description: str | None, rivals: tuple[s
             for name in (SHIPPED, *case.chosen(options.forms))
         )
     else:
-        print(f"compiled in {compile_all(taken, options.forms, options.limit_s / 3):.1f} s", flush=True)
+        names = [*options.forms, options.beside] if options.forms else []
+        print(f"compiled in {compile_all(taken, names, options.limit_s / 3):.1f} s", flush=True)
         found_rows = rows(taken, options, module)
     document: list[dict[str, Any]] = []
     for row in found_rows:
@@ -214,6 +215,7 @@ def _options(cases: list[Case], description: str | None, rivals: tuple[str, ...]
     names, forms = [case.title for case in cases], sorted({form for case in cases for form in case.forms})
     parser.add_argument("--problems", nargs="*", default=[], choices=names, metavar="KERNEL/PROBLEM")
     parser.add_argument("--forms", nargs="*", default=[], choices=forms, metavar="FORM")
+    parser.add_argument("--beside", default=SHIPPED, choices=[SHIPPED, *forms], metavar="FORM")
     parser.add_argument("--rivals", nargs="*", default=list(rivals), choices=["eager", "compile", "library"])
     parser.add_argument("--seconds", type=float, default=0.6, help="seconds for each comparison")
     parser.add_argument("--limit-s", type=float, default=120.0, help="start nothing more after so many seconds")

@@ -12,7 +12,8 @@ rows as soon as they are there, and `forms_gpu.json` says how each step ended; t
 - `mlp`: forms of the gated MLP beside the shipped winner, eager and torch.compile;
 - `rows`: forms of kernels over rows beside the shipped winner and torch.compile;
 - `gradients`: gradients of norms, tuned for 5 s each, beside torch.compile and their default;
-- `fp8-gluon` and `mlp-gluon`, only where they are asked for: the forms in Gluon alone, of `fp8` and of `mlp`.
+- `fp8-gluon` and `mlp-gluon`, only where they are asked for: the forms in Gluon alone, of `fp8`, and of `mlp` beside
+  packed weights, the fastest of its forms so far.
 """
 
 from __future__ import annotations
@@ -95,8 +96,8 @@ STEPS = (
         dry=("--compile-only", "--problems", "8192", "--forms", *_FP8_GLUON), alone=True,
     ),
     Step(
-        name="mlp-gluon", module="benchmarks.mlp_variants", words=("--forms", *_MLP_GLUON, "--rivals", "eager"),
-        limit_s=90.0, alone=True,
+        name="mlp-gluon", module="benchmarks.mlp_variants", limit_s=90.0, alone=True,
+        words=("--forms", *_MLP_GLUON, "--beside", "packed, walking", "--rivals", "eager"),
         dry=("--compile-only", "--problems", "gated_mlp/llama-8b-prefill", "--forms", *_MLP_GLUON),
     ),
 )  # fmt: skip

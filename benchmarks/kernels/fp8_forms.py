@@ -17,7 +17,7 @@ from triton_ops.backend import FormsKernel
 from triton_ops.kernels.fp8_gemm import operation
 from triton_ops.kernels.tiles import describable
 from triton_ops.problem import Problem
-from triton_ops.space import Choice, Config
+from triton_ops.space import Choice, Config, Flag
 
 FORMS = ("triton", "gluon")
 BUFFERS = (0, 3, 4, 5, 6)
@@ -34,7 +34,7 @@ def space(problem: Problem) -> ConfigSpace:
     whole = _gluon_takes(problem)
     rules = tuple(_of_triton(rule) for rule in shipped.constraints)
     return ConfigSpace(
-        {"FORM": Choice(FORMS), "BUFFERS": Choice(BUFFERS), **shipped.tunables},
+        {"FORM": Choice(FORMS), "BUFFERS": Choice(BUFFERS), "EARLY": Flag(), **shipped.tunables},
         (
             *rules,
             Constraint(
@@ -46,13 +46,16 @@ def space(problem: Problem) -> ConfigSpace:
                 "{BUFFERS} buffers are for the Gluon form, which has stages of its own",
             ),
             Constraint(
+                "early", lambda FORM, EARLY: FORM == "gluon" or not EARLY, "the Gluon form alone reads scales early"
+            ),
+            Constraint(
                 "gluon_tile",
                 lambda FORM, BLOCK_M, BLOCK_N, BLOCK_K: FORM == "triton" or (BLOCK_M, BLOCK_N, BLOCK_K) in _GLUON_TILES,
                 "{BLOCK_M} by {BLOCK_N} in steps of {BLOCK_K}: the Gluon form has 128 by 128 or 256, in steps of 128",
             ),
             *(_neutral(name, value) for name, value in _NEUTRAL.items()),
         ),
-        Config(shipped.default_config, FORM="triton", BUFFERS=0),
+        Config(shipped.default_config, FORM="triton", BUFFERS=0, EARLY=False),
     )  # fmt: skip
 
 

@@ -166,6 +166,24 @@ def test_the_process_that_makes_rows_races_what_it_is_asked_for(monkeypatch):
     assert found == (1.0, (MLP, "cpu", "host", SHIPPED, 0.5))
 
 
+def test_forms_are_raced_beside_the_form_that_is_named(monkeypatch):
+    asked = []
+
+    def fast(_command, tasks, _each_s, _end):
+        asked.extend(tasks)
+        return [(task, {"verdict": "faster", "speedup": 1.0 + len(task[1])}) for task in tasks]
+
+    monkeypatch.setattr(form_race, "rows_apart", fast)
+    options = {"limit_s": 1.0, "seconds": 0.1, "each_s": 1.0, "device": "cpu", "rivals": ["eager"]}
+    named = argparse.Namespace(beside="host", forms=["host", "packed"], **options)
+    rows = list(form_race.rows([MLP], named, "benchmarks.mlp_variants"))
+    place = "gated_mlp/odd"
+    assert asked == [[place, "host", "host"], [place, "packed", "host"], [place, "packed", "eager"]]
+    assert [(row["form"], row["other"], row["problem"]) for row in rows] == [
+        ("host", "host", "odd"), ("packed", "host", "odd"), ("packed", "eager", "odd"),
+    ]  # fmt: skip
+
+
 def test_a_step_that_does_not_end_is_ended_with_what_it_started(tmp_path):
     started = tmp_path / "started"
     waits = ["sh", "-c", f"sleep 600 & echo $! > '{started}'; wait"]

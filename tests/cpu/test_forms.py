@@ -146,6 +146,7 @@ def test_forms_in_gluon_are_checked_with_the_descriptors_that_they_make():
         fp8_forms.kernel.check(own[0], without)
 
 
+OWN = ("FORM", "BUFFERS", "EARLY")  # tunables that the shipped space does not have
 PROBLEM = fp8_forms.problem((256, 256, 256, 1), "bfloat16")
 GIVEN = Arguments(keyword=dict(PROBLEM.arguments))
 FORMS = {
@@ -169,7 +170,7 @@ def test_a_program_is_named_by_its_form():
     light, made = described(GIVEN, light=True), Resources(binary="same", shared_bytes=1)
     keys = [fp8_forms.kernel.program_key(config, light, made) for config in FORMS.values()]
     own = fp8_forms.kernel.forms["triton"]
-    taken = Config({name: value for name, value in FORMS["triton"].items() if name not in ("FORM", "BUFFERS")})
+    taken = Config({name: value for name, value in FORMS["triton"].items() if name not in OWN})
     assert keys[0] == own.program_key(taken, light, made)
     assert keys[1] is None, "its grid follows the device's multiprocessors, which nothing here tells"
 
@@ -191,7 +192,7 @@ def test_the_space_holds_the_shipped_one_and_the_form_where_it_can_compute():
         configs = list(fp8_forms.space_for(problem))
         assert {config["FORM"] for config in configs} == forms
         plain = {
-            Config({key: value for key, value in config.items() if key not in ("FORM", "BUFFERS")})
+            Config({key: value for key, value in config.items() if key not in OWN})
             for config in configs
             if config["FORM"] == "triton"
         }
