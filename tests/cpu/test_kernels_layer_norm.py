@@ -7,11 +7,13 @@ import pytest
 import torch
 
 from tests.near import drawn, error_of, off, widened
+from triton_ops.backend import Arguments
 from triton_ops.exceptions import DeviceError, SettingsError, ShapeMismatchError, UnsupportedDtypeError
 from triton_ops.kernels.gradient import differentiable
 from triton_ops.kernels.layer_norm import _forward, layer_norm, operation
 from triton_ops.kernels.layer_norm.backward import gradient
 from triton_ops.kernels.layer_norm.backward import operation as backward_operation
+from triton_ops.kernels.layer_norm.space import gradient_default
 from triton_ops.space import Config
 
 pytestmark = pytest.mark.triton
@@ -24,6 +26,8 @@ def config(block, rows, warps=1):
 CASES = [
     ((5, 100), None),
     ((5, 100), config(128, 4)),
+    ((5, 100), {**config(128, 4), "EVICT": "all", "SPREAD": True}),
+    ((3, 200), {**config(64, 1), "EVICT": "loads"}),
     ((5, 300), config(64, 1)),
     ((2, 3, 128), config(64, 1)),
     ((3, 1), None),
@@ -119,17 +123,83 @@ def test_gradients_pass_gradcheck_in_float64(interpreted):
     assert interpreted(checked_gradient)
 
 
-def form_error(block, rows, sums):
-    values = backward_operation.materialise(backward_operation.problem((5, 300), "float32"), "cpu")
-    chosen = Config(config(block, rows), PROGRAMS=2, SUM_COLUMNS=sums)
-    backward_operation.kernel.compile(chosen, values).launch(values)
-    right = backward_operation.reference(**widened(values.keyword))
-    return off([values.keyword[name] for name in ("dx", "dweight", "dbias")], right)
+GRADIENT = {"PROGRAMS": 2, "STAGES": 1, "SUM_COLUMNS": 64}
 
 
-@pytest.mark.parametrize(("block", "rows", "sums"), [(64, 1, 0), (512, 1, 64), (512, 4, 64)])
-def test_every_form_of_the_gradient_is_right(interpreted, block, rows, sums):
-    assert interpreted(form_error, block, rows, sums) <= 2e-5
+def gradients_by(chosen, shape, eps=1e-5, spoilt=None):
+    """What one config of the gradient's operation finds, and what its reference does."""
+    values = backward_operation.materialise(backward_operation.problem(shape, "float32"), "cpu")
+    given = {**values.keyword, "eps": eps}
+    if spoilt is not None:
+        given["x"][1, 3] = spoilt
+    for name in ("dx", "dweight", "dbias"):
+        given[name].fill_(math.nan)
+    right = backward_operation.reference(**(widened(given) if spoilt is None else given))
+    backward_operation.kernel.compile(Config({**GRADIENT, **chosen}), values).launch(Arguments(keyword=given))
+    return [given[name] for name in ("dx", "dweight", "dbias")], right
+
+
+def form_error(chosen, shape, eps=1e-5):
+    return off(*gradients_by(chosen, shape, eps))
+
+
+FORMS = {
+    "chunks": (config(64, 1), (5, 300)),
+    "chunks, many rows": ({**config(64, 1), "PROGRAMS": 16, "SUM_COLUMNS": 16}, (37, 130)),
+    "whole": ({**config(512, 1), "SUM_COLUMNS": 16}, (5, 300)),
+    "rows, in flight": ({**config(512, 4), "STAGES": 2}, (5, 300)),
+    "one row": (config(64, 1), (1, 257)),
+    "one element": (config(64, 16), (3, 1)),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_of_the_gradient_is_right(interpreted, form):
+    assert interpreted(form_error, *FORMS[form]) <= 2e-5
+
+
+@pytest.mark.parametrize("chosen", [config(64, 4), config(32, 1)], ids=["whole", "chunks"])
+def test_rows_past_the_last_one_add_nothing_without_eps(interpreted, chosen):
+    assert interpreted(form_error, chosen, (5, 60), 0.0) <= 2e-5
+
+
+@pytest.mark.parametrize("chosen", [config(64, 4), config(32, 1)], ids=["whole", "chunks"])
+@pytest.mark.parametrize("value", [math.nan, math.inf, 1e-42])
+def test_an_extreme_value_spoils_what_arithmetic_says(interpreted, chosen, value):
+    found, right = interpreted(gradients_by, chosen, (5, 60), 1e-5, value)
+    for each, expected_one in zip(found, right, strict=True):
+        assert each.isnan().equal(expected_one.isnan())
+    assert found[0][[0, 2, 3, 4]].isfinite().all()
+
+
+def test_default_of_the_gradient_has_whole_rows_as_far_as_registers_go():
+    assert dict(gradient_default(8192)) == {**GRADIENT, **config(8192, 1, 16), "PROGRAMS": 1}
+    assert dict(gradient_default(768)) == {**GRADIENT, **config(1024, 2, 4), "PROGRAMS": 4}
+    assert gradient_default(65536)["BLOCK_SIZE"] == 8192
+
+
+def test_space_of_the_gradient_says_why_a_config_is_left_out():
+    def why_not(columns, **chosen):
+        space = backward_operation.space_for(backward_operation.problem((8, columns), "bfloat16"))
+        return space.why_not({**gradient_default(columns), **chosen}) or ""
+
+    assert why_not(8192, BLOCK_SIZE=4096).startswith("row: ")
+    assert why_not(8192, ROWS=2, num_warps=32).startswith("registers: ")
+    assert why_not(8192, PROGRAMS=4).startswith("resident: ")
+    assert why_not(65536, STAGES=2).startswith("chunked: ")
+    assert why_not(65536, PROGRAMS=1).startswith("columns: ")
+
+
+def test_weights_are_spread_over_several_rows_only():
+    space = operation.space_for(operation.problem((8, 128), "bfloat16"))
+    assert space.default_config["SPREAD"] is True
+    assert space.why_not({**config(128, 1), "EVICT": "none", "SPREAD": True}).startswith("spread: ")
+
+
+@pytest.mark.parametrize("wrong", [{"EVICT": "some"}, {"EVICT": 1}, {"SPREAD": 1}, {"SPREAD": "yes"}])
+def test_values_that_the_kernel_does_not_take_are_refused(interpreted, wrong):
+    chosen = {**config(64, 1), **wrong}
+    assert interpreted(error_of, layer_norm, torch.zeros(3, 4), config=chosen)[0] == "ConfigValueError"
 
 
 @pytest.mark.parametrize("columns", [1, 128, 768, 8192, 16385, 65536])

@@ -25,7 +25,7 @@ from triton_ops.kernels.rmsnorm_rope import _forward, fused_rmsnorm_rope, operat
 from triton_ops.kernels.rmsnorm_rope.backward import gradient
 from triton_ops.kernels.rmsnorm_rope.backward import operation as backward_operation
 from triton_ops.kernels.rmsnorm_rope.module import FusedRMSNormRoPE
-from triton_ops.kernels.rmsnorm_rope.space import default_config, gradient_space, wide_space
+from triton_ops.kernels.rmsnorm_rope.space import default_config
 from triton_ops.space import Config
 
 pytestmark = pytest.mark.triton
@@ -171,10 +171,22 @@ def test_heads_that_do_not_fit_the_hidden_size_are_refused(heads, expected, actu
     assert (raised.value.expected, raised.value.actual) == (expected, actual)
 
 
-def test_space_is_the_documented_one():
+@pytest.mark.parametrize("hidden", [64, 4096])
+def test_space_holds_the_whole_documented_one_at_every_row_length(hidden):
+    space = operation.space_for(operation.problem((1, 2, hidden, 1)))
+    assert {name: list(tunable)[: len(DOCUMENTED[name])] for name, tunable in space.tunables.items()} == DOCUMENTED
+    assert [config for config in ALL_CONFIGS if space.why_not(config) is not None] == []
+
+
+def test_space_has_whole_rows_besides():
     space = operation.space_for(operation.problem())
-    assert {name: list(tunable) for name, tunable in space.tunables.items()} == DOCUMENTED
-    assert [dict(config) for config in space] == ALL_CONFIGS
+    whole = {"BLOCK_SIZE": 2048, "num_warps": 4, "num_stages": 1}
+    assert space.why_not(whole) is None
+    assert space.why_not({**whole, "num_warps": 2}).startswith("registers: ")
+    assert space.why_not({**whole, "num_stages": 2}).startswith("stages: ")
+    assert space.why_not({**whole, "BLOCK_SIZE": 4096}).startswith("row: ")
+    assert space.why_not({**whole, "BLOCK_SIZE": 64, "num_warps": 16}).startswith("threads: ")
+    assert len(list(space)) < 64
 
 
 @pytest.mark.parametrize("name", operation.problems)
@@ -185,10 +197,11 @@ def test_named_problem_has_a_default_in_its_space_that_fits_the_kernel(name):
     operation.kernel.check(space.tunables, Arguments(keyword=dict(problem.arguments)))
 
 
-def test_default_loads_sixteen_bytes_per_thread():
-    assert dict(default_config(4096, "bfloat16")) == {"BLOCK_SIZE": 1024, "num_warps": 4, "num_stages": 1}
+def test_default_loads_sixteen_bytes_per_thread_or_has_whole_rows():
+    assert dict(default_config(2048, "bfloat16")) == {"BLOCK_SIZE": 1024, "num_warps": 4, "num_stages": 1}
+    assert dict(default_config(4096, "bfloat16")) == {"BLOCK_SIZE": 2048, "num_warps": 4, "num_stages": 1}
     assert default_config(4096, "float32")["num_warps"] == 8
-    assert default_config(96, "float16")["BLOCK_SIZE"] == 64
+    assert dict(default_config(65536, "bfloat16")) == {"BLOCK_SIZE": 1024, "num_warps": 4, "num_stages": 1}
 
 
 def test_work_reads_and_writes_once_and_half_of_the_angles():
@@ -365,13 +378,13 @@ def test_gradients_pass_gradcheck_in_float64(interpreted):
 
 def form_error(block, sums):
     values = backward_operation.materialise(backward_operation.problem((2, 3, 288, 3), "float32"), "cpu")
-    config = Config(BLOCK_SIZE=block, PROGRAMS=2, SUM_COLUMNS=sums, num_warps=1)
+    config = Config(BLOCK_SIZE=block, PROGRAMS=2, STAGES=2, SUM_COLUMNS=sums, num_warps=1)
     backward_operation.kernel.compile(config, values).launch(values)
     right = backward_operation.reference(**widened(values.keyword))
     return off([values.keyword[name] for name in ("dx", "dweight")], right)
 
 
-@pytest.mark.parametrize(("block", "sums"), [(64, 64), (256, 0)])
+@pytest.mark.parametrize(("block", "sums"), [(64, 64), (256, 16)])
 def test_both_forms_of_the_gradient_are_right(interpreted, block, sums):
     assert interpreted(form_error, block, sums) <= 1e-5
 
@@ -384,7 +397,7 @@ def spoilt_by_an_angle(block):
         given[name].abs_()  # so that sums of infinities are infinite
     given["sin"].mul_(-1)
     given["cos"][2, 0] = math.inf
-    config = Config(BLOCK_SIZE=block, PROGRAMS=1, SUM_COLUMNS=64, num_warps=1)
+    config = Config(BLOCK_SIZE=block, PROGRAMS=1, STAGES=1, SUM_COLUMNS=64, num_warps=1)
     backward_operation.kernel.compile(config, values).launch(values)
     right = backward_operation.reference(**widened(given))
     return [(given[name].isnan().equal(each.isnan()), int(each.isnan().sum())) for name, each in zip(
@@ -400,16 +413,18 @@ def test_an_infinite_angle_spoils_the_gradient_as_arithmetic_says(interpreted, b
 
 
 @pytest.mark.parametrize("hidden", [64, 1024, 4096, 8192, 65536])
-def test_default_of_the_gradient_and_of_the_wide_space_are_in_them(hidden):
-    problem = operation.problem((1, 2, hidden, 1), "bfloat16")
-    for space in (wide_space(problem), gradient_space(problem)):
+def test_default_is_in_its_space(hidden):
+    for each in (operation, backward_operation):
+        space = each.space_for(each.problem((1, 2, hidden, 1), "bfloat16"))
         assert space.why_not(space.default_config) is None
 
 
-def test_wide_space_holds_what_the_documented_one_has_for_a_long_row():
-    problem = operation.problem((1, 2, 4096, 32), "bfloat16")
-    left_out = [config for config in ALL_CONFIGS if wide_space(problem).why_not(config) is not None]
-    assert left_out == [config for config in ALL_CONFIGS if config["BLOCK_SIZE"] < 32 * config["num_warps"]]
+def test_space_of_the_gradient_has_whole_rows_where_they_fit():
+    space = backward_operation.space_for(backward_operation.problem((1, 2, 4096, 32), "bfloat16"))
+    assert {config["BLOCK_SIZE"] for config in space} == {2048}
+    assert space.why_not({**space.default_config, "PROGRAMS": 16}).startswith("resident: ")
+    long = backward_operation.space_for(backward_operation.problem((1, 2, 65536, 32), "bfloat16"))
+    assert long.why_not({**long.default_config, "STAGES": 2}).startswith("stages: ")
 
 
 def test_angles_that_need_a_gradient_are_refused(anywhere):

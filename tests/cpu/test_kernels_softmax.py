@@ -8,11 +8,12 @@ import torch
 
 from tests.near import drawn, error_of, off, widened
 from triton_ops.exceptions import DeviceError, ShapeMismatchError, UnsupportedDtypeError
+from triton_ops.hardware import machine_of, spec_named
 from triton_ops.kernels.gradient import differentiable
 from triton_ops.kernels.softmax import operation, softmax
 from triton_ops.kernels.softmax.backward import gradient
 from triton_ops.kernels.softmax.backward import operation as backward_operation
-from triton_ops.kernels.softmax.space import default_config
+from triton_ops.kernels.softmax.space import default_config, gradient_default
 from triton_ops.space import Config
 
 pytestmark = pytest.mark.triton
@@ -106,18 +107,80 @@ def test_gradient_passes_gradcheck_in_float64(interpreted):
     assert interpreted(checked_gradient)
 
 
-def chunked_gradient_error(block, rows):
-    problem = backward_operation.problem((4, 300), "float32")
-    values = backward_operation.materialise(problem, "cpu")
-    chosen = Config(config(block, rows))
-    backward_operation.kernel.executable(chosen).launch(values)
-    right = backward_operation.reference(**widened(values.keyword))
-    return off([values.keyword["dx"]], [right])
+GRADIENT = {"SPLIT": 1, "EVICT": False}
 
 
-@pytest.mark.parametrize(("block", "rows"), [(64, 1), (512, 1), (512, 4)])
-def test_every_form_of_the_gradient_is_right(interpreted, block, rows):
-    assert interpreted(chunked_gradient_error, block, rows) <= 1e-5
+def launched(values, chosen):
+    """The gradient by one config of the operation, in place of whatever dx held."""
+    values.keyword["dx"].fill_(math.nan)
+    backward_operation.kernel.executable(Config({**GRADIENT, **chosen})).launch(values)
+    return values.keyword["dx"]
+
+
+def gradient_error(shape, chosen):
+    values = backward_operation.materialise(backward_operation.problem(shape, "float32"), "cpu")
+    found = launched(values, chosen)
+    return off([found], [backward_operation.reference(**widened(values.keyword))])
+
+
+FORMS = {
+    "chunks": ((4, 300), config(64, 1)),
+    "whole": ((4, 300), {**config(512, 1), "EVICT": True}),
+    "rows": ((5, 300), config(512, 4)),
+    "split": ((5, 300), {**config(64, 1), "SPLIT": 4, "EVICT": True}),
+    "split, whole parts": ((1, 257), {**config(64, 1), "SPLIT": 8}),
+    "split, empty parts": ((3, 65), {**config(64, 1), "SPLIT": 16}),
+    "split rows": ((5, 300), {**config(64, 2), "SPLIT": 4}),
+    "one element": ((2, 1), {**config(64, 1), "SPLIT": 4}),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_of_the_gradient_is_right(interpreted, form):
+    assert interpreted(gradient_error, *FORMS[form]) <= 1e-5
+
+
+def extreme_gradients(value):
+    """Whether each form finds what float32 arithmetic says of a row with an extreme value, and leaves the others."""
+    values = backward_operation.materialise(backward_operation.problem((3, 130), "float32"), "cpu")
+    values.keyword["grad"][1, 70] = value
+    right = backward_operation.reference(**values.keyword)
+    forms = [{**config(64, 1), "SPLIT": 4}, config(64, 1), {**config(256, 1), "EVICT": True}]
+    return [(launched(values, chosen).clone(), right) for chosen in forms]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 3e38, 1e-42])
+def test_extreme_values_spoil_one_row_of_the_gradient_in_every_form(interpreted, value):
+    for found, right in interpreted(extreme_gradients, value):
+        torch.testing.assert_close(found, right, equal_nan=True, rtol=1e-4, atol=1e-6)
+        assert found[[0, 2]].isfinite().all()
+
+
+def test_few_long_rows_are_split_untuned_and_many_are_not():
+    few, many = gradient_default(64, 128256), gradient_default(2048, 151936)
+    assert (few["SPLIT"], few["BLOCK_SIZE"], few["num_warps"]) == (8, 4096, 8)
+    assert (many["SPLIT"], many["BLOCK_SIZE"], many["num_warps"]) == (1, 8192, 32)
+    assert dict(gradient_default(64, 4096)) == {**config(4096, 1, 16), **GRADIENT}
+
+
+def test_space_of_the_gradient_says_why_rows_are_not_split():
+    def why_not(shape, **chosen):
+        space = backward_operation.space_for(backward_operation.problem(shape, "float32"))
+        return space.why_not({**config(4096, 1, 8), "EVICT": True, **chosen})
+
+    assert why_not((64, 128256), SPLIT=16) is None
+    assert why_not((2048, 128256), SPLIT=16).startswith("few_rows: ")
+    assert why_not((64, 4096), SPLIT=4).startswith("split: ")
+    assert why_not((64, 128256), SPLIT=16, EVICT=False).startswith("kept: ")
+    assert why_not((64, 128256), SPLIT=1, BLOCK_SIZE=512).startswith("chunks: ")
+
+
+def test_parts_of_few_rows_are_expected_to_be_faster_than_whole_rows():
+    work = backward_operation.work(backward_operation.problem((64, 128256), "float32"))
+    machine = machine_of(spec_named("NVIDIA H200"))
+    plans = [work.tiles.plan({**GRADIENT, **config(4096, 1, 8), "SPLIT": parts}, machine) for parts in (1, 8)]
+    expected = [plan.schedule(plan.footprint).time_ms for plan in plans]
+    assert expected[1] < 0.7 * expected[0]
 
 
 @pytest.mark.parametrize("columns", [1, 64, 100, 4096, 16384, 16385, 151936])

@@ -45,7 +45,8 @@ _LEAST = {
 }
 """The least value of numbers below which tiles would have no program, or a wrong one."""
 _ONE_OR_TWO = ("SUMS",)
-_FLAGS = ("DESCRIPTORS", "WARP_SPECIALIZE", "SWAPPED", "HALVES", "AHEAD", "JOINED")
+_FLAGS = ("DESCRIPTORS", "WARP_SPECIALIZE", "SWAPPED", "HALVES", "AHEAD", "JOINED", "SPREAD")
+_EVICT = ("none", "loads", "all")
 
 
 def check_placement(tensors: Mapping[str, Any], on_cpu: bool = False) -> None:
@@ -243,6 +244,8 @@ def checked_config(
             raise ConfigValueError(f"{name} is {value!r}; {kernel} takes 1 or 2")
         if name in _FLAGS and type(value) is not bool:
             raise ConfigValueError(f"{name} is {value!r}; {kernel} takes true or false")
+        if name == "EVICT" and value not in _EVICT:
+            raise ConfigValueError(f"{name} is {value!r}; {kernel} takes {', '.join(_EVICT)}")
     return found
 
 

@@ -10,9 +10,9 @@ from typing import Any
 from triton_ops.kernels.jit import column_sums_kernel
 from triton_ops.space import Choice
 
-SUM_COLUMNS = Choice([0, 64])
-"""The tunable: columns that a program of the last launch adds up; 0 leaves the sums to torch."""
-_ROWS = 32  # of the partial sums, that a program takes at once
+SUM_COLUMNS = Choice([16, 64])
+"""The tunable: columns that a program of the last launch adds up. Fewer make more programs, with shorter walks."""
+_TILE, _WARPS = 8192, 8  # elements that a program takes at once: 32 loads of a thread are on their way
 
 
 def add_up(partial: Any, results: tuple[Any, ...], sum_columns: int) -> None:
@@ -23,12 +23,9 @@ def add_up(partial: Any, results: tuple[Any, ...], sum_columns: int) -> None:
         results: One or two tensors [columns].
         sum_columns: The value of the tunable.
     """
-    if sum_columns == 0:
-        for part, result in zip(partial, results, strict=True):
-            result.copy_(part.sum(0))
-        return
     count, rows, columns = partial.shape
     second = results[1] if count > 1 else None
     column_sums_kernel[(-(-columns // sum_columns), count)](
-        partial, results[0], second, rows, columns, ROWS=_ROWS, SUM_COLUMNS=sum_columns, num_warps=4
-    )
+        partial, results[0], second, rows, columns,
+        ROWS=_TILE // sum_columns, SUM_COLUMNS=sum_columns, num_warps=_WARPS,
+    )  # fmt: skip

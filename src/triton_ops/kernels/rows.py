@@ -19,6 +19,7 @@ _MOST_PER_THREAD = 128  # elements of a block in float32: half of a thread's reg
 _LEAST_PER_THREAD = 2
 _WHOLE = 16384  # elements of the widest row that the default keeps in registers
 _CHUNK = 4096
+_LEAST_CHUNK = 1024
 
 
 def padded(columns: int) -> int:
@@ -56,6 +57,16 @@ def config_space(columns: int, tensors: int = 1) -> ConfigSpace:
         ),
         default_config(columns, tensors),
     )  # fmt: skip
+
+
+def long_chunks(columns: int) -> Constraint:
+    """The constraint that parts of a row have 1,024 elements or more: shorter ones wait for memory more often."""
+    least = min(padded(columns), _LEAST_CHUNK)
+    return Constraint(
+        "chunks",
+        lambda BLOCK_SIZE: least <= BLOCK_SIZE,
+        f"parts of {{BLOCK_SIZE}} of a row of {columns} wait too often",
+    )
 
 
 @lru_cache(maxsize=1024)

@@ -30,6 +30,7 @@ class RowTiles:
         lanes: Elements of a row per unit of `tile_columns`: 2 where a chunk is counted in pairs.
         passes: Number of walks over a row: 2 for one that reduces the row and one that writes it.
         weight: Arithmetic of an element in one pass over that of a norm (convert, multiply, add, convert).
+        parts: Programs that share a row; a second launch writes what they have found.
     """
 
     rows: int
@@ -42,15 +43,17 @@ class RowTiles:
     lanes: int = 1
     passes: int = 2
     weight: float = 1.0
+    parts: Tile = 1
 
     def plan(self, config: Mapping[str, Any], machine: Machine) -> TilePlan:
         """Plan blocks of rows that are independent of each other."""
         warps, stages = warps_and_stages(config)
         rows, chunk = tile_side(self.tile_rows, config), tile_side(self.tile_columns, config) * self.lanes
+        parts = tile_side(self.parts, config)
         chunks = Chunks(
-            blocks=ceil(self.rows / rows),
+            blocks=ceil(self.rows / rows) * parts,
             rows=rows,
-            columns=self.columns,
+            columns=ceil(self.columns / parts),
             chunk=chunk,
             passes=self.passes,
             warps=warps,

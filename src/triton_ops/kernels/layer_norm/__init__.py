@@ -17,7 +17,7 @@ from triton_ops.kernels.layer_norm.backward import gradient
 from triton_ops.kernels.layer_norm.kernel import grid, layer_norm_kernel
 from triton_ops.kernels.layer_norm.problems import DEFAULT_EPS, DTYPES, PROBLEMS, arguments, work
 from triton_ops.kernels.layer_norm.reference import layer_norm_reference
-from triton_ops.kernels.layer_norm.space import TUNABLES, config_space, default_config
+from triton_ops.kernels.layer_norm.space import OPTIONAL, TUNABLES, config_space, default_config
 from triton_ops.kernels.validation import validate_eps
 
 if TYPE_CHECKING:
@@ -68,7 +68,8 @@ def layer_norm(
         weight: [columns], any of these dtypes, contiguous, device of `x`; None is 1.
         bias: [columns], any of these dtypes, contiguous, device of `x`; None is 0.
         eps: A number that is added to the variance; finite, 0 or more, in the unit of x².
-        config: A value for each of BLOCK_SIZE, ROWS and num_warps; None takes the winner of a record, else the default.
+        config: A value for each of BLOCK_SIZE, ROWS and num_warps, and if you like EVICT and SPREAD; None takes the
+            winner of a record, else the default.
         tune: Whether to tune this problem first if it has no record, as inside `with triton_ops.tuning():`.
 
     Returns:
@@ -81,6 +82,7 @@ def layer_norm(
         ShapeMismatchError: A tensor is not contiguous or has another shape, or `x` has no axis.
         SettingsError: `eps` is negative or not finite.
         UnknownTunableError: `config` lacks a tunable, or names another.
+        ConfigValueError: `config` holds a value that the kernel does not take.
 
     Cost: reads x and writes the result once where a row fits into BLOCK_SIZE, else reads it twice, the second time from
     L2; no host sync. The first call of a config, dtype and row length compiles: about 0.2 s.
@@ -128,7 +130,7 @@ def _forward(
         "x": flat, "weight": weight, "bias": bias, "out": flat_out, "rows": len(flat), "eps": DEFAULT_EPS,
         "COLUMNS": columns,
     }  # fmt: skip
-    names = (tuple(TUNABLES), ())
+    names = (tuple(TUNABLES), tuple(OPTIONAL))
     chosen = config_for(operation, values, lambda: default_config(columns), config=config, tunables=names, tune=tune)
     call.launch(_KERNEL, chosen, {**values, "eps": eps}, x.device)
     return out

@@ -10,10 +10,16 @@ from triton_ops.backend import LauncherKernel, Operation
 from triton_ops.kernels import call
 from triton_ops.kernels.choice import config_for
 from triton_ops.kernels.column_sums import add_up
-from triton_ops.kernels.layer_norm.kernel import layer_norm_backward_kernel
+from triton_ops.kernels.layer_norm.kernel import (
+    layer_norm_backward_columns_kernel,
+    layer_norm_backward_kernel,
+    layer_norm_backward_rows_kernel,
+)
 from triton_ops.kernels.layer_norm.problems import DEFAULT_EPS, DTYPES, PROBLEMS, gradient_arguments, gradient_work
 from triton_ops.kernels.layer_norm.reference import layer_norm_backward_reference
 from triton_ops.kernels.layer_norm.space import GRADIENT_TUNABLES, gradient_default, gradient_space
+
+_TILE_ROWS, _TILE_COLUMNS = 16, 128  # of a program that sums by columns: 16 elements of each input for a thread
 
 
 def launch(
@@ -28,6 +34,7 @@ def launch(
     ROWS: int,
     BLOCK_SIZE: int,
     PROGRAMS: int,
+    STAGES: int,
     SUM_COLUMNS: int,
     num_warps: int,
 ) -> None:
@@ -42,20 +49,35 @@ def launch(
         dbias: [COLUMNS]; written.
         eps: As in the forward pass.
         COLUMNS: Elements of a row.
-        ROWS: Rows that a program takes at once.
-        BLOCK_SIZE: Columns that it takes at once.
-        PROGRAMS: Programs for each multiprocessor.
-        SUM_COLUMNS: Columns that a program of the last launch adds up; 0 leaves the sums to torch.
+        ROWS: Rows that a program takes at once; 1 where BLOCK_SIZE holds no whole row.
+        BLOCK_SIZE: Columns that it takes at once. If it holds no whole row, dx and the sums have a launch each.
+        PROGRAMS: Programs for each multiprocessor, which add up over rows.
+        STAGES: Loads of so many rows are on their way while a program works; 1 loads a row when it is its turn.
+        SUM_COLUMNS: Columns that a program of the last launch adds up.
         num_warps: Warps of a program.
     """
     torch = require("torch", "the gradient of layer_norm")
-    rows = x.shape[0]
-    programs = min(-(-rows // ROWS), PROGRAMS * call.multiprocessors(x.device))
-    partial = x.new_empty((2, programs, COLUMNS), dtype=torch.promote_types(x.dtype, torch.float32))
-    layer_norm_backward_kernel[(programs,)](
-        x, weight, grad, dx, partial, rows, eps,
-        COLUMNS=COLUMNS, ROWS=ROWS, BLOCK_SIZE=BLOCK_SIZE, num_warps=num_warps,
-    )  # fmt: skip
+    rows, wide = x.shape[0], torch.promote_types(x.dtype, torch.float32)
+    most = PROGRAMS * call.multiprocessors(x.device)
+    if BLOCK_SIZE >= COLUMNS:
+        programs = min(-(-rows // ROWS), most)
+        partial = x.new_empty((2, programs, COLUMNS), dtype=wide)
+        layer_norm_backward_kernel[(programs,)](
+            x, weight, grad, dx, partial, rows, eps,
+            COLUMNS=COLUMNS, ROWS=ROWS, BLOCK_SIZE=BLOCK_SIZE, STAGES=STAGES, num_warps=num_warps,
+        )  # fmt: skip
+    else:
+        statistics = x.new_empty((2, rows), dtype=wide)
+        layer_norm_backward_rows_kernel[(rows,)](
+            x, weight, grad, dx, statistics, rows, eps, COLUMNS=COLUMNS, BLOCK_SIZE=BLOCK_SIZE, num_warps=num_warps
+        )
+        across = -(-COLUMNS // _TILE_COLUMNS)
+        parts = max(1, min(-(-rows // _TILE_ROWS), most // across))
+        partial = x.new_empty((2, parts, COLUMNS), dtype=wide)
+        layer_norm_backward_columns_kernel[(across, parts)](
+            x, grad, statistics, partial, rows,
+            COLUMNS=COLUMNS, TILE_ROWS=_TILE_ROWS, TILE_COLUMNS=_TILE_COLUMNS, num_warps=4,
+        )  # fmt: skip
     add_up(partial, (dweight, dbias), SUM_COLUMNS)
 
 

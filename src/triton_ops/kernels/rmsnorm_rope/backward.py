@@ -30,6 +30,7 @@ def launch(
     HEAD_DIM: int,
     BLOCK_SIZE: int,
     PROGRAMS: int,
+    STAGES: int,
     SUM_COLUMNS: int,
     num_warps: int,
 ) -> None:
@@ -49,7 +50,8 @@ def launch(
         HEAD_DIM: Elements of a head.
         BLOCK_SIZE: Pairs that a program takes at once.
         PROGRAMS: Programs for each multiprocessor.
-        SUM_COLUMNS: Columns that a program of the last launch adds up; 0 leaves the sums to torch.
+        STAGES: Loads of so many rows are on their way while a program works; 1 loads a row when it is its turn.
+        SUM_COLUMNS: Columns that a program of the last launch adds up.
         num_warps: Warps of a program.
     """
     torch = require("torch", "the gradient of rmsnorm_rope")
@@ -58,7 +60,7 @@ def launch(
     partial = x.new_empty((1, programs, HIDDEN), dtype=torch.promote_types(x.dtype, torch.float32))
     rmsnorm_rope_backward_kernel[(programs,)](
         x, weight, cos, sin, grad, dx, partial, rows, seq_len, eps,
-        HIDDEN=HIDDEN, HEAD_DIM=HEAD_DIM, BLOCK_SIZE=BLOCK_SIZE, num_warps=num_warps,
+        HIDDEN=HIDDEN, HEAD_DIM=HEAD_DIM, BLOCK_SIZE=BLOCK_SIZE, STAGES=STAGES, num_warps=num_warps,
     )  # fmt: skip
     add_up(partial, (dweight,), SUM_COLUMNS)
 

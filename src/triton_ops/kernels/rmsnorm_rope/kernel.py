@@ -1,7 +1,8 @@
 """The Triton kernels: one program normalises and rotates one token's row; and the gradient.
 
-The row is read twice in chunks, once for its mean square and once to rotate; the second time it comes out of L1 or
-L2, so device memory sees it once. It is not kept in registers between: that spills for long rows and few warps.
+A row that a block holds whole is read once and stays in registers, and its weights are on their way with it. A longer
+one is read twice in chunks, once for its mean square and once to rotate; the second time it comes out of L1 or L2, so
+device memory sees it once.
 
 The gradient's programs each walk over many rows, and add up the weight's gradient of their rows: in registers where
 a block holds a whole row, else in a row of memory of their own. Another launch sums these rows. No program waits for
@@ -53,35 +54,50 @@ def rmsnorm_rope_kernel(
     cos_row = cos + position * HEAD_DIM
     sin_row = sin + position * HEAD_DIM
     lane = tl.arange(0, BLOCK_SIZE)
-    if SAME_ANGLES:
-        c = tl.load(cos_row + lane % HALF)
-        s = tl.load(sin_row + lane % HALF)
-
-    squares = widened(tl.zeros((BLOCK_SIZE,), dtype=x.dtype.element_ty))
-    for start in tl.range(0, PAIRS, BLOCK_SIZE, num_stages=num_stages):
-        pair = start + lane
-        first = pair // HALF * HEAD_DIM + pair % HALF
-        inside = pair < PAIRS
+    if BLOCK_SIZE >= PAIRS:
+        first = lane // HALF * HEAD_DIM + lane % HALF
+        inside = lane < PAIRS
+        w_u = widened(tl.load(weight + first, mask=inside, other=0.0, eviction_policy="evict_last"))
+        w_v = widened(tl.load(weight + first + HALF, mask=inside, other=0.0, eviction_policy="evict_last"))
         u = widened(tl.load(x_row + first, mask=inside, other=0.0))
         v = widened(tl.load(x_row + first + HALF, mask=inside, other=0.0))
-        squares += u * u + v * v
-    scale = tl.rsqrt(tl.sum(squares) / HIDDEN + eps)
+        c = widened(tl.load(cos_row + lane % HALF))
+        s = widened(tl.load(sin_row + lane % HALF))
+        scale = tl.rsqrt(tl.sum(u * u + v * v) / HIDDEN + eps)
+        u *= scale * w_u
+        v *= scale * w_v
+        tl.store(out_row + first, (u * c - v * s).to(out.dtype.element_ty), mask=inside)
+        tl.store(out_row + first + HALF, (v * c + u * s).to(out.dtype.element_ty), mask=inside)
+    else:
+        if SAME_ANGLES:
+            c = tl.load(cos_row + lane % HALF)
+            s = tl.load(sin_row + lane % HALF)
 
-    for start in tl.range(0, PAIRS, BLOCK_SIZE, num_stages=num_stages):
-        pair = start + lane
-        first = pair // HALF * HEAD_DIM + pair % HALF
-        inside = pair < PAIRS
-        u = widened(tl.load(x_row + first, mask=inside, other=0.0))
-        v = widened(tl.load(x_row + first + HALF, mask=inside, other=0.0))
-        u *= scale * widened(tl.load(weight + first, mask=inside, other=0.0))
-        v *= scale * widened(tl.load(weight + first + HALF, mask=inside, other=0.0))
-        if not SAME_ANGLES:
-            c = tl.load(cos_row + pair % HALF)
-            s = tl.load(sin_row + pair % HALF)
-        turned_u = u * widened(c) - v * widened(s)
-        turned_v = v * widened(c) + u * widened(s)
-        tl.store(out_row + first, turned_u.to(out.dtype.element_ty), mask=inside)
-        tl.store(out_row + first + HALF, turned_v.to(out.dtype.element_ty), mask=inside)
+        squares = widened(tl.zeros((BLOCK_SIZE,), dtype=x.dtype.element_ty))
+        for start in tl.range(0, PAIRS, BLOCK_SIZE, num_stages=num_stages):
+            pair = start + lane
+            first = pair // HALF * HEAD_DIM + pair % HALF
+            inside = pair < PAIRS
+            u = widened(tl.load(x_row + first, mask=inside, other=0.0))
+            v = widened(tl.load(x_row + first + HALF, mask=inside, other=0.0))
+            squares += u * u + v * v
+        scale = tl.rsqrt(tl.sum(squares) / HIDDEN + eps)
+
+        for start in tl.range(0, PAIRS, BLOCK_SIZE, num_stages=num_stages):
+            pair = start + lane
+            first = pair // HALF * HEAD_DIM + pair % HALF
+            inside = pair < PAIRS
+            u = widened(tl.load(x_row + first, mask=inside, other=0.0))
+            v = widened(tl.load(x_row + first + HALF, mask=inside, other=0.0))
+            u *= scale * widened(tl.load(weight + first, mask=inside, other=0.0))
+            v *= scale * widened(tl.load(weight + first + HALF, mask=inside, other=0.0))
+            if not SAME_ANGLES:
+                c = tl.load(cos_row + pair % HALF)
+                s = tl.load(sin_row + pair % HALF)
+            turned_u = u * widened(c) - v * widened(s)
+            turned_v = v * widened(c) + u * widened(s)
+            tl.store(out_row + first, turned_u.to(out.dtype.element_ty), mask=inside)
+            tl.store(out_row + first + HALF, turned_v.to(out.dtype.element_ty), mask=inside)
 
 
 @triton.jit
@@ -110,6 +126,7 @@ def rmsnorm_rope_backward_kernel(
     HIDDEN: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     BLOCK_SIZE: tl.constexpr,
+    STAGES: tl.constexpr,
 ):
     """dx, and in partial[program] what the program's rows add to dweight.
 
@@ -130,7 +147,7 @@ def rmsnorm_rope_backward_kernel(
         w_v = widened(tl.load(weight + place + HALF, mask=inside, other=0.0))
         dw_u = tl.zeros((BLOCK_SIZE,), dtype=partial.dtype.element_ty)
         dw_v = tl.zeros((BLOCK_SIZE,), dtype=partial.dtype.element_ty)
-        for row in range(program, rows, programs):
+        for row in tl.range(program, rows, programs, num_stages=STAGES):
             start = tl.cast(row, tl.int64) * HIDDEN
             angles = tl.cast(row % seq_len, tl.int64) * HEAD_DIM + lane % HALF
             u = widened(tl.load(x + start + place, mask=inside, other=0.0))

@@ -5,22 +5,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from triton_ops.backend import Operation, TritonKernel
+from triton_ops.backend import Operation, StagedKernel, TritonKernel
 from triton_ops.kernels import call
 from triton_ops.kernels.choice import config_for
-from triton_ops.kernels.softmax.kernel import gradient_grid, softmax_backward_kernel
-from triton_ops.kernels.softmax.problems import DTYPES, PROBLEMS, gradient_arguments, work
+from triton_ops.kernels.softmax.kernel import (
+    gradient_grid,
+    is_split,
+    part_sums,
+    softmax_backward_kernel,
+    softmax_backward_rest_kernel,
+)
+from triton_ops.kernels.softmax.problems import DTYPES, PROBLEMS, gradient_arguments, gradient_work
 from triton_ops.kernels.softmax.reference import softmax_backward_reference
-from triton_ops.kernels.softmax.space import TUNABLES, gradient_default, gradient_space
+from triton_ops.kernels.softmax.space import GRADIENT_TUNABLES, gradient_default, gradient_space
 
-_KERNEL = TritonKernel(softmax_backward_kernel, gradient_grid, outputs=("dx",))
+_KERNEL = StagedKernel(
+    TritonKernel(softmax_backward_kernel, gradient_grid, outputs=("dx",)),
+    TritonKernel(softmax_backward_rest_kernel, gradient_grid, outputs=("dx",)),
+    when=is_split,
+    scratch="parts",
+    elements=part_sums,
+)
 operation = Operation(
     name="softmax_backward",
     kernel=_KERNEL,
     space=gradient_space,
     arguments=gradient_arguments,
     reference=softmax_backward_reference,
-    work=work,
+    work=gradient_work,
     dtypes=DTYPES,
     problems=PROBLEMS,
     device="cuda",
@@ -39,6 +51,7 @@ def gradient(kept: Sequence[Any], grad: Any, _needed: Sequence[bool]) -> tuple[A
         "out": flat, "grad": grad.contiguous().view(-1, columns), "dx": dx.view(-1, columns),
         "rows": len(flat), "COLUMNS": columns,
     }  # fmt: skip
-    config = config_for(operation, values, lambda: gradient_default(columns), tunables=(tuple(TUNABLES), ()))
+    names = (tuple(GRADIENT_TUNABLES), ())
+    config = config_for(operation, values, lambda: gradient_default(len(flat), columns), tunables=names)
     call.launch(_KERNEL, config, values, out.device)
     return (dx,)

@@ -3,6 +3,10 @@
 A row that fits into one block is read once and stays in registers. A longer one is read twice, in chunks: once for its
 largest value and the sum of exponentials, rescaled as the largest value grows, and once to write. The second time it
 comes out of L2.
+
+The gradient reads a longer row backwards the second time, since what was read last is still in L2 where the rows of all
+programs together are more than that holds. SPLIT programs may share such a row, in two launches: few rows leave most
+multiprocessors without work else. Sums are added in a fixed order, so that equal launches give equal bits.
 """
 
 from triton_ops._optional import require
@@ -18,8 +22,18 @@ def grid(meta):
 
 
 def gradient_grid(meta):
-    """One program per ROWS rows."""
-    return (triton.cdiv(meta["out"].numel() // meta["COLUMNS"], meta["ROWS"]),)
+    """SPLIT programs per ROWS rows."""
+    return (triton.cdiv(meta["out"].numel() // meta["COLUMNS"], meta["ROWS"]) * meta["SPLIT"],)
+
+
+def is_split(meta):
+    """Whether several programs share a row, so that a second launch has to write dx."""
+    return meta["SPLIT"] > 1
+
+
+def part_sums(meta, programs):
+    """Elements of the scratch: a sum for each row and part."""
+    return programs * meta["ROWS"]
 
 
 @triton.jit
@@ -69,30 +83,89 @@ def softmax_backward_kernel(
     COLUMNS: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK_SIZE: tl.constexpr,
+    EVICT: tl.constexpr = False,
+    SPLIT: tl.constexpr = 1,
+    parts=None,
 ):
-    """dx[row] = out[row] * (grad[row] - sum(out[row] * grad[row])), in float32 or float64, rounded once."""
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    """dx[row] = out[row] * (grad[row] - sum(out[row] * grad[row])), in float32 or float64, rounded once.
+
+    With SPLIT above 1 it writes the sum of one part of a row to parts[row, part], and dx is left to
+    `softmax_backward_rest_kernel`.
+    """
+    row = (tl.program_id(0) // SPLIT).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     in_rows = (row < rows)[:, None]
     start = row[:, None] * COLUMNS
     lane = tl.arange(0, BLOCK_SIZE)[None, :]
+    POLICY: tl.constexpr = "evict_first" if EVICT else ""
 
-    if BLOCK_SIZE >= COLUMNS:
+    if SPLIT > 1:
+        EACH: tl.constexpr = (COLUMNS + BLOCK_SIZE * SPLIT - 1) // (BLOCK_SIZE * SPLIT) * BLOCK_SIZE
+        first = tl.program_id(0) % SPLIT * EACH
+        inner = products(out + start, grad + start, first, EACH, in_rows, COLUMNS, ROWS, BLOCK_SIZE)
+        tl.store(parts + row * SPLIT + tl.program_id(0) % SPLIT, inner.to(tl.float32), mask=row < rows)
+    elif BLOCK_SIZE >= COLUMNS:
         inside = in_rows & (lane < COLUMNS)
-        y = widened(tl.load(out + start + lane, mask=inside, other=0.0))
-        g = widened(tl.load(grad + start + lane, mask=inside, other=0.0))
+        y = widened(tl.load(out + start + lane, mask=inside, other=0.0, eviction_policy=POLICY))
+        g = widened(tl.load(grad + start + lane, mask=inside, other=0.0, eviction_policy=POLICY))
         found = y * (g - tl.sum(y * g, 1)[:, None])
-        tl.store(dx + start + lane, found.to(dx.dtype.element_ty), mask=inside)
+        tl.store(dx + start + lane, found.to(dx.dtype.element_ty), mask=inside, eviction_policy=POLICY)
     else:
-        y = widened(tl.load(out + start + lane, mask=in_rows, other=0.0))
-        inner = tl.zeros_like(tl.sum(y, 1))
-        for first in tl.range(0, COLUMNS, BLOCK_SIZE):
-            inside = in_rows & (first + lane < COLUMNS)
-            y = widened(tl.load(out + start + first + lane, mask=inside, other=0.0))
-            g = widened(tl.load(grad + start + first + lane, mask=inside, other=0.0))
-            inner += tl.sum(y * g, 1)
-        for first in tl.range(0, COLUMNS, BLOCK_SIZE):
-            inside = in_rows & (first + lane < COLUMNS)
-            y = widened(tl.load(out + start + first + lane, mask=inside, other=0.0))
-            g = widened(tl.load(grad + start + first + lane, mask=inside, other=0.0))
-            found = y * (g - inner[:, None])
-            tl.store(dx + start + first + lane, found.to(dx.dtype.element_ty), mask=inside)
+        inner = products(out + start, grad + start, 0, COLUMNS, in_rows, COLUMNS, ROWS, BLOCK_SIZE)
+        write_back(out + start, grad + start, dx + start, inner, 0, COLUMNS, in_rows, COLUMNS, BLOCK_SIZE, POLICY)
+
+
+@triton.jit
+def softmax_backward_rest_kernel(
+    out,
+    grad,
+    dx,
+    rows,
+    parts,
+    COLUMNS: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    SPLIT: tl.constexpr,
+    EVICT: tl.constexpr = False,
+):
+    """Write dx of one part of a row, from the sums of all parts. The last rows come first: L2 still holds them."""
+    place = tl.num_programs(0) - 1 - tl.program_id(0)
+    row = (place // SPLIT).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    in_rows = (row < rows)[:, None]
+    start = row[:, None] * COLUMNS
+    inner = tl.sum(tl.load(parts + row[:, None] * SPLIT + tl.arange(0, SPLIT)[None, :], mask=in_rows, other=0.0), 1)
+    EACH: tl.constexpr = (COLUMNS + BLOCK_SIZE * SPLIT - 1) // (BLOCK_SIZE * SPLIT) * BLOCK_SIZE
+    POLICY: tl.constexpr = "evict_first" if EVICT else ""
+    first = place % SPLIT * EACH
+    write_back(out + start, grad + start, dx + start, inner, first, EACH, in_rows, COLUMNS, BLOCK_SIZE, POLICY)
+
+
+@triton.jit
+def products(
+    out, grad, first, EXTENT: tl.constexpr, in_rows, COLUMNS: tl.constexpr, ROWS: tl.constexpr, BLOCK_SIZE: tl.constexpr
+):  # fmt: skip
+    """sum(out * grad) over EXTENT columns from `first` on, chunk by chunk; lanes are added up at the end."""
+    lane = tl.arange(0, BLOCK_SIZE)[None, :]
+    inner = widened(tl.zeros((ROWS, BLOCK_SIZE), dtype=out.dtype.element_ty))
+    for nth in tl.range(0, (EXTENT + BLOCK_SIZE - 1) // BLOCK_SIZE):
+        at = first + nth * BLOCK_SIZE
+        inside = in_rows & (at + lane < COLUMNS)
+        y = widened(tl.load(out + at + lane, mask=inside, other=0.0))
+        inner += y * widened(tl.load(grad + at + lane, mask=inside, other=0.0))
+    return tl.sum(inner, 1)
+
+
+@triton.jit
+def write_back(
+    out, grad, dx, inner, first, EXTENT: tl.constexpr, in_rows, COLUMNS: tl.constexpr, BLOCK_SIZE: tl.constexpr,
+    POLICY: tl.constexpr,
+):  # fmt: skip
+    """Write dx of EXTENT columns from `first` on, beginning at their end, which was read last: L2 may hold it."""
+    lane = tl.arange(0, BLOCK_SIZE)[None, :]
+    CHUNKS: tl.constexpr = (EXTENT + BLOCK_SIZE - 1) // BLOCK_SIZE
+    for nth in tl.range(0, CHUNKS):
+        at = first + (CHUNKS - 1 - nth) * BLOCK_SIZE
+        inside = in_rows & (at + lane < COLUMNS)
+        y = widened(tl.load(out + at + lane, mask=inside, other=0.0, eviction_policy=POLICY))
+        g = widened(tl.load(grad + at + lane, mask=inside, other=0.0, eviction_policy=POLICY))
+        found = (y * (g - inner[:, None])).to(dx.dtype.element_ty)
+        tl.store(dx + at + lane, found, mask=inside, eviction_policy=POLICY)

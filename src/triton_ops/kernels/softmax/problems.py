@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from triton_ops.problem import Problem
 from triton_ops.ranking.rows import RowTiles
@@ -50,3 +51,9 @@ def work(problem: Problem) -> Work:
         tile_rows="ROWS", tile_columns="BLOCK_SIZE",
     )  # fmt: skip
     return Work(bytes=float(sum(spec.nbytes for spec in specs)), tiles=tiles)
+
+
+def gradient_work(problem: Problem) -> Work:
+    """The work of the gradient: each part of a row that several programs share counts as a row."""
+    plain = work(problem)
+    return replace(plain, tiles=replace(plain.tiles, parts="SPLIT"))
