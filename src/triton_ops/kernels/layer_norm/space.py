@@ -54,7 +54,7 @@ def default_config(columns: int) -> Config:
     0.98 of the time at 131,072 rows of 128 elements (H200, Triton 3.6.0).
     """
     plain = rows.default_config(columns)
-    return Config(plain, EVICT="none", SPREAD=plain["ROWS"] > 1)
+    return Config(plain, EVICT="none", SPREAD=plain["ROWS"] != 1)
 
 
 def gradient_space(problem: Problem) -> ConfigSpace:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from triton_ops.problem import Problem
 from triton_ops.ranking.rows import RowTiles
 from triton_ops.tensors import TensorSpec
-from triton_ops.work import Work
+from triton_ops.work import Tile, Work
 
 DTYPES = ("bfloat16", "float16", "float32")
 
@@ -44,16 +43,19 @@ def gradient_arguments(rows: int = 32768, columns: int = 4096, dtype: str = "bfl
 
 def work(problem: Problem) -> Work:
     """The work: bytes of the inputs and of the output; bandwidth is the limit."""
-    specs = list(problem.specs.values())
-    first, last = specs[0], specs[-1]
-    tiles = RowTiles(
-        math.prod(first.shape[:-1]), first.shape[-1], dtype=first.dtype, out_dtype=last.dtype,
-        tile_rows="ROWS", tile_columns="BLOCK_SIZE",
-    )  # fmt: skip
-    return Work(bytes=float(sum(spec.nbytes for spec in specs)), tiles=tiles)
+    return _work(problem)
 
 
 def gradient_work(problem: Problem) -> Work:
     """The work of the gradient: each part of a row that several programs share counts as a row."""
-    plain = work(problem)
-    return replace(plain, tiles=replace(plain.tiles, parts="SPLIT"))
+    return _work(problem, parts="SPLIT")
+
+
+def _work(problem: Problem, parts: Tile = 1) -> Work:
+    specs = list(problem.specs.values())
+    first, last = specs[0], specs[-1]
+    tiles = RowTiles(
+        math.prod(first.shape[:-1]), first.shape[-1], dtype=first.dtype, out_dtype=last.dtype,
+        tile_rows="ROWS", tile_columns="BLOCK_SIZE", parts=parts,
+    )  # fmt: skip
+    return Work(bytes=float(sum(spec.nbytes for spec in specs)), tiles=tiles)

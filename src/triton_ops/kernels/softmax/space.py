@@ -20,6 +20,8 @@ GRADIENT_TUNABLES: dict[str, Tunable] = {
 }
 _TENSORS = 2  # blocks of a row that a program of the gradient holds
 _FEW_ROWS = 128  # below, programs for whole rows leave multiprocessors of large GPUs without work
+_SPLIT, _PART = 8, 4096  # the default's programs for each of few rows, and their blocks
+_CHUNK = 8192  # its blocks of many rows
 _MOST_SPLIT = 2048  # programs from which on no GPU waits for more
 
 
@@ -71,10 +73,9 @@ def gradient_default(count: int, columns: int) -> Config:
     Source: the fastest of some forms on an H200 (Triton 3.6.0). Eight programs for each of 64 rows of 128,256 elements
     take 0.81 of the time of one, and 32 warps for each of 2,048 rows of 151,936 take 0.95 of that of 16.
     """
-    plain = rows.default_config(columns, _TENSORS)
-    if plain["BLOCK_SIZE"] >= columns:
+    plain, widest = rows.default_config(columns, _TENSORS), rows.padded(columns)
+    if plain["BLOCK_SIZE"] == widest:
         return Config(plain, SPLIT=1, EVICT=False)
-    split = 8 if count < _FEW_ROWS and rows.padded(columns) >= 8 * plain["BLOCK_SIZE"] else 1
-    if split > 1:
-        return Config(plain, num_warps=8, SPLIT=split, EVICT=True)
-    return Config(plain, BLOCK_SIZE=8192, num_warps=32, SPLIT=1, EVICT=True)
+    if count < _FEW_ROWS and widest >= _SPLIT * _PART:
+        return Config(BLOCK_SIZE=_PART, ROWS=1, num_warps=8, SPLIT=_SPLIT, EVICT=True)
+    return Config(BLOCK_SIZE=_CHUNK, ROWS=1, num_warps=32, SPLIT=1, EVICT=True)
