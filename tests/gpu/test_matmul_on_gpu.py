@@ -7,13 +7,9 @@ import torch
 
 from tests.gpu.test_kernel_families_on_gpu import judged
 from triton_ops import kernels, matmul
-from triton_ops.hardware import gpu_missing
 from triton_ops.space import Config
 
 pytestmark = pytest.mark.gpu
-
-if gpu_missing() is None:
-    from benchmarks.kernels.gluon_fp8 import gluon_fp8
 
 OPERATION = "matmul"
 TILE = {"BM": 128, "BN": 128, "BK": 64, "num_warps": 8, "num_stages": 3}
@@ -118,17 +114,6 @@ def test_every_form_of_the_8_bit_product_is_right_by_the_rule(form, scaling):
     default = operation.space_for(problem).default_config
     config = Config({**default, "LOADS": "host", "BLOCK_K": 128, "num_stages": 3, **FP8_FORMS[form]})
     right, how = judged(operation, config, operation.materialise(problem, "cuda"))
-    assert right, how
-
-
-@pytest.mark.parametrize("shape", [(2568, 1032, 1040, 1), (264, 520, 4096, 2), (64, 256, 16, 2)])
-@pytest.mark.parametrize("columns", [128, 256])
-def test_groups_of_warps_that_promote_by_turns_are_right_by_the_rule(shape, columns):
-    if torch.cuda.get_device_capability() != (9, 0):
-        pytest.skip("the matrix instructions of whole groups are Hopper's")
-    tile = {"BLOCK_M": 128, "BLOCK_N": columns, "BLOCK_K": 128, "GROUP_SIZE_M": 4, "BUFFERS": 3, "num_warps": 4}
-    values = gluon_fp8.materialise(gluon_fp8.problem(shape, "bfloat16"), "cuda")
-    right, how = judged(gluon_fp8, Config(tile), values)
     assert right, how
 
 
