@@ -83,7 +83,7 @@ def test_json_has_every_config_of_the_space(cli):
         assert bool(entry["reason"]) == (entry["status"] != "ok")
         assert (entry["status"] == "deferred") == ((entry["spill_bytes"] or 0) > 256)
         assert entry["mma"] == ("wgmma" if fits else None)
-        assert entry["compile_s"] >= 0
+        assert entry["compile_s"] > 0
     assert {entry["shared_bytes"] for entry in found if entry["status"] == "resources"} == {245760}
 
 
