@@ -10,6 +10,7 @@ from hypothesis import settings
 
 from tests.clocks import SteadyClock
 from tests.garbage import seldom_collected
+from tests.limits import pytest_timeout_set_timer as pytest_timeout_set_timer
 from tests.strategies import EXAMPLES
 from triton_ops._cpus import usable_cpus
 from triton_ops.hardware.state import free_bytes_of
