@@ -65,8 +65,9 @@ def one(case: str, seed: int, search: str, born: float) -> dict[str, Any]:
     asked = CASES[case]
     budget: dict[str, Any] = {"trials": 10_000, "budget_s": 600} if search == "exhaustive" else {}
     result = tune(
-        asked.load(), shape=asked.shape, dtype=asked.dtype, search=search, seed=seed, listener=Silent(), **budget
-    )
+        asked.load(), shape=asked.shape, dtype=asked.dtype, search=search, seed=seed, listener=Silent(),
+        transfer=False, **budget,  # no winners that the package brings: the search alone is measured
+    )  # fmt: skip
     decided = time.time()
     curve = curve_of(result.run, born)
     ranked = sorted((t for t in result.trials if t.ok), key=lambda t: (t.final is None, t.median_ms))

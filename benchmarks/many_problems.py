@@ -36,6 +36,7 @@ import triton  # noqa: F401 - imported before the clock begins
 from benchmarks.document import headed, save
 from benchmarks.spaces import operation_of
 from triton_ops import Operation, TuneProblem, compare, kernels, release_processes, tune, tune_many
+from triton_ops.cache import without_shared_lockfiles
 from triton_ops.compile_pool.shared_cpus import SharedCpus
 from triton_ops.hardware import probe
 from triton_ops.many.events import Follows
@@ -99,7 +100,8 @@ def main() -> int:
     parser.add_argument("--side", choices=_PARTS, help="used by the script itself")
     options = parser.parse_args()
     if options.side:
-        SIDES[options.side](options)
+        with without_shared_lockfiles():  # nothing is known of the problems, as for a kernel that nobody has tuned
+            SIDES[options.side](options)
         return 0
     until = time.monotonic() + options.limit_s
     document = json.loads(options.out.read_text()) if options.out.is_file() else _begun(options)

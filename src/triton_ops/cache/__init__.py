@@ -34,7 +34,9 @@ from triton_ops.cache.record import Record as Record
 from triton_ops.cache.record import Timing as Timing
 from triton_ops.cache.record import Verified as Verified
 from triton_ops.cache.shared_lockfiles import share_lockfile as share_lockfile
+from triton_ops.cache.shared_lockfiles import shared_entries as shared_entries
 from triton_ops.cache.shared_lockfiles import shared_lockfiles as shared_lockfiles
+from triton_ops.cache.shared_lockfiles import without_shared_lockfiles as without_shared_lockfiles
 from triton_ops.cache.store import RECORDS as RECORDS
 from triton_ops.cache.store import Codec as Codec
 from triton_ops.cache.store import Store as Store

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 
+from triton_ops.cache.key import Key
+from triton_ops.cache.lock_entry import LockEntry
 from triton_ops.cache.lockfile import Lockfile, read_lockfile
 from triton_ops.exceptions import LockfileError
 
@@ -28,6 +32,26 @@ def share_lockfile(path: str | os.PathLike[str]) -> None:
 def shared_lockfiles() -> tuple[Lockfile, ...]:
     """The lockfiles of packages, in the order in which they were shared."""
     return tuple(lock for path in _shared if (lock := _read(path)) is not None)
+
+
+@contextmanager
+def without_shared_lockfiles() -> Iterator[None]:
+    """Let no lockfile of a package answer meanwhile, as where none is shared: for measurements of a search alone."""
+    before = dict(_shared)
+    _shared.clear()
+    try:
+        yield
+    finally:
+        _shared.update(before)
+
+
+def shared_entries(key: Key) -> Iterator[LockEntry]:
+    """The entries of packages for the kernel and the device of a key, whatever their problem."""
+    for lock in shared_lockfiles():
+        devices = {device.alias: device for device in lock.devices}
+        for entry in lock.entries:
+            if entry.kernel == key.kernel and devices[entry.device].why_not(key.device) is None:
+                yield entry
 
 
 @lru_cache(maxsize=64)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TypeAlias
 
-from triton_ops.cache import Key, LockEntry, shared_lockfiles
+from triton_ops.cache import Key, LockEntry, shared_entries, shared_lockfiles
 from triton_ops.dispatch.decision import SHIPPED, Found
 from triton_ops.dispatch.near import OTHER_VERSIONS
 
@@ -41,11 +41,8 @@ def shipped(key: Key, passed: list[str], *, drifted: bool) -> Iterator[tuple[Pla
 
 def nearby(key: Key) -> Iterator[tuple[LockEntry, Key, str]]:
     """The entries of packages for this kernel and device, each with its own key, and where it comes from in words."""
-    for lock in shared_lockfiles():
-        devices = {device.alias: device for device in lock.devices}
-        for entry in lock.entries:
-            if entry.kernel == key.kernel and devices[entry.device].why_not(key.device) is None:
-                yield entry, _key_of(entry, key), f"shipped, {_measured(entry)}"
+    for entry in shared_entries(key):
+        yield entry, _key_of(entry, key), f"shipped, {_measured(entry)}"
 
 
 def _key_of(entry: LockEntry, asked: Key) -> Key:

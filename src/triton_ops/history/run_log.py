@@ -37,6 +37,7 @@ class Origin(str, Enum):
 
     DEFAULT = "default"
     INCUMBENT = "incumbent"  # the stored winner of an earlier run
+    NEARBY = "nearby"  # the winner of the same kernel for a problem nearby
     SEARCHER = "searcher"
     DEFERRED = "deferred"  # proposed by the searcher, and postponed until nothing else was left
     TAKEN_OVER = "taken over"  # tried by an earlier run that searched another space

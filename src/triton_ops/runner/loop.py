@@ -58,12 +58,13 @@ class TuningLoop:
     def __post_init__(self) -> None:
         self.doubts = Doubts(self.default)
 
-    def prepare(self, incumbents: Sequence[Config], known: Iterable[Trial] = ()) -> None:
+    def prepare(self, incumbents: Sequence[Config], known: Iterable[Trial] = (), nearby: Sequence[Config] = ()) -> None:
         """Take over earlier trials and add the first proposals, so that the feed begins to compile them.
 
         Args:
             incumbents: Winners of earlier runs; they are tried after the default, before the searcher is asked.
             known: Finished trials of an interrupted run; they are not repeated.
+            nearby: Winners for problems nearby; they are tried next.
         """
         for trial in known:
             self.trials[trial.config] = trial
@@ -75,6 +76,7 @@ class TuningLoop:
         # The winner is compared with these configs, so they are run even if they spill.
         self._propose([self.default], Origin.DEFAULT, anyway=True)
         self._propose(incumbents, Origin.INCUMBENT, anyway=True)
+        self._propose(nearby, Origin.NEARBY)
         self._fill()
 
     def run(self, station: TriesConfigs) -> None:

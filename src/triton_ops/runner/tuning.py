@@ -22,6 +22,7 @@ from triton_ops.expectation.prior import coming_priors
 from triton_ops.feed.base import Feed
 from triton_ops.feed.compiled import feed_over, open_pool, until_one_is_done
 from triton_ops.hardware import CpuLoad, Turns, machine_of
+from triton_ops.history.nearby import winners_nearby
 from triton_ops.history.quarantine import Quarantine
 from triton_ops.history.recall import recalled, unknown_note
 from triton_ops.history.run_log import Origin, Run, RunLog
@@ -240,7 +241,7 @@ class Tuning:
             machine = machine_of(request.task.device)
             feed = feed_over(pool, machine, request.effort, searcher, log.preview, waits)
             loop = self._loop(log, searcher, feed)
-            loop.prepare(incumbents, known)
+            loop.prepare(incumbents, known, self._nearby())
             station = opened.enter_context(closing(begun()))
             loop.run(station)
             if pool is not None:
@@ -356,6 +357,12 @@ class Tuning:
         record = recalled(self.request.key, self.store)
         held = record is not None and self.request.task.space.why_not(record.winner) is None
         return [record.winner] if record is not None and held else []
+
+    def _nearby(self) -> list[Config]:
+        """Winners for problems nearby, of a search that may be guided by other problems."""
+        request = self.request
+        guided = request.transfer and request.effort.search in USES_PRIORS
+        return winners_nearby(request.task, request.key, self.store) if guided else []
 
     def _plan(self, resumed: int, log: Path | None) -> RunPlan:
         task, effort = self.request.task, self.request.effort
