@@ -43,6 +43,7 @@ from triton_ops.evaluation.isolated import Isolated, begin_station
 from triton_ops.evaluation.station import Assignment
 from triton_ops.evaluation.worker import Setup
 from triton_ops.hardware import probe
+from triton_ops.processes import worker_process
 from triton_ops.processes.worker_process import WorkerDiedError, WorkerHungError, WorkerProcess
 from triton_ops.space import Config
 from triton_ops.task.effort import Patience, chosen_effort
@@ -225,7 +226,8 @@ def test_a_worker_that_does_not_answer_is_killed_with_what_it_started():
         worker.kill()
 
 
-def test_a_worker_that_does_not_take_its_task_is_ended():
+def test_a_worker_that_does_not_take_its_task_is_ended(monkeypatch):
+    monkeypatch.setattr(worker_process, "file_in_memory", lambda: -1)  # the task has to go through the pipe
     worker = WorkerProcess()
     os.kill(worker.pid, signal.SIGSTOP)
     begun = time.monotonic()

@@ -34,6 +34,14 @@ def file_without_a_name() -> IO[bytes]:
         return os.fdopen(_other(file.fileno()), "w+b")
 
 
+def file_in_memory() -> int:
+    """The descriptor of an empty file in memory without a name; -1 where the system has none."""
+    try:
+        return _moved(os.memfd_create("triton_ops"))[0]
+    except (AttributeError, OSError):
+        return -1
+
+
 def _moved(*descriptors: int) -> list[int]:
     """Descriptors for the same files in place of these, none of which is a standard stream's."""
     moved: list[int] = []

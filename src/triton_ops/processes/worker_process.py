@@ -24,7 +24,7 @@ from triton_ops._files import TemporaryFolder
 from triton_ops.processes.awake_clock import AwakeClock
 from triton_ops.processes.channel import Channel, GarbledError
 from triton_ops.processes.child import OUTSIDE, Leftovers, command
-from triton_ops.processes.descriptors import pipe
+from triton_ops.processes.descriptors import file_in_memory, pipe
 from triton_ops.processes.family import end_family, new_mark
 from triton_ops.processes.starter import started_to_last
 
@@ -92,6 +92,8 @@ class WorkerProcess:
     ) -> None:
         here, there = _pipes()
         lines_out, lines_in = pipe()
+        file = file_in_memory()
+        shared = there if file < 0 else (*there, file)
         self._family = new_mark()
         self._temporary = TemporaryFolder()
         try:
@@ -100,19 +102,19 @@ class WorkerProcess:
             inherited = settings.for_child({**_changes(device), **environment}, self._family, self._temporary.path)
             self._process = started_to_last(
                 lambda: subprocess.Popen(
-                    words, stdin=subprocess.DEVNULL, stdout=lines_in, stderr=lines_in, pass_fds=there,
+                    words, stdin=subprocess.DEVNULL, stdout=lines_in, stderr=lines_in, pass_fds=shared,
                     start_new_session=True, env=inherited,
                 )
             )  # fmt: skip
         except BaseException:
             self._temporary.remove()
-            for descriptor in (*here, lines_out):
+            for descriptor in (*here, lines_out, *([] if file < 0 else [file])):
                 os.close(descriptor)
             raise
         finally:
             for descriptor in (*there, lines_in):
                 os.close(descriptor)
-        self._channel = Channel(*here)
+        self._channel = Channel(*here, file)
         self._begun: Any = None
         self.step = ""
         self._lines: deque[str] = deque(maxlen=_LINES)
