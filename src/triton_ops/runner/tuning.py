@@ -174,7 +174,7 @@ class Tuning:
             return
         with open_pool(request.task, request.effort, reuse=request.reuse, shared_cpus=request.shared_cpus) as pool:
             if pool is not None:
-                self._compile_default(pool)
+                self._compile_first(pool)
                 searcher = self._searcher(pool, lambda: False)  # the device is not this tune's yet
                 feed_over(pool, machine_of(request.task.device), request.effort, searcher)
             leave = self.gate.wait()
@@ -227,21 +227,21 @@ class Tuning:
 
         The worker makes the arguments while the kernel is read and the first configs are compiled.
         """
-        request, incumbents = self.request, self._incumbents()
+        request, incumbents, nearby = self.request, self._incumbents(), self._nearby()
         stations = Stations(
             tasks=[request.task, *request.beside], effort=request.effort, cold=request.cold, isolate=request.isolate,
             reuse=request.reuse, turns=self.turns, gate=self.gate, known=known,
         )  # fmt: skip
         with ExitStack() as opened:
             if (pool := opened.enter_context(self._pool(prepared))) is not None:
-                self._compile_default(pool)
+                self._compile_first(pool, nearby)
             begun = stations.begin(processes, log.begun)
             searcher = self._searcher(pool, readiness(processes[0]))
             waits = until_one_is_done if self.gate is None else partial(wait_for_one, self.gate)
             machine = machine_of(request.task.device)
             feed = feed_over(pool, machine, request.effort, searcher, log.preview, waits)
             loop = self._loop(log, searcher, feed)
-            loop.prepare(incumbents, known, self._nearby())
+            loop.prepare(incumbents, known, nearby)
             station = opened.enter_context(closing(begun()))
             loop.run(station)
             if pool is not None:
@@ -261,9 +261,11 @@ class Tuning:
         outcome = stations.confirmed(loop, outcome, final, facts.mode)  # after the station has freed its memory
         return _Findings(loop, outcome, facts)
 
-    def _compile_default(self, pool: CompilePool) -> None:
-        """Have the default config compiled, which is tried first, in spare time until it is proposed."""
+    def _compile_first(self, pool: CompilePool, nearby: Sequence[Config] = ()) -> None:
+        """Have the configs compiled that are tried first, in spare time until they are proposed."""
         pool.submit(self.request.default, anyway=True, spare=True)
+        for config in nearby:
+            pool.submit(config, spare=True)
 
     def _pool(self, prepared: CompilePool | None) -> AbstractContextManager[CompilePool | None]:
         """The compile pool, the prepared one if there is one, which has ended its processes after the block."""
