@@ -24,6 +24,7 @@ from triton_ops._optional import require
 from triton_ops.backend.base import Arguments
 from triton_ops.backend.errors import one_line
 from triton_ops.backend.jit_function import settled
+from triton_ops.backend.light_torch import light
 from triton_ops.exceptions import TargetError
 
 Take = Callable[..., Any]
@@ -112,7 +113,9 @@ def _on_meta() -> contextlib.AbstractContextManager[Any]:
                 return 0 if args[0].is_meta else func(*args)
             if func == torch.Tensor.cuda:
                 return args[0].to(meta)
-            return func(*map(moved, args), **{name: moved(value) for name, value in (kwargs or {}).items()})
+            named = {name: moved(value) for name, value in (kwargs or {}).items()}
+            found = light(torch, func, args, named)
+            return func(*map(moved, args), **named) if found is NotImplemented else found
 
     return OnMeta()
 

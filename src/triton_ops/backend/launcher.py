@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 from triton_ops._hashing import fingerprint
@@ -19,6 +19,7 @@ from triton_ops.backend.dry_run import dry_run, launches_taken
 from triton_ops.backend.errors import CandidateError
 from triton_ops.backend.function import FunctionKernel
 from triton_ops.backend.jit_function import is_jit_function, settled
+from triton_ops.backend.light_torch import NEEDS_MORE, REFERENCES
 from triton_ops.backend.members import used_values
 from triton_ops.backend.scratch import with_scratch
 from triton_ops.backend.stand_in import described
@@ -104,11 +105,13 @@ class LauncherKernel:
 
     @property
     def compile_imports(self) -> str:
-        """What torch imports, for a third of a second, when it first adds up a tensor without memory.
+        """Torch; and what it imports for a third of a second and more where the function names what needs that.
 
-        The function may do anything with its tensors, and partial sums are common.
+        What an operator such as `+` needs is imported when it is first met.
         """
-        return "torch.fx.experimental.symbolic_shapes"
+        home = _home(self.launch)
+        codes = (value.__code__ for value in _referred(self.launch) if _is_own(value, home))
+        return REFERENCES if any(_names_in(code) & NEEDS_MORE for code in codes) else "torch"
 
     @property
     def parsed(self) -> None:
@@ -217,7 +220,34 @@ class LauncherKernel:
 
 def _kernels_of(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
     """The JIT functions that a function of the user's and its helpers refer to, each once, with a name."""
-    home = str(getattr(unwrap(function), "__module__", "")).partition(".")[0]
+    for value in _referred(function):
+        if is_triton(value):
+            *_, kernel = (layer for layer in layers(value) if is_triton(layer))
+            if is_jit_function(kernel):
+                yield f"{kernel.fn.__module__}.{kernel.fn.__qualname__}", kernel
+
+
+def _home(function: Callable[..., Any]) -> str:
+    """The package of a function."""
+    return str(getattr(unwrap(function), "__module__", "")).partition(".")[0]
+
+
+def _is_own(value: Any, home: str) -> bool:
+    """Whether something is a Python function of the user's or of the same package, and no kernel."""
+    if is_triton(value) or not isinstance(value, FunctionType):
+        return False
+    return is_users(value.__module__ or "", value.__code__.co_filename, home)
+
+
+def _names_in(code: CodeType) -> set[str]:
+    """The names of attributes and globals in a function's code and in that of functions inside it."""
+    inner = (_names_in(each) for each in code.co_consts if isinstance(each, CodeType))
+    return {*code.co_names}.union(*inner)
+
+
+def _referred(function: Callable[..., Any]) -> Iterator[Any]:
+    """A function of the user's, and what it and its helpers refer to, each once; kernels are not looked into."""
+    home = _home(function)
     seen: set[int] = set()
     left: deque[Any] = deque([unwrap(function)])
     while left:
@@ -227,9 +257,6 @@ def _kernels_of(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
         if id(value) in seen:
             continue
         seen.add(id(value))
-        if is_triton(value):
-            *_, kernel = (layer for layer in layers(value) if is_triton(layer))
-            if is_jit_function(kernel):
-                yield f"{kernel.fn.__module__}.{kernel.fn.__qualname__}", kernel
-        elif isinstance(value, FunctionType) and is_users(value.__module__ or "", value.__code__.co_filename, home):
+        yield value
+        if _is_own(value, home):
             left.extend(found.value for found in used_values(value, lambda module: is_users(module, None, home)))
