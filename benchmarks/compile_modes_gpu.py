@@ -80,7 +80,8 @@ def measured(
             factory, modes=[report.chosen], seconds=asked.seconds, resume=False, follow=follow,
             budget_s=left_s - _CONFIRMING_S,
         )  # fmt: skip
-        found["again"] = {"recommended": again.recommended, "confirmed": again.confirmed}
+        times = {row.name: [row.steady_ms, row.p20_ms, row.p80_ms, row.relative] for row in again.modes}
+        found["again"] = {"recommended": again.recommended, "confirmed": again.confirmed, "times": times}
         found["held"] = found["held"] and again.recommended == report.recommended
     return found
 

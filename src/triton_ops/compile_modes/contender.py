@@ -56,7 +56,6 @@ class Contender:
         self._step = self._made(workload.model)
         self._first_s = 0.0
         self._state = Protection(())
-        self._batches: list[Callable[[int], None]] = []
         self._samplers: list[Sampler] = []
         self._launches: list[int] = []
 
@@ -72,8 +71,8 @@ class Contender:
     def visit(self, samples: int) -> list[list[float]]:
         """Samples in milliseconds per call, a list for each call of the workload."""
         found: list[list[float]] = []
-        for sampler, launches, batch in zip(self._samplers, self._launches, self._batches, strict=True):
-            batch(1)  # what ran before, perhaps in another process, has emptied the caches
+        for sampler, launches in zip(self._samplers, self._launches, strict=True):
+            sampler.queue(1)()  # another process ran before: caches are empty, and the host's clock has sunk
             found.append([each / launches for each in sampler.queue(samples)()])
         return found
 
@@ -155,9 +154,8 @@ class Contender:
 
     def _calibrate(self) -> None:
         """Find how many calls make a sample long enough, for each call of the workload."""
-        self._batches = [self._batches_of(call) for call in self._workload.calls]
         self._samplers, self._launches = [], []
-        for batch in self._batches:
+        for batch in map(self._batches_of, self._workload.calls):
             count, took_ms = 1, _timed_ms(batch, 1)
             while took_ms < _SAMPLE_MS and count < _MOST_CALLS:
                 count = min(max(2 * count, round(1.2 * count * _SAMPLE_MS / max(took_ms, 1e-3))), 100 * count)
