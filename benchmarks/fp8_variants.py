@@ -43,6 +43,7 @@ TURNS = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 128, "GROUP_SIZE_M": 8, "BUF
 PROMOTED = {
     "by turns, Gluon": TURNS,
     "by turns, Gluon, early scales": {**TURNS, "EARLY": True},
+    "by turns, Gluon, apart": {**TURNS, "EARLY": True, "APART": True},
     "by turns, Gluon, early scales, groups of 16": {**TURNS, "EARLY": True, "GROUP_SIZE_M": 16},
     "by turns, Gluon, square": {**TURNS, "BLOCK_N": 128, "BUFFERS": 6},
     "tall, promoted by Triton": {**ONE, "BLOCK_M": 256, "BLOCK_N": 128},
@@ -56,7 +57,7 @@ PROMOTED = {
 }
 LIKELY = {
     name: PROMOTED[name]
-    for name in ("by turns, Gluon", "by turns, Gluon, early scales", "by turns, Gluon, square", "two sums")
+    for name in ("by turns, Gluon, apart", "by turns, Gluon, early scales", "by turns, Gluon, square", "two sums")
 }
 BLOCKED = {
     "square": SQUARE,

@@ -34,7 +34,7 @@ def space(problem: Problem) -> ConfigSpace:
     whole = _gluon_takes(problem)
     rules = tuple(_of_triton(rule) for rule in shipped.constraints)
     return ConfigSpace(
-        {"FORM": Choice(FORMS), "BUFFERS": Choice(BUFFERS), "EARLY": Flag(), **shipped.tunables},
+        {"FORM": Choice(FORMS), "BUFFERS": Choice(BUFFERS), "EARLY": Flag(), "APART": Flag(), **shipped.tunables},
         (
             *rules,
             Constraint(
@@ -46,7 +46,8 @@ def space(problem: Problem) -> ConfigSpace:
                 "{BUFFERS} buffers are for the Gluon form, which has stages of its own",
             ),
             Constraint(
-                "early", lambda FORM, EARLY: FORM == "gluon" or not EARLY, "the Gluon form alone reads scales early"
+                "groups", lambda FORM, EARLY, APART: FORM == "gluon" or not (EARLY or APART),
+                "the Gluon form alone reads scales early, or has groups that begin apart",
             ),
             Constraint(
                 "gluon_tile",
@@ -55,7 +56,7 @@ def space(problem: Problem) -> ConfigSpace:
             ),
             *(_neutral(name, value) for name, value in _NEUTRAL.items()),
         ),
-        Config(shipped.default_config, FORM="triton", BUFFERS=0, EARLY=False),
+        Config(shipped.default_config, FORM="triton", BUFFERS=0, EARLY=False, APART=False),
     )  # fmt: skip
 
 

@@ -7,6 +7,9 @@ that both and one that is being made fit into the registers of a thread.
 With EARLY the scales of a tile are read before its sums are made, and each thread turns over those that it has read: of
 one row, and of two columns. They come to the threads that need them through shared memory. Else every thread reads and
 turns over those of all its 64 columns when the sums are there.
+
+With APART the lower half's group begins each tile when the upper's matrix instructions run. Two groups that begin
+together could share these units evenly, end together, and then add up together while the units are idle.
 """
 
 from __future__ import annotations
@@ -70,9 +73,9 @@ def _put(c, total, out, rows, columns, m0, n0, layout: gl.constexpr):
 
 @gluon.jit
 def _multiplies(
-    c, left, right, full, free, out, a_scale, b_scale, M, N, K, stride_asm, stride_bsn,
+    c, left, right, full, free, begun, seen, out, a_scale, b_scale, M, N, K, stride_asm, stride_bsn,
     PART: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, GROUP: gl.constexpr,
-    BUFFERS: gl.constexpr, EARLY: gl.constexpr,
+    BUFFERS: gl.constexpr, EARLY: gl.constexpr, APART: gl.constexpr,
 ):  # fmt: skip
     """One group's half of the rows of all tiles."""
     ROWS: gl.constexpr = BM // 2
@@ -81,7 +84,7 @@ def _multiplies(
     each: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])  # one row or column for each thread
     of_rows: gl.constexpr = each if EARLY else gl.SliceLayout(1, layout)
     of_columns: gl.constexpr = each if EARLY else gl.SliceLayout(0, layout)
-    count = 0
+    count, tiles = 0, 0
     for tile in range(gl.program_id(0), gl.cdiv(M, BM) * gl.cdiv(N, BN), gl.num_programs(0)):
         m0, n0 = corner(tile, M, N, BM, BN, GROUP)
         low = gl.zeros((ROWS, SIDE), gl.float32, layout)
@@ -91,12 +94,20 @@ def _multiplies(
             rows = _scales(a_scale, m0 + PART * ROWS, M, stride_asm, ROWS, of_rows)
             lows = _scales(b_scale, n0, N, stride_bsn, SIDE, of_columns)
             highs = _scales(b_scale, n0 + SIDE, N, stride_bsn, SIDE, of_columns)
-        for _ in range(0, K, BK):
+        if APART:
+            if PART == 0:  # no group is two tiles ahead: the other has seen that the tile before was begun
+                mbarrier.wait(seen, (tiles & 1) ^ 1)
+            else:
+                mbarrier.wait(begun, tiles & 1)
+                mbarrier.arrive(seen, count=1)
+        for k0 in range(0, K, BK):
             slot = count % BUFFERS
             mbarrier.wait(full.index(slot), (count // BUFFERS) & 1)
             x = left.index(slot).slice(PART * ROWS, ROWS)
             y = right.index(slot)
             found = warpgroup_mma(x, y.slice(0, SIDE).permute((1, 0)), none, use_acc=False, is_async=True)
+            if APART and PART == 0:
+                mbarrier.arrive(begun, count=1, pred=k0 == 0)
             found = warpgroup_mma_wait(num_outstanding=0, deps=(found,))
             more = warpgroup_mma(x, y.slice(SIDE, SIDE).permute((1, 0)), none, use_acc=False, is_async=True)
             low += found
@@ -112,6 +123,7 @@ def _multiplies(
         if not EARLY:
             highs = _scales(b_scale, n0 + SIDE, N, stride_bsn, SIDE, of_columns)
         _put(c, high, out, rows, 1.0 / highs, m0 + PART * ROWS, n0 + SIDE, layout)
+        tiles += 1  # noqa: SIM113 - Gluon has no enumerate
     tma.store_wait(pendings=0)
 
 
@@ -120,6 +132,7 @@ def gluon_fp8_kernel(
     a, b, c, a_scale, b_scale, M, N, K, stride_asm, stride_bsn,  # noqa: ARG001 - a and b are read by their descriptors
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_SIZE_M: gl.constexpr,
     BUFFERS: gl.constexpr, a_tiles, b_tiles, c_tiles, EARLY: gl.constexpr = False,
+    APART: gl.constexpr = False,
 ):  # fmt: skip
     """C = (A / a_scale) @ (B / b_scale), with a scale for each row of A and each column of B, and promoted sums."""
     left = gl.allocate_shared_memory(a_tiles.dtype, [BUFFERS, BLOCK_M, BLOCK_K], a_tiles.layout)
@@ -130,17 +143,23 @@ def gluon_fp8_kernel(
     for slot in gl.static_range(BUFFERS):
         mbarrier.init(full.index(slot), count=1)
         mbarrier.init(free.index(slot), count=2)
+    begun = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    seen = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    mbarrier.init(begun, count=1)
+    mbarrier.init(seen, count=1)
     upper: gl.constexpr = 0
     lower: gl.constexpr = 1
     gl.warp_specialize(
         [
             (_multiplies, (
-                c_tiles, left, right, full, free, out.index(0), a_scale, b_scale, M, N, K, stride_asm, stride_bsn,
-                upper, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_SIZE_M, BUFFERS, EARLY,
+                c_tiles, left, right, full, free, begun, seen, out.index(0), a_scale, b_scale, M, N, K,
+                stride_asm, stride_bsn,
+                upper, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_SIZE_M, BUFFERS, EARLY, APART,
             )),
             (_multiplies, (
-                c_tiles, left, right, full, free, out.index(1), a_scale, b_scale, M, N, K, stride_asm, stride_bsn,
-                lower, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_SIZE_M, BUFFERS, EARLY,
+                c_tiles, left, right, full, free, begun, seen, out.index(1), a_scale, b_scale, M, N, K,
+                stride_asm, stride_bsn,
+                lower, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_SIZE_M, BUFFERS, EARLY, APART,
             )),
             (_copies, (
                 a_tiles, b_tiles, left, right, full, free, M, N, K, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_SIZE_M, BUFFERS,
@@ -177,7 +196,7 @@ gluon_fp8 = Operation(
     "gluon_fp8",
     TritonKernel(gluon_fp8_kernel, _grid, outputs=("c",), made=_descriptors),
     {"BLOCK_M": [128], "BLOCK_N": [128, 256], "BLOCK_K": [128], "GROUP_SIZE_M": [4, 8], "BUFFERS": [3, 4, 5, 6],
-     "EARLY": [False, True], "num_warps": [4]},
+     "EARLY": [False, True], "APART": [False, True], "num_warps": [4]},
     _arguments,
     reference=operation.reference,
     dtypes=("bfloat16", "float16"),

@@ -55,7 +55,7 @@ def test_no_form_of_the_gated_mlp_spills_or_is_serialised(form):
     assert (found["verdict"], found["mma"], found["spill_bytes"], found["serialised"]) == ("ok", "wgmma", 0, False)
 
 
-@pytest.mark.parametrize("form", ["by turns, Gluon", "by turns, Gluon, early scales"])
+@pytest.mark.parametrize("form", ["by turns, Gluon", "by turns, Gluon, early scales", "by turns, Gluon, apart"])
 def test_no_gluon_form_of_the_product_of_8_bit_floats_spills_or_is_serialised(form):
     found = fp8_variants.compiled(Config(fp8_variants.PROMOTED[form]), fp8_variants.values_of("8192", None))
     assert (found["verdict"], found["mma"], found["spill_bytes"], found["serialised"]) == ("ok", "wgmma", 0, False)

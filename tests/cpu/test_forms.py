@@ -146,7 +146,7 @@ def test_forms_in_gluon_are_checked_with_the_descriptors_that_they_make():
         fp8_forms.kernel.check(own[0], without)
 
 
-OWN = ("FORM", "BUFFERS", "EARLY")  # tunables that the shipped space does not have
+OWN = ("FORM", "BUFFERS", "EARLY", "APART")  # tunables that the shipped space does not have
 PROBLEM = fp8_forms.problem((256, 256, 256, 1), "bfloat16")
 GIVEN = Arguments(keyword=dict(PROBLEM.arguments))
 FORMS = {
