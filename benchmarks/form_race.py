@@ -1,8 +1,8 @@
 """Forms of shipped kernels that are not shipped, raced: each beside the shipped winner, then the best beside rivals.
 
-`benchmarks.mlp_variants` and `benchmarks.row_variants` have the tables of forms; each form is one config of an
-operation whose kernel is a `FormsKernel` with the shipped kernel as its form `shipped`. All forms are compiled first,
-side by side; each is checked against the reference before it is timed; comparisons are interleaved, with L2 cold. Rows
+`benchmarks.mlp_variants` and `benchmarks.row_variants` have the tables of forms; each form is one config of a shipped
+operation, or of one whose kernel is a `FormsKernel` with the shipped kernel as its form `shipped`. All forms are
+compiled first, side by side; each is checked against the reference before it is timed; comparisons are interleaved, with L2 cold. Rows
 are written as soon as they are there. `speedup` is the other's time over the form's. They are made in a process that is
 ended, and begun anew, if one takes too long: a form in Gluon could wait for itself for ever.
 """
@@ -44,10 +44,10 @@ class Case:
     """The forms of one kernel at one of its named problems.
 
     Attributes:
-        operation: Its kernel is a `FormsKernel`, which has the form `shipped`.
+        operation: The shipped one, or one whose kernel is a `FormsKernel`, which has the form `shipped`.
         kernel: The name of the shipped operation.
         problem: The name of the problem.
-        forms: By a name of their own, the configs of the forms, with FORM.
+        forms: By a name of their own, the configs of the forms, with FORM if the kernel has several.
     """
 
     operation: Operation
@@ -62,7 +62,8 @@ class Case:
         label = f"{'x'.join(map(str, shape))} {dtype}"
         found = _winners().get((self.kernel, label))
         plain = load(self.kernel)
-        return Config(found or plain.space_for(plain.problem(shape, dtype)).default_config, FORM=SHIPPED)
+        config = Config(found or plain.space_for(plain.problem(shape, dtype)).default_config)
+        return Config(config, FORM=SHIPPED) if isinstance(self.operation.kernel, FormsKernel) else config
 
     @property
     def configs(self) -> dict[str, Config]:
@@ -85,9 +86,9 @@ class Case:
 
     def ahead(self) -> AheadOfTime:
         """For compilations without a GPU."""
-        kernel = self.operation.kernel
-        assert isinstance(kernel, FormsKernel)
-        return AheadOfTime(kernel, described(Arguments(keyword=self.values(None))), named_target("sm_90"))
+        return AheadOfTime(
+            self.operation.kernel, described(Arguments(keyword=self.values(None))), named_target("sm_90")
+        )
 
 
 @cache
