@@ -3,8 +3,8 @@
 `benchmarks.mlp_variants` and `benchmarks.row_variants` have the tables of forms; each form is one config of a shipped
 operation, or of one whose kernel is a `FormsKernel` with the shipped kernel as its form `shipped`. All forms are
 compiled first, side by side; each is checked against the reference before it is timed; comparisons are interleaved,
-with L2 cold. Rows are written as soon as they are there. `speedup` is the other's time over the form's. They are made in
-a process that is ended, and begun anew, if one takes too long: a form in Gluon could wait for itself for ever.
+with L2 cold. Rows are written as soon as they are there. `speedup` is the other's time over the form's. They are made
+in a process that is ended, and begun anew, if one takes too long: a form in Gluon could wait for itself for ever.
 """
 
 from __future__ import annotations
