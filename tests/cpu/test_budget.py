@@ -145,3 +145,13 @@ def test_a_launch_that_waits_has_few_configs_compared_for_a_shorter_time(configs
     found = PRESETS["quick"].for_a_launch(configs)
     assert (found.race.seconds, found.doubt_s) == (pytest.approx(race_s), pytest.approx(doubt_s))
     assert (found.name, found.race.checkpoints) == ("quick", PRESETS["quick"].race.checkpoints)
+
+
+def test_a_budget_that_is_used_up_before_the_first_trial_is_told_in_a_warning_and_a_note(tmp_path, caplog):
+    found = tune(
+        lambda *, n: n, space={"n": [1, 2, 3]}, device="cpu", budget_s=1e-6, cache_dir=tmp_path, listener=Silent()
+    )
+    (note,) = [note for note in found.notes if "budget" in note]
+    assert note.startswith("the budget of 1e-06 s left no time to search: the first trial began after ")
+    assert note in caplog.text
+    assert len(found.trials) == 1

@@ -404,6 +404,16 @@ def test_a_small_space_and_a_task_without_compilers_are_searched_without_a_model
         assert coming_priors(task, tmp_path, pool).result() == []
 
 
+def test_a_survey_ends_when_its_pool_cancels_what_was_asked(monkeypatch):
+    def cancelled(config, contents):
+        future = Future()
+        future.cancel()
+        return future
+
+    monkeypatch.setattr("triton_ops.expectation.survey._FIRST_S", 1e6)
+    assert not survey(list(SPACE), cancelled, limits=SurveyLimits(seconds=0.01)).works
+
+
 def test_a_kernel_of_which_nothing_can_be_told_is_searched_without_a_model(tmp_path, caplog):
     kernel = TritonKernel(kernels.varlen_sum, lambda _: (1 // 0,))
     given = (X, TensorSpec((5,), "int32"), X, 1024)

@@ -7,11 +7,13 @@ A survey ends in time, with what was read by then.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import CancelledError, Future, wait
+from concurrent.futures import TimeoutError as NotYetError
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -125,7 +127,10 @@ class _Reader:
     def _first_answers(self, configs: Sequence[Config]) -> dict[Config, KernelWork]:
         """What was read of the first configs; the time for all that follows begins with the answer for the first."""
         futures = self._asked(configs)
-        answered = wait([futures[configs[0]]], timeout=_FIRST_S).done
+        first = futures[configs[0]]
+        with contextlib.suppress(NotYetError, CancelledError):  # `wait` would not see that a pool that ends cancels it
+            first.exception(timeout=_FIRST_S)
+        answered = first.done() and not first.cancelled()
         self._end_s = time.monotonic() + (self._seconds if answered else 0.0)
         return self._in_time(futures)
 

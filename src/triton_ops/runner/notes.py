@@ -22,9 +22,9 @@ def cut_note(loop: TuningLoop, final: FinalRequest) -> list[str]:
     whole_s, trials = loop.budget.budget.seconds, len(loop.trials)
     if (late_s := loop.budget.late_start_s) is not None:
         said = (
-            f"the budget of {whole_s:g} s was used up before the first trial, at {late_s:.1f} s; "
-            f"{trials} trial{'s' * (trials > 1)} and a comparison of {final.seconds:.1f} s came all the same; "
-            "a longer budget (budget_s) searches"
+            f"the budget of {whole_s:g} s left no time to search: the first trial began after {late_s:.1f} s; "
+            f"{trials} trial{'s' * (trials > 1)} and a comparison of {final.seconds:.1f} s were made all the same; "
+            "give more seconds (budget_s)"
         )
         _log.warning("%s", said)
         return [said]
