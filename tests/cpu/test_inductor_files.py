@@ -77,7 +77,7 @@ def test_every_node_is_drawn_below_what_it_reads():
     writer = {buffer: node.name for node in graph(FUSED) for buffer in node.writes}
     for node in graph(FUSED):
         assert all(row[writer[buffer]] < row[node.name] for buffer in node.reads if buffer in writer)
-    loop = [GraphNode("op0", "SchedulerNode", ("op0",), ("buf0",), ("buf0",))]
+    loop = [GraphNode(name="op0", kind="SchedulerNode", members=("op0",), reads=("buf0",), writes=("buf0",))]
     assert layers(loop) == [loop], "a node that writes what it reads"
     assert layers([]) == []
 

@@ -220,7 +220,7 @@ def test_a_worker_that_does_not_answer_is_killed_with_what_it_started():
     try:
         packed = _packed(never_ends)
         with pytest.raises(WorkerHungError, match=r"its start did not end within 3 s"):
-            worker.ask(Setup(packed, {}), 60.0, {"start": 3.0}, "start")
+            worker.ask(Setup(packed=packed, changes={}), 60.0, {"start": 3.0}, "start")
         assert workers_of(os.getpid()) == []
     finally:
         worker.kill()
@@ -241,7 +241,9 @@ def test_a_worker_that_has_served_another_tune_imports_what_the_next_one_compile
     worker = WorkerProcess()
     try:
         found = [
-            worker.ask(Setup(_packed(says_what_is_imported), {}, imports=imports), 60.0, {}, "start").error.message
+            worker.ask(
+                Setup(packed=_packed(says_what_is_imported), changes={}, imports=imports), 60.0, {}, "start"
+            ).error.message
             for imports in ((), ("colorsys",))
         ]
     finally:
@@ -252,7 +254,7 @@ def test_a_worker_that_has_served_another_tune_imports_what_the_next_one_compile
 def test_an_error_says_how_a_worker_ended_and_its_last_line():
     worker = WorkerProcess()
     with pytest.raises(WorkerDiedError, match=r"exited with code 7 during its start: these are its last words"):
-        worker.ask(Setup(_packed(says_and_exits), {}), 60.0, {}, "start")
+        worker.ask(Setup(packed=_packed(says_and_exits), changes={}), 60.0, {}, "start")
     worker.kill()  # once more does no harm
 
 

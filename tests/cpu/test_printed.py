@@ -46,6 +46,6 @@ def test_what_is_printed_here_is_the_new_form(capsys):
 def test_a_text_that_ends_before_the_winner_and_one_without_tunes():
     first = OLD.splitlines()[0]
     (found,) = parse_printed(first)
-    assert found == PrintedTune("vecadd_kernel", found.tried)
+    assert found == PrintedTune(kernel="vecadd_kernel", tried=found.tried)
     assert len(found.tried) == 1
     assert parse_printed("nothing") == []

@@ -58,7 +58,7 @@ _NO_RESULT = (
 _OWN = ("atom", "ldmatrix", "mma", "elect", "vote", "match")  # what each thread gets for itself
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Instruction:
     """One instruction.
 
@@ -153,7 +153,14 @@ def _instructions(ptx: str) -> Iterator[Instruction]:
         if not places.follow(whole[at]) and (one := _LINE.match(line)) is not None:
             operands = tuple(part.strip() for part in _OPERAND.findall(one[4]))
             again = any(first < at < last for first, last in loops)
-            yield Instruction(one[3], operands, one[2] or "", one[1] == "!", places.here, again)
+            yield Instruction(
+                name=one[3],
+                operands=operands,
+                guard=one[2] or "",
+                negated=one[1] == "!",
+                place=places.here,
+                in_loop=again,
+            )
 
 
 def _loops(lines: list[str]) -> Iterator[tuple[int, int]]:

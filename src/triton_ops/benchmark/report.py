@@ -84,6 +84,9 @@ class PerformanceReport:
         results: The results, in the order in which they were added.
         comparisons: The comparisons, likewise.
         metadata: What `set_metadata` was given.
+
+    Raises:
+        SettingsError: The title is no text.
     """
 
     def __init__(self, title: str = "Performance", now: Any = None) -> None:

@@ -90,7 +90,7 @@ def _needed(parameter: inspect.Parameter) -> bool:
     return parameter.default is parameter.empty and parameter.kind not in variable
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Flowed:
     """What the steps have shown.
 
@@ -139,13 +139,19 @@ def flowed(called: Called, request: NcuRequest) -> Flowed:
     gpu = device.startswith("cuda")
     idle = idle_share(parts, times.median_ms) if gpu else None
     if not gpu:
-        return Flowed(times, parts, idle, None, "Nsight Compute counts on NVIDIA's GPUs, and this ran on a CPU")
+        return Flowed(
+            times=times,
+            parts=parts,
+            idle=idle,
+            profile=None,
+            missing="Nsight Compute counts on NVIDIA's GPUs, and this ran on a CPU",
+        )
     tell("3 of 3: Nsight Compute")
     try:
-        return Flowed(times, parts, idle, run_ncu(request))
+        return Flowed(times=times, parts=parts, idle=idle, profile=run_ncu(request))
     except (MissingDependencyError, ProfileError) as error:
         hint = f"; {error.hint}" if error.hint else ""
-        return Flowed(times, parts, idle, None, f"{error.message}{hint}")
+        return Flowed(times=times, parts=parts, idle=idle, profile=None, missing=f"{error.message}{hint}")
 
 
 def say_flow(found: Flowed) -> None:

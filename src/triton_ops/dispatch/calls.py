@@ -28,7 +28,7 @@ _STEP = 16  # Triton specialises integers on being a multiple of this
 _SHOWN = 6
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CalledWith:
     """The problem of one call.
 
@@ -128,7 +128,13 @@ class Calls:
         classes = {f"{name}:class": _class_of_integer(named[name]) for name in ranged.intersection(named)}
         keyed = {**keyed, **classes}
         loose = frozenset(name for name in keyed if name.endswith(":class"))
-        return CalledWith(keyed, loose, self._label(named), Arguments(keyword=named), {**facts, **classes})
+        return CalledWith(
+            problem=keyed,
+            loose=loose,
+            label=self._label(named),
+            given=Arguments(keyword=named),
+            asked={**facts, **classes},
+        )
 
     def _facts(self, name: str, value: Any) -> dict[str, Argument]:
         """What an argument adds to the problem."""

@@ -50,7 +50,7 @@ def printed_listener(kernel: str, key: Any) -> Listener | None:
     return Printed(kernel, key) if asked else None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PrintedTune:
     """One tune in what Triton or this package has printed.
 
@@ -88,9 +88,15 @@ def parse_printed(text: str) -> list[PrintedTune]:
             continue
         kernel, configs = match["kernel"], tuple(tried.pop(match["kernel"], ()))
         found.append(
-            PrintedTune(kernel, configs, _values(match["best"]), float(match["seconds"]), match["key"] or None)
+            PrintedTune(
+                kernel=kernel,
+                tried=configs,
+                best=_values(match["best"]),
+                seconds=float(match["seconds"]),
+                key=match["key"] or None,
+            )
         )
-    return [*found, *(PrintedTune(kernel, tuple(configs)) for kernel, configs in tried.items())]
+    return [*found, *(PrintedTune(kernel=kernel, tried=tuple(configs)) for kernel, configs in tried.items())]
 
 
 _LINES = re.compile(

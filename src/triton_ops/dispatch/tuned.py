@@ -161,7 +161,9 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
     def operation(self) -> Operation:
         """The kernel with its configs, without a grid and without problems: enough to check and compile configs."""
         listed = None if self.options.space is not None else tuple(self.configs)
-        return self._call((1,), CalledWith({}, frozenset(), "", Arguments()), listed, (), {}).operation
+        return self._call(
+            (1,), CalledWith(problem={}, loose=frozenset(), label="", given=Arguments()), listed, (), {}
+        ).operation
 
     def forget(self) -> None:
         """Have every call decided again."""

@@ -68,7 +68,11 @@ class Winners(dict[Any, Any]):
         self.pop(key)
 
     def popitem(self) -> tuple[Any, Any]:
-        """Forget the winner that was put last; every call is decided again."""
+        """Forget the winner that was put last; every call is decided again.
+
+        Raises:
+            KeyError: There is no winner.
+        """
         key = next(reversed(self), None)
         if key is None:
             raise KeyError("popitem(): dictionary is empty")

@@ -255,7 +255,7 @@ class Isolated:
     def _setup(self) -> Setup:
         """The question to load the task."""
         changes = {**self._changes, "baseline": self._facts.baseline, "mode": self._facts.mode}
-        return Setup(self._packed, changes, packed_allocator(), self._imports)
+        return Setup(packed=self._packed, changes=changes, allocator=packed_allocator(), imports=self._imports)
 
 
 def needs_of(kernel: Kernel, device: DeviceSpec, device_name: str) -> idle_worker.Needs:

@@ -30,7 +30,7 @@ from triton_ops.space import Config
 from triton_ops.trial import Trial
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Setup:
     """The question to load a task.
 

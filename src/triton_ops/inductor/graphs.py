@@ -24,7 +24,7 @@ _PART = "MultiOutput"  # one of the results of a call before
 _READS = ("unmet_dependencies", "met_dependencies")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class GraphNode:
     """What is scheduled as one kernel, or one call of a library.
 
@@ -150,12 +150,12 @@ def _node(lines: Sequence[str]) -> list[GraphNode]:
     members = _members_of(head["name"], head["kind"])
     return [
         GraphNode(
-            head["name"],
-            head["kind"],
-            tuple(sorted(members, key=_number)) or (head["name"],),
-            tuple(dict.fromkeys(reads)),
-            tuple(dict.fromkeys(_DEPENDENCY.findall(fields.get("writes", "")))),
-            ", ".join(dict.fromkeys(kernels)) or head["of"],
+            name=head["name"],
+            kind=head["kind"],
+            members=tuple(sorted(members, key=_number)) or (head["name"],),
+            reads=tuple(dict.fromkeys(reads)),
+            writes=tuple(dict.fromkeys(_DEPENDENCY.findall(fields.get("writes", "")))),
+            kernel=", ".join(dict.fromkeys(kernels)) or head["of"],
         )
     ]
 

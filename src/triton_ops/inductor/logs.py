@@ -46,7 +46,7 @@ class AutotuneChoice:
         return "aten" if name in plain or name.startswith(("mkl", "_mkl", "_linear", "onednn")) else found
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class AutotuneTable:
     """What Inductor measured for one operation.
 
@@ -77,7 +77,7 @@ class AutotuneTable:
         return self.choices[min(timed)[1]] if timed else None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CompilerLog:
     """What a compiler's log says.
 

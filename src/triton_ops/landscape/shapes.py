@@ -57,7 +57,7 @@ class ShapeCliff:
     after: ShapePoint
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Sweep:
     """What one config does over a series of shapes.
 
@@ -129,7 +129,13 @@ def sweep(
             points.append(_by_model(extent, expected, config, machine, seen.resources, at_once))
         else:
             points.append(ShapePoint(extent, Waves(_programs(expected, config, spec), at_once)))
-    return Sweep(config, axis, seen.residents.blocks, tuple(points), "" if declared else explained.silent or "no work")
+    return Sweep(
+        config=config,
+        axis=axis,
+        blocks_per_unit=seen.residents.blocks,
+        points=tuple(points),
+        silent="" if declared else explained.silent or "no work",
+    )
 
 
 def _shapes(operation: Operation, shape: Sequence[int], axis: str, extents: Sequence[int]) -> list[tuple[int, ...]]:

@@ -23,7 +23,7 @@ _INTERPRETED = "InterpretedFunction"
 _HINT = "start Python without TRITON_INTERPRET"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Request:
     """A lint that is asked for.
 
@@ -62,7 +62,9 @@ def lint_apart(target: Any, rules: Sequence[str] | None, gpu: str | None, run: b
         TritonKernelError: As `lint`.
     """
     packed = pack(target).content
-    request = Request(packed, None if rules is None else tuple(rules), gpu, run, Surroundings.here())
+    request = Request(
+        packed=packed, rules=None if rules is None else tuple(rules), gpu=gpu, run=run, surroundings=Surroundings.here()
+    )
     done = asked("triton_ops.lint.apart_child", request, {**compiler_environment(), "TRITON_INTERPRET": "0"})
     try:
         found = pickle.loads(done.stdout)

@@ -163,7 +163,11 @@ def _unique(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def readings_of(target: Any) -> tuple[list[KernelReading], list[tuple[str, str]], list[str]]:
-    """The kernels of a target, those that could not be made with the reason, and the files that were looked at."""
+    """The kernels of a target, those that could not be made with the reason, and the files that were looked at.
+
+    Raises:
+        TargetError: There is no such target, or no kernel in it.
+    """
     if isinstance(target, (str, os.PathLike)):
         return _named(os.fspath(target))
     found = _kernels_of(target)

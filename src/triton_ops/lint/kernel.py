@@ -47,7 +47,7 @@ class Variant:
     rearranges: bool = False
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class KernelReading:
     """A kernel with all that can be read of it.
 
@@ -135,7 +135,9 @@ class KernelReading:
         for one in self.variants[:1]:
             types = {**one.guess.types, name: "i32"}
             constants = {key: value for key, value in one.guess.constants.items() if key != name}
-            found = self._variant(Guess(types, constants, one.guess.known, one.guess.element))
+            found = self._variant(
+                Guess(types=types, constants=constants, known=one.guess.known, element=one.guess.element)
+            )
             return found if isinstance(found, Variant) else None
         return None
 

@@ -44,7 +44,14 @@ def launched_as(operation: Operation, target: Target) -> dict[int, tuple[Guess, 
 def _guess(one: LaunchedKernel, config: Config) -> Guess:
     options = {name: value for name, value in config.items() if name not in one.types and type(value) is int}
     floats = [kind.lstrip("*") for kind in one.types.values() if kind.lstrip("*") in ("fp16", "bf16", "fp32")]
-    return Guess(one.types, one.constants, frozenset(one.constants), floats[0] if floats else "fp16", options, one.ones)
+    return Guess(
+        types=one.types,
+        constants=one.constants,
+        known=frozenset(one.constants),
+        element=floats[0] if floats else "fp16",
+        options=options,
+        ones=one.ones,
+    )
 
 
 def _problems(operation: Operation) -> Iterator[Problem]:

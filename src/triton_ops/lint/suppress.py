@@ -19,7 +19,7 @@ BAD = "bad-suppression"
 _COMMENT = re.compile(r"#\s*triton-ops:\s*ignore\b\s*(?:\[([^\]]*)\])?\s*(.*)")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Comment:
     """A comment that answers findings.
 
@@ -57,7 +57,9 @@ def comments(text: str) -> tuple[Comment, ...]:
             alone = not token.line[: token.start[1]].strip()
             first, last = _span(spans, token.start[0], alone)
             names = tuple(name.strip() for name in (said[1] or "").split(",") if name.strip())
-            found.append(Comment(token.start[0], names, said[2].strip(" -:—"), first, last))
+            found.append(
+                Comment(line=token.start[0], rules=names, reason=said[2].strip(" -:—"), first=first, last=last)
+            )
     return tuple(found)
 
 

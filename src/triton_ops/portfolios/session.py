@@ -135,7 +135,15 @@ def portfolio_of(
     weights: Sequence[float],
     left_out: Mapping[str, int],
 ) -> Portfolio:
-    """The portfolio of measured problems, at least one, of one kernel on one device."""
+    """The portfolio of measured problems.
+
+    Args:
+        problems: At least one, all of one kernel on one device.
+        k: The most configs.
+        objective: `worst` or `mean`: the regret that is made least.
+        weights: How much each problem counts in the mean.
+        left_out: The number of records that do not count, by the reason.
+    """
     configs = configs_of(problems)
     regrets = [[problem.regret(config) for config in configs] for problem in problems]
     choice: Choice = (least_worst if objective == "worst" else least_mean)(regrets, weights, k)

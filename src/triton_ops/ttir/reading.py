@@ -29,7 +29,7 @@ _MOST_PROGRAMS = 1 << 31
 _RANGES = re.compile(r"tt\.make_range \{end = (\d+)")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Operand:
     """What is known of one operand of the kernel before a launch.
 

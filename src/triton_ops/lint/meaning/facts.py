@@ -106,7 +106,7 @@ class Product(Met):
     precision: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Carried:
     """A value that a loop carries from turn to turn.
 

@@ -159,7 +159,7 @@ class _Walk(Walk[Here, Value]):
         ]
         rows = zip(begin, symbols, ended, handed, steps, strict=True)
         carried = tuple(
-            Carried(symbol.term, after.term, first.term, then.term, first.type)
+            Carried(symbol=symbol.term, after=after.term, begin=first.term, next=then.term, type=first.type)
             for first, symbol, after, then, by in rows
             if by is None
         )

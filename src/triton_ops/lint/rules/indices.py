@@ -17,7 +17,7 @@ _PLACES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Index:
     """The index along one axis of an access.
 
@@ -99,7 +99,7 @@ def indices(terms: Terms, access: Access) -> list[Index]:
         for monomial in along:
             left.pop(monomial)
         term = terms.sum({_without(m, rest): c // factor for m, c in along.items()})
-        found.append(Index(access, axis, shape[axis], terms.sum({rest: factor}), term))
+        found.append(Index(access=access, axis=axis, extent=shape[axis], stride=terms.sum({rest: factor}), term=term))
     return found
 
 

@@ -35,7 +35,7 @@ class _Event:
     count: int = 0
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Watch:
     """What the launches of one run do.
 

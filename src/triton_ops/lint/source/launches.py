@@ -13,7 +13,7 @@ from typing import Any
 from triton_ops.lint.source.functions import dotted, last_name
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Launch:
     """One launch.
 
@@ -118,9 +118,14 @@ def _launch(call: ast.Call, grid: ast.expr | None, scope: _Scope, parameters: tu
             place += 1
     given.update({k.arg: k.value for k in call.keywords if k.arg is not None})
     starred = starred or any(k.arg is None for k in call.keywords)
-    found = Launch(call.lineno, None, given, scope.names, scope.node, starred)
+    found = Launch(line=call.lineno, grid=None, given=given, names=scope.names, around=scope.node, starred=starred)
     return Launch(
-        call.lineno, found.resolved(grid) if grid is not None else None, given, scope.names, scope.node, starred
+        line=call.lineno,
+        grid=found.resolved(grid) if grid is not None else None,
+        given=given,
+        names=scope.names,
+        around=scope.node,
+        starred=starred,
     )
 
 

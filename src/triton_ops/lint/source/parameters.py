@@ -26,7 +26,7 @@ _ANNOTATED = {"int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "flo
 FLOATS = ("fp16", "fp32", "bf16")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Guess:
     """Types and values with which a kernel is lowered.
 
@@ -99,7 +99,7 @@ def guesses(kernel: KernelFunction, said: Said, extra: frozenset[str] = frozense
             name: "constexpr" if name in constant else _type(name, kernel, uses, (element, block), whole)
             for name in kernel.parameters
         }
-        yield Guess(types, constants, frozenset(known), element)
+        yield Guess(types=types, constants=constants, known=frozenset(known), element=element)
 
 
 def switches(kernel: KernelFunction, guess: Guess) -> Iterator[Guess]:

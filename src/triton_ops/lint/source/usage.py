@@ -30,7 +30,7 @@ _DEEPEST = 8
 _AXES = 2  # of a descriptor whose coordinates are not written as a list
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Uses:
     """What is done with the parameters of a function.
 
