@@ -38,6 +38,7 @@ COLD = ROOT / "benchmarks/results/nvidia-h200/cold_tune.json"
 LIVE = ROOT / "benchmarks/results/nvidia-h200/live_tune.json"
 LIVE_PLAIN = ROOT / "benchmarks/results/nvidia-h200/live_plain.json"
 LAUNCH = ROOT / "benchmarks/results/nvidia-h200/launch_cost.json"
+BUCKETS = ROOT / "benchmarks/results/nvidia-h200/bucket_regret.json"
 THIRD_PARTY = ROOT / "benchmarks/results/nvidia-h200/third_party.json"
 DYNAMIC = ROOT / "benchmarks/results/nvidia-h200/dynamic_shapes.json"
 QUALITY = ROOT / "benchmarks/results/nvidia-h200/measurement_quality.json"
@@ -138,6 +139,21 @@ def launch_table() -> str:
     ways = ("plain JIT", "triton.autotune", "triton_ops.autotune")
     rows = [f"| | {' | '.join(f'`{way}`' if '.' in way else way for way in ways)} |", "|---|---|---|---|"]
     rows += [f"| {case} | {' | '.join(f'{us[way]:.1f} µs' for way in ways)} |" for case, us in document["us"].items()]
+    return "\n".join([*rows, "", _source(document)])
+
+
+def bucket_table() -> str:
+    """By how much winners of buckets are slower than the best known config at sizes that were not tuned."""
+    document = json.loads(BUCKETS.read_text())
+    rows = [
+        "| rule | held-out sizes | slower than the best known, beyond noise | median | largest |",
+        "|---|---|---|---|---|",
+    ]
+    rows += [
+        f"| `{rule}` | {each['sizes']} | {each['slower']} | {100 * each['median']:.1f} % | "
+        f"{100 * each['largest']:.0f} % |"
+        for rule, each in document["rules"].items()
+    ]
     return "\n".join([*rows, "", _source(document)])
 
 
@@ -312,6 +328,7 @@ TABLES = {
     "live tune": live_table,
     "live tune undeclared": lambda: live_table(LIVE_PLAIN),
     "launch cost": launch_table,
+    "bucket regret": bucket_table,
     "third party": third_party_table,
     "dynamic shapes": dynamic_table,
     "compile modes": modes_table,
