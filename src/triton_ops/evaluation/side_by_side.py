@@ -25,13 +25,12 @@ from triton_ops.evaluation.outcome import Outcome
 from triton_ops.evaluation.station import Station, StationFacts
 from triton_ops.exceptions import TritonKernelError
 from triton_ops.space import Config
-from triton_ops.task.effort import Effort
+from triton_ops.task.effort import GRACE_S, Effort
 from triton_ops.trial import Status, Trial
 
 _log = logging.getLogger("triton_ops")
 
 _MAY_BE_THE_GPU = (Status.RUNTIME, Status.CRASH, Status.TIMEOUT, Status.WRONG)
-_GRACE_S = 30.0  # a step that has begun may take so long after the end; a hung kernel takes 20 s
 
 
 @dataclass(frozen=True)
@@ -213,7 +212,7 @@ class SideBySide:
         """Close all stations, after what each is trying; one that does not end within half a minute is left behind."""
         for gpu in self._gpus:
             gpu.end()
-        until = time.monotonic() + _GRACE_S
+        until = time.monotonic() + GRACE_S
         for gpu in self._gpus:
             if not gpu.join(until - time.monotonic()):
                 _log.warning("what runs on %s does not end: it is left behind", gpu.name)

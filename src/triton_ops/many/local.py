@@ -13,10 +13,10 @@ from triton_ops.evaluation import idle_worker
 from triton_ops.many.executor import Job, Place
 from triton_ops.progress.events import Listener
 from triton_ops.runner.gate import Leave
+from triton_ops.task.effort import GRACE_S
 from triton_ops.trial import TuningResult
 
 _log = logging.getLogger("triton_ops")
-_GRACE_S = 30.0  # a step that has begun may take so long after the executor was closed; a hung kernel takes 20 s
 
 
 class OpensLater:
@@ -118,7 +118,7 @@ class LocalExecutor:
         tunes = [each for each in (self._now, self._next, *self._dropped) if each is not None]
         for each in tunes:
             each.gate.end()
-        until = time.monotonic() + _GRACE_S
+        until = time.monotonic() + GRACE_S
         for each in tunes:
             each.thread.join(max(0.0, until - time.monotonic()))
             if each.thread.is_alive():

@@ -20,10 +20,7 @@ LEAST_S = 1.0
 _SLACK = 3.0  # a problem may take so many times its share of what is left
 _LEAST_LIMIT_S = 2.0
 _PUT_OFF = 0.5  # what a problem is worth while the first record of its kernel is under way
-_MOST_LOSSES = (
-    2,
-    4,
-)  # devices that may be lost with one problem before it is given up: an eighth of them, in this range
+_MOST_LOSSES = (2, 4)  # devices lost with one problem, which is then given up: an eighth of all, in this range
 
 
 class Step(str, Enum):

@@ -45,10 +45,7 @@ class Budget:
                     f"the limit of {name} is {value!r}; it must be a positive {what}",
                     hint="leave it out to take the effort's",
                 )
-            if value is not None and type(value) not in (
-                int,
-                float,
-            ):  # such as NumPy's numbers, which records cannot hold
+            if value is not None and type(value) not in (int, float):  # records cannot hold others, such as NumPy's
                 object.__setattr__(self, name, int(value) if kind is Integral else float(value))
 
 

@@ -12,6 +12,8 @@ from triton_ops.measure import INDIFFERENCE, RacePolicy, ScreenPolicy
 from triton_ops.search import AnySearch, checked_search, search_name
 from triton_ops.task.budget import Budget
 
+GRACE_S = 30.0
+"""Seconds that a step which has begun may take after its tune is to end; a launch that hangs takes 20 s until then."""
 _CHECKS = 1.5  # times the race: results are checked again after it, and a doubt is resolved
 _LEAST_FINAL_S = 1.0
 _FEW, _EACH_S = 4, 0.15  # configs, and seconds of the race for each: about what Triton's own tuner measures one for
