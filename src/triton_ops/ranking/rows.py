@@ -31,6 +31,8 @@ class RowTiles:
         passes: Number of walks over a row: 2 for one that reduces the row and one that writes it.
         weight: Arithmetic of an element in one pass over that of a norm (convert, multiply, add, convert).
         parts: Programs that share a row; a second launch writes what they have found.
+        kept: Whether a row that is one chunk stays in registers between its passes, and is read once.
+        inputs: Tensors of this shape and dtype that are read.
     """
 
     rows: int
@@ -44,6 +46,8 @@ class RowTiles:
     passes: int = 2
     weight: float = 1.0
     parts: Tile = 1
+    kept: bool = False
+    inputs: int = 1
 
     def plan(self, config: Mapping[str, Any], machine: Machine) -> TilePlan:
         """Plan blocks of rows that are independent of each other."""
@@ -56,9 +60,10 @@ class RowTiles:
             columns=ceil(self.columns / parts),
             chunk=chunk,
             passes=self.passes,
+            reads=1 if self.kept and parts == 1 and chunk >= self.columns else self.passes,
             warps=warps,
             stages=stages,
-            read_bytes=ITEM_BYTES[self.dtype],
+            read_bytes=ITEM_BYTES[self.dtype] * self.inputs,
             written_bytes=ITEM_BYTES[self.out_dtype],
             weight=self.weight,
         )
@@ -94,6 +99,7 @@ class ElementTiles:
             columns=min(tile, self.elements),
             chunk=tile,
             passes=1,
+            reads=1,
             warps=warps,
             stages=stages,
             read_bytes=self.read_bytes,
@@ -113,6 +119,7 @@ class Chunks:
         columns: Columns of a row.
         chunk: Columns per chunk; columns past the row's end are masked, which costs issue and no bytes.
         passes: Number of walks over a row.
+        reads: In how many of them it is read.
         warps: Warps per block.
         stages: Stages that the config asks of the pipeline; plain loads are not pipelined.
         read_bytes: Bytes read per element in each pass.
@@ -125,6 +132,7 @@ class Chunks:
     columns: int
     chunk: int
     passes: int
+    reads: int
     warps: int
     stages: int
     read_bytes: float
@@ -148,7 +156,7 @@ def walk_of(chunks: Chunks) -> Walk:
     """What one block does, row by row: a later pass over a row reads it again."""
     turns, row_bytes = chunks.passes * chunks.count * chunks.rows, chunks.rows * chunks.columns * chunks.read_bytes
     written = chunks.rows * chunks.columns * chunks.written_bytes
-    later = chunks.passes - 1
+    later = chunks.reads - 1
     return Walk(
         blocks=chunks.blocks,
         warps=chunks.warps,
@@ -161,6 +169,6 @@ def walk_of(chunks: Chunks) -> Walk:
         again=(Again(later * row_bytes, row_bytes / chunks.rows),) if later else (),
         written_bytes=written,
         through_bytes=row_bytes + written,
-        streamed_bytes=row_bytes * chunks.passes,
-        reductions=chunks.rows if later else 0.0,
+        streamed_bytes=row_bytes * chunks.reads,
+        reductions=chunks.rows if chunks.passes > 1 else 0.0,
     )

@@ -45,8 +45,9 @@ def work(problem: Problem) -> Work:
     specs = problem.specs
     x, out = specs["x"], specs["out"]
     tiles = RowTiles(
-        x.shape[0], x.shape[1], dtype=x.dtype, out_dtype=out.dtype, tile_rows="ROWS", tile_columns="BLOCK_SIZE"
-    )
+        x.shape[0], x.shape[1], dtype=x.dtype, out_dtype=out.dtype, tile_rows="ROWS", tile_columns="BLOCK_SIZE",
+        kept=True,
+    )  # fmt: skip
     return Work(bytes=float(sum(spec.nbytes for spec in specs.values())), tiles=tiles)
 
 

@@ -97,6 +97,7 @@ def work(problem: Problem) -> Work:
     tiles = RowTiles(
         rows, columns, dtype=x.dtype, out_dtype=out.dtype, tile_rows=1, tile_columns="BLOCK_SIZE",
         lanes=2,  # BLOCK_SIZE counts pairs
+        kept=True,
     )  # fmt: skip
     return Work(bytes=_moved(problem), tiles=tiles)
 

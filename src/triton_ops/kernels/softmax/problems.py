@@ -53,9 +53,9 @@ def gradient_work(problem: Problem) -> Work:
 
 def _work(problem: Problem, parts: Tile = 1) -> Work:
     specs = list(problem.specs.values())
-    first, last = specs[0], specs[-1]
+    first, *others, last = specs
     tiles = RowTiles(
         math.prod(first.shape[:-1]), first.shape[-1], dtype=first.dtype, out_dtype=last.dtype,
-        tile_rows="ROWS", tile_columns="BLOCK_SIZE", parts=parts,
+        tile_rows="ROWS", tile_columns="BLOCK_SIZE", parts=parts, kept=True, inputs=1 + len(others),
     )  # fmt: skip
     return Work(bytes=float(sum(spec.nbytes for spec in specs)), tiles=tiles)
