@@ -376,3 +376,16 @@ def test_spearman_shares_ranks_among_ties():
     assert spearman([1, 2, 3], [10, 20, 30]) == pytest.approx(1)
     assert spearman([3, 2, 1], [10, 20, 30]) == pytest.approx(-1)
     assert spearman([1, 1, 2, 2], [1, 2, 3, 4]) == pytest.approx(0.894, abs=1e-3)
+
+
+def test_rows_that_stay_in_registers_are_read_once_and_every_input_counts():
+    def expected_ms(block, **more):
+        rows = RowTiles(
+            32768, 4096, dtype="bfloat16", out_dtype="bfloat16", tile_rows=1, tile_columns="BLOCK", **more
+        )  # fmt: skip
+        plan = rows.plan({"BLOCK": block, "num_warps": 4}, H200)
+        return plan.schedule(plan.footprint).time_ms
+
+    assert expected_ms(4096, kept=True) < expected_ms(4096)
+    assert expected_ms(2048, kept=True) == expected_ms(2048), "a row of two chunks is read twice"
+    assert expected_ms(4096, inputs=2) > 1.3 * expected_ms(4096)
