@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from triton_ops.cache import LockedDevice, LockEntry, Lockfile, Measured, read_lockfile, write_lockfile
 from triton_ops.cli.app import main
 from triton_ops.exceptions import CacheError, SettingsError
-from triton_ops.exchange import FORMS, Row, Table, form_named
+from triton_ops.exchange import FORMATS, Row, Table, format_named
 from triton_ops.exchange.triton_config import flat, nested
 from triton_ops.space import Config
 
@@ -40,35 +40,35 @@ def row(at, block, median_ms=None):
     return Row(at, Config({**TILES, "BLOCK_SIZE_M": block}), median_ms=median_ms)
 
 
-def rows_for(form):
-    if form in ("t4", "triton-cache"):
-        at = () if form == "t4" else (4096, "torch.float16")
+def rows_for(format_name):
+    if format_name in ("t4", "triton-cache"):
+        at = () if format_name == "t4" else (4096, "torch.float16")
         return tuple(row(at, block, median_ms=1.0 / block) for block in (16, 64, 32))
-    at = (lambda m: (m, "torch.bfloat16")) if form == "fla" else lambda m: (m,)
+    at = (lambda m: (m, "torch.bfloat16")) if format_name == "fla" else lambda m: (m,)
     return tuple(row(at(m), block) for m, block in ((1, 16), (64, 32), (1024, 128)))
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_what_is_written_stands_where_the_engine_looks_and_is_read(form, tmp_path):
-    chosen, table = form_named(form), Table(FACTS[form], rows_for(form))
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_what_is_written_stands_where_the_engine_looks_and_is_read(format_name, tmp_path):
+    chosen, table = format_named(format_name), Table(FACTS[format_name], rows_for(format_name))
     path = chosen.write(table, tmp_path)
-    assert str(path.relative_to(tmp_path)) == PLACES[form]
+    assert str(path.relative_to(tmp_path)) == PLACES[format_name]
     assert {r.config for r in chosen.read(path).best()} == {r.config for r in table.best()}
     for best in table.best():
-        assert chosen.look_up(tmp_path, FACTS[form], best.at) == best.config
-    assert chosen.look_up(tmp_path / "elsewhere", FACTS[form], rows_for(form)[0].at) is None
+        assert chosen.look_up(tmp_path, FACTS[format_name], best.at) == best.config
+    assert chosen.look_up(tmp_path / "elsewhere", FACTS[format_name], rows_for(format_name)[0].at) is None
 
 
 @given(st.lists(st.integers(1, 5000), min_size=1, max_size=6, unique=True), st.integers(1, 9000))
 def test_the_nearest_batch_size_by_difference_is_taken(tmp_path_factory, sizes, asked):
     folder = tmp_path_factory.mktemp("tables")
-    FORMS["vllm-moe"].write(Table(FACTS["vllm-moe"], tuple(row((m,), m) for m in sizes)), folder)
-    found = FORMS["vllm-moe"].look_up(folder, FACTS["vllm-moe"], [asked])
+    FORMATS["vllm-moe"].write(Table(FACTS["vllm-moe"], tuple(row((m,), m) for m in sizes)), folder)
+    found = FORMATS["vllm-moe"].look_up(folder, FACTS["vllm-moe"], [asked])
     assert abs(found["BLOCK_SIZE_M"] - asked) == min(abs(m - asked) for m in sizes)
 
 
 def test_names_of_devices_follow_each_engine():
-    moe, mamba = FORMS["vllm-moe"].place, FORMS["vllm-mamba"].place
+    moe, mamba = FORMATS["vllm-moe"].place, FORMATS["vllm-mamba"].place
     assert "device_name=NVIDIA_H200," in moe({**FACTS["vllm-moe"], "device_name": "NVIDIA H200 141GB HBM3e"})
     assert "device_name=NVIDIA_GH200_480GB," in moe({**FACTS["vllm-moe"], "device_name": "NVIDIA GH200 480GB"})
     assert "device_name=NVIDIA_H100_80GB_HBM3.json" in moe({"E": 8, "N": 7168, "device_name": "NVIDIA H100 80GB HBM3"})
@@ -78,22 +78,22 @@ def test_names_of_devices_follow_each_engine():
 
 def test_sglang_takes_the_newest_other_version_where_its_own_has_no_table(tmp_path):
     for version, block in (("3.2.0", 16), ("3.10.0", 32), ("3.4.0", 64)):
-        FORMS["sglang-moe"].write(
+        FORMATS["sglang-moe"].write(
             Table({**FACTS["sglang-moe"], "triton_version": version}, (row((1,), block),)), tmp_path
         )
-    found = FORMS["sglang-moe"].look_up(tmp_path, {**FACTS["sglang-moe"], "triton_version": "3.6.0"}, [1])
+    found = FORMATS["sglang-moe"].look_up(tmp_path, {**FACTS["sglang-moe"], "triton_version": "3.6.0"}, [1])
     assert found["BLOCK_SIZE_M"] == 32
-    down = FORMS["sglang-moe"].place({**FACTS["sglang-moe"], "down": True, "per_channel_quant": "true"})
+    down = FORMATS["sglang-moe"].place({**FACTS["sglang-moe"], "down": True, "per_channel_quant": "true"})
     assert down.endswith("block_shape=[128, 128],per_channel_quant=True_down.json")
 
 
 def test_flas_entries_are_found_by_the_md5_of_the_key_and_older_files_are_read(tmp_path):
-    path = FORMS["fla"].write(Table(FACTS["fla"], (row((128, "bfloat16"), 16), row((), 64))), tmp_path)
+    path = FORMATS["fla"].write(Table(FACTS["fla"], (row((128, "bfloat16"), 16), row((), 64))), tmp_path)
     content = json.loads(path.read_text())
     assert list(content["autotune_entries"]) == [hashlib.md5(b'[128,"torch.bfloat16"]').hexdigest()]
-    assert FORMS["fla"].look_up(tmp_path, FACTS["fla"], (999, "torch.bfloat16"))["BLOCK_SIZE_M"] == 64  # the default
+    assert FORMATS["fla"].look_up(tmp_path, FACTS["fla"], (999, "torch.bfloat16"))["BLOCK_SIZE_M"] == 64  # the default
     path.write_text(json.dumps(nested(TILES)))
-    assert FORMS["fla"].read(path).rows[0].config == TILES
+    assert FORMATS["fla"].read(path).rows[0].config == TILES
 
 
 @given(st.dictionaries(st.sampled_from(["BM", "num_warps", "num_stages", "maxnreg"]), st.integers(1, 64), min_size=1))
@@ -123,18 +123,18 @@ def test_triton_itself_finds_the_file_that_is_written(tmp_path, monkeypatch):
     with pretending(named_target("sm_90")):
         assert add.check_disk_cache((4096, "torch.float32"), add.configs, measured) is False
         (path,) = tmp_path.rglob("*.autotune.json")
-        table = FORMS["triton-cache"].read(path)
+        table = FORMATS["triton-cache"].read(path)
         assert [r.median_ms for r in table.rows] == [1.0, 2.0]
         assert table.best()[0].config == Config(B=1, num_warps=2, num_stages=3)
 
         slower = Row(table.rows[0].at, table.rows[0].config, median_ms=9.0)
-        FORMS["triton-cache"].write(Table(table.facts, (slower, *table.rows[1:])), tmp_path)
+        FORMATS["triton-cache"].write(Table(table.facts, (slower, *table.rows[1:])), tmp_path)
         assert add.check_disk_cache((4096, "torch.float32"), add.configs, lambda: pytest.fail("it measured")) is True
         assert add.cache[(4096, "torch.float32")].kwargs == {"B": 2}
 
 
 @pytest.mark.parametrize(
-    ("form", "name", "text"),
+    ("format_name", "name", "text"),
     [
         ("vllm-moe", "x.json", "[]"),
         ("vllm-moe", "x.json", '{"16": {"BLOCK": {}}}'),
@@ -148,17 +148,17 @@ def test_triton_itself_finds_the_file_that_is_written(tmp_path, monkeypatch):
         ("t4", "x.json", '{"results": [{"times": {}}]}'),
     ],
 )
-def test_a_file_of_another_form_is_refused(form, name, text, tmp_path):
+def test_a_file_of_another_format_is_refused(format_name, name, text, tmp_path):
     path = tmp_path / name
     path.write_text(text)
     with pytest.raises(CacheError, match=name):
-        form_named(form).read(path)
+        format_named(format_name).read(path)
     with pytest.raises(CacheError, match="cannot be read"):
-        form_named(form).read(tmp_path / "none.json")
+        format_named(format_name).read(tmp_path / "none.json")
 
 
 @pytest.mark.parametrize(
-    ("form", "facts", "rows", "said"),
+    ("format_name", "facts", "rows", "said"),
     [
         ("vllm-moe", {"E": 1}, [row((1,), 16)], "needs N, device_name"),
         ("vllm-moe", FACTS["vllm-moe"], [Row((1,), Config(BM=1))], "has no BLOCK_SIZE_M"),
@@ -166,15 +166,15 @@ def test_a_file_of_another_form_is_refused(form, name, text, tmp_path):
         ("sglang-moe", FACTS["vllm-moe"], [row((1,), 16)], "needs triton_version"),
     ],
 )
-def test_what_an_engine_cannot_use_is_not_written(form, facts, rows, said, tmp_path):
+def test_what_an_engine_cannot_use_is_not_written(format_name, facts, rows, said, tmp_path):
     with pytest.raises(SettingsError, match=said):
-        form_named(form).write(Table(facts, tuple(rows)), tmp_path)
+        format_named(format_name).write(Table(facts, tuple(rows)), tmp_path)
     assert list(tmp_path.rglob("*.json")) == []
 
 
 def test_there_is_no_form_of_that_name():
     with pytest.raises(SettingsError, match="there are vllm-moe"):
-        form_named("vllm")
+        format_named("vllm")
 
 
 def locked(path, *sizes):
@@ -241,7 +241,7 @@ def test_every_trial_of_a_run_goes_to_t4(tmp_path, capsys, monkeypatch, steady_c
     assert {each["configuration"]["step"]: each["invalidity"] for each in results} == {
         1: "correct", 2: "correct", 3: "runtime",
     }  # fmt: skip
-    assert FORMS["t4"].read(tmp_path / "out" / "results.json").best()[0].median_ms > 0
+    assert FORMATS["t4"].read(tmp_path / "out" / "results.json").best()[0].median_ms > 0
     capsys.readouterr()
     assert main(["exchange", "export", "t4", "out", "--run", str(log), "--row", "M"]) == 2
     assert "has no M" in capsys.readouterr().err
@@ -252,7 +252,7 @@ def test_every_trial_of_a_run_goes_to_t4(tmp_path, capsys, monkeypatch, steady_c
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["export", "vllm", "t", "--kernel", "moe"], 2, "there is no form 'vllm'"),
+        (["export", "vllm", "t", "--kernel", "moe"], 2, "there is no format 'vllm'"),
         (["export", "vllm-moe", "t", "--kernel", "none"], 2, "no entry of none (hint: it has entries of moe on "),
         (["export", "vllm-moe", "t", "--kernel", "moe", "--row", "K"], 2, "has no K; it has M"),
         (["export", "vllm-moe", "t", "--kernel", "moe", "--row", "top_k"], 2, "several entries of moe are for one row"),
@@ -321,14 +321,17 @@ def used(way):
         return error
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_a_damaged_table_is_read_or_refused_by_name(form, tmp_path):
-    chosen, rows = form_named(form), rows_for(form)
-    path = chosen.write(Table(FACTS[form], rows), tmp_path)
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_a_damaged_table_is_read_or_refused_by_name(format_name, tmp_path):
+    chosen, rows = format_named(format_name), rows_for(format_name)
+    path = chosen.write(Table(FACTS[format_name], rows), tmp_path)
     found: list[object] = []
     for content in damaged(path.read_bytes()):
         path.write_bytes(content)
-        found += [used(lambda: chosen.read(path)), used(lambda: chosen.look_up(tmp_path, FACTS[form], rows[0].at))]
+        found += [
+            used(lambda: chosen.read(path)),
+            used(lambda: chosen.look_up(tmp_path, FACTS[format_name], rows[0].at)),
+        ]
     refused = [str(each) for each in found if isinstance(each, CacheError)]
     assert len(refused) > 100
     assert all(path.name in said for said in refused)
@@ -336,10 +339,10 @@ def test_a_damaged_table_is_read_or_refused_by_name(form, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("form", "facts"),
+    ("format_name", "facts"),
     [("fla", {"kernel_name": "../../x"}), ("t4", {"file": "/tmp/x.json"}), ("triton-cache", {"folder": ".."}),
      ("vllm-moe", {"device_name": "../../../x"})],
 )  # fmt: skip
-def test_a_table_is_written_below_its_folder_only(form, facts, tmp_path):
+def test_a_table_is_written_below_its_folder_only(format_name, facts, tmp_path):
     with pytest.raises(SettingsError, match="would be written to"):
-        form_named(form).write(Table({**FACTS[form], **facts}, rows_for(form)), tmp_path)
+        format_named(format_name).write(Table({**FACTS[format_name], **facts}, rows_for(format_name)), tmp_path)

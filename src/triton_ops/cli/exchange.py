@@ -12,7 +12,7 @@ from triton_ops.cache.lockfile import DEFAULT_NAME
 from triton_ops.cli.console import Json, Verbose, say, say_json
 from triton_ops.cli.lock import pairs
 from triton_ops.exceptions import CacheError, SettingsError
-from triton_ops.exchange import FORMS, form_named
+from triton_ops.exchange import FORMATS, format_named
 from triton_ops.exchange.locked import Names, lockfile_of, table_of, with_facts
 from triton_ops.exchange.runs import table_of_run
 from triton_ops.exchange.triton_config import launches_as
@@ -23,7 +23,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-FormName = Annotated[str, typer.Argument(metavar="FORM", help=f"One of {', '.join(FORMS)}.")]
+FormatName = Annotated[str, typer.Argument(metavar="FORMAT", help=f"One of {', '.join(FORMATS)}.")]
 Kernel = Annotated[str, typer.Option("--kernel", metavar="NAME", help="The kernel's name in records.")]
 Rows = Annotated[
     list[str] | None, typer.Option("--row", metavar="EXTENT", help="What names a row, such as M; repeat it.")
@@ -39,7 +39,7 @@ LockOption = Annotated[Path, typer.Option("--lockfile", metavar="FILE", help="Th
 
 @app.command("export")
 def export(
-    form: FormName,
+    format_name: FormatName,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the engine looks for its tables.")],
     kernel: Annotated[
         str | None, typer.Option("--kernel", metavar="NAME", help="The kernel's name in records.")
@@ -60,7 +60,7 @@ def export(
     """Write the entries of a kernel as a table, and check that the engine would find each of them."""
     if (kernel is None) == (run is None):
         raise SettingsError("export takes either --kernel or --run", hint="triton-ops exchange export --help")
-    chosen, facts = form_named(form), _facts(given)
+    chosen, facts = format_named(format_name), _facts(given)
     names = Names(tuple(row or ()), pairs(rename or [], "--rename", "BM=BLOCK_SIZE_M"))
     table = (
         table_of(read_lockfile(lockfile), kernel, device_alias, names, facts)
@@ -80,7 +80,7 @@ def export(
 
 @app.command("import")
 def import_(
-    form: FormName,
+    format_name: FormatName,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A table.")],
     kernel: Kernel,
     lockfile: LockOption = Path(DEFAULT_NAME),
@@ -99,8 +99,8 @@ def import_(
     """Take the fastest configs of a table into a lockfile; entries that are there already stay."""
     names = Names(tuple(row or ()), pairs(rename or [], "--rename", "BM=BLOCK_SIZE_M"))
     plan = LockPlan(buckets=pairs(bucket or [], "--bucket", "M=measured@2"))
-    table = with_facts(form_named(form).read(file), _facts(given))
-    source = f"{form}: {file.name}"
+    table = with_facts(format_named(format_name).read(file), _facts(given))
+    source = f"{format_name}: {file.name}"
     new = lockfile_of(table, kernel, names, _values(argument, "--argument"), source, plan)
     before = read_lockfile(lockfile) if lockfile.is_file() else Lockfile()
     after = merged([before, new])
@@ -114,7 +114,7 @@ def import_(
 
 @app.command("look-up")
 def look_up(
-    form: FormName,
+    format_name: FormatName,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the engine looks for its tables.")],
     at: Annotated[list[str] | None, typer.Option("--at", metavar="VALUE", help="The row, in order; repeat it.")] = None,
     given: Facts = None,
@@ -122,9 +122,9 @@ def look_up(
     verbose: Verbose = False,  # noqa: ARG001
 ) -> None:
     """Print the config that the engine would take, by its own rule."""
-    found = form_named(form).look_up(folder, _facts(given), [_value(text) for text in at or []])
+    found = format_named(format_name).look_up(folder, _facts(given), [_value(text) for text in at or []])
     if found is None:
-        raise CacheError(f"{form} finds nothing in {folder}", hint="check the facts: --set NAME=VALUE")
+        raise CacheError(f"{format_name} finds nothing in {folder}", hint="check the facts: --set NAME=VALUE")
     if as_json:
         say_json(dict(found))
     else:

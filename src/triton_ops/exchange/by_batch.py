@@ -37,7 +37,7 @@ class ByBatch:
     fallbacks: Callable[[Path, Mapping[str, Any]], Sequence[Path]] = lambda _folder, _facts: ()
 
     def write(self, table: Table, folder: Path) -> Path:
-        """Write the fastest config of each batch size; see `Form`."""
+        """Write the fastest config of each batch size; see `Format`."""
         check_values(table, *self.tunables)
         if any(len(row.at) != 1 or not isinstance(row.at[0], int) for row in table.rows):
             raise SettingsError("a table by batch size has one whole number for each row", hint="name it: --row M")
@@ -45,7 +45,7 @@ class ByBatch:
         return write_object(folder, self.place(table.facts), {str(int(row.at[0])): dict(row.config) for row in rows})
 
     def read(self, path: Path) -> Table:
-        """The table, with the facts in the file's name; see `Form`."""
+        """The table, with the facts in the file's name; see `Format`."""
         content = read_object(path)
         sizes = [name for name in content if _SIZE.fullmatch(name)]
         rows = [Row((int(name),), config_in(content[name], path)) for name in sizes]
@@ -54,7 +54,7 @@ class ByBatch:
         return Table(facts_in(path.name), tuple(rows))
 
     def look_up(self, folder: Path, facts: Mapping[str, Any], at: Sequence[Any]) -> Config | None:
-        """The config of the nearest batch size in the first file that is there; see `Form`."""
+        """The config of the nearest batch size in the first file that is there; see `Format`."""
         for path in (folder / self.place(facts), *self.fallbacks(folder, facts)):
             if path.is_file():
                 return min(self.read(path).rows, key=lambda row: abs(row.at[0] - int(at[0]))).config

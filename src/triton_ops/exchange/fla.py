@@ -26,7 +26,7 @@ class FlaTables:
     """The tables of flash-linear-attention."""
 
     def write(self, table: Table, folder: Path) -> Path:
-        """Write the fastest config of each key; see `Form`."""
+        """Write the fastest config of each key; see `Format`."""
         kernel, device = needed(table.facts, "kernel_name", "device_name")
         entries = {
             _digest(row.at): {"autotune_key": list(triton_key(row.at)), "config": nested(row.config)}
@@ -43,7 +43,7 @@ class FlaTables:
         return write_object(folder, f"{_device(str(device))}/{kernel}.json", content)
 
     def read(self, path: Path) -> Table:
-        """The table; the default config has an empty `at`; see `Form`."""
+        """The table; the default config has an empty `at`; see `Format`."""
         content = read_object(path)
         facts = {"kernel_name": content.get("kernel_name", path.stem), "device_name": path.parent.name}
         if "kwargs" in content:  # earlier versions
@@ -54,7 +54,7 @@ class FlaTables:
         return Table({**facts, "triton_version": content.get("triton_version")}, tuple(rows))
 
     def look_up(self, folder: Path, facts: Mapping[str, Any], at: Sequence[Any]) -> Config | None:
-        """The entry with the MD5 of the key, else the default config; see `Form`."""
+        """The entry with the MD5 of the key, else the default config; see `Format`."""
         kernel, device = needed(facts, "kernel_name", "device_name")
         path = folder / _device(str(device)) / f"{kernel}.json"
         if not path.is_file():

@@ -1,4 +1,4 @@
-"""Results in the form T4, which Kernel Tuner and other tuners write: every config of one problem with its times.
+"""Results in the format T4, which Kernel Tuner and other tuners write: every config of one problem with its times.
 
 Facts used, of the schema T4 1.0.0: `results`, each with `configuration`, `times`, `invalidity` (`correct`, or how it
 failed), `correctness` and `measurements`, of which `time` is in milliseconds; `compilation_time` is in seconds.
@@ -24,22 +24,22 @@ _TIME = "time"
 
 
 class T4Results:
-    """Files of results in the form T4."""
+    """Files of results in the format T4."""
 
     def write(self, table: Table, folder: Path) -> Path:
-        """Write every config, failed ones included; see `Form`."""
+        """Write every config, failed ones included; see `Format`."""
         content = {"schema_version": "1.0.0", "results": [_result(row) for row in table.rows]}
         return write_object(folder, str(table.facts.get("file", _NAME)), content)
 
     def read(self, path: Path) -> Table:
-        """Every config of the file; see `Form`."""
+        """Every config of the file; see `Format`."""
         results = read_object(path).get("results")
         if not isinstance(results, list):
-            raise CacheError(f"{path} has no results in the form T4", hint="its results stand under `results`")
+            raise CacheError(f"{path} has no results in the format T4", hint="its results stand under `results`")
         return Table({"file": path.name}, tuple(_row(result, path) for result in results))
 
     def look_up(self, folder: Path, facts: Mapping[str, Any], at: Sequence[Any]) -> Config | None:  # noqa: ARG002
-        """The fastest config of the file; see `Form`."""
+        """The fastest config of the file; see `Format`."""
         path = folder / str(facts.get("file", _NAME))
         best = self.read(path).best() if path.is_file() else ()
         return best[0].config if best else None
@@ -60,7 +60,7 @@ def _result(row: Row) -> dict[str, Any]:
 
 def _row(result: Any, path: Path) -> Row:
     if not isinstance(result, dict) or not isinstance(result.get("configuration"), dict):
-        raise CacheError(f"{path} has a result without a configuration", hint="name a file in the form T4")
+        raise CacheError(f"{path} has a result without a configuration", hint="name a file in the format T4")
     word = str(result.get("invalidity", "correct"))
     measured = result.get("measurements")
     values = [

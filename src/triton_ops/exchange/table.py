@@ -1,4 +1,4 @@
-"""A table of tuned configs in no engine's form, and the role of a form."""
+"""A table of tuned configs in no engine's format, and the role of a format."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Table:
         return tuple(found.values())
 
 
-class Form(Protocol):
+class Format(Protocol):
     """How one engine keeps its tables."""
 
     def write(self, table: Table, folder: Path) -> Path:
@@ -75,7 +75,7 @@ class Form(Protocol):
         """The table in a file.
 
         Raises:
-            CacheError: The file cannot be read, or is not of this form.
+            CacheError: The file cannot be read, or is not of this format.
         """
         ...
 

@@ -26,7 +26,7 @@ class TritonCache:
     """The files of Triton's cache of autotuning."""
 
     def write(self, table: Table, folder: Path) -> Path:
-        """Write the configs of one key; one without a time counts as the fastest; see `Form`."""
+        """Write the configs of one key; one without a time counts as the fastest; see `Format`."""
         kernel, hashed = needed(table.facts, "kernel_name", "folder")
         if len({row.at for row in table.rows}) > 1:
             raise CacheError("a file of Triton's cache is of one key", hint="export one problem at a time")
@@ -36,7 +36,7 @@ class TritonCache:
         return write_object(folder, f"{hashed}/{str(kernel)[:_LONGEST]}{_ENDING}", content)
 
     def read(self, path: Path) -> Table:
-        """The configs of one key with their times; see `Form`."""
+        """The configs of one key with their times; see `Format`."""
         content = read_object(path)
         timings, key = content.get("configs_timings"), content.get("key")
         if not path.name.endswith(_ENDING) or not isinstance(timings, list) or not isinstance(key, list):
@@ -45,7 +45,7 @@ class TritonCache:
         return Table(facts, tuple(_row(tuple(key), pair, path) for pair in timings))
 
     def look_up(self, folder: Path, facts: Mapping[str, Any], at: Sequence[Any]) -> Config | None:
-        """The config with the least times in the file of the key; see `Form`."""
+        """The config with the least times in the file of the key; see `Format`."""
         kernel, hashed = needed(facts, "kernel_name", "folder")
         path = folder / str(hashed) / f"{str(kernel)[:_LONGEST]}{_ENDING}"
         best = self.read(path).best() if path.is_file() else ()

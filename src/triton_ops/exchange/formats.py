@@ -1,4 +1,4 @@
-"""The forms by name: a new one is a file beside this one, and a line here."""
+"""The formats by name: a new one is a file beside this one, and a line here."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from triton_ops.exceptions import SettingsError
 from triton_ops.exchange.fla import FlaTables
 from triton_ops.exchange.kernel_tuner import T4Results
 from triton_ops.exchange.sglang import SGLANG_MOE
-from triton_ops.exchange.table import Form
+from triton_ops.exchange.table import Format
 from triton_ops.exchange.triton_cache import TritonCache
 from triton_ops.exchange.vllm import VLLM_MAMBA, VLLM_MOE
 
-FORMS: dict[str, Form] = {
+FORMATS: dict[str, Format] = {
     "vllm-moe": VLLM_MOE,
     "vllm-mamba": VLLM_MAMBA,
     "sglang-moe": SGLANG_MOE,
@@ -20,12 +20,12 @@ FORMS: dict[str, Form] = {
 }
 
 
-def form_named(name: str) -> Form:
-    """The form of this name.
+def format_named(name: str) -> Format:
+    """The format of this name.
 
     Raises:
         SettingsError: There is none.
     """
-    if name not in FORMS:
-        raise SettingsError(f"there is no form {name!r}; there are {', '.join(FORMS)}", hint="use one of these")
-    return FORMS[name]
+    if name not in FORMATS:
+        raise SettingsError(f"there is no format {name!r}; there are {', '.join(FORMATS)}", hint="use one of these")
+    return FORMATS[name]
