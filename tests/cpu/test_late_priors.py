@@ -121,6 +121,13 @@ def test_a_reading_that_tells_nothing_leaves_the_search_as_it_is():
     assert made_with == [[]]
 
 
+def test_previews_are_wanted_before_the_first_proposals_after_the_default():
+    late = LatePriors(made, Future(), patience_s=0.0)
+    late.tell([Trial(DEFAULT, Status.OK, Measurement((1.0,), "graph-cold"))])
+    assert len(late.wanted_previews(2)) == 2
+    assert late.ask(1)
+
+
 def test_a_reading_that_fails_is_told():
     priors = Future()
     late = LatePriors(made, priors, patience_s=0.0)

@@ -84,12 +84,8 @@ class LatePriors:
 
     def ask(self, count: int) -> list[Config]:
         """Proposals of the searcher; an empty list before the first trial, unless the priors have come."""
-        if self._current() is None and self._trials:
-            wait([self._priors], timeout=self._patience_s)
-            if self._current() is None:
-                _log.info("the search begins before the kernel is read")
-                self._begin([])
-        return [] if self._searcher is None else self._searcher.ask(count)
+        searcher = self._awaited()
+        return [] if searcher is None else searcher.ask(count)
 
     def tell(self, trials: Sequence[Trial]) -> None:
         """Take finished trials."""
@@ -104,8 +100,8 @@ class LatePriors:
         return float("inf") if searcher is None else expected_gain(searcher)
 
     def wanted_previews(self, count: int) -> list[Config]:
-        """Previews of the searcher; none until it is there."""
-        searcher = self._current()
+        """Previews of the searcher, which are asked for before proposals are; none before the first trial."""
+        searcher = self._awaited()
         if searcher is None or not isinstance(searcher, UsesPreviews):
             return []
         return searcher.wanted_previews(count)
@@ -116,6 +112,15 @@ class LatePriors:
         self._compiled += found
         if searcher is not None and isinstance(searcher, UsesPreviews):
             searcher.take_previews(found)
+
+    def _awaited(self) -> Searcher | None:
+        """The searcher, which is waited for once, after the first trial; None before, unless the priors have come."""
+        if self._current() is None and self._trials:
+            wait([self._priors], timeout=self._patience_s)
+            if self._current() is None:
+                _log.info("the search begins before the kernel is read")
+                self._begin([])
+        return self._searcher
 
     def _current(self) -> Searcher | None:
         """The searcher, begun anew with its priors if they have come meanwhile; None if there is none yet."""
