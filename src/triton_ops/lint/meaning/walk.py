@@ -133,42 +133,28 @@ class _Walk(Walk[Here, Value]):
 
     def _for(self, operation: Operation, here: Here) -> list[Value]:
         lower, upper, step = here.all(operation.operands[1:4])
-        names, begin = operation.operands[4::2], here.all(operation.operands[5::2])
-        terms = here.terms
-        turn = terms.make("turn", operation.number)
-        at = terms.add((1, lower.term), (1, terms.multiply(step.term, terms.whole(turn))))
+        begin, terms, loop = here.all(operation.operands[5::2]), here.terms, operation.number
+        turn = terms.make("turn", loop)
+        at = Value(terms.add((1, lower.term), (1, terms.multiply(step.term, terms.whole(turn)))), lower.type)
         symbols = [_moving(here, operation, k, value) for k, value in enumerate(begin)]
-        inside = replace(here, loops=(*here.loops, operation.number))
-
-        def walked(given: Sequence[Value], into: Here) -> list[Value]:
-            into.values.update(zip((operation.operands[0], *names), (Value(at, lower.type), *given), strict=True))
-            last = self._block(operation.regions[0][0], into)
-            return yielded(last, into)
-
-        handed = walked(symbols, replace(inside, facts=Facts(terms)))
-        steps = [_step(terms, operation.number, *pair) for pair in zip(symbols, handed, strict=True)]
+        inside = replace(here, loops=(*here.loops, loop))
+        handed = self._turn(operation, (at, *symbols), replace(inside, facts=Facts(terms)))
+        steps = [_step(terms, loop, *pair) for pair in zip(symbols, handed, strict=True)]
         given = [
             _moved(terms, value, by, terms.whole(turn)) if by is not None else symbol
             for value, symbol, by in zip(begin, symbols, steps, strict=True)
         ]
-        handed = walked(given, inside)
-        turns = terms.whole(terms.make("turns", operation.number, lower.term, upper.term, step.term))
+        handed = self._turn(operation, (at, *given), inside)
+        turns = terms.whole(terms.make("turns", loop, lower.term, upper.term, step.term))
         ended = [
             _moved(terms, value, by, turns) if by is not None else _after(here, operation, k, value)
             for k, (value, by) in enumerate(zip(begin, steps, strict=True))
         ]
-        rows = zip(begin, symbols, ended, handed, steps, strict=True)
-        carried = tuple(
-            Carried(symbol=symbol.term, after=after.term, begin=first.term, next=then.term, type=first.type)
-            for first, symbol, after, then, by in rows
-            if by is None
-        )
+        rows = zip(symbols, ended, begin, handed, steps, strict=True)
+        carried = tuple(_carried(*row) for *row, by in rows if by is None)
         here.facts.loops.append(
             Loop(
-                operation.number,
-                here.place(operation),
-                here.path,
-                here.loops,
+                *here.met(operation),
                 turn=turn,
                 lower=lower.term,
                 upper=upper.term,
@@ -177,6 +163,15 @@ class _Walk(Walk[Here, Value]):
             )
         )
         return ended
+
+    def _turn(self, operation: Operation, given: Sequence[Value], here: Here) -> list[Value]:
+        """What a turn of a counted loop hands on that is entered with its number and what is carried."""
+        here.values.update(zip((operation.operands[0], *operation.operands[4::2]), given, strict=True))
+        return yielded(self._block(operation.regions[0][0], here), here)
+
+
+def _carried(symbol: Value, after: Value, begin: Value, then: Value) -> Carried:
+    return Carried(symbol=symbol.term, after=after.term, begin=begin.term, next=then.term, type=begin.type)
 
 
 def _indices(terms: Terms, kind: Type) -> list[Term]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -77,14 +77,17 @@ def main() -> None:
         said = f"the interpreter cannot run it: {one_line(error)}"
     finally:
         _limit(0.0)
-    seen = [*watch.seen(), *unwritten]
-    record = RunRecord(tuple(seen), frozenset(watch.kernels), said)
-    words = {
+    record = RunRecord((*watch.seen(), *unwritten), frozenset(watch.kernels), said)
+    answer(told, json.dumps(_as_json(record, watch.locked, about)).encode())
+
+
+def _as_json(record: RunRecord, locked: Iterable[str], about: str) -> dict[str, Any]:
+    """A record for the process that asked, with what was run in every line of evidence, and kernels that take locks."""
+    return {
         "seen": [{**asdict(one), "evidence": f"run {about}: {one.evidence}"} for one in record.seen],
         "kernels": sorted(record.kernels), "whole": record.whole,
-        "open": [[CONFLICT, kernel, _LOCKS] for kernel in sorted(watch.locked)],
+        "open": [[CONFLICT, kernel, _LOCKS] for kernel in sorted(locked)],
     }  # fmt: skip
-    answer(told, json.dumps(words).encode())
 
 
 def _limit(limit_s: float) -> None:
