@@ -30,7 +30,7 @@ import difflib
 import getpass
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import platformdirs
@@ -199,9 +199,7 @@ def checked_effort(name: str, source: str = "effort") -> str:
     Raises:
         SettingsError: It is not; the message holds `source`, the value and the allowed values.
     """
-    if name not in EFFORTS:
-        raise SettingsError(f"{source} is {name!r}; allowed are {', '.join(EFFORTS)}", hint="choose one of these")
-    return name
+    return _one_of(EFFORTS, name, source)
 
 
 def on_miss() -> str | None:
@@ -220,8 +218,12 @@ def checked_on_miss(name: str, source: str = "on_miss") -> str:
     Raises:
         SettingsError: It does not; the message holds `source`, the value and the allowed values.
     """
-    if name not in ON_MISS:
-        raise SettingsError(f"{source} is {name!r}; allowed are {', '.join(ON_MISS)}", hint="choose one of these")
+    return _one_of(ON_MISS, name, source)
+
+
+def _one_of(allowed: Sequence[str], name: str, source: str) -> str:
+    if name not in allowed:
+        raise SettingsError(f"{source} is {name!r}; allowed are {', '.join(allowed)}", hint="choose one of these")
     return name
 
 
@@ -254,12 +256,7 @@ def ranks() -> str:
     Raises:
         SettingsError: `TRITON_OPS_RANKS` holds another word.
     """
-    named = os.environ.get("TRITON_OPS_RANKS", "").strip() or RANKS[0]
-    if named not in RANKS:
-        raise SettingsError(
-            f"TRITON_OPS_RANKS is {named!r}; allowed are {', '.join(RANKS)}", hint="choose one of these"
-        )
-    return named
+    return _one_of(RANKS, os.environ.get("TRITON_OPS_RANKS", "").strip() or RANKS[0], "TRITON_OPS_RANKS")
 
 
 def current_folder() -> str | None:

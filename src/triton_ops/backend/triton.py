@@ -167,8 +167,29 @@ class TritonKernel:
             ShapeMismatchError: An argument cannot be described by a tensor descriptor as it is to be.
             DeviceError: The tensors are on a CPU, where only an interpreted kernel runs.
         """
-        names, order = list(tunables), self.function.arg_names
-        given = {*arguments.keyword, *order[: len(arguments.positional)]}
+        names = list(tunables)
+        self._check_names(names, {*arguments.keyword, *self.parameter_names[: len(arguments.positional)]})
+        values = self.by_name(arguments)
+        known = tunables if isinstance(tunables, Mapping) else names
+        if missing := unfilled(self.function, known, values, self.made):
+            raise KernelTypeError(
+                f"{self.name} needs a value for {', '.join(missing)}",
+                hint="pass it as an argument, or add it to the config space",
+            )
+        check_declared(self.name, self.descriptors, values)
+        check_in_kernel(self.name, layers(self.function)[-1], values)
+        places = {tensor.device.type for tensor in arguments.tensors()}
+        if places == {"cpu"} and not self.interpreted:
+            raise DeviceError(
+                f"{self.name} is a Triton kernel, which runs on a GPU, and the tensors are on a CPU",
+                "cuda",
+                "cpu",
+                hint="move them to a GPU: tensor.cuda(); or run it as Python with TRITON_INTERPRET=1",
+            )
+
+    def _check_names(self, names: list[str], given: set[str]) -> None:
+        """Raise unless every tunable is the kernel's, and nothing gets two values."""
+        order = self.parameter_names
         if clash := [name for name in names if name in given]:
             raise ConfigCollisionError(
                 f"{', '.join(map(repr, clash))} is both a tunable and an argument of {self.name}",
@@ -186,23 +207,6 @@ class TritonKernel:
             raise ConfigCollisionError(
                 f"{', '.join(map(repr, clash))} is computed by the @triton.heuristics of {self.name}",
                 hint="leave it out of the arguments and the space, or take it out of the heuristics",
-            )
-        values = self.by_name(arguments)
-        known = tunables if isinstance(tunables, Mapping) else names
-        if missing := unfilled(self.function, known, values, self.made):
-            raise KernelTypeError(
-                f"{self.name} needs a value for {', '.join(missing)}",
-                hint="pass it as an argument, or add it to the config space",
-            )
-        check_declared(self.name, self.descriptors, values)
-        check_in_kernel(self.name, layers(self.function)[-1], values)
-        places = {tensor.device.type for tensor in arguments.tensors()}
-        if places == {"cpu"} and not self.interpreted:
-            raise DeviceError(
-                f"{self.name} is a Triton kernel, which runs on a GPU, and the tensors are on a CPU",
-                "cuda",
-                "cpu",
-                hint="move them to a GPU: tensor.cuda(); or run it as Python with TRITON_INTERPRET=1",
             )
 
     @property
