@@ -16,7 +16,11 @@ _SOON_S = 1.0
 
 def crowding():
     """How many programs there were for each CPU in the last minutes, 1 or more."""
-    return max(1.0, max(os.getloadavg()[:2]) / (os.cpu_count() or 1))
+    try:
+        programs = max(os.getloadavg()[:2])
+    except OSError:  # the system does not say
+        return 1.0
+    return max(1.0, programs / (os.cpu_count() or 1))
 
 
 class SharedLimit:
