@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.strategies import compiled, examples, spaces, trials
+from tests.strategies import compiled, constraints, examples, spaces, trials
 from triton_ops.resources import Resources
 from triton_ops.search import SEARCHERS, UsesPreviews, make_searcher
 from triton_ops.space import Config, ConfigSpace
@@ -15,6 +15,13 @@ PREVIEWING = [name for name in SEARCHERS if name != "optuna" and isinstance(make
 every_previewing = pytest.mark.parametrize("name", PREVIEWING)
 steps = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 12)), min_size=1, max_size=4)
 seeds = st.integers(0, 1 << 32)
+
+
+@st.composite
+def large_spaces(draw):
+    """Spaces with so many configs that previews are wanted, by a rule that leaves half of them or more."""
+    axes = {"A": range(draw(st.integers(7, 9))), "B": [1, 2, 4, 8, 16], "C": range(draw(st.integers(4, 5)))}
+    return ConfigSpace(axes, tuple(draw(st.lists(constraints(list(axes)), max_size=1))))
 
 
 def test_at_least_one_searcher_uses_previews():
@@ -37,7 +44,7 @@ def rest_of(searcher):
 
 
 @every_previewing
-@given(space=spaces(), seed=seeds, steps=steps, data=st.data())
+@given(space=st.one_of(spaces(), large_spaces()), seed=seeds, steps=steps, data=st.data())
 @examples(20)
 def test_previews_are_new_configs_and_impossible_or_tried_configs_are_never_proposed(name, space, seed, steps, data):
     searcher, again = make_searcher(name, space, seed), make_searcher(name, space, seed)
