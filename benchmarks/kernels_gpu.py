@@ -24,6 +24,7 @@ import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -55,6 +56,7 @@ def options_of() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=2.0, help="seconds for each comparison")
     parser.add_argument("--limit-s", type=float, help="start nothing more after so many seconds")
     parser.add_argument("--cache-dir", help="folder of records; default the usual one")
+    parser.add_argument("--merge", type=Path, nargs="*", default=[], help="only add the rows of these files to --out")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--commit")
     return parser.parse_args()
@@ -82,6 +84,22 @@ def merged(rows: Rows, row: dict) -> Rows:
         if place[:2] != (row["kernel"], row["problem"]) or (old["config"] == row["config"] and place[2] != "reference")
     }
     return {**kept, (row["kernel"], row["problem"], row["rival"]): row}
+
+
+def taken_in(out: Path, others: Iterable[Path]) -> None:
+    """Add to a file the new rows of others, which are of runs that began with this file, such as on several GPUs."""
+    before = rows = kept_rows(out)
+    head: dict[str, Any] = {}
+    for path in others:
+        for place, row in kept_rows(path).items():
+            rows = rows if before.get(place) == row else merged(rows, row)
+        head = json.loads(path.read_text(encoding="utf-8"))
+    save(out, {**head, **_found(rows)})
+
+
+def _found(rows: Rows) -> dict[str, Any]:
+    everything = list(rows.values())
+    return {"speedups": speedups(everything), "gains": gains(everything), "rows": everything}
 
 
 def gains(rows: Iterable[dict]) -> dict[str, dict[str, dict]]:
@@ -122,6 +140,9 @@ def speedups(rows: list[dict]) -> dict[str, dict]:
 def main() -> int:
     """Run what is asked for, and write one JSON file; the exit code is 1 if a limit is missed."""
     options = options_of()
+    if options.merge and options.out:
+        taken_in(options.out, options.merge)
+        return 0
     spec = probe("cuda")
     out = options.out or place_of(spec.name)
     run = KernelRun(
@@ -138,10 +159,8 @@ def main() -> int:
         speed = "" if row.speedup is None else f"{row.speedup:.3f} x, {row.kernel_ms:.4f} ms"
         said = f"{row.kernel} {row.problem} / {row.rival}: {speed} {row.verdict}"
         print(f"{time.monotonic() - start:6.0f} s  {said}", flush=True)
-        everything = list(rows.values())
         known = {"device": device, "copy_gbps": copied_gbps, "tune_s": options.tune_s, "seconds": options.seconds}
-        found = {"speedups": speedups(everything), "gains": gains(everything), "rows": everything}
-        save(out, headed("python -m benchmarks.kernels_gpu", options.commit, **known, **found))
+        save(out, headed("python -m benchmarks.kernels_gpu", options.commit, **known, **_found(rows)))
     limits = [each for each in kernel_limits.outcomes({"rows": list(rows.values())}) if each.limit.kernel in measured]
     print("\n".join(kernel_limits.tell(limits)))
     return int(kernel_limits.exit_code(limits) == 1)
