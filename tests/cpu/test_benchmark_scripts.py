@@ -57,10 +57,15 @@ def test_every_benchmark_is_imported_and_every_one_with_options_tells_them(monke
 
 def test_what_tests_for_a_gpu_import_where_there_is_one_is_there(monkeypatch):
     monkeypatch.setattr(hardware, "gpu_missing", lambda: None)
+    tested = {}
     for name in modules("tests/gpu"):
         monkeypatch.delitem(sys.modules, name, raising=False)
-        importlib.import_module(name)
+        module = importlib.import_module(name)
         monkeypatch.delitem(sys.modules, name, raising=False)
+        if name.rpartition(".")[2].startswith("test_"):
+            tested[name] = [each for each in vars(module) if each.startswith("test_")]
+    assert len(tested) >= 10
+    assert [name for name, tests in tested.items() if not tests] == []
 
 
 def test_the_steps_of_a_tune_that_are_timed_are_there():
