@@ -76,9 +76,9 @@ def test_a_problem_that_nothing_serves_leaves_the_others_served():
 
 def test_many_problems_and_configs_end_in_time_with_a_bound():
     rows = [[abs(math.sin(1 + 37 * at * other)) for other in range(300)] for at in range(1, 41)]
-    found = least_mean(rows, [1.0] * 40, 5, nodes=500)
+    found = least_mean(rows, [1.0] * 40, 5, nodes=2_000)
     assert 0 <= found.bound <= found.value < mean(rows, [1.0] * 40, (0,))
-    found = least_worst(rows, [1.0] * 40, 5, nodes=500)
+    found = least_worst(rows, [1.0] * 40, 5, nodes=2_000)
     assert 0 <= found.bound <= found.value
 
 
