@@ -108,7 +108,7 @@ def gradient_default(columns: int) -> Config:
     """
     widest = rows.padded(columns)
     if widest > _MOST:
-        return Config(BLOCK_SIZE=_CHUNK, ROWS=1, PROGRAMS=16, STAGES=1, SUM_COLUMNS=64, num_warps=32)
+        return Config(BLOCK_SIZE=_CHUNK, ROWS=1, PROGRAMS=16, STAGES=1, SUM_COLUMNS=64, num_warps=16)
     count = min(16, max(1, 2048 // widest))
     warps = min(16, max(1, widest * count // (32 * 16)))
     return Config(
