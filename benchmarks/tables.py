@@ -44,6 +44,7 @@ DYNAMIC = ROOT / "benchmarks/results/nvidia-h200/dynamic_shapes.json"
 QUALITY = ROOT / "benchmarks/results/nvidia-h200/measurement_quality.json"
 SELECTION = ROOT / "benchmarks/results/simulated/selection.json"
 MODES = ROOT / "benchmarks/results/cpu/compile_modes.json"
+MODES_GPU = ROOT / "benchmarks/results/nvidia-h200/compile_modes.json"
 COMPARE = ROOT / "benchmarks/results/cpu/compare_quality.json"
 
 
@@ -226,6 +227,34 @@ def modes_table() -> str:
     return "\n".join(rows)
 
 
+def modes_gpu_table() -> str:
+    """Ways to compile models on a GPU: milliseconds of a call in steady state, and seconds of the first one."""
+    document = json.loads(MODES_GPU.read_text())
+    models = document["models"]
+    names = [mode["name"] for mode in next(iter(models.values()))["modes"]]
+    rows = [f"| model | {' | '.join(names)} | recommended |", "|---" * (len(names) + 2) + "|"]
+    for name, it in models.items():
+        cells = [_mode_cell(mode) for mode in it["modes"]]
+        rows.append(f"| {name} | {' | '.join(cells)} | {it['recommended']} |")
+    trapped = document["trap_ms"]["max-autotune"]
+    rows += [
+        "",
+        f"A mean of 50 calls of `max-autotune` (mlp-fp32) says {trapped['after 1 warm-up calls']:.3f} ms after one "
+        f"warm-up call, and {trapped['after 3 warm-up calls']:.3f} ms after three: the second call records the graphs. "
+        f"Max-autotune's products: {document['gate']}.",
+        "",
+        _source(document),
+    ]
+    return "\n".join(rows)
+
+
+def _mode_cell(mode: Mapping[str, Any]) -> str:
+    if mode["steady_ms"] is None:
+        return str(mode["status"])
+    first = f", {mode['first_call_s']:.0f} s" if mode["first_call_s"] >= 1 else ""
+    return f"{mode['steady_ms']:.3f} ms{first}"
+
+
 def quality_table() -> str:
     """How good selections are on a device, against an oracle."""
     document = json.loads(QUALITY.read_text())
@@ -332,6 +361,7 @@ TABLES = {
     "third party": third_party_table,
     "dynamic shapes": dynamic_table,
     "compile modes": modes_table,
+    "compile modes gpu": modes_gpu_table,
     "selection quality": quality_table,
     "compare quality": compare_table,
     "simulated selections": lambda: selection_table(json.loads(SELECTION.read_text())),

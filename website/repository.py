@@ -15,7 +15,7 @@ ELSEWHERE = {
     "benchmarks/results/search/README.md": "benchmarks/results/search/README.md",
     "examples/softmax.py": "examples/softmax.md",
 }  # a file outside of `docs`, and its page on the site
-_LINK = re.compile(r"(?P<before>!?\[(?P<words>[^\]\n]*)\])\((?P<path>[^)\s#]+)(?P<anchor>#[^)\s]*)?\)")
+_LINK = re.compile(r"(?P<before>!?\[(?P<words>(?:[^\]\n]|\n(?!\s*\n))*)\])\((?P<path>[^)\s#]+)(?P<anchor>#[^)\s]*)?\)")
 _CODE = re.compile(r"^ *(?P<fence>`{3,}).*?^ *(?P=fence) *$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 
 

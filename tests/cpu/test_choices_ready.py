@@ -13,7 +13,9 @@ from triton_ops import chooser
 from triton_ops.backend import Arguments
 from triton_ops.choices import ready
 from triton_ops.choices.described import described
+from triton_ops.choices.ready import products
 from triton_ops.exceptions import TargetError
+from triton_ops.tensors import TensorSpec
 
 
 def drawn(*shape, dtype=torch.float32):
@@ -61,7 +63,7 @@ def test_all_that_apply_compute_the_same(name):
             assert found.is_contiguous() == expected.is_contiguous(), label
         torch.testing.assert_close(made(*args), expected)
         ran |= set(results)
-    gpu_only = {"split_k", "triton", "flash", "efficient", "cudnn", "cudnn_benchmark"}
+    gpu_only = {"cublaslt", "split_k", "triton", "flash", "efficient", "cudnn", "cudnn_benchmark"}
     assert ran == set(made.implementations) - gpu_only
 
 
@@ -125,3 +127,46 @@ def test_the_benchmark_keeps_a_row_of_each_shape_and_goes_on_after_one_that_fail
         assert summary(rows_in(*order))["failed"] == []
         assert summary(rows_in(*order))["chosen"] == {"mv": 2, "aten": 1}
     assert "1.100 x cuBLAS" in capsys.readouterr().out
+
+
+class _Blas:
+    """Torch's setting of the library of products, and what was set while a product was computed."""
+
+    def __init__(self, preferred):
+        self.preferred, self.during = preferred, []
+
+    def __call__(self, backend=None):
+        if backend is not None:
+            self.preferred = backend
+        return self.preferred
+
+    def mm(self, a, b):
+        self.during.append(self.preferred)
+        if a is None:
+            raise RuntimeError("no matrix")
+        return a @ b
+
+
+@pytest.fixture
+def blas(monkeypatch):
+    made = _Blas("_BlasBackend.Cublas")
+    monkeypatch.setattr(torch.backends.cuda, "preferred_blas_library", made)
+    monkeypatch.setattr(torch, "mm", made.mm)
+    return made
+
+
+def test_the_other_library_computes_one_product_and_the_setting_is_as_it_was(blas):
+    a, b = torch.rand(3, 4), torch.rand(4, 5)
+    torch.testing.assert_close(products._by_lt(a, b), a @ b)
+    with pytest.raises(RuntimeError, match="no matrix"):
+        products._by_lt(None, b)
+    assert (blas.during, blas.preferred) == (["cublaslt"] * 2, "_BlasBackend.Cublas")
+
+
+def test_the_other_library_takes_part_where_torch_would_take_another(blas, monkeypatch):
+    here, there = torch.rand(3, 4), described({"a": TensorSpec((3, 4), "float32")}, "cuda:0").keyword["a"]
+    assert products._has_lt(here, here) == "the tensors are on cpu, where there is no cuBLASLt"
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    assert products._has_lt(there, there) is True
+    blas("_BlasBackend.Cublaslt")
+    assert products._has_lt(there, there) == "it is what torch takes already"

@@ -48,6 +48,7 @@ def test_links_to_files_of_the_repository():
     assert relinked(text, "docs/guides/kernel.md") == (
         "[a `b`](../index.md#x) ![c](simulate-dark.png) d (`Makefile`) [e](https://f.g) `[h](i.md)`\n"
     )
+    assert relinked("[two\nlines](../../README.md)", "docs/guides/kernel.md") == "[two\nlines](../index.md)"
     with pytest.raises(FileNotFoundError, match=r"docs/guides/kernel\.md links to no\.md"):
         relinked("[a](no.md)", "docs/guides/kernel.md")
 

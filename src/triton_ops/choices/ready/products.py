@@ -22,6 +22,7 @@ def matmul_chooser() -> Chooser:
     torch = torch_()
     found = {
         "aten": torch.mm,
+        "cublaslt": Implementation(_by_lt, applies=_has_lt),
         "mv": Implementation(_matrix_vector, applies=_one_row),
         "transposed": Implementation(_transposed, applies=lambda a, b: a.shape[0] != b.shape[1] or "it is square"),
         "split_k": Implementation(_split_k, applies=_worth_splitting),
@@ -93,6 +94,31 @@ def _layer(M: int = 1024, N: int = 1024, K: int = 1024, dtype: str = "bfloat16")
 
 def _batches(B: int = 16, M: int = 256, N: int = 256, K: int = 256, dtype: str = "bfloat16") -> dict[str, TensorSpec]:
     return {"a": TensorSpec((B, M, K), dtype), "b": TensorSpec((B, K, N), dtype)}
+
+
+def _by_lt(a: Any, b: Any) -> Any:
+    """The product by cuBLASLt, whose heuristics differ from those of cuBLAS.
+
+    The setting is the process's: a product that another thread begins meanwhile is cuBLASLt's too, and as right.
+    """
+    torch = torch_()
+    library = torch.backends.cuda.preferred_blas_library
+    before = library()
+    library("cublaslt")
+    try:
+        return torch.mm(a, b)
+    finally:
+        library(before)
+
+
+def _has_lt(a: Any, b: Any) -> str | bool:
+    torch = torch_()
+    if not a.is_cuda or torch.version.cuda is None:
+        return f"the tensors are on {a.device}, where there is no cuBLASLt"
+    if not hasattr(torch.backends.cuda, "preferred_blas_library"):
+        return f"torch {torch.__version__} has no choice of cuBLAS's libraries"
+    taken = str(torch.backends.cuda.preferred_blas_library()).lower()
+    return not taken.endswith("cublaslt") or "it is what torch takes already"
 
 
 def _matrix_vector(a: Any, b: Any) -> Any:
