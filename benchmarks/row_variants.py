@@ -16,15 +16,16 @@ from typing import Any
 from benchmarks.form_race import Case, run
 from triton_ops.kernels import load
 
-PART = {"BLOCK_SIZE": 4096, "ROWS": 1, "num_warps": 8, "SPLIT": 8, "EVICT": True}
-LONG = {"BLOCK_SIZE": 8192, "ROWS": 1, "num_warps": 32, "SPLIT": 1, "EVICT": True}
-ROW = {"BLOCK_SIZE": 4096, "ROWS": 1, "num_warps": 16, "SPLIT": 1, "EVICT": True}
+PART = {"BLOCK_SIZE": 4096, "ROWS": 1, "num_warps": 8, "SPLIT": 8, "EVICT": "all"}
+LONG = {"BLOCK_SIZE": 8192, "ROWS": 1, "num_warps": 32, "SPLIT": 1, "EVICT": "all"}
+ROW = {"BLOCK_SIZE": 4096, "ROWS": 1, "num_warps": 16, "SPLIT": 1, "EVICT": "none"}
 SHORT = {"BLOCK_SIZE": 128, "ROWS": 8, "num_warps": 2, "EVICT": "all", "SPREAD": True}
 GPT = {"BLOCK_SIZE": 1024, "ROWS": 1, "num_warps": 1, "EVICT": "all", "SPREAD": False}
 ROPE = {"BLOCK_SIZE": 2048, "num_warps": 4, "num_stages": 1}
 BACK = {"BLOCK_SIZE": 8192, "ROWS": 1, "PROGRAMS": 1, "STAGES": 1, "SUM_COLUMNS": 64, "num_warps": 16}
 ROPE_BACK = {"BLOCK_SIZE": 2048, "PROGRAMS": 2, "STAGES": 1, "SUM_COLUMNS": 64, "num_warps": 8}
-WIDE = {"BLOCK_SIZE": 8192, "ROWS": 1, "PROGRAMS": 16, "STAGES": 1, "SUM_COLUMNS": 64, "num_warps": 32}
+WIDE = {"BLOCK_SIZE": 2048, "ROWS": 2, "PROGRAMS": 16, "STAGES": 2, "SUM_COLUMNS": 64, "num_warps": 8}
+HEADS = {"BLOCK_SIZE": 128, "ROWS": 16, "PROGRAMS": 4, "STAGES": 1, "SUM_COLUMNS": 16, "num_warps": 4}
 
 
 def _case(kernel: str, problem: str, base: dict[str, Any], **changes: dict[str, Any]) -> Case:
@@ -39,10 +40,13 @@ CASES = [
         by_16_wide={"SPLIT": 16, "BLOCK_SIZE": 8192, "num_warps": 16}, by_32={"SPLIT": 32},
         whole={"SPLIT": 1, "BLOCK_SIZE": 32768, "num_warps": 16},
     ),
-    _case("softmax_backward", "qwen-logits-prefill", LONG, back={}, wide={"BLOCK_SIZE": 16384}),
     _case(
-        "softmax_backward", "attention-4096", ROW, evicts={}, keeps={"EVICT": False}, half_the_warps={"num_warps": 8},
-        a_quarter_of_the_warps={"num_warps": 4}, twice_the_warps={"num_warps": 32},
+        "softmax_backward", "qwen-logits-prefill", LONG, back={}, wide={"BLOCK_SIZE": 16384}, loads={"EVICT": "loads"},
+    ),
+    _case(
+        "softmax_backward", "attention-4096", ROW, whole={}, half_the_warps={"num_warps": 8},
+        a_quarter_of_the_warps={"num_warps": 4}, chunks={"BLOCK_SIZE": 2048, "EVICT": "loads"},
+        chunks_all={"BLOCK_SIZE": 2048, "EVICT": "all"}, short_chunks={"BLOCK_SIZE": 1024, "EVICT": "loads"},
     ),
     _case(
         "layer_norm", "deepseek-indexer", SHORT, spread={}, loads_only={"EVICT": "loads"},
@@ -63,8 +67,14 @@ CASES = [
     ),
     _case("layer_norm_backward", "falcon-40b-decode", BACK, warps={"num_warps": 32}, sums={"SUM_COLUMNS": 16}),
     _case(
-        "layer_norm_backward", "wide", WIDE, half_the_warps={"num_warps": 16},
-        chunks={"num_warps": 16, "BLOCK_SIZE": 4096}, sums={"SUM_COLUMNS": 16},
+        "layer_norm_backward", "wide", WIDE, two_rows={}, a_row={"ROWS": 1, "num_warps": 4},
+        when_its_turn={"STAGES": 1}, one_wave={"PROGRAMS": 4}, more_programs={"PROGRAMS": 32},
+    ),
+    _case(
+        "layer_norm_backward", "deepseek-indexer", HEADS, four_warps={},
+        more_warps={"ROWS": 32, "PROGRAMS": 2, "num_warps": 8},
+        in_flight={"ROWS": 32, "PROGRAMS": 2, "num_warps": 8, "STAGES": 2}, half_the_rows={"ROWS": 8, "PROGRAMS": 8},
+        one_warp={"ROWS": 4, "PROGRAMS": 16, "num_warps": 1, "STAGES": 2},
     ),
     _case(
         "rmsnorm_rope_backward", "llama-8b-8x4096", ROPE_BACK, in_flight={"STAGES": 2}, sums={"SUM_COLUMNS": 16},

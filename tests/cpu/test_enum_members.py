@@ -76,6 +76,12 @@ def test_members_may_be_named_shortly_where_a_person_writes_them():
     assert space.with_names({"mode": "AST"}) == {"mode": "AST"}
 
 
+def test_none_on_a_command_line_is_the_text_where_only_that_is_a_value():
+    space = ConfigSpace({"evict": ["none", "all"], "kept": [None, "none"], "n": [1, None]})
+    given = {"evict": [None, "all"], "kept": None, "n": None, "other": None}
+    assert space.with_names(given) == {**given, "evict": ["none", "all"]}
+
+
 def test_a_member_with_another_value_makes_another_space(monkeypatch):
     before = ConfigSpace({"mode": [Mode.FAST]})
     assert before.fingerprint == ConfigSpace({"mode": [Mode.FAST]}).fingerprint

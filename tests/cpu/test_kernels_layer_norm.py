@@ -126,10 +126,10 @@ def test_gradients_pass_gradcheck_in_float64(interpreted):
 GRADIENT = {"PROGRAMS": 2, "STAGES": 1, "SUM_COLUMNS": 64}
 
 
-def gradients_by(chosen, shape, eps=1e-5, spoilt=None):
+def gradients_by(chosen, shape, eps=1e-5, spoilt=None, changed=lambda given: given):
     """What one config of the gradient's operation finds, and what its reference does."""
     values = backward_operation.materialise(backward_operation.problem(shape, "float32"), "cpu")
-    given = {**values.keyword, "eps": eps}
+    given = changed({**values.keyword, "eps": eps})
     if spoilt is not None:
         given["x"][1, 3] = spoilt
     for name in ("dx", "dweight", "dbias"):
@@ -146,7 +146,11 @@ def form_error(chosen, shape, eps=1e-5):
 FORMS = {
     "chunks": (config(64, 1), (5, 300)),
     "chunks, many rows": ({**config(64, 1), "PROGRAMS": 16, "SUM_COLUMNS": 16}, (37, 130)),
+    "chunks, rows in flight": ({**config(128, 4), "STAGES": 2}, (7, 513)),
+    "chunks without a rest": (config(64, 2), (5, 256)),
+    "chunks, fewer rows than a tile": (config(64, 2), (1, 1100)),
     "whole": ({**config(512, 1), "SUM_COLUMNS": 16}, (5, 300)),
+    "rows without a rest": ({**config(128, 32), "STAGES": 3}, (37, 128)),
     "rows, in flight": ({**config(512, 4), "STAGES": 2}, (5, 300)),
     "one row": (config(64, 1), (1, 257)),
     "one element": (config(64, 16), (3, 1)),
@@ -158,12 +162,15 @@ def test_every_form_of_the_gradient_is_right(interpreted, form):
     assert interpreted(form_error, *FORMS[form]) <= 2e-5
 
 
-@pytest.mark.parametrize("chosen", [config(64, 4), config(32, 1)], ids=["whole", "chunks"])
+BOTH = pytest.mark.parametrize("chosen", [config(64, 4), config(32, 2)], ids=["whole", "chunks"])
+
+
+@BOTH
 def test_rows_past_the_last_one_add_nothing_without_eps(interpreted, chosen):
     assert interpreted(form_error, chosen, (5, 60), 0.0) <= 2e-5
 
 
-@pytest.mark.parametrize("chosen", [config(64, 4), config(32, 1)], ids=["whole", "chunks"])
+@BOTH
 @pytest.mark.parametrize("value", [math.nan, math.inf, 1e-42])
 def test_an_extreme_value_spoils_what_arithmetic_says(interpreted, chosen, value):
     found, right = interpreted(gradients_by, chosen, (5, 60), 1e-5, value)
@@ -172,10 +179,51 @@ def test_an_extreme_value_spoils_what_arithmetic_says(interpreted, chosen, value
     assert found[0][[0, 2, 3, 4]].isfinite().all()
 
 
+def shifted(given):
+    """A mean far larger than the deviation, with one half of each row apart from the other."""
+    x = given["x"] * 1e-2 + 1000.0
+    x[:, x.shape[1] // 2 :] += 1.0
+    return {**given, "x": x}
+
+
+def vast(given):
+    """Values whose squares are over the largest float32: their scale is 0."""
+    return {**given, "x": given["x"] * 1e25, "grad": given["grad"] * 1e3}
+
+
+def unweighted(given):
+    return {**given, "weight": None}
+
+
+def changed_error(chosen, changed):
+    return off(*gradients_by(chosen, (6, 130), changed=changed))
+
+
+@BOTH
+@pytest.mark.parametrize(("changed", "most"), [(shifted, 1e-2), (unweighted, 2e-5)], ids=["shifted", "unweighted"])
+def test_gradients_are_right_beside_a_large_mean_and_without_weights(interpreted, chosen, changed, most):
+    wide = {"BLOCK_SIZE": 256} if chosen["BLOCK_SIZE"] == 64 else {}
+    assert interpreted(changed_error, {**chosen, **wide}, changed) <= most
+
+
+def vast_gradients(chosen):
+    return gradients_by(chosen, (6, 60), changed=vast)[0]
+
+
+@BOTH
+def test_rows_with_squares_over_the_largest_number_have_no_gradient(interpreted, chosen):
+    dx, dweight, _dbias = interpreted(vast_gradients, chosen)
+    assert (dx == 0).all()
+    assert (dweight == 0).all()
+
+
 def test_default_of_the_gradient_has_whole_rows_as_far_as_registers_go():
     assert dict(gradient_default(8192)) == {**GRADIENT, **config(8192, 1, 16), "PROGRAMS": 1}
-    assert dict(gradient_default(768)) == {**GRADIENT, **config(1024, 2, 4), "PROGRAMS": 4}
-    assert gradient_default(65536)["BLOCK_SIZE"] == 8192
+    assert dict(gradient_default(1280)) == {**GRADIENT, **config(2048, 1, 4), "PROGRAMS": 4, "SUM_COLUMNS": 16}
+    assert dict(gradient_default(768)) == {
+        **GRADIENT, **config(1024, 1), "PROGRAMS": 8, "STAGES": 2, "SUM_COLUMNS": 16,
+    }  # fmt: skip
+    assert gradient_default(65536)["BLOCK_SIZE"] == 2048
 
 
 def test_space_of_the_gradient_says_why_a_config_is_left_out():
@@ -186,7 +234,9 @@ def test_space_of_the_gradient_says_why_a_config_is_left_out():
     assert why_not(8192, BLOCK_SIZE=4096).startswith("row: ")
     assert why_not(8192, ROWS=2, num_warps=32).startswith("registers: ")
     assert why_not(8192, PROGRAMS=4).startswith("resident: ")
-    assert why_not(65536, STAGES=2).startswith("chunked: ")
+    assert why_not(128, PROGRAMS=1).startswith("idle: ")
+    assert why_not(65536, ROWS=8, BLOCK_SIZE=1024, num_warps=16).startswith("chunked: ")
+    assert why_not(65536, num_warps=4).startswith("registers: ")
     assert why_not(65536, PROGRAMS=1).startswith("columns: ")
 
 

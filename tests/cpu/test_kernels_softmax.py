@@ -107,7 +107,7 @@ def test_gradient_passes_gradcheck_in_float64(interpreted):
     assert interpreted(checked_gradient)
 
 
-GRADIENT = {"SPLIT": 1, "EVICT": False}
+GRADIENT = {"SPLIT": 1, "EVICT": "none"}
 
 
 def launched(values, chosen):
@@ -125,9 +125,11 @@ def gradient_error(shape, chosen):
 
 FORMS = {
     "chunks": ((4, 300), config(64, 1)),
-    "whole": ((4, 300), {**config(512, 1), "EVICT": True}),
+    "chunks, loads evicted": ((3, 301), {**config(64, 1), "EVICT": "loads"}),
+    "chunks, all evicted": ((3, 301), {**config(64, 1), "EVICT": "all"}),
+    "whole": ((4, 300), config(512, 1)),
     "rows": ((5, 300), config(512, 4)),
-    "split": ((5, 300), {**config(64, 1), "SPLIT": 4, "EVICT": True}),
+    "split": ((5, 300), {**config(64, 1), "SPLIT": 4, "EVICT": "loads"}),
     "split, whole parts": ((1, 257), {**config(64, 1), "SPLIT": 8}),
     "split, empty parts": ((3, 65), {**config(64, 1), "SPLIT": 16}),
     "split rows": ((5, 300), {**config(64, 2), "SPLIT": 4}),
@@ -145,7 +147,7 @@ def extreme_gradients(value):
     values = backward_operation.materialise(backward_operation.problem((3, 130), "float32"), "cpu")
     values.keyword["grad"][1, 70] = value
     right = backward_operation.reference(**values.keyword)
-    forms = [{**config(64, 1), "SPLIT": 4}, config(64, 1), {**config(256, 1), "EVICT": True}]
+    forms = [{**config(64, 1), "SPLIT": 4}, {**config(64, 1), "EVICT": "loads"}, config(256, 1)]
     return [(launched(values, chosen).clone(), right) for chosen in forms]
 
 
@@ -166,13 +168,16 @@ def test_few_long_rows_are_split_untuned_and_many_are_not():
 def test_space_of_the_gradient_says_why_rows_are_not_split():
     def why_not(shape, **chosen):
         space = backward_operation.space_for(backward_operation.problem(shape, "float32"))
-        return space.why_not({**config(4096, 1, 8), "EVICT": True, **chosen})
+        return space.why_not({**config(4096, 1, 8), "EVICT": "all", **chosen})
 
     assert why_not((64, 128256), SPLIT=16) is None
     assert why_not((2048, 128256), SPLIT=16).startswith("few_rows: ")
     assert why_not((64, 4096), SPLIT=4).startswith("split: ")
-    assert why_not((64, 128256), SPLIT=16, EVICT=False).startswith("kept: ")
+    assert why_not((64, 128256), SPLIT=16, EVICT="none").startswith("kept: ")
     assert why_not((64, 128256), SPLIT=1, BLOCK_SIZE=512).startswith("chunks: ")
+    assert why_not((64, 4096), SPLIT=1).startswith("once: ")
+    assert why_not((64, 4096), SPLIT=1, EVICT="none") is None
+    assert why_not((64, 8192), SPLIT=1, EVICT="loads") is None
 
 
 def test_parts_of_few_rows_are_expected_to_be_faster_than_whole_rows():

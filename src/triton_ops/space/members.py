@@ -64,13 +64,16 @@ def given_back(value: Any, members: Mapping[str, Enum]) -> Any:
     return members.get(value, value) if isinstance(value, str) else value
 
 
-def named_shortly(value: Any, members: Mapping[str, Enum]) -> Any:
+def named_shortly(value: Any, members: Mapping[str, Enum], known: Iterable[Any] = ()) -> Any:
     """A text that names a member, in full or as `FAST` or `Mode.FAST`, as the member; any other value as it is.
 
-    Of a list, each item.
+    None is the text `none` where the `known` values hold that, and not None: a command line reads both alike. Of a
+    list, each item.
     """
     if isinstance(value, list):
-        return [named_shortly(item, members) for item in value]
+        return [named_shortly(item, members, known) for item in value]
+    if value is None and "none" in (texts := list(known)) and None not in texts:
+        return "none"
     if not isinstance(value, str):
         return value
     found = [

@@ -255,7 +255,8 @@ class ConfigSpace:
 
     def with_names(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Values by tunable, single ones or lists, with the members of an `Enum` that texts such as `FAST` name."""
-        return {name: named_shortly(value, self.members.get(name, {})) for name, value in values.items()}
+        known = {name: (self.members.get(name, {}), self.tunables.get(name, ())) for name in values}
+        return {name: named_shortly(value, *known[name]) for name, value in values.items()}
 
     @cached_property
     def _listed_set(self) -> frozenset[Config]:

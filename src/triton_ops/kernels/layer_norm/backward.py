@@ -13,13 +13,13 @@ from triton_ops.kernels.column_sums import add_up
 from triton_ops.kernels.layer_norm.kernel import (
     layer_norm_backward_columns_kernel,
     layer_norm_backward_kernel,
-    layer_norm_backward_rows_kernel,
+    layer_norm_backward_statistics_kernel,
 )
 from triton_ops.kernels.layer_norm.problems import DEFAULT_EPS, DTYPES, PROBLEMS, gradient_arguments, gradient_work
 from triton_ops.kernels.layer_norm.reference import layer_norm_backward_reference
 from triton_ops.kernels.layer_norm.space import GRADIENT_TUNABLES, gradient_default, gradient_space
 
-_TILE_ROWS, _TILE_COLUMNS = 16, 128  # of a program that sums by columns: 16 elements of each input for a thread
+_TILE_ROWS, _TILE_COLUMNS, _TILE_WARPS = 4, 512, 4  # by columns: 16 elements of each input for a thread, 1 KiB of a row
 
 
 def launch(
@@ -49,8 +49,9 @@ def launch(
         dbias: [COLUMNS]; written.
         eps: As in the forward pass.
         COLUMNS: Elements of a row.
-        ROWS: Rows that a program takes at once; 1 where BLOCK_SIZE holds no whole row.
-        BLOCK_SIZE: Columns that it takes at once. If it holds no whole row, dx and the sums have a launch each.
+        ROWS: Rows that a program takes at once.
+        BLOCK_SIZE: Columns that it takes at once. If it holds no whole row, a launch reads the rows' statistics, and
+            another one writes dx and sums by columns.
         PROGRAMS: Programs for each multiprocessor, which add up over rows.
         STAGES: Loads of so many rows are on their way while a program works; 1 loads a row when it is its turn.
         SUM_COLUMNS: Columns that a program of the last launch adds up.
@@ -67,16 +68,17 @@ def launch(
             COLUMNS=COLUMNS, ROWS=ROWS, BLOCK_SIZE=BLOCK_SIZE, STAGES=STAGES, num_warps=num_warps,
         )  # fmt: skip
     else:
-        statistics = x.new_empty((2, rows), dtype=wide)
-        layer_norm_backward_rows_kernel[(rows,)](
-            x, weight, grad, dx, statistics, rows, eps, COLUMNS=COLUMNS, BLOCK_SIZE=BLOCK_SIZE, num_warps=num_warps
-        )
+        statistics = x.new_empty((4, rows), dtype=wide)
+        layer_norm_backward_statistics_kernel[(-(-rows // ROWS),)](
+            x, weight, grad, statistics, rows, eps,
+            COLUMNS=COLUMNS, ROWS=ROWS, BLOCK_SIZE=BLOCK_SIZE, STAGES=STAGES, num_warps=num_warps,
+        )  # fmt: skip
         across = -(-COLUMNS // _TILE_COLUMNS)
         parts = max(1, min(-(-rows // _TILE_ROWS), most // across))
         partial = x.new_empty((2, parts, COLUMNS), dtype=wide)
         layer_norm_backward_columns_kernel[(across, parts)](
-            x, grad, statistics, partial, rows,
-            COLUMNS=COLUMNS, TILE_ROWS=_TILE_ROWS, TILE_COLUMNS=_TILE_COLUMNS, num_warps=4,
+            x, weight, grad, dx, statistics, partial, rows,
+            COLUMNS=COLUMNS, TILE_ROWS=_TILE_ROWS, TILE_COLUMNS=_TILE_COLUMNS, STAGES=STAGES, num_warps=_TILE_WARPS,
         )  # fmt: skip
     add_up(partial, (dweight, dbias), SUM_COLUMNS)
 

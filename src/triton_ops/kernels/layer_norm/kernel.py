@@ -4,9 +4,10 @@ A row that fits into one block is read once and stays in registers. A longer one
 and sums of squares are merged as Chan, Golub and LeVeque do, so that a large mean costs no accuracy.
 
 The gradient's programs each walk over many whole rows, and add up the gradients of weight and bias of their rows in
-registers. Of a row that is too long for that, one program writes dx and keeps the row's mean and scale, and another
-launch reads input and gradient by columns. A last launch sums what programs have left. No program waits for another
-and nothing is added atomically, so that equal launches of one config give equal bits on one device.
+registers. Of rows that are too long for that, one launch keeps four numbers each, and another one reads input and
+gradient once more, by columns, to write dx and add up the other gradients: five arrays pass through memory in place of
+three. A last launch sums what programs have left. No program waits for another and nothing is added atomically, so that
+equal launches of one config give equal bits on one device.
 """
 
 from triton_ops._optional import require
@@ -118,6 +119,9 @@ def layer_norm_backward_kernel(
     With n = (x - mean) * scale and g = grad * weight: dx = (g - mean(g) - n * mean(g * n)) * scale, dweight is the sum
     of grad * n over the rows, dbias that of grad. `partial` is [2, programs, COLUMNS], float32 or float64, and need not
     hold zeros. BLOCK_SIZE holds a whole row. Mean and scale are computed again, which costs no memory traffic.
+
+    The weights of a tile of several rows are read before the walk: in it they would go through shared memory for every
+    tile, while the warps wait for each other. One row has more of them, and reads them again to keep its registers.
     """
     program, programs = tl.program_id(0), tl.num_programs(0)
     lane = tl.arange(0, BLOCK_SIZE)[None, :]
@@ -126,18 +130,26 @@ def layer_norm_backward_kernel(
     in_row = lane < COLUMNS
     dweight = tl.zeros((ROWS, BLOCK_SIZE), dtype=partial.dtype.element_ty)
     dbias = tl.zeros((ROWS, BLOCK_SIZE), dtype=partial.dtype.element_ty)
+    if weight is not None and ROWS > 1:
+        w = widened(tl.load(weight + lane, mask=in_row, other=0.0))
     for first in tl.range(program * ROWS, rows, programs * ROWS, num_stages=STAGES):
-        inside = (first + tile < rows)[:, None] & in_row
+        in_rows = first + tile < rows
+        inside = in_rows[:, None] & in_row
         start = (first + tile).to(tl.int64)[:, None] * COLUMNS
         values = widened(tl.load(x + start + lane, mask=inside, other=0.0))
         g = widened(tl.load(grad + start + lane, mask=inside, other=0.0))
-        apart = tl.where(inside, values - (tl.sum(values, 1) / COLUMNS)[:, None], 0.0)
-        scale = tl.rsqrt(tl.sum(apart * apart, 1) / COLUMNS + eps)[:, None]
-        n = tl.where(inside, apart * scale, 0.0)  # without eps, rows past the last one would be 0 * infinity
+        apart = values - (tl.sum(values, 1) / COLUMNS)[:, None]
+        if BLOCK_SIZE > COLUMNS:
+            apart = tl.where(in_row, apart, 0.0)
+        scale = tl.rsqrt(tl.sum(apart * apart, 1) / COLUMNS + eps)
+        scale = tl.where(in_rows, scale, 0.0)[:, None]  # without eps, rows past the last one would be 0 * infinity
+        n = apart * scale
         dweight += g * n
         dbias += g
         if weight is not None:
-            g = g * widened(tl.load(weight + lane, mask=in_row, other=0.0, eviction_policy="evict_last"))
+            if ROWS == 1:
+                w = widened(tl.load(weight + lane, mask=in_row, other=0.0, eviction_policy="evict_last"))
+            g = g * w
         found = (g - (tl.sum(g, 1) / COLUMNS)[:, None] - n * (tl.sum(g * n, 1) / COLUMNS)[:, None]) * scale
         tl.store(dx + start + lane, found.to(dx.dtype.element_ty), mask=inside)
     tl.store(own, tl.sum(dweight, 0)[None, :], mask=in_row)
@@ -145,63 +157,112 @@ def layer_norm_backward_kernel(
 
 
 @triton.jit
-def layer_norm_backward_rows_kernel(
-    x, weight, grad, dx, statistics, rows, eps, COLUMNS: tl.constexpr, BLOCK_SIZE: tl.constexpr
-):  # fmt: skip
-    """Dx of one row in chunks, and its mean and scale in statistics[0, row] and statistics[1, row]."""
-    row = tl.program_id(0).to(tl.int64)
-    start = row * COLUMNS + tl.zeros((1, 1), dtype=tl.int64)
+def layer_norm_backward_statistics_kernel(
+    x,
+    weight,
+    grad,
+    statistics,
+    rows,
+    eps,
+    COLUMNS: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """In statistics[:, row]: the mean of x, its scale, and the means of g and of g * n, of rows in several chunks.
+
+    Every lane of the block keeps the means, the squares and the products of the columns that it sees, updated as
+    Welford does; lanes are merged at the end. Chunks then wait for no sums over a program, and x and grad are read
+    once. `statistics` is [4, rows], float32 or float64.
+    """
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    in_rows = row < rows
+    start = row[:, None] * COLUMNS
     lane = tl.arange(0, BLOCK_SIZE)[None, :]
-    mean, scale = row_statistics(x, start, start >= 0, eps, COLUMNS, BLOCK_SIZE)
-    one = tl.arange(0, 1)
-    tl.store(statistics + row + one, mean)
-    tl.store(statistics + rows + row + one, scale)
-    in_all = tl.zeros((1, BLOCK_SIZE), dtype=statistics.dtype.element_ty)
-    in_all_n = tl.zeros((1, BLOCK_SIZE), dtype=statistics.dtype.element_ty)
+    KIND: tl.constexpr = statistics.dtype.element_ty
     CHUNKS: tl.constexpr = (COLUMNS + BLOCK_SIZE - 1) // BLOCK_SIZE
-    for nth in tl.range(0, CHUNKS):  # back and forth: what was read last is the likeliest to be in a cache
-        column = (CHUNKS - 1 - nth) * BLOCK_SIZE + lane
-        inside = column < COLUMNS
-        values = widened(tl.load(x + start + column, mask=inside, other=0.0))
-        g = widened(tl.load(grad + start + column, mask=inside, other=0.0))
-        if weight is not None:
-            g = g * widened(tl.load(weight + column, mask=inside, other=0.0))
-        in_all += g
-        in_all_n += g * ((values - mean[:, None]) * scale[:, None])
-    mean_g = tl.sum(in_all, 1) / COLUMNS
-    mean_gn = tl.sum(in_all_n, 1) / COLUMNS
-    for nth in tl.range(0, CHUNKS):
+    mean_x = tl.zeros((ROWS, BLOCK_SIZE), dtype=KIND)
+    mean_g = tl.zeros((ROWS, BLOCK_SIZE), dtype=KIND)
+    squares = tl.zeros((ROWS, BLOCK_SIZE), dtype=KIND)
+    products = tl.zeros((ROWS, BLOCK_SIZE), dtype=KIND)
+    for nth in tl.range(0, CHUNKS, num_stages=STAGES):
         column = nth * BLOCK_SIZE + lane
-        inside = column < COLUMNS
+        in_row = column < COLUMNS
+        inside = in_rows[:, None] & in_row
         values = widened(tl.load(x + start + column, mask=inside, other=0.0))
         g = widened(tl.load(grad + start + column, mask=inside, other=0.0))
-        n = (values - mean[:, None]) * scale[:, None]
         if weight is not None:
-            g = g * widened(tl.load(weight + column, mask=inside, other=0.0))
-        found = (g - mean_g[:, None] - n * mean_gn[:, None]) * scale[:, None]
-        tl.store(dx + start + column, found.to(dx.dtype.element_ty), mask=inside)
+            g = g * widened(tl.load(weight + column, mask=in_row, other=0.0, eviction_policy="evict_last"))
+        apart = values - mean_x
+        apart_g = g - mean_g
+        if COLUMNS % BLOCK_SIZE != 0:
+            apart = tl.where(in_row, apart, 0.0)
+            apart_g = tl.where(in_row, apart_g, 0.0)
+        share = 1.0 / tl.cast(nth + 1, KIND)
+        mean_x += apart * share
+        mean_g += apart_g * share
+        squares += apart * (values - mean_x)
+        products += apart_g * (values - mean_x)
+
+    count = tl.where((CHUNKS - 1) * BLOCK_SIZE + lane < COLUMNS, CHUNKS, CHUNKS - 1).to(KIND)
+    mean = tl.sum(mean_x * count, 1) / COLUMNS
+    all_g = tl.sum(mean_g * count, 1) / COLUMNS
+    apart = mean_x - mean[:, None]
+    scale = tl.rsqrt(tl.sum(squares + count * apart * apart, 1) / COLUMNS + eps)
+    all_gx = tl.sum(products + count * apart * (mean_g - all_g[:, None]), 1) / COLUMNS
+    all_gn = tl.where(scale == 0.0, 0.0, all_gx * scale)  # squares over the largest number have a scale of 0
+    place = statistics + row
+    tl.store(place, mean, mask=in_rows)
+    tl.store(place + rows, scale, mask=in_rows)
+    tl.store(place + tl.cast(rows, tl.int64) * 2, all_g, mask=in_rows)
+    tl.store(place + tl.cast(rows, tl.int64) * 3, all_gn, mask=in_rows)
 
 
 @triton.jit
 def layer_norm_backward_columns_kernel(
-    x, grad, statistics, partial, rows, COLUMNS: tl.constexpr, TILE_ROWS: tl.constexpr, TILE_COLUMNS: tl.constexpr
-):  # fmt: skip
-    """In partial[0, part] and partial[1, part] what every part-th tile of rows adds to dweight and dbias."""
+    x,
+    weight,
+    grad,
+    dx,
+    statistics,
+    partial,
+    rows,
+    COLUMNS: tl.constexpr,
+    TILE_ROWS: tl.constexpr,
+    TILE_COLUMNS: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """dx, and in partial[0, part] and partial[1, part] what one part of the rows adds to dweight and dbias.
+
+    It takes what `layer_norm_backward_statistics_kernel` has left. The last rows come first: L2 may still hold them.
+    """
     part, parts = tl.program_id(1), tl.num_programs(1)
     column = tl.program_id(0) * TILE_COLUMNS + tl.arange(0, TILE_COLUMNS)[None, :]
+    in_columns = column < COLUMNS
     tile = tl.arange(0, TILE_ROWS)
+    each = tl.cdiv(tl.cdiv(rows, TILE_ROWS), parts)
     dweight = tl.zeros((TILE_ROWS, TILE_COLUMNS), dtype=partial.dtype.element_ty)
     dbias = tl.zeros((TILE_ROWS, TILE_COLUMNS), dtype=partial.dtype.element_ty)
-    for first in tl.range(part * TILE_ROWS, rows, parts * TILE_ROWS):
-        row = first + tile
-        inside = (row < rows)[:, None] & (column < COLUMNS)
-        mean = tl.load(statistics + row, mask=row < rows, other=0.0)[:, None]
-        scale = tl.load(statistics + rows + row, mask=row < rows, other=0.0)[:, None]
-        place = row.to(tl.int64)[:, None] * COLUMNS + column
+    if weight is not None:
+        w = widened(tl.load(weight + column, mask=in_columns, other=0.0))
+    for nth in tl.range(0, each, num_stages=STAGES):
+        row = ((parts - part) * each - 1 - nth).to(tl.int64) * TILE_ROWS + tile
+        in_rows = row < rows
+        inside = in_rows[:, None] & in_columns
+        found_at = statistics + row
+        mean = tl.load(found_at, mask=in_rows, other=0.0)[:, None]
+        scale = tl.load(found_at + rows, mask=in_rows, other=0.0)[:, None]
+        mean_g = tl.load(found_at + tl.cast(rows, tl.int64) * 2, mask=in_rows, other=0.0)[:, None]
+        mean_gn = tl.load(found_at + tl.cast(rows, tl.int64) * 3, mask=in_rows, other=0.0)[:, None]
+        place = row[:, None] * COLUMNS + column
         values = widened(tl.load(x + place, mask=inside, other=0.0))
         g = widened(tl.load(grad + place, mask=inside, other=0.0))
-        dweight += tl.where(inside, g * (values - mean) * scale, 0.0)
+        n = (values - mean) * scale
+        dweight += g * n
         dbias += g
+        if weight is not None:
+            g = g * w
+        tl.store(dx + place, ((g - mean_g - n * mean_gn) * scale).to(dx.dtype.element_ty), mask=inside)
     own = partial + part.to(tl.int64) * COLUMNS + column
-    tl.store(own, tl.sum(dweight, 0)[None, :], mask=column < COLUMNS)
-    tl.store(own + parts.to(tl.int64) * COLUMNS, tl.sum(dbias, 0)[None, :], mask=column < COLUMNS)
+    tl.store(own, tl.sum(dweight, 0)[None, :], mask=in_columns)
+    tl.store(own + parts.to(tl.int64) * COLUMNS, tl.sum(dbias, 0)[None, :], mask=in_columns)

@@ -18,9 +18,9 @@ OPTIONAL: dict[str, Tunable] = {"EVICT": Choice(["none", "loads", "all"]), "SPRE
 TUNABLES: dict[str, Tunable] = {**rows.TUNABLES, "ROWS": PowerOfTwo(1, 32)}
 GRADIENT_TUNABLES: dict[str, Tunable] = {
     "BLOCK_SIZE": PowerOfTwo(64, 8192),
-    "ROWS": PowerOfTwo(1, 16),
-    "PROGRAMS": PowerOfTwo(1, 16),
-    "STAGES": IntRange(1, 2),
+    "ROWS": PowerOfTwo(1, 32),
+    "PROGRAMS": PowerOfTwo(1, 32),
+    "STAGES": IntRange(1, 3),
     "SUM_COLUMNS": SUM_COLUMNS,
     "num_warps": PowerOfTwo(1, 32),
 }
@@ -28,8 +28,10 @@ _MOST_PER_THREAD = 32  # elements for each thread of the gradient, which take 7 
 _MOST = 8192  # elements of all threads, however many: a multiprocessor has 65,536 registers
 _LEAST_PER_THREAD = 4
 _FULL = 32  # warps of a multiprocessor, from which on more programs wait for registers
-_CHUNK = 8192
+_IDLE = 8  # warps of a multiprocessor, below which it waits for memory most of the time
+_MOST_PER_LANE, _CHUNK_ROWS = 16, 4  # of rows in chunks: each element has four sums of its own
 _TILE_WARPS, _BY_COLUMNS = 4, 4  # of a program that sums by columns, and the fewest such programs
+_FEW_COLUMNS = 4096  # up to which fewer programs than a large GPU has multiprocessors sum 64 columns each
 
 
 def config_space(problem: Problem) -> ConfigSpace:
@@ -66,6 +68,7 @@ def gradient_space(problem: Problem) -> ConfigSpace:
     columns = problem["COLUMNS"]
     widest = rows.padded(columns)
     whole = widest <= _MOST
+    per_thread = _MOST_PER_THREAD if whole else _MOST_PER_LANE
     rules = (
         rows.long_chunks(columns),
         Constraint(
@@ -73,13 +76,13 @@ def gradient_space(problem: Problem) -> ConfigSpace:
             f"{{BLOCK_SIZE}} is over a row of {widest}, or is a part of one that fits into registers",
         ),
         Constraint(
-            "chunked", lambda ROWS, STAGES: whole or ROWS == STAGES == 1,
-            "{ROWS} rows and {STAGES} stages are for blocks that hold whole rows",
+            "chunked", lambda ROWS: whole or ROWS <= _CHUNK_ROWS,
+            f"{{ROWS}} rows at once, over {_CHUNK_ROWS}, are for blocks that hold whole rows",
         ),
         Constraint(
             "registers",
-            lambda BLOCK_SIZE, ROWS, num_warps: min(32 * _MOST_PER_THREAD * num_warps, _MOST) >= BLOCK_SIZE * ROWS,
-            f"over {_MOST_PER_THREAD} elements for each thread, or {_MOST} in all, spill",
+            lambda BLOCK_SIZE, ROWS, num_warps: min(32 * per_thread * num_warps, _MOST) >= BLOCK_SIZE * ROWS,
+            f"over {per_thread} elements for each thread, or {_MOST} in all, spill",
         ),
         Constraint(
             "threads",
@@ -90,6 +93,10 @@ def gradient_space(problem: Problem) -> ConfigSpace:
         Constraint(
             "resident", lambda PROGRAMS, num_warps: not whole or PROGRAMS == 1 or PROGRAMS * num_warps <= _FULL,
             f"{{PROGRAMS}} programs of {{num_warps}} warps are over {_FULL} warps of a multiprocessor",
+        ),
+        Constraint(
+            "idle", lambda PROGRAMS, num_warps: not whole or PROGRAMS * num_warps >= _IDLE,
+            f"{{PROGRAMS}} programs of {{num_warps}} warps are under {_IDLE} warps of a multiprocessor",
         ),
         Constraint(
             "columns", lambda PROGRAMS: whole or PROGRAMS >= _BY_COLUMNS,
@@ -103,14 +110,18 @@ def gradient_space(problem: Problem) -> ConfigSpace:
 def gradient_default(columns: int) -> Config:
     """The untuned config of the gradient: whole rows as far as registers go, 16 elements for each thread.
 
-    Sixteen warps for each multiprocessor and sums by the kernel are the winners at 65,536 rows of 768 and 24,000 of
-    1,280 elements (H200, Triton 3.6.0). Parts of rows took twice the time of torch's compiler at rows of 8,192.
+    Sixteen warps for each multiprocessor are the winner at 24,000 rows of 1,280 elements, and eight, each with a row of
+    its own and the next one on its way, at 65,536 of 768 (H200, Triton 3.6.0). Longer rows are read twice, whatever L2
+    holds, and two at once share the weights.
     """
     widest = rows.padded(columns)
     if widest > _MOST:
-        return Config(BLOCK_SIZE=_CHUNK, ROWS=1, PROGRAMS=16, STAGES=1, SUM_COLUMNS=64, num_warps=16)
+        return Config(BLOCK_SIZE=2048, ROWS=2, PROGRAMS=16, STAGES=2, SUM_COLUMNS=64, num_warps=8)
+    sums = 16 if columns <= _FEW_COLUMNS else 64
+    if widest == 32 * _MOST_PER_THREAD:
+        return Config(BLOCK_SIZE=widest, ROWS=1, PROGRAMS=8, STAGES=2, SUM_COLUMNS=sums, num_warps=1)
     count = min(16, max(1, 2048 // widest))
     warps = min(16, max(1, widest * count // (32 * 16)))
     return Config(
-        BLOCK_SIZE=widest, ROWS=count, PROGRAMS=16 // warps, STAGES=1, SUM_COLUMNS=64, num_warps=warps
+        BLOCK_SIZE=widest, ROWS=count, PROGRAMS=16 // warps, STAGES=1, SUM_COLUMNS=sums, num_warps=warps
     )  # fmt: skip

@@ -83,35 +83,35 @@ def softmax_backward_kernel(
     COLUMNS: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK_SIZE: tl.constexpr,
-    EVICT: tl.constexpr = False,
+    EVICT: tl.constexpr = "none",
     SPLIT: tl.constexpr = 1,
     parts=None,
 ):
     """dx[row] = out[row] * (grad[row] - sum(out[row] * grad[row])), in float32 or float64, rounded once.
 
     With SPLIT above 1 it writes the sum of one part of a row to parts[row, part], and dx is left to
-    `softmax_backward_rest_kernel`.
+    `softmax_backward_rest_kernel`. EVICT is of rows in chunks: with `loads`, what is read again stays in L2 longest,
+    and leaves it first once it is; with `all`, what is read for the last time and what is written leave first.
     """
     row = (tl.program_id(0) // SPLIT).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     in_rows = (row < rows)[:, None]
     start = row[:, None] * COLUMNS
     lane = tl.arange(0, BLOCK_SIZE)[None, :]
-    POLICY: tl.constexpr = "evict_first" if EVICT else ""
 
     if SPLIT > 1:
         EACH: tl.constexpr = (COLUMNS + BLOCK_SIZE * SPLIT - 1) // (BLOCK_SIZE * SPLIT) * BLOCK_SIZE
         first = tl.program_id(0) % SPLIT * EACH
-        inner = products(out + start, grad + start, first, EACH, in_rows, COLUMNS, ROWS, BLOCK_SIZE)
+        inner = products(out + start, grad + start, first, EACH, in_rows, COLUMNS, ROWS, BLOCK_SIZE, EVICT)
         tl.store(parts + row * SPLIT + tl.program_id(0) % SPLIT, inner.to(tl.float32), mask=row < rows)
     elif BLOCK_SIZE >= COLUMNS:
         inside = in_rows & (lane < COLUMNS)
-        y = widened(tl.load(out + start + lane, mask=inside, other=0.0, eviction_policy=POLICY))
-        g = widened(tl.load(grad + start + lane, mask=inside, other=0.0, eviction_policy=POLICY))
+        y = widened(tl.load(out + start + lane, mask=inside, other=0.0))
+        g = widened(tl.load(grad + start + lane, mask=inside, other=0.0))
         found = y * (g - tl.sum(y * g, 1)[:, None])
-        tl.store(dx + start + lane, found.to(dx.dtype.element_ty), mask=inside, eviction_policy=POLICY)
+        tl.store(dx + start + lane, found.to(dx.dtype.element_ty), mask=inside)
     else:
-        inner = products(out + start, grad + start, 0, COLUMNS, in_rows, COLUMNS, ROWS, BLOCK_SIZE)
-        write_back(out + start, grad + start, dx + start, inner, 0, COLUMNS, in_rows, COLUMNS, BLOCK_SIZE, POLICY)
+        inner = products(out + start, grad + start, 0, COLUMNS, in_rows, COLUMNS, ROWS, BLOCK_SIZE, EVICT)
+        write_back(out + start, grad + start, dx + start, inner, 0, COLUMNS, in_rows, COLUMNS, BLOCK_SIZE, EVICT)
 
 
 @triton.jit
@@ -125,7 +125,7 @@ def softmax_backward_rest_kernel(
     ROWS: tl.constexpr,
     BLOCK_SIZE: tl.constexpr,
     SPLIT: tl.constexpr,
-    EVICT: tl.constexpr = False,
+    EVICT: tl.constexpr = "none",
 ):
     """Write dx of one part of a row, from the sums of all parts. The last rows come first: L2 still holds them."""
     place = tl.num_programs(0) - 1 - tl.program_id(0)
@@ -134,38 +134,41 @@ def softmax_backward_rest_kernel(
     start = row[:, None] * COLUMNS
     inner = tl.sum(tl.load(parts + row[:, None] * SPLIT + tl.arange(0, SPLIT)[None, :], mask=in_rows, other=0.0), 1)
     EACH: tl.constexpr = (COLUMNS + BLOCK_SIZE * SPLIT - 1) // (BLOCK_SIZE * SPLIT) * BLOCK_SIZE
-    POLICY: tl.constexpr = "evict_first" if EVICT else ""
     first = place % SPLIT * EACH
-    write_back(out + start, grad + start, dx + start, inner, first, EACH, in_rows, COLUMNS, BLOCK_SIZE, POLICY)
+    write_back(out + start, grad + start, dx + start, inner, first, EACH, in_rows, COLUMNS, BLOCK_SIZE, EVICT)
 
 
 @triton.jit
 def products(
-    out, grad, first, EXTENT: tl.constexpr, in_rows, COLUMNS: tl.constexpr, ROWS: tl.constexpr, BLOCK_SIZE: tl.constexpr
+    out, grad, first, EXTENT: tl.constexpr, in_rows, COLUMNS: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr, EVICT: tl.constexpr,
 ):  # fmt: skip
     """sum(out * grad) over EXTENT columns from `first` on, chunk by chunk; lanes are added up at the end."""
     lane = tl.arange(0, BLOCK_SIZE)[None, :]
+    AGAIN: tl.constexpr = "evict_last" if EVICT == "loads" else ""
     inner = widened(tl.zeros((ROWS, BLOCK_SIZE), dtype=out.dtype.element_ty))
     for nth in tl.range(0, (EXTENT + BLOCK_SIZE - 1) // BLOCK_SIZE):
         at = first + nth * BLOCK_SIZE
         inside = in_rows & (at + lane < COLUMNS)
-        y = widened(tl.load(out + at + lane, mask=inside, other=0.0))
-        inner += y * widened(tl.load(grad + at + lane, mask=inside, other=0.0))
+        y = widened(tl.load(out + at + lane, mask=inside, other=0.0, eviction_policy=AGAIN))
+        inner += y * widened(tl.load(grad + at + lane, mask=inside, other=0.0, eviction_policy=AGAIN))
     return tl.sum(inner, 1)
 
 
 @triton.jit
 def write_back(
     out, grad, dx, inner, first, EXTENT: tl.constexpr, in_rows, COLUMNS: tl.constexpr, BLOCK_SIZE: tl.constexpr,
-    POLICY: tl.constexpr,
+    EVICT: tl.constexpr,
 ):  # fmt: skip
     """Write dx of EXTENT columns from `first` on, beginning at their end, which was read last: L2 may hold it."""
     lane = tl.arange(0, BLOCK_SIZE)[None, :]
+    LAST: tl.constexpr = "" if EVICT == "none" else "evict_first"
+    WRITTEN: tl.constexpr = "evict_first" if EVICT == "all" else ""
     CHUNKS: tl.constexpr = (EXTENT + BLOCK_SIZE - 1) // BLOCK_SIZE
     for nth in tl.range(0, CHUNKS):
         at = first + (CHUNKS - 1 - nth) * BLOCK_SIZE
         inside = in_rows & (at + lane < COLUMNS)
-        y = widened(tl.load(out + at + lane, mask=inside, other=0.0, eviction_policy=POLICY))
-        g = widened(tl.load(grad + at + lane, mask=inside, other=0.0, eviction_policy=POLICY))
+        y = widened(tl.load(out + at + lane, mask=inside, other=0.0, eviction_policy=LAST))
+        g = widened(tl.load(grad + at + lane, mask=inside, other=0.0, eviction_policy=LAST))
         found = (y * (g - inner[:, None])).to(dx.dtype.element_ty)
-        tl.store(dx + at + lane, found, mask=inside, eviction_policy=POLICY)
+        tl.store(dx + at + lane, found, mask=inside, eviction_policy=WRITTEN)
