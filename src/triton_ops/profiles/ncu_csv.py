@@ -111,11 +111,13 @@ def _decoded(data: bytes, name: str) -> str:
 
 
 def _is_cut(lines: Sequence[str], text: str) -> bool:
-    """Whether the last line ends early: within a quoted field, or with fewer fields than the line before it."""
+    """Whether the last line ends early: within a quoted field, before one, or with fewer than the line before it."""
     last = lines[-1]
     if text.endswith("\n") or not last.startswith('"') or len(lines) == 1:
         return False
-    return last.count('"') % 2 == 1 or len(next(csv.reader([last]))) < len(next(csv.reader([lines[-2]])))
+    if not last.endswith('"') or last.count('"') % 2 == 1:
+        return True
+    return len(next(csv.reader([last]))) < len(next(csv.reader([lines[-2]])))
 
 
 def _what_it_is(text: str) -> str:
