@@ -21,7 +21,6 @@ from typing import Any
 from benchmarks.apart import Task, rows_apart, serve
 from benchmarks.document import headed, save
 from benchmarks.form_race import BAD, made_of, told
-from benchmarks.kernels.gluon_fp8 import gluon_fp8
 from triton_ops import Config, TritonKernelError, compare
 from triton_ops._optional import require
 from triton_ops.backend import Arguments, CandidateError
@@ -34,18 +33,16 @@ from triton_ops.kernels import load
 OPERATION = load("fp8_gemm")
 WIDE = {
     "LOADS": "host", "SWAPPED": False, "PROGRAMS": 1, "BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 128,
-    "GROUP_SIZE_M": 8, "PROMOTE": 0, "HALVES": False, "SUMS": 2, "AHEAD": False, "num_warps": 8, "num_stages": 4,
+    "GROUP_SIZE_M": 8, "PROMOTE": 0, "HALVES": False, "SUMS": 2, "AHEAD": 0, "num_warps": 8, "num_stages": 4,
 }  # fmt: skip
 ONE = {**WIDE, "SUMS": 1, "HALVES": True}
 SQUARE = {**ONE, "BLOCK_N": 128, "num_stages": 5}
 FEW = {**WIDE, "PROGRAMS": 0, "BLOCK_M": 64, "BLOCK_N": 32, "SUMS": 1, "num_warps": 4, "num_stages": 8}
-TURNS = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 128, "GROUP_SIZE_M": 8, "BUFFERS": 4, "num_warps": 4}
+TURNS = {**WIDE, "FORM": "gluon", "BUFFERS": 4, "num_warps": 4}
 PROMOTED = {
     "by turns, Gluon": TURNS,
-    "by turns, Gluon, early scales": {**TURNS, "EARLY": True},
-    "by turns, Gluon, apart": {**TURNS, "EARLY": True, "APART": True},
-    "by turns, Gluon, early scales, groups of 16": {**TURNS, "EARLY": True, "GROUP_SIZE_M": 16},
-    "by turns, Gluon, square": {**TURNS, "BLOCK_N": 128, "BUFFERS": 6},
+    "by turns, Gluon, apart": {**TURNS, "APART": True},
+    "by turns, Gluon, groups of 16": {**TURNS, "GROUP_SIZE_M": 16},
     "tall, promoted by Triton": {**ONE, "BLOCK_M": 256, "BLOCK_N": 128},
     "two sums": WIDE,
     "two sums, tall": {**WIDE, "BLOCK_M": 256, "BLOCK_N": 128},
@@ -55,17 +52,13 @@ PROMOTED = {
     "square, two sums": {**SQUARE, "SUMS": 2, "HALVES": False},
     "square, two programs": {**SQUARE, "PROGRAMS": 2, "num_warps": 4, "num_stages": 3, "SUMS": 2, "HALVES": False},
 }
-LIKELY = {
-    name: PROMOTED[name]
-    for name in ("by turns, Gluon, apart", "by turns, Gluon, early scales", "by turns, Gluon, square", "two sums")
-}
+LIKELY = {name: PROMOTED[name] for name in ("by turns, Gluon", "by turns, Gluon, apart", "two sums")}
 BLOCKED = {
     "square": SQUARE,
-    "square, ahead": {**SQUARE, "AHEAD": True},
+    "square, ahead": {**SQUARE, "AHEAD": 1},
     "square, two sums": {**SQUARE, "SUMS": 2, "HALVES": False},
     "square, two programs": PROMOTED["square, two programs"],
     "two sums": WIDE,
-    "two sums, ahead": {**WIDE, "AHEAD": True},
 }
 FORMS: dict[str, dict[str, dict[str, Any]]] = {
     "8192": PROMOTED,
@@ -73,10 +66,14 @@ FORMS: dict[str, dict[str, dict[str, Any]]] = {
     "deepseek-v3-down-prefill": BLOCKED,
     "deepseek-v3-up-decode": {
         "32 columns": FEW,
-        "32 columns, ahead": {**FEW, "AHEAD": True},
-        "32 columns, by pointers, ahead": {**FEW, "LOADS": "pointers", "AHEAD": True, "num_stages": 6},
-        "16 columns, ahead": {**FEW, "BLOCK_N": 16, "AHEAD": True},
-        "64 columns, ahead": {**FEW, "BLOCK_N": 64, "AHEAD": True},
+        "32 columns, ahead": {**FEW, "AHEAD": 1},
+        "32 columns, 2 ahead": {**FEW, "AHEAD": 2, "num_stages": 4},
+        "32 columns, 4 ahead": {**FEW, "AHEAD": 4, "num_stages": 2},
+        "32 columns, 4 ahead, deep": {**FEW, "AHEAD": 4, "num_stages": 4},
+        "64 columns, 4 ahead": {**FEW, "BLOCK_N": 64, "AHEAD": 4, "num_stages": 3},
+        "32 columns, by pointers, ahead": {**FEW, "LOADS": "pointers", "AHEAD": 1, "num_stages": 6},
+        "16 columns, ahead": {**FEW, "BLOCK_N": 16, "AHEAD": 1},
+        "64 columns, ahead": {**FEW, "BLOCK_N": 64, "AHEAD": 1},
         "swapped": {**FEW, "SWAPPED": True, "BLOCK_N": 64, "num_stages": 5},
     },
     "8192-fast": {"one sum": ONE, "tall": {**ONE, "BLOCK_M": 256, "BLOCK_N": 128}},
@@ -93,12 +90,10 @@ def values_of(name: str, device: str | None) -> dict[str, Any]:
 
 def raced(config: Config, values: dict[str, Any], seconds: float) -> dict[str, Any]:
     """One form beside the library, after its check."""
-    operation = gluon_fp8 if "BUFFERS" in config else OPERATION
     rival = rivals_of(OPERATION.name, values, ("library",))["library"]
-    taken = {name: value for name, value in values.items() if name in operation.kernel.parameter_names}
     try:
-        check_result(operation, config, taken)
-        found = compare((operation, config), rival, kwargs=taken, names=("form", "library"), seconds=seconds)
+        check_result(OPERATION, config, values)
+        found = compare((OPERATION, config), rival, kwargs=values, names=("form", "library"), seconds=seconds)
     except (TritonKernelError, CandidateError, RuntimeError) as error:  # a form that cannot run ends no other
         return {"verdict": f"{type(error).__name__}: {error}"}
     rate = 2e-9 * values["M"] * values["N"] * values["K"] / found.a_ms
@@ -108,10 +103,9 @@ def raced(config: Config, values: dict[str, Any], seconds: float) -> dict[str, A
 
 def compiled(config: Config, values: dict[str, Any]) -> dict[str, Any]:
     """What the compiler makes of one form for an H100."""
-    kernel = (gluon_fp8 if "BUFFERS" in config else OPERATION).kernel
-    taken = {name: value for name, value in values.items() if name in kernel.parameter_names}
-    ahead = AheadOfTime(kernel, described(Arguments(keyword=taken)), named_target("sm_90"))
-    kernel.check(config, Arguments(keyword=taken))  # as a race does first
+    given = Arguments(keyword=values)
+    ahead = AheadOfTime(OPERATION.kernel, described(given), named_target("sm_90"))
+    OPERATION.kernel.check(config, given)  # as a race does first
     return made_of(ahead, config)
 
 

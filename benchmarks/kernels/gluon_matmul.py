@@ -13,9 +13,9 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from benchmarks.kernels.gluon_parts import copy_in, copy_out
 from benchmarks.kernels.matmul import reference, sized_product, work
 from triton_ops import ConfigSpace, Constraint, Operation, TritonKernel
+from triton_ops.kernels.gluon_parts import copy_in, copy_out
 
 
 @gluon.jit

@@ -21,8 +21,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from benchmarks.kernels.gluon_parts import copy_in, copy_out, corner, together
 from triton_ops.backend import TritonKernel, matrix_descriptor
+from triton_ops.kernels.gluon_parts import copy_in, copy_out, corner, together
 from triton_ops.kernels.tiles import programs_for
 
 

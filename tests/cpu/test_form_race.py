@@ -55,7 +55,17 @@ def test_no_form_of_the_gated_mlp_spills_or_is_serialised(form):
     assert (found["verdict"], found["mma"], found["spill_bytes"], found["serialised"]) == ("ok", "wgmma", 0, False)
 
 
-@pytest.mark.parametrize("form", ["by turns, Gluon", "by turns, Gluon, early scales", "by turns, Gluon, apart"])
+@pytest.mark.parametrize("form", ["32 columns, 2 ahead", "32 columns, 4 ahead", "32 columns, 4 ahead, deep"])
+def test_unrolled_steps_of_scales_by_block_neither_spill_nor_wait_for_each_other(form):
+    problem = "deepseek-v3-up-decode"
+    config = Config(fp8_variants.FORMS[problem][form])
+    found = fp8_variants.compiled(config, fp8_variants.values_of(problem, None))
+    assert (found["verdict"], found["mma"], found["spill_bytes"], found["serialised"]) == ("ok", "wgmma", 0, False)
+    steps = config["AHEAD"] * config["num_stages"] * (64 + 32) * 128
+    assert steps <= found["shared_bytes"] <= named_target("sm_90").shared_bytes_per_block, "every step has its stages"
+
+
+@pytest.mark.parametrize("form", ["by turns, Gluon", "by turns, Gluon, apart"])
 def test_no_gluon_form_of_the_product_of_8_bit_floats_spills_or_is_serialised(form):
     found = fp8_variants.compiled(Config(fp8_variants.PROMOTED[form]), fp8_variants.values_of("8192", None))
     assert (found["verdict"], found["mma"], found["spill_bytes"], found["serialised"]) == ("ok", "wgmma", 0, False)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
+
 import pytest
 
 torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 
 import triton.language as tl  # noqa: E402
-from benchmarks.kernels.fp8_forms import fp8_forms  # noqa: E402
 
 from triton_ops import (  # noqa: E402
     ConfigSpace,
@@ -22,7 +24,8 @@ from triton_ops import (  # noqa: E402
 from triton_ops.backend import Arguments, FormsKernel, TritonKernel, matrix_descriptor, pack, unpack  # noqa: E402
 from triton_ops.backend.offline import AheadOfTime, described  # noqa: E402
 from triton_ops.hardware import named_target  # noqa: E402
-from triton_ops.kernels import load  # noqa: E402
+from triton_ops.kernels.fp8_gemm import operation as fp8_gemm  # noqa: E402
+from triton_ops.kernels.fp8_gemm.forms import gluon_form  # noqa: E402
 from triton_ops.resources import Resources  # noqa: E402
 from triton_ops.space import Choice, Config  # noqa: E402
 
@@ -138,28 +141,28 @@ def test_parameters_that_a_function_fills_need_no_default_and_others_are_still_m
 
 
 def test_forms_in_gluon_are_checked_with_the_descriptors_that_they_make():
-    own = [config for config in fp8_forms.space_for(PROBLEM) if config["FORM"] == "gluon"]
-    fp8_forms.kernel.check(own[0], GIVEN)
-    fp8_forms.kernel.check(fp8_forms.space_for(PROBLEM).tunables, GIVEN)
+    own = [config for config in fp8_gemm.space_for(PROBLEM) if config["FORM"] == "gluon"]
+    fp8_gemm.kernel.check(own[0], GIVEN)
+    fp8_gemm.kernel.check(fp8_gemm.space_for(PROBLEM).tunables, GIVEN)
     without = Arguments(keyword={name: value for name, value in GIVEN.keyword.items() if name != "b"})
     with pytest.raises(KernelTypeError, match="gluon_fp8_kernel needs a value for b "):
-        fp8_forms.kernel.check(own[0], without)
+        fp8_gemm.kernel.check(own[0], without)
 
 
-OWN = ("FORM", "BUFFERS", "EARLY", "APART")  # tunables that the shipped space does not have
-PROBLEM = fp8_forms.problem((256, 256, 256, 1), "bfloat16")
+OWN = ("FORM", "BUFFERS", "APART")  # tunables that the form in Triton does not take
+PROBLEM = fp8_gemm.problem((256, 256, 256, 1), "bfloat16")
 GIVEN = Arguments(keyword=dict(PROBLEM.arguments))
 FORMS = {
-    form: next(config for config in fp8_forms.space_for(PROBLEM) if config["FORM"] == form and config["BLOCK_M"] == 128)
+    form: next(config for config in fp8_gemm.space_for(PROBLEM) if config["FORM"] == form and config["BLOCK_M"] == 128)
     for form in ("triton", "gluon")
 }
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_each_form_is_compiled_without_torch_in_another_process(form):
-    kernel = unpack(pack(fp8_forms.kernel).content)
+    kernel = unpack(pack(fp8_gemm.kernel).content)
     assert not kernel.compile_imports
-    assert kernel.cache_key == fp8_forms.kernel.cache_key
+    assert kernel.cache_key == fp8_gemm.kernel.cache_key
     ahead = AheadOfTime(kernel, described(GIVEN, light=True), named_target("sm_90"))
     (built,) = ahead.built(FORMS[form])
     assert built.metadata["name"] == ("gluon_fp8_kernel" if form == "gluon" else "fp8_gemm_kernel")
@@ -168,15 +171,15 @@ def test_each_form_is_compiled_without_torch_in_another_process(form):
 
 def test_a_program_is_named_by_its_form():
     light, made = described(GIVEN, light=True), Resources(binary="same", shared_bytes=1)
-    keys = [fp8_forms.kernel.program_key(config, light, made) for config in FORMS.values()]
-    own = fp8_forms.kernel.forms["triton"]
+    keys = [fp8_gemm.kernel.program_key(config, light, made) for config in FORMS.values()]
+    own = fp8_gemm.kernel.forms["triton"]
     taken = Config({name: value for name, value in FORMS["triton"].items() if name not in OWN})
     assert keys[0] == own.program_key(taken, light, made)
     assert keys[1] is None, "its grid follows the device's multiprocessors, which nothing here tells"
 
 
 def test_identity_and_names_are_those_of_the_first_and_change_with_every_form():
-    kernel = fp8_forms.kernel
+    kernel = fp8_gemm.kernel
     first = kernel.forms["triton"]
     assert dict(kernel.identity).items() > dict(first.identity).items()
     assert (kernel.name, kernel.outputs, kernel.parameter_names) == (first.name, ("c",), first.parameter_names)
@@ -185,24 +188,61 @@ def test_identity_and_names_are_those_of_the_first_and_change_with_every_form():
     assert other.identity["forms"] != kernel.identity["forms"]
 
 
-def test_the_space_holds_the_shipped_one_and_the_form_where_it_can_compute():
-    shipped = load("fp8_gemm")
-    for name, forms in (("8192", {"triton", "gluon"}), ("8192-fast", {"triton"}), ("odd", {"triton"})):
-        problem = fp8_forms.problem(*fp8_forms.problems[name])
-        configs = list(fp8_forms.space_for(problem))
-        assert {config["FORM"] for config in configs} == forms
-        plain = {
-            Config({key: value for key, value in config.items() if key not in OWN})
-            for config in configs
-            if config["FORM"] == "triton"
-        }
-        assert plain == set(shipped.space_for(problem)), name
+def test_the_space_has_the_form_in_gluon_where_it_can_compute():
+    for name, most in (("8192", 6), ("llama-70b-down-chunk", 2), ("8192-fast", 0), ("odd", 0)):
+        space = fp8_gemm.space_for(fp8_gemm.problem(*fp8_gemm.problems[name]))
+        own = [config for config in space if config["FORM"] == "gluon"]
+        assert len(own) == most, name
+        assert space.default_config["FORM"] == "triton"
+    (buffers,) = {config["BUFFERS"] for config in fp8_gemm.space_for(WIDE) if config["FORM"] == "gluon"}
+    assert buffers == 3, "of a float32 result half a tile takes twice the room"
+
+
+WIDE = fp8_gemm.problem((256, 256, 256, 2), "float32")
+
+
+@pytest.mark.parametrize("given", [{}, {"bias": TensorSpec((256,), "float32")}])
+def test_the_form_in_gluon_fits_with_a_bias_and_a_float32_result(given):
+    config = next(config for config in fp8_gemm.space_for(WIDE) if config["FORM"] == "gluon")
+    arguments = described(Arguments(keyword={**dict(WIDE.arguments), **given}), light=True)
+    built = AheadOfTime(fp8_gemm.kernel, arguments, named_target("sm_90")).build(config)
+    assert built.metadata["shared"] <= named_target("sm_90").shared_bytes_per_block
+
+
+@pytest.mark.parametrize("target", ["sm_100", "gfx942"])
+def test_the_form_in_gluon_is_refused_for_other_devices_with_the_reason(target):
+    ahead = AheadOfTime(fp8_gemm.kernel, described(GIVEN, light=True), named_target(target))
+    with pytest.raises(Exception, match=r"for compute capability 9\.0"):
+        ahead.build(FORMS["gluon"])
+
+
+def test_a_triton_without_gluon_has_the_other_form_alone(monkeypatch):
+    monkeypatch.setitem(sys.modules, "triton_ops.kernels.fp8_gemm.gluon_kernel", None)
+    assert gluon_form() == {}
+    alone = replace(fp8_gemm.kernel, forms={"triton": fp8_gemm.kernel.forms["triton"]})
+    with pytest.raises(ConfigValueError, match=r"FORM is 'gluon'; it must be one of triton"):
+        alone.executable(FORMS["gluon"])
+    alone.check(FORMS["triton"], GIVEN)
+    space = fp8_gemm.space_for(PROBLEM)
+    alone.check(space.tunables, GIVEN)
+    assert {config["FORM"] for config in space} == {"triton"}
+    assert "without Gluon" in space.why_not(FORMS["gluon"])
+
+
+def test_a_config_that_names_no_form_is_of_the_default_one():
+    kernel, config = fp8_gemm.kernel, {name: value for name, value in FORMS["triton"].items() if name not in OWN}
+    kernel.check(Config(config), GIVEN)
+    kernel.check(list(config), GIVEN)
+    light, made = described(GIVEN, light=True), Resources(binary="same", shared_bytes=1)
+    assert kernel.program_key(Config(config), light, made) == kernel.program_key(FORMS["triton"], light, made)
 
 
 def test_what_no_form_can_be_is_told_before_any_work():
     plain = TritonKernel(one_by_one, blocks, outputs=("out",))
-    with pytest.raises(KernelTypeError, match="two at least"):
-        FormsKernel({"plain": plain})
+    with pytest.raises(KernelTypeError, match="one at least"):
+        FormsKernel({})
+    with pytest.raises(KernelTypeError, match="the default form is 'fast'; there are plain"):
+        FormsKernel({"plain": plain}, default="fast")
     with pytest.raises(KernelTypeError, match=r"writes x, and the first one out"):
         FormsKernel({"plain": plain, "other": TritonKernel(walking, two, outputs=("x",))})
     with pytest.raises(KernelTypeError, match="has a parameter WIDE, which names the form"):

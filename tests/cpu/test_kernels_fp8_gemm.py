@@ -37,6 +37,9 @@ FORMS = {
     "sums swapped": {**SMALL, "SWAPPED": True, "LOADS": "host", "SUMS": 2},
     "sums by pointers": {**SMALL, "SWAPPED": True, "SUMS": 2, "AHEAD": True},
     "sums of wide tiles": {**SMALL, "BLOCK_M": 256, "BLOCK_N": 512, "BLOCK_K": 128, "SUMS": 2},
+    "scales ahead": {**SMALL, "LOADS": "host", "AHEAD": 2},
+    "scales far ahead": {**SMALL, "SWAPPED": True, "AHEAD": 4},
+    "named": {**SMALL, "FORM": "triton", "BUFFERS": 0, "APART": False},
     "wide": {**SMALL, "BLOCK_N": 256, "BLOCK_K": 128},
 }
 SCALINGS = ["tensor", "row", "block"]
@@ -135,11 +138,11 @@ def spoiled(value):
 def wrong_tunables():
     given = stored((4, 8, 40), "tensor")
     return [
-        error_of(fp8_gemm, *given, config={**SMALL, **wrong}) for wrong in ({"SUMS": 3}, {"SUMS": True}, {"AHEAD": 1})
+        error_of(fp8_gemm, *given, config={**SMALL, **wrong}) for wrong in ({"SUMS": 3}, {"SUMS": True}, {"AHEAD": -1})
     ]
 
 
-def test_sums_are_one_or_two_and_ahead_is_a_flag(interpreted):
+def test_sums_are_one_or_two_and_ahead_is_a_number_of_steps(interpreted):
     assert [name for name, *_ in interpreted(wrong_tunables)] == ["ConfigValueError"] * 3
 
 
@@ -198,8 +201,35 @@ def test_two_sums_are_for_promoted_tiles_of_128_columns_and_more():
     assert slow.why_not(two) is None
     assert fast.why_not(two).startswith("sums: ")
     assert slow.why_not({**two, "BLOCK_N": 64}).startswith("sums: ")
-    assert slow.why_not({**two, "AHEAD": True}).startswith("ahead: ")
-    assert block.why_not({**two, "AHEAD": True}) is None
+    one = {**slow.default_config, "LOADS": "host", "AHEAD": 1}
+    assert slow.why_not(one).startswith("ahead: ")
+    assert block.why_not(one) is None
+    assert block.why_not({**one, "SUMS": 2}).startswith("ahead: ")
+    far = {**one, "AHEAD": 4}
+    assert block.why_not(far) is None
+    assert block.why_not({**far, "num_stages": 5}).startswith("ahead: ")
+    assert block.why_not({**far, "PROGRAMS": 1}).startswith("ahead: ")
+
+
+GLUON = {
+    "BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 128, "num_warps": 4, "num_stages": 4, "FORM": "gluon", "BUFFERS": 4,
+}  # fmt: skip
+
+
+def refused_forms():
+    """Own configs that ask for the form in Gluon where it would be wrong, and one that is right but is to run here."""
+    plain, block = stored((256, 256, 256), "row"), stored((256, 256, 256), "block")
+    asked = [
+        (plain, {**GLUON, "FORM": "cuda"}), (plain, {**GLUON, "BUFFERS": 0}), (plain, {**GLUON, "BLOCK_N": 128}),
+        (plain, {**GLUON, "LOADS": "pointers"}), (block, GLUON), (plain, GLUON),
+    ]  # fmt: skip
+    return [error_of(fp8_gemm, *given, torch.bfloat16, config=config)[0] for given, config in asked]
+
+
+def test_the_form_in_gluon_is_refused_where_it_is_wrong_or_cannot_run(interpreted):
+    *wrong, right = interpreted(refused_forms)
+    assert wrong == ["ConfigValueError"] * 5
+    assert right == "CandidateError"
 
 
 A, ONE = torch.zeros(4, 6), torch.ones(())

@@ -39,7 +39,7 @@ FORMS = {
     "8 bits, few rows": (
         "fp8_gemm",
         (*FEW, 3),
-        {**FP8, "BLOCK_M": 64, "BLOCK_N": 32, "num_warps": 4, "num_stages": 8, "AHEAD": True},
+        {**FP8, "BLOCK_M": 64, "BLOCK_N": 32, "num_warps": 4, "num_stages": 8, "AHEAD": 1},
         32,
     ),
     "8 bits, scales by block": ("fp8_gemm", (*LARGE, 3), {**FP8, "PROGRAMS": 1}, 128),

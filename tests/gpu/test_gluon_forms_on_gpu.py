@@ -4,7 +4,9 @@ import pytest
 import torch
 
 from tests.gpu.test_kernel_families_on_gpu import judged
+from triton_ops.backend import Arguments
 from triton_ops.hardware import gpu_missing
+from triton_ops.kernels.fp8_gemm import operation as fp8_gemm
 from triton_ops.space import Config
 
 pytestmark = pytest.mark.gpu
@@ -14,7 +16,6 @@ FP8_SHAPES = [
 ]  # fmt: skip
 
 if gpu_missing() is None:
-    from benchmarks.kernels.gluon_fp8 import gluon_fp8
     from benchmarks.kernels.mlp_forms import mlp_forms
 
 
@@ -24,13 +25,26 @@ def hopper():
         pytest.skip("the matrix instructions of whole groups are Hopper's")
 
 
-@pytest.mark.parametrize("how", [{}, {"EARLY": True}, {"APART": True}, {"EARLY": True, "APART": True}])
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize(("dtype", "buffers"), [("bfloat16", 4), ("float32", 3)])
 @pytest.mark.parametrize("shape", FP8_SHAPES)
-@pytest.mark.parametrize("columns", [128, 256])
-def test_groups_of_warps_that_promote_by_turns_are_right_by_the_rule(shape, columns, how):
-    tile = {"BLOCK_M": 128, "BLOCK_N": columns, "BLOCK_K": 128, "GROUP_SIZE_M": 4, "BUFFERS": 3, "num_warps": 4}
-    values = gluon_fp8.materialise(gluon_fp8.problem(shape, "bfloat16"), "cuda")
-    right, why = judged(gluon_fp8, Config(tile, **how), values)
+def test_groups_of_warps_that_promote_by_turns_are_right_by_the_rule(shape, dtype, buffers, apart, biased):
+    own = {"FORM": "gluon", "BUFFERS": buffers, "APART": apart, "BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 128}
+    values = fp8_gemm.materialise(fp8_gemm.problem(shape, dtype), "cuda")
+    if biased:
+        bias = torch.linspace(-3, 3, shape[1], device="cuda")
+        values = Arguments(keyword={**values.keyword, "bias": bias})
+    right, why = judged(fp8_gemm, Config(own, GROUP_SIZE_M=4, num_warps=4, num_stages=4), values)
+    assert right, why
+
+
+@pytest.mark.parametrize("ahead", [1, 2, 4])
+@pytest.mark.parametrize("shape", [(64, 264, 1040, 3), (40, 512, 7168, 3), (64, 128, 112, 3)])
+def test_scales_that_are_read_steps_ahead_are_right_by_the_rule(shape, ahead):
+    few = {"LOADS": "host", "BLOCK_M": 64, "BLOCK_N": 32, "BLOCK_K": 128, "AHEAD": ahead, "num_warps": 4}
+    values = fp8_gemm.materialise(fp8_gemm.problem(shape, "bfloat16"), "cuda")
+    right, why = judged(fp8_gemm, Config(few, num_stages=4), values)
     assert right, why
 
 

@@ -93,8 +93,8 @@ def test_float8_is_right_by_the_rule(form):
 FP8_FORMS = {
     "halves": {"PROGRAMS": 1, "BLOCK_M": 128, "BLOCK_N": 256, "HALVES": True, "num_warps": 8},
     "two sums": {"PROGRAMS": 1, "BLOCK_M": 128, "BLOCK_N": 256, "SUMS": 2, "num_warps": 8},
-    "two sums, described by programs": {"LOADS": "device", "PROGRAMS": 1, "BLOCK_N": 128, "SUMS": 2, "AHEAD": True},
-    "deep": {"BLOCK_M": 64, "BLOCK_N": 32, "AHEAD": True, "num_warps": 4, "num_stages": 8},
+    "two sums, described by programs": {"LOADS": "device", "PROGRAMS": 1, "BLOCK_N": 128, "SUMS": 2, "AHEAD": 1},
+    "deep": {"BLOCK_M": 64, "BLOCK_N": 32, "AHEAD": 1, "num_warps": 4, "num_stages": 8},
     "two programs": {"PROGRAMS": 2, "BLOCK_M": 128, "BLOCK_N": 128, "num_warps": 4},
     "long steps": {"PROGRAMS": 1, "BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 256, "PROMOTE": 64, "num_stages": 2},
     "swapped": {"SWAPPED": True, "BLOCK_M": 128, "BLOCK_N": 16, "num_warps": 4},

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from triton_ops._hashing import fingerprint
@@ -31,18 +32,24 @@ class FormsKernel(ComposedKernel):
     Attributes:
         forms: By the tunable's value. The first names the kernel, and has a parameter for every argument.
         tunable: The tunable's name; no form has a parameter of this name.
+        default: The form of a config that names none; with None every config names one.
+        others: Tunables that a form may have which is missing here, as where the installed Triton has no Gluon.
 
     Raises:
-        KernelTypeError: There are no two forms, they write different arguments, one of them needs an argument that the
-            first does not have, or has a parameter with the tunable's name.
+        KernelTypeError: There is no form, `default` is none of them, they write different arguments, one of them needs
+            an argument that the first does not have, or has a parameter with the tunable's name.
     """
 
     forms: Mapping[str, Form]
     tunable: str = "FORM"
+    default: str | None = None
+    others: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if len(self.forms) < 2:
-            raise KernelTypeError("a kernel of several forms has two at least", hint="give the TritonKernel itself")
+        if not self.forms:  # one is enough: others may be missing where Triton lacks what they are made of
+            raise KernelTypeError("a kernel of several forms has one at least", hint="give a TritonKernel")
+        if self.default is not None and self.default not in self.forms:
+            raise KernelTypeError(f"the default form is {self.default!r}; there are {', '.join(self.forms)}")
         for value, form in self.forms.items():
             if self.tunable in form.parameter_names:
                 raise KernelTypeError(f"{form.name} has a parameter {self.tunable}, which names the form")
@@ -61,7 +68,7 @@ class FormsKernel(ComposedKernel):
     def identity(self) -> Mapping[str, str]:
         """That of the first form, with a fingerprint of all of them."""
         every = [[value, sorted(form.identity.items())] for value, form in sorted(self.forms.items())]
-        return {**self._leading.identity, "forms": fingerprint([self.tunable, every])}
+        return {**self._leading.identity, "forms": fingerprint([self.tunable, self.default, every])}
 
     @property
     def compile_imports(self) -> str:
@@ -86,15 +93,15 @@ class FormsKernel(ComposedKernel):
     def check(self, tunables: Iterable[str], arguments: Arguments) -> None:
         """Raise unless each form can take what it has parameters for, and some form takes each tunable.
 
-        Of a config, which names its form, that form alone is looked at.
+        Of a config, or of tunables without the one that names the form, one form alone is looked at.
 
         Raises:
             UnknownTunableError: The tunable that names the form is missing, or no form takes one of the others.
             KernelTypeError, ConfigCollisionError, ShapeMismatchError, DeviceError: As `TritonKernel.check`.
         """
         names = list(tunables)
-        known = {name for form in self.forms.values() for name in form.parameter_names} | LAUNCH_OPTIONS
-        if self.tunable not in names:
+        known = {*self.others, *LAUNCH_OPTIONS, *(each for form in self.forms.values() for each in _names(form))}
+        if self.tunable not in names and self.default is None:
             raise UnknownTunableError(
                 f"{self.name} has several forms, and the space has no {self.tunable} to choose one",
                 hint=f"add {self.tunable}, one of {', '.join(self.forms)}",
@@ -103,8 +110,13 @@ class FormsKernel(ComposedKernel):
             raise UnknownTunableError(
                 f"no form of {self.name} has a parameter {', '.join(strange)}", hint="correct the tunable's name"
             )
-        asked = self.forms.get(str(tunables[self.tunable])) if isinstance(tunables, Mapping) else None
-        for form in self.forms.values() if asked is None else (asked,):
+        if self.tunable not in names:
+            looked_at = [self.forms[str(self.default)]]
+        elif isinstance(tunables, Mapping) and str(tunables[self.tunable]) in self.forms:
+            looked_at = [self.forms[str(tunables[self.tunable])]]
+        else:
+            looked_at = list(self.forms.values())
+        for form in looked_at:
             taken = _taken(form, names)
             own = {name: tunables[name] for name in taken} if isinstance(tunables, Mapping) else taken
             form.check(own, _given(form, self._named(arguments)))
@@ -114,6 +126,7 @@ class FormsKernel(ComposedKernel):
 
         Raises:
             ConfigValueError: The config names no form.
+            CandidateError: The form is one in Gluon that is to run as Python.
             Exception: Whatever Triton raises.
         """
         form, own = self._form(config)
@@ -130,8 +143,6 @@ class FormsKernel(ComposedKernel):
             CacheError: The compiler cannot write its files, as on a full disk.
         """
         form, own = self._form(config)
-        if self.interpreted and not form.interpreted:
-            raise CandidateError(Status.COMPILE, f"{form.name} cannot run as Python, as TRITON_INTERPRET asks for")
         return self._whole(config, form, form.compile(own, _given(form, self._named(arguments))))
 
     def executable(self, config: Config) -> Executable:
@@ -139,6 +150,7 @@ class FormsKernel(ComposedKernel):
 
         Raises:
             ConfigValueError: The config names no form.
+            CandidateError: The form is one in Gluon that is to run as Python.
         """
         form, own = self._form(config)
         return self._whole(config, form, form.executable(own))
@@ -150,12 +162,14 @@ class FormsKernel(ComposedKernel):
 
     def _form(self, config: Config) -> tuple[Form, Config]:
         """The form that a config names, and the part of the config that it takes."""
-        form = self.forms.get(str(config.get(self.tunable)))
+        form = self.forms.get(str(config.get(self.tunable, self.default)))
         if form is None:
             raise ConfigValueError(
                 f"{self.tunable} is {config.get(self.tunable)!r}; it must be one of {', '.join(self.forms)}"
             )
-        return form, Config({name: config[name] for name in _taken(form, config)})
+        if self.interpreted and not form.interpreted:
+            raise CandidateError(Status.COMPILE, f"{form.name} cannot run as Python, as TRITON_INTERPRET asks for")
+        return form, _part(_names(form), config)
 
     def _named(self, given: Arguments) -> dict[str, Any]:
         return dict(by_name(self, given).keyword)
@@ -171,11 +185,27 @@ class FormsKernel(ComposedKernel):
 
 def _taken(form: Form, names: Iterable[str]) -> list[str]:
     """Those tunables that a form takes, as a parameter or as a launch option."""
-    known = {*form.parameter_names} | LAUNCH_OPTIONS
-    return [name for name in names if name in known]
+    known = _names(form)
+    return [name for name in names if name in known or name in LAUNCH_OPTIONS]
 
 
 def _given(form: Form, named: Mapping[str, Any]) -> Arguments:
     """Those arguments that a form has parameters for."""
-    known = set(form.parameter_names)
+    known = _names(form)
     return Arguments(keyword={name: value for name, value in named.items() if name in known})
+
+
+def _names(form: Form) -> frozenset[str]:
+    return _as_set(tuple(form.parameter_names))
+
+
+@lru_cache(maxsize=256)
+def _as_set(names: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(names)
+
+
+@lru_cache(maxsize=1024)
+def _part(parameters: frozenset[str], config: Config) -> Config:
+    """The part of a config that a form with these parameters takes; kept, since every call of a kernel asks for it."""
+    known = parameters | LAUNCH_OPTIONS
+    return Config({name: value for name, value in config.items() if name in known})

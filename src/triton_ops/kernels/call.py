@@ -42,10 +42,12 @@ _LEAST = {
     "SPLIT": 1,
     "PROGRAMS": 0,
     "num_stages": 1,
+    "BUFFERS": 0,
 }
 """The least value of numbers below which tiles would have no program, or a wrong one."""
 _ONE_OR_TWO = ("SUMS",)
-_FLAGS = ("DESCRIPTORS", "WARP_SPECIALIZE", "SWAPPED", "HALVES", "AHEAD", "JOINED", "SPREAD")
+_FLAGS = ("DESCRIPTORS", "WARP_SPECIALIZE", "SWAPPED", "HALVES", "JOINED", "SPREAD", "APART")
+_STEPS = ("AHEAD",)  # whole numbers from 0; true is 1, and false 0
 _EVICT = ("none", "loads", "all")
 
 
@@ -244,6 +246,8 @@ def checked_config(
             raise ConfigValueError(f"{name} is {value!r}; {kernel} takes 1 or 2")
         if name in _FLAGS and type(value) is not bool:
             raise ConfigValueError(f"{name} is {value!r}; {kernel} takes true or false")
+        if name in _STEPS and not (isinstance(value, int) and value >= 0):
+            raise ConfigValueError(f"{name} is {value!r}; {kernel} takes whole numbers from 0")
         if name == "EVICT" and value not in _EVICT:
             raise ConfigValueError(f"{name} is {value!r}; {kernel} takes {', '.join(_EVICT)}")
     return found

@@ -1,15 +1,16 @@
 """Matrix products by several algorithms: tiles with a program each, walked over, or shared among programs.
 
 The configs name the algorithm as the shipped products do: ALGORITHM (`tiles`, `persistent`, `split_k`, `stream_k`),
-PROGRAMS for each multiprocessor, SPLIT, SWAPPED, LOADS or DESCRIPTORS, HALVES and SUMS. A config that names none of
-them has one program for each tile, and pointer loads.
+PROGRAMS for each multiprocessor, SPLIT, SWAPPED, LOADS or DESCRIPTORS, HALVES, SUMS and AHEAD. A config that names none
+of them has one program for each tile, and pointer loads. With the FORM `gluon` two groups of four warps, beside those
+of `num_warps`, promote and multiply by turns, from BUFFERS stages.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, inf
 from typing import Any
 
 from triton_ops.hardware import Machine
@@ -24,6 +25,7 @@ _SECOND_LAUNCH_NS = 2500.0  # from the end of a launch to the end of a small one
 _DESCRIBED_NS = 1500.0  # in which a program makes its descriptors: 1.4 to 1.7 us at 1024x1024x1024 on an H200
 _COPY_BYTES = 16
 _MOST_TERMS = 128  # that the matrix units add up before their sums are promoted
+_WARPS_BY_TURNS = 8
 _ADDS_PER_CYCLE = 128  # of one multiprocessor: float32 lanes, CUDA C++ Programming Guide
 
 
@@ -35,10 +37,12 @@ class ProductTiles:
         product: The product, with one program for each tile. A config that names no group takes groups of 8 tile rows.
         promoted: Whether the matrix units' sums are added to others after PROMOTE terms, or after every step of at most
             128 where a config names none.
+        scaled: Whether each step reads scales, and waits for them unless it has read them AHEAD steps before.
     """
 
     product: GemmTiles
     promoted: bool = False
+    scaled: bool = False
 
     @property
     def dtype(self) -> str:
@@ -49,21 +53,32 @@ class ProductTiles:
         """Plan the loop of one program, and the second launch of algorithms that share tiles."""
         check_matrix_units(machine, self.dtype)
         form = _form(config)
+        if form.by_turns:
+            config = {**config, "num_warps": _WARPS_BY_TURNS, "num_stages": config.get("BUFFERS") or 1}
+        elif self.scaled and form.ahead > 1:  # the steps are unrolled, and each has stages of its own
+            config = {**config, "num_stages": int(config.get("num_stages", 1)) * form.ahead}
         product = _turned(self.product) if form.swapped else self.product
         block = _block(product, {"GROUP_M": 8, "GROUP_SIZE_M": 8, **config})
 
         def schedule(footprint: Footprint) -> Schedule:
+            if form.descriptors and footprint.serialised is None:  # no tile that descriptors copy has been seen so
+                footprint = replace(footprint, serialised=False)
             loop = gemm_loop(product, block, machine, footprint)
             loop = replace(loop, lines=0.0) if form.descriptors else loop
             if form.sums > 1:  # matrix instructions are of the columns of one sum
                 one = replace(block, columns=block.columns // form.sums)
                 loop = replace(loop, lockstep=lockstep(machine, one, footprint.serialised))
-            loop = replace(loop, arithmetic_cycles=_promotion_cycles(block, config)) if self.promoted else loop
-            found = loop_schedule(_of_programs(loop, block, form, machine), footprint, machine)
-            found = replace(found, time_ms=found.time_ms + form.described_ns / 1e6)
+            if self.promoted and not form.by_turns:  # all warps promote at once, and no product runs beside it
+                loop = replace(loop, mma_cycles=loop.mma_cycles + _promotion_cycles(block, config))
+            walked = _of_programs(loop, block, form, machine)
+            found = loop_schedule(walked, footprint, machine)
+            waits_ns = _waits_ns(found, walked, form, machine) if self.scaled else 0.0
+            if form.by_turns and not machine.wgmma:
+                waits_ns = inf
+            found = replace(found, time_ms=found.time_ms + (form.described_ns + waits_ns) / 1e6)
             return _with_second_launch(found, loop, block, form, machine) if form.shares else found
 
-        held = _sums(block, form.sums, self.promoted)
+        held = _sums(block, form.sums, self.promoted, self.scaled)
         return TilePlan(block.warps, _guess(block, held, form, machine, ITEM_BYTES[product.out_dtype]), schedule)
 
 
@@ -79,6 +94,8 @@ class _Form:
     described_ns: float
     halves: bool
     sums: int
+    ahead: int
+    by_turns: bool
 
     @property
     def shares(self) -> bool:
@@ -97,6 +114,8 @@ def _form(config: Mapping[str, Any]) -> _Form:
         described_ns=_DESCRIBED_NS if config.get("DESCRIPTORS", False) or config.get("LOADS") == "device" else 0.0,
         halves=bool(config.get("HALVES", False)) or int(config.get("SUMS", 1)) > 1,
         sums=max(int(config.get("SUMS", 1)), 1),
+        ahead=int(config.get("AHEAD", 0)),
+        by_turns=config.get("FORM") == "gluon",
     )
 
 
@@ -154,6 +173,11 @@ def _with_second_launch(found: Schedule, loop: Loop, block: Block, form: _Form, 
     return Schedule(found.time_ms + second_ns / 1e6, found.waves, alone)
 
 
+def _waits_ns(found: Schedule, loop: Loop, form: _Form, machine: Machine) -> float:
+    """For the scales of each sum, unless they are read steps ahead."""
+    return found.waves * loop.steps * form.sums * machine.costs.load_ns / (1 + form.ahead)
+
+
 def _promotion_cycles(block: Block, config: Mapping[str, Any]) -> float:
     """Cycles in which a step's sums are added to those of earlier ones; of two sums, one is beside a product."""
     terms = int(config.get("PROMOTE", 0)) or min(block.step, _MOST_TERMS)
@@ -162,10 +186,15 @@ def _promotion_cycles(block: Block, config: Mapping[str, Any]) -> float:
     )
 
 
-def _sums(block: Block, sums: int, promoted: bool) -> float:
-    """Sums that a thread holds: those of its part of the tile, and of one instruction before they are added."""
+def _sums(block: Block, sums: int, promoted: bool, scaled: bool) -> float:
+    """Sums that a thread holds: those of its part of the tile, and of one instruction before they are added.
+
+    Those that are scaled are all there before any is added.
+    """
     own = block.rows * block.columns / (32 * block.warps)
-    return own + min(own / sums, block.columns / 2) if promoted else own
+    if not promoted:
+        return own
+    return own + (own / sums if scaled else min(own / sums, block.columns / 2))
 
 
 def _guess(block: Block, held: float, form: _Form, machine: Machine, out_bytes: int) -> Footprint:

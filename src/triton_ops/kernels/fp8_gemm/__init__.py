@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from triton_ops._optional import require
-from triton_ops.backend import Operation, TritonKernel
+from triton_ops.backend import FormsKernel, Operation, TritonKernel
 from triton_ops.kernels import call
 from triton_ops.kernels.choice import config_for
 from triton_ops.kernels.compiled import compilable
 from triton_ops.kernels.fp8_gemm.contract import checked_scales, validate_fp8_gemm_inputs
+from triton_ops.kernels.fp8_gemm.forms import gluon_form
 from triton_ops.kernels.fp8_gemm.kernel import fp8_gemm_kernel, grid, host_descriptors
 from triton_ops.kernels.fp8_gemm.problems import (
     OUTPUT_DTYPES,
@@ -22,9 +23,18 @@ from triton_ops.kernels.fp8_gemm.problems import (
     work,
 )
 from triton_ops.kernels.fp8_gemm.reference import fp8_gemm_reference
-from triton_ops.kernels.fp8_gemm.space import NEEDED, OPTIONAL, config_space, default_config, takes_descriptors
+from triton_ops.kernels.fp8_gemm.space import (
+    NEEDED,
+    OPTIONAL,
+    check_form,
+    config_space,
+    default_config,
+    takes_descriptors,
+)
 from triton_ops.kernels.fp8_quantize import quantize_fp8
 from triton_ops.kernels.tiles import check_loads
+from triton_ops.problem import Problem
+from triton_ops.task.request import spec_of
 from triton_ops.tensors import TensorSpec
 
 if TYPE_CHECKING:
@@ -32,7 +42,11 @@ if TYPE_CHECKING:
 
 __all__ = ["fp8_gemm", "operation"]
 
-_KERNEL = TritonKernel(fp8_gemm_kernel, grid, outputs=("c",), made=host_descriptors)
+_KERNEL = FormsKernel(
+    {"triton": TritonKernel(fp8_gemm_kernel, grid, outputs=("c",), made=host_descriptors), **gluon_form()},
+    default="triton",
+    others=("BUFFERS", "APART"),
+)
 operation = Operation(
     name="fp8_gemm",
     kernel=_KERNEL,
@@ -79,8 +93,8 @@ def fp8_gemm(
         bias: [N], bfloat16 | float16 | float32, contiguous; None is 0.
         fast_accum: Whether sums need not be promoted. It is ignored where scales are by block.
         config: A value for each of BLOCK_M, BLOCK_N, BLOCK_K, num_warps and num_stages, and if you like GROUP_SIZE_M,
-            PROMOTE, LOADS, SWAPPED, PROGRAMS, HALVES, SUMS and AHEAD; None takes the winner of a record, else the
-            default.
+            PROMOTE, LOADS, SWAPPED, PROGRAMS, HALVES, SUMS and AHEAD, or FORM, BUFFERS and APART for the form in Gluon;
+            None takes the winner of a record, else the default.
         tune: Whether to tune this problem first if it has no record, as inside `with triton_ops.tuning():`.
 
     Returns:
@@ -96,7 +110,7 @@ def fp8_gemm(
             elements.
         UnknownTunableError: `config` lacks a tunable, or names another.
         ConfigValueError: `config` holds what the kernel does not take, or asks for tensor descriptors of matrices that
-            cannot have them.
+            cannot have them, or for the form in Gluon where it cannot compute the product.
         SettingsError: `config` is no mapping, or `tune` no bool.
 
     Cost: 2MNK operations; reads A and B and writes C once where L2 holds the tiles in flight; no host sync. The first
@@ -120,12 +134,17 @@ def fp8_gemm(
     if call.launches(out):
         if config is not None:
             check_loads(config, lambda: takes_descriptors(TensorSpec.of(a), TensorSpec.of(b)), "neighbours along K")
+            check_form(config, lambda: config_space(_problem_of(values)))
         chosen = config_for(
             operation, values, lambda: default_config(M, N, K),
             config=config, tunables=(NEEDED, OPTIONAL), tune=tune,
         )  # fmt: skip
         call.launch(_KERNEL, chosen, {**values, "bias": None if bias is None else bias.detach()}, a.device)
     return out
+
+
+def _problem_of(values: Mapping[str, Any]) -> Problem:
+    return Problem(operation.name, tuple((name, spec_of(value)) for name, value in values.items()))
 
 
 def _stored(matrix: torch.Tensor, scale: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:

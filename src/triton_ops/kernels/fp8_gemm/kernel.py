@@ -10,7 +10,7 @@ a program walks over many tiles, so that the loads of one begin while another is
 multiprocessor, one multiplies while the other promotes. With two SUMS a tile has a sum for each half of its columns:
 one is promoted while the other is multiplied, and a whole tile's sum need not fit into registers twice. With SWAPPED
 the transposed product is computed, whose rows are the columns of B: matrix instructions take 64 rows at least, and any
-multiple of 8 columns. With AHEAD the scales of a block are read a step before they are needed.
+multiple of 8 columns. The scales of a block are read AHEAD steps before they are needed, so that no short step waits.
 
 Triton's own promotion (`max_num_imprecise_acc`) adds up a sum before it has waited for the instruction that makes it,
 and the assembler then has every matrix instruction wait for the one before (3.6). So whole steps are added up here.
@@ -173,26 +173,30 @@ def product(
             y_tile = y + n0.to(tl.int64) * stride_yn + (k[:, None] * stride_yk + n[None, :] * stride_yn)
             in_m = m[:, None] < M - m0
             in_n = n[None, :] < N - n0
-        if BLOCKED and AHEAD:
-            x_next = row_scales(x_scale, 0, K, m0, M, stride_xsm, stride_xsk, SWAPPED, BLOCK_M)
-            low_next = row_scales(y_scale, 0, K, n0, N, stride_ysn, stride_ysk, not SWAPPED, SIDE)
-            if SUMS == 2:
-                high_next = row_scales(y_scale, 0, K, n0 + SIDE, N, stride_ysn, stride_ysk, not SWAPPED, SIDE)
-        for k0 in range(0, K, BLOCK_K):
-            if BLOCKED:
-                if AHEAD:
-                    x_now, low_now = x_next, low_next
-                    if SUMS == 2:
-                        high_now = high_next
-                k1 = k0 + BLOCK_K if AHEAD else k0
-                x_next = row_scales(x_scale, k1, K, m0, M, stride_xsm, stride_xsk, SWAPPED, BLOCK_M)
-                low_next = row_scales(y_scale, k1, K, n0, N, stride_ysn, stride_ysk, not SWAPPED, SIDE)
+        if BLOCKED and AHEAD > 0:
+            x_next, low_next, high_next = (), (), ()
+            for ahead in tl.static_range(AHEAD):
+                k1 = ahead * BLOCK_K
+                x_next += (row_scales(x_scale, k1, K, m0, M, stride_xsm, stride_xsk, SWAPPED, BLOCK_M),)
+                low_next += (row_scales(y_scale, k1, K, n0, N, stride_ysn, stride_ysk, not SWAPPED, SIDE),)
                 if SUMS == 2:
-                    high_next = row_scales(y_scale, k1, K, n0 + SIDE, N, stride_ysn, stride_ysk, not SWAPPED, SIDE)
-                if not AHEAD:
-                    x_now, low_now = x_next, low_next
+                    high_next += (row_scales(y_scale, k1, K, n0 + SIDE, N, stride_ysn, stride_ysk, not SWAPPED, SIDE),)
+        # Unrolled, the steps hold scales in registers of their own: none is moved, which would wait for its load.
+        for k0 in tl.range(0, K, BLOCK_K, loop_unroll_factor=AHEAD if AHEAD > 1 and PROGRAMS == 0 else None):
+            if BLOCKED:
+                k1 = k0 + AHEAD * BLOCK_K
+                x_now = row_scales(x_scale, k1, K, m0, M, stride_xsm, stride_xsk, SWAPPED, BLOCK_M)
+                low_now = row_scales(y_scale, k1, K, n0, N, stride_ysn, stride_ysk, not SWAPPED, SIDE)
+                if SUMS == 2:
+                    high_now = row_scales(y_scale, k1, K, n0 + SIDE, N, stride_ysn, stride_ysk, not SWAPPED, SIDE)
+                if AHEAD > 0:
+                    x_next += (x_now,)
+                    low_next += (low_now,)
+                    x_now, x_next = x_next[0], x_next[1:]
+                    low_now, low_next = low_next[0], low_next[1:]
                     if SUMS == 2:
-                        high_now = high_next
+                        high_next += (high_now,)
+                        high_now, high_next = high_next[0], high_next[1:]
             if LOADS == "pointers":
                 left = tl.load(x_tile, mask=in_m & (k[None, :] < K - k0), other=0.0)
                 right = tl.load(y_tile, mask=in_n & (k[:, None] < K - k0), other=0.0)
@@ -261,7 +265,7 @@ def fp8_gemm_kernel(
     PROGRAMS: tl.constexpr = 0,
     HALVES: tl.constexpr = False,
     SUMS: tl.constexpr = 1,
-    AHEAD: tl.constexpr = False,
+    AHEAD: tl.constexpr = 0,
     a_tiles=None,
     b_tiles=None,
     c_tiles=None,

@@ -114,4 +114,4 @@ def work(problem: Problem) -> Work:
     )  # fmt: skip
     promoted = problem["BLOCKED"] or not problem["FAST"]
     moved = float(sum(spec.nbytes for spec in specs.values()))
-    return Work(2.0 * M * N * K, moved, ProductTiles(tiles, promoted))
+    return Work(2.0 * M * N * K, moved, ProductTiles(tiles, promoted, scaled=bool(problem["BLOCKED"])))

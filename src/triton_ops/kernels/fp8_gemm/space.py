@@ -2,41 +2,61 @@
 
 The documented space, `FP8_GEMM_CONFIGS`, is part of this wider one but for steps of 32, which this leaves out: they
 fill a quarter of a row of shared memory. `tune(operation, space=FP8_GEMM_CONFIGS)` takes it alone. Shared memory is no
-constraint here: the compiler and the device tell which configs fit.
+constraint here: the compiler and the device tell which configs fit, and on which device the form in Gluon runs.
 """
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Mapping
 from functools import lru_cache
+from typing import Any
 
+from triton_ops.exceptions import ConfigValueError
 from triton_ops.kernels.fp8_format import FP8Format
+from triton_ops.kernels.fp8_gemm.forms import gluon_form
 from triton_ops.kernels.tiles import LOADS, describable, padded, suits, widest
 from triton_ops.problem import Problem
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, Tunable
-from triton_ops.tensors import TensorSpec
+from triton_ops.tensors import ITEM_BYTES, TensorSpec
 
 NEEDED = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps", "num_stages")
-OPTIONAL = ("GROUP_SIZE_M", "PROMOTE", "LOADS", "SWAPPED", "PROGRAMS", "HALVES", "SUMS", "AHEAD")
+OPTIONAL = (
+    "GROUP_SIZE_M", "PROMOTE", "LOADS", "SWAPPED", "PROGRAMS", "HALVES", "SUMS", "AHEAD", "FORM", "BUFFERS", "APART",
+)  # fmt: skip
+FORMS = ("triton", "gluon")
 
 TUNABLES: dict[str, Tunable] = {
+    "FORM": Choice(FORMS),
+    "BUFFERS": Choice([0, 3, 4]),
+    "APART": Flag(),
     "LOADS": Choice(LOADS),
     "SWAPPED": Flag(),
     "PROGRAMS": Choice([0, 1, 2]),
     "BLOCK_M": PowerOfTwo(16, 256),
     "BLOCK_N": PowerOfTwo(16, 256),
     "BLOCK_K": PowerOfTwo(64, 256),
-    "GROUP_SIZE_M": Choice([4, 8]),
+    "GROUP_SIZE_M": Choice([4, 8, 16]),
     "PROMOTE": Choice([0, 64, 128]),
     "HALVES": Flag(),
     "SUMS": Choice([1, 2]),
-    "AHEAD": Flag(),
+    "AHEAD": Choice([0, 1, 2, 4]),
     "num_warps": PowerOfTwo(4, 8),
     "num_stages": IntRange(2, 8),
 }
+_GLUON_TILE = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 128, "num_warps": 4}
+_GLUON_HAS = {
+    "LOADS": "host", "SWAPPED": False, "PROGRAMS": 1, "PROMOTE": 0, "HALVES": False, "SUMS": 2, "AHEAD": 0,
+    "num_stages": 4,
+}  # fmt: skip
+"""What the form in Gluon always does, by the tunables of the other; its `num_stages` are its BUFFERS."""
+_WIDE_BYTES = 4  # of an element of C: half a tile of them leaves room for three buffers
 _MOST_SUMS = 256 * 128  # elements of the accumulator with eight warps: 128 registers of a thread
 _TWO_FIT = 128 * 128  # elements of a tile of which two programs have room on a multiprocessor
 _SWAPPED_UP_TO = 64  # rows of C from which on tiles of C itself fill the rows of the matrix instructions
+_LONGEST_GROUP = 8  # tile rows of a group of the form in Triton
 _MOST_STAGES = 5  # of tiles whose steps are copied slowly enough to keep the memory busy
+_MOST_UNROLLED = 16  # stages of all unrolled steps
 _HALVED_SIDE = 64  # of half a tile: columns fill a row of 128 bytes in shared memory, and few rows need little
 
 
@@ -48,10 +68,13 @@ def config_space(problem: Problem) -> ConfigSpace:
     """
     M, N, K, specs, blocked = problem["M"], problem["N"], problem["K"], problem.specs, problem["BLOCKED"]
     described = takes_descriptors(specs["a"], specs["b"])
+    fast, result = bool(problem["FAST"]), bool(problem["C_DESCRIBED"])
+    whole = described and result and not (blocked or fast) and bool(gluon_form())
     rules = (
+        *_form_rules(whole, 3 if ITEM_BYTES[specs["c"].dtype] == _WIDE_BYTES else 4),
         *_tile_rules(M, N, K),
-        *_copy_rules(described, bool(problem["C_DESCRIBED"])),
-        *_promotion(blocked, bool(problem["FAST"])),
+        *_copy_rules(described, result),
+        *_promotion(blocked, fast),
         Constraint(
             "blocks",
             lambda BLOCK_K: not blocked or FP8Format.block >= BLOCK_K,
@@ -59,6 +82,42 @@ def config_space(problem: Problem) -> ConfigSpace:
         ),
     )
     return ConfigSpace(TUNABLES, rules, default_config(M, N, K))
+
+
+def _form_rules(whole: bool, buffers: int) -> tuple[Constraint, ...]:
+    """The form in Gluon where it can compute the problem, with as many buffers as shared memory holds."""
+    return (
+        Constraint(
+            "gluon", lambda FORM: FORM == "triton" or whole,
+            "the form in Gluon promotes its sums, has no scales by block, and reads and writes by descriptors alone; "
+            "a Triton without Gluon for Hopper lacks it",
+        ),
+        Constraint(
+            "buffers", lambda FORM, BUFFERS: (buffers if FORM == "gluon" else 0) == BUFFERS,
+            f"{{BUFFERS}} buffers: the form in Gluon has {buffers} for this result, and the other none of its own",
+        ),
+        Constraint(
+            "apart", lambda FORM, APART: FORM == "gluon" or not APART,
+            "only the form in Gluon has groups of warps that begin apart",
+        ),
+        Constraint(
+            "long_groups", lambda FORM, GROUP_SIZE_M: FORM == "gluon" or GROUP_SIZE_M <= _LONGEST_GROUP,
+            "groups of {GROUP_SIZE_M} tile rows are for the form in Gluon",
+        ),
+        *(_of_gluon(name, value) for name, value in {**_GLUON_TILE, **_GLUON_HAS}.items()),
+    )  # fmt: skip
+
+
+def _of_gluon(name: str, value: object) -> Constraint:
+    """The form in Gluon has one value of a tunable."""
+
+    def holds(FORM: str, **given: object) -> bool:
+        return FORM == "triton" or given[name] == value
+
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    told: Any = holds
+    told.__signature__ = inspect.Signature([inspect.Parameter(each, keyword) for each in ("FORM", name)])
+    return Constraint(f"gluon_{name.lower()}", holds, f"the form in Gluon has {name}={value}, not {{{name}}}")
 
 
 def _tile_rules(M: int, N: int, K: int) -> tuple[Constraint, ...]:
@@ -79,11 +138,13 @@ def _tile_rules(M: int, N: int, K: int) -> tuple[Constraint, ...]:
             f"swapped operands are for up to {_SWAPPED_UP_TO} rows; {M} rows fill those of the matrix instructions",
         ),
         Constraint(
-            "accumulator", lambda BLOCK_M, BLOCK_N, num_warps: _MOST_SUMS * num_warps >= 8 * BLOCK_M * BLOCK_N,
+            "accumulator", lambda FORM, BLOCK_M, BLOCK_N, num_warps: FORM == "gluon"  # twice the warps multiply
+            or _MOST_SUMS * num_warps >= 8 * BLOCK_M * BLOCK_N,
             "an accumulator of {BLOCK_M} by {BLOCK_N} takes over 128 registers of each thread of {num_warps} warps",
         ),
         Constraint(
-            "order", lambda GROUP_SIZE_M, BLOCK_M, SWAPPED: GROUP_SIZE_M == 8 or (N if SWAPPED else M) > 4 * BLOCK_M,
+            "order", lambda GROUP_SIZE_M, BLOCK_M, SWAPPED: GROUP_SIZE_M == _LONGEST_GROUP
+            or (N if SWAPPED else M) > min(GROUP_SIZE_M, _LONGEST_GROUP) * BLOCK_M,
             "groups of {GROUP_SIZE_M} tile rows are groups of 8 where there are no more",
         ),
         Constraint(
@@ -129,7 +190,13 @@ def _copy_rules(described: bool, result: bool) -> tuple[Constraint, ...]:
 
 def _promotion(blocked: bool, fast: bool) -> tuple[Constraint, ...]:
     ahead = Constraint(
-        "ahead", lambda AHEAD: blocked or not AHEAD, "scales are read in a step only if they are by block"
+        "ahead",
+        lambda AHEAD, SUMS, PROGRAMS, num_stages: (
+            AHEAD == 0
+            or (blocked and SUMS == 1 and (AHEAD == 1 or (PROGRAMS == 0 and AHEAD * num_stages <= _MOST_UNROLLED)))
+        ),
+        "scales are read {AHEAD} steps ahead if they are by block, of one sum; over one step if no program walks, "
+        "and {AHEAD} unrolled steps of {num_stages} stages are not too many",
     )
     sums = Constraint(
         "sums",
@@ -159,6 +226,27 @@ def _turned(b: TensorSpec) -> TensorSpec:
     return TensorSpec(b.shape[::-1], b.dtype, b.strides[::-1], aligned=b.aligned)
 
 
+def check_form(config: Mapping[str, Any], space: Callable[[], ConfigSpace]) -> None:
+    """Check that an own config asks for the form in Gluon only where it is right, and as it can be.
+
+    Args:
+        config: A config of the caller's own.
+        space: Gives the space of the problem.
+
+    Raises:
+        ConfigValueError: FORM is none of the two, or the form in Gluon has no such config, or cannot have the problem.
+    """
+    form = config.get("FORM", FORMS[0])
+    if form not in FORMS:
+        raise ConfigValueError(f"FORM is {form!r}; it must be one of {', '.join(FORMS)}")
+    if form == "triton":
+        return
+    own = {"GROUP_SIZE_M": 8, "BUFFERS": 4, "APART": False, **config}
+    why = space().why_not(Config({**_GLUON_HAS, **own, "num_stages": 4}))
+    if why is not None:
+        raise ConfigValueError(f"FORM is 'gluon', which this call cannot have: {why}", hint="leave FORM out")
+
+
 @lru_cache(maxsize=1024)
 def default_config(M: int, N: int, K: int) -> Config:
     """The untuned config: tiles of 128 by 128, smaller for a smaller product, and steps of 128 terms."""
@@ -166,5 +254,6 @@ def default_config(M: int, N: int, K: int) -> Config:
     warps = 8 if rows * columns >= 128 * 128 else 4  # a sum that is promoted takes its registers twice
     return Config(
         LOADS="pointers", SWAPPED=False, PROGRAMS=0, BLOCK_M=rows, BLOCK_N=columns, BLOCK_K=min(padded(K, 64), 128),
-        GROUP_SIZE_M=8, PROMOTE=0, HALVES=False, SUMS=1, AHEAD=False, num_warps=warps, num_stages=4,
+        GROUP_SIZE_M=8, PROMOTE=0, HALVES=False, SUMS=1, AHEAD=0, num_warps=warps, num_stages=4,
+        FORM="triton", BUFFERS=0, APART=False,
     )  # fmt: skip

@@ -4,31 +4,28 @@ A tile of C has an upper half for one group of four warps, and a lower half for 
 while one adds up a sum, the matrix instructions of the other run. A group has a sum for each half of its columns, so
 that both and one that is being made fit into the registers of a thread.
 
-With EARLY the scales of a tile are read before its sums are made, and each thread turns over those that it has read: of
-one row, and of two columns. They come to the threads that need them through shared memory. Else every thread reads and
-turns over those of all its 64 columns when the sums are there.
+The scales of a tile are read before its sums are made, and each thread turns over those that it has read: of one row,
+and of two columns. They come to the threads that need them through shared memory.
 
 With APART the lower half's group begins each tile when the upper's matrix instructions run. Two groups that begin
 together could share these units evenly, end together, and then add up together while the units are idle.
 """
 
-from __future__ import annotations
+from collections.abc import Mapping
+from typing import Any
 
-import triton
-from triton.experimental import gluon
-from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import (
-    fence_async_shared,
-    mbarrier,
-    tma,
-    warpgroup_mma,
-    warpgroup_mma_wait,
-)
-
-from benchmarks.kernels.gluon_parts import copy_in, copy_out, corner, together
-from triton_ops.backend import Operation, TritonKernel, matrix_descriptor
-from triton_ops.kernels.fp8_gemm import operation
+from triton_ops._optional import require
+from triton_ops.backend import matrix_descriptor
+from triton_ops.kernels.gluon_parts import copy_in, copy_out, corner, together
 from triton_ops.kernels.tiles import programs_for
+
+triton = require("triton", "the fp8_gemm kernel in Gluon")
+gluon = require("triton.experimental.gluon", "the fp8_gemm kernel in Gluon")
+gl = require("triton.experimental.gluon.language", "the fp8_gemm kernel in Gluon")
+_hopper = require("triton.experimental.gluon.language.nvidia.hopper", "the fp8_gemm kernel in Gluon")
+fence_async_shared, mbarrier, tma = _hopper.fence_async_shared, _hopper.mbarrier, _hopper.tma
+capability_from = require("triton.language.target_info", "the fp8_gemm kernel in Gluon").cuda_capability_geq
+warpgroup_mma, warpgroup_mma_wait = _hopper.warpgroup_mma, _hopper.warpgroup_mma_wait
 
 
 @gluon.jit
@@ -58,11 +55,14 @@ def _scales(scale, first, extent, stride, SIDE: gl.constexpr, layout: gl.constex
 
 
 @gluon.jit
-def _put(c, total, out, rows, columns, m0, n0, layout: gl.constexpr):
-    """Multiply sums by what their rows and columns are to be multiplied by, and have them copied to C."""
+def _put(c, total, out, rows, columns, bias, m0, n0, N, SIDE: gl.constexpr, layout: gl.constexpr):
+    """Multiply sums by what their rows and columns are to be multiplied by, add the bias, and have them copied to C."""
     rows = gl.convert_layout(rows, gl.SliceLayout(1, layout))
     columns = gl.convert_layout(columns, gl.SliceLayout(0, layout))
     total = total * gl.expand_dims(rows, 1) * gl.expand_dims(columns, 0)
+    if bias is not None:
+        place = n0 + gl.arange(0, SIDE, gl.SliceLayout(0, layout))
+        total += gl.expand_dims(gl.load(bias + place, mask=place < N, other=0.0).to(gl.float32), 0)
     tma.store_wait(pendings=0)  # the one before has been read
     together()
     out.store(total.to(c.dtype))
@@ -73,27 +73,24 @@ def _put(c, total, out, rows, columns, m0, n0, layout: gl.constexpr):
 
 @gluon.jit
 def _multiplies(
-    c, left, right, full, free, begun, seen, out, a_scale, b_scale, M, N, K, stride_asm, stride_bsn,
+    c, left, right, full, free, begun, seen, out, a_scale, b_scale, bias, M, N, K, stride_asm, stride_bsn,
     PART: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, GROUP: gl.constexpr,
-    BUFFERS: gl.constexpr, EARLY: gl.constexpr, APART: gl.constexpr,
+    BUFFERS: gl.constexpr, APART: gl.constexpr,
 ):  # fmt: skip
     """One group's half of the rows of all tiles."""
     ROWS: gl.constexpr = BM // 2
     SIDE: gl.constexpr = BN // 2
     layout: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, SIDE, 32])
     each: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])  # one row or column for each thread
-    of_rows: gl.constexpr = each if EARLY else gl.SliceLayout(1, layout)
-    of_columns: gl.constexpr = each if EARLY else gl.SliceLayout(0, layout)
     count, tiles = 0, 0
     for tile in range(gl.program_id(0), gl.cdiv(M, BM) * gl.cdiv(N, BN), gl.num_programs(0)):
         m0, n0 = corner(tile, M, N, BM, BN, GROUP)
         low = gl.zeros((ROWS, SIDE), gl.float32, layout)
         high = gl.zeros((ROWS, SIDE), gl.float32, layout)
         none = gl.zeros((ROWS, SIDE), gl.float32, layout)
-        if EARLY:
-            rows = _scales(a_scale, m0 + PART * ROWS, M, stride_asm, ROWS, of_rows)
-            lows = _scales(b_scale, n0, N, stride_bsn, SIDE, of_columns)
-            highs = _scales(b_scale, n0 + SIDE, N, stride_bsn, SIDE, of_columns)
+        rows = _scales(a_scale, m0 + PART * ROWS, M, stride_asm, ROWS, each)
+        lows = _scales(b_scale, n0, N, stride_bsn, SIDE, each)
+        highs = _scales(b_scale, n0 + SIDE, N, stride_bsn, SIDE, each)
         if APART:
             if PART == 0:  # no group is two tiles ahead: the other has seen that the tile before was begun
                 mbarrier.wait(seen, (tiles & 1) ^ 1)
@@ -115,26 +112,26 @@ def _multiplies(
             mbarrier.arrive(free.index(slot), count=1)
             high += more
             count += 1
-        if not EARLY:
-            rows = _scales(a_scale, m0 + PART * ROWS, M, stride_asm, ROWS, of_rows)
-            lows = _scales(b_scale, n0, N, stride_bsn, SIDE, of_columns)
         rows = 1.0 / rows
-        _put(c, low, out, rows, 1.0 / lows, m0 + PART * ROWS, n0, layout)
-        if not EARLY:
-            highs = _scales(b_scale, n0 + SIDE, N, stride_bsn, SIDE, of_columns)
-        _put(c, high, out, rows, 1.0 / highs, m0 + PART * ROWS, n0 + SIDE, layout)
+        _put(c, low, out, rows, 1.0 / lows, bias, m0 + PART * ROWS, n0, N, SIDE, layout)
+        _put(c, high, out, rows, 1.0 / highs, bias, m0 + PART * ROWS, n0 + SIDE, N, SIDE, layout)
         tiles += 1  # noqa: SIM113 - Gluon has no enumerate
     tma.store_wait(pendings=0)
 
 
 @gluon.jit
 def gluon_fp8_kernel(
-    a, b, c, a_scale, b_scale, M, N, K, stride_asm, stride_bsn,  # noqa: ARG001 - a and b are read by their descriptors
-    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_SIZE_M: gl.constexpr,
-    BUFFERS: gl.constexpr, a_tiles, b_tiles, c_tiles, EARLY: gl.constexpr = False,
-    APART: gl.constexpr = False,
+    a, b, c, a_scale, b_scale, bias, M, N, K, stride_asm, stride_bsn,
+    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, a_tiles, b_tiles, c_tiles,
+    GROUP_SIZE_M: gl.constexpr = 8, BUFFERS: gl.constexpr = 4, APART: gl.constexpr = False,
 ):  # fmt: skip
-    """C = (A / a_scale) @ (B / b_scale), with a scale for each row of A and each column of B, and promoted sums."""
+    """C = (A / a_scale) @ (B / b_scale) + bias, with promoted sums, for strides that TMA copies.
+
+    There is a scale for each row of A and each column of B, where a stride of 0 shares one. A, B and C are reached by
+    their descriptors alone. `bias` is [N], or None.
+    """
+    hopper: gl.constexpr = capability_from(9, 0) and not capability_from(10, 0)
+    gl.static_assert(hopper, "the form in Gluon is for compute capability 9.0")
     left = gl.allocate_shared_memory(a_tiles.dtype, [BUFFERS, BLOCK_M, BLOCK_K], a_tiles.layout)
     right = gl.allocate_shared_memory(b_tiles.dtype, [BUFFERS, BLOCK_N, BLOCK_K], b_tiles.layout)
     out = gl.allocate_shared_memory(c_tiles.dtype, [2, BLOCK_M // 2, BLOCK_N // 2], c_tiles.layout)
@@ -152,14 +149,14 @@ def gluon_fp8_kernel(
     gl.warp_specialize(
         [
             (_multiplies, (
-                c_tiles, left, right, full, free, begun, seen, out.index(0), a_scale, b_scale, M, N, K,
-                stride_asm, stride_bsn,
-                upper, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_SIZE_M, BUFFERS, EARLY, APART,
+                c_tiles, left, right, full, free, begun, seen, out.index(0), a_scale, b_scale, bias,
+                M, N, K, stride_asm, stride_bsn,
+                upper, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_SIZE_M, BUFFERS, APART,
             )),
             (_multiplies, (
-                c_tiles, left, right, full, free, begun, seen, out.index(1), a_scale, b_scale, M, N, K,
-                stride_asm, stride_bsn,
-                lower, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_SIZE_M, BUFFERS, EARLY, APART,
+                c_tiles, left, right, full, free, begun, seen, out.index(1), a_scale, b_scale, bias,
+                M, N, K, stride_asm, stride_bsn,
+                lower, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_SIZE_M, BUFFERS, APART,
             )),
             (_copies, (
                 a_tiles, b_tiles, left, right, full, free, M, N, K, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_SIZE_M, BUFFERS,
@@ -170,35 +167,17 @@ def gluon_fp8_kernel(
     )  # fmt: skip
 
 
-def _grid(meta):
+def gluon_grid(meta: Mapping[str, Any]) -> tuple[int]:
+    """One program for each multiprocessor, or for each tile where these are fewer."""
     tiles = triton.cdiv(meta["M"], meta["BLOCK_M"]) * triton.cdiv(meta["N"], meta["BLOCK_N"])
     return programs_for(tiles, {**meta, "PROGRAMS": 1}, "a")
 
 
-def _descriptors(meta):
+def gluon_descriptors(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """The descriptors of A, B and C by the kernel's parameters; a group of warps writes a quarter of a tile at once."""
     rows, columns, step = meta["BLOCK_M"], meta["BLOCK_N"], meta["BLOCK_K"]
     return {
         "a_tiles": matrix_descriptor(meta["a"], (rows, step), gluon=True),
         "b_tiles": matrix_descriptor(meta["b"], (step, columns), turned=True, gluon=True),
         "c_tiles": matrix_descriptor(meta["c"], (rows // 2, columns // 2), gluon=True),
     }
-
-
-_TAKEN = ("a", "b", "c", "a_scale", "b_scale", "M", "N", "K", "stride_asm", "stride_bsn")
-
-
-def _arguments(M=4096, N=4096, K=4096, scaling=1, dtype="bfloat16"):
-    given = operation.arguments(M, N, K, scaling, dtype)
-    return {name: given[name] for name in _TAKEN}
-
-
-gluon_fp8 = Operation(
-    "gluon_fp8",
-    TritonKernel(gluon_fp8_kernel, _grid, outputs=("c",), made=_descriptors),
-    {"BLOCK_M": [128], "BLOCK_N": [128, 256], "BLOCK_K": [128], "GROUP_SIZE_M": [4, 8], "BUFFERS": [3, 4, 5, 6],
-     "EARLY": [False, True], "APART": [False, True], "num_warps": [4]},
-    _arguments,
-    reference=operation.reference,
-    dtypes=("bfloat16", "float16"),
-    device="cuda",
-)  # fmt: skip

@@ -1,10 +1,10 @@
 """Pieces that the kernels in Gluon share: names that differ between Triton's versions, and the order of tiles."""
 
-from __future__ import annotations
+from triton_ops._optional import require
 
-from triton.experimental import gluon
-from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import tma
+gluon = require("triton.experimental.gluon", "forms in Gluon")
+gl = require("triton.experimental.gluon.language", "forms in Gluon")
+tma = require("triton.experimental.gluon.language.nvidia.hopper.tma", "forms in Gluon")
 
 # Triton 3.7 and 3.9 have other names than 3.6 for the barrier and for the bulk copies.
 together = gl.thread_barrier if hasattr(gl, "thread_barrier") else gl.barrier
