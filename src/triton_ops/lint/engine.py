@@ -6,7 +6,7 @@ import importlib.util
 import inspect
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import FunctionType
@@ -274,8 +274,9 @@ def _kernels_of(target: Any, left: int = 6) -> list[Any]:
         near = [one for one in used if innermost(one) is not None or _is_beside(one, target)]
         found = [kernel for one in near for kernel in _kernels_of(one, left - 1)]
         return list({id(one): one for one in found}.values())
-    for name in ("kernel", "operation", "compiled_ahead", "parsed", "function", "launch", "stages"):
+    for name in ("kernel", "operation", "compiled_ahead", "parsed", "function", "launch", "stages", "forms"):
         inner = getattr(target, name, None)
+        inner = [*inner.values()] if isinstance(inner, Mapping) else inner
         several = inner if isinstance(inner, (list, tuple)) else (inner,)
         found = [kernel for one in several if one is not None for kernel in _kernels_of(one, left - 1)]
         if found:
