@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import wait
 from dataclasses import replace
 from pathlib import Path
@@ -42,8 +42,15 @@ def cases() -> dict[str, tuple[Operation, Problem, ConfigSpace]]:
     found = {"matmul, two groups": (plain, problem, ConfigSpace(tunables))}
     for recorded in SPACES:
         problem = recorded.operation.problem(recorded.shape, recorded.dtype)
-        found[recorded.name] = (recorded.operation, problem, as_space(recorded.space))
+        now = recorded.operation.space_for(problem)
+        found[recorded.name] = (recorded.operation, problem, as_space(with_defaults(recorded.space, now)))
     return found
+
+
+def with_defaults(tunables: Mapping[str, list[Any]], space: ConfigSpace) -> dict[str, list[Any]]:
+    """Recorded tunables, and the default of each that the kernel has got since it was recorded."""
+    added = {name: [value] for name, value in space.default_config.items() if name not in tunables}
+    return {**tunables, **added}
 
 
 def seconds_of(action: Callable[[], object]) -> float:
