@@ -28,6 +28,7 @@ from triton_ops.kernels import load
 from triton_ops.ranking.inferred_prior import inferred_model
 from triton_ops.ranking.predict import Model
 from triton_ops.ranking.readings import Readings, groups, readings_json
+from triton_ops.ranking.readings import readings_of as kept_readings
 from triton_ops.ranking.recorded_work import recorded_model
 from triton_ops.replay.recorder import write_recording
 from triton_ops.space import Config
@@ -68,31 +69,36 @@ def kernel_of(recording: Mapping[str, Any]) -> tuple[Any, Arguments] | None:
 
 
 def readings_of(recording: Mapping[str, Any]) -> Readings | None:
-    """What is read of every config; None without a kernel."""
+    """What is read of every config; what the recording keeps where its kernel is gone or has changed; None without."""
+    found, kept = _read(recording), recording.get("inferred")
+    return kept_readings(kept) if kept and (found is None or found.silent) else found
+
+
+def _read(recording: Mapping[str, Any]) -> Readings | None:
     found = kernel_of(recording)
     if found is None:
         return None
     kernel, arguments = found
     configs = [Config(row["config"]) for row in recording["rows"]]
-    readings = Readings(tuple(name for name in configs[0] if name not in _OPTIONS))
+    read = Readings(tuple(name for name in configs[0] if name not in _OPTIONS))
     given, target = described(arguments), named_target("sm_90")
-    for key, config in groups(configs, readings).items():
-        readings.works[key] = kernel_work(kernel, config, given, target)
-    return readings
+    for key, config in groups(configs, read).items():
+        read.works[key] = kernel_work(kernel, config, given, target)
+    return read
 
 
-def inferred(recording: Mapping[str, Any], readings: Readings | None) -> Model | None:
+def inferred(recording: Mapping[str, Any], read: Readings | None) -> Model | None:
     """The model of the work that was read; None without a reading or a device."""
     spec = spec_named(str(recording.get("gpu", "")))
     machine = machine_of(spec) if spec is not None else None
-    return None if readings is None or machine is None else inferred_model(readings, machine)
+    return None if read is None or machine is None else inferred_model(read, machine)
 
 
-def quality(recording: dict[str, Any], readings: Readings | None) -> dict[str, dict[str, float]]:
+def quality(recording: dict[str, Any], of: Readings | None) -> dict[str, dict[str, float]]:
     """The figures of both models, as far as there are any."""
     ran = [row for row in recording["rows"] if row["status"] == "ok"]
     times = [time_ms(row) for row in ran]
-    models = {"declared": recorded_model(recording), "inferred": inferred(recording, readings)}
+    models = {"declared": recorded_model(recording), "inferred": inferred(recording, of)}
     return {
         name: figures(model.score([row["config"] for row in ran]), times)
         for name, model in models.items()
@@ -134,10 +140,10 @@ def main() -> None:
     found: dict[str, dict[str, dict[str, float]]] = {}
     for path in asked.recordings:
         recording = read(path)
-        readings = readings_of(recording)
-        found[path.name] = quality(recording, readings)
-        if asked.write is not None and readings is not None:
-            write_recording(asked.write / path.name, {**recording, "inferred": readings_json(readings)})
+        work = readings_of(recording)
+        found[path.name] = quality(recording, work)
+        if asked.write is not None and work is not None:
+            write_recording(asked.write / path.name, {**recording, "inferred": readings_json(work)})
     show(found)
     if asked.markdown:
         print(*table(found), sep="\n")

@@ -29,7 +29,7 @@ FITTED = {
     "products": (
         "shared_share", "line_cycles", "load_ns", "stream_gbps", "step_cycles", "overlap", "spill_bytes_per_cycle",
     ),
-    "chain": ("link_cycles", "exchange_cycles", "lone_warp", "unhidden"),
+    "chain": ("link_cycles", "tall_link", "exchange_cycles", "lone_warp", "unhidden"),
     "rows": ("chunk_ns", "near_ns", "plain_gbps", "reduce_ns", "turn_ns", "l1_bytes", "straggle"),
 }  # fmt: skip
 BOUNDS = {"shared_share": (0.7, 1.0), "step_cycles": (10.0, 80.0), "overlap": (2.0, 12.0), "turn_ns": (300.0, 4000.0)}

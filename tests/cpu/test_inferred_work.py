@@ -10,6 +10,8 @@ import pytest
 torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 
+from benchmarks.plain_kernels import column_sum_kernel  # noqa: E402
+
 from tests import inferred_kernels as kernels  # noqa: E402
 from triton_ops.backend import Arguments, TritonKernel  # noqa: E402
 from triton_ops.backend.front_end import kernel_work  # noqa: E402
@@ -225,6 +227,17 @@ def test_reductions_are_counted_per_program():
     tile = {"CAUSAL": False, "DIM": 64, "BM": 128, "BN": 64}
     found = read(kernels.two_loop_attention, (x, x, x, x, 2048), tile, lambda meta: (16, 4))
     assert found.reductions == 2 * 2048 // 64  # the highest score and the sum of weights, in each turn
+
+
+def test_a_reduction_across_rows_and_a_loop_of_written_turns_are_told():
+    x, out = TensorSpec((512, 1024), "bfloat16"), TensorSpec((1024,), "float32")
+    tiles = {"BLOCK": 128, "ROWS": 4, "STEPS": 8}
+    found = read(column_sum_kernel, (x, out, 512, 1024), tiles, lambda _: (8, 16))
+    assert [(one.shape, one.axis, one.executions) for one in found.reduced] == [((4, 128), 0, 1)]
+    assert [(loop.turns, loop.written) for loop in found.loops] == [(8, True)]
+    rows = read(kernels.chunked_norm, (A, A, K, 1e-5), {"BLOCK": 256}, lambda _: (M,))
+    assert [one.axis for one in rows.reduced] == [0]
+    assert not any(loop.written for loop in rows.loops)  # its end is an argument
 
 
 def test_chains_repeats_and_reductions_are_put_into_words():

@@ -30,6 +30,7 @@ class Costs:
         spill_bytes_per_cycle: Rate at which one multiprocessor reads and writes spilled registers.
         link_cycles: Cycles of a block for each product of a step that others wait for: its way in and out of the matrix
             units, and the reductions between.
+        tall_link: Share of these cycles for each further tile of 16 rows that a warp has.
         exchange_cycles: Cycles in which warps that share rows exchange what they reduce, through shared memory.
         lone_warp: Factor on arithmetic where each scheduler has one warp, which waits for its own results.
         unhidden: Share of a load's wait that a step without a pipeline cannot hide.
@@ -40,6 +41,7 @@ class Costs:
         reduce_ns: Wait for each step of a reduction of a tile by all threads of a block: halvings, and barriers.
         turn_ns: Time from the end of a block until its successor's first loads have arrived; the blocks that run beside
             them on the multiprocessor share this time.
+        block_ns: Time in which the device begins one block, whatever its multiprocessors are busy with.
         wait_overlap: Exponent as `overlap`, between a block's own waits and the rate of all blocks.
         l1_bytes: Bytes that pass through a multiprocessor's first cache until 63 % of what was there is gone.
         straggle: Share of a block's time for which the slowest runs longer than the others; later waves even it out.
@@ -54,18 +56,20 @@ class Costs:
     drain_ns: float = 400.0
     store_bytes_per_cycle: float = 32.0
     spill_bytes_per_cycle: float = 23.0
-    link_cycles: float = 600.0
-    exchange_cycles: float = 930.0
-    lone_warp: float = 1.6
-    unhidden: float = 0.6
+    link_cycles: float = 540.0
+    tall_link: float = 0.4
+    exchange_cycles: float = 1000.0
+    lone_warp: float = 1.2
+    unhidden: float = 0.65
     overlap: float = 5.5
     plain_gbps: float = 50.0
     chunk_ns: float = 235.0
     near_ns: float = 3.0
     reduce_ns: float = 8.0
     turn_ns: float = 1600.0
+    block_ns: float = 0.61
     wait_overlap: float = 2.0
-    l1_bytes: float = 310e3
+    l1_bytes: float = 260e3
     straggle: float = 0.1
     idle_stage: float = 0.02
 

@@ -8,7 +8,15 @@ from math import ceil
 from typing import Any
 
 from triton_ops.hardware import Machine
-from triton_ops.ranking.gemm import Block, check_matrix_units, mma_cycles, operand_bytes, warp_groups, warps_across
+from triton_ops.ranking.gemm import (
+    Block,
+    check_matrix_units,
+    mma_cycles,
+    operand_bytes,
+    tiles_of_warp,
+    warp_groups,
+    warps_across,
+)
 from triton_ops.ranking.pipelined_loop import Loop, loop_schedule
 from triton_ops.ranking.resource_guess import chained_footprint
 from triton_ops.tensors import ITEM_BYTES
@@ -95,6 +103,7 @@ def attention_loop(tiles: AttentionTiles, scores: Block, machine: Machine, footp
         store_bytes=queries * dim * item,
         links=2,
         exchanged=warps_across(machine, queries, keys, warps) > 1,
+        tall=tiles_of_warp(machine, queries, keys, warps),
     )
 
 

@@ -132,6 +132,11 @@ def warps_across(machine: Machine, rows: int, columns: int, warps: int) -> int:
     return warp_grid(rows, columns, warps)[1]
 
 
+def tiles_of_warp(machine: Machine, rows: int, columns: int, warps: int) -> float:
+    """Tiles of 16 rows that each warp has of a tile's rows, one below the other; at least 1."""
+    return max(1.0, rows / 16 / (warps // warps_across(machine, rows, columns, warps)))
+
+
 def warp_grid(rows: int, columns: int, warps: int) -> tuple[int, int]:
     """Warps along the rows and along the columns of a tile, for instructions of one warp (16 by 8)."""
     down, across = 1, 1

@@ -14,6 +14,7 @@ from triton_ops.ranking.gemm import (
     lockstep,
     mma_cycles,
     operand_bytes,
+    tiles_of_warp,
     warp_groups,
     warps_across,
 )
@@ -228,6 +229,7 @@ def _loop(step: Step, main: Block, machine: Machine, dram_bytes: float) -> Loop:
         entries=step.entries,
         links=step.links,
         exchanged=step.reduced and warps_across(machine, main.rows, main.columns, main.warps) > 1,
+        tall=tiles_of_warp(machine, main.rows, main.columns, main.warps),
     )
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import prod
 
 from triton_ops.ranking.inferred_traffic import different, main_loops, own_bytes
-from triton_ops.ranking.row_walk import Again, Walk, Work
+from triton_ops.ranking.row_walk import Again, Turning, Walk, Work
+from triton_ops.ranking.tile_reduction import Across
 from triton_ops.ttir.launch_work import Access, LaunchWork
 
+_COPY_BYTES = 16  # the most that a lane loads at once
 _SECTOR_BYTES = 32  # the least that L2 moves
 _SCATTERED = 2.0  # bytes that L2 moves for each that is asked for, from which on lines limit the load unit
 _SPECIAL_INSTRUCTIONS = 5.5  # of an exponential or a division; counted in the machine code of a softmax for sm_90
@@ -31,23 +34,41 @@ def walk_of(launch: LaunchWork) -> Walk:
     moved = sum(access.bytes * access.distinct for access in everything)
     through = sum(map(_sector_bytes, everything))
     depth = [launch.loops[at].stages for at in main_loops(launch)]
+    across = _across(launch)
     return Walk(
         blocks=launch.programs,
         warps=1,
         stages=next((stages for stages in depth if stages is not None), 0),
         work=_work(launch, everything),
-        batches=_waits(launch, first),
+        batches=float(any(access.loop < 0 for access in first)),
         near=_waits(launch, loads) - _waits(launch, first),
         turns=sum(launch.loops[at].turns for at in {access.loop for access in everything} - {-1}) or 1.0,
         own_bytes=own,
         again=_again(launch, loads),
+        common=_common(launch, first),
         written_bytes=sum(own_bytes(access) * _touches(access) for access in stores if access.again < 0),
-        through_bytes=sum(_sector_bytes(a) / a.repeats for a in first)
+        through_bytes=sum(_sector_bytes(a) / a.repeats * _fresh(a, launch) for a in first)
         + sum(_sector_bytes(a) * _touches(a) for a in stores),
         streamed_bytes=sum(access.bytes * access.distinct for access in loads),
         reductions=launch.reductions,
+        across=across,
+        loops=_turning(launch, first, across),
         lines=sum(a.lines * a.executions for a in everything) if through > _SCATTERED * moved else 0.0,
     )
+
+
+def _across(launch: LaunchWork) -> tuple[Across, ...]:
+    """The reductions of tiles across their rows, where loads of tiles as large run along the rows."""
+    found: list[Across] = []
+    for one in launch.reduced:
+        columns = one.shape[-1]
+        if one.axis == len(one.shape) - 1 or one.shape[one.axis] == 1:
+            continue
+        alike = [a for a in launch.accesses if a.kind == "load" and a.tile == prod(one.shape)]
+        if not alike or any(access.run_bytes >= columns * access.item_bytes for access in alike):
+            vector = min(map(_vector, alike), default=1.0)
+            found.append(Across(prod(one.shape[:-1]), columns, int(vector), one.executions))
+    return tuple(found)
 
 
 def _touches(access: Access) -> int:
@@ -77,19 +98,53 @@ def _waits(launch: LaunchWork, loads: Sequence[Access]) -> float:
     return sum(launch.loops[at].turns if at >= 0 else 1.0 for at in {access.loop for access in loads})
 
 
-def _again(launch: LaunchWork, loads: Sequence[Access]) -> tuple[Again, ...]:
-    """What is read once more: by a later load, or by the same one in a later turn of a loop."""
-    found = [Again(access.bytes * access.distinct, _meanwhile(launch, access)) for access in loads if access.again >= 0]
-    found += [
-        Again(access.bytes * access.distinct - own_bytes(access), _meanwhile(launch, access))
-        for access in loads
-        if access.again < 0 and access.repeats > 1
-    ]
+def _turning(launch: LaunchWork, loads: Sequence[Access], across: Sequence[Across]) -> tuple[Turning, ...]:
+    """The loads of each loop.
+
+    Of tiles of several rows that are reduced across these, a thread holds a sum for every element, and ptxas 12.8 adds
+    up a load before it begins another one or two.
+    """
+    tall = {each.rows * each.columns for each in across}
+    found: list[Turning] = []
+    for at in sorted({access.loop for access in loads} - {-1}):
+        loop, here = launch.loops[at], [access for access in loads if access.loop == at]
+        serial = sum(access.tile / _vector(access) for access in here if access.tile in tall)
+        innermost = all(other.parent != at for other in launch.loops)
+        largest = float(max(access.tile for access in here))
+        found.append(Turning(loop.entries, loop.turns, largest, serial, loop.written and innermost))
     return tuple(found)
 
 
-def _meanwhile(launch: LaunchWork, access: Access) -> float:
-    """Different bytes that a block reads until it reads these again: in a turn of the loop around both, or in all."""
+def _vector(access: Access) -> float:
+    """The most elements that a thread loads at once."""
+    return max(1.0, min(access.run_bytes, _COPY_BYTES) / access.item_bytes)
+
+
+def _again(launch: LaunchWork, loads: Sequence[Access]) -> tuple[Again, ...]:
+    """What is read once more: by a later load, or by the same one in a later turn of a loop."""
+    found = [(a, a.bytes * a.distinct) for a in loads if a.again >= 0]
+    found += [(a, a.bytes * a.distinct - own_bytes(a)) for a in loads if a.again < 0 and a.repeats > 1]
+    return tuple(_after(launch, read, _meanwhile(launch, access)) for access, read in found)
+
+
+def _common(launch: LaunchWork, first: Sequence[Access]) -> tuple[Again, ...]:
+    """What other blocks read too, and what a multiprocessor reads until the next block comes to the same place."""
+    between = {at: own_bytes(each) for at, each in enumerate(launch.accesses) if each in first}
+    found = [(a, 1 - share) for a in first if (share := _fresh(a, launch)) < 1]
+    return tuple(
+        _after(launch, _sector_bytes(a) / a.repeats * share, between, different(a, launch, launch.programs))
+        for a, share in found
+    )
+
+
+def _after(launch: LaunchWork, read: float, between: Mapping[int, float], blocks: float = 1.0) -> Again:
+    """What is read again after so many blocks have read what is between."""
+    own = sum(each * _fresh(launch.accesses[at], launch) for at, each in between.items())
+    return Again(read, blocks * own, sum(between.values()) - own)
+
+
+def _meanwhile(launch: LaunchWork, access: Access) -> dict[int, float]:
+    """Different bytes, by access, that a block reads until it reads these again: in a turn of the loop around."""
     around = _around(launch, access.loop)
     if access.again >= 0:
         earlier = _around(launch, launch.accesses[access.again].loop)
@@ -97,11 +152,11 @@ def _meanwhile(launch: LaunchWork, access: Access) -> float:
     else:
         loop = around[-1] if around else -1
     turns = max(launch.loops[loop].turns, 1.0) if loop >= 0 else 1.0
-    return sum(
-        other.bytes * other.distinct / (turns if loop in _around(launch, other.loop) else max(other.repeats, 1.0))
-        for other in launch.accesses
+    return {
+        at: other.bytes * other.distinct / (turns if loop in _around(launch, other.loop) else max(other.repeats, 1.0))
+        for at, other in enumerate(launch.accesses)
         if other.kind == "load" and other.again < 0 and (loop < 0 or loop in _around(launch, other.loop))
-    )
+    }
 
 
 def _around(launch: LaunchWork, loop: int) -> list[int]:

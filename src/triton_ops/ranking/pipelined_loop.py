@@ -36,6 +36,7 @@ class Loop:
         lockstep: How far the matrix units of a block wait for their operands instead of working during loads, 0 to 1.
         links: Products of a step of which one waits for another, or for arithmetic; 0 if none does.
         exchanged: Whether warps exchange what they reduce between such products, because they share rows.
+        tall: Tiles of 16 rows that each warp has, one below the other.
     """
 
     blocks: int
@@ -54,6 +55,7 @@ class Loop:
     lockstep: float = 0.0
     links: int = 0
     exchanged: bool = False
+    tall: float = 1.0
 
 
 def loop_schedule(loop: Loop, footprint: Footprint, machine: Machine) -> Schedule:
@@ -101,7 +103,8 @@ def _chain_ns(loop: Loop, machine: Machine, mma_ns: float, wait_ns: float, spill
     """Time of one block's step in which products and arithmetic follow each other."""
     costs = machine.costs
     lone = max(1.0, costs.lone_warp * _SCHEDULERS / loop.warps)  # a scheduler with one warp waits for its results
-    cycles = loop.arithmetic_cycles * lone + loop.links * costs.link_cycles + spilled / costs.spill_bytes_per_cycle
+    link = costs.link_cycles * (1 + costs.tall_link * (loop.tall - 1))
+    cycles = loop.arithmetic_cycles * lone + loop.links * link + spilled / costs.spill_bytes_per_cycle
     cycles += costs.exchange_cycles if loop.exchanged else 0.0
     unhidden_ns = costs.unhidden * wait_ns if loop.stages == 1 else 0.0
     return mma_ns + cycles / machine.clock_ghz + unhidden_ns

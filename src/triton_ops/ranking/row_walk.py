@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from math import exp, log2
 from typing import NamedTuple
 
 from triton_ops.hardware import Machine
+from triton_ops.ranking.tile_reduction import Across, exchange_cycles
 from triton_ops.ranking.waves import Wave, overlapped, schedule
 from triton_ops.work import Footprint, Schedule
 
@@ -15,6 +15,9 @@ _LANES = 85.0  # instructions of one thread that a multiprocessor issues per cyc
 _DEPENDENT_CYCLES = 4  # until an arithmetic result can be used: arXiv:1804.06826 for Volta; later chips are alike
 _WARP_STEPS = 5  # halvings of 32 lanes, each a shuffle and the operation
 _BLOCK_STEPS = 4  # to shared memory, a barrier, back, and the barrier before it is used again
+_ON_THE_WAY = 2.0  # loads of a thread at a time, of tiles that are added up: 1 to 3 in the machine code of 12 tiles
+_WHOLE = 64.0  # turns times elements of a thread up to which a loop is unrolled wholly, in the same machine code
+_UNROLLED = 4.0  # times as many turns are then on the way as where ptxas unrolls by four
 _LONE_CYCLES = 2.0  # per instruction of a warp with enough independent ones; fitted with the costs of rows
 
 
@@ -26,10 +29,41 @@ class Work(NamedTuple):
 
 
 class Again(NamedTuple):
-    """Bytes that a block reads which it has read before, and those that it has read meanwhile."""
+    """Bytes that a block reads which it, or a block before it on its multiprocessor, has read before.
+
+    Attributes:
+        read_bytes: The bytes.
+        own_bytes: Different bytes that were read meanwhile and that no other block reads.
+        common_bytes: Those that other blocks read too, of which the multiprocessor needs one copy.
+    """
 
     read_bytes: float
-    meanwhile_bytes: float
+    own_bytes: float
+    common_bytes: float
+
+
+class Turning(NamedTuple):
+    """The loads of a loop, for which a block waits turn by turn.
+
+    Attributes:
+        entries: How often a block enters the loop.
+        turns: Turns of the loop, over all entries.
+        elements: Elements of the largest tile that a turn loads.
+        serial: Loads of all threads in one turn that each wait for earlier ones; 0 if they are on the way together.
+        written: Whether the compiler knows the turns.
+    """
+
+    entries: float
+    turns: float
+    elements: float
+    serial: float
+    written: bool
+
+    def waits(self, threads: int) -> float:
+        """How often a block of so many threads waits for memory."""
+        waits = self.turns * max(1.0, self.serial / threads / _ON_THE_WAY)
+        held = self.turns / max(self.entries, 1.0) * max(1.0, self.elements / threads)
+        return waits / _UNROLLED if self.written and held <= _WHOLE else waits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,16 +75,19 @@ class Walk:
         warps: Warps per block.
         stages: Stages that the config asks of the pipeline; plain loads are not pipelined.
         work: Its arithmetic and its accesses.
-        batches: How often it waits for loads from memory, one after another.
+        batches: How often it waits for loads from memory, one after another, outside of `loops`.
         near: How often it waits for loads that it has made before.
         turns: How often it walks through registers that may be spilled.
         own_bytes: Bytes that it reads and that no other block reads.
         again: What it reads once more.
+        common: What other blocks read too, the next one on its multiprocessor soon after it.
         written_bytes: Bytes that it writes.
         through_bytes: Bytes that L2 moves for its first reads and its writes, in whole sectors.
         streamed_bytes: Bytes that it reads in all.
         lines: 128-byte lines that it touches; 0 where its accesses run along memory.
         reductions: How often its threads reduce a tile together.
+        across: The reductions of tiles across their rows.
+        loops: Its loops with loads.
     """
 
     blocks: int
@@ -62,11 +99,19 @@ class Walk:
     turns: float
     own_bytes: float
     again: tuple[Again, ...]
+    common: tuple[Again, ...]
     written_bytes: float
     through_bytes: float
     streamed_bytes: float
     lines: float = 0.0
     reductions: float = 0.0
+    across: tuple[Across, ...] = ()
+    loops: tuple[Turning, ...] = ()
+
+    @property
+    def waits(self) -> float:
+        """How often it waits for loads from memory."""
+        return self.batches + sum(each.waits(32 * self.warps) for each in self.loops)
 
     @property
     def instructions(self) -> float:
@@ -103,12 +148,14 @@ def _wave(walk: Walk, footprint: Footprint, machine: Machine, depth: int, blocks
     spill_ns = spilled / (costs.spill_bytes_per_cycle * clock)
     rates = {
         "issue": depth * walk.instructions * 32 * walk.warps / _LANES / clock,
+        "exchange": depth * sum(exchange_cycles(tile, walk.warps) for tile in walk.across) / clock,
+        "block launch": blocks * costs.block_ns,
         "load unit": depth * walk.lines * costs.line_cycles / clock,
         **_traffic(walk, machine, depth, blocks),
         "spills": depth * spill_ns,
     }
     waits = {
-        "waits": walk.batches * costs.chunk_ns + walk.near * costs.near_ns,
+        "waits": walk.waits * costs.chunk_ns + walk.near * costs.near_ns,
         "one block's loads": walk.streamed_bytes / costs.plain_gbps,
         "dependent arithmetic": walk.dependent_cycles / clock,
         "reductions": walk.reductions * walk.steps * costs.reduce_ns,
@@ -120,11 +167,13 @@ def _wave(walk: Walk, footprint: Footprint, machine: Machine, depth: int, blocks
 
 def _traffic(walk: Walk, machine: Machine, depth: int, blocks: int) -> dict[str, float]:
     """Nanoseconds at DRAM and at L2: what is read again is found in L1, else in L2, else read anew."""
-    past_l1 = [read * _pushed_out(meanwhile * depth / machine.costs.l1_bytes) for read, meanwhile in walk.again]
-    past_l2 = _missed((Again(read, blocks * meanwhile) for read, meanwhile in walk.again), machine.l2_bytes / 2)
-    anew = sum(one * far / read for one, far, (read, _) in zip(past_l1, past_l2, walk.again, strict=True) if read > 0)
+    l1_bytes = machine.costs.l1_bytes
+    past_l1 = [read * _pushed_out((own * depth + others) / l1_bytes) for read, own, others in walk.again]
+    missed = [_missed(blocks * own, machine.l2_bytes / 2) for _, own, _ in walk.again]
+    anew = sum(one * share for one, share in zip(past_l1, missed, strict=True))
+    common = sum(read * _pushed_out((own + others) / l1_bytes) for read, own, others in walk.common)
     dram = blocks * (walk.own_bytes + anew + walk.written_bytes)
-    through_l2 = depth * machine.units * (walk.through_bytes + sum(past_l1))
+    through_l2 = depth * machine.units * (walk.through_bytes + sum(past_l1) + common)
     return {"DRAM": dram / machine.dram_gbps, "L2": through_l2 / machine.l2_gbps}
 
 
@@ -137,7 +186,6 @@ def _pushed_out(passed: float) -> float:
     return 1 - exp(-passed * passed)
 
 
-def _missed(again: Iterable[Again], size_bytes: float) -> Iterable[float]:
-    """Bytes that a cache of a size no longer holds when they are read again."""
-    for read, meanwhile in again:
-        yield read * max(0.0, 1 - size_bytes / meanwhile) if meanwhile > 0 else 0.0
+def _missed(meanwhile_bytes: float, size_bytes: float) -> float:
+    """The share of what was read that a cache of a size no longer holds."""
+    return max(0.0, 1 - size_bytes / meanwhile_bytes) if meanwhile_bytes > 0 else 0.0

@@ -28,6 +28,8 @@ _HELP = {
     "dependent arithmetic": "more warps would hide the latency of arithmetic",
     "reductions": "fewer warps per row would have shorter reductions",
     "spill waits": "a smaller chunk or more warps would end the spilling",
+    "block launch": "fewer and larger blocks would be begun sooner",
+    "exchange": "fewer warps would have less to exchange at a reduction",
     "stragglers": "more and smaller blocks would even out the end",
     "second launch": "parts that are added up by a second launch cost more than they gain",
 }

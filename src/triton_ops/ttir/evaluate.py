@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,16 +90,16 @@ class _Walk(Walk[Scope, Value]):
 
     def _for(self, operation: Operation, scope: Scope) -> list[Value]:
         lower, upper, step = scope.all(operation.operands[1:4])
-        turns, by_data = _turns(lower, upper, step, scope)
+        found = _turns(lower, upper, step, scope)
         names = (operation.operands[0], *operation.operands[4::2])
-        begin = [lower, *scope.all(operation.operands[5::2])]
+        begin = [replace(lower, written=False), *scope.all(operation.operands[5::2])]
 
         def turn(given: Sequence[Value], here: Scope) -> list[Value]:
             here.values.update(zip(names, given, strict=True))
             handed_on = yielded(self._block(operation.regions[0][0], here), here)
             return [_later(given[0], step), *handed_on]
 
-        return self._looped(operation, scope, (turns, by_data), begin, turn)[1:]
+        return self._looped(operation, scope, found, begin, turn)[1:]
 
     def _while(self, operation: Operation, scope: Scope) -> list[Value]:
         before, after = (region[0] for region in operation.regions)
@@ -121,12 +121,10 @@ class _Walk(Walk[Scope, Value]):
         found = _while_turns(begin, lambda given: asked(given, quiet)[0], lambda given: turn(given, quiet), scope.trace)
         return asked(self._looped(operation, scope, found, begin, turn), quiet)[1]
 
-    def _looped(
-        self, operation: Operation, scope: Scope, found: tuple[Vector, bool], begin: list[Value], turn: Turn
-    ) -> list[Value]:
+    def _looped(self, operation: Operation, scope: Scope, found: _Turns, begin: list[Value], turn: Turn) -> list[Value]:
         """What a loop carries at its end, after its first turn, its second and its last."""
-        (turns, _), alive = found, scope.alive & (found[0] > 0)
-        _enter(operation, scope, *found)
+        turns, alive = found.turns, scope.alive & (found.turns > 0)
+        _enter(operation, scope, found)
         if not alive.any():
             return begin
         loops = (*scope.loops, operation.number)
@@ -196,24 +194,34 @@ def _sides(condition: Value, operation: Operation, scope: Scope) -> list[tuple[W
     return [(holds.astype(float), scope.alive & holds), ((~holds).astype(float), scope.alive & ~holds)]
 
 
-def _turns(lower: Value, upper: Value, step: Value, scope: Scope) -> tuple[Vector, bool]:
-    """The turns of a counted loop by program, and whether data decides."""
+class _Turns(NamedTuple):
+    """The turns of a loop by program, whether data decides, and whether its bounds are numbers in the text."""
+
+    turns: Vector
+    by_data: bool
+    written: bool = False
+
+
+def _turns(lower: Value, upper: Value, step: Value, scope: Scope) -> _Turns:
+    """The turns of a counted loop."""
     if step.base is None or step.made_up:
         raise UntoldError("the step of a loop depends on data")
     if (step.base <= 0).any():
         raise UntoldError("a loop has no end")
     if lower.base is None or upper.base is None or lower.made_up or upper.made_up:
         scope.trace.note(f"the bounds of a loop are data; it is taken to count through {_GUESSED}")
-        return np.maximum(1, _GUESSED // step.base), True
-    return np.maximum(0, -((lower.base - upper.base) // step.base)), False
+        return _Turns(np.maximum(1, _GUESSED // step.base), True)
+    written = lower.written and upper.written and step.written
+    return _Turns(np.maximum(0, -((lower.base - upper.base) // step.base)), False, written)
 
 
-def _enter(operation: Operation, scope: Scope, turns: Vector, by_data: bool) -> None:
-    nothing = LoopTrace(scope.loops, np.zeros(scope.count), np.zeros(scope.count))
+def _enter(operation: Operation, scope: Scope, counted: _Turns) -> None:
+    nothing = LoopTrace(scope.loops, np.zeros(scope.count), np.zeros(scope.count), written=True)
     found = scope.trace.loops.setdefault(operation.number, nothing)
     found.entries += scope.weight
-    found.turns += scope.weight * turns
-    found.by_data = found.by_data or by_data
+    found.turns += scope.weight * counted.turns
+    found.by_data = found.by_data or counted.by_data
+    found.written = found.written and counted.written
     found.stages = attribute(operation, "tt.num_stages")
     found.flags = tuple(flag for flag in ("flatten", "warp_specialize") if f"tt.{flag}" in operation.tail)
 
@@ -241,12 +249,12 @@ def _at(begin: Value, second: Value, third: Value, turns: Vector) -> Value:
 
 def _while_turns(
     begin: list[Value], condition: Callable[[Sequence[Value]], Value], turn: Callable[..., list[Value]], trace: Trace
-) -> tuple[Vector, bool]:
-    """The turns of a loop by program: the first for which its condition fails, and whether data decides."""
+) -> _Turns:
+    """The turns of a loop by program: the first for which its condition fails."""
     asked = condition(begin)
     if asked.base is None:
         trace.note("the end of a loop depends on data; it is taken for one turn")
-        return np.ones(trace.programs, dtype=np.int64), True
+        return _Turns(np.ones(trace.programs, dtype=np.int64), True)
     second = turn(begin)
     third = turn(second)
 
@@ -256,7 +264,7 @@ def _while_turns(
             raise UntoldError("the end of a loop depends on what does not move evenly")
         return np.asarray(found.base != 0)
 
-    return _first_false(holds, trace.programs), False
+    return _Turns(_first_false(holds, trace.programs), False)
 
 
 def _first_false(holds: Callable[[Vector], Alive], count: int) -> Vector:
@@ -276,7 +284,9 @@ def _first_false(holds: Callable[[Vector], Alive], count: int) -> Vector:
 
 def _later(index: Value, step: Value) -> Value:
     """The index of a counted loop one turn later."""
-    return index if index.base is None or step.base is None else replace(index, base=index.base + step.base)
+    return (
+        index if index.base is None or step.base is None else replace(index, base=index.base + step.base, written=False)
+    )
 
 
 def _either(choose: Alive, one: Sequence[Value], other: Sequence[Value]) -> list[Value]:

@@ -116,6 +116,7 @@ class LoopWork:
         by_data: Whether its end depends on data.
         plain: Floating-point operations on single elements in its body, over all turns.
         special: The same of exponentials, divisions, square roots and the like.
+        written: Whether its bounds are numbers in the text, so that the compiler knows its turns.
     """
 
     parent: int
@@ -127,6 +128,22 @@ class LoopWork:
     by_data: bool
     plain: float
     special: float
+    written: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reduction:
+    """One reduction of a tile along one of its axes.
+
+    Attributes:
+        shape: Extents of the tile.
+        axis: The axis that is reduced.
+        executions: How often a program reaches it.
+    """
+
+    shape: tuple[int, ...]
+    axis: int
+    executions: float
 
 
 @dataclass(frozen=True)
@@ -158,6 +175,7 @@ class LaunchWork:
         notes: What could not be told, in words.
         alive: 32-bit words that a block holds at once at a reduction or a product; 0 without one.
         reductions: How often a program reduces or scans a tile, in loops and outside of them.
+        reduced: The reductions among these, in the order of the text; empty in summaries of before they were kept.
     """
 
     grid: tuple[int, int, int]
@@ -171,6 +189,7 @@ class LaunchWork:
     notes: tuple[str, ...] = ()
     alive: float = 0.0
     reductions: float = 0.0
+    reduced: tuple[Reduction, ...] = ()
 
     @property
     def programs(self) -> int:

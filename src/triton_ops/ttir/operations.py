@@ -17,7 +17,7 @@ import numpy as np
 from triton_ops.ttir.accesses import ACCESSES
 from triton_ops.ttir.scope import Scope, result_type
 from triton_ops.ttir.syntax import Operation, Type, attribute
-from triton_ops.ttir.trace import DotTrace
+from triton_ops.ttir.trace import DotTrace, ReductionTrace
 from triton_ops.ttir.values import Value, added, both, elementwise, merged, multiplied, uniform, unknown
 
 Handler: TypeAlias = Callable[[Scope, Operation], Sequence[Value]]
@@ -66,7 +66,7 @@ def _constant(scope: Scope, operation: Operation) -> list[Value]:
     if not kind.whole or not number or not (number in ("true", "false") or number.lstrip("-").isdecimal()):
         return [unknown(kind)]
     value = int(number == "true") if number in ("true", "false") else int(number)
-    return [uniform(kind, np.full(scope.count, abs(value) if kind.truth else value, dtype=np.int64))]
+    return [uniform(kind, np.full(scope.count, abs(value) if kind.truth else value, dtype=np.int64), written=True)]
 
 
 def _program_id(scope: Scope, operation: Operation) -> list[Value]:
@@ -257,6 +257,10 @@ def _reduced(scope: Scope, operation: Operation) -> list[Value]:
     elements = prod(operation.types[0].shape) * len(operation.results)
     scope.trace.computed(scope.loop, scope.weight, elements, special=False)
     scope.trace.reductions += scope.weight
+    axis = attribute(operation, "axis")
+    if operation.name == "tt.reduce" and axis is not None:
+        met = ReductionTrace(operation.types[0].shape, axis, np.zeros(scope.count))
+        scope.trace.reduced.setdefault(operation.number, met).executions += scope.weight
     given = scope.all(operation.operands)
     made_up = any(value.made_up for value in given)
     return [unknown(kind, made_up=made_up) for kind in operation.result_types[: len(operation.results)]]

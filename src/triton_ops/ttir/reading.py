@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from triton_ops.ttir.chains import Made, chains
 from triton_ops.ttir.evaluate import evaluated
-from triton_ops.ttir.launch_work import Access, Argument, LaunchWork, LoopWork, Product
+from triton_ops.ttir.launch_work import Access, Argument, LaunchWork, LoopWork, Product, Reduction
 from triton_ops.ttir.liveness import most_alive
 from triton_ops.ttir.scope import Programs, UntoldError
 from triton_ops.ttir.syntax import Module, UnreadableError, parsed_module, parsed_type
@@ -140,6 +140,10 @@ def _summary(
         plain=0.0 if outside is None else float(outside.plain.mean()),
         special=0.0 if outside is None else float(outside.special.mean()),
         reductions=float(whole.reductions.mean()),
+        reduced=tuple(
+            Reduction(shape=one.shape, axis=one.axis, executions=float(one.executions.mean()))
+            for _, one in sorted(whole.reduced.items())
+        ),
         notes=tuple(whole.notes),
     )
 
@@ -159,6 +163,7 @@ def _loop(trace: Trace, exact: Trace, number: int, loops: Mapping[int, int]) -> 
         stages=found.stages,
         flags=found.flags,
         by_data=found.by_data,
+        written=found.written,
         plain=0.0 if counted is None else float(counted.plain.mean()),
         special=0.0 if counted is None else float(counted.special.mean()),
     )

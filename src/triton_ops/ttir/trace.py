@@ -73,6 +73,21 @@ class DotTrace:
 
 
 @dataclass
+class ReductionTrace:
+    """One reduction of a tile along one of its axes.
+
+    Attributes:
+        shape: Extents of the tile.
+        axis: The axis that is reduced.
+        executions: How often each program reaches it.
+    """
+
+    shape: tuple[int, ...]
+    axis: int
+    executions: Weights
+
+
+@dataclass
 class LoopTrace:
     """One loop.
 
@@ -83,6 +98,7 @@ class LoopTrace:
         stages: Stages of its pipeline that the kernel asks for; None if it leaves them to the launch.
         flags: What else the kernel asks of it: `flatten`, `warp_specialize`.
         by_data: Whether its end depends on data.
+        written: Whether its bounds are numbers in the text.
     """
 
     loops: tuple[int, ...]
@@ -91,6 +107,7 @@ class LoopTrace:
     stages: int | None = None
     flags: tuple[str, ...] = ()
     by_data: bool = False
+    written: bool = False
 
 
 @dataclass
@@ -112,6 +129,7 @@ class Trace:
         loops: By the number of the operation.
         arithmetic: By the loop around it; 0 outside of loops.
         reductions: How often each program reduces or scans a tile.
+        reduced: The reductions among these, by the number of the operation.
         notes: What could not be told, in words.
     """
 
@@ -121,6 +139,7 @@ class Trace:
     loops: dict[int, LoopTrace] = field(default_factory=dict)
     arithmetic: dict[int, Arithmetic] = field(default_factory=dict)
     reductions: Weights = field(init=False)
+    reduced: dict[int, ReductionTrace] = field(default_factory=dict)
     notes: dict[str, None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -35,6 +35,7 @@ class Value:
         source: The operation that loaded the elements, if they were only moved since.
         strides: Of a descriptor: how far apart in memory neighbours along each axis are, in elements.
         extents: Of a descriptor: the extents of the whole tensor.
+        written: Whether the text has it as a number, which the compiler knows too.
     """
 
     type: Type
@@ -45,6 +46,7 @@ class Value:
     source: int | None = None
     strides: tuple[Value, ...] = ()
     extents: tuple[Value, ...] = ()
+    written: bool = False
 
     @property
     def known(self) -> bool:
@@ -135,7 +137,7 @@ def merged(condition: Vector, one: Value, other: Value) -> Value:
         for a, b in zip(one.axes, other.axes, strict=True)
     )
     found = np.where(choose, one.base, other.base)
-    return replace(one, base=found, axes=axes, made_up=made_up, source=None)
+    return replace(one, base=found, axes=axes, made_up=made_up, source=None, written=False)
 
 
 def moved(value: Value, steps: Vector, first: Value, second: Value) -> Value | None:
@@ -156,7 +158,7 @@ def moved(value: Value, steps: Vector, first: Value, second: Value) -> Value | N
             axes.append((0 if own is None else own) + step * steps[:, None])
     if value.type.truth and not np.array_equal(first.base, second.base):
         return None
-    return replace(value, base=value.base + (second.base - first.base) * steps, axes=tuple(axes))
+    return replace(value, base=value.base + (second.base - first.base) * steps, axes=tuple(axes), written=False)
 
 
 def same(one: Value, other: Value) -> bool:

@@ -1,0 +1,65 @@
+"""What blocks that walk over memory wait for: exchange at reductions, loops, the start of blocks, shared reads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from triton_ops.hardware import machine_of, spec_named
+from triton_ops.ranking.row_walk import Again, Turning, Walk, Work, walk_schedule
+from triton_ops.ranking.tile_reduction import Across, exchange_cycles
+from triton_ops.work import Footprint
+
+H200 = machine_of(spec_named("NVIDIA H200"))
+SMALL = Footprint(32, 0.0, 1024)
+WALK = Walk(
+    blocks=10_000, warps=4, stages=1, work=(Work(4.0, 1024.0),), batches=1.0, near=0.0, turns=1.0, own_bytes=2048.0,
+    again=(), common=(), written_bytes=2048.0, through_bytes=4096.0, streamed_bytes=2048.0,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "warps", "cycles"),
+    [
+        (8, 512, 8, 2 * 8 * 32 * 8),  # 8 columns of a lane, all 32 lanes in one bank, 8 warps
+        (8, 256, 8, 2 * 8 * 32 * 8),
+        (8, 256, 2, 2 * 8 * 16 * 2),  # two warps along the rows: pairs of banks
+        (8, 64, 8, 2 * 2 * 16 * 8),  # with fewer elements for each thread, lanes hold fewer columns
+        (8, 512, 2, 0),  # one warp has all rows of its columns
+        (1, 512, 8, 0),
+    ],
+)
+def test_the_exchange_of_a_reduction_across_rows_counts_the_conflicts_of_its_banks(rows, columns, warps, cycles):
+    assert exchange_cycles(Across(rows, columns, 8, 1.0), warps) == cycles
+    assert exchange_cycles(Across(rows, columns, 8, 3.0), warps) == 3 * cycles
+
+
+@given(*[st.integers(1, 8192)] * 2, st.integers(1, 16), st.sampled_from([1, 2, 4, 8, 16, 32]))
+def test_any_tile_has_an_exchange_of_at_most_one_lane_at_a_time(rows, columns, vector, warps):
+    cycles = exchange_cycles(Across(rows, columns, vector, 1.0), warps)
+    assert 0 <= cycles <= 2 * 32 * warps * columns
+
+
+def test_loads_of_tall_tiles_wait_for_each_other_and_loops_of_known_turns_are_unrolled():
+    loop = Turning(entries=1.0, turns=8.0, elements=1024.0, serial=0.0, written=False)
+    assert loop.waits(128) == 8
+    assert loop._replace(serial=128.0 * 6).waits(128) == 24  # six loads of a thread, two at a time
+    assert loop._replace(written=True).waits(128) == 2
+    assert loop._replace(written=True, turns=64.0).waits(128) == 64  # too long to be unrolled wholly
+    assert loop._replace(written=True, turns=64.0, entries=8.0).waits(128) == 16
+
+
+def test_no_more_blocks_begin_than_the_device_can_begin():
+    tiny = replace(WALK, blocks=1_000_000, own_bytes=64.0, written_bytes=0.0, through_bytes=64.0, streamed_bytes=64.0)
+    assert walk_schedule(tiny, SMALL, H200).time_ms > 1e6 * H200.costs.block_ns / 1e6
+
+
+def test_what_all_blocks_read_stays_beside_them_unless_too_much_passes():
+    def l2_ms(common):
+        return walk_schedule(replace(WALK, common=(common,)), SMALL, H200).alone_ms["L2"]
+
+    few, many = Again(24_000.0, 12_000.0, 24_000.0), Again(24_000.0, 12_000.0, 2_400_000.0)
+    assert l2_ms(few) < 1.2 * walk_schedule(WALK, SMALL, H200).alone_ms["L2"] < 0.25 * l2_ms(many)
