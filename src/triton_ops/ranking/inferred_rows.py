@@ -111,7 +111,15 @@ def _turning(launch: LaunchWork, loads: Sequence[Access], across: Sequence[Acros
         serial = sum(access.tile / _vector(access) for access in here if access.tile in tall)
         innermost = all(other.parent != at for other in launch.loops)
         largest = float(max(access.tile for access in here))
-        found.append(Turning(loop.entries, loop.turns, largest, serial, loop.written and innermost))
+        found.append(
+            Turning(
+                entries=loop.entries,
+                turns=loop.turns,
+                elements=largest,
+                serial=serial,
+                written=loop.written and innermost,
+            )
+        )
     return tuple(found)
 
 

@@ -42,7 +42,8 @@ class Again(NamedTuple):
     common_bytes: float
 
 
-class Turning(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class Turning:
     """The loads of a loop, for which a block waits turn by turn.
 
     Attributes:
