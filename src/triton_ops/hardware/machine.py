@@ -69,7 +69,7 @@ class Costs:
     turn_ns: float = 1600.0
     block_ns: float = 0.61
     wait_overlap: float = 2.0
-    l1_bytes: float = 260e3
+    l1_bytes: float = 270e3
     straggle: float = 0.1
     idle_stage: float = 0.02
 
