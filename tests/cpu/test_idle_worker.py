@@ -73,6 +73,18 @@ def test_a_worker_with_other_needs_is_not_taken():
     tried(work)
     packages, device = needs_of(work.kernel, work.device, work.device_name)
     assert idle_worker.take((("torch", *packages), device)) is None
+    assert idle_worker.take((packages, "cuda:7")) is None
+
+
+def test_a_worker_serves_tunes_that_need_less_and_has_what_it_had_afterwards():
+    """The tune of a kernel and that of a choice among kernels, which needs torch alone, take turns."""
+    idle_worker.start((("json", "csv"), "cpu"))
+    served = set()
+    for needed in (("csv",), (), ("csv", "json")):
+        worker = idle_worker.take((needed, "cpu"))
+        served.add(worker.pid)
+        idle_worker.keep(worker)
+    assert served == set(workers_of(os.getpid()))
 
 
 def test_a_worker_in_which_something_died_is_not_kept():

@@ -106,15 +106,18 @@ def screened(entrant: Entrant, eager: Entrant, timer: RemoteTimer, rng: random.R
 
 
 def raced(eager: Entrant, others: Sequence[Entrant], timer: RemoteTimer, seconds: float, rng: random.Random) -> None:
-    """Race modes beside eager and its twin; their arms and ratios become those of the race, and the winner is marked.
+    """Race modes beside eager; their arms and ratios become those of the race, and the winner is marked.
 
-    The winner is proven faster than eager; among equals it is the one that compiles faster.
+    The winner is proven faster than eager; among equals it is the one that compiles faster. Equal is what differs by no
+    more than the one that was fastest so far and its twin. Eager is no measure of that: its calls wait for the host,
+    whose times vary by tens of percent where a recorded graph's vary by one.
     """
     entrants = [eager, *others]
+    first = min(entrants, key=lambda entrant: entrant.relative)
     samples = _visit_samples(entrants)
     for entrant in entrants:
         entrant.arm = Arm(entrant.process.sampler, samples)
-    twin = Arm(eager.process.sampler, samples)
+    twin = Arm(first.process.sampler, samples)
     guard = guard_for(timer.device_name)
     policy = RacePolicy(seconds=seconds)
     arms = [entrant.arm for entrant in entrants]
@@ -125,7 +128,7 @@ def raced(eager: Entrant, others: Sequence[Entrant], timer: RemoteTimer, seconds
     if eager not in timed:
         return
     rows = [entrant.arm.medians_ms for entrant in timed]
-    noise = gain(twin.medians_ms, eager.arm.medians_ms) if twin.visits else None
+    noise = gain(twin.medians_ms, first.arm.medians_ms) if twin.visits and first in timed else None
     zone = INDIFFERENCE if noise is None else max(INDIFFERENCE, abs(noise.low), abs(noise.high))
     dropped = [place for place, entrant in enumerate(timed) if entrant.arm.dropped_at is not None]
     cheap = [(entrant.loaded.compile_s, place) for place, entrant in enumerate(timed)]

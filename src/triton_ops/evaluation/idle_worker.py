@@ -39,17 +39,22 @@ holds, waits, drop_idle_workers = _idle.holds, _idle.waits, _idle.drop
 
 
 def take(needs: Needs) -> WorkerProcess | None:
-    """The worker with these needs that was left, if there is one, and nobody has ended it meanwhile."""
-    worker = _idle.take(needs)
+    """A worker that was left and has what is needed, if there is one, and nobody has ended it meanwhile."""
+    worker = _idle.take(needs, _does)
     if worker is None or worker.alive:
         return worker
     worker.kill()
     return None
 
 
-def keep(worker: WorkerProcess, needs: Needs, idle_s: float = IDLE_S) -> None:
+def keep(worker: WorkerProcess, idle_s: float = IDLE_S) -> None:
     """Keep a worker that has done its task; it gives everything up meanwhile, and is killed if it does not."""
-    _idle.put(worker, needs, needs[1], partial(_rests, worker), idle_s)
+    _idle.put(worker, worker.has, worker.has[1], partial(_rests, worker), idle_s)
+
+
+def _does(has: Needs, needs: Needs) -> bool:
+    """Whether a worker has the device, and all packages at least: what chooses among kernels needs torch alone."""
+    return has[1] == needs[1] and set(has[0]) >= set(needs[0])
 
 
 def start_one_early() -> bool:

@@ -78,7 +78,7 @@ class Isolated:
         self._spare = process
         needs = needs_of(assignment.kernel, assignment.device, assignment.device_name)
         self._new = partial(WorkerProcess, *needs)
-        self._left_to = needs if reuse else None
+        self._reuse = reuse
         self._asking = False
         self._facts = StationFacts(mode=assignment.mode, baseline=assignment.baseline)
         self._deaths: list[str] = []
@@ -136,9 +136,9 @@ class Isolated:
 
     def close(self) -> None:
         """Kill the processes, or leave the worker to the next tune; everything that they found has been handed over."""
-        if self._worker is not None and self._left_to is not None and not (self._deaths or self._asking):
+        if self._worker is not None and self._reuse and not (self._deaths or self._asking):
             worker, self._worker = self._worker, None
-            idle_worker.keep(worker, self._left_to)
+            idle_worker.keep(worker)
         for process in (self._worker, self._spare):
             if process is not None:
                 process.kill()

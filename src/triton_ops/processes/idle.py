@@ -1,17 +1,18 @@
 """The places of processes that tunes have left idle, for the next tunes of this program if they follow soon.
 
-What is kept must do for the next tune as a new one would: it is taken for the same needs only, and in the same
-environment and folder as it was started in, which it has inherited.
+What is kept must do for the next tune as a new one would: it is taken only for what it has, and in the same environment
+and folder as it was started in, which it has inherited.
 """
 
 from __future__ import annotations
 
 import atexit
+import operator
 import os
 import threading
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from triton_ops import settings
 
@@ -22,10 +23,11 @@ Kept = TypeVar("Kept")
 
 @dataclass(eq=False)
 class _Place(Generic[Kept]):
-    """One process that waits: what it has, whose place it takes, its timer, and the thread in which it gives up."""
+    """One process that waits: what it has and has inherited, whose place it takes, its timer, its thread of rest."""
 
     kept: Kept
-    needs: Hashable
+    has: Hashable
+    around: Hashable
     where: Hashable
     timer: threading.Timer
     resting: threading.Thread
@@ -51,7 +53,7 @@ class IdleProcesses(Generic[Kept]):
     def put(
         self,
         kept: Kept,
-        needs: Hashable,
+        has: Hashable,
         where: Hashable,
         rest: Callable[[], bool] = lambda: True,
         idle_s: float = IDLE_S,
@@ -60,7 +62,7 @@ class IdleProcesses(Generic[Kept]):
 
         Args:
             kept: The process.
-            needs: What it has, and the next must ask for.
+            has: What it has, such as packages that it has imported.
             where: What only one idle process is to occupy, such as a device.
             rest: Has it give up what it holds, in a thread of its own; it is ended if the answer is False.
             idle_s: Seconds after which it is ended.
@@ -68,7 +70,7 @@ class IdleProcesses(Generic[Kept]):
         resting = threading.Thread(target=self._rested, args=(kept, rest), name="triton-ops rest", daemon=True)
         timer = threading.Timer(idle_s, self._late, args=(kept,))
         timer.daemon = True
-        place = _Place(kept, (needs, inherited()), where, timer, resting)
+        place = _Place(kept, has, inherited(), where, timer, resting)
         with self._guard:
             late = self._closed
             over = [] if late else [each for each in self._places if each.where == where]
@@ -85,11 +87,16 @@ class IdleProcesses(Generic[Kept]):
         if late:
             self._end(kept)
 
-    def take(self, needs: Hashable) -> Kept | None:
-        """The process with these needs, if there is one, once it rests."""
-        wanted = needs, inherited()
+    def take(self, needs: Hashable, does: Callable[[Any, Any], bool] = operator.eq) -> Kept | None:
+        """The process that does for these needs, if there is one, once it rests.
+
+        Args:
+            needs: What is needed.
+            does: Whether what a process has, its first argument, does for what is needed.
+        """
+        around = inherited()
         with self._guard:
-            place = next((each for each in self._places if each.needs == wanted), None)
+            place = next((each for each in self._places if each.around == around and does(each.has, needs)), None)
         if place is None:
             return None
         place.resting.join()
@@ -101,9 +108,9 @@ class IdleProcesses(Generic[Kept]):
         return any(each.kept is kept for each in tuple(self._places))
 
     def waits(self, needs: Hashable) -> bool:
-        """Whether a process with these needs waits here."""
+        """Whether a process that has just this waits here."""
         wanted = needs, inherited()
-        return any(each.needs == wanted for each in tuple(self._places))
+        return any((each.has, each.around) == wanted for each in tuple(self._places))
 
     def drop(self) -> None:
         """End all processes that wait."""

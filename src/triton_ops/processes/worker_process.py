@@ -71,6 +71,7 @@ class WorkerProcess:
 
     Attributes:
         step: The step that the worker announced last.
+        has: The packages that it imports, and its device.
 
     Args:
         imports: Packages that the worker imports before the first question, since the imports take seconds.
@@ -115,6 +116,7 @@ class WorkerProcess:
             for descriptor in (*there, lines_in):
                 os.close(descriptor)
         self._channel = Channel(*here, file)
+        self.has = tuple(imports), device
         self._begun: Any = None
         self.step = ""
         self._lines: deque[str] = deque(maxlen=_LINES)
