@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.kernel_limits import outcomes
+from benchmarks.tables_of_choices import choices_table, modes_gpu_table, modes_table, source
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = tuple(
@@ -26,6 +27,7 @@ PAGES = tuple(
         "docs/concepts/inferred.md",
         "docs/concepts/dispatch.md",
         "docs/guides/autotune.md",
+        "docs/guides/choose.md",
         "docs/guides/compare.md",
         "docs/guides/kernels.md",
         "docs/guides/torch-compile.md",
@@ -43,8 +45,6 @@ THIRD_PARTY = ROOT / "benchmarks/results/nvidia-h200/third_party.json"
 DYNAMIC = ROOT / "benchmarks/results/nvidia-h200/dynamic_shapes.json"
 QUALITY = ROOT / "benchmarks/results/nvidia-h200/measurement_quality.json"
 SELECTION = ROOT / "benchmarks/results/simulated/selection.json"
-MODES = ROOT / "benchmarks/results/cpu/compile_modes.json"
-MODES_GPU = ROOT / "benchmarks/results/nvidia-h200/compile_modes.json"
 COMPARE = ROOT / "benchmarks/results/cpu/compare_quality.json"
 
 
@@ -140,7 +140,7 @@ def launch_table() -> str:
     ways = ("plain JIT", "triton.autotune", "triton_ops.autotune")
     rows = [f"| | {' | '.join(f'`{way}`' if '.' in way else way for way in ways)} |", "|---|---|---|---|"]
     rows += [f"| {case} | {' | '.join(f'{us[way]:.1f} µs' for way in ways)} |" for case, us in document["us"].items()]
-    return "\n".join([*rows, "", _source(document)])
+    return "\n".join([*rows, "", source(document)])
 
 
 def bucket_table() -> str:
@@ -155,7 +155,7 @@ def bucket_table() -> str:
         f"{100 * each['largest']:.0f} % |"
         for rule, each in document["rules"].items()
     ]
-    return "\n".join([*rows, "", _source(document)])
+    return "\n".join([*rows, "", source(document)])
 
 
 def third_party_table() -> str:
@@ -177,7 +177,7 @@ def third_party_table() -> str:
         f"{found['tuned_s']['ours']:.0f} s instead of {found['tuned_s']['triton']:.0f} s; outputs and gradients are "
         f"equal in {unequal}. No figures: "
         + "; ".join(f"{name} ({_why(cases[name]['errors'])})" for name in found["failed"])
-        + f". {_source(document)}",
+        + f". {source(document)}",
     ]
     return "\n".join(rows)
 
@@ -196,63 +196,7 @@ def dynamic_table() -> str:
     for way, it in document["ways"].items():
         times = " | ".join(f"{it['us'][size]:.0f}" for size in sizes)
         rows.append(f"| {way} | {times} | {it['graphs']} |")
-    return "\n".join([*rows, "", _source(document)])
-
-
-def _source(document: Mapping[str, Any]) -> str:
-    versions = document["versions"]
-    return (
-        f"NVIDIA H200, Triton {versions['triton']}, torch {versions['torch']}, {document['date'][:10]}; "
-        f"`{document['command']}`."
-    )
-
-
-def modes_table() -> str:
-    """Ways to compile models on a CPU, and what a further comparison says of the recommended one."""
-    document = json.loads(MODES.read_text())
-    rows = [
-        "| model | eager | fastest compiled way | its first call | recommended | once more, in other processes |",
-        "|---|---|---|---|---|---|",
-    ]
-    for name, it in document["models"].items():
-        times = {mode["name"]: mode for mode in it["modes"] if mode["steady_ms"] is not None}
-        best = min((mode for mode in times.values() if mode["name"] != "eager"), key=lambda mode: mode["steady_ms"])
-        again = it.get("again", {}).get("confirmed", "")
-        rows.append(
-            f"| {name} | {times['eager']['steady_ms']:.3g} ms | {best['name']}, {best['steady_ms']:.3g} ms | "
-            f"{best['first_call_s']:.0f} s | {it['recommended']} | {again} |"
-        )
-    versions, device = document["versions"], next(iter(document["models"].values()))["device"]
-    rows += ["", f"{device}, one thread, torch {versions['torch']}, {document['date'][:10]}; `{document['command']}`."]
-    return "\n".join(rows)
-
-
-def modes_gpu_table() -> str:
-    """Ways to compile models on a GPU: milliseconds of a call in steady state, and seconds of the first one."""
-    document = json.loads(MODES_GPU.read_text())
-    models = document["models"]
-    names = [mode["name"] for mode in next(iter(models.values()))["modes"]]
-    rows = [f"| model | {' | '.join(names)} | recommended |", "|---" * (len(names) + 2) + "|"]
-    for name, it in models.items():
-        cells = [_mode_cell(mode) for mode in it["modes"]]
-        rows.append(f"| {name} | {' | '.join(cells)} | {it['recommended']} |")
-    trapped = document["trap_ms"]["max-autotune"]
-    rows += [
-        "",
-        f"A mean of 50 calls of `max-autotune` (mlp-fp32) says {trapped['after 1 warm-up calls']:.3f} ms after one "
-        f"warm-up call, and {trapped['after 3 warm-up calls']:.3f} ms after three: the second call records the graphs. "
-        f"Max-autotune's products: {document['gate']}.",
-        "",
-        _source(document),
-    ]
-    return "\n".join(rows)
-
-
-def _mode_cell(mode: Mapping[str, Any]) -> str:
-    if mode["steady_ms"] is None:
-        return str(mode["status"])
-    first = f", {mode['first_call_s']:.0f} s" if mode["first_call_s"] >= 1 else ""
-    return f"{mode['steady_ms']:.3f} ms{first}"
+    return "\n".join([*rows, "", source(document)])
 
 
 def quality_table() -> str:
@@ -360,6 +304,7 @@ TABLES = {
     "bucket regret": bucket_table,
     "third party": third_party_table,
     "dynamic shapes": dynamic_table,
+    "choices": choices_table,
     "compile modes": modes_table,
     "compile modes gpu": modes_gpu_table,
     "selection quality": quality_table,
