@@ -298,3 +298,12 @@ def backward_rows(dy, x, weight, dx, sums, rows, WIDTH: tl.constexpr):
         tl.store(dx + row * WIDTH + at, (weighted - value * along).to(tl.bfloat16))
         total += gradient
     tl.store(sums + at, total)
+
+
+@triton.jit
+def highest(x, out, WIDTH: tl.constexpr):
+    """The highest of each of WIDTH columns of 64 rows, and the sum of all before it."""
+    values = tl.load(x + tl.arange(0, 64)[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :])
+    top, place = tl.max(values, 0, return_indices=True)
+    tl.store(out + tl.arange(0, WIDTH), top + place)
+    tl.store(out, tl.sum(tl.sum(values, 1), 0))

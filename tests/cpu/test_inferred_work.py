@@ -240,6 +240,14 @@ def test_a_reduction_across_rows_and_a_loop_of_written_turns_are_told():
     assert not any(loop.written for loop in rows.loops)  # its end is an argument
 
 
+def test_a_tile_and_one_element_at_its_beginning_are_not_the_same_places():
+    found = read(
+        kernels.highest, (spec(64, 128, dtype="float32"), spec(128, dtype="float32")), {"WIDTH": 128}, lambda _: (9,)
+    )
+    assert [access.again for access in found.accesses] == [-1, -1, -1]
+    assert [(one.shape, one.axis) for one in found.reduced] == [((64, 128), 0), ((64, 128), 1), ((64,), 0)]
+
+
 def test_chains_repeats_and_reductions_are_put_into_words():
     x = spec(4, 2048, 64)
     tile = {"CAUSAL": False, "DIM": 64, "BM": 128, "BN": 64}

@@ -162,10 +162,10 @@ def moved(value: Value, steps: Vector, first: Value, second: Value) -> Value | N
 
 
 def same(one: Value, other: Value) -> bool:
-    """Whether two values are known and equal."""
+    """Whether two values are known and equal; one element is not a tile that begins there."""
     if one.base is None or other.base is None or one.root != other.root or not np.array_equal(one.base, other.base):
         return False
-    return all(
+    return len(one.axes) == len(other.axes) and all(
         a is b or (a is not None and b is not None and np.array_equal(a, b))
         for a, b in zip(one.axes, other.axes, strict=True)
     )
