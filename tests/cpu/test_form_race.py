@@ -88,7 +88,7 @@ def test_configs_over_rows_are_of_their_spaces():
 def races_of_rows():
     """What races of configs over rows of odd length on a CPU say, also of kernels of several launches."""
     found = []
-    for name, shape, block in (("softmax_backward", (5, 77), 16), ("layer_norm_backward", (5, 50), 16)):
+    for name, shape, block in (("softmax_backward", (2, 21), 16), ("layer_norm_backward", (2, 21), 16)):
         case = next(case for case in row_variants.CASES if case.kernel == name)
         small = {form: {**config, "BLOCK_SIZE": block} for form, config in [*case.forms.items()][:2]}
         values = dict(case.operation.materialise(case.operation.problem(shape, "float32"), "cpu").keyword)
