@@ -15,7 +15,9 @@ from triton_ops.exceptions import DeviceError, ShapeMismatchError
 from triton_ops.kernels.fp8_gemm import fp8_gemm, linear, operation
 from triton_ops.kernels.fp8_gemm.module import FP8Linear
 from triton_ops.kernels.fp8_gemm.reference import fp8_gemm_reference
+from triton_ops.kernels.fp8_gemm.space import as_its_form
 from triton_ops.kernels.fp8_quantize import dequantize_fp8, quantize_fp8
+from triton_ops.space import Config
 
 pytestmark = pytest.mark.triton
 
@@ -217,19 +219,33 @@ GLUON = {
 
 
 def refused_forms():
-    """Own configs that ask for the form in Gluon where it would be wrong, and one that is right but is to run here."""
+    """Own configs that ask for the form in Gluon where it would be wrong, and some that are right but run as Python."""
     plain, block = stored((256, 256, 256), "row"), stored((256, 256, 256), "block")
+    half, wide = torch.bfloat16, torch.float32
+    without = {name: value for name, value in GLUON.items() if name != "BUFFERS"}
+    other = {**without, "FORM": "triton", "num_warps": 8}
     asked = [
-        (plain, {**GLUON, "FORM": "cuda"}), (plain, {**GLUON, "BUFFERS": 0}), (plain, {**GLUON, "BLOCK_N": 128}),
-        (plain, {**GLUON, "LOADS": "pointers"}), (block, GLUON), (plain, GLUON),
+        (plain, half, {**GLUON, "FORM": "cuda"}), (plain, half, {**GLUON, "BUFFERS": 0}), (plain, wide, GLUON),
+        (plain, half, {**GLUON, "BLOCK_N": 128}), (plain, half, {**GLUON, "LOADS": "pointers"}), (block, half, GLUON),
+        (plain, half, {**other, "BUFFERS": 4}), (plain, half, {**other, "APART": True}),
+        (plain, half, {"FORM": "gluon"}),
+        (plain, half, GLUON), (plain, half, without), (plain, wide, without),
     ]  # fmt: skip
-    return [error_of(fp8_gemm, *given, torch.bfloat16, config=config)[0] for given, config in asked]
+    return [error_of(fp8_gemm, *given, dtype, config=config)[0] for given, dtype, config in asked]
 
 
 def test_the_form_in_gluon_is_refused_where_it_is_wrong_or_cannot_run(interpreted):
-    *wrong, right = interpreted(refused_forms)
-    assert wrong == ["ConfigValueError"] * 5
-    assert right == "CandidateError"
+    found = interpreted(refused_forms)
+    assert found[:8] == ["ConfigValueError"] * 8
+    assert found[8] == "UnknownTunableError"
+    assert found[9:] == ["CandidateError"] * 3  # nothing in Gluon runs as Python
+
+
+def test_an_own_config_has_the_buffers_that_its_result_leaves_room_for():
+    own = Config({name: value for name, value in GLUON.items() if name != "BUFFERS"})
+    for dtype, buffers in (("bfloat16", 4), ("float32", 3)):
+        space = operation.space_for(operation.problem((256, 256, 256, 1), dtype))
+        assert as_its_form(own, lambda space=space: space) == Config({**own, "BUFFERS": buffers})
 
 
 A, ONE = torch.zeros(4, 6), torch.ones(())

@@ -16,10 +16,12 @@ from triton_ops.cache import (
     write_lockfile,
 )
 from triton_ops.history.nearby import winners_nearby
+from triton_ops.history.quarantine import quarantine_of
 from triton_ops.history.run_log import Origin, Tried, read_run
 from triton_ops.space import Config
 from triton_ops.task.request import make_task
 from triton_ops.tensors import TensorSpec
+from triton_ops.trial import Status, Trial
 
 BLOCKS = range(1, 81)
 
@@ -80,6 +82,13 @@ def test_kernels_that_cannot_be_told_apart_have_no_neighbours(record):
     assert blocks(1024, [record(1025, 1, identity=unknown), record(1026, 2)]) == [2]
 
 
+def test_a_bucket_is_where_its_largest_problem_is(record, tmp_path):
+    span = {**record(8, 1).key.problem["x"], "shape": [[513, 1024]], "stride": [1]}
+    known = [record(8, 5, problem={"x": span}), record(2048, 6), record(1024 << 5, 7)]
+    assert blocks(1000, known) == [5, 6]
+    assert blocks(1 << 14, known) == [7, 6, 5]
+
+
 def test_a_lockfile_that_a_package_brings_has_neighbours_until_it_is_put_aside(record, tmp_path):
     path = tmp_path / "brought.lock.json"
     write_lockfile(lock_of([record(1025, 6)], LockPlan())[0], path)
@@ -105,3 +114,11 @@ def test_a_tune_tries_them_after_the_default_unless_other_problems_are_to_be_lef
     assert tried(tmp_path)[:2] == [(Origin.DEFAULT, 1), (Origin.NEARBY, 33)]
     tune(scales, shape=(1024,), trials=4, cache_dir=tmp_path, force=True, transfer=False)
     assert Origin.NEARBY not in dict(tried(tmp_path))
+
+
+def test_a_config_that_ended_its_process_before_takes_no_trial(record, tmp_path):
+    for M, block in ((1100, 33), (1200, 34)):
+        open_store(tmp_path).put(record(M, block))
+    quarantine_of(tmp_path, task_and_key(1024)[1]).add(Trial(Config(BLOCK=33), Status.CRASH, error="it ended"))
+    tune(scales, shape=(1024,), trials=2, cache_dir=tmp_path)
+    assert tried(tmp_path) == [(Origin.DEFAULT, 1), (Origin.NEARBY, 34)]

@@ -93,6 +93,15 @@ def test_other_dtypes_words_flags_and_tensors_add_1_each(changed, far):
     assert here.distance(Place.of_arguments({**arguments, **changed}, "NVIDIA H200")) == far
 
 
+def test_whole_numbers_are_the_extents_where_no_shape_is_known():
+    """As of decorated kernels, whose keys name the extents and have only the dtypes of tensors."""
+    arguments = {"x_ptr": "float32", "n": 1024, "n:class": "a multiple of 16", "k:class": 1, "even": True, "eps": 1e-6}
+    here = Place.of_arguments(arguments, "NVIDIA H200")
+    for changed, far in (({"n": 4096}, 2), ({"n": 10**400}, pytest.approx(1318.8, abs=0.1)), ({"k:class": 0}, 0),
+                         ({"even": False}, 1), ({"eps": 1.0}, 0)):  # fmt: skip
+        assert here.distance(Place.of_arguments({**arguments, **changed}, "NVIDIA H200")) == far
+
+
 def test_a_device_of_another_vendor_is_farther_than_another_device():
     here = Place(device="NVIDIA RTX A4000")
     assert here.distance(Place(device="NVIDIA RTX A6000")) == 1

@@ -31,7 +31,8 @@ def share_lockfile(path: str | os.PathLike[str]) -> None:
 
 def shared_lockfiles() -> tuple[Lockfile, ...]:
     """The lockfiles of packages, in the order in which they were shared."""
-    return tuple(lock for path in _shared if (lock := _read(path)) is not None)
+    paths = tuple(_shared)  # another thread may import a package that shares one while these are read
+    return tuple(lock for path in paths if (lock := _read(path)) is not None)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ trials; the winner of a neighbour is mostly within some percent of the best, and
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from triton_ops.cache import Key, Record, shared_entries
 from triton_ops.history.transfer import place_of
@@ -41,4 +42,4 @@ def _winners(key: Key, records: Iterable[Record]) -> Iterator[tuple[Place, Confi
         if record.key.kernel == key.kernel and record.key.unknown is None and record.key.device.get("name") == device:
             yield place_of(record.key), record.winner
     for entry in shared_entries(key):
-        yield Place.of_arguments(entry.problem, str(device)), entry.config
+        yield place_of(replace(key, problem=entry.problem)), entry.config

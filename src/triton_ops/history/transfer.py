@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from triton_ops.buckets import unkeyed
 from triton_ops.cache import Key, Record
 from triton_ops.hardware import load_calibration, machine_of
 from triton_ops.history.runs import Runs
@@ -68,8 +69,8 @@ def _same_problem(one: Key, other: Key) -> bool:
 
 
 def place_of(key: Key) -> Place:
-    """The problem and the device of a key, for its distance from another."""
-    return Place.of_arguments(key.problem, str(key.device.get("name", "")))
+    """The problem and the device of a key, for its distance from another; a bucket is at its largest problem."""
+    return Place.of_arguments(unkeyed(key.problem)[0], str(key.device.get("name", "")))
 
 
 def _summary(record: Record) -> list[Trial]:

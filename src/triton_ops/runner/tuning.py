@@ -227,7 +227,7 @@ class Tuning:
 
         The worker makes the arguments while the kernel is read and the first configs are compiled.
         """
-        request, incumbents, nearby = self.request, self._incumbents(), self._nearby()
+        request, incumbents, nearby = self.request, self._incumbents(), self._nearby(known)
         stations = Stations(
             tasks=[request.task, *request.beside], effort=request.effort, cold=request.cold, isolate=request.isolate,
             reuse=request.reuse, turns=self.turns, gate=self.gate, known=known,
@@ -360,11 +360,17 @@ class Tuning:
         held = record is not None and self.request.task.space.why_not(record.winner) is None
         return [record.winner] if record is not None and held else []
 
-    def _nearby(self) -> list[Config]:
-        """Winners for problems nearby, of a search that may be guided by other problems."""
+    def _nearby(self, known: Sequence[Trial]) -> list[Config]:
+        """Winners for problems nearby, of a search that may be guided by other problems, as far as they are to be run.
+
+        A trial of a small budget is not spent on one that ended its process before.
+        """
         request = self.request
-        guided = request.transfer and request.effort.search in USES_PRIORS
-        return winners_nearby(request.task, request.key, self.store) if guided else []
+        if not request.transfer or request.effort.search not in USES_PRIORS:
+            return []
+        tried = {trial.config for trial in known}
+        found = winners_nearby(request.task, request.key, self.store)
+        return [config for config in found if config not in tried and self.quarantine.held(config) is None]
 
     def _plan(self, resumed: int, log: Path | None) -> RunPlan:
         task, effort = self.request.task, self.request.effort

@@ -27,7 +27,8 @@ class Place:
     """The problem and the device of some trials; an unknown attribute is empty.
 
     Attributes:
-        extents: Tensor name to shape; the problem's extents under an empty name if its tensors are unknown.
+        extents: Tensor name to shape; if the tensors are unknown, the problem's extents under an empty name, or each
+            under its own.
         dtypes: Tensor name to dtype.
         choices: Name to value of arguments that are words or flags.
         device: The device's name.
@@ -42,12 +43,14 @@ class Place:
     def of_arguments(cls, arguments: Mapping[str, Any], device: str) -> Place:
         """The place of a problem by its arguments as a key describes them, tensors by their shape and dtype.
 
-        Numbers are left out, because they repeat extents and strides of the tensors or do not change which config is
-        fast.
+        Beside tensors numbers are left out, because they repeat extents and strides of the tensors or do not change
+        which config is fast. Where no shape is known, as of a kernel whose key names its extents, whole numbers are
+        the extents; what stands under `NAME:class` is none.
         """
         tensors = {name: given for name, given in arguments.items() if isinstance(given, Mapping) and "shape" in given}
+        numbers = {name: (given,) for name, given in arguments.items() if type(given) is int and ":" not in name}
         return cls(
-            extents={name: tuple(map(int, given["shape"])) for name, given in tensors.items()},
+            extents={name: tuple(map(int, given["shape"])) for name, given in tensors.items()} or numbers,
             dtypes={name: str(given.get("dtype", "")) for name, given in tensors.items()},
             choices={name: given for name, given in arguments.items() if isinstance(given, (str, bool))},
             device=device,
@@ -80,7 +83,7 @@ class Place:
 
 def _doublings(here: int, there: int) -> float:
     """How often the smaller extent must be doubled to reach the larger one; an empty axis counts as of extent 1."""
-    return math.log2(max(here, there, 1) / max(min(here, there), 1))
+    return math.log2(max(here, there, 1)) - math.log2(max(min(here, there), 1))  # the ratio may be over all floats
 
 
 def _differing(here: Mapping[str, str | bool], there: Mapping[str, str | bool]) -> int:

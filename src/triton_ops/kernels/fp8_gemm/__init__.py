@@ -26,7 +26,7 @@ from triton_ops.kernels.fp8_gemm.reference import fp8_gemm_reference
 from triton_ops.kernels.fp8_gemm.space import (
     NEEDED,
     OPTIONAL,
-    check_form,
+    as_its_form,
     config_space,
     default_config,
     takes_descriptors,
@@ -132,13 +132,13 @@ def fp8_gemm(
         "BLOCKED": blocked, "FAST": bool(fast_accum), "C_DESCRIBED": result_described(N, out.element_size()),
     }  # fmt: skip
     if call.launches(out):
-        if config is not None:
-            check_loads(config, lambda: takes_descriptors(TensorSpec.of(a), TensorSpec.of(b)), "neighbours along K")
-            check_form(config, lambda: config_space(_problem_of(values)))
         chosen = config_for(
             operation, values, lambda: default_config(M, N, K),
             config=config, tunables=(NEEDED, OPTIONAL), tune=tune,
         )  # fmt: skip
+        if config is not None:
+            check_loads(chosen, lambda: takes_descriptors(TensorSpec.of(a), TensorSpec.of(b)), "neighbours along K")
+            chosen = as_its_form(chosen, lambda: config_space(_problem_of(values)))
         call.launch(_KERNEL, chosen, {**values, "bias": None if bias is None else bias.detach()}, a.device)
     return out
 

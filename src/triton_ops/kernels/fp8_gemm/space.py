@@ -8,7 +8,7 @@ constraint here: the compiler and the device tell which configs fit, and on whic
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -25,10 +25,11 @@ OPTIONAL = (
     "GROUP_SIZE_M", "PROMOTE", "LOADS", "SWAPPED", "PROGRAMS", "HALVES", "SUMS", "AHEAD", "FORM", "BUFFERS", "APART",
 )  # fmt: skip
 FORMS = ("triton", "gluon")
+_BUFFERS = (0, 3, 4)  # 0 is for the form in Triton
 
 TUNABLES: dict[str, Tunable] = {
     "FORM": Choice(FORMS),
-    "BUFFERS": Choice([0, 3, 4]),
+    "BUFFERS": Choice(_BUFFERS),
     "APART": Flag(),
     "LOADS": Choice(LOADS),
     "SWAPPED": Flag(),
@@ -226,25 +227,40 @@ def _turned(b: TensorSpec) -> TensorSpec:
     return TensorSpec(b.shape[::-1], b.dtype, b.strides[::-1], aligned=b.aligned)
 
 
-def check_form(config: Mapping[str, Any], space: Callable[[], ConfigSpace]) -> None:
-    """Check that an own config asks for the form in Gluon only where it is right, and as it can be.
+def as_its_form(config: Config, space: Callable[[], ConfigSpace]) -> Config:
+    """A config of the caller's own as its form runs it: in Gluon with as many buffers as the result leaves room for.
 
     Args:
-        config: A config of the caller's own.
+        config: The config, which has all names that it needs.
         space: Gives the space of the problem.
 
     Raises:
-        ConfigValueError: FORM is none of the two, or the form in Gluon has no such config, or cannot have the problem.
+        ConfigValueError: FORM is none of the two, the form in Gluon has no such config, or cannot have the problem, or
+            BUFFERS or APART are given without it.
     """
     form = config.get("FORM", FORMS[0])
     if form not in FORMS:
         raise ConfigValueError(f"FORM is {form!r}; it must be one of {', '.join(FORMS)}")
     if form == "triton":
-        return
-    own = {"GROUP_SIZE_M": 8, "BUFFERS": 4, "APART": False, **config}
-    why = space().why_not(Config({**_GLUON_HAS, **own, "num_stages": 4}))
-    if why is not None:
+        _check_without_gluon(config)
+        return config
+    allowed = space()
+    own = {"GROUP_SIZE_M": 8, "APART": False, **_GLUON_HAS, **config, "num_stages": 4}
+    counts = [own["BUFFERS"]] if "BUFFERS" in own else [count for count in _BUFFERS if count]
+    refused = {count: allowed.why_not(Config({**own, "BUFFERS": count})) for count in counts}
+    if (buffers := next((count for count, why in refused.items() if why is None), None)) is None:
+        why = min(map(str, refused.values()), key=lambda why: why.startswith("buffers: "))  # tells most what is amiss
         raise ConfigValueError(f"FORM is 'gluon', which this call cannot have: {why}", hint="leave FORM out")
+    return Config({**config, "BUFFERS": buffers})
+
+
+def _check_without_gluon(config: Config) -> None:
+    for name in ("BUFFERS", "APART"):
+        if config.get(name, 0):
+            raise ConfigValueError(
+                f"{name} is {config[name]!r}, and only the form in Gluon has it",
+                hint=f"add FORM='gluon', or leave {name} out",
+            )
 
 
 @lru_cache(maxsize=1024)
