@@ -74,6 +74,7 @@ def test_a_worker_with_other_needs_is_not_taken():
     packages, device = needs_of(work.kernel, work.device, work.device_name)
     assert idle_worker.take((("torch", *packages), device)) is None
     assert idle_worker.take((packages, "cuda:7")) is None
+    assert not idle_worker.waits((("torch", *packages), device))
 
 
 def test_a_worker_serves_tunes_that_need_less_and_has_what_it_had_afterwards():
@@ -81,6 +82,7 @@ def test_a_worker_serves_tunes_that_need_less_and_has_what_it_had_afterwards():
     idle_worker.start((("json", "csv"), "cpu"))
     served = set()
     for needed in (("csv",), (), ("csv", "json")):
+        assert idle_worker.waits((needed, "cpu"))  # so that tunes of many problems start none in its place
         worker = idle_worker.take((needed, "cpu"))
         served.add(worker.pid)
         idle_worker.keep(worker)

@@ -35,7 +35,7 @@ class Rest:
 
 
 _idle: IdleProcesses[WorkerProcess] = IdleProcesses(lambda worker: worker.kill(), _MOST)
-holds, waits, drop_idle_workers = _idle.holds, _idle.waits, _idle.drop
+holds, drop_idle_workers = _idle.holds, _idle.drop
 
 
 def take(needs: Needs) -> WorkerProcess | None:
@@ -45,6 +45,11 @@ def take(needs: Needs) -> WorkerProcess | None:
         return worker
     worker.kill()
     return None
+
+
+def waits(needs: Needs) -> bool:
+    """Whether a worker was left that has what is needed."""
+    return _idle.waits(needs, _does)
 
 
 def keep(worker: WorkerProcess, idle_s: float = IDLE_S) -> None:

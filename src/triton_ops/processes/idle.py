@@ -107,10 +107,10 @@ class IdleProcesses(Generic[Kept]):
         """Whether this process waits here."""
         return any(each.kept is kept for each in tuple(self._places))
 
-    def waits(self, needs: Hashable) -> bool:
-        """Whether a process that has just this waits here."""
-        wanted = needs, inherited()
-        return any((each.has, each.around) == wanted for each in tuple(self._places))
+    def waits(self, needs: Hashable, does: Callable[[Any, Any], bool] = operator.eq) -> bool:
+        """Whether a process waits here that `take` would give."""
+        around = inherited()
+        return any(each.around == around and does(each.has, needs) for each in tuple(self._places))
 
     def drop(self) -> None:
         """End all processes that wait."""
