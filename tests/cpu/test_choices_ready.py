@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 
 import pytest
 import torch
@@ -163,10 +164,30 @@ def test_the_other_library_computes_one_product_and_the_setting_is_as_it_was(bla
     assert (blas.during, blas.preferred) == (["cublaslt"] * 2, "_BlasBackend.Cublas")
 
 
+def test_products_of_several_threads_leave_the_setting_as_the_first_has_found_it(blas, monkeypatch):
+    a, b = torch.rand(3, 4), torch.rand(4, 5)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(one, other):
+        begun.set()
+        assert go_on.wait(30)
+        return blas.mm(one, other)
+
+    monkeypatch.setattr(torch, "mm", slow)
+    first = threading.Thread(target=products._by_lt, args=(a, b))
+    first.start()
+    assert begun.wait(30)
+    monkeypatch.setattr(torch, "mm", lambda *given: (go_on.set(), first.join(30), blas.mm(*given))[-1])
+    products._by_lt(a, b)  # begins while the first is on, and ends after it
+    assert (blas.during, blas.preferred) == (["cublaslt"] * 2, "_BlasBackend.Cublas")
+
+
 def test_the_other_library_takes_part_where_torch_would_take_another(blas, monkeypatch):
     here, there = torch.rand(3, 4), described({"a": TensorSpec((3, 4), "float32")}, "cuda:0").keyword["a"]
     assert products._has_lt(here, here) == "the tensors are on cpu, where there is no cuBLASLt"
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     assert products._has_lt(there, there) is True
+    with products._CUBLASLT:  # as another thread's product asks for it
+        assert products._has_lt(there, there) is True
     blas("_BlasBackend.Cublaslt")
     assert products._has_lt(there, there) == "it is what torch takes already"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 from triton_ops.choices.choose import choose
@@ -96,19 +97,46 @@ def _batches(B: int = 16, M: int = 256, N: int = 256, K: int = 256, dtype: str =
     return {"a": TensorSpec((B, M, K), dtype), "b": TensorSpec((B, K, N), dtype)}
 
 
-def _by_lt(a: Any, b: Any) -> Any:
-    """The product by cuBLASLt, whose heuristics differ from those of cuBLAS.
+class _CublasLt:
+    """Torch's choice of cuBLASLt while products run that ask for it, in any number of threads at once.
 
-    The setting is the process's: a product that another thread begins meanwhile is cuBLASLt's too, and as right.
+    The setting is the process's: a product that another thread begins meanwhile is cuBLASLt's too, and as right. The
+    last of them to end gives back what the first has found.
     """
-    torch = torch_()
-    library = torch.backends.cuda.preferred_blas_library
-    before = library()
-    library("cublaslt")
-    try:
-        return torch.mm(a, b)
-    finally:
-        library(before)
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._inside = 0
+        self._before: Any = None
+
+    @property
+    def otherwise(self) -> Any:
+        """The library that torch takes for other products."""
+        with self._guard:
+            return self._before if self._inside else torch_().backends.cuda.preferred_blas_library()
+
+    def __enter__(self) -> None:
+        library = torch_().backends.cuda.preferred_blas_library
+        with self._guard:
+            if not self._inside:
+                self._before = library()
+                library("cublaslt")
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._guard:
+            self._inside -= 1
+            if not self._inside:
+                torch_().backends.cuda.preferred_blas_library(self._before)
+
+
+_CUBLASLT = _CublasLt()
+
+
+def _by_lt(a: Any, b: Any) -> Any:
+    """The product by cuBLASLt, whose heuristics differ from those of cuBLAS."""
+    with _CUBLASLT:
+        return torch_().mm(a, b)
 
 
 def _has_lt(a: Any, b: Any) -> str | bool:
@@ -117,8 +145,7 @@ def _has_lt(a: Any, b: Any) -> str | bool:
         return f"the tensors are on {a.device}, where there is no cuBLASLt"
     if not hasattr(torch.backends.cuda, "preferred_blas_library"):
         return f"torch {torch.__version__} has no choice of cuBLAS's libraries"
-    taken = str(torch.backends.cuda.preferred_blas_library()).lower()
-    return not taken.endswith("cublaslt") or "it is what torch takes already"
+    return not str(_CUBLASLT.otherwise).lower().endswith("cublaslt") or "it is what torch takes already"
 
 
 def _matrix_vector(a: Any, b: Any) -> Any:
