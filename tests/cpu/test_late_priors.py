@@ -128,12 +128,18 @@ def test_previews_are_wanted_before_the_first_proposals_after_the_default():
     assert late.ask(1)
 
 
-def test_a_reading_that_fails_is_told():
-    priors = Future()
+def test_a_reading_that_fails_is_told_and_ends_no_search_that_has_begun_without_it(caplog):
+    priors, failed = Future(), Future()
     late = LatePriors(made, priors, patience_s=0.0)
-    priors.set_exception(ValueError("nothing"))
+    failed.set_exception(ValueError("nothing"))
     with pytest.raises(ValueError, match="nothing"):
-        late.ask(1)
+        LatePriors(made, failed, patience_s=0.0).ask(1)
+    late.tell([Trial(DEFAULT, Status.OK, Measurement((1.0,), "graph-cold"))])
+    before = late.ask(2)
+    priors.set_exception(ValueError("nothing"))
+    assert set(before).isdisjoint(late.ask(2))
+    late.tell([Trial(config, Status.OK, Measurement((ms(config),), "graph-cold")) for config in before])
+    assert [(record.levelname, str(record.exc_info[1])) for record in caplog.records] == [("WARNING", "nothing")]
 
 
 def test_priors_are_waited_for_as_long_as_nothing_could_be_measured():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import threading
 from collections.abc import Callable, Sequence
@@ -50,9 +49,11 @@ def coming_priors(task: Task, folder: Path, pool: CompilePool | None) -> Future[
         found.set_result([])
         return found
 
+    contents = small_contents(task)  # a copy from the GPU in the thread would end a graph that is captured meanwhile
+
     def read() -> None:
         try:
-            found.set_result(_read(task, configs, machine, pool))
+            found.set_result(_read(contents, configs, machine, pool))
         except BaseException as error:  # noqa: BLE001 - whoever takes the result raises it
             found.set_exception(error)
 
@@ -60,8 +61,8 @@ def coming_priors(task: Task, folder: Path, pool: CompilePool | None) -> Future[
     return found
 
 
-def _read(task: Task, configs: Sequence[Config], machine: Machine, pool: CompilePool) -> list[Prior]:
-    prior = inferred_prior(configs, machine, pool, functools.partial(small_contents, task))
+def _read(contents: Contents, configs: Sequence[Config], machine: Machine, pool: CompilePool) -> list[Prior]:
+    prior = inferred_prior(configs, machine, pool, lambda: contents)
     if prior.silent:
         _log.info("the search begins without a model: %s", prior.silent)
         return []

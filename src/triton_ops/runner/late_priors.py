@@ -73,6 +73,9 @@ class LatePriors:
         make: Makes the searcher from the priors.
         priors: The priors.
         patience_s: How long they are waited for, once.
+
+    Raises:
+        Exception: By `ask` and the others: what went wrong with the priors, before the search has begun without them.
     """
 
     def __init__(self, make: Make, priors: Future[list[Prior]], patience_s: float) -> None:
@@ -125,10 +128,18 @@ class LatePriors:
     def _current(self) -> Searcher | None:
         """The searcher, begun anew with its priors if they have come meanwhile; None if there is none yet."""
         if not self._whole and self._priors.done():
-            self._whole, priors = True, self._priors.result()
+            self._whole, priors = True, self._come()
             if priors or self._searcher is None:
                 self._begin(priors)
         return self._searcher
+
+    def _come(self) -> list[Prior]:
+        """The priors that have come; what went wrong with them ends no search that has begun without them."""
+        error = self._priors.exception()
+        if self._searcher is None or not isinstance(error, Exception):
+            return self._priors.result()
+        _log.warning("the search goes on without a model: reading the kernel failed", exc_info=error)
+        return []
 
     def _begin(self, priors: Sequence[Prior]) -> None:
         self._searcher = self._make(priors)
