@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import Future
+from functools import partial
 
 import pytest
 
@@ -13,6 +14,7 @@ from triton_ops.feed.base import DirectFeed
 from triton_ops.history.run_log import RunLog
 from triton_ops.processes.channel import Channel
 from triton_ops.progress.events import Silent
+from triton_ops.runner.gate import nothing_yet
 from triton_ops.runner.late_priors import LatePriors, readiness, searcher_over
 from triton_ops.runner.loop import TuningLoop
 from triton_ops.search import make_searcher
@@ -153,6 +155,19 @@ def test_priors_are_waited_for_as_long_as_nothing_could_be_measured():
 
     assert searcher_over(made, priors, ready).ask(1) == [BEST]
     assert isinstance(searcher_over(made, Future(), lambda: True), LatePriors)
+
+
+def test_a_reading_without_the_device_ends_with_its_tune():
+    class Gate:
+        looks = 0
+
+        def check(self):
+            self.looks += 1
+            if self.looks == 3:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        searcher_over(made, Future(), partial(nothing_yet, Gate()))
 
 
 def test_a_worker_is_ready_when_it_has_answered_or_ended():

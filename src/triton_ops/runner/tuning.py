@@ -31,7 +31,7 @@ from triton_ops.history.transfer import transfers_to
 from triton_ops.processes.worker_process import WorkerProcess
 from triton_ops.progress.events import Listener, RunPlan
 from triton_ops.results.record import failed, record_of, result_of
-from triton_ops.runner.gate import Gate, wait_for_one
+from triton_ops.runner.gate import Gate, nothing_yet, wait_for_one
 from triton_ops.runner.late_priors import readiness, searcher_over
 from triton_ops.runner.log_lines import log_comparison, open_log
 from triton_ops.runner.loop import TuningLoop
@@ -175,7 +175,7 @@ class Tuning:
         with open_pool(request.task, request.effort, reuse=request.reuse, shared_cpus=request.shared_cpus) as pool:
             if pool is not None:
                 self._compile_first(pool)
-                searcher = self._searcher(pool, lambda: False)  # the device is not this tune's yet
+                searcher = self._searcher(pool, partial(nothing_yet, self.gate))
                 feed_over(pool, machine_of(request.task.device), request.effort, searcher)
             leave = self.gate.wait()
             self.start += leave.waited_s
