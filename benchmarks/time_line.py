@@ -2,10 +2,15 @@
 
     python -m benchmarks.time_line --runs 5
     python -m benchmarks.time_line --case "plain causal attention" --out /tmp/time_line.json
+    python -m benchmarks.time_line --many --limit-s 150 --out /tmp/many.json
 
 Each tune is a process of its own with empty caches, on the GPU; none begins after `--limit-s` seconds. The clock runs
 from the call of `tune`, when torch and Triton are imported. `cpu_s` are the seconds that this process has worked by
 then: where they grow between two trials, the search is thought about, or something is imported, while the GPU waits.
+
+`--many` is one run over the 30 problems of `many_problems` with empty caches: for each problem the seconds of its
+parts, and the milliseconds between the steps of a trial that its worker tells of, the last of which are the capture
+and the screening.
 """
 
 from __future__ import annotations
@@ -17,19 +22,24 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import torch  # noqa: F401 - a caller has imported it
 
 from benchmarks.live_cases import CASES
-from triton_ops import tune
+from benchmarks.many_problems import problems
+from triton_ops import tune, tune_many
+from triton_ops.cache import without_shared_lockfiles
 from triton_ops.compile_pool import fork_server, pool
 from triton_ops.evaluation import isolated
 from triton_ops.expectation import prior
-from triton_ops.processes.worker_process import WorkerProcess
+from triton_ops.processes.worker_process import StepStarted, WorkerProcess
 from triton_ops.progress.events import Silent
 from triton_ops.runner import loop, tuning
 
@@ -63,7 +73,8 @@ class TimeLine:
     def note(self, step: str, ends: bool) -> None:
         """A step begins or ends now."""
         wall_s, cpu_s = time.perf_counter() - self._wall_s, time.process_time() - self._cpu_s
-        self.rows.append({"step": step, "ends": ends, "wall_s": round(wall_s, 3), "cpu_s": round(cpu_s, 3)})
+        row = {"step": step, "ends": ends, "wall_s": round(wall_s, 4), "cpu_s": round(cpu_s, 3)}
+        self.rows.append({**row, "thread": threading.current_thread().name})
 
     def watch(self, step: str, place: Any, name: str) -> None:
         """Note each call of a function of a module or class from now on."""
@@ -89,6 +100,58 @@ def one(case: str) -> list[dict[str, Any]]:
     tune(operation, shape=asked.shape, dtype=asked.dtype, listener=Silent(), transfer=False)
     line.note("tune", ends=True)
     return line.rows
+
+
+def many(limit_s: float) -> dict[str, Any]:
+    """The parts of each tune of one run over the 30 problems, by the thread that tunes it."""
+    line, found = TimeLine(), list(problems().values())
+    for step in STEPS:
+        line.watch(*step)
+    receive: Callable[..., Any] = WorkerProcess._answer
+
+    def received(*args: Any) -> Any:
+        answer = receive(*args)
+        if isinstance(answer, StepStarted):
+            line.note(f"- {answer.step}", ends=False)
+        return answer
+
+    worker: Any = WorkerProcess
+    worker._answer = received
+    with tempfile.TemporaryDirectory() as folder, without_shared_lockfiles():
+        os.environ |= {"TRITON_CACHE_DIR": f"{folder}/compiled", "TRITON_OPS_CACHE_DIR": f"{folder}/records"}
+        line.begin()
+        done = tune_many(found, budget_s=limit_s)
+        line.note("all", ends=True)
+    threads = dict.fromkeys(row["thread"] for row in line.rows if row["step"] == "trial")
+    return {
+        "wall_s": line.rows[-1]["wall_s"], "totals": done.totals,
+        "problems": {thread: parts([row for row in line.rows if row["thread"] == thread]) for thread in threads},
+    }  # fmt: skip
+
+
+def parts(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The seconds of the parts of one tune, and the mean milliseconds between the steps of its trials."""
+    begun: dict[str, float] = {}
+    seconds: Counter[str] = Counter()
+    trials: list[list[float]] = []
+    for row in rows:
+        step, wall_s = row["step"], row["wall_s"]
+        if step == "trial" and not row["ends"]:
+            trials.append([])
+        if trials and (step.startswith("- ") or step == "trial") and "last comparison" not in begun:
+            trials[-1].append(wall_s)
+        if row["ends"] and step in begun:
+            seconds[step] += wall_s - begun[step]
+        elif not step.startswith("- "):
+            begun[step] = wall_s
+    shape = Counter(map(len, trials)).most_common(1)[0][0] if trials else 0
+    gaps = [[b - a for a, b in pairwise(marks)] for marks in trials[1:] if len(marks) == shape]
+    return {
+        "from_s": rows[0]["wall_s"], "to_s": rows[-1]["wall_s"], "trials": len(trials),
+        "seconds": {name: round(value, 3) for name, value in seconds.items()},
+        "first_trial_ms": [round(1e3 * (b - a), 1) for a, b in pairwise(trials[0])] if trials else [],
+        "step_ms": [round(1e3 * statistics.mean(column), 2) for column in zip(*gaps, strict=True)],
+    }  # fmt: skip
 
 
 def in_a_process(case: str) -> list[dict[str, Any]]:
@@ -128,8 +191,18 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--limit-s", type=float, default=240.0)
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--many", action="store_true", help="one run over the problems of `many_problems`")
     parser.add_argument("--inside", action="store_true", help="used by the script itself")
     asked = parser.parse_args()
+    if asked.many:
+        told = many(asked.limit_s)
+        if asked.out is not None:
+            asked.out.write_text(json.dumps(told))
+        for name, found in told["problems"].items():
+            print(f"{found['to_s'] - found['from_s']:6.2f}  {name}: {found['trials']} trials", found["seconds"])
+            print("        ", found["first_trial_ms"], found["step_ms"])
+        print(f"{told['wall_s']:.1f} s, {told['totals']}")
+        return
     if asked.inside:
         asked.out.write_text(json.dumps(one(asked.case)))
         return

@@ -34,6 +34,10 @@ class DelayedQueue:
     Args:
         device: `cuda` or `cuda:N`.
         duty: Share of the time that the device may work.
+
+    Attributes:
+        again: Whether the device waited for the host in the last round, and would wait less in the next one, whose
+            delay is longer. The device's waits are then in the times of that round.
     """
 
     def __init__(self, device: str, duty: float = DUTY) -> None:
@@ -41,6 +45,7 @@ class DelayedQueue:
         self.device = self.torch.device(device)
         self._pace = Pace(duty)
         self._delay_ms = _FIRST_DELAY_MS
+        self.again = False
 
     @contextmanager
     def round(self) -> Iterator[None]:
@@ -54,7 +59,8 @@ class DelayedQueue:
             yield
             ran_out = bool(delayed.query()) and self._queued > first
             torch.cuda.synchronize()
-        if ran_out and self._delay_ms < _LONGEST_DELAY_MS:
+        self.again = ran_out and self._delay_ms < _LONGEST_DELAY_MS
+        if self.again:
             self._delay_ms *= 2
 
     def event(self) -> Any:
