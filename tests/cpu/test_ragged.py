@@ -38,6 +38,18 @@ def test_what_an_operation_refuses_keeps_its_extent():
     assert ragged_shape(operation, (7, 512), None) is None
 
 
+def test_integers_that_follow_from_an_extent_are_specialised_as_before():
+    """A row of 18,432 columns has 144 groups of 128, a multiple of 16; one of 1,040 has 9, and one of 2,032 has 16."""
+
+    def arguments(rows, columns):
+        return {"x": TensorSpec((rows, columns), "float32"), "groups": -(-columns // 128)}
+
+    operation = Operation("by groups", FunctionKernel(max), [{"n": 1}], arguments)
+    assert ragged_shape(operation, (4096, 18432), None) == (1040, 2032)
+    assert ragged_shape(operation, (4096, 4096), None) == (1040, 2032)
+    assert ragged_shape(operation, (4096, 1280), None) == (1040, 1040)
+
+
 @pytest.mark.parametrize("name", kernels.names())
 def test_shipped_kernels_take_one(name):
     operation = kernels.load(name)

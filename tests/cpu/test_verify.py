@@ -253,6 +253,22 @@ def test_odd_extents_are_left_out_where_the_first_config_or_the_space_does_not_t
     assert checked(found, n=2) is None
 
 
+class CompilesForAnExtent(FunctionKernel):
+    """A kernel whose code is the same for all extents, and is compiled once for even and once for odd ones."""
+
+    def compile(self, config, arguments):
+        made = super().compile(config, arguments)
+        return replace(made, compilation=f"even {len(arguments.keyword['x']) % 2 == 0}")
+
+
+@pytest.mark.parametrize(("kernel", "cases"), [(CompilesForAnExtent, 2), (FunctionKernel, 3)])
+def test_odd_extents_that_would_be_compiled_for_each_config_are_left_out(kernel, cases):
+    made = verifier(only_even, (), lambda x: x.sum(), x=torch.ones(4))
+    found = replace(made, kernel=kernel(only_even), ragged=odd_case())
+    assert checked(found, n=1) is None
+    assert len(found.cases) == cases
+
+
 def test_a_reference_with_another_number_of_results_is_refused():
     with pytest.raises(KernelTypeError, match="the reference returns 2 results, the kernel writes 1"):
         verifier(lambda out, *, n: None, ["out"], lambda out: (1, 2), out=torch.ones(1))

@@ -117,6 +117,8 @@ class Executable:
             backend cannot tell.
         key: Names the whole program: machine code, shared memory, grid and plain arguments. Executables of one kernel
             with equal keys do the same, so that one measurement serves both. None where the backend cannot tell.
+        compilation: Names what the compiler was given: source, types, alignment, constants and options. A launch with
+            arguments of an equal one compiles nothing. None where the backend has no compiler, or cannot tell.
         suspect: Asked where a result is wrong: the compiler's fault that the code may show, in words; empty if none.
     """
 
@@ -128,6 +130,7 @@ class Executable:
     tf32: bool | None = None
     atomics: bool | None = None
     key: str | None = None
+    compilation: str | None = None
     suspect: Callable[[], str] = lambda: ""
 
     @property

@@ -60,8 +60,12 @@ def resources_of(made: Sequence[Any]) -> Resources:
 
 
 def traits_of(made: Sequence[Any]) -> dict[str, Any]:
-    """What `Executable` says of code: `tf32`, `atomics` and `suspect`."""
-    return {"tf32": _in_one(made, _TF32), "atomics": _in_one(made, _ATOMICS), "suspect": lambda: suspicion(made)}
+    """What `Executable` says of code: `tf32`, `atomics`, `compilation` and `suspect`."""
+    hashes = [getattr(compiled, "hash", None) for compiled in made]
+    return {
+        "tf32": _in_one(made, _TF32), "atomics": _in_one(made, _ATOMICS), "suspect": lambda: suspicion(made),
+        "compilation": None if None in hashes else fingerprint(hashes),
+    }  # fmt: skip
 
 
 def _in_one(made: Sequence[Any], words: Mapping[str, re.Pattern[str]]) -> bool | None:

@@ -2,7 +2,8 @@
 
 Triton specialises code on whether an integer is 1 or a multiple of 16. An extent that is a multiple of 16 is therefore
 replaced by an odd multiple of 16, which no tile of 32 or more divides, and any other extent by an odd number. Both are
-small, so that a check costs little. An extent is kept where the operation refuses the new one.
+small, so that a check costs little. An extent is kept where the operation refuses the new one, or where an integer that
+follows from it, such as the number of scales in a row, would be specialised otherwise.
 """
 
 from __future__ import annotations
@@ -11,32 +12,39 @@ from triton_ops.backend import Operation
 from triton_ops.exceptions import TritonKernelError
 
 _STEP = 16  # Triton specialises integers on being a multiple of this
-_MOST = 65  # steps: 1,040 is more than four of the widest common tiles, 256
+_MOST = (65, 127)  # steps: 1,040 is more than four of the widest common tiles, 256; 2,032 makes 16 groups of 128
 _ODD = 1031  # a prime
 
 
 def ragged_shape(operation: Operation, shape: tuple[int, ...], dtype: str | None) -> tuple[int, ...] | None:
     """`shape` with as many odd extents as the operation takes, one after another; None if it takes none."""
+    kinds = _kinds(operation, shape, dtype)
+    if kinds is None:
+        return None
     found = shape
     for axis, extent in enumerate(shape):
-        wanted = (*found[:axis], _odd(extent), *found[axis + 1 :])
-        if wanted != found and _takes(operation, wanted, dtype):
-            found = wanted
+        tried = ((*found[:axis], odd, *found[axis + 1 :]) for odd in _odd(extent) if odd != extent)
+        found = next((wanted for wanted in tried if _kinds(operation, wanted, dtype) == kinds), found)
     return None if found == shape else found
 
 
-def _odd(extent: int) -> int:
+def _odd(extent: int) -> tuple[int, ...]:
+    """What may stand for an extent, the smallest first."""
     if extent <= _STEP:
-        return extent
+        return (extent,)
     if extent % _STEP:
-        return min(extent, _ODD)
-    steps = min(extent // _STEP, _MOST)
-    return _STEP * (steps - 1 + steps % 2)
+        return (min(extent, _ODD),)
+    return tuple(_STEP * (steps - 1 + steps % 2) for most in _MOST if (steps := min(extent // _STEP, most)))
 
 
-def _takes(operation: Operation, shape: tuple[int, ...], dtype: str | None) -> bool:
+def _kinds(operation: Operation, shape: tuple[int, ...], dtype: str | None) -> tuple[object, ...] | None:
+    """How Triton specialises the integers of a problem; None if the operation refuses the shape."""
     try:
-        operation.problem(shape, dtype)
+        problem = operation.problem(shape, dtype)
     except (TritonKernelError, ArithmeticError, ValueError, AssertionError, LookupError, TypeError):
-        return False  # an operation may refuse a shape by any of these errors
-    return True
+        return None  # an operation may refuse a shape by any of these errors
+    return tuple(
+        (value == 1, value % _STEP == 0)
+        for _, value in problem.arguments
+        if isinstance(value, int) and not isinstance(value, bool)
+    )
