@@ -21,7 +21,7 @@ from triton_ops.autotuner.metrics import compute_gemm_metrics as compute_gemm_me
 from triton_ops.backend import Arguments, Executable, FunctionKernel, candidate_error, without_ptxas_dumps
 from triton_ops.evaluation.subject import ArgumentSet, SharedTimer, Subject
 from triton_ops.exceptions import ConfigValueError, KernelTypeError, SettingsError, TuningFailedError
-from triton_ops.hardware import Turns, gpu_missing, probe, turn_key
+from triton_ops.hardware import Turns, current_device, gpu_missing, probe, turn_key
 from triton_ops.measure import Arm, CaptureError, EmptyCaptureError, HostTimer, Launch, Sampler, Timer, interleave
 from triton_ops.measure.stats import Z95, gaps_to
 from triton_ops.space import Config, ConfigSpace, Members, given_back
@@ -171,7 +171,8 @@ class TritonAutoTuner:
         given = [config.with_members(self._space.members) for config in configs]
         executables = [self._kernel.compile(config, subject.arguments) for config in given]
         turns = Turns(shared.device_name)
-        with without_ptxas_dumps(), turns.turn(turn_key(shared.device, shared.device_name)):
+        turn = turns.turn(turn_key(shared.device, shared.device_name))
+        with current_device(shared.device_name), without_ptxas_dumps(), turn:
             arms, timer = self._run(executables, subject, shared)
         return [_trial(config, arm, timer) for config, arm in zip(configs, arms, strict=True)], _noise(arms)
 

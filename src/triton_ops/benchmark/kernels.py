@@ -12,6 +12,7 @@ from triton_ops.benchmark.correctness import CorrectnessVerifier
 from triton_ops.benchmark.rivals import rivals_of
 from triton_ops.comparison.compare import compare
 from triton_ops.exceptions import DeviceError, SettingsError, TritonKernelError, WrongResultError
+from triton_ops.hardware import current_device
 from triton_ops.history.recall import recall
 from triton_ops.kernels import load, names
 from triton_ops.runner.session import tune
@@ -150,7 +151,8 @@ def _problem_rows(
         "is_default": config == default,
     }  # fmt: skip
     try:
-        check_result(operation, config, values)
+        with current_device(run.device):
+            check_result(operation, config, values)
     except WrongResultError as error:
         yield KernelRow(operation.name, label, "reference", **known, verdict=f"wrong: {error.message}")
         return

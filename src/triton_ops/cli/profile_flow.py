@@ -18,6 +18,7 @@ from triton_ops.cli.problem import parse_shapes
 from triton_ops.cli.target import load_target
 from triton_ops.comparison.timing import Times, time_ms
 from triton_ops.exceptions import MissingDependencyError, ProfileError, TargetError
+from triton_ops.hardware import current_device
 from triton_ops.profiles.command import NcuRequest, run_ncu
 from triton_ops.profiles.flow import SAMPLED_MS, WARM_MS, Part, Step, idle_share, parts_of
 from triton_ops.task.request import device_for
@@ -73,16 +74,21 @@ class Called:
             TargetError: As `loaded`.
         """
         function, given, device = self.loaded()
+        with current_device(device):
+            _run(function, given, device, calls)
+
+
+def _run(function: Callable[..., Any], given: Mapping[str, Any], device: str, calls: int) -> None:
+    function(**given)
+    cuda = require("torch", "telling the profiler").cuda if device.startswith("cuda") else None
+    if cuda is not None:
+        cuda.synchronize()
+        cuda.profiler.start()
+    for _ in range(calls):
         function(**given)
-        cuda = require("torch", "telling the profiler").cuda if device.startswith("cuda") else None
-        if cuda is not None:
-            cuda.synchronize()
-            cuda.profiler.start()
-        for _ in range(calls):
-            function(**given)
-        if cuda is not None:
-            cuda.synchronize()
-            cuda.profiler.stop()
+    if cuda is not None:
+        cuda.synchronize()
+        cuda.profiler.stop()
 
 
 def _needed(parameter: inspect.Parameter) -> bool:

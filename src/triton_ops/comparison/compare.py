@@ -15,7 +15,7 @@ from triton_ops.comparison.contestant import Contestant, Prepared, blamed, blami
 from triton_ops.comparison.progress import Follow, rounds_bar
 from triton_ops.evaluation.subject import Choose
 from triton_ops.exceptions import SettingsError
-from triton_ops.hardware import CpuLoad, Turns, probe, turn_key
+from triton_ops.hardware import CpuLoad, Turns, current_device, probe, turn_key
 from triton_ops.measure import Arm, Sampler, fitting, take
 from triton_ops.measure.duel import FEW_TICKS, LEAST_ROUNDS, DuelOutcome, DuelPolicy, Verdict, duel, tick_of
 from triton_ops.measure.guard import GuardSummary, guard_for
@@ -219,7 +219,7 @@ def compare_contestants(
     """
     device = probe(a.device_name)
     turns = Turns(a.device_name, wait)
-    with turns.turn(turn_key(device, a.device_name)):
+    with current_device(a.device_name), turns.turn(turn_key(device, a.device_name)):
         load = CpuLoad()
         found = _compared(a, b, policy, cold, random.Random(seed), choose, clock, follow)
         return replace(found, notes=(*turns.notes, *load.notes(device)))

@@ -12,7 +12,7 @@ from typing import Any
 
 from triton_ops.comparison.contestant import blaming, contestants_of, prepare
 from triton_ops.exceptions import SettingsError
-from triton_ops.hardware import CpuLoad, Turns, probe, turn_key
+from triton_ops.hardware import CpuLoad, Turns, current_device, probe, turn_key
 from triton_ops.measure import Sampler, ScreenPolicy, Timer, screen, take
 from triton_ops.measure.guard import GuardSummary, guard_for
 from triton_ops.trial import Measurement
@@ -124,7 +124,7 @@ def time_ms(
     (contestant,) = contestants_of({"fn": fn}, args, kwargs, device)
     place = contestant.device_name
     device_spec, turns = probe(place), Turns(place, wait)
-    with turns.turn(turn_key(device_spec, place)):
+    with current_device(place), turns.turn(turn_key(device_spec, place)):
         load, begun_s = CpuLoad(), time.time()
         prepared = prepare([contestant], cold=cold)
         sampler, timer = prepared.samplers[0][0], prepared.timer
@@ -168,7 +168,7 @@ def counted_times(
     """
     (contestant,) = contestants_of({"fn": fn}, args, kwargs, None)
     place = contestant.device_name
-    with Turns(place, True).turn(turn_key(probe(place), place)):
+    with current_device(place), Turns(place, True).turn(turn_key(probe(place), place)):
         prepared = prepare([contestant])
         sampler, timer = prepared.samplers[0][0], prepared.timer
         with blaming(contestant):

@@ -21,7 +21,7 @@ from triton_ops.compile_modes.counting import profiler
 from triton_ops.compile_modes.request import checked_workload
 from triton_ops.compile_modes.step import Step
 from triton_ops.exceptions import SettingsError
-from triton_ops.hardware import DeviceSpec, probe
+from triton_ops.hardware import DeviceSpec, current_device, probe
 
 Way: TypeAlias = Literal["skip", "library", "torch.compile", "Triton", "CUDA"]
 WAYS: tuple[Way, ...] = ("skip", "library", "torch.compile", "Triton", "CUDA")
@@ -146,7 +146,8 @@ def advise(
     step = Step(workload, workload.model, training=training, loss=loss)
     with torch.set_grad_enabled(training):
         calls = partial(_all_of, step, workload.calls)
-        return decided(profiled(calls, workload.device_name, workload.dtype), tried)
+        with current_device(workload.device_name):
+            return decided(profiled(calls, workload.device_name, workload.dtype), tried)
 
 
 def _all_of(step: Step, calls: Sequence[Arguments]) -> None:

@@ -18,7 +18,7 @@ from triton_ops.compile_modes.contender import Contender, status_of
 from triton_ops.compile_modes.questions import LOADING, Failed, Load, Reply, Visit
 from triton_ops.compile_modes.workload import Workload
 from triton_ops.exceptions import TritonKernelError
-from triton_ops.hardware import make_ready
+from triton_ops.hardware import make_ready, stay_on
 from triton_ops.inductor.logs import CompilerLog, read_log
 from triton_ops.processes.channel import ChildsEnd
 from triton_ops.processes.child import Leftovers, die_with, import_heavy
@@ -71,6 +71,7 @@ def main() -> None:
     if sys.argv[5].startswith("cuda"):
         make_ready(sys.argv[5])
     import_heavy(sys.argv[6:], "compiling a model")
+    stay_on(sys.argv[5])
     connection = ChildsEnd(questions, answers)
     serve(connection.receive, connection.send, kept)
 
@@ -111,4 +112,5 @@ def _loaded(question: Load, tell: Callable[[str], None], kept: KeptLines) -> Con
     torch.manual_seed(manner.seed)
     make, loss = unpack(question.packed)
     workload: Workload = make()
+    stay_on(workload.device_name)  # a factory chooses it
     return Contender(workload, loss, question.mode, manner, tell, kept.log)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from triton_ops.backend import Arguments, CandidateError, Executable, Kernel, candidate_error, one_line, trace_of
 from triton_ops.evaluation.criteria import Difference
 from triton_ops.evaluation.poison import poison
-from triton_ops.evaluation.subject import SharedTimer, Subject, on_device_of, run_once
+from triton_ops.evaluation.subject import SharedTimer, Subject, run_once
 from triton_ops.evaluation.verify import BASELINE, LAUNCH, ODD, Verifier
 from triton_ops.exceptions import CacheError
 from triton_ops.measure import (
@@ -192,8 +192,7 @@ class Evaluator:
         sets = [self.subject.arguments, *further]
         for tensor in Arguments(tuple(given.result(name) for given in sets for name in executable.outputs)).tensors():
             poison(tensor, pattern)
-        with on_device_of(self.subject.arguments):  # outside a round: the pauses of a round are for timed launches
-            sampler.queue(len(sets))()  # one launch on each argument set
+        sampler.queue(len(sets))()  # one launch on each argument set; outside a round, whose pauses are for timed ones
         return verifier.wrong_after_timing(executable, further, last=True)
 
     def _timer(self, launch: Launch) -> Timer:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -21,7 +22,7 @@ from triton_ops.evaluation.standard import Standard
 from triton_ops.evaluation.subject import ArgumentSet, SharedTimer, Subject
 from triton_ops.evaluation.verify import Verifier
 from triton_ops.exceptions import ShapeMismatchError, TargetError, TritonKernelError
-from triton_ops.hardware import DeviceSpec, turn_key
+from triton_ops.hardware import DeviceSpec, current_device, turn_key
 from triton_ops.hardware.state import device_lost
 from triton_ops.measure.guard import guard_for
 from triton_ops.problem import Problem
@@ -144,7 +145,8 @@ class Station(TriesConfigs, Protocol):
 class Inline:
     """A station in this process: for debugging, and for callables that exist in this process only.
 
-    A candidate that crashes ends this process, and one that hangs is not ended.
+    A candidate that crashes ends this process, and one that hangs is not ended. Whatever runs here runs with the
+    station's GPU as the current one of the thread.
 
     Args:
         assignment: The work of the station.
@@ -157,6 +159,7 @@ class Inline:
         ShapeMismatchError: The arguments cannot be made on the device.
         TargetError: The reference raises.
         KernelTypeError: The reference does not fit the kernel.
+        DeviceError: The GPU cannot be used by this process.
     """
 
     def __init__(
@@ -170,10 +173,11 @@ class Inline:
         self._tell = tell
         self._place, self._begun = place, begun
         self._lost: str | None = None
-        self._evaluator = _evaluator(assignment, tell, begun)
+        with self._on_device():
+            self._evaluator = _evaluator(assignment, tell, begun)
+            self._turn_key = turn_key(assignment.device, assignment.device_name)
         self._started = assignment.baseline is None
         self._since_s = time.time()
-        self._turn_key = turn_key(assignment.device, assignment.device_name)
 
     @property
     def facts(self) -> StationFacts:
@@ -191,17 +195,18 @@ class Inline:
 
     def attempt(self, config: Config, best: Trial | None) -> Trial:
         """Try `config` here; after a failure the device is probed, and memory that the candidate held is freed."""
-        try:
-            self._start(config)
-            trial = self._evaluator.attempt(config, best)
-        except BaseException:
-            self._begun(None)  # Ctrl-C or an error of this package
-            raise
-        if trial.status in (Status.RUNTIME, Status.RESOURCES):
-            self._lost = device_lost(self._assignment.device, self._assignment.device_name)
-            if self._lost is None and self._assignment.device.kind != "cpu":
-                require("torch", "freeing memory").cuda.empty_cache()  # memory that the failed candidate held
-        return trial
+        with self._on_device():
+            try:
+                self._start(config)
+                trial = self._evaluator.attempt(config, best)
+            except BaseException:
+                self._begun(None)  # Ctrl-C or an error of this package
+                raise
+            if trial.status in (Status.RUNTIME, Status.RESOURCES):
+                self._lost = device_lost(self._assignment.device, self._assignment.device_name)
+                if self._lost is None and self._assignment.device.kind != "cpu":
+                    require("torch", "freeing memory").cuda.empty_cache()  # memory that the failed candidate held
+            return trial
 
     def finals(self, final: FinalRequest) -> Outcome:
         """Run the last comparison; a guard of its own reads the device's sensors meanwhile."""
@@ -212,14 +217,18 @@ class Inline:
             return guard.round_ok()
 
         try:
-            self._start(None)
-            found = compare_finalists(self._evaluator, final, self._assignment.effort, keep_round)
+            with self._on_device():
+                self._start(None)
+                found = compare_finalists(self._evaluator, final, self._assignment.effort, keep_round)
         finally:
             self._begun(None)
         return replace(found, guard=guard.summary())
 
     def close(self) -> None:
         """Do nothing: this process goes on, and frees memory as its owner drops the station."""
+
+    def _on_device(self) -> AbstractContextManager[None]:
+        return current_device(self._assignment.device_name)
 
     def _start(self, config: Config | None) -> None:
         baseline = self._assignment.baseline

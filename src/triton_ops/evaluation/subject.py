@@ -8,7 +8,6 @@ not need the checks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -243,14 +242,6 @@ def synchronize(arguments: Arguments) -> None:
     """Wait for the devices that the arguments are on, so that errors of earlier launches are raised."""
     for device in {tensor.device for tensor in arguments.tensors() if tensor.device.type != "cpu"}:
         require("torch", "waiting for the GPU").cuda.synchronize(device)
-
-
-@contextmanager
-def on_device_of(arguments: Arguments) -> Iterator[None]:
-    """Make the GPU that the arguments are on the current one; arguments on a CPU change nothing."""
-    device = next((tensor.device for tensor in arguments.tensors() if tensor.device.type != "cpu"), None)
-    with nullcontext() if device is None else require("torch", "choosing the GPU").cuda.device(device):
-        yield
 
 
 def _inputs(arguments: Arguments, outputs: Sequence[str], written: set[tuple[str, int]]) -> Iterator[tuple[str, Any]]:

@@ -22,7 +22,7 @@ from triton_ops.evaluation.idle_worker import Rest
 from triton_ops.evaluation.process_state import ProcessState
 from triton_ops.evaluation.station import Inline, StationFacts
 from triton_ops.exceptions import KernelTypeError, TritonKernelError
-from triton_ops.hardware import make_ready
+from triton_ops.hardware import make_ready, stay_on
 from triton_ops.processes.channel import ChildsEnd
 from triton_ops.processes.child import Leftovers, Surroundings, die_with, expendable, import_heavy, strays
 from triton_ops.processes.worker_process import StepStarted
@@ -81,22 +81,27 @@ def main() -> None:
     questions, answers, parent = (int(word) for word in sys.argv[2:5])
     die_with(parent, Leftovers.own())
     expendable()
-    _import(sys.argv[6:], sys.argv[5])
+    device = sys.argv[5]
+    _import(sys.argv[6:], device)
     connection = ChildsEnd(questions, answers)
-    serve(connection.receive, connection.send)
+    serve(connection.receive, connection.send, device)
 
 
 def _import(packages: Sequence[str], device: str) -> None:
-    """Import packages; meanwhile threads ready the GPU's driver, and Triton if it is among them."""
+    """Import packages; meanwhile threads ready the GPU's driver, and Triton if it is among them.
+
+    From then on the GPU is the current one, so that nothing that runs here makes a context on another one.
+    """
     if device.startswith("cuda"):
         threading.Thread(target=make_ready, args=(device,), daemon=True).start()
     if "triton" in packages:
         warm_up(launches=True)
     import_heavy(packages, "what is going to be tuned")
+    stay_on(device)
 
 
-def serve(receive: Callable[[], Any], send: Callable[[Any], None]) -> None:
-    """Answer the questions that `receive` gives, until it raises EOFError."""
+def serve(receive: Callable[[], Any], send: Callable[[Any], None], device: str) -> None:
+    """Answer the questions that `receive` gives, until it raises EOFError; `device` is the GPU of this process."""
     station: Inline | None = None
     known, begun = frozenset(sys.modules), ProcessState.here()
     while True:
@@ -109,6 +114,7 @@ def serve(receive: Callable[[], Any], send: Callable[[Any], None]) -> None:
             _give_up(known)
             answer = Answer(value=begun.changed() or ("a process" if strays() else ""))
         elif isinstance(question, Setup):
+            stay_on(device)  # code of the task before may have chosen another
             station, answer = _set_up(question, lambda step: send(StepStarted(step)))
         else:
             answer = _answer(station, question)

@@ -12,6 +12,7 @@ from typing import Any
 
 from triton_ops._optional import require
 from triton_ops.compile_modes.counting import profiler
+from triton_ops.hardware import current_device
 
 CALLS = 5
 WARM_MS, SAMPLED_MS = 25.0, 100.0
@@ -72,7 +73,7 @@ def parts_of(call: Callable[[], Any], device_name: str) -> tuple[Part, ...]:
     """
     torch: Any = require("torch", "profiling a call")
     gpu = device_name.startswith("cuda")
-    with profiler(device_name) as recorded:
+    with current_device(device_name), profiler(device_name) as recorded:
         for _ in range(CALLS):
             call()
         if gpu:

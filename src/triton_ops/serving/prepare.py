@@ -5,17 +5,15 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
-from triton_ops._optional import require
 from triton_ops.backend import CandidateError
 from triton_ops.cache import LockEntry, Lockfile, read_lockfile
 from triton_ops.cache.key import device_facts
 from triton_ops.compile_pool.pool import TIMEOUT_S
 from triton_ops.exceptions import DeviceError, TritonKernelError
-from triton_ops.hardware import DeviceSpec, probe
+from triton_ops.hardware import DeviceSpec, current_device, probe
 from triton_ops.serving.entries import Bound, bound
 from triton_ops.serving.programs import Program, compiled, programs_of
 from triton_ops.serving.targets import Targets
@@ -104,7 +102,7 @@ def prepare(
             done.append(program)
         else:
             failed.append((program.found.entry, f"{result.status}: {result.reason}"))
-    with _current(device):
+    with current_device(device or "cuda"):
         loaded = sum(_loaded(program, failed) for program in done) if here is not None else 0
     return Prepared(
         len(done),
@@ -149,14 +147,6 @@ def _programs(found: Bound | TritonKernelError, lock: Lockfile, here: DeviceSpec
         return programs_of(found, here)
     except TritonKernelError as error:
         return str(error)
-
-
-def _current(device: str | None) -> AbstractContextManager[Any]:
-    """Inside, a GPU that is named by its number is the current one."""
-    if device is None or not device.startswith("cuda:"):
-        return nullcontext()
-    current: AbstractContextManager[Any] = require("torch", "loading kernels").cuda.device(device)
-    return current
 
 
 def _loaded(program: Program, failed: list[tuple[LockEntry, str]]) -> bool:

@@ -1,0 +1,180 @@
+"""What works on one GPU of several has that GPU as the current one: stations, workers, comparisons, torch's switch."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+import torch
+
+from triton_ops import DeviceError, FunctionKernel, compare, time_ms, tune
+from triton_ops.backend import pack
+from triton_ops.evaluation import worker
+from triton_ops.evaluation.finals import FinalRequest
+from triton_ops.evaluation.station import Inline, assignment_of
+from triton_ops.hardware import current_device, probe, stay_on
+from triton_ops.measure import RacePolicy
+from triton_ops.progress.events import Silent
+from triton_ops.task.effort import chosen_effort
+from triton_ops.task.request import make_task
+from triton_ops.trial import Status
+
+SEEN: set[tuple[str, int]] = set()
+
+
+class Switch:
+    """Torch's current device, one for each thread, without GPUs.
+
+    Args:
+        breaks: Whether going back fails, as after a fault of the GPU.
+    """
+
+    def __init__(self, breaks=False):
+        self.of, self.breaks = threading.local(), breaks
+
+    @property
+    def current(self):
+        return getattr(self.of, "index", 0)
+
+    def set_device(self, name):
+        self.of.index = int(name.partition(":")[2])
+
+    @contextmanager
+    def device(self, name):
+        before = self.current
+        self.set_device(name)
+        try:
+            yield
+        finally:
+            self.of.index = before
+            if self.breaks:
+                raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+
+SWITCH = Switch()
+
+
+@pytest.fixture
+def switch(monkeypatch):
+    """A switch in the place of torch's, with the first GPU as the current one."""
+    monkeypatch.setattr(torch.cuda, "device", SWITCH.device)
+    monkeypatch.setattr(torch.cuda, "set_device", SWITCH.set_device)
+    SWITCH.set_device("cuda:0")
+    SEEN.clear()
+    yield SWITCH
+    SWITCH.set_device("cuda:0")
+
+
+def seen(what):
+    SEEN.add((what, SWITCH.current))
+
+
+def double(x, step):
+    seen("launch" if step else "failing launch")
+    return x * (2 // step)
+
+
+def twice(x):
+    seen("reference")
+    return 2 * x
+
+
+def same(result, expected):
+    seen("check")
+    return torch.equal(result, expected)
+
+
+TASK = make_task(
+    FunctionKernel(double), (torch.ones(4),), space={"step": [1, 0]}, reference=twice, check=same, device="cpu"
+)  # step 0 fails
+ASSIGNED = replace(assignment_of(TASK, chosen_effort("quick"), True, None), device_name="cuda:1")
+"""A task of the CPU that is said to run on the second GPU."""
+
+
+def test_the_device_before_is_the_current_one_again_however_the_block_ends(switch):
+    with current_device("cuda:1"), current_device("cuda:2"), current_device("cpu"), current_device("cuda"):
+        assert switch.current == 2
+    with pytest.raises(KeyError), current_device("cuda:3"):
+        raise KeyError
+    assert switch.current == 0
+
+
+def test_a_gpu_that_is_lost_in_the_block_hides_no_result_of_it(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device", Switch(breaks=True).device)
+    with current_device("cuda:1"):
+        found = 1
+    with pytest.raises(KeyError), current_device("cuda:1"):
+        raise KeyError
+    assert found == 1
+
+
+def test_a_gpu_that_cannot_be_used_is_one_line_where_it_is_asked_for_and_is_left_to_others_where_it_is_chosen():
+    with pytest.raises(DeviceError, match="cuda:99 cannot be used: "), current_device("cuda:99"):
+        pass
+    stay_on("cuda:99")
+    stay_on("cpu")
+
+
+def test_whatever_an_inline_station_runs_has_its_gpu_as_the_current_one_and_the_callers_is_restored(switch):
+
+    def arguments():
+        seen("arguments")
+        return TASK.arguments()
+
+    station = Inline(replace(ASSIGNED, arguments=arguments))
+    assert switch.current == 0
+    trials = [station.attempt(config, None) for config in TASK.space]
+    assert [trial.status for trial in trials] == [Status.OK, Status.RUNTIME]
+    assert switch.current == 0
+    before = set(SEEN)
+    SEEN.clear()
+    race = RacePolicy(checkpoints=(2,), seconds=1.0)
+    station.finals(FinalRequest(trials=tuple(trials), default=trials[0].config, race=race))
+    assert before == {(what, 1) for what in ("arguments", "reference", "check", "launch", "failing launch")}
+    assert {("launch", 1)} == SEEN
+    assert switch.current == 0
+
+
+def test_a_worker_stays_on_its_gpu_and_is_there_again_after_code_that_chose_another(switch, monkeypatch):
+    monkeypatch.setattr(worker, "make_ready", lambda _device: None)
+    monkeypatch.setattr(worker, "import_heavy", lambda _packages, _what: None)
+    worker._import((), "cuda:1")
+    assert switch.current == 1
+    switch.set_device("cuda:0")  # as code of the task before
+    here = []
+    questions = iter([worker.Setup(packed=pack(ASSIGNED).content, changes={})])
+
+    def receive():
+        here.append(switch.current)
+        try:
+            return next(questions)
+        except StopIteration:
+            raise EOFError from None
+
+    answers = []
+    worker.serve(receive, answers.append, "cuda:1")
+    assert answers[-1].error is None
+    assert here == [0, 1]
+    assert {at for _, at in SEEN} == {1}
+
+
+def test_comparisons_run_on_their_gpu(switch, monkeypatch):
+    for module in ("compare", "contestant", "timing"):
+        monkeypatch.setattr(f"triton_ops.comparison.{module}.probe", lambda _name: probe("cpu"))
+    one, other = (lambda: seen("one")), (lambda: seen("other"))
+    compare(one, other, device="cuda:1", rounds=6, seconds=0.1)
+    time_ms(one, device="cuda:1", warmup_ms=0, rep_ms=1)
+    assert {("one", 1), ("other", 1)} == SEEN
+    assert switch.current == 0
+
+
+def test_a_whole_tune_on_the_cpu_chooses_no_gpu(monkeypatch, steady_clock, tmp_path):
+    monkeypatch.delattr(torch.cuda, "device")
+    monkeypatch.delattr(torch.cuda, "set_device")
+    found = tune(
+        double, (torch.ones(4),), space={"step": [1, 2]}, reference=twice, check=same, cache_dir=tmp_path,
+        listener=Silent(), isolate=False,
+    )  # fmt: skip
+    assert found.best_config == {"step": 1}
