@@ -34,6 +34,7 @@ _log = logging.getLogger("triton_ops")
 
 COMPILE = "compile"
 """A step that `Evaluator.tell` is called with, beside those of `Verifier.tell`."""
+_PATTERNS = 2  # of poison
 
 
 @dataclass(kw_only=True)
@@ -129,13 +130,16 @@ class Evaluator:
         finally:
             self._working_on_baseline = False
 
-    def wrong_when_repeated(self, config: Config, sampler: Sampler, repeats: int, seconds: float) -> Difference | None:
+    def wrong_when_repeated(self, config: Config, sampler: Sampler, launches: int, seconds: float) -> Difference | None:
         """Repeat timed launches and check every result, since some errors, such as races, show in some runs only.
+
+        Each repeat launches on every argument set, and checks the results on all of them.
 
         Args:
             config: The config to check.
             sampler: Its sampler.
-            repeats: How many times it is launched and checked, at most.
+            launches: How many launches are checked; with several argument sets a few more, since there are at least two
+                repeats, one for each poison of the outputs.
             seconds: No further repeat is started after this time.
 
         Returns:
@@ -148,10 +152,11 @@ class Evaluator:
             return None
         self.begun(config)
         executable = self._compiled(config)
+        sets = 1 + len(self.subject.further(executable)) if executable.outputs else 1
         end = time.monotonic() + seconds
-        for turn in range(repeats):
+        for turn in range(max(math.ceil(launches / sets), _PATTERNS)):
             self.tell(LAUNCH)
-            found = self._wrong_once(self.verifier, executable, sampler, turn % 2)
+            found = self._wrong_once(self.verifier, executable, sampler, turn % _PATTERNS)
             if found is not None:
                 return suspected(found, executable)
             if time.monotonic() > end:
@@ -192,7 +197,8 @@ class Evaluator:
         sets = [self.subject.arguments, *further]
         for tensor in Arguments(tuple(given.result(name) for given in sets for name in executable.outputs)).tensors():
             poison(tensor, pattern)
-        sampler.queue(len(sets))()  # one launch on each argument set; outside a round, whose pauses are for timed ones
+        # Samples take the sets in turn; outside a round, whose pauses are for timed launches.
+        sampler.queue(math.ceil(len(sets) / sampler.launches))()
         return verifier.wrong_after_timing(executable, further, last=True)
 
     def _timer(self, launch: Launch) -> Timer:

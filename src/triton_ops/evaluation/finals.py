@@ -20,10 +20,10 @@ from triton_ops.space import Config
 from triton_ops.task.effort import Effort
 from triton_ops.trial import Measurement, Status, Trial
 
-_REPEATS = 12  # checked launches of a finalist: an error that shows in one launch of four stays unseen in 3 % of cases
-_REPEATS_S = 0.15  # for each finalist; no further repeat is started after this time
-_WINNER_REPEATS = 32  # checked launches of the winner: for an error that shows in one launch of ten it is 3 % as well
-_WINNER_REPEATS_S = 2.0
+_CHECKED = 12  # checked launches of a finalist: an error that shows in one launch of four stays unseen in 3 % of cases
+_CHECKED_S = 0.15  # for each finalist; no further repeat is started after this time
+_WINNER_CHECKED = 32  # checked launches of the winner: for an error that shows in one launch of ten it is 3 % as well
+_WINNER_CHECKED_S = 2.0
 _RACE_SHARE, _CHECK_SHARE = 0.5, 0.3  # of the seconds that are left
 _FEW_ROUNDS = 6  # for which there must be time
 _LOAD = 1.5  # wall time of a round over that of its samples: rests, and the host's own work
@@ -124,8 +124,8 @@ class _LastComparison:
         for config, arm in racing.items():
             if arm.dropped_at is not None:
                 continue
-            seconds = min(_REPEATS_S, _CHECK_SHARE * self._left_s / len(self.arms))
-            if said := self._wrong_again(config, _REPEATS, seconds):
+            seconds = min(_CHECKED_S, _CHECK_SHARE * self._left_s / len(self.arms))
+            if said := self._wrong_again(config, _CHECKED, seconds):
                 self.wrong[config] = said
         self._race_again()
 
@@ -153,7 +153,7 @@ class _LastComparison:
             winner = found.winner.config if found.winner is not None else None
             if winner not in self.arms or winner is None:
                 return found
-            said = self._wrong_again(winner, _WINNER_REPEATS, min(_WINNER_REPEATS_S, self._left_s))
+            said = self._wrong_again(winner, _WINNER_CHECKED, min(_WINNER_CHECKED_S, self._left_s))
             if said:
                 self.wrong[winner] = said
                 self._race_again()
@@ -211,13 +211,13 @@ class _LastComparison:
             return False
         return True
 
-    def _wrong_again(self, config: Config, repeats: int, seconds: float) -> Difference | None:
+    def _wrong_again(self, config: Config, launches: int, seconds: float) -> Difference | None:
         """How the results of a finalist's timed launches are wrong; None if they are right, or the finalist failed."""
         arm = self.arms[config]
         if arm.error is not None:
             return None
         try:
-            return self.evaluator.wrong_when_repeated(config, arm.sampler, repeats, seconds)
+            return self.evaluator.wrong_when_repeated(config, arm.sampler, launches, seconds)
         except Exception as error:  # noqa: BLE001 - a finalist that fails must not end the others
             arm.error = candidate_error(error, Status.RUNTIME)
             return None

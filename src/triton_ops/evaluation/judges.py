@@ -95,22 +95,21 @@ class Rounded:
         if self._golden.numel() == 0:
             return None
         flat, torch = found.reshape(-1), self._torch
-        sums, largest, over, worst, strange = [], [], [], [], []
+        columns: list[Any] = []
         for part, rows in zip(self._parts(), self._row_parts(), strict=True):
-            error = flat[part].double() - self._golden[part].double()
-            strange.append(self._odd.strange(flat[part], part, self._limit))
-            error = self._tamed(error, part)
-            square = self._row_sums(error)
-            share = _ratio(torch, square.sqrt(), self._rows[rows])
-            sums.append(square.sum())
-            largest.append(error.abs().max())
-            over.append((share > _MOST_ROWS * self._times).sum().double())
-            worst.append(share.max())
-        table = torch.stack([torch.stack(column).double() for column in (sums, largest, over, worst, strange)])
-        total, rows_over = float(table[0].sum()), int(table[2].sum())
+            wide = flat[part].double()
+            error = self._tamed(wide - self._golden[part], part)  # in float64, whatever the golden result's dtype is
+            size = torch.linalg.vector_norm(self._in_rows(error), dim=1)
+            share = _ratio(torch, size, self._rows[rows])
+            over = (share > _MOST_ROWS * self._times).sum()
+            ends = torch.stack(torch.aminmax(error)).abs().max()  # NaN if there is one, as for the largest of all
+            strange = self._odd.strange(wide, part, self._limit)
+            columns.append(torch.stack([size.square().sum(), ends, over.double(), share.max(), strange.double()]))
+        table = torch.stack(columns)
+        sums, most = torch.stack([table.sum(0), table.amax(0)]).tolist()  # the one time that the device is waited for
         measured = _Measured(
-            mean=math.sqrt(total / self._golden.numel()),
-            largest=float(table[1].max()), rows_over=rows_over, row=float(table[3].max()), strange=int(table[4].sum()),
+            mean=math.sqrt(sums[0] / self._golden.numel()), largest=most[1], rows_over=int(sums[2]), row=most[3],
+            strange=int(sums[4]),
         )  # fmt: skip
         excess = self._excess(measured)
         return None if excess <= 1 else Difference(self._text(flat, measured), excess)
@@ -164,9 +163,12 @@ class Rounded:
 
     def _row_sums(self, values: Any) -> Any:
         """The sum of squares of each row; the last row may be shorter."""
+        return self._in_rows(values).square().sum(1)
+
+    def _in_rows(self, values: Any) -> Any:
         if rest := -values.numel() % self._width:
             values = self._torch.nn.functional.pad(values, (0, rest))
-        return values.view(-1, self._width).square().sum(1)
+        return values.view(-1, self._width)
 
     def _tamed(self, values: Any, part: slice) -> Any:
         return self._odd.without(values, part)
@@ -210,8 +212,13 @@ class _OddPlaces:
         return values if self._mask is None else self._torch.where(self._mask[part], 0.0, values)
 
     def strange(self, found: Any, part: slice, limit: float) -> Any:
-        """How many elements are not finite where they should be, or not what they must be at an odd place."""
-        return self.wrong(found, part, limit).sum()
+        """How many elements are not finite where they should be, or not what they must be at an odd place.
+
+        Without odd places none is counted: what is not finite there has an error that is not finite either.
+        """
+        return (
+            self._torch.zeros((), device=found.device) if self._mask is None else self.wrong(found, part, limit).sum()
+        )
 
     def wrong(self, found: Any, part: slice, limit: float) -> Any:
         """Which elements these are."""

@@ -147,8 +147,13 @@ class SharedTimer:
         return self.timer
 
     def sets(self, arguments: Arguments) -> int:
-        """How many argument sets keep L2 cold; 1 on a CPU, where warm launches are wanted, and where no more fit."""
-        return sets_for(self.device, self.device_name, arguments) if self.cold else 1
+        """How many argument sets keep L2 cold.
+
+        It is 1 on a CPU, where warm launches are wanted, where no more fit, and where the mode of times taken before is
+        a flush: a timer that flushes launches on the first set only.
+        """
+        flushes = (self.mode or "").endswith("flushed")
+        return sets_for(self.device, self.device_name, arguments) if self.cold and not flushes else 1
 
 
 @dataclass

@@ -135,8 +135,12 @@ class Verifier:
             return Difference(stray)
         for arguments in [given.arguments, *sets] if executable.outputs else []:
             written = [arguments.result(name) for name in executable.outputs]
-            judge = self._differs_again if last else self._differs
-            if (found := judge(first, executable, written)) is not None:
+            if self._is_last(first, executable, written):
+                continue
+            found = self._judged(first, executable, written) or (
+                self._other_bits(executable, written) if last else None
+            )
+            if found is not None:
                 return replace(found, text=f"after timing, {found.text}{self._remark()}")
         if not self.subject.restores and (changed := given.changed()):
             given.restore()
@@ -181,39 +185,40 @@ class Verifier:
                 return Difference(stray)
             if strange := [name for name in changed if name not in case.effects]:
                 return Difference(f"changes {_and(strange)}, which the first config does not do")
-            found = self._differs(case, executable, results)
+            same = self._is_last(case, executable, results)
+            found = None if same else self._judged(case, executable, results)
             for name, tensor in case.argument_set.inputs(list(case.effects)).items():
                 if found is None and not self.not_compared and self.reference is None and self.standard.check is None:
                     other = difference(tensor, case.effects[name])
                     found = replace(other, text=f"in {name}, {other.text}") if other else None
             if found is None and case is self.cases[0]:
-                found = self._differs_from_last(executable, results)
+                found = None if same else self._other_bits(executable, results)
             elif case is self.cases[0] and self.reference is None:
                 self._dissent.differs(executable.config, results)
             return found
 
-    def _differs(self, case: Case, executable: Executable, results: list[Any]) -> Difference | None:
+    def _judged(self, case: Case, executable: Executable, results: list[Any]) -> Difference | None:
+        """How results differ from the expected ones; None if they do not, or are not compared."""
         if self.not_compared or case.expected is None:
             return None
-        if case.expected is self.cases[0].expected and self._is_last(executable, results):
-            return None  # equal bits need no second judgement
         case.expected.prepare(bool(executable.tf32))
         return case.expected.difference(results, bool(executable.tf32))
 
-    def _differs_again(self, case: Case, executable: Executable, results: list[Any]) -> Difference | None:
-        """How results of a further launch differ."""
-        return self._differs(case, executable, results) or self._differs_from_last(executable, results)
+    def _is_last(self, case: Case, executable: Executable, results: list[Any]) -> bool:
+        """Whether results have the bits of the executable's first ones on these arguments, which were right.
 
-    def _is_last(self, executable: Executable, results: list[Any]) -> bool:
-        """Whether results have the bits of the executable's first ones on these arguments, which were right."""
+        Equal bits need no second judgement, which costs many times as much as this comparison.
+        """
+        if self.not_compared or case.expected is not self.cases[0].expected:
+            return False
         return self._last is not None and self._last[0] is executable and same_bits(results, self._last[1])
 
-    def _differs_from_last(self, executable: Executable, results: list[Any]) -> Difference | None:
-        """Keep the first results of an executable; later ones must have equal bits where nothing explains others."""
+    def _other_bits(self, executable: Executable, results: list[Any]) -> Difference | None:
+        """What is wrong with right results that do not have the bits of the executable's first ones; those are kept."""
         if self._last is None or self._last[0] is not executable:
             self._last = executable, [kept(each) for each in results]
             return None
-        if self.not_compared or same_bits(results, self._last[1]):
+        if self.not_compared:
             return None
         if self._bitwise(executable):
             return Difference(_OTHER_BITS)

@@ -1,0 +1,108 @@
+"""Timed launches that are repeated and checked: how many, on which argument sets, and which faults are found."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import count
+
+import pytest
+import torch
+
+from triton_ops import Config, FunctionKernel
+from triton_ops.backend import Arguments
+from triton_ops.evaluation import subject
+from triton_ops.evaluation.candidate import Evaluator
+from triton_ops.evaluation.subject import ArgumentSet, SharedTimer, Subject
+from triton_ops.evaluation.verify import Case, Verifier
+from triton_ops.hardware import probe
+from triton_ops.measure import Sampler, ScreenPolicy
+
+CONFIG = Config(n=1)
+
+
+class Repeated:
+    """A function on several argument sets, each sample of which is one launch on so many of them in turn."""
+
+    def __init__(self, function, sets, each):
+        def counted(x, out, *, n):
+            self.launches += 1
+            self.places.add(out.data_ptr())
+            function(x, out, self.launches, out.data_ptr())
+
+        self.launches, self.places, self.judged = 0, set(), 0
+        kernel = FunctionKernel(counted, outputs=("out",))
+        given = Arguments(keyword={"x": torch.rand(64), "out": torch.empty(64)})
+        own = Subject(ArgumentSet(given, kernel.outputs), lambda _: sets)
+        self.verifier = Verifier(
+            kernel=kernel, subject=own, others=[Case(own.first, 1)], reference=lambda x, out: 2 * x
+        )
+        self.evaluator = Evaluator(
+            kernel=kernel, subject=own, shared_timer=SharedTimer(probe("cpu"), "cpu"), policy=ScreenPolicy(),
+            verifier=self.verifier,
+        )  # fmt: skip
+        executable = self.evaluator.executables[CONFIG] = kernel.compile(CONFIG, own.arguments)
+        assert self.verifier.wrong(executable) is None
+        expected = self.verifier.cases[0].expected
+        self._judge, expected.difference = expected.difference, self._counted
+        launch, turn = own.launch(executable), count()
+
+        def queue(samples):
+            for _ in range(samples * each):
+                launch.calls[next(turn) % sets]()
+            return lambda: [1.0] * samples
+
+        self.sampler = Sampler(queue, each)
+        self.launches = 0
+
+    def _counted(self, *given):
+        self.judged += 1
+        return self._judge(*given)
+
+    def wrong(self, launches):
+        return self.evaluator.wrong_when_repeated(CONFIG, self.sampler, launches, math.inf)
+
+
+def right(x, out, *_):
+    torch.mul(x, 2, out=out)
+
+
+@pytest.mark.parametrize(
+    ("sets", "each", "wanted", "run"),
+    [(1, 1, 12, 12), (1, 5, 12, 60), (8, 1, 12, 16), (8, 8, 12, 16), (8, 8, 32, 32), (8, 11, 12, 22), (3, 2, 12, 16)],
+)
+def test_as_many_launches_are_checked_as_asked_for_on_every_set(sets, each, wanted, run):
+    found = Repeated(right, sets, each)
+    assert found.wrong(wanted) is None
+    assert found.launches == run
+    assert len(found.places) == sets
+    assert found.judged == 0  # all have the bits that were judged before
+
+
+def test_a_fault_on_one_of_the_argument_sets_is_found():
+    places = []
+
+    def one_place(x, out, _, place):
+        places.extend([] if place in places else [place])
+        torch.mul(x, 2 if len(places) < 6 or place != places[5] else 3, out=out)
+
+    found = Repeated(one_place, 8, 8)
+    assert "after timing" in found.wrong(12).text
+    assert found.judged == 1
+
+
+def test_what_is_not_written_shows_under_either_poison():
+    def later(x, out, launch, _):
+        if launch <= 8:
+            torch.mul(x, 2, out=out)
+
+    assert "after timing" in Repeated(later, 8, 8).wrong(1).text
+
+
+def test_where_the_cache_is_flushed_there_is_one_argument_set(monkeypatch):
+    # Times of an earlier process may have been taken where memory was short, and now there is room for several sets.
+    monkeypatch.setattr(subject, "free_bytes", lambda *_: 1 << 30)
+    spec = replace(probe("cpu"), kind="cuda", l2_bytes=1 << 20)
+    given = Arguments(keyword={"x": torch.empty(1 << 20)})
+    modes = ("event-flushed", "event-cold", None)
+    assert [SharedTimer(spec, "cuda", mode=mode).sets(given) for mode in modes] == [1, 8, 8]
