@@ -17,7 +17,8 @@ triton = pytest.importorskip("triton")
 from triton_ops.analysis.features import amdgcn_features, ptx_features  # noqa: E402
 from triton_ops.analysis.tiers import examine, resources_of  # noqa: E402
 from triton_ops.analysis.usage import Usage, amdgcn_usage, cubin_usage  # noqa: E402
-from triton_ops.backend import Arguments, TritonKernel  # noqa: E402
+from triton_ops.backend import Arguments, TritonKernel, nothing_compiled  # noqa: E402
+from triton_ops.backend.compiled import traits_of  # noqa: E402
 from triton_ops.backend.offline import (  # noqa: E402  # noqa: E402
     AheadOfTime,
     StandIn,
@@ -92,6 +93,27 @@ def test_registers_and_stack_are_those_that_nvidias_own_tool_reads(arch, case, t
     kernel, arguments, config = given(arch, case)
     usage = check_usage(AheadOfTime(kernel, arguments, named_target(arch)).build(config).binary, tmp_path)
     assert 0 < usage.registers <= 255
+
+
+def test_what_is_not_compiled_in_this_process_can_be_asked_for_without_a_compilation():
+    """Extents of the same alignment are served by the code that is there; others would be compiled."""
+    knobs = triton.knobs.runtime
+    with pretending(named_target("sm_90"), "asked without a compilation"):
+        kernel, arguments = matmul((512, 512, 512))
+        (made,) = kernel.lowered(TILE, arguments)
+        before, asked = knobs.jit_cache_hook, []
+        knobs.jit_cache_hook = lambda **facts: bool(asked.append(facts))
+        try:
+            with nothing_compiled():
+                assert kernel.lowered(TILE, matmul((496, 496, 496))[1]) == [made]
+                assert kernel.lowered(TILE, matmul((500, 259, 77))[1]) == [None]
+                assert kernel.lowered(Config({**TILE, "GROUP_M": 4}), arguments) == [None]
+            assert not asked
+            (other,) = kernel.lowered(TILE, matmul((500, 259, 77))[1])
+            assert len(asked) == 1, "the hook that was there is back"
+        finally:
+            knobs.jit_cache_hook = before
+    assert traits_of([other])["compilation"] != traits_of([made])["compilation"]
 
 
 @pytest.mark.parametrize("arch", HUGE)

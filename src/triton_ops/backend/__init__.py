@@ -11,6 +11,7 @@ from triton_ops.backend.base import PreparedCall as PreparedCall
 from triton_ops.backend.base import by_name as by_name
 from triton_ops.backend.base import is_tensor as is_tensor
 from triton_ops.backend.base import positional_names as positional_names
+from triton_ops.backend.compiled import nothing_compiled as nothing_compiled
 from triton_ops.backend.config_hooks import taken_apart as taken_apart
 from triton_ops.backend.containers import is_descriptor as is_descriptor
 from triton_ops.backend.descriptors import matrix_descriptor as matrix_descriptor

@@ -11,7 +11,8 @@ import hashlib
 import importlib
 import io
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from triton_ops._hashing import fingerprint
@@ -44,6 +45,25 @@ def loaded(make: Callable[[], Sequence[Any]]) -> Sequence[Any]:
     except Exception as error:
         raise compile_error(error) from error
     return made
+
+
+@contextlib.contextmanager
+def nothing_compiled() -> Iterator[None]:
+    """Have Triton compile nothing meanwhile: a kernel for which it has no binary in this process fails.
+
+    Triton asks its `jit_cache_hook` before it compiles, and lets the compilation be where that says so.
+    """
+    knobs = sys.modules.get("triton.knobs")
+    if knobs is None:
+        yield
+        return
+    runtime: Any = knobs.runtime  # type: ignore[attr-defined]
+    before = runtime.jit_cache_hook
+    runtime.jit_cache_hook = lambda *_, **__: True
+    try:
+        yield
+    finally:
+        runtime.jit_cache_hook = before
 
 
 def resources_of(made: Sequence[Any]) -> Resources:
