@@ -57,7 +57,7 @@ def nothing_compiled() -> Iterator[None]:
     if knobs is None:
         yield
         return
-    runtime: Any = knobs.runtime  # type: ignore[attr-defined]
+    runtime: Any = knobs.runtime
     before = runtime.jit_cache_hook
     runtime.jit_cache_hook = lambda *_, **__: True
     try:
