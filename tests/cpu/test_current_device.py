@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from contextlib import contextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,11 +15,11 @@ from triton_ops.backend import pack
 from triton_ops.evaluation import worker
 from triton_ops.evaluation.finals import FinalRequest
 from triton_ops.evaluation.station import Inline, assignment_of
-from triton_ops.hardware import current_device, probe, stay_on
+from triton_ops.hardware import current_device, current_gpu, probe, stay_on
 from triton_ops.measure import RacePolicy
 from triton_ops.progress.events import Silent
 from triton_ops.task.effort import chosen_effort
-from triton_ops.task.request import make_task
+from triton_ops.task.request import device_for, device_of, make_task
 from triton_ops.trial import Status
 
 SEEN: set[tuple[str, int]] = set()
@@ -178,3 +179,24 @@ def test_a_whole_tune_on_the_cpu_chooses_no_gpu(monkeypatch, steady_clock, tmp_p
         listener=Silent(), isolate=False,
     )  # fmt: skip
     assert found.best_config == {"step": 1}
+
+
+def on(*places):
+    return SimpleNamespace(tensors=lambda: iter([SimpleNamespace(device=place) for place in places]))
+
+
+def test_cuda_is_the_current_gpu_of_the_thread_that_asks_and_tensors_say_where_they_are(switch, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: switch.current)
+    assert (current_gpu(), device_for("cuda", "cuda", "it")) == ("cuda", "cuda")
+    with current_device("cuda:3"):
+        assert (
+            device_for("cuda", "cuda", "it") == device_for("cuda", "any", "it") == device_of(on(), "cuda") == "cuda:3"
+        )
+        assert device_for("cuda:0", "cuda", "it") == "cuda:0"
+        assert device_for("cpu", "any", "it") == "cpu"
+        assert device_of(on("cpu", "cuda:1"), "cuda") == device_of(on("cuda:1"), None) == "cuda:1"
+    with pytest.raises(DeviceError, match="on cuda:1, not on cuda:0"):
+        device_of(on("cuda:1"), "cuda:0")
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    assert current_gpu() == "cuda"

@@ -5,6 +5,8 @@ from triton_ops.hardware.calibration import load_calibration as load_calibration
 from triton_ops.hardware.calibration import save_calibration as save_calibration
 from triton_ops.hardware.chosen import chosen_gpus as chosen_gpus
 from triton_ops.hardware.current import current_device as current_device
+from triton_ops.hardware.current import current_gpu as current_gpu
+from triton_ops.hardware.current import current_index as current_index
 from triton_ops.hardware.current import stay_on as stay_on
 from triton_ops.hardware.datasheets import Datasheet as Datasheet
 from triton_ops.hardware.limits import Residents as Residents

@@ -13,6 +13,7 @@ That context also takes some 500 MB of the first GPU's memory.
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator
 
 from triton_ops._optional import require
@@ -53,6 +54,21 @@ def stay_on(device_name: str) -> None:
     if device_name.startswith("cuda:"):
         with contextlib.suppress(RuntimeError, AssertionError, AttributeError):  # the last from a torch without CUDA
             require("torch", "choosing the GPU").cuda.set_device(device_name)
+
+
+def current_index() -> int | None:
+    """The number of this thread's current GPU; None as long as torch uses none."""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    return int(cuda.current_device()) if cuda is not None and cuda.is_initialized() else None
+
+
+def current_gpu() -> str:
+    """Torch's name of this thread's current GPU: `cuda:N` where it has chosen one, and `cuda` for the first one.
+
+    Another thread or process has a current GPU of its own, so that `cuda` may be another one there.
+    """
+    index = current_index()
+    return f"cuda:{index}" if index else "cuda"
 
 
 def _unusable(device_name: str, error: Exception) -> DeviceError:

@@ -122,9 +122,17 @@ def as_problem(given: Any) -> TuneProblem:
     )
 
 
-def tuned(problem: TuneProblem, options: Options, place: Place) -> TuningResult:
-    """The result of a problem's tune in a place of this process, or of its record."""
-    request, space = problem.request(place.device, options.seed)
+def tuned(problem: TuneProblem, options: Options, place: Place, *, own_device: str | None = None) -> TuningResult:
+    """The result of a problem's tune in a place of this process, or of its record.
+
+    Args:
+        problem: The problem.
+        options: What the problems of the run have in common.
+        place: Where it is measured.
+        own_device: The device where the place leaves it open: the GPU that was the current one when the run began, as
+            each thread has a current one of its own. None takes the problem's.
+    """
+    request, space = problem.request(place.device or own_device, options.seed)
     return tune_request(
         request, space, options.plan, cache_dir=place.cache_dir or options.cache_dir, force=options.force,
         seed=options.seed, cold=problem.cold, isolate=options.isolate, transfer=options.transfer, wait=options.wait,
@@ -149,7 +157,7 @@ def job_of(problem: TuneProblem, options: Options) -> Job:
         label=f"{key.kernel} {key.label}".rstrip(),
         kernel=key.kernel,
         problem=problem,
-        tune=partial(tuned, problem, options),
+        tune=partial(tuned, problem, options, own_device=request.device_name),
         known=lambda: known_result(request, space, plan, key, cache_dir=options.cache_dir, force=options.force),
         weight=float(problem.weight),
         devices=_places(problem, request, options.devices),

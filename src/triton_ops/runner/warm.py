@@ -9,7 +9,6 @@ plainly the same takes the whole way.
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from triton_ops import settings
 from triton_ops._cpus import cpu_threads
 from triton_ops.backend import Kernel, Operation, is_tensor, source_of
 from triton_ops.backend.source import is_kept
+from triton_ops.hardware import current_index
 from triton_ops.problem import Problem
 from triton_ops.space import ConfigSpace
 from triton_ops.task.task import NamedProblem
@@ -58,7 +58,7 @@ def call_of(target: Any, args: Any, kwargs: Any, space: Any, options: Mapping[st
     """What names a call in this process; None if it cannot be told in a moment."""
     try:
         given = tuple(map(_told, args)), tuple([(name, _told(value)) for name, value in (kwargs or {}).items()])
-        where = (*settings.named_folder_and_effort(), _current_gpu())
+        where = (*settings.named_folder_and_effort(), current_index())
         call = (id(target), given, _space(space), *options.values(), where)
         hash(call)
     except (_OtherwiseError, TypeError, AttributeError, RuntimeError):  # such as a tensor without an address
@@ -136,12 +136,6 @@ def _another_problem(by_shape: tuple[NamedProblem, Problem] | None) -> bool:
         return False
     named, problem = by_shape
     return named.operation.problem(named.shape, named.dtype) != problem
-
-
-def _current_gpu() -> int | None:
-    """The number of the GPU that a call by shape runs on; None as long as torch uses none."""
-    cuda = getattr(sys.modules.get("torch"), "cuda", None)
-    return int(cuda.current_device()) if cuda is not None and cuda.is_initialized() else None
 
 
 def _told(value: Any) -> Any:

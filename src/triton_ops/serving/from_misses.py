@@ -11,7 +11,7 @@ from typing import Any
 from triton_ops.backend import pack
 from triton_ops.buckets import unkeyed
 from triton_ops.exceptions import DeviceError, TritonKernelError
-from triton_ops.hardware import gpu_missing, probe
+from triton_ops.hardware import current_gpu, gpu_missing, probe
 from triton_ops.history.misses import Miss, costs, forget_misses
 from triton_ops.history.recall import cache_folder, store_in
 from triton_ops.many.cluster.engine import RayEngine
@@ -169,4 +169,4 @@ def _here(miss: Miss, kind: str) -> str:
     found = probe(kind)
     if found.name != wanted:
         raise DeviceError(f"it is of {wanted}, and this machine has {found.name}")
-    return kind
+    return current_gpu() if kind == "cuda" else kind

@@ -21,7 +21,7 @@ from triton_ops.backend import (
 )
 from triton_ops.cache.key import UNKNOWN
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, ShapeMismatchError, SpaceError
-from triton_ops.hardware import DeviceSpec, device_named, gpu_missing, probe
+from triton_ops.hardware import DeviceSpec, current_gpu, device_named, gpu_missing, probe
 from triton_ops.problem import Problem, Scalar
 from triton_ops.space import ConfigSpace, as_space
 from triton_ops.task.task import CopiedArguments, GeneratedArguments, NamedProblem, Task
@@ -281,9 +281,9 @@ def device_for(asked: str | None, runs_on: str, who: str) -> str:
             hint=f"use --device {runs_on}",
         )
     if asked is not None:
-        return asked
+        return _indexed(asked)
     if runs_on == "any":
-        return "cpu" if gpu_missing() else "cuda"
+        return "cpu" if gpu_missing() else current_gpu()
     if runs_on == "cuda" and (missing := gpu_missing()):
         raise DeviceError(
             f"{who} runs on a GPU, and there is none: {missing}",
@@ -291,7 +291,7 @@ def device_for(asked: str | None, runs_on: str, who: str) -> str:
             "cpu",
             hint="run it on a machine with a GPU; `triton-ops doctor` says what works here",
         )
-    return runs_on
+    return _indexed(runs_on)
 
 
 def device_of(given: Arguments, asked: str | None) -> str:
@@ -309,14 +309,19 @@ def device_of(given: Arguments, asked: str | None) -> str:
             "the arguments are on the device meta, which holds no numbers", "cpu or cuda", found,
             hint="give tensors that are on the device for which a winner is asked",
         )  # fmt: skip
-    if asked is not None and places and found.partition(":")[0] != asked.partition(":")[0]:
+    if asked is not None and places and asked not in (found, found.partition(":")[0]):
         raise DeviceError(
             f"the arguments are on {found}, not on {asked}",
             asked,
             found,
             hint=f"use device={found!r}",
         )
-    return asked or found
+    return found if places or asked is None else _indexed(asked)
+
+
+def _indexed(device_name: str) -> str:
+    """The device's name; `cuda` with the number of the current GPU, which is another one in other threads."""
+    return current_gpu() if device_name == "cuda" else device_name
 
 
 def _described(kernel: Kernel, given: Arguments) -> tuple[tuple[tuple[str, TensorSpec | Scalar], ...], str]:
