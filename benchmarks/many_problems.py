@@ -3,13 +3,16 @@
     python -m benchmarks.many_problems --parts many single fresh --out OUT.json
     python -m benchmarks.many_problems --parts graded --limit-s 540 --out OUT.json     again, until all rows are there
     python -m benchmarks.many_problems --parts gpus space --gpus 2 --out OUT.json
+    python -m benchmarks.many_problems --parts graded --share 1/2 --out ONE.json       a half of the rows, from a copy
+    python -m benchmarks.many_problems --merge ONE.json TWO.json --out OUT.json
 
 `many` is one call of `tune_many`, `single` one `tune` after the other in one process, which leaves its processes to the
 next, and `fresh` the same with `release_processes` before each. Each begins with empty caches, of Triton too, in a
 process of its own; the clock begins after the imports of torch and Triton. `graded` has every config of each problem
-tried, and the best of them race against the winner of `many` in one process. `gpus` is `many` on one GPU and on
-several, in turn. `space` is every config of one product, screened on one GPU and on several side by side: first with
-an empty compile cache, then with a full one, where nothing waits for compilers.
+tried, and the best of them race against the winner of `many`, or of `gpus` on one, in one process. `gpus` is `many` on
+one GPU and on several, in turn. `space` is every config of one product, screened on one GPU and on several side by
+side: first with an empty compile cache, then with a full one, where nothing waits for compilers, and where the workers
+of the run before serve.
 
 The file is written after every row. A part is ended where its seconds are over, and its rows stay: `graded` goes on
 with the others at the next call.
@@ -66,6 +69,7 @@ NAMED = {
 """Kernels whose spaces can be tried whole, 17 to 411 configs; the plain matmul below has 480."""
 PLAIN = ("4096", "llama-8b-prefill")
 _WITHIN = 1.0  # percent
+_PAIR_S = 2.0  # of the comparison of a winner with the best of all configs
 _LAST_ROW_S = 40.0  # that a part may take longer than its limit, to end what it has begun
 _PARTS = ("many", "single", "fresh", "graded", "gpus", "space")
 EVERY = replace(PRESETS["quick"], name="every", search="exhaustive", budget=Budget(), near=0.1, finalists=8, previews=0)
@@ -97,8 +101,16 @@ def main() -> int:
     )
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/nvidia-h200/many_problems.json"))
     parser.add_argument("--commit")
+    parser.add_argument("--share", default="1/1", help="which of the problems `graded` takes, such as 1/2")
+    parser.add_argument(
+        "--merge", type=Path, nargs="*", default=[], help="take the parts of these files in, and measure nothing"
+    )
     parser.add_argument("--side", choices=_PARTS, help="used by the script itself")
     options = parser.parse_args()
+    if options.merge:
+        save(options.out, merged(*options.merge))
+        print(*_told(json.loads(options.out.read_text())), sep="\n")
+        return 0
     if options.side:
         with without_shared_lockfiles():  # nothing is known of the problems, as for a kernel that nobody has tuned
             SIDES[options.side](options)
@@ -115,6 +127,18 @@ def main() -> int:
     return 0
 
 
+def merged(*paths: Path) -> dict[str, Any]:
+    """One document of several: the parts of all, the latest of each, and of `graded` the rows of all."""
+    found: dict[str, Any] = {}
+    for path in paths:
+        document = json.loads(path.read_text())
+        rows = {**found.get("graded", {}).get("rows", {}), **document.get("graded", {}).get("rows", {})}
+        found |= document
+        if rows:
+            found["graded"] = _summary(rows)
+    return found
+
+
 def _begun(options: argparse.Namespace) -> dict[str, Any]:
     return headed(
         "python -m benchmarks.many_problems", options.commit, device=probe("cuda").name,
@@ -126,7 +150,7 @@ def _side(part: str, left_s: float, options: argparse.Namespace) -> None:
     """One part in a process of its own, with caches of its own that begin empty."""
     command = [
         sys.executable, "-m", "benchmarks.many_problems", "--side", part, "--out", str(options.out),
-        "--limit-s", str(left_s), "--gpus", str(options.gpus),
+        "--limit-s", str(left_s), "--gpus", str(options.gpus), "--share", options.share,
     ]  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "NO_COLOR": "1", "TRITON_CACHE_DIR": f"{folder}/compiled"}
@@ -143,10 +167,7 @@ def _side(part: str, left_s: float, options: argparse.Namespace) -> None:
 def _many(options: argparse.Namespace) -> None:
     """One call of `tune_many`."""
     rows, start = _Rows(options.out, "many"), _ready()
-    found = tune_many(
-        list(problems().values()), told=lambda outcome: rows.add(_label(outcome), _row(outcome)),
-        budget_s=options.limit_s,
-    )  # fmt: skip
+    found = tune_many(list(problems().values()), told=lambda outcome: rows.add(_label(outcome), _row(outcome)))
     rows.close(wall_s=time.monotonic() - start, stopped=found.stopped, totals=found.totals)
 
 
@@ -171,17 +192,27 @@ def _single(options: argparse.Namespace, *, fresh: bool = False) -> None:
 def _graded(options: argparse.Namespace) -> None:
     """Each winner of `many` against the best of all configs, in one process."""
     rows, start = _Rows(options.out, "graded", again=True), _ready()
-    winners = json.loads(options.out.read_text())["many"]["rows"]
-    for label, problem in problems().items():
+    winners = _winners(json.loads(options.out.read_text()))
+    place, _, shares = options.share.partition("/")
+    for label in list(problems())[int(place) - 1 :: int(shares)]:
         if label in rows.done or "best_config" not in winners.get(label, {}):
             continue
         if time.monotonic() - start > options.limit_s:
-            rows.close(stopped="limit")
-            return
-        rows.add(label, _grade(problem, Config(winners[label]["best_config"])))
-    graded = rows.done
-    within = sum(row["behind_percent"] <= _WITHIN for row in graded.values())
-    rows.close(stopped="complete", graded=len(graded), within=within)
+            break
+        rows.add(label, _grade(problems()[label], Config(winners[label]["best_config"])))
+        rows.close(**_summary(rows.done))
+
+
+def _winners(document: Mapping[str, Any]) -> dict[str, Any]:
+    """What one run on one GPU has found, by problem."""
+    if "many" in document:
+        return dict(document["many"]["rows"])
+    return dict(document["gpus"]["rows"]["1 GPUs"]["problems"])
+
+
+def _summary(rows: Mapping[str, Any]) -> dict[str, Any]:
+    within = sum(row["behind_percent"] <= _WITHIN for row in rows.values())
+    return {"graded": len(rows), "of": len(problems()), "within": within, "rows": dict(rows)}
 
 
 def _grade(problem: TuneProblem, winner: Config) -> dict[str, Any]:
@@ -194,7 +225,7 @@ def _grade(problem: TuneProblem, winner: Config) -> dict[str, Any]:
     if winner != best:
         shape = None if problem.shape is None else tuple(problem.shape)
         given = target.materialise(target.problem(shape, problem.dtype), "cuda").keyword
-        found = compare((target, winner), (target, best), kwargs=given, names=("many", "every"))
+        found = compare((target, winner), (target, best), kwargs=given, names=("many", "every"), seconds=_PAIR_S)
         behind, interval = -found.percent, found.interval
     return {
         "behind_percent": behind, "interval": interval, "best": dict(best), "winner": dict(winner),
@@ -211,7 +242,7 @@ def _gpus(options: argparse.Namespace) -> None:
         start = _ready()
         with tempfile.TemporaryDirectory() as folder:
             os.environ["TRITON_CACHE_DIR"] = f"{folder}/compiled"
-            found = _over(tuple(f"cuda:{at}" for at in range(used)), f"{folder}/records", options.limit_s / 2)
+            found = _over(tuple(f"cuda:{at}" for at in range(used)), f"{folder}/records")
         release_processes()
         walls[used] = time.monotonic() - start
         rows.add(f"{used} GPUs", {
@@ -238,7 +269,7 @@ def _space(options: argparse.Namespace) -> None:
                 walls[name] = time.monotonic() - start
                 ties = sorted(config.text for config in found.ties)
                 rows.add(name, {"wall_s": walls[name], **_of_result(found), "ties": ties, "notes": list(found.notes)})
-                release_processes()
+            release_processes()
     speedups = {
         cache: walls[f"1 GPUs, {cache} compile cache"] / walls[f"{options.gpus} GPUs, {cache} compile cache"]
         for cache in ("empty", "full")
@@ -252,14 +283,14 @@ def _check_count(wanted: int) -> None:
         raise SystemExit(f"there are {count} GPUs, and {wanted} were asked for")
 
 
-def _over(devices: tuple[str, ...], folder: str, budget_s: float) -> ManyResult:
+def _over(devices: tuple[str, ...], folder: str) -> ManyResult:
     common = Options(plan=effort_of(), cache_dir=folder, devices=devices)
 
     def executors(shared_cpus: SharedCpus, view: Follows) -> Mapping[str, Executor]:
         return {device: LocalExecutor(shared_cpus, device, view.listener) for device in devices}
 
     jobs = jobs_of(problems().values(), common)
-    return run_jobs(jobs, common, budget_s=budget_s, told=lambda _: None, executors_of=executors)
+    return run_jobs(jobs, common, budget_s=None, told=lambda _: None, executors_of=executors)
 
 
 def _ready() -> float:
