@@ -17,7 +17,7 @@ import math
 import random
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -142,14 +142,21 @@ class Ground:
         listed = list(times)[::-1] if backwards else list(times)
         return cls(device, {config: device.kernel(times[config], config.text) for config in listed}, default)
 
-    def select(self, seed: int, effort: Effort = EFFORT) -> Outcome:
-        """One whole selection, as `tune` does it but for checking, writing, and further processes."""
+    def select(self, seed: int, effort: Effort = EFFORT, raced: Callable[[], object] = lambda: None) -> Outcome:
+        """One whole selection, as `tune` does it but for checking, writing, and further processes.
+
+        Args:
+            seed: Of the search's and the race's random orders.
+            effort: How much is measured.
+            raced: Called before the last comparison.
+        """
         clock, space = self.device.clock, ConfigSpace.from_configs(self.kernels, default=self.default)
         timer = SimulatedTimer(self.device)
         shared_timer = SharedTimer(probe("cpu"), "cpu", choose=lambda *_, **__: timer)
         evaluator = unverified(KnownTimes(self.kernels), Arguments(), effort, shared_timer)
         trials = searched(evaluator, space, self.default, seed, effort, clock)
         final = FinalRequest(trials=trials, default=self.default, seed=seed)
+        raced()
         return compare_finalists(evaluator, final, effort, clock=clock)
 
 

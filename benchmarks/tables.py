@@ -45,6 +45,7 @@ THIRD_PARTY = ROOT / "benchmarks/results/nvidia-h200/third_party.json"
 DYNAMIC = ROOT / "benchmarks/results/nvidia-h200/dynamic_shapes.json"
 QUALITY = ROOT / "benchmarks/results/nvidia-h200/measurement_quality.json"
 SELECTION = ROOT / "benchmarks/results/simulated/selection.json"
+ENDS = ROOT / "benchmarks/results/simulated/race_ends.json"
 COMPARE = ROOT / "benchmarks/results/cpu/compare_quality.json"
 
 
@@ -245,6 +246,25 @@ def selection_table(document: Mapping[str, Any]) -> str:
     return "\n".join(rows)
 
 
+def ends_table(document: Mapping[str, Any]) -> str:
+    """What the end of a race costs and what it decides, by its policy."""
+    rows = [
+        "| a race | in | winner within 1 % | regret, mean | worst | default replaced by one no faster "
+        "| by one 0.25 % slower | default kept, 1 % behind | unsure | rounds | seconds |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    rows += [
+        f"| {policy} | {kind} | {it['within_1pct']:.2%} | {it['regret_mean']:.2%} | {it['regret_max']:.2%} | "
+        f"{it['replaced']:.2%} | {it['clearly']:.2%} | {it['missed']:.2%} | {it['unsure']:.1%} | {it['rounds']:.0f} | "
+        f"{it['seconds']:.2f} |"
+        for policy, kinds in document["figures"].items()
+        for kind, it in kinds.items()
+    ]
+    counts = {kind: it["comparisons"] for kind, it in next(iter(document["figures"].values())).items()}
+    each = " and ".join(f"{count:,} comparisons in {kind}" for kind, count in counts.items())
+    return "\n".join([*rows, "", f"For each policy {each}, the same for all; `{document['command']}`."])
+
+
 def compare_table() -> str:
     """How often `compare` was right about equal callables, and about one that does 10 % more."""
     document = json.loads(COMPARE.read_text())
@@ -309,6 +329,7 @@ TABLES = {
     "compile modes gpu": modes_gpu_table,
     "selection quality": quality_table,
     "compare quality": compare_table,
+    "race ends": lambda: ends_table(json.loads(ENDS.read_text())),
     "simulated selections": lambda: selection_table(json.loads(SELECTION.read_text())),
 }
 

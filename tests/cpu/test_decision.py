@@ -207,6 +207,13 @@ def test_rounds_are_doubtful_if_they_can_neither_prove_a_gain_nor_exclude_one():
     assert not doubtful(row, noisy_default(-0.3, 0.05))
 
 
+def test_one_odd_round_among_few_is_a_doubt_and_leaves_no_slow_default():
+    row, default = [1.0] * 6, [1.25] * 5 + [0.9]
+    assert not beats(row, default)
+    assert doubtful(row, default)
+    assert not doubtful(row, [1.002] * 5 + [0.9])  # what is known is within the zone
+
+
 def test_a_default_without_rounds_does_not_stop_a_winner():
     assert decide([[1.0], []], [(0,), (1,)], default=1).winner == 0
 

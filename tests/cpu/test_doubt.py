@@ -44,7 +44,7 @@ class Noisy:
     def wrong_when_repeated(self, config, *_):
         return Difference("it is wrong") if config == self.wrong else None
 
-    def compared(self, seconds=1.0, incumbents=()):
+    def compared(self, seconds=1.0, incumbents=(), **policy):
         trials = tuple(
             Trial(config, Status.OK, Measurement((time_ms,), "host"), relative=time_ms)
             for config, time_ms in self.times.items()
@@ -53,7 +53,7 @@ class Noisy:
             trials=trials,
             default=DEFAULT,
             incumbents=incumbents,
-            race=RacePolicy(checkpoints=(4, 8, 16), seconds=seconds),
+            race=RacePolicy(**{"checkpoints": (4, 8, 16), "seconds": seconds, **policy}),
         )
         return compare_finalists(self, final, effort_of("quick"), clock=self.now.seconds)
 
@@ -87,6 +87,15 @@ def test_an_old_winner_that_is_slower_than_the_default_is_given_up():
     for seed in range(20):
         found = Noisy({DEFAULT: 1.0, RIVAL: 1.3}, 0.2, seed).compared(incumbents=(RIVAL,))
         assert found.winner.config == DEFAULT
+
+
+def test_a_config_in_use_races_until_it_is_plain_what_ties_with_it():
+    times = {DEFAULT: 1.3, RIVAL: 1.0, Config(k=2): 1.004}
+    early = {"checkpoints": (4, 8, 12, 16, 64), "regret": 0.005, "visit_ms": 30.0}
+    rounds = [
+        Noisy(times, 0.006, 3).compared(10.0, incumbents, **early).winner.final.rounds for incumbents in ((), (RIVAL,))
+    ]
+    assert rounds[0] < rounds[1]
 
 
 def test_a_default_that_is_much_slower_stays_in_the_race():

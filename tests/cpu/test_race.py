@@ -1,5 +1,6 @@
 """Rounds over all arms, and the race: which arms are dropped, and when the race ends."""
 
+import itertools
 import math
 import random
 import weakref
@@ -193,6 +194,44 @@ def test_noise_keeps_the_race_going_to_its_last_checkpoint():
     field.arms.append(Arm(field.timer.prepare(noisy, 1)))
     assert raced(field) == "rounds"
     assert [len(arm.visits) for arm in field.arms] == [16, 16]
+
+
+NEARLY = {"checkpoints": (4, 8, 12, 16, 24, 32), "regret": 0.005}
+
+
+def swinging(field, ms, share):
+    """An arm whose times lie above and below `ms` in turn, by this share."""
+    turns = itertools.cycle([1 + share, 1 - share])
+    launch = Launch(lambda: field.clock.spend(round(next(turns) * ms * MS)))
+    return Arm(field.timer.prepare(launch, 1))
+
+
+def test_a_race_may_end_when_no_rival_can_be_much_faster_than_the_leader():
+    for ms, policy, ended in (
+        (1.004, {}, ("rounds", 16)),  # neither equal nor slower by more than the zone, for sure
+        (1.004, NEARLY, ("proven", 12)),
+        (0.9999, NEARLY, ("proven", 16)),
+    ):
+        field = Field(0, ms=[1.0])
+        field.arms.append(swinging(field, ms, 0.003))
+        assert (raced(field, policy=policy), len(field.arms[0].visits)) == ended
+        assert [arm.dropped_at for arm in field.arms] == [None, None]
+
+
+def test_a_race_that_may_end_early_still_has_twelve_rounds():
+    field = Field(0, ms=[1.0, 1.002])
+    assert raced(field, policy=NEARLY) == "proven"
+    assert len(field.arms[0].visits) == 12
+
+
+def test_the_default_is_raced_against_until_it_is_clearly_beaten_or_equal():
+    field = Field(0, ms=[1.0])
+    field.arms.append(swinging(field, 1.01, 0.02))
+    assert raced(field, policy=NEARLY, kept=field.arms[1]) == "rounds"
+    field = Field(0, ms=[1.0])
+    field.arms.append(swinging(field, 1.1, 0.02))
+    assert raced(field, policy=NEARLY, kept=field.arms[1]) == "proven"
+    assert len(field.arms[0].visits) == 8  # no rival is left that twelve rounds are waited for
 
 
 def test_arms_are_dropped_at_checkpoints_only():

@@ -8,6 +8,7 @@ import statistics
 from dataclasses import replace
 
 import pytest
+from benchmarks.race_ends import FIELDS, NOISES, POLICIES, QUICK, ended, field_of, summary
 from benchmarks.simulated_quality import (
     EFFORT,
     SHAPES,
@@ -142,6 +143,23 @@ def test_selections_of_one_seed_are_the_same_and_flips_are_counted():
 def test_a_large_slowdown_is_found_and_equal_launches_are_not_told_apart():
     assert told_apart(POWER_CAPPED, Disturbance(), 0.05, 0)
     assert not told_apart(POWER_CAPPED, Disturbance(), 0.0, 0)
+
+
+def test_a_quick_race_decides_as_well_in_less_time():
+    # `benchmarks/race_ends.py` has the full figures.
+    found = {}
+    for name in ("until all are equal, visits of 2.5 ms", "quick"):
+        effort = replace(QUICK, race=POLICIES[name])
+        found[name] = summary([
+            ended(field_of(gaps, noise, DISTURBANCES["power steps"], seed), seed, effort)
+            for gaps in FIELDS.values()
+            for noise in NOISES.values()
+            for seed in range(1)
+        ])  # fmt: skip
+    until_equal, quick = found.values()
+    assert quick["within_1pct"] == until_equal["within_1pct"] == 1
+    assert quick["clearly"] == quick["missed"] == 0
+    assert quick["seconds"] < 0.75 * until_equal["seconds"]
 
 
 def test_a_missed_target_is_reported(figures):

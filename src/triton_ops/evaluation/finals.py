@@ -80,6 +80,8 @@ def compare_finalists(
         return unraced(final.trials, final.default)
     roomy = _visits_ms([*racing, *racing[:1] * 2], policy) <= _room_ms(most_s)
     policy = replace(policy, seconds=min(policy.seconds, most_s))
+    if any(trial.config in final.incumbents for trial in racing):
+        policy = replace(policy, regret=None)  # a config in use stays where it ties, so the race must say what ties
     arms = {trial.config: _arm(evaluator, trial, policy) for trial in racing}
     twin, twins = _twins(evaluator, arms) if roomy else (None, [])
     last = _LastComparison(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from triton_ops.evaluation.doubt import Resolved
 from triton_ops.measure import INDIFFERENCE, Arm, Decision, Preference, decide, gain, gap
-from triton_ops.measure.decision import beats, relative_levels
+from triton_ops.measure.decision import BEYOND_CHANCE, beats, relative_levels
 from triton_ops.measure.guard import GuardSummary
 from triton_ops.measure.stats import Interval
 from triton_ops.resources import Resources
@@ -238,7 +238,7 @@ def _confidence(
     resolved: tuple[Config, Resolved] | None,
 ) -> str:
     """`ok`, unless a config differs from itself, or the default stays only because a gain was not told from noise."""
-    if itself and abs(itself.centre) > max(INDIFFERENCE, itself.margin):
+    if itself and abs(itself.centre) > max(INDIFFERENCE, BEYOND_CHANCE * itself.margin):
         return _DIFFERENT
     challenger = field.challenger(decision)
     if winner != field.default or challenger is None or not field.default_ms:

@@ -28,6 +28,7 @@ Preference: TypeAlias = "tuple[int | float | str, ...]"
 
 INDIFFERENCE = 0.005  # a faster config must be faster by more than this share
 EXCLUDED = 0.5  # of the indifference zone: the interval of a winner's gain excludes 1 by more than so much
+BEYOND_CHANCE = 1.5  # margins of a 95 % interval, or three standard errors: one in 300 by chance
 _CERTAIN = 10.0  # standard errors
 _ENOUGH = 8  # rounds: eight differences of one sign have a chance of 1 in 128
 _LEAST = 4
@@ -122,13 +123,16 @@ def clearly_beats(row_ms: Sequence[float], default_ms: Sequence[float], zone: fl
 def doubtful(row_ms: Sequence[float], default_ms: Sequence[float], zone: float = INDIFFERENCE) -> bool:
     """Whether further rounds should say if a candidate beats the default.
 
-    It is no doubt if the difference is known to within the zone, if the candidate is proven not to be faster by more
-    than the zone, or if it beats the default clearly and by ten standard errors: noise that lasts for several rounds
-    can look like a smaller difference. Where there was no time for four rounds, there is none for more of them either.
+    It is no doubt if the difference is known to within the zone, unless the candidate is faster by more than that and
+    one odd round keeps it from beating the default; if the candidate is proven not to be faster by more than the zone;
+    or if it beats the default clearly and by ten standard errors: noise that lasts for several rounds can look like a
+    smaller difference. Where there was no time for four rounds, there is none for more of them either.
     """
     found = gap(default_ms, row_ms)
     error = found.margin / Z95
-    if min(len(row_ms), len(default_ms)) < _LEAST or _PROVEN * error <= zone:
+    if min(len(row_ms), len(default_ms)) < _LEAST:
+        return False
+    if _PROVEN * error <= zone and (found.centre <= zone or beats(row_ms, default_ms, zone)):
         return False
     if found.centre + _PROVEN * error <= zone:
         return False

@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import Literal, TypeAlias
 
 from triton_ops.measure.arm import Arm, next_order, visit
-from triton_ops.measure.decision import INDIFFERENCE, gain
+from triton_ops.measure.decision import BEYOND_CHANCE, INDIFFERENCE, gain
 from triton_ops.measure.stats import Interval, contrasts, median_error, robust_sigma, small_sample
 from triton_ops.measure.timer import Timer
 
@@ -25,7 +25,6 @@ Verdict: TypeAlias = Literal["faster", "slower", "not distinguishable"]
 LEAST_ROUNDS = 6  # six values of one sign have a chance of 1 in 32: fewer values cannot bound a median at 95 %
 COARSEST_TICK_MS = 0.001024  # the coarsest step of a GPU's events met so far; most clocks are finer
 FEW_TICKS = 20  # a time of fewer ticks of its clock is known to no better than 5 %
-_BEYOND_CHANCE = 1.5  # margins of a 95 % interval, or three standard errors: one in 300 by chance
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,7 @@ class DuelOutcome:
     @property
     def disturbed(self) -> bool:
         """Whether the first and its twin differ beyond chance, which only a fault of the measurement can cause."""
-        return abs(self.itself.centre) > max(INDIFFERENCE, _BEYOND_CHANCE * self.itself.margin)
+        return abs(self.itself.centre) > max(INDIFFERENCE, BEYOND_CHANCE * self.itself.margin)
 
 
 def duel(

@@ -3,7 +3,8 @@
 A round visits every surviving arm once, in a new random order; every second round runs the previous order backwards.
 The value of a visit is the median of a few samples, because drift is the same for all arms only in a short round. At a
 few scheduled rounds, the checkpoints, an arm is dropped if it is slower than the leader by more than the indifference
-zone, with confidence. The race ends when all remaining arms are proven equal, or the budget is spent.
+zone, with confidence. The race ends when all remaining arms are proven equal, or, if its policy says so, when no rival
+can be much faster than the leader; or when the budget is spent.
 
 Source: racing by blocks (irace, López-Ibáñez 2016) with an indifference zone. The design and its simulation are in
 docs/concepts/measurement.md.
@@ -35,6 +36,9 @@ class RacePolicy:
         visit_ms: Time that a visit should take: ten replays of a short kernel, a few launches of a long one, and ten
             arms in one burst.
         longest: Most samples in a visit.
+        regret: The race ends as soon as no rival can be faster than the leader by more than this share, with
+            confidence, though they are not proven equal: more rounds would hardly find a better winner. None ends it
+            only when all are proven equal.
     """
 
     checkpoints: tuple[int, ...] = (4, 8, 16, 32, 64, 128)
@@ -43,14 +47,29 @@ class RacePolicy:
     seconds: float = 10.0
     visit_ms: float = 2.5
     longest: int = 10
+    regret: float | None = None
 
     def samples(self, sample_ms: float) -> int:
         """How many samples of `sample_ms` milliseconds make a visit."""
         return fitting(sample_ms, self.visit_ms, 1, self.longest)
 
+    def undecided(self, gap: float, error: float, rounds: int) -> bool:
+        """Whether a race goes on for an arm.
+
+        Args:
+            gap: The share by which the arm was slower than the leader.
+            error: The standard error of `gap`.
+            rounds: How many rounds both have run.
+        """
+        margin = self.confidence * error
+        if self.regret is None:
+            return gap + margin > self.zone
+        return rounds < _LEAST_ROUNDS or margin - gap > self.regret
+
 
 Keep = Callable[[], bool]
 
+_LEAST_ROUNDS = 12  # before a race ends although arms are not proven equal: few values may agree by chance
 _PATIENCE = 8  # rounds after which the time limit holds even if fewer than two counted
 
 
@@ -65,7 +84,7 @@ def race(
     keep_round: Keep = lambda: True,
     clock: Callable[[], float] = time.monotonic,
 ) -> str:
-    """Run rounds until all survivors are proven equal, the last checkpoint is reached, or the time is used up.
+    """Run rounds until the survivors are decided, the last checkpoint is reached, or the time is used up.
 
     Args:
         arms: The launches that race; their visits, errors and `dropped_at` are filled in.
@@ -102,7 +121,7 @@ def race(
 
 
 def drop_slower(running: Sequence[Arm], policy: RacePolicy, kept: Arm | None = None) -> bool:
-    """Drop the arms that are proven slower than the leader; returns whether any arm is still undecided.
+    """Drop the arms that are proven slower than the leader; returns whether the policy is undecided about another.
 
     The arms must all have the same number of rounds. The arm `kept` is never dropped; it is undecided
     until the leader clearly beats it.
@@ -120,8 +139,8 @@ def drop_slower(running: Sequence[Arm], policy: RacePolicy, kept: Arm | None = N
             undecided |= gap + margin > policy.zone and not clearly_beats(rows[lead], rows[i], policy.zone)
         elif gap - margin > policy.zone and gain(rows[i], rows[lead]).low > 0:  # few values may agree by chance
             running[i].dropped_at = len(rows[i])
-        elif gap + margin > policy.zone:
-            undecided = True
+        else:
+            undecided |= policy.undecided(gap, error, len(rows[i]))
     return undecided
 
 

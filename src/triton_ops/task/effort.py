@@ -129,7 +129,7 @@ PRESETS = {
     "quick": Effort(
         name="quick",
         budget=Budget(seconds=60),
-        race=RacePolicy(checkpoints=(4, 8, 16, 32), seconds=1.0),
+        race=RacePolicy(checkpoints=(4, 8, 12, 16, 24, 32, 48, 64), seconds=1.0, visit_ms=1.25, regret=INDIFFERENCE),
         near=0.06,
         finalists=4,
     ),
