@@ -158,6 +158,21 @@ def test_a_process_that_does_not_go_away_leaves_the_race_shared(clock):
     assert "still after 3 waits" in found.confidence_reason
 
 
+def test_use_that_is_told_only_after_a_short_race_leaves_it_shared(clock):
+    nvml = FakeNvml()
+    guard = guarded(nvml, clock)
+    assert rounds(guard, nvml, clock, [False, False]) == [True, True]
+    assert guard.summary().status == "ok"
+    clock.now += 0.5
+    nvml.says["uses"] = [use(ME, 90, clock.now), use(OTHER, 60, clock.now)]
+    found = guard.summary()
+    assert (found.status, found.confidence, found.discarded) == ("shared", "low", 0)
+    assert found.confidence_reason == f"{found.others}, which the driver told only after the last round"
+    assert found.others == f"process {OTHER} (of another user) used 60% of the GPU"
+    clock.now += 0.5
+    assert guard.summary() == found
+
+
 def test_use_before_the_race_is_said_and_costs_no_round(clock):
     nvml = FakeNvml(uses=[use(ME, 80, 998.0), use(OTHER, 70, 998.0)])
     guard = guarded(nvml, clock, since_s=990.0)

@@ -36,8 +36,8 @@ class GuardSummary:
     Attributes:
         guarded: Whether the GPU was watched to the end.
         reason: Why the GPU was not watched; empty if it was.
-        status: `throttled` if a slowdown outlasted all waits, and `shared` if another process's use did: such rounds
-            were kept from then on.
+        status: `throttled` if a slowdown outlasted all waits, and `shared` if another process's use did, such rounds
+            being kept from then on, or if that use was told only after the last round.
         rounds: How many rounds were run.
         discarded: How many of the rounds were discarded.
         clock_changes: How many rounds ended with a clock more than 3 % from that of the round before.
@@ -117,8 +117,9 @@ class SensorGuard:
     A slowed round is discarded, and the next round waits 0.25 s, then 1 s, then 4 s; a good round starts the waits
     anew. After a fourth slowed round in a row the guard discards no more: that round and all later ones are kept, and
     the summary says `throttled`. Rounds that another process has disturbed are treated alike, and the summary then says
-    `shared`; the driver samples processes a few times a second, so that others stay unseen in a race's first tenths. If
-    the sensors fail during the race, the guard warns once and keeps every later round.
+    `shared`; the driver samples processes a few times a second, so that others stay unseen in a race's first tenths. The
+    summary therefore asks once more, and says `shared` of what it is told only then. If the sensors fail during the
+    race, the guard warns once and keeps every later round.
 
     Cost: one reading of the sensors for each round, and no work on the GPU.
 
@@ -137,6 +138,7 @@ class SensorGuard:
         self._others.begin()
         self._disturbers = ""
         self._shared = False
+        self._told_late = ""
         self._sleep = sleep
         self._readings: deque[Reading] = deque(maxlen=_MOST_READINGS)
         self._before: Reading | None = None  # the reading after the previous round; None after a wait
@@ -167,12 +169,17 @@ class SensorGuard:
         return self._disturbed(slowed)
 
     def summary(self) -> GuardSummary:
-        """A summary of all rounds so far; words and ranges cover `readings`, discarded rounds included."""
+        """A summary of all rounds so far; words and ranges cover `readings`, discarded rounds included.
+
+        Cost: one question to the driver about other processes.
+        """
+        if self._rounds and not self._failure and (others := self._others.seen()):
+            self._told_late = use_in_words(others)
         confidence, reason = self._confidence()
         return GuardSummary(
             guarded=not self._failure,
             reason=self._failure,
-            status="throttled" if self._throttled else "shared" if self._shared else "ok",
+            status="throttled" if self._throttled else "shared" if self._shared or self._told_late else "ok",
             rounds=self._rounds,
             discarded=self._discarded,
             clock_changes=self._clock_changes,
@@ -180,7 +187,7 @@ class SensorGuard:
             clock_mhz=_span(reading.clock_mhz for reading in self._readings),
             power_w=_span(reading.power_w for reading in self._readings),
             temperature_c=_span(reading.temperature_c for reading in self._readings),
-            others=self._disturbers,
+            others=self._disturbers or self._told_late,
             others_before=self._others_before,
             others_unknown=self._others.unknown,
             confidence=confidence,
@@ -220,6 +227,8 @@ class SensorGuard:
             return "low", f"the GPU was still slowed ({slowed}) after {len(_WAITS_S)} waits; slowed rounds were kept"
         if self._shared:
             return "low", f"{self._disturbers}, still after {len(_WAITS_S)} waits; rounds beside it were kept"
+        if self._told_late:
+            return "low", f"{self._told_late}, which the driver told only after the last round"
         if self._discarded > _MOST_LOST * self._rounds:
             lost_to = " and ".join(filter(None, [slowed, self._disturbers]))
             return "low", f"{self._discarded} of {self._rounds} rounds were lost to {lost_to}"
