@@ -117,9 +117,9 @@ class SensorGuard:
     A slowed round is discarded, and the next round waits 0.25 s, then 1 s, then 4 s; a good round starts the waits
     anew. After a fourth slowed round in a row the guard discards no more: that round and all later ones are kept, and
     the summary says `throttled`. Rounds that another process has disturbed are treated alike, and the summary then says
-    `shared`; the driver samples processes a few times a second, so that others stay unseen in a race's first tenths. The
-    summary therefore asks once more, and says `shared` of what it is told only then. If the sensors fail during the
-    race, the guard warns once and keeps every later round.
+    `shared`; the driver samples processes a few times a second, so that others stay unseen in a race's first tenths,
+    and the summary asks once more: `shared` is also what it is told of only then. If the sensors fail during the race,
+    the guard warns once and keeps every later round.
 
     Cost: one reading of the sensors for each round, and no work on the GPU.
 
