@@ -42,6 +42,7 @@ from triton_ops import Operation, TuneProblem, compare, kernels, release_process
 from triton_ops.cache import without_shared_lockfiles
 from triton_ops.compile_pool.shared_cpus import SharedCpus
 from triton_ops.hardware import probe
+from triton_ops.history.run_log import Tried, read_run
 from triton_ops.many.events import Follows
 from triton_ops.many.executor import Executor
 from triton_ops.many.local import LocalExecutor
@@ -253,7 +254,10 @@ def _gpus(options: argparse.Namespace) -> None:
 
 
 def _space(options: argparse.Namespace) -> None:
-    """Every config of one product on one GPU and on several, each twice: with an empty and a full compile cache."""
+    """Every config of one product on one GPU and on several, each twice: with an empty and a full compile cache.
+
+    `screened_s` is the time between the first and the last trial of the run log.
+    """
     _check_count(options.gpus)
     rows, problem = _Rows(options.out, "space"), problems()["matmul 4096"]
     walls: dict[str, float] = {}
@@ -267,14 +271,30 @@ def _space(options: argparse.Namespace) -> None:
                     transfer=False, cache_dir=f"{folder}/{used}-{cache}", listener=Silent(),
                 )  # fmt: skip
                 walls[name] = time.monotonic() - start
+                screened_s = _screened_s(Path(folder) / f"{used}-{cache}")
                 ties = sorted(config.text for config in found.ties)
-                rows.add(name, {"wall_s": walls[name], **_of_result(found), "ties": ties, "notes": list(found.notes)})
+                rows.add(name, {
+                    "wall_s": walls[name], "screened_s": screened_s, **_of_result(found), "ties": ties,
+                    "notes": list(found.notes),
+                })  # fmt: skip
             release_processes()
     speedups = {
         cache: walls[f"1 GPUs, {cache} compile cache"] / walls[f"{options.gpus} GPUs, {cache} compile cache"]
         for cache in ("empty", "full")
     }
-    rows.close(speedups=speedups, stopped="complete")
+    screened = {
+        cache: rows.done[f"1 GPUs, {cache} compile cache"]["screened_s"]
+        / rows.done[f"{options.gpus} GPUs, {cache} compile cache"]["screened_s"]
+        for cache in ("empty", "full")
+    }
+    rows.close(speedups=speedups, screening_speedups=screened, stopped="complete")
+
+
+def _screened_s(folder: Path) -> float:
+    """Seconds between the first and the last trial of the one run in a cache folder."""
+    (path,) = folder.glob("runs/*/*.jsonl")
+    ended = [event.at_s for event in read_run(path).events if isinstance(event, Tried)]
+    return max(ended) - min(ended)
 
 
 def _check_count(wanted: int) -> None:
@@ -341,7 +361,9 @@ class _Rows:
         save(self._out, document)
 
 
-_SHOWN = ("status", "wall_s", "began_s", "ended_s", "behind_percent", "trials", "waited_s", "error")
+_SHOWN = (
+    "status", "wall_s", "began_s", "ended_s", "behind_percent", "trials", "waited_s", "screened_s", "notes", "error",
+)  # fmt: skip
 SIDES: dict[str, Callable[[argparse.Namespace], None]] = {
     "many": _many,
     "single": _single,
@@ -366,6 +388,8 @@ def _told(document: Mapping[str, Any]) -> list[str]:
         said.append(f"graded: {within} of {len(rows)} winners within 1 % of the best of all configs")
     for cache, times in document.get("space", {}).get("speedups", {}).items():
         said.append(f"space: {times:.2f} times as fast with an {cache} compile cache".replace("an full", "a full"))
+    for cache, times in document.get("space", {}).get("screening_speedups", {}).items():
+        said.append(f"space: screening alone {times:.2f} times as fast, {cache} compile cache")
     if "speedup" in document.get("gpus", {}):
         said.append(f"gpus: {document['gpus']['speedup']:.2f} times as fast")
     return said

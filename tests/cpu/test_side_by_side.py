@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from dataclasses import replace
 
 import pytest
@@ -82,6 +83,13 @@ class Gpu:
         self.closed = True
 
 
+def loop_over(log, feed, budget=None):
+    return TuningLoop(
+        space=SPACE, searcher=make_searcher("exhaustive", SPACE, 0), budget=RunningBudget(budget or Budget()), log=log,
+        listener=Silent(), default=DEFAULT, feed=feed,
+    )  # fmt: skip
+
+
 def searched(gpus, folder, *, compiled=None, budget=None, effort=EFFORT):
     """The space searched whole on `gpus`; the loop, the station and the run."""
     log = RunLog(folder / f"{ID}.jsonl")
@@ -89,10 +97,7 @@ def searched(gpus, folder, *, compiled=None, budget=None, effort=EFFORT):
     first, *others = [(f"cuda:{at}", gpu) for at, gpu in enumerate(gpus)]
     opens = {name: (lambda gpu=gpu: opened(gpu)) for name, gpu in others}
     station = SideBySide(first, opens, effort)
-    search = TuningLoop(
-        space=SPACE, searcher=make_searcher("exhaustive", SPACE, 0), budget=RunningBudget(budget or Budget()), log=log,
-        listener=Silent(), default=DEFAULT, feed=compiled or DirectFeed(),
-    )  # fmt: skip
+    search = loop_over(log, compiled or DirectFeed(), budget)
     search.prepare([])
     try:
         search.run(station)
@@ -236,6 +241,94 @@ def test_configs_of_one_program_go_to_one_gpu(tmp_path):
     counted = [gpus[0].tried, gpus[1].tried[1:]]
     assert all(counted)
     assert not {n // 2 for n in counted[0]} & {n // 2 for n in counted[1]}
+
+
+class AfterAll(DirectFeed):
+    """A feed whose next config is compiled once all those before it are kept."""
+
+    def __init__(self):
+        super().__init__()
+        self.given, self.kept = 0, lambda: 0
+
+    @property
+    def ready(self):
+        return self.kept() >= self.given
+
+    def next(self, run_deferred, patient=True):
+        assert self.ready, "the loop waits here, and keeps nothing meanwhile"
+        self.given += 1
+        return super().next(run_deferred, patient)
+
+
+def test_what_has_finished_is_kept_while_nothing_is_compiled():
+    feed = AfterAll()
+    search = loop_over(RunLog(), feed)
+    feed.kept = lambda: len(search.trials)
+    search.prepare([])
+    station = SideBySide(("cuda:0", Gpu()), {"cuda:1": Gpu}, EFFORT)
+    search.run(station)
+    station.close()
+    assert len(search.trials) == 40
+
+
+def test_each_gpu_has_a_config_to_try_and_one_to_follow_it():
+    hold = threading.Event()
+
+    class Held(Gpu):
+        def attempt(self, config, best):
+            hold.wait(60)
+            return super().attempt(config, best)
+
+    station = SideBySide(("cuda:0", Held()), {"cuda:1": Held}, EFFORT)
+    assert station.room == 2
+    for n in (20, 1):
+        station.begin(Config(n=n), None)
+    assert station.room == 0
+    hold.set()
+    done = []
+    while len(done) < 2:
+        done += station.take(lambda: False)
+    assert [trial.config["n"] for trial in done] == [20, 1]
+    while station.room < 4:  # the other one has the default for its baseline
+        time.sleep(0.001)
+    assert station.take(lambda: True) == []
+    station.close()
+
+
+class FourAtATime:
+    """Tries four configs, which all finish at one time."""
+
+    facts = StationFacts()
+
+    def __init__(self):
+        self.begun = []
+
+    @property
+    def room(self):
+        return 4 - len(self.begun)
+
+    def begin(self, config, best, program=None):
+        self.begun.append(config)
+
+    def take(self, ready):
+        done, self.begun = self.begun, []
+        return [Trial(config, Status.OK, Measurement((1.0,), "host")) for config in done]
+
+    def again(self, trials):
+        return []
+
+
+def test_trials_that_have_finished_together_reach_the_disk_together(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr("triton_ops._files.appending.sync", synced.append)
+    log = RunLog(tmp_path / f"{ID}.jsonl")
+    log.begin(head())
+    search = loop_over(log, DirectFeed())
+    search.prepare([])
+    before = len(synced)
+    search.run(FourAtATime())
+    assert len(read_run(tmp_path / f"{ID}.jsonl").trials) == 40
+    assert len(synced) - before == 10
 
 
 def test_the_noise_floor_is_half_a_percent_or_what_the_defaults_show():

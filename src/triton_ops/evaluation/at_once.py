@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol, runtime_checkable
 
 from triton_ops.evaluation.station import TriesConfigs
@@ -16,7 +16,7 @@ class TriesAtOnce(Protocol):
 
     @property
     def room(self) -> int:
-        """How many further configs could run now."""
+        """How many further configs could be begun now: for each device that tries, one to try and one to follow it."""
 
     def begin(self, config: Config, best: Trial | None, program: str | None = None) -> None:
         """Begin to try a config.
@@ -27,8 +27,14 @@ class TriesAtOnce(Protocol):
             program: Fingerprint of what was compiled; configs with equal ones are the same program. None if not known.
         """
 
-    def take(self) -> Trial:
-        """The next trial that has finished, for which this waits; some config was begun and not taken."""
+    def take(self, ready: Callable[[], bool]) -> list[Trial]:
+        """The trials that have finished, in order; some config was begun and not taken.
+
+        This waits until there is one. The list is empty where there is room, and something that could be begun.
+
+        Args:
+            ready: Whether a further config could be begun.
+        """
 
     def again(self, trials: Iterable[Trial]) -> list[Config]:
         """The configs among finished trials that are to be tried once more before the last comparison, best first."""
@@ -54,11 +60,11 @@ class OneAtATime:
         """Note the config."""
         self._begun = config, best
 
-    def take(self) -> Trial:
+    def take(self, ready: Callable[[], bool]) -> list[Trial]:  # noqa: ARG002 - there is room for one alone
         """Try the config that was begun."""
         assert self._begun is not None
         (config, best), self._begun = self._begun, None
-        return self._station.attempt(config, best)
+        return [self._station.attempt(config, best)]
 
     def again(self, trials: Iterable[Trial]) -> list[Config]:  # noqa: ARG002 - the role's signature
         """No config: all were tried by the station that compares the finalists."""

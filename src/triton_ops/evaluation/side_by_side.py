@@ -10,11 +10,12 @@ screened once more on the GPU of the finals.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -30,6 +31,8 @@ from triton_ops.trial import Status, Trial
 
 _log = logging.getLogger("triton_ops")
 
+_AHEAD = 2  # configs that a GPU is given: one that it tries, and one for the moment in which that one is written down
+_LOOK_S = 0.002  # between two looks whether something was compiled for a GPU that has room
 _MAY_BE_THE_GPU = (Status.RUNTIME, Status.CRASH, Status.TIMEOUT, Status.WRONG)
 
 
@@ -133,7 +136,7 @@ class SideBySide:
         self._effort = effort
         self._times = DefaultTimes()
         self._begun = self._raced = False
-        self._finished: deque[Trial] = deque()
+        self._finished: list[Trial] = []
         self._where: dict[Config, _Gpu] = {}
         self._programs: dict[str, _Gpu] = {}
         self._failed: dict[Config, _Gpu] = {}  # and is tried again by the leader
@@ -154,15 +157,15 @@ class SideBySide:
 
     @property
     def room(self) -> int:
-        """The GPUs that take part and have nothing to do."""
+        """Two configs for each GPU that takes part, so that none waits for this thread, less those that it has."""
         self._hear_all()
-        return sum(gpu.ready and not gpu.busy for gpu in self._gpus)
+        return sum(max(0, _AHEAD - gpu.busy) for gpu in self._gpus if gpu.ready)
 
     def begin(self, config: Config, best: Trial | None, program: str | None = None) -> None:
-        """Begin to try a config: on the GPU that has run an equal program, where it is one, else on a free one."""
+        """Begin to try a config: on the GPU that has run an equal program, where one has, else where least waits."""
         gpu = self._programs.get(program or "")
         if gpu is None or gpu.aside:
-            gpu = next((each for each in self._gpus if each.ready and not each.busy), self._lead)
+            gpu = min((each for each in self._gpus if each.ready), key=lambda each: each.busy, default=self._lead)
         if program is not None:
             self._programs[program] = gpu
         gpu.ask(_Asked(config, best))
@@ -171,17 +174,21 @@ class SideBySide:
                 other.ask(_Asked(config, None, counts=False))
         self._begun = True
 
-    def take(self) -> Trial:
-        """The next trial that has finished.
+    def take(self, ready: Callable[[], bool]) -> list[Trial]:
+        """The trials that have finished since this was asked; none where a GPU has room, and something is ready for it.
 
         Raises:
             TritonKernelError: As `attempt` of the station that runs the finals.
             KeyboardInterrupt: The tune is to end.
         """
-        self._hear_all()
-        while not self._finished:
-            self._hear(self._answers.get())
-        return self._finished.popleft()
+        while True:
+            room = self.room  # hears what has finished
+            if self._finished or (room and ready()):
+                break
+            with contextlib.suppress(queue.Empty):
+                self._hear(self._answers.get(timeout=_LOOK_S if room else None))
+        found, self._finished = self._finished, []
+        return found
 
     def again(self, trials: Iterable[Trial]) -> list[Config]:
         """Those that would be finalists, and were screened on a GPU whose default is off."""

@@ -36,6 +36,10 @@ class Feed(Protocol):
         """The number of proposals that wait, without deferred ones."""
 
     @property
+    def ready(self) -> bool:
+        """Whether `next` need not wait."""
+
+    @property
     def waited_s(self) -> float:
         """Seconds in which nothing could be tried because nothing was ready."""
 
@@ -62,6 +66,7 @@ class DirectFeed:
     """A feed that compiles nothing: every proposal is ready at once, in order."""
 
     waited_s = 0.0
+    ready = True
 
     def __init__(self) -> None:
         self._waiting: deque[Config] = deque()

@@ -70,6 +70,11 @@ class CompiledFeed:
         """The number of proposals that wait, without deferred ones."""
         return len(self._waiting) + len(self._last)
 
+    @property
+    def ready(self) -> bool:
+        """Whether a proposal is compiled, or none is left to wait for."""
+        return not self._waiting or any(future.done() for _, future in self._waiting)
+
     def room(self) -> int:
         """The number of proposals that the compilers could begin soon; 0 for a few, since each question takes time.
 

@@ -233,9 +233,9 @@ class RunLog:
             self._write(Begun(at_s=self.at_s, config=config), durable=False)
             self._begun = config
 
-    def trial(self, trial: Trial, origin: Origin) -> None:
-        """Write a finished trial; it is on disk when this returns."""
-        self._write(Tried(at_s=self.at_s, origin=origin, trial=trial))
+    def trial(self, trial: Trial, origin: Origin, durable: bool = True) -> None:
+        """Write a finished trial; with `durable` it is on disk when this returns, with all lines before it."""
+        self._write(Tried(at_s=self.at_s, origin=origin, trial=trial), durable)
 
     def write(self, event: Event) -> None:
         """Write an event, such as a finalist or the twins; it is on disk when this returns."""

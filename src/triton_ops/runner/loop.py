@@ -54,6 +54,7 @@ class TuningLoop:
     _under_way: dict[Config, tuple[Ready, float]] = field(default_factory=dict)  # with the seconds when each began
     _settled: bool = False
     _best: Trial | None = None
+    _failed: int = 0  # trials
 
     def __post_init__(self) -> None:
         self.doubts = Doubts(self.default)
@@ -69,6 +70,7 @@ class TuningLoop:
         for trial in known:
             self.trials[trial.config] = trial
             self.doubts.tried(trial)
+        self._failed = sum(trial.failed for trial in self.trials.values())
         self._best = self._fastest()
         self._proposed.update(dict.fromkeys(self.trials, Origin.SEARCHER))
         if self.trials:
@@ -89,7 +91,7 @@ class TuningLoop:
         try:
             while (begun := self._begin(tries)) or self._under_way:
                 if not begun:
-                    self._finish(tries.take(), station)
+                    self._finish_all(tries.take(self._could_begin), station)
             while self._try_again(tries.again(self.trials.values()), station):
                 pass  # others may be finalists now
         except KeyboardInterrupt:
@@ -104,8 +106,7 @@ class TuningLoop:
         """The progress of the search."""
         default = self.trials.get(self.default)
         measured = default if default is not None and default.ok else None
-        failed = sum(trial.failed for trial in self.trials.values())
-        return RunProgress(len(self.trials), self.best, measured, self.budget.elapsed_s, failed)
+        return RunProgress(len(self.trials), self.best, measured, self.budget.elapsed_s, self._failed)
 
     def _begin(self, tries: TriesAtOnce) -> bool:
         """Begin to try the next proposal, or end one that is not to be run; False if nothing can be begun now."""
@@ -119,6 +120,10 @@ class TuningLoop:
         self._under_way[ready.config] = ready, self.budget.elapsed_s
         return True
 
+    def _could_begin(self) -> bool:
+        """Whether a proposal is ready to be begun beside what is under way."""
+        return self.stopped == "complete" and self.feed.held > 0 and self.feed.ready
+
     def _next(self) -> Ready | None:
         """Fill the feed and take its next proposal; None if the search must end, or wait for what is under way."""
         begun = len(self.trials) + len(self._under_way)
@@ -126,7 +131,7 @@ class TuningLoop:
         if reason is not None and self.default not in self.trials and self.default not in self._under_way:
             return self._default_at_last(reason)
         self._fill(least=0 if reason is None else 1)
-        if self._under_way and not self.feed.held:
+        if self._under_way and not (self.feed.held and self.feed.ready):
             return None  # whether what was deferred is run, and what is asked for next, depends on it
         if reason is not None and self.feed.held:
             self.stopped = reason
@@ -175,14 +180,19 @@ class TuningLoop:
             else:
                 self._end(refused, origin)
 
-    def _finish(self, found: Trial, station: TriesConfigs) -> None:
+    def _finish_all(self, found: Sequence[Trial], station: TriesConfigs) -> None:
+        """Keep trials that have finished at one time: they reach the disk together, since each wait takes its time."""
+        for left, trial in zip(range(len(found) - 1, -1, -1), found, strict=True):
+            self._finish(trial, station, durable=not left)
+
+    def _finish(self, found: Trial, station: TriesConfigs, durable: bool) -> None:
         """Keep the trial of a proposal that was under way."""
         ready, begun_s = self._under_way.pop(found.config)
         compiled = ready.compiled
         if compiled is not None:
             found = replace(found, compile_s=compiled.compile_s, resources=compiled.resources or found.resources)
         self.budget.note(self.budget.elapsed_s - begun_s, (compiled and compiled.compile_s) or 0.0)
-        self._end(found, self._origin(ready))
+        self._end(found, self._origin(ready), durable)
         if found.measurement is not None:
             self._repeat_others(found.measurement.mode, station)
         if station.facts.lost is not None:
@@ -193,10 +203,10 @@ class TuningLoop:
         deferred = ready.compiled is not None and ready.compiled.deferred
         return Origin.DEFERRED if deferred and origin is Origin.SEARCHER else origin
 
-    def _end(self, trial: Trial, origin: Origin) -> None:
+    def _end(self, trial: Trial, origin: Origin, durable: bool = True) -> None:
         """Keep a finished trial, and tell the searcher and the listener."""
         self.quarantine.add(trial)
-        self._keep(trial, origin)
+        self._keep(trial, origin, durable)
         self.searcher.tell([trial])
         self.listener.tried(trial, self.progress())
 
@@ -206,10 +216,11 @@ class TuningLoop:
             return Trial(config, Status.CONSTRAINT, error=reason)
         return self.quarantine.held(config)
 
-    def _keep(self, trial: Trial, origin: Origin) -> None:
-        self.log.trial(trial, origin)
+    def _keep(self, trial: Trial, origin: Origin, durable: bool = True) -> None:
+        self.log.trial(trial, origin, durable)
         self.doubts.tried(trial)
         again = trial.config in self.trials
+        self._failed += trial.failed - (again and self.trials[trial.config].failed)
         self.trials[trial.config] = trial
         if again:  # a repeated measurement may have changed the best trial
             self._best = self._fastest()
