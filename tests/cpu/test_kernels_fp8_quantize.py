@@ -12,6 +12,7 @@ from triton_ops.kernels.fp8_quantize import dequantize_fp8, quantize_fp8, quanti
 from triton_ops.kernels.fp8_quantize.dequantize import operation as dequantize_operation
 from triton_ops.kernels.fp8_quantize.kernel import rescale_grid
 from triton_ops.kernels.fp8_quantize.reference import saturated
+from triton_ops.space import Config
 
 pytestmark = pytest.mark.triton
 
@@ -181,16 +182,29 @@ def test_values_that_fit_no_scale_are_an_overflow(interpreted, value):
     assert interpreted(overflowing, value) == ("NumericalOverflowError", 500.0, 2, True)
 
 
-def reference_error():
-    problem = dequantize_operation.problem((40, 300, 128, 128), "float32")
-    values = dequantize_operation.materialise(problem, "cpu")
-    dequantize_operation.kernel.executable(dequantize_operation.space_for(problem).default_config).launch(values)
-    right = dequantize_operation.reference(**widened(values.keyword))
-    return off([values.keyword["out"]], [right])
+GROUPS = [(128, 128), (1, 128), (1, 300), (40, 300), (7, 100), (1, 64)]
+BLOCKS = [(64, 4), (128, 1), (256, 2), (512, 1)]  # parts of a group, whole groups, and several of them
+
+
+def reference_errors():
+    """The errors of each way in which scales lie over a matrix of 40 by 300, for tiles of several widths."""
+    found = []
+    for group in GROUPS:
+        problem = dequantize_operation.problem((40, 300, *group), "float32")
+        values = dequantize_operation.materialise(problem, "cpu")
+        right = dequantize_operation.reference(**widened(values.keyword))
+        for block, rows in BLOCKS:
+            values.keyword["out"].fill_(math.nan)
+            form = Config(BLOCK_SIZE=block, ROWS=rows, num_warps=1)
+            dequantize_operation.kernel.executable(form).launch(values)
+            found.append(off([values.keyword["out"]], [right]))
+    return found
 
 
 def test_operation_of_restoring_agrees_with_its_reference(interpreted):
-    assert interpreted(reference_error) <= 1e-6
+    errors = interpreted(reference_errors)
+    assert len(errors) == len(GROUPS) * len(BLOCKS)
+    assert max(errors) <= 1e-6
 
 
 X = torch.zeros(4, 256)

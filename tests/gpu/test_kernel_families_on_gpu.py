@@ -228,6 +228,26 @@ def test_fp8_round_trip_of_all_256_codes_is_torchs():
     assert torch.equal(found.view(torch.uint8), torch.cat([middle, -middle]).to(torch.float8_e4m3fn).view(torch.uint8))
 
 
+def test_fp8_values_are_divided_by_every_scale_as_a_division_rounds():
+    """Quotients by the inverse and one step, with those scales that take a division: bits as torch's, in float32."""
+    from triton_ops import dequantize_fp8
+
+    drawn = torch.Generator("cuda").manual_seed(1)
+    codes = torch.arange(256, dtype=torch.uint8, device="cuda")
+    codes = codes[(codes & 0x7F) != 0x7F].view(torch.float8_e4m3fn)
+    fraction = torch.randint(0, 1 << 23, (40_000,), generator=drawn, device="cuda", dtype=torch.int32)
+    exponent = torch.randint(1, 254, (40_000,), generator=drawn, device="cuda", dtype=torch.int32)
+    fraction[::7] = (1 << 23) - 1  # all ones, for which the step is not enough
+    fraction[1::7] = 0
+    usual = ((exponent << 23) | fraction).view(torch.float32)
+    odd = torch.tensor([0.0, -0.0, math.inf, -math.inf, math.nan, 1e-45, 3e38, -1e-40], device="cuda")
+    for scales in (usual, -usual[:1000], odd):
+        x = codes.expand(len(scales), -1).contiguous()
+        found, wanted = dequantize_fp8(x, scales[:, None].contiguous(), torch.float32), x.float() / scales[:, None]
+        same = (found.view(torch.int32) == wanted.view(torch.int32)) | (found.isnan() & wanted.isnan())
+        assert bool(same.all()), (found[~same][:3], wanted[~same][:3])
+
+
 def test_fp8_scales_and_extremes_on_gpu():
     from triton_ops import quantize_fp8
 

@@ -164,7 +164,8 @@ def _plain_rmsnorm_rope_backward(torch: Any) -> Rival:
 
 def _plain_dequantize(_torch: Any) -> Rival:
     def restored(x: Any, scale: Any, out: Any, GROUP_ROWS: int, GROUP_COLUMNS: int, **_given: Any) -> Any:
-        wide = scale.repeat_interleave(GROUP_ROWS, 0)[: x.shape[0]].repeat_interleave(GROUP_COLUMNS, 1)
+        columns = GROUP_COLUMNS or x.shape[1]
+        wide = scale.repeat_interleave(GROUP_ROWS, 0)[: x.shape[0]].repeat_interleave(columns, 1)
         return (x.float() / wide[:, : x.shape[1]]).to(out.dtype)
 
     return restored

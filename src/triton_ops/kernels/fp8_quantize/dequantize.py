@@ -13,7 +13,13 @@ from triton_ops.kernels.compiled import compilable
 from triton_ops.kernels.fp8_format import FP8Format
 from triton_ops.kernels.fp8_quantize.contract import check_float8_device, check_output_dtype, scale_groups
 from triton_ops.kernels.fp8_quantize.kernel import fp8_rescale_kernel, rescale_grid
-from triton_ops.kernels.fp8_quantize.problems import DEQUANTIZE_PROBLEMS, DTYPES, dequantize_arguments, work
+from triton_ops.kernels.fp8_quantize.problems import (
+    DEQUANTIZE_PROBLEMS,
+    DTYPES,
+    dequantize_arguments,
+    group_columns,
+    work,
+)
 from triton_ops.kernels.fp8_quantize.reference import fp8_dequantize_reference
 from triton_ops.kernels.fp8_quantize.space import TUNABLES, rescale_default, rescale_space
 from triton_ops.kernels.jit import INTERPRETED
@@ -94,8 +100,8 @@ def rescaled(
     flat = tensor.view(-1, columns)
     values = {
         "x": flat, "scale": scale.view(-1, scale_columns), "out": out.view(-1, columns), "rows": len(flat),
-        "columns": columns, "scale_columns": scale_columns, "GROUP_ROWS": group_rows, "GROUP_COLUMNS": group,
-        "DIVIDE": divide,
+        "columns": columns, "scale_columns": scale_columns, "GROUP_ROWS": group_rows,
+        "GROUP_COLUMNS": group_columns(scale_columns, group), "DIVIDE": divide,
     }  # fmt: skip
     chosen = config_for(
         operation, values, lambda: rescale_default(columns), config=config, tunables=(tuple(TUNABLES), ()), tune=tune

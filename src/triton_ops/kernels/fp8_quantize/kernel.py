@@ -5,10 +5,12 @@ NaN and infinity become NaN, which is all that E4M3 has for them, and count for 
 """
 
 from triton_ops._optional import require
-from triton_ops.kernels.jit import from_e4m3, to_e4m3
+from triton_ops.kernels.jit import INTERPRETED, from_e4m3, to_e4m3
 
 triton = require("triton", "the fp8_quantize kernel")
 tl = require("triton.language", "the fp8_quantize kernel")
+
+_DIVIDES = tl.constexpr(INTERPRETED)  # the interpreter has no sum that is rounded once
 
 
 def grid(meta):
@@ -91,6 +93,27 @@ def fp8_quantize_kernel(
 
 
 @triton.jit
+def quotients(values, scales):
+    """Values of 8 bits[rows, parts, lanes] / scales[rows, parts] in float32, rounded to nearest.
+
+    There is one division for each scale: a product with the inverse is off by an ulp at most, and a step by the exact
+    rest makes it right (Markstein, 1990), but for a divisor whose fraction is all ones, and where the inverse or the
+    quotient leaves the normal numbers. A rest of 0 keeps the sign of a zero.
+    """
+    size, each = tl.abs(scales), tl.broadcast_to(scales[:, :, None], values.shape)
+    usual = (size > 2.0**-100) & (size < 2.0**100) & ((scales.to(tl.int32, bitcast=True) & 0x7FFFFF) != 0x7FFFFF)
+    if _DIVIDES or tl.max(tl.where(usual, 0, 1)) > 0:
+        found = tl.div_rn(values, each)
+    else:
+        inverse = tl.div_rn(tl.full(scales.shape, 1.0, tl.float32), scales)
+        inverse = tl.broadcast_to(inverse[:, :, None], values.shape)
+        near = values * inverse
+        rest = tl.fma(-near, each, values)
+        found = tl.where(rest == 0.0, near, tl.fma(rest, inverse, near))
+    return found
+
+
+@triton.jit
 def fp8_rescale_kernel(
     x,
     scale,
@@ -99,22 +122,34 @@ def fp8_rescale_kernel(
     columns,
     scale_columns,
     GROUP_ROWS,
-    GROUP_COLUMNS,
+    GROUP_COLUMNS: tl.constexpr,
     DIVIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK_SIZE: tl.constexpr,
 ):
-    """Out = x / scale for 8-bit x, or x * scale in 8 bits; a scale serves GROUP_ROWS by GROUP_COLUMNS elements."""
-    blocks = tl.cdiv(columns, BLOCK_SIZE)
-    row = tl.program_id(0) // blocks * ROWS + tl.arange(0, ROWS)
-    column = tl.program_id(0) % blocks * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
-    inside = (row < rows)[:, None] & (column < columns)[None, :]
-    place = row.to(tl.int64)[:, None] * columns + column[None, :]
-    group = (row // GROUP_ROWS)[:, None] * scale_columns + (column // GROUP_COLUMNS)[None, :]
-    values = tl.load(x + place, mask=inside, other=0.0)
-    scales = tl.load(scale + group, mask=inside, other=1.0)
-    if DIVIDE:
-        found = tl.div_rn(from_e4m3(values), scales)
-        tl.store(out + place, found.to(out.dtype.element_ty), mask=inside)
+    """Out = x / scale for 8-bit x, or x * scale in 8 bits; a scale serves GROUP_ROWS by GROUP_COLUMNS elements.
+
+    GROUP_COLUMNS is 0 where a scale serves whole rows. A tile is ROWS by PARTS by LANES: of each part of a row one
+    scale is read.
+    """
+    if GROUP_COLUMNS % BLOCK_SIZE == 0:
+        LANES: tl.constexpr = BLOCK_SIZE
+    elif BLOCK_SIZE % GROUP_COLUMNS == 0:
+        LANES: tl.constexpr = GROUP_COLUMNS
     else:
-        tl.store(out + place, to_e4m3(quantised(values.to(tl.float32), scales)), mask=inside)
+        LANES: tl.constexpr = 1
+    PARTS: tl.constexpr = BLOCK_SIZE // LANES
+    blocks = tl.cdiv(columns, BLOCK_SIZE)
+    row = (tl.program_id(0) // blocks * ROWS + tl.arange(0, ROWS))[:, None]
+    first = (tl.program_id(0) % blocks * BLOCK_SIZE + tl.arange(0, PARTS) * LANES)[None, :]
+    group = row // GROUP_ROWS * scale_columns + (first // GROUP_COLUMNS if GROUP_COLUMNS else first * 0)
+    scales = tl.load(scale + group, mask=(row < rows) & (first < columns), other=1.0)
+
+    column = first[:, :, None] + tl.arange(0, LANES)[None, None, :]
+    inside = (row < rows)[:, :, None] & (column < columns)
+    place = (row.to(tl.int64) * columns)[:, :, None] + column
+    values = tl.load(x + place, mask=inside, other=0.0)
+    if DIVIDE:
+        tl.store(out + place, quotients(from_e4m3(values), scales).to(out.dtype.element_ty), mask=inside)
+    else:
+        tl.store(out + place, to_e4m3(quantised(values.to(tl.float32), scales[:, :, None])), mask=inside)

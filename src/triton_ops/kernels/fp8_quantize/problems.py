@@ -47,8 +47,14 @@ def dequantize_arguments(
     return {
         "x": TensorSpec((rows, columns), FP8Format.name), "scale": TensorSpec(scales, "float32", fill="positive"),
         "out": TensorSpec((rows, columns), dtype, fill="empty"), "rows": rows, "columns": columns,
-        "scale_columns": scales[1], "GROUP_ROWS": group_rows, "GROUP_COLUMNS": group, "DIVIDE": True,
+        "scale_columns": scales[1], "GROUP_ROWS": group_rows, "GROUP_COLUMNS": group_columns(scales[1], group),
+        "DIVIDE": True,
     }  # fmt: skip
+
+
+def group_columns(scale_columns: int, group: int) -> int:
+    """GROUP_COLUMNS of the kernel that applies scales, which is compiled for it: 0 where a scale serves whole rows."""
+    return 0 if scale_columns == 1 else group
 
 
 def work(problem: Problem) -> Work:

@@ -25,12 +25,15 @@ def fp8_quantize_reference(x: Any, out: Any, scale: Any, *, GROUP: int, **_exten
 def fp8_dequantize_reference(
     x: Any, scale: Any, out: Any, *, GROUP_ROWS: int, GROUP_COLUMNS: int, DIVIDE: bool, **_extents: int
 ) -> Any:
-    """Divide 8-bit values by their scales, or multiply and saturate, in float32 or wider, rounded once."""
+    """Divide 8-bit values by their scales, or multiply and saturate, in float32 or wider, rounded once.
+
+    GROUP_COLUMNS is 0 where a scale serves whole rows.
+    """
     torch = require("torch", "the reference of fp8_quantize")
     wide = x.to(torch.float64) if x.dtype == torch.float64 else x.float()
     rows, columns = x.shape
     each = scale.to(wide.dtype).repeat_interleave(min(GROUP_ROWS, rows), 0)[:rows]
-    each = each.repeat_interleave(min(GROUP_COLUMNS, columns), 1)[:, :columns]
+    each = each.repeat_interleave(min(GROUP_COLUMNS or columns, columns), 1)[:, :columns]
     return (wide / each if DIVIDE else saturated(wide, each)).to(out.dtype)
 
 
