@@ -132,3 +132,12 @@ def test_a_failure_names_the_config_whose_launch_failed():
     with pytest.raises(ArmFailedError, match="too often") as caught:
         resolve(device, device.timer, PAIR, seconds=1.0, rng=random.Random(0), clock=device.now.seconds)
     assert caught.value.config == DEFAULT
+
+
+@pytest.mark.parametrize(("default_ms", "twin"), [(1.1, DEFAULT), (3.0, RIVAL)])
+def test_the_default_is_its_own_first_twin_unless_it_is_slow(default_ms, twin):
+    found = Noisy({DEFAULT: default_ms, RIVAL: 1.0, Config(k=2): 1.2}, 0.01, 1).compared().raced
+    assert found.twin == twin
+    first, second = found.twins_ms
+    assert len(first) == len(second) > 0
+    assert first != second

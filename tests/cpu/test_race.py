@@ -8,6 +8,7 @@ import weakref
 import pytest
 
 from tests.clocks import MS, Field
+from triton_ops.exceptions import SettingsError
 from triton_ops.measure import Arm, HostTimer, Launch, RacePolicy, Sampler, interleave, race
 from triton_ops.measure.arm import next_order, visit
 from triton_ops.measure.race import drop_slower, leader
@@ -232,6 +233,16 @@ def test_the_default_is_raced_against_until_it_is_clearly_beaten_or_equal():
     field.arms.append(swinging(field, 1.1, 0.02))
     assert raced(field, policy=NEARLY, kept=field.arms[1]) == "proven"
     assert len(field.arms[0].visits) == 8  # no rival is left that twelve rounds are waited for
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"checkpoints": ()}, {"checkpoints": (8, 4)}, {"checkpoints": (0, 4)}, {"regret": -0.01}, {"regret": math.nan},
+     {"zone": -1}, {"seconds": math.nan}, {"visit_ms": -2.5}],
+)  # fmt: skip
+def test_a_policy_that_no_race_can_follow_is_refused(wrong):
+    with pytest.raises(SettingsError, match=next(iter(wrong))):
+        RacePolicy(**wrong)
 
 
 def test_arms_are_dropped_at_checkpoints_only():

@@ -27,6 +27,7 @@ _WINNER_CHECKED_S = 2.0
 _RACE_SHARE, _CHECK_SHARE = 0.5, 0.3  # of the seconds that are left
 _FEW_ROUNDS = 6  # for which there must be time
 _LOAD = 1.5  # wall time of a round over that of its samples: rests, and the host's own work
+_SLOW = 1.5  # times the fastest: a default as slow as that is not raced twice
 _ROUND_MS = 100.0  # a longer round is avoided by shorter visits where there are many finalists
 
 
@@ -83,10 +84,10 @@ def compare_finalists(
     if any(trial.config in final.incumbents for trial in racing):
         policy = replace(policy, regret=None)  # a config in use stays where it ties, so the race must say what ties
     arms = {trial.config: _arm(evaluator, trial, policy) for trial in racing}
-    twin, twins = _twins(evaluator, arms) if roomy else (None, [])
+    twin, twins, beside = _twins(evaluator, arms, trials, final.default) if roomy else (None, [], [])
     last = _LastComparison(
-        evaluator=evaluator, final=final, policy=policy, trials=trials, arms=arms, twins=twins, keep_round=keep_round,
-        clock=clock, end=end, doubt_s=effort.doubt_s, rng=random.Random(final.seed),
+        evaluator=evaluator, final=final, policy=policy, trials=trials, arms=arms, twins=twins, beside=beside,
+        keep_round=keep_round, clock=clock, end=end, doubt_s=effort.doubt_s, rng=random.Random(final.seed),
     )  # fmt: skip
     last.race()
     outcome = last.outcome()
@@ -96,7 +97,10 @@ def compare_finalists(
 
 @dataclass(kw_only=True)
 class _LastComparison:
-    """One last comparison: the arms, and what is found out about them after the race."""
+    """One last comparison: the arms, and what is found out about them after the race.
+
+    Of the two arms `twins` of one config, those in `beside` are no finalists' own.
+    """
 
     evaluator: Evaluator
     final: FinalRequest
@@ -104,6 +108,7 @@ class _LastComparison:
     trials: Mapping[Config, Trial]
     arms: Mapping[Config, Arm]
     twins: Sequence[Arm]
+    beside: Sequence[Arm]
     keep_round: Callable[[], bool]
     clock: Callable[[], float]
     end: float
@@ -120,7 +125,7 @@ class _LastComparison:
         if timer is not None and len(racing) > 1:
             policy = replace(self.policy, seconds=min(self.policy.seconds, self._left_s))
             race(
-                list(racing.values()), timer, policy, self.rng, beside=self.twins,
+                list(racing.values()), timer, policy, self.rng, beside=self.beside,
                 kept=racing.get(self.final.default), keep_round=self.keep_round, clock=self.clock,
             )  # fmt: skip
         for config, arm in racing.items():
@@ -280,12 +285,20 @@ def _arm(evaluator: Evaluator, trial: Trial, policy: RacePolicy) -> Arm:
     return Arm(sampler, policy.samples(trial.median_ms * sampler.launches))
 
 
-def _twins(evaluator: Evaluator, arms: Mapping[Config, Arm]) -> tuple[Config | None, list[Arm]]:
-    """Two further arms of the first finalist, which stay to the end of the race: their difference is the noise.
+def _twins(
+    evaluator: Evaluator, arms: Mapping[Config, Arm], trials: Mapping[Config, Trial], default: Config
+) -> tuple[Config | None, list[Arm], list[Arm]]:
+    """A config, two arms of it that stay to the end of the race, and which of the two take part as further arms.
 
-    The finalist's own arm cannot serve as one of the two: it may be dropped after four rounds.
+    What the two differ by is the noise. The default's own arm is never dropped, so that one further arm of it is
+    enough; a slow default would cost more time than two further arms of the first finalist, whose own may be dropped.
     """
-    config = next((config for config, arm in arms.items() if arm.running), None)
-    if config is None or len(arms) < 2:
-        return None, []
-    return config, [Arm(evaluator.sampler(config), arms[config].visit_samples) for _ in range(2)]
+    running = [config for config, arm in arms.items() if arm.running]
+    if not running or len(arms) < 2:
+        return None, [], []
+    fastest = min(trials[config].rank for config in running)
+    if default in running and trials[default].rank <= _SLOW * fastest:
+        further = [Arm(evaluator.sampler(default), arms[default].visit_samples)]
+        return default, [arms[default], *further], further
+    further = [Arm(evaluator.sampler(running[0]), arms[running[0]].visit_samples) for _ in range(2)]
+    return running[0], further, further

@@ -16,7 +16,9 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
+from triton_ops.exceptions import SettingsError
 from triton_ops.measure.arm import Arm, next_order, visit
 from triton_ops.measure.decision import INDIFFERENCE, clearly_beats, gain, relative_levels
 from triton_ops.measure.screen import fitting
@@ -39,6 +41,9 @@ class RacePolicy:
         regret: The race ends as soon as no rival can be faster than the leader by more than this share, with
             confidence, though they are not proven equal: more rounds would hardly find a better winner. None ends it
             only when all are proven equal.
+
+    Raises:
+        SettingsError: A field has a value that it cannot have.
     """
 
     checkpoints: tuple[int, ...] = (4, 8, 16, 32, 64, 128)
@@ -48,6 +53,20 @@ class RacePolicy:
     visit_ms: float = 2.5
     longest: int = 10
     regret: float | None = None
+
+    def __post_init__(self) -> None:
+        steps = (0, *self.checkpoints)
+        if len(steps) < 2 or any(later <= earlier for earlier, later in pairwise(steps)):
+            raise SettingsError(
+                f"checkpoints are {self.checkpoints!r}; they must be numbers of rounds that grow",
+                hint="checkpoints=(4, 8, 16)",
+            )
+        for name, value in (
+            ("zone", self.zone), ("confidence", self.confidence), ("seconds", self.seconds),
+            ("visit_ms", self.visit_ms), ("longest", self.longest), ("regret", self.regret or 0.0),
+        ):  # fmt: skip
+            if not value >= 0:
+                raise SettingsError(f"{name} of a race is {value!r}; it must be 0 or more")
 
     def samples(self, sample_ms: float) -> int:
         """How many samples of `sample_ms` milliseconds make a visit."""
@@ -91,8 +110,8 @@ def race(
         timer: The clock that prepared the arms' samplers.
         policy: How long the race may go on, and when an arm is dropped.
         rng: Draws the orders.
-        beside: Arms that run in every round, are never dropped, and cause no arm to be dropped: the twins, whose
-            difference from their originals is the noise.
+        beside: Arms that run in every round, are never dropped, and cause no arm to be dropped: twins, by which the
+            noise is known.
         kept: The arm of the default, which is never dropped: whoever wins is compared with it to the end.
         keep_round: Called after every round; False discards the round for all arms alike, as a throttled round.
         clock: Returns monotonic seconds.
