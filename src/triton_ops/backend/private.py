@@ -200,14 +200,23 @@ class Canaries:
     def stray_writes(self) -> str | None:
         """How many bytes were written outside which output, or None; the pattern of the canaries is restored."""
         said = None
-        for name, zone, outside in self.zones:
-            hit = zone != _PATTERN
-            if outside is not None:
-                hit &= outside
-            if count := int(hit.sum()):
-                zone[hit] = _PATTERN
+        for (name, zone, outside), count in zip(self.zones, self._counts(), strict=True):
+            if count:
+                zone[_strays(zone, outside)] = _PATTERN
                 said = said or f"writes {count} bytes outside {name}"
         return said
+
+    def _counts(self) -> list[int]:
+        """How many bytes were written in each zone; the device is waited for once."""
+        counts = [_strays(zone, outside).sum() for _, zone, outside in self.zones]
+        torch = require("torch", "watching the memory around outputs")
+        return list(torch.stack([count.to(counts[0].device) for count in counts]).tolist()) if counts else []
+
+
+def _strays(zone: Any, outside: Any) -> Any:
+    """Which bytes of a zone are not as they were."""
+    hit = zone != _PATTERN
+    return hit if outside is None else hit.logical_and_(outside)
 
 
 def with_canaries(arguments: Arguments, outputs: Iterable[str]) -> tuple[Arguments, Canaries]:
