@@ -235,6 +235,14 @@ def test_the_default_is_raced_against_until_it_is_clearly_beaten_or_equal():
     assert len(field.arms[0].visits) == 8  # no rival is left that twelve rounds are waited for
 
 
+@pytest.mark.parametrize(("gain", "early", "until_equal"), [(0.009, 16, 8), (0.011, 8, 8)])
+def test_a_race_that_may_end_early_does_not_end_on_a_small_gain_over_the_default(gain, early, until_equal):
+    for policy, rounds in (({**NEARLY, "checkpoints": (4, 8, 16)}, early), ({}, until_equal)):
+        field = Field(0, ms=[1.0, math.exp(gain)])
+        raced(field, policy=policy, kept=field.arms[1])
+        assert len(field.arms[0].visits) == rounds
+
+
 @pytest.mark.parametrize(
     "wrong",
     [{"checkpoints": ()}, {"checkpoints": (8, 4)}, {"checkpoints": (0, 4)}, {"regret": -0.01}, {"regret": math.nan},

@@ -85,6 +85,14 @@ class RacePolicy:
             return gap + margin > self.zone
         return rounds < _LEAST_ROUNDS or margin - gap > self.regret
 
+    def ends_on(self, gain: float) -> bool:
+        """Whether a race may end on so large a proven gain over the default.
+
+        A race that may end early does not end on a gain near the zone: what lasts for the tenths of a second of a few
+        rounds, such as the boost of a chip that has rested, can look like it.
+        """
+        return self.regret is None or gain > self.zone + self.regret
+
 
 Keep = Callable[[], bool]
 
@@ -155,7 +163,8 @@ def drop_slower(running: Sequence[Arm], policy: RacePolicy, kept: Arm | None = N
             continue
         margin = policy.confidence * error
         if running[i] is kept:
-            undecided |= gap + margin > policy.zone and not clearly_beats(rows[lead], rows[i], policy.zone)
+            beaten = policy.ends_on(gap) and clearly_beats(rows[lead], rows[i], policy.zone)
+            undecided |= gap + margin > policy.zone and not beaten
         elif gap - margin > policy.zone and gain(rows[i], rows[lead]).low > 0:  # few values may agree by chance
             running[i].dropped_at = len(rows[i])
         else:
