@@ -32,10 +32,12 @@ def magnitude(values):
 
 @triton.jit
 def quantised(values, scale):
-    """Values * scale within ±448, before it is rounded to 8 bits."""
-    scaled = values * scale
-    scaled = tl.where(scaled > 448.0, 448.0, tl.where(scaled < -448.0, -448.0, scaled))
-    return tl.where(tl.abs(values) < float("inf"), scaled, float("nan"))
+    """Values * scale within ±448, before it is rounded to 8 bits; NaN where a value is not finite.
+
+    A sum of the scale and 0 times the value is the scale, or NaN; a comparison kept for each value took three
+    instructions more.
+    """
+    return tl.clamp(values * tl.fma(values, 0.0, scale), -448.0, 448.0, propagate_nan=tl.PropagateNan.ALL)
 
 
 @triton.jit
