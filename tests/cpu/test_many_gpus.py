@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import threading
+import time
 from types import SimpleNamespace
 
 import pytest
 
 from triton_ops import DeviceError, SettingsError, operation, tune_many
+from triton_ops.compile_pool.shared_cpus import SharedCpus
 from triton_ops.hardware import DeviceSpec, chosen, chosen_gpus
 from triton_ops.many.executor import Job
+from triton_ops.many.local import LocalExecutor
 from triton_ops.many.problem import Options, TuneProblem, job_of
 from triton_ops.many.session import run_jobs
+from triton_ops.progress.events import Silent
 from triton_ops.task.effort import effort_of
 
 
@@ -113,6 +117,38 @@ def test_a_gpu_that_reports_an_error_is_put_aside_and_its_problem_goes_on_at_ano
     assert found.totals == {"tuned": 4}
     assert seen.count("cuda:0") == 1
     assert {each.device for each in found.outcomes} == {"cuda:1"}
+
+
+def test_a_job_that_another_gpu_takes_over_begins_there_once_it_has_ended_where_it_was_prepared():
+    under_way, most, places = [], [], []
+
+    def tune(place):
+        under_way.append(place.device)
+        places.append(place.device)
+        most.append(len(under_way))
+        try:
+            place.gate.wait()
+        except KeyboardInterrupt:
+            time.sleep(0.2)  # its compilers end
+            raise
+        finally:
+            under_way.remove(place.device)
+        return result(place)
+
+    first, second = (LocalExecutor(SharedCpus(2), f"cuda:{at}", lambda _: Silent()) for at in range(2))
+    job = Job(name="p", label="p", kernel="k", problem=0, tune=tune, devices=frozenset({"cuda:0", "cuda:1"}))
+    first.prepare(job)
+    while not under_way:
+        time.sleep(0.001)
+    first.prepare(None)
+    assert second.measure(job, None).result(60).place == "cuda:1"
+    assert (places, max(most)) == (["cuda:0", "cuda:1"], 1)
+    second.prepare(job)
+    second.prepare(None)
+    second.prepare(job)  # and is dropped while it waits for its former thread
+    for executor in (first, second):
+        executor.close()
+    assert not under_way
 
 
 @operation(space={"step": [1, 2]}, arguments=lambda n=64: {"n": n}, device="cpu")

@@ -34,6 +34,17 @@ def test_problems_that_save_most_for_each_second_come_first():
     assert fleet.ended == ["often", "usual", "slow", "little"]
 
 
+def test_the_last_problems_of_several_devices_come_the_longest_first_unless_a_budget_may_leave_them_out():
+    problems = [*plans(5, kernels=5, seconds=2.0), Planned(name="long", group="long", seconds=8.0)]
+
+    def took(name, _device):
+        return 8.0 if name == "long" else 2.0
+
+    assert Fleet(Schedule(problems), took).run(["a", "b"]).now_s == 10.0  # of 18 s on both
+    assert Fleet(Schedule(problems, budget_s=1000.0), took).run(["a", "b"]).now_s == 12.0
+    assert Fleet(Schedule(problems), took).run(["a"]).ended[-1] == "long"
+
+
 def test_what_a_kernel_gained_corrects_what_is_expected_of_its_other_problems():
     schedule = Schedule(plans(40, kernels=2))
     fleet = Fleet(schedule, lambda *_: 1.0, gain=lambda name: 0.5 if int(name[1:]) % 2 else 0.0).run(["a"])

@@ -1,8 +1,13 @@
-"""The CPUs that several compile pools share: the pool whose problem is being measured goes first."""
+"""The CPUs that several compile pools share: pools whose problems are being measured go first, with equal shares.
+
+A thread that has compiled asks for the next turn at once, before those that wait have woken. Without shares, a pool
+that has all CPUs would therefore keep them as long as it has configs, and the problem on another GPU would wait for it.
+"""
 
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
@@ -31,7 +36,8 @@ class SharedCpus:
     def __init__(self, most: int, spared: int = 0) -> None:
         self.most = max(1, most)
         self._later = max(1, self.most - spared)
-        self._running = self._waiting_first = 0
+        self._running: Counter[Member] = Counter()
+        self._waiting: Counter[Member] = Counter()
         self._changed = threading.Condition()
         self._closed = False
 
@@ -45,7 +51,7 @@ class SharedCpus:
         finally:
             if begun:
                 with self._changed:
-                    self._running -= 1
+                    _take_one(self._running, member)
                     self._changed.notify_all()
 
     def promote(self, member: Member) -> None:
@@ -66,14 +72,33 @@ class SharedCpus:
             self._changed.notify_all()
 
     def _begins(self, member: Member) -> bool:
-        while not (self._closed or member.closed):
-            first = member.first
-            if self._running < (self.most if first else self._later) and (first or not self._waiting_first):
-                self._running += 1
-                return True
-            self._waiting_first += first
-            try:
+        self._waiting[member] += 1
+        try:
+            while not (self._closed or member.closed):
+                if self._may_begin(member):
+                    self._running[member] += 1
+                    return True
                 self._changed.wait()
-            finally:
-                self._waiting_first -= first
+        finally:
+            _take_one(self._waiting, member)
+            if self._running.total() < self.most:  # others may have waited for this one
+                self._changed.notify_all()
         return False
+
+    def _may_begin(self, member: Member) -> bool:
+        """Whether there is a CPU, and nobody waits who goes before this pool: a first one, or one that has fewer."""
+        if self._running.total() >= (self.most if member.first else self._later):
+            return False
+        own = self._running[member]
+        return not any(
+            other.first > member.first or (other.first == member.first and self._running[other] < own)
+            for other in self._waiting
+            if not other.closed
+        )
+
+
+def _take_one(counts: Counter[Member], member: Member) -> None:
+    """Count one less; a member of which none is left is forgotten."""
+    counts[member] -= 1
+    if not counts[member]:
+        del counts[member]

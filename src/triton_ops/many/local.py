@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
 
@@ -17,6 +18,10 @@ from triton_ops.task.effort import GRACE_S
 from triton_ops.trial import TuningResult
 
 _log = logging.getLogger("triton_ops")
+
+_LOOK_S = 0.1  # between two looks whether a job that waits for its former thread is to end
+_dropped: weakref.WeakValueDictionary[str, threading.Thread] = weakref.WeakValueDictionary()
+"""The threads of jobs that were prepared on one device and dropped there, since another device took them, by name."""
 
 
 class OpensLater:
@@ -63,17 +68,25 @@ class OpensLater:
 
 
 class _Tune:
-    """One job in its thread."""
+    """One job in its thread, which begins once the job's former thread has ended: both would tune the same problem."""
 
     def __init__(self, job: Job, tuned: Callable[[OpensLater], TuningResult]) -> None:
         self.job, self.gate = job, OpensLater()
         self.future: Future[TuningResult] = Future()
-        self._tuned = tuned
+        self._tuned, self._before = tuned, _dropped.get(job.name)
         self.thread = threading.Thread(target=self._run, name=f"triton-ops {job.label}", daemon=True)
         self.thread.start()
 
+    def drop(self) -> None:
+        """Have it end; whoever begins the job again waits for that."""
+        _dropped[self.job.name] = self.thread
+        self.gate.end()
+
     def _run(self) -> None:
         try:
+            while self._before is not None and self._before.is_alive():
+                self._before.join(_LOOK_S)
+                self.gate.check()
             result = self._tuned(self.gate)
         except BaseException as error:  # noqa: BLE001 - whoever takes the result raises it
             self.future.set_exception(error)
@@ -99,7 +112,7 @@ class LocalExecutor:
     def prepare(self, job: Job | None) -> None:
         """Compile for a job while another one is measured; what was prepared before is dropped."""
         if self._next is not None:
-            self._next.gate.end()
+            self._next.drop()
             self._dropped = [*(each for each in self._dropped if each.thread.is_alive()), self._next]
         self._next = None if job is None else self._begun(job)
 

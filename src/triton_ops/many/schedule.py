@@ -6,7 +6,8 @@ thread and no device, so that a fleet of hundreds of devices and days of work ca
 A problem is worth its weight times the share of its time that a tune is expected to save; those come first that are
 worth most for each second of tuning. What a kernel's finished problems gained and cost corrects what is expected of
 its others. A kernel whose first problem is still being measured is put off, since that problem's record is going to
-guide the search on the others.
+guide the search on the others. The last problems of several devices are measured the longest first, where all will be
+measured, so that no device waits long for the others' end.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ LEAST_S = 1.0
 """Nothing is begun with fewer seconds left of the whole run."""
 _SLACK = 3.0  # a problem may take so many times its share of what is left
 _LEAST_LIMIT_S = 2.0
+_LAST = 3  # problems for each device
 _PUT_OFF = 0.5  # what a problem is worth while the first record of its kernel is under way
 _MOST_LOSSES = (2, 4)  # devices lost with one problem, which is then given up: an eighth of all, in this range
 
@@ -263,7 +265,11 @@ class Schedule:
         return name is not None and self._problems[name].runs_on(device)
 
     def _best(self, device: str) -> str | None:
-        """The problem that is worth most for each second on a device, which then waits no more; None if none waits."""
+        """The problem that is worth most for each second on a device, which then waits no more; None if none waits.
+
+        Near the end it is the one that takes longest.
+        """
+        near_end = self._near_end()
         best: tuple[float, _Group, Planned] | None = None
         under_way = {self._problems[each.measuring].group for each in self._devices.values() if each.measuring}
         for name, group in self._groups.items():
@@ -271,15 +277,19 @@ class Schedule:
             if planned is None:
                 continue
             gain, seconds = group.scale(planned)
-            rate = planned.rate * gain / seconds
+            worth = planned.seconds * seconds if near_end else planned.rate * gain / seconds
             if name in under_way and not group.finished:
-                rate *= _PUT_OFF
-            if best is None or rate > best[0]:
-                best = rate, group, planned
+                worth *= _PUT_OFF
+            if best is None or worth > best[0]:
+                best = worth, group, planned
         if best is None:
             return None
         best[1].waiting.remove(best[2])
         return best[2].name
+
+    def _near_end(self) -> bool:
+        left = sum(len(group.waiting) for group in self._groups.values())
+        return self._budget_s is None and len(self._devices) > 1 and left <= _LAST * len(self._devices)
 
     def _limit_s(self, name: str, left_s: float) -> float:
         """The most that a problem may take: three times its share of what is left, and no more than is left."""

@@ -1,0 +1,121 @@
+"""CPUs that several compile pools share: who goes first, and that pools that are equal have equal shares."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+
+import pytest
+
+from triton_ops.compile_pool.shared_cpus import SharedCpus
+
+
+class Pool:
+    """A pool that notes each of its threads that comes to wait."""
+
+    def __init__(self, first=True):
+        self.first, self.came, self._closed, self._seen = first, threading.Semaphore(0), False, set()
+
+    @property
+    def closed(self):
+        thread = threading.current_thread()
+        if getattr(thread, "pool", None) is self and thread not in self._seen:
+            self._seen.add(thread)
+            self.came.release()
+        return self._closed
+
+    @closed.setter
+    def closed(self, closed):
+        self._closed = closed
+
+
+class Threads:
+    """Threads that each hold one turn until they are told to leave it."""
+
+    def __init__(self, cpus):
+        self.cpus, self.holding, self.leave, self.refused = cpus, Counter(), {}, Counter()
+        self.changed, self.threads = threading.Condition(), []
+
+    def come(self, pool, count):
+        """Have threads of a pool ask for turns, and wait until all have asked."""
+        self.leave.setdefault(pool, threading.Semaphore(0))
+        for _ in range(count):
+            self.threads.append(threading.Thread(target=self._hold, args=(pool,), daemon=True))
+            self.threads[-1].pool = pool
+            self.threads[-1].start()
+        for _ in range(count):
+            assert pool.came.acquire(timeout=60)
+
+    def release(self, pool, then):
+        """Let one thread of a pool leave its turn, and wait until the turns are held as said."""
+        self.leave[pool].release()
+        self.await_(then)
+
+    def await_(self, then):
+        with self.changed:
+            assert self.changed.wait_for(lambda: +self.holding == Counter(then), timeout=60), self.holding
+
+    def end(self):
+        self.cpus.close()
+        for leave in self.leave.values():
+            leave.release(100)
+        for thread in self.threads:
+            thread.join(60)
+            assert not thread.is_alive()
+
+    def _hold(self, pool):
+        with self.cpus.turn(pool) as begun:
+            with self.changed:
+                (self.holding if begun else self.refused)[pool] += 1
+                self.changed.notify_all()
+            if begun:
+                self.leave[pool].acquire()
+                with self.changed:
+                    self.holding[pool] -= 1
+                    self.changed.notify_all()
+
+
+@pytest.fixture
+def threads():
+    made = Threads(SharedCpus(4, spared=1))
+    yield made
+    made.end()
+
+
+def test_a_pool_that_has_all_cpus_gives_half_of_them_to_another_that_is_measured_too(threads):
+    one, other = Pool(), Pool()
+    threads.come(one, 4)
+    threads.await_({one: 4})
+    threads.come(other, 4)
+    threads.come(one, 4)  # as threads that have compiled, and ask for the next turn
+    threads.release(one, {one: 3, other: 1})
+    threads.release(one, {one: 2, other: 2})
+    threads.release(one, {one: 2, other: 2})
+    threads.release(other, {one: 2, other: 2})
+
+
+def test_pools_of_later_problems_wait_for_those_that_are_measured_and_leave_cpus_to_them(threads):
+    first, later, last = Pool(), Pool(first=False), Pool(first=False)
+    threads.come(later, 4)
+    threads.await_({later: 3})  # one CPU is spared
+    threads.come(first, 2)
+    threads.await_({later: 3, first: 1})
+    threads.come(last, 2)
+    threads.release(later, {later: 2, first: 2})
+    threads.release(first, {later: 2, first: 1})  # the one that is free is spared
+    threads.release(first, {later: 2, last: 1})
+    threads.cpus.promote(later)
+    threads.await_({later: 3, last: 1})
+
+
+def test_a_pool_that_is_closed_holds_nobody_up(threads):
+    one, other = Pool(), Pool()
+    threads.come(one, 4)
+    threads.await_({one: 4})
+    threads.come(other, 2)
+    threads.come(one, 2)
+    other.closed = True
+    threads.cpus.look()
+    threads.release(one, {one: 4})
+    with threads.changed:
+        assert threads.changed.wait_for(lambda: threads.refused[other] == 2, timeout=60)
