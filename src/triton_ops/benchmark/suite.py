@@ -17,9 +17,10 @@ from triton_ops.comparison.compare import compare
 from triton_ops.comparison.timing import counted_times
 from triton_ops.evaluation.parts import as_list
 from triton_ops.exceptions import SettingsError, WrongResultError
-from triton_ops.hardware import probe
+from triton_ops.hardware import current_device, probe
 from triton_ops.measure.duel import LEAST_ROUNDS
 from triton_ops.models import FP8GEMMInput, GatedMLPInput, RMSNormRoPEInput
+from triton_ops.task.request import device_of
 from triton_ops.trial import KernelMetrics, Measurement
 
 Metrics = Callable[[float], KernelMetrics]
@@ -234,6 +235,17 @@ class BenchmarkSuite:
         for function in (kernel_fn, reference_fn):
             if not callable(function):
                 raise SettingsError(f"{function!r} is not callable")
+        with current_device(device_of(Arguments(args, dict(kwargs)), None)):
+            self._check_result(name, kernel_fn, reference_fn, args, kwargs)
+
+    def _check_result(
+        self,
+        name: str,
+        kernel_fn: Callable[..., Any],
+        reference_fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+    ) -> None:
         own = private_copy(Arguments(args, dict(kwargs)))
         actual = kernel_fn(*own.positional, **own.keyword)
         if actual is None:
