@@ -48,10 +48,10 @@ def current_device(device_name: str) -> Iterator[None]:
 def stay_on(device_name: str) -> None:
     """Make a GPU the current one of this thread for good: for a process that works on this GPU alone.
 
-    Nothing happens for a CPU, and for `cuda`, which is the current one. A GPU that cannot be used is left to whoever
-    uses it.
+    Nothing happens for a CPU, for `cuda`, which is the current one, and before torch is imported. A GPU that cannot be
+    used is left to whoever uses it.
     """
-    if device_name.startswith("cuda:"):
+    if device_name.startswith("cuda:") and "torch" in sys.modules:
         with contextlib.suppress(RuntimeError, AssertionError, AttributeError):  # the last from a torch without CUDA
             require("torch", "choosing the GPU").cuda.set_device(device_name)
 

@@ -81,7 +81,8 @@ def tune(
         space: Name to values, a list of configs or `triton.Config`, or a `ConfigSpace`; None takes the operation's.
         shape: Extents of an operation's problem; None takes its defaults.
         dtype: Dtype of an operation's problem; None takes its default.
-        device: `cpu`, `cuda` or `cuda:N`; None follows the arguments, then the operation, then takes a GPU if any.
+        device: `cpu`, `cuda`, which is torch's current GPU, or `cuda:N`; None follows the arguments, then the
+            operation, then takes the current GPU if there is any.
         reference: A function that is called with the same arguments; a candidate is timed only if its result agrees
             with that of the function. None compares with the default config's result.
         tolerance: How far a right result may be from the expected one: a number is the largest error of an element,
