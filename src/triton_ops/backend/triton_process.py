@@ -1,6 +1,6 @@
 """What Triton does once in a process, and what it prints there.
 
-Facts used, from Triton 3.6 to 3.9: `triton.runtime.cache.triton_key` and `triton.backends.nvidia.driver.CudaUtils` are
+Facts used, from Triton 3.6 to 3.9: its key of itself (`triton_key.py`) and `triton.backends.nvidia.driver.CudaUtils` are
 made once per process; a failing ptxas prints its whole input to stdout.
 """
 
@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from triton_ops._optional import import_in_order
+from triton_ops.backend.triton_key import ready_key
 from triton_ops.hardware import VENDORS
 
 _PTXAS_DUMP = "please share the reproducer above with Triton project"  # ends what a failing ptxas prints
@@ -21,9 +22,8 @@ _PTXAS_DUMP = "please share the reproducer above with Triton project"  # ends wh
 def warm_up(launches: bool) -> threading.Thread:
     """Begin in the background what Triton does once before its first kernel: it takes half a second and more.
 
-    A process that imports torch meanwhile has it for nothing. Triton reads all its own files for the cache's key, and
-    builds a module that loads kernels with the C compiler. What fails is met again, and told, by whoever compiles or
-    launches first.
+    A process that imports torch meanwhile has it for nothing. Triton's key of itself is read or made, and a module that
+    loads kernels built with the C compiler. What fails is met again, and told, by whoever compiles or launches first.
 
     Args:
         launches: Whether this process will launch kernels, and not just compile them; Triton's driver is readied then.
@@ -38,7 +38,7 @@ def warm_up(launches: bool) -> threading.Thread:
                 driver = vendor.triton_driver
                 getattr(import_in_order(driver.module), driver.utilities)()
         with contextlib.suppress(Exception):
-            import_in_order("triton.runtime.cache").triton_key()
+            ready_key()
 
     thread = threading.Thread(target=work, name="triton-ops warm-up", daemon=True)
     thread.start()
