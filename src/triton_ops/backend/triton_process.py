@@ -1,7 +1,7 @@
 """What Triton does once in a process, and what it prints there.
 
-Facts used, from Triton 3.6 to 3.9: its key of itself (`triton_key.py`) and `triton.backends.nvidia.driver.CudaUtils` are
-made once per process; a failing ptxas prints its whole input to stdout.
+Facts used, from Triton 3.6 to 3.9: its key of itself (`triton_key.py`) and the utilities of its driver, such as
+`triton.backends.nvidia.driver.CudaUtils`, are made once per process; a failing ptxas prints its whole input to stdout.
 """
 
 from __future__ import annotations
