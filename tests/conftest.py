@@ -8,6 +8,7 @@ import random
 import pytest
 from hypothesis import settings
 
+from tests.apart import import_apart
 from tests.clocks import SteadyClock
 from tests.garbage import seldom_collected
 from tests.limits import pytest_timeout_set_timer as pytest_timeout_set_timer
@@ -86,10 +87,11 @@ def pytest_addoption(parser):
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection():
+def pytest_collection(session):
     """What is there before the first test stays: torch, Triton and thousands of tests are not searched for garbage."""
     gc.disable()
     try:
+        import_apart(session.config)
         return (yield)
     finally:
         seldom_collected()
