@@ -15,6 +15,8 @@ import traceback
 
 from tests.garbage import seldom_collected
 
+_INTERPRETER = "triton.runtime.interpreter"
+
 
 class Interpreter:
     """Calls functions in a process where `TRITON_INTERPRET` is set."""
@@ -48,7 +50,7 @@ def patch_once():
     Triton's interpreter patches it at the launch and again whenever a kernel calls another function, which changes
     nothing any more and takes a fifth of the time. Where a later Triton does it otherwise, nothing is changed here.
     """
-    interpreter = importlib.import_module("triton.runtime.interpreter")
+    interpreter = importlib.import_module(_INTERPRETER)
     patch, patched = getattr(interpreter, "_patch_lang", None), set()
     if patch is None or not hasattr(interpreter, "_LangPatchScope"):
         return
@@ -64,6 +66,36 @@ def patch_once():
         return scope
 
     interpreter._patch_lang = patched_once
+
+
+def remember_types():
+    """Have Triton's interpreter make each type of blocks, and each type's counterpart in NumPy, once.
+
+    It makes a type for every result of every operation, and a table of all types whenever it looks one up: a sixth of
+    the time. Types are never changed, and two of the same element and shape are equal.
+    """
+    language, interpreter = importlib.import_module("triton.language"), importlib.import_module(_INTERPRETER)
+    make, look_up, made, found = language.block_type.__init__, interpreter._get_np_dtype, {}, {}
+
+    def block_type(self, element_ty, shape):
+        plain = type(element_ty) is language.dtype and all(type(each) is int for each in shape)
+        key = (element_ty.name, *shape) if plain else None
+        if key not in made:
+            make(self, element_ty, shape)
+            if plain:
+                made[key] = dict(self.__dict__)
+        else:
+            self.__dict__.update(made[key])
+
+    def numpy_type(of):
+        key = of.name if type(of) in (language.dtype, language.block_type) else None
+        if key is None:
+            return look_up(of)
+        if key not in found:
+            found[key] = look_up(of)
+        return found[key]
+
+    language.block_type.__init__, interpreter._get_np_dtype = block_type, numpy_type
 
 
 def serve(questions, answers):
@@ -86,5 +118,6 @@ if __name__ == "__main__":
     os.dup2(2, 1)  # what the functions print is no answer
     importlib.import_module("torch")
     patch_once()
+    remember_types()
     seldom_collected()
     serve(sys.stdin.buffer, own)
