@@ -22,7 +22,9 @@ from typing import Any
 
 from benchmarks.document import headed, save
 from benchmarks.kills import killed_often
-from benchmarks.planted import GOOD, ON_CPU, ON_CUDA, fault_of, product, product_space, sums, sums_space
+from benchmarks.planted import ON_CPU, ON_CUDA, fault_of, product, product_space, sums
+from benchmarks.process_faults import GOOD, sums_space
+from benchmarks.workers import workers_of
 from triton_ops import TuningResult, release_processes, tune
 from triton_ops.hardware import probe
 from triton_ops.task.effort import Patience
@@ -118,31 +120,6 @@ def killer(times: int, cache: Path) -> Iterator[list[int]]:
 def trials_in(cache: Path) -> int:
     """Finished trials in the run logs of a cache folder."""
     return sum(path.read_text().count('"type": "trial"') for path in cache.glob("runs/*/*.jsonl"))
-
-
-def workers_of(parent: int) -> list[int]:
-    """Worker processes of a process that are alive."""
-    return [pid for pid in _children(parent) if b"triton_ops.evaluation.worker" in _command(pid)]
-
-
-def _children(parent: int) -> Iterator[int]:
-    """Processes that a process has started, and that have not ended."""
-    for entry in Path("/proc").iterdir():
-        with contextlib.suppress(OSError, IndexError):
-            if entry.name.isdigit():
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-                if int(fields[1]) == parent and fields[0] != "Z":
-                    yield int(entry.name)
-
-
-def _command(pid: int) -> bytes:
-    """The command of a process; one that is just being started has none for a moment."""
-    with contextlib.suppress(OSError):  # it has ended
-        for _ in range(100):
-            if found := Path(f"/proc/{pid}/cmdline").read_bytes():
-                return found
-            time.sleep(0.01)
-    return b""
 
 
 def parent_unharmed(device: str) -> bool:

@@ -12,11 +12,9 @@ import time
 
 import torch
 
-from benchmarks.process_faults import PROCESS_FAULTS, process_fault
+from benchmarks.process_faults import GOOD, PROCESS_FAULTS, process_fault, sums_space
 from triton_ops import ConfigSpace, FunctionKernel, Operation, Status, TensorSpec, TritonKernel, Work
 from triton_ops._optional import available
-
-GOOD = "none"
 
 ON_CPU = {
     **PROCESS_FAULTS,
@@ -26,7 +24,6 @@ ON_CPU = {
     "changes its input": Status.WRONG,
     "writes beside its output": Status.WRONG,
 }
-TIMES_MS = (2.0, 3.0, 4.0, 6.0)
 
 
 def sums_function(x, out, *, ms, fault):
@@ -42,13 +39,6 @@ def sums_function(x, out, *, ms, fault):
         x[0] += 1
     elif fault == "writes beside its output":
         out.as_strided((1,), (1,), out.storage_offset() + len(out)).fill_(1)
-
-
-def sums_space(faults) -> ConfigSpace:
-    """Good configs, and the faults at half the time of the best of them."""
-    good = [{"ms": ms, "fault": GOOD} for ms in TIMES_MS]
-    planted = [{"ms": TIMES_MS[0] / 2, "fault": fault} for fault in faults]
-    return ConfigSpace.from_configs([good[-1], *good[:-1], *planted])
 
 
 sums = Operation(

@@ -7,7 +7,10 @@ import os
 import signal
 import time
 
-from triton_ops import Status
+from triton_ops import ConfigSpace, Status
+
+GOOD = "none"
+TIMES_MS = (2.0, 3.0, 4.0, 6.0)
 
 # Statuses that count for a fault; a crash that comes back is the same as a hang that is killed to nobody.
 PROCESS_FAULTS = {
@@ -46,3 +49,10 @@ def nap(*, ms: float, fault: str) -> None:
     """Sleep, or the fault: a function to tune that needs no tensors."""
     process_fault(fault)
     time.sleep(ms * 1e-3)
+
+
+def sums_space(faults) -> ConfigSpace:
+    """Good configs, and the faults at half the time of the best of them."""
+    good = [{"ms": ms, "fault": GOOD} for ms in TIMES_MS]
+    planted = [{"ms": TIMES_MS[0] / 2, "fault": fault} for fault in faults]
+    return ConfigSpace.from_configs([good[-1], *good[:-1], *planted])

@@ -6,8 +6,8 @@ import time
 from contextlib import closing
 
 import pytest
-from benchmarks.planted import sums, sums_space
-from benchmarks.process_faults import nap
+from benchmarks.planted import sums
+from benchmarks.process_faults import nap, sums_space
 
 from triton_ops.evaluation.finals import FinalRequest
 from triton_ops.evaluation.isolated import Isolated

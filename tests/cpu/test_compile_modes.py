@@ -8,7 +8,7 @@ import os
 
 import pytest
 import torch
-from benchmarks.faults import workers_of
+from benchmarks.workers import workers_of
 
 from tests import compiled_models as models
 from tests.compiled_models import Gated, gated

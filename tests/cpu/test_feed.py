@@ -8,7 +8,8 @@ import pytest
 
 pytest.importorskip("triton")
 
-from benchmarks.planted import GOOD, fault_of, product, product_kernel, product_space
+from benchmarks.planted import fault_of, product, product_kernel, product_space
+from benchmarks.process_faults import GOOD
 
 from tests.runs import ID, begun
 from triton_ops.backend import Arguments, TritonKernel

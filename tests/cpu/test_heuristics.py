@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
+torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 import triton.language as tl  # noqa: E402
 
+from tests.clocks import SteadyClock  # noqa: E402
+from triton_ops import tune  # noqa: E402
 from triton_ops.analysis.tiers import examine  # noqa: E402
 from triton_ops.backend import Arguments, TritonKernel, pack, unpack  # noqa: E402
 from triton_ops.backend.offline import AheadOfTime  # noqa: E402
 from triton_ops.compile_pool.packed_kernel import PackedKernel  # noqa: E402
 from triton_ops.exceptions import ConfigCollisionError, KernelTypeError  # noqa: E402
 from triton_ops.hardware import named_target  # noqa: E402
+from triton_ops.measure import HostTimer, choose  # noqa: E402
 from triton_ops.resources import Resources  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
 from triton_ops.tensors import TensorSpec  # noqa: E402
 from triton_ops.trial import Status  # noqa: E402
 
 pytestmark = pytest.mark.triton
-
-PROJECT = Path(__file__).parents[2]
 
 
 @triton.jit
@@ -100,28 +97,21 @@ def test_a_launch_is_told_apart_unless_heuristics_compute_what_no_binary_holds()
     assert computed.program_key(Config(BLOCK=16), given, made) is None
 
 
-# In a process of its own: Triton reads TRITON_INTERPRET when it is imported, and it must not stay behind.
-INTERPRETED = """
-import torch, triton
-from tests.cpu.test_heuristics import even, plain
-from triton_ops import TritonKernel, tune
+def statuses_of_a_tune(folder):
+    """What becomes of two configs whose grid needs a default of the kernel's."""
+    tuned = triton.autotune([triton.Config({"BLOCK": 64})], key=[])(plain)
+    kernel = TritonKernel(
+        triton.heuristics({"EVEN": even})(tuned),
+        lambda meta: (triton.cdiv(meta["n"], meta["BLOCK"]) * meta["WIDE"] // 2,),
+    )
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(choose, "HostTimer", lambda: HostTimer(SteadyClock()))
+        result = tune(
+            kernel, kwargs={"x": torch.ones(100), "n": 100}, space={"BLOCK": [32, 64]}, reference=lambda x, n: x * 2,
+            cache_dir=folder,
+        )  # fmt: skip
+    return [trial.status for trial in result.trials]
 
-tuned = triton.autotune([triton.Config({"BLOCK": 64})], key=[])(plain)
-kernel = TritonKernel(
-    triton.heuristics({"EVEN": even})(tuned), lambda meta: (triton.cdiv(meta["n"], meta["BLOCK"]) * meta["WIDE"] // 2,)
-)
-x = torch.ones(100)
-result = tune(kernel, kwargs={"x": x, "n": 100}, space={"BLOCK": [32, 64]}, reference=lambda x, n: x * 2)
-print(*(trial.status for trial in result.trials))
-"""
 
-
-def test_the_grid_sees_defaults_and_what_heuristics_compute(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", INTERPRETED], capture_output=True, text=True, check=False, cwd=tmp_path,
-        env={
-            **os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": f"{PROJECT / 'src'}{os.pathsep}{PROJECT}",
-            "TRITON_OPS_CACHE_DIR": str(tmp_path / "cache"),
-        },
-    )  # fmt: skip
-    assert (done.returncode, done.stdout) == (0, "ok ok\n"), done.stderr
+def test_the_grid_sees_defaults_and_what_heuristics_compute(tmp_path, interpreted):
+    assert interpreted(statuses_of_a_tune, tmp_path) == [Status.OK] * 2
