@@ -1,8 +1,11 @@
 """A clock that passes only when a launch spends it, and arms of known times on it."""
 
 import itertools
+from contextlib import contextmanager
 
-from triton_ops.measure import Arm, HostTimer, Launch
+import pytest
+
+from triton_ops.measure import Arm, HostTimer, Launch, choose
 
 MS = 1_000_000  # nanoseconds
 
@@ -65,3 +68,11 @@ class SteadyClock:
 
     def __call__(self):
         return next(self._readings)
+
+
+@contextmanager
+def steady_times():
+    """Callables on the CPU all take the same time, and few calls: for tests of what is no matter of time."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(choose, "HostTimer", lambda: HostTimer(SteadyClock()))
+        yield

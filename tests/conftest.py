@@ -9,13 +9,12 @@ import pytest
 from hypothesis import settings
 
 from tests.apart import import_apart
-from tests.clocks import SteadyClock
+from tests.clocks import steady_times
 from tests.garbage import seldom_collected
 from tests.limits import pytest_timeout_set_timer as pytest_timeout_set_timer
 from tests.strategies import EXAMPLES
 from triton_ops._cpus import usable_cpus
 from triton_ops.hardware.state import free_bytes_of
-from triton_ops.measure import HostTimer, choose
 
 # Tests run side by side, and a thread of torch that waits for the others of its operation keeps a CPU busy meanwhile.
 # It is read when torch is loaded, here and in the processes that tests start; another number that is set stays.
@@ -65,9 +64,10 @@ def _usual_permissions():
 
 
 @pytest.fixture
-def steady_clock(monkeypatch):
+def steady_clock():
     """Callables on the CPU all take the same time, and few calls: for tests of what is no matter of time."""
-    monkeypatch.setattr(choose, "HostTimer", lambda: HostTimer(SteadyClock()))
+    with steady_times():
+        yield
 
 
 @pytest.hookimpl(optionalhook=True)

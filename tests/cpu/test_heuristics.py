@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 import triton.language as tl  # noqa: E402
 
-from tests.clocks import SteadyClock  # noqa: E402
+from tests.clocks import steady_times  # noqa: E402
 from triton_ops import tune  # noqa: E402
 from triton_ops.analysis.tiers import examine  # noqa: E402
 from triton_ops.backend import Arguments, TritonKernel, pack, unpack  # noqa: E402
@@ -16,7 +16,6 @@ from triton_ops.backend.offline import AheadOfTime  # noqa: E402
 from triton_ops.compile_pool.packed_kernel import PackedKernel  # noqa: E402
 from triton_ops.exceptions import ConfigCollisionError, KernelTypeError  # noqa: E402
 from triton_ops.hardware import named_target  # noqa: E402
-from triton_ops.measure import HostTimer, choose  # noqa: E402
 from triton_ops.resources import Resources  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
 from triton_ops.tensors import TensorSpec  # noqa: E402
@@ -104,8 +103,7 @@ def statuses_of_a_tune(folder):
         triton.heuristics({"EVEN": even})(tuned),
         lambda meta: (triton.cdiv(meta["n"], meta["BLOCK"]) * meta["WIDE"] // 2,),
     )
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(choose, "HostTimer", lambda: HostTimer(SteadyClock()))
+    with steady_times():
         result = tune(
             kernel, kwargs={"x": torch.ones(100), "n": 100}, space={"BLOCK": [32, 64]}, reference=lambda x, n: x * 2,
             cache_dir=folder,

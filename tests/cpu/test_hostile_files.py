@@ -24,6 +24,7 @@ from triton_ops.space import Config
 from triton_ops.trial import Status, Trial
 
 
+@pytest.mark.usefixtures("steady_clock")
 def test_no_hostile_file_raises_hangs_or_is_believed():
     with attacks() as each:
         found = attack(each, files=400, seed=11, bit_step=307)
@@ -34,6 +35,7 @@ def test_no_hostile_file_raises_hangs_or_is_believed():
     assert sum(one.served for one in found.values()) > 100  # lines beside a damaged one still count
 
 
+@pytest.mark.usefixtures("steady_clock")
 def test_without_checksums_the_same_files_would_be_believed(monkeypatch):
     """The attack would find it: this is what the checksums are for."""
     with attacks() as each:

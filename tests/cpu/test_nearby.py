@@ -107,6 +107,7 @@ def tried(folder):
     ]
 
 
+@pytest.mark.usefixtures("steady_clock")
 def test_a_tune_tries_them_after_the_default_unless_other_problems_are_to_be_left_out(record, tmp_path):
     known = record(1100, 33)
     open_store(tmp_path).put(known)
@@ -116,6 +117,7 @@ def test_a_tune_tries_them_after_the_default_unless_other_problems_are_to_be_lef
     assert Origin.NEARBY not in dict(tried(tmp_path))
 
 
+@pytest.mark.usefixtures("steady_clock")
 def test_a_config_that_ended_its_process_before_takes_no_trial(record, tmp_path):
     for M, block in ((1100, 33), (1200, 34)):
         open_store(tmp_path).put(record(M, block))
