@@ -64,12 +64,32 @@ class DefaultLast(DirectFeed):
         return super().next(run_deferred, patient)
 
 
-def searched(tmp_path, budget=None, feed=None):
+class FailsWhenRepeated(ChangesItsMode):
+    """Config 1 fails, and so does the incumbent when it is measured again."""
+
+    def attempt(self, config, best):
+        found = super().attempt(config, best)
+        fails = config["n"] == 1 or (config["n"] == 5 and self.tried.count(config) > 1)
+        return Trial(config, Status.RUNTIME, error="no") if fails else found
+
+
+class Counts(Silent):
+    """Is told how many trials have failed."""
+
+    def __init__(self):
+        self.failed = []
+
+    def tried(self, trial, progress):
+        self.failed.append(progress.failed)
+
+
+def searched(tmp_path, budget=None, feed=None, station=None, listener=None):
     log = RunLog(tmp_path / f"{ID}.jsonl")
     log.begin(head())
-    searcher, station = Recorder(), ChangesItsMode()
+    searcher, station = Recorder(), station or ChangesItsMode()
     search = TuningLoop(
-        space=SPACE, searcher=searcher, budget=RunningBudget(budget or Budget()), log=log, listener=Silent(),
+        space=SPACE, searcher=searcher, budget=RunningBudget(budget or Budget()), log=log,
+        listener=listener or Silent(),
         default=DEFAULT, feed=feed or DirectFeed(),
     )  # fmt: skip
     search.prepare([Config(n=5)])
@@ -108,3 +128,17 @@ def test_every_trial_is_logged_with_its_origin(tmp_path):
     assert repeated
     assert {trial.measurement.mode for trial in repeated} == {"event-cold"}
     assert len(repeated) == len(searcher.told) - len(search.trials)
+
+
+def test_the_failures_that_a_listener_is_told_of_are_those_of_the_trials_so_far(tmp_path):
+    told = Counts()
+    search, _, _ = searched(tmp_path, station=FailsWhenRepeated(), listener=told)
+    assert {trial.config["n"] for trial in search.trials.values() if trial.failed} == {1, 5}
+    assert search.progress().failed == 2
+    assert told.failed == sorted(told.failed)
+    again = TuningLoop(
+        space=SPACE, searcher=Recorder(), budget=RunningBudget(Budget()), log=None, listener=told, default=DEFAULT,
+        feed=DirectFeed(),
+    )  # fmt: skip
+    again.prepare([], known=search.trials.values())
+    assert again.progress().failed == 2

@@ -91,9 +91,9 @@ def product(a, b):
     return c
 
 a, b = torch.randn(65, 33), torch.randn(33, 33)
-torch.testing.assert_close(product(a, b), a @ b)
+assert torch.allclose(product(a, b), a @ b, atol=1e-5)
 print("again")
-torch.testing.assert_close(product(a, b), a @ b)
+assert torch.allclose(product(a, b), a @ b, atol=1e-5)
 """
 
 # No test asks which config is faster, and what the interpreter takes for a launch would be most of the time.
@@ -101,6 +101,10 @@ STEADY = """
 from tests.clocks import SteadyClock
 from triton_ops.measure import HostTimer, choose
 choose.HostTimer = lambda: HostTimer(SteadyClock())
+
+from tests.interpreter import patch_once, remember_types
+patch_once()
+remember_types()
 """
 
 NEXT = """

@@ -14,6 +14,7 @@ import contextlib
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 from triton_ops._files import atomic_write, ensure_folder, read_file
 from triton_ops._hashing import fingerprint
@@ -37,7 +38,7 @@ def ready_key() -> None:
 
     Cost: 2 ms if the key is kept, else 0.25 s of a CPU.
     """
-    cache = import_in_order("triton.runtime.cache")
+    cache: Any = import_in_order("triton.runtime.cache")
     files = state_of(Path(cache.__file__).parents[1])
     path = Path(import_in_order("triton.knobs").cache.dir) / KEPT
     key = _kept(path, files)

@@ -83,9 +83,9 @@ def main() -> None:
     os.nice(_NICENESS)
     warming = warm_up(launches=False)
     import_heavy(filter(None, ("triton", sys.argv[4])), "compiling")
+    warming.join()  # a process with one thread can be forked safely, and what two threads need at once is made twice
     with contextlib.suppress(Exception):  # if Triton does not work, the first config says why
         rehearse(named_target(sys.argv[5]))
-    warming.join()  # a process with one thread can be forked safely
     gc.freeze()  # forked processes then do not copy the imported objects
     # Not `die_with`: on Linux it ends a process with the thread that started it, and the pool's threads may end early.
     while os.getppid() == parent:

@@ -54,7 +54,8 @@ class TuningLoop:
     _under_way: dict[Config, tuple[Ready, float]] = field(default_factory=dict)  # with the seconds when each began
     _settled: bool = False
     _best: Trial | None = None
-    _failed: int = 0  # trials
+    _failed: int = 0  # trials; counted as they end, since a listener is told after each of thousands
+    _modes: set[str] = field(default_factory=set)  # of measurements so far
 
     def __post_init__(self) -> None:
         self.doubts = Doubts(self.default)
@@ -68,9 +69,8 @@ class TuningLoop:
             nearby: Winners for problems nearby; they are tried next.
         """
         for trial in known:
-            self.trials[trial.config] = trial
+            self._count(trial)
             self.doubts.tried(trial)
-        self._failed = sum(trial.failed for trial in self.trials.values())
         self._best = self._fastest()
         self._proposed.update(dict.fromkeys(self.trials, Origin.SEARCHER))
         if self.trials:
@@ -220,21 +220,31 @@ class TuningLoop:
         self.log.trial(trial, origin, durable)
         self.doubts.tried(trial)
         again = trial.config in self.trials
-        self._failed += trial.failed - (again and self.trials[trial.config].failed)
-        self.trials[trial.config] = trial
+        self._count(trial)
         if again:  # a repeated measurement may have changed the best trial
             self._best = self._fastest()
         elif trial.ok and (self._best is None or trial.rank < self._best.rank):
             self._best = trial
+
+    def _count(self, trial: Trial) -> None:
+        """Keep a trial in place of an earlier one of its config."""
+        before = self.trials.get(trial.config)
+        self._failed += trial.failed - (before is not None and before.failed)
+        self.trials[trial.config] = trial
+        if trial.measurement is not None:
+            self._modes.add(trial.measurement.mode)
 
     def _fastest(self) -> Trial | None:
         return min((t for t in self.trials.values() if t.ok), key=lambda t: t.rank, default=None)
 
     def _repeat_others(self, mode: str, station: TriesConfigs) -> None:
         """Measure configs of another mode again, since times of different modes are never compared."""
+        if self._modes <= {mode}:
+            return
         others = [t.config for t in self.trials.values() if t.measurement is not None and t.measurement.mode != mode]
         for config in others:
             self._repeat(config, None, station)
+        self._modes = {t.measurement.mode for t in self.trials.values() if t.measurement is not None}
 
     def _try_again(self, configs: Sequence[Config], station: TriesConfigs) -> bool:
         """Try configs once more, where the last trial counts; False if there are none, or the time is over."""
