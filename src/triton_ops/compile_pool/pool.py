@@ -61,7 +61,8 @@ class CompilePool:
         ahead: The kernel, its arguments and its target. The compiling processes get the kernel's code, so that they
             import no module of the user's and run no script again. Of the arguments only dtypes, strides, alignments
             and scalars are sent, so that a process needs no memory for tensors.
-        workers: Number of processes; None takes one for each CPU that this process may use.
+        workers: Number of processes; None takes one for each CPU that this process may use, or as many as are worth it
+            of those that are shared.
         timeout_s: Seconds for one config, after which its compiler is killed.
         launches: Whether compiled configs are going to be launched on this machine, so that a launcher is built too.
         reuse: Whether a fork server of other pools may serve, and is left to the next for some seconds.
@@ -93,7 +94,7 @@ class CompilePool:
         self._ahead = ahead
         self._timeout_s = timeout_s
         self._start = Start(packed=PackedKernel.of(ahead), surroundings=Surroundings.here())
-        self.workers = workers or usable_cpus()
+        self.workers = workers or (usable_cpus() if shared_cpus is None else shared_cpus.of_one)
         self._threads = ThreadPoolExecutor(self.workers, thread_name_prefix="triton-ops compile")
         self._queue = Queue(max(1, self.workers // _SPARE_PART))
         self._own = threading.local()

@@ -217,7 +217,7 @@ def run_jobs(
             view.ended(each)
         if left:
             with cleaned_up_on_sigterm(), being_filled() if any(job.worker for job in left) else nullcontext():
-                shared_cpus = SharedCpus(usable_cpus(), _SPARED)
+                shared_cpus = SharedCpus(usable_cpus(), _SPARED, len(options.devices))
                 left_s = None if budget_s is None else max(0.0, budget_s - (time.monotonic() - start))
                 schedule = Schedule(planned(left, options), budget_s=left_s)
                 with contextlib.ExitStack() as stack:
