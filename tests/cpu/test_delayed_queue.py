@@ -8,7 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from triton_ops.measure import gpu
-from triton_ops.measure.graph import estimate_ms
+from triton_ops.measure.gpu import EventTimer
+from triton_ops.measure.graph import GraphTimer, estimate_ms
+from triton_ops.measure.screen import take
 from triton_ops.measure.timer import Launch
 
 CYCLES_PER_MS = 1_900_000
@@ -42,6 +44,9 @@ class Event:
 
     def query(self):
         return self.at_ms <= self.device.host_ms
+
+    def synchronize(self):
+        self.device.host_ms = max(self.device.host_ms, self.at_ms)
 
     def elapsed_time(self, other):
         return other.at_ms - self.at_ms
@@ -99,3 +104,70 @@ def test_a_round_without_work_is_not_repeated(device):
     with queue.round():
         device.host_ms += 1.0
     assert not queue.again
+
+
+@pytest.mark.parametrize(("host_ms", "work_ms"), [(0.01, 0.25), (0.2, 0.25), (0.4, 0.25)])
+def test_samples_of_a_later_round_hold_no_wait_for_the_host(device, host_ms, work_ms):
+    timer = EventTimer("cuda", cache="warm", duty=1)
+    sampler = timer.prepare(launch(device, work_ms, host_ms))
+    rounds = [take(sampler, timer, 20) for _ in range(8)]
+    assert rounds[-1] == pytest.approx([work_ms] * 20)
+
+
+def test_the_delay_does_not_grow_where_the_work_itself_keeps_the_host_ahead(device):
+    """A hundred launches of 0.05 ms on the host and 0.2 ms on the device: each is queued before the last has ended."""
+    timer = EventTimer("cuda", cache="warm", duty=1)
+    sampler = timer.prepare(launch(device, 0.2, 0.05))
+    for _ in range(4):
+        before_ms = device.host_ms
+        assert take(sampler, timer, 100) == pytest.approx([0.2] * 100)
+        assert device.host_ms - before_ms < 100 * 0.2 + 0.2
+
+
+class Captured:
+    """A graph of launches whose time depends on the graph."""
+
+    def __init__(self, device, took_ms):
+        self.device, self.took_ms, self.replays = device, took_ms, 0
+
+    def replay(self):
+        self.replays += 1
+        self.device.queue(self.took_ms)
+
+
+def graph_timer(device, monkeypatch, result):
+    """A timer whose graphs take 0.3, 0.2, 0.1 ms and so on, and the list that holds them."""
+    made = []
+
+    def captured(self, calls, unrolled):
+        made.append(Captured(device, 0.3 - 0.1 * len(made)))
+        return made[-1], [result]
+
+    monkeypatch.setattr(GraphTimer, "_captured", captured)
+    monkeypatch.setattr(GraphTimer, "_check", lambda *_: None)
+    return GraphTimer("cuda", duty=1), made
+
+
+def result_of(nbytes):
+    return SimpleNamespace(untyped_storage=lambda: SimpleNamespace(nbytes=lambda: nbytes))
+
+
+def test_a_launch_that_makes_its_results_is_sampled_in_several_graphs_in_turn(device, monkeypatch):
+    timer, made = graph_timer(device, monkeypatch, result_of(1 << 20))
+    sampler = timer.prepare(launch(device, 0.02, 0.0), 10)
+    assert [take(sampler, timer, 2) for _ in range(4)] == [
+        pytest.approx([expected] * 2) for expected in (0.03, 0.02, 0.01, 0.03)
+    ]
+    assert len(made) == 3
+
+
+@pytest.mark.parametrize(
+    ("outputs", "nbytes", "graphs"), [(("out",), 1 << 20, 1), ((), 20 << 20, 1), ((), 10 << 20, 2), ((), 8 << 20, 3)]
+)
+def test_there_is_one_graph_where_outputs_are_given_and_as_many_as_have_room_for_results(
+    device, monkeypatch, outputs, nbytes, graphs
+):
+    timer, made = graph_timer(device, monkeypatch, result_of(nbytes))
+    given = launch(device, 0.02, 0.0)
+    timer.prepare(Launch(given.call, outputs=outputs), 10)
+    assert len(made) == graphs

@@ -29,7 +29,9 @@ _LONGEST_DELAY_MS = 64.0
 class DelayedQueue:
     """Rounds of work queued behind a delay on one GPU; the delay grows until the host stays ahead of the device.
 
-    A queue is not safe to share among threads.
+    Work that is queued keeps the device busy while the host queues more, so the delay need not last until all of it is
+    queued: whoever times something tells the queue by `watch` where a wait of the device would be in a time. A queue is
+    not safe to share among threads.
 
     Args:
         device: `cuda` or `cuda:N`.
@@ -55,9 +57,9 @@ class DelayedQueue:
             torch.cuda._sleep(int(self._delay_ms * _CYCLES_PER_MS))
             delayed = torch.cuda.Event()
             delayed.record()
-            first = self._queued = 0
+            self._queued, self._watched, self._waited = 0, False, False
             yield
-            ran_out = bool(delayed.query()) and self._queued > first
+            ran_out = self._waited if self._watched else bool(delayed.query()) and self._queued > 0
             torch.cuda.synchronize()
         self.again = ran_out and self._delay_ms < _LONGEST_DELAY_MS
         if self.again:
@@ -68,7 +70,16 @@ class DelayedQueue:
         self._queued += 1
         return self.torch.cuda.Event(enable_timing=True)
 
-    _queued = 0
+    def watch(self, start: Any) -> None:
+        """Note whether the device has passed an event by now, when what is timed from it on has just been queued.
+
+        Then it may have waited for the host between the two. Without a call in a round, all of the round's work must be
+        queued before the delay ends.
+        """
+        self._watched = True
+        self._waited = self._waited or bool(start.query())
+
+    _queued, _watched, _waited = 0, False, False
 
 
 def pending(pairs: list[tuple[Any, Any]], launches: int) -> Pending:
@@ -122,6 +133,7 @@ class EventTimer:
                 start.record()
                 for _ in range(each):
                     calls[next(self._turn) % len(calls)]()
+                self._queue.watch(start)
                 end.record()
             return pending(pairs, each)
 
