@@ -134,6 +134,11 @@ def name_triton_programs(path: str) -> None:
         os.environ[name] = path
 
 
+def set_disk_cache(folder: str) -> None:
+    """Have Triton keep what it compiles in `folder`, in this process and in those that it starts."""
+    os.environ["TRITON_CACHE_DIR"] = folder
+
+
 def environment() -> frozenset[tuple[str, str]]:
     """All of the environment: what a process that is started now inherits."""
     return frozenset(os.environ.items())

@@ -23,6 +23,7 @@ from triton_ops._files.reading import whole_lines as whole_lines
 from triton_ops._files.syncing import skip_syncs as skip_syncs
 from triton_ops._files.temporary import TemporaryFolder as TemporaryFolder
 from triton_ops._files.temporary import make_temporary as make_temporary
+from triton_ops._files.temporary import own_temporary_folder as own_temporary_folder
 from triton_ops._files.temporary import remove_temporary as remove_temporary
 from triton_ops._files.writing import atomic_write as atomic_write
 from triton_ops._files.writing import ensure_folder as ensure_folder

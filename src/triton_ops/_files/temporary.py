@@ -63,6 +63,14 @@ def make_temporary(path: Path) -> None:
         _held_here.append(_held(path))
 
 
+def own_temporary_folder() -> Path:
+    """A folder of this process's own, removed by later processes, for one that is ended by a kill."""
+    found = TemporaryFolder().path
+    if found is not None:
+        make_temporary(found)
+    return found if found is not None and found.is_dir() else Path(tempfile.mkdtemp(prefix="triton-ops-"))
+
+
 def remove_temporary(path: Path) -> None:
     """Remove the folder of a `TemporaryFolder`, of this or another process; any other path is left alone.
 

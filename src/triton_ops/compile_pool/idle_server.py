@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from operator import methodcaller
 from typing import TypeAlias
 
 from triton_ops.compile_pool.fork_server import ForkServer
@@ -19,7 +20,7 @@ from triton_ops.processes.idle import IdleProcesses, inherited
 ServerNeeds: TypeAlias = tuple[str, Target]  # what it imports beside Triton, and what it compiles for
 
 _MOST = 2  # such as one with torch and one without
-_idle: IdleProcesses[ForkServer] = IdleProcesses(ForkServer.close, _MOST)
+_idle: IdleProcesses[ForkServer] = IdleProcesses(methodcaller("close"), _MOST)
 holds, drop_idle_servers = _idle.holds, _idle.drop
 
 

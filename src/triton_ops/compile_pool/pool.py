@@ -14,14 +14,15 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from functools import partial
-from typing import Protocol
+from typing import Any
 
 from triton_ops._cpus import usable_cpus
 from triton_ops.analysis import Objection, foresee
 from triton_ops.backend.offline import AheadOfTime
 from triton_ops.compile_pool import idle_server
-from triton_ops.compile_pool.compiler import LauncherRequest, Start, WorkRequest, compiles_for
+from triton_ops.compile_pool.compiler import KeysRequest, LauncherRequest, Start, WorkRequest, compiles_for
 from triton_ops.compile_pool.compiling_process import CompilingProcess
+from triton_ops.compile_pool.elsewhere import Elsewhere, Waiting
 from triton_ops.compile_pool.fork_server import ForkServer
 from triton_ops.compile_pool.packed_kernel import PackedKernel
 from triton_ops.compile_pool.queue import CompileJob, Queue
@@ -41,19 +42,6 @@ _SPARE_PART = 2  # previews take at most half of the processes: processes that i
 _STARTS = 3  # of a process or its fork server, where others end it
 
 
-class Compiles(Protocol):
-    """Compiles configs side by side: the compile pool, and what stands for it where nothing is compiled.
-
-    Attributes:
-        workers: How many it compiles at a time.
-    """
-
-    workers: int
-
-    def submit(self, config: Config, *, anyway: bool = False, spare: bool = False) -> Future[Compiled]:
-        """Compile a config, as `CompilePool.submit`."""
-
-
 class CompilePool:
     """Compiles configs of one kernel for one target into Triton's disk cache. Use it in a `with` statement.
 
@@ -66,9 +54,12 @@ class CompilePool:
         timeout_s: Seconds for one config, after which its compiler is killed.
         launches: Whether compiled configs are going to be launched on this machine, so that a launcher is built too.
         reuse: Whether a fork server of other pools may serve, and is left to the next for some seconds.
-        shared_cpus: The CPUs that this pool shares with others; None shares none.
+        shared_cpus: The CPUs that this pool shares with others, on this host and elsewhere; None shares none.
+        packed: The kernel as another host has sent it; None packs it.
+        disk_cache: A folder in place of Triton's disk cache; None takes that one.
 
     Attributes:
+        workers: How many configs are compiled at a time.
         first: Whether this pool's configs go before those of other pools on its shared CPUs.
         closed: Whether nothing more is compiled.
 
@@ -88,15 +79,18 @@ class CompilePool:
         launches: bool = False,
         reuse: bool = False,
         shared_cpus: SharedCpus | None = None,
+        packed: PackedKernel | None = None,
+        disk_cache: str | None = None,
     ) -> None:
         if compiles_for:
             raise TargetError("a module that is imported to compile its kernel compiles kernels while it is imported")
         self._ahead = ahead
         self._timeout_s = timeout_s
-        self._start = Start(packed=PackedKernel.of(ahead), surroundings=Surroundings.here())
-        self.workers = workers or (usable_cpus() if shared_cpus is None else shared_cpus.of_one)
-        self._threads = ThreadPoolExecutor(self.workers, thread_name_prefix="triton-ops compile")
-        self._queue = Queue(max(1, self.workers // _SPARE_PART))
+        sent = packed or PackedKernel.of(ahead)
+        self._start = Start(packed=sent, surroundings=Surroundings.here(), disk_cache=disk_cache)
+        here = workers or (usable_cpus() if shared_cpus is None else shared_cpus.of_one)
+        self._threads = ThreadPoolExecutor(here, thread_name_prefix="triton-ops compile")
+        self._queue = Queue(max(1, here // _SPARE_PART), here)
         self._own = threading.local()
         self._processes: set[CompilingProcess] = set()
         self._fork_server: ForkServer | None = None
@@ -107,6 +101,10 @@ class CompilePool:
         self._shared_cpus = shared_cpus
         self._ending: threading.Thread | None = None
         self.first = shared_cpus is None
+        again = partial(self._threads.submit, self._work)
+        waiting = Waiting(sent, self._queue, timeout_s, disk_cache, again, self._keys)
+        self._elsewhere = Elsewhere(waiting, None if shared_cpus is None else shared_cpus.elsewhere)
+        self.workers = here + self._elsewhere.cpus
 
     def foresee(self, config: Config) -> Objection | None:
         """The objection of the free rules to a config; None if they have none. Cost: a few microseconds."""
@@ -129,6 +127,7 @@ class CompilePool:
         if objection is None or (objection.deferred and anyway):
             future = self._queue.add(config, spare)
             self._threads.submit(self._work)
+            self._elsewhere.wake()
             return future
         done: Future[Compiled] = Future()
         done.set_result(Compiled(config, objection.status, objection.reason))
@@ -147,6 +146,22 @@ class CompilePool:
         """
         return self._threads.submit(self._read, WorkRequest(config, contents or {}))
 
+    def load(self) -> Future[object]:
+        """Have a process load the kernel; the future raises `TargetError` if none can."""
+        return self._threads.submit(self._process)
+
+    def keys(self, config: Config) -> Future[tuple[str, ...] | None]:
+        """Triton's names of what its disk cache holds of a config, one for each launch; None if they cannot be told.
+
+        Cost: some milliseconds of a process, or a compilation if the disk cache has no such config.
+        """
+        return self._threads.submit(self._keys, config)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """How configs were compiled, in words, where that is not as usual."""
+        return self._elsewhere.notes
+
     def stop(self) -> None:
         """Kill all processes without waiting for their end.
 
@@ -154,6 +169,7 @@ class CompilePool:
         """
         self._queue.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
+        self._elsewhere.stop()
         with self._lock:
             self.closed = True
             for process in self._processes:
@@ -180,6 +196,7 @@ class CompilePool:
 
     def _end(self) -> None:
         self._threads.shutdown(wait=True)
+        self._elsewhere.close()
         while self._processes:
             self._processes.pop().close()
         server, self._fork_server = self._fork_server, None
@@ -233,18 +250,27 @@ class CompilePool:
             pass  # the next compilation meets the same error, and reports it
 
     def _read(self, request: WorkRequest) -> KernelWork:
+        found = self._told(request, _READ_S)
+        if isinstance(found, TimeoutError):
+            return KernelWork(silent=f"reading its TTIR took over {_READ_S:g} s")
+        return KernelWork(silent=found) if isinstance(found, str) else found
+
+    def _keys(self, config: Config) -> tuple[str, ...] | None:
+        found = self._told(KeysRequest(config), self._timeout_s)
+        return found if isinstance(found, tuple) else None
+
+    def _told(self, question: Any, limit_s: float) -> Any:
+        """The answer of this thread's process; a `TimeoutError`, or why there is none."""
         try:
             process = self._process()
         except TargetError as error:
-            return KernelWork(silent=error.message)
+            return error.message
         try:
-            found: KernelWork = process.ask(request, _READ_S)
+            return process.ask(question, limit_s)
         except (TimeoutError, EOFError, OSError, GarbledError) as error:
-            late = isinstance(error, TimeoutError)
-            said = f"reading its TTIR took over {_READ_S:g} s" if late else process.last_words()
+            found = error if isinstance(error, TimeoutError) else process.last_words()
             self._forget(process)
-            return KernelWork(silent=said)
-        return found
+            return found
 
     def _compiled(self, config: Config) -> Compiled:
         found = self._once(config)

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
+from triton_ops.compile_pool.other_hosts import OtherHosts
+
 
 class Member(Protocol):
     """A compile pool that shares CPUs with others.
@@ -32,14 +34,15 @@ class SharedCpus:
         most: How many compilations run at a time.
         spared: How many of these are left to pools that are first.
         devices: How many devices measure at a time, each with a pool that is first.
+        elsewhere: Other hosts whose CPUs compile too; None has none.
 
     Attributes:
         of_one: The processes that one pool is worth having: as many as there are CPUs, and at most twice its share. One
             server forks the processes of all pools, one after another, and would else be what the devices wait for.
     """
 
-    def __init__(self, most: int, spared: int = 0, devices: int = 1) -> None:
-        self.most = max(1, most)
+    def __init__(self, most: int, spared: int = 0, devices: int = 1, *, elsewhere: OtherHosts | None = None) -> None:
+        self.most, self.elsewhere = max(1, most), elsewhere
         self.of_one = min(self.most, -(-2 * self.most // max(1, devices)))
         self._later = max(1, self.most - spared)
         self._running: Counter[Member] = Counter()

@@ -15,7 +15,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
 from typing import TypeAlias
 
-from triton_ops.compile_pool.pool import CompilePool, Compiles
+from triton_ops.compile_pool.compiles import Compiles
+from triton_ops.compile_pool.pool import CompilePool
 from triton_ops.compile_pool.shared_cpus import SharedCpus
 from triton_ops.exceptions import KernelTypeError, TargetError
 from triton_ops.feed.base import DirectFeed, Feed, Ready

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from triton_ops.analysis import with_residents
-from triton_ops.compile_pool.pool import Compiles
+from triton_ops.compile_pool.compiles import Compiles
 from triton_ops.hardware import Machine
 from triton_ops.search import UsesPreviews
 from triton_ops.space import Config

@@ -6,10 +6,7 @@ write each trial into that of the run before it begins the next.
 
 from __future__ import annotations
 
-import importlib.metadata
-import platform
 import socket
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -18,8 +15,10 @@ from pathlib import Path
 
 from triton_ops import settings
 from triton_ops._cpus import usable_cpus
-from triton_ops._files import TemporaryFolder, make_temporary, skip_syncs
+from triton_ops._files import own_temporary_folder, skip_syncs
 from triton_ops.backend import unpack
+from triton_ops.compile_pool.made import versions_here
+from triton_ops.compile_pool.other_hosts import OtherHost, OtherHosts
 from triton_ops.compile_pool.shared_cpus import SharedCpus
 from triton_ops.exceptions import TritonKernelError
 from triton_ops.hardware import gpus_here
@@ -59,13 +58,10 @@ def facts_here(model: str | None = None) -> HostFacts:
     Raises:
         DeviceError: There is no GPU.
     """
-    try:
-        triton = importlib.metadata.version("triton")
-    except importlib.metadata.PackageNotFoundError:
-        triton = ""
+    versions = versions_here()
     return HostFacts(
         host=socket.gethostname(), model=gpus_here()[0].name if model is None else model,
-        python=platform.python_version(), triton=triton,
+        python=versions["Python"], triton=versions["Triton"],
     )  # fmt: skip
 
 
@@ -113,6 +109,7 @@ class Keeper:
         self._heard: dict[int, float] = {}
         self._guard = threading.Lock()
         self._writing: dict[str, threading.Lock] = {}
+        self._told: dict[str, bool] = {}  # each line, and whether it was asked for
 
     def begin(self, name: str, turn: int) -> None:
         """A problem is about to be sent again; what an earlier measurer of it still sends is refused."""
@@ -138,6 +135,18 @@ class Keeper:
         now = time.monotonic()
         return [now - self._heard.setdefault(turn, now) for turn in turns]
 
+    def tell(self, line: str) -> None:
+        """Keep what a person should know until it is asked for; what several measurers tell is kept once."""
+        with self._guard:
+            self._told.setdefault(line, False)
+
+    def news(self) -> list[str]:
+        """What was told since the last call."""
+        with self._guard:
+            new = [line for line, known in self._told.items() if not known]
+            self._told.update(dict.fromkeys(new, True))
+        return new
+
     def _of(self, name: str) -> threading.Lock:
         """What one thread at a time holds while a problem's turn or files change."""
         with self._guard:
@@ -159,8 +168,9 @@ class Measurer:
         settings.set_openmp_text(threads)
         self._keep, self._model = keep, model
         skip_syncs()  # the keeper has what is to last
-        self._folder = _temporary_folder()
+        self._folder = own_temporary_folder()
         self._watched = Watched(self._folder)
+        self._elsewhere: OtherHosts | None = None
 
     def facts(self) -> HostFacts:
         """Where this is, and what is installed there.
@@ -173,6 +183,15 @@ class Measurer:
     def usable_cpus(self) -> int:
         """CPUs of this host that this process may use."""
         return usable_cpus()
+
+    def use(self, hosts: Sequence[OtherHost], tell: Callable[[str], object]) -> None:
+        """From now on have other hosts compile as well.
+
+        Args:
+            hosts: The hosts.
+            tell: Is told of each that is used no more.
+        """
+        self._elsewhere = OtherHosts(hosts, tell)
 
     def loads(self, tune: bytes) -> str:
         """Why a packed tune cannot be loaded here; empty if it can."""
@@ -188,8 +207,8 @@ class Measurer:
         self._watched.changes()  # these are known there
         gate = _Open(work.limit_s)
         place = Place(
-            device=None, gate=gate, shared_cpus=SharedCpus(work.cpus), listener=_Sends(lambda: self._send(work, gate)),
-            cache_dir=self._folder,
+            device=None, gate=gate, shared_cpus=SharedCpus(work.cpus, elsewhere=self._elsewhere),
+            listener=_Sends(lambda: self._send(work, gate)), cache_dir=self._folder,
         )  # fmt: skip
         try:
             result = unpack(work.tune)(place)
@@ -202,14 +221,6 @@ class Measurer:
     def _send(self, work: Work, gate: _Open) -> None:
         if (pieces := self._watched.changes()) and not self._keep(work.name, work.turn, pieces):
             gate.ended = True
-
-
-def _temporary_folder() -> Path:
-    """A folder that is removed by later processes, since actors are ended by a kill."""
-    found = TemporaryFolder().path
-    if found is not None:
-        make_temporary(found)
-    return found if found is not None and found.is_dir() else Path(tempfile.mkdtemp(prefix="triton-ops-"))
 
 
 class _Open:

@@ -27,6 +27,7 @@ from triton_ops.exceptions import DeviceError, SettingsError, TargetError
 from triton_ops.history.recall import cache_folder, store_in
 from triton_ops.many.cluster.actors import SIMULATED, HostFacts, Keeper, Measurer, facts_here
 from triton_ops.many.cluster.executor import ActorExecutor, Ledger, watch_for_hangs
+from triton_ops.many.cluster.helpers import helpers_of, shared_out
 from triton_ops.many.executor import Executor, Job
 from triton_ops.many.problem import Options
 
@@ -76,9 +77,11 @@ class RayEngine:
             found = _alike(ray, actors, self.simulated)
             _check_loading(ray, actors, found, packed)
             executors = _named(ray, actors, found, ledger)
+            _have_others_compile(ray, actors, ledger.keeper)
             watched = lambda: list(executors.values())  # noqa: E731 - one line
             threading.Thread(target=watch_for_hangs, args=(watched, ledger, over), daemon=True).start()
             yield dict(executors)
+            ledger.tell_news()
         finally:
             over.set()
             ray.shutdown()
@@ -202,6 +205,30 @@ class _Keep:
     def __call__(self, name: str, turn: int, pieces: Any) -> bool:
         ray = require("ray", "an actor of a run")
         return bool(ray.get(self.keeper.keep.remote(name, turn, pieces)))
+
+
+@dataclass(frozen=True)
+class _Tell:
+    """The keeper for what a person should know."""
+
+    keeper: Any
+
+    def __call__(self, line: str) -> None:
+        self.keeper.tell.remote(line)
+
+
+def _have_others_compile(ray: Any, actors: Sequence[Any], keeper: Any) -> None:
+    """Have the hosts on which no actor measures compile for the others, once they are ready."""
+    taken = ray.get([actor.__ray_call__.remote(_node_of) for actor in actors])
+    helpers = helpers_of(ray, set(taken), len(actors))
+    for actor, hosts in zip(actors, shared_out(helpers, len(actors)), strict=True):
+        if hosts:
+            actor.use.remote(hosts, _Tell(keeper))
+
+
+def _node_of(_: Any) -> str:
+    """Ray's id of the node on which an actor is."""
+    return str(require("ray", "an actor of a run").get_runtime_context().get_node_id())
 
 
 def _alike(ray: Any, actors: Sequence[Any], simulated: int | None) -> list[HostFacts]:

@@ -74,6 +74,14 @@ class Ledger:
             self._guides[name] = files_of_problem(self.folder, name)
         return self._guides[name]
 
+    def tell_news(self) -> None:
+        """Log what measurers have told the keeper."""
+        try:
+            for line in self.ray.get(self.keeper.news.remote(), timeout=_LOOK_S):
+                _log.warning("%s", line)
+        except self.ray.exceptions.RayError:
+            pass  # a busy keeper; that it is gone is said where something is to be kept
+
     def ended(self, job: Job) -> None:
         """A problem has a record, which guides the others of its kernel."""
         self._known.setdefault(job.kernel, []).append(job.name)
@@ -164,6 +172,7 @@ class ActorExecutor:
 def watch_for_hangs(executors: Callable[[], list[ActorExecutor]], ledger: Ledger, over: threading.Event) -> None:
     """End actors of which nothing was heard for too long, until the run is over."""
     while not over.wait(_LOOK_S):
+        ledger.tell_news()
         turns = {turn: executor for executor in executors() if (turn := executor.hung()) is not None}
         try:
             silences = ledger.ray.get(ledger.keeper.silent_s.remote(list(turns)), timeout=_LOOK_S)

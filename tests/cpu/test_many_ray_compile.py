@@ -1,0 +1,171 @@
+"""Hosts of a Ray cluster that compile for others: real actors on the second node of a cluster of this machine."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("triton")
+
+from tests import planted_kernels
+from tests.planted_kernels import grid
+from triton_ops import TuneProblem
+from triton_ops.backend import Arguments, TritonKernel
+from triton_ops.backend.offline import AheadOfTime
+from triton_ops.compile_pool.other_hosts import OtherHosts
+from triton_ops.compile_pool.pool import CompilePool
+from triton_ops.compile_pool.shared_cpus import SharedCpus
+from triton_ops.hardware import named_target
+from triton_ops.many.cluster import helpers
+from triton_ops.many.cluster.actors import Keeper
+from triton_ops.many.cluster.engine import RayEngine
+from triton_ops.many.cluster.executor import Ledger
+from triton_ops.many.cluster.helpers import Helper, helpers_of, shared_out
+from triton_ops.many.problem import Options
+from triton_ops.many.session import jobs_of, run_jobs
+from triton_ops.space import Config
+from triton_ops.task.effort import effort_of
+from triton_ops.tensors import TensorSpec
+from triton_ops.trial import Status
+
+pytestmark = pytest.mark.triton
+
+AHEAD = AheadOfTime(
+    TritonKernel(planted_kernels.planted, grid, outputs=("x",)),
+    Arguments((TensorSpec((1000,), "float32"), 1000)),
+    named_target("sm_90"),
+)
+WORK = """
+import time
+from triton_ops import operation
+
+@operation(space={"ms": [2, 3]}, arguments=lambda n=64: {"n": n}, device="cpu")
+def slow(n, ms):
+    time.sleep(ms * 1e-3)
+    return n
+"""
+
+
+def test_each_cpu_of_other_hosts_compiles_for_one_gpu(monkeypatch):
+    monkeypatch.setattr(helpers, "_MOST_FOR_ONE", 4)
+    few, many = Helper("few", 3, None), Helper("many", 30, None)
+    for measurers, counts in ((1, [4]), (2, [4, 4]), (8, [4] * 8), (16, [3] + [2] * 15), (40, [1] * 33 + [0] * 7)):
+        found = shared_out([few, many], measurers)
+        assert [sum(host.cpus for host in each) for each in found] == counts
+        assert sum(host.cpus for each in found for host in each if host.name == "few") <= few.cpus
+    assert shared_out([], 2) == [[], []]
+
+
+def test_what_measurers_tell_is_said_once(caplog):
+    keeper = Keeper("unused")
+    for line in ("a", "b", "a"):
+        keeper.tell(line)
+    assert keeper.news() == ["a", "b"]
+    keeper.tell("a")
+    assert keeper.news() == []
+    keeper.tell("c")
+    told = SimpleNamespace(remote=keeper.news)
+    ray = SimpleNamespace(get=lambda answer, timeout: answer, exceptions=SimpleNamespace(RayError=OSError))
+    Ledger(ray, SimpleNamespace(news=told), None, {}, 1.0).tell_news()
+    assert caplog.messages == ["c"]
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Two nodes of this machine, without and with CPUs."""
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'triton-ops[ray]'")
+    from ray.cluster_utils import Cluster
+
+    found = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    found.add_node(num_cpus=2)
+    yield found
+    found.shutdown()
+
+
+@pytest.fixture
+def connected(cluster, tmp_path, monkeypatch):
+    """This process as the driver, on the node without CPUs, with a disk cache of its own."""
+    import ray
+
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "here"))
+    ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+    yield ray
+    ray.shutdown()
+
+
+def pool_of(hosts, told):
+    shared = SharedCpus(1, elsewhere=OtherHosts(hosts, told.append))
+    return CompilePool(AHEAD, workers=1, shared_cpus=shared)
+
+
+def slow_and_others(pool):
+    """The results of a config that keeps this host's CPU busy for a second, and of six others."""
+    pool.go_first()
+    futures = [pool.submit(Config(KIND="slow" if n == 0 else "good", BLOCK=16 << n)) for n in range(7)]
+    return [future.result(100) for future in futures]
+
+
+def test_the_cpus_of_another_node_compile_for_this_one(connected):
+    (helper,) = helpers_of(connected, (), 1)
+    ((host,),) = shared_out([helper], 1)
+    assert (helper.cpus, host.cpus, host.name) == (2, 2, helper.name)
+    told = []
+    with pool_of([host], told) as pool:
+        while not pool._elsewhere._free:  # the host has loaded the kernel
+            time.sleep(0.05)
+        found = slow_and_others(pool)
+        notes = pool.notes
+    assert [each.status for each in found] == [Status.OK] * 7
+    assert told == []
+    assert int(notes[0].split()[0]) >= 2, notes
+    nodes = [node["NodeID"] for node in connected.nodes()]
+    assert helpers_of(connected, nodes, 1) == []
+
+
+def test_a_host_with_another_setting_of_triton_is_found_out(connected, monkeypatch):
+    monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "0")  # changes what is compiled, and so its name
+    ((host,),) = shared_out(helpers_of(connected, (), 1), 1)
+    told = []
+    with pool_of([host], told) as pool:
+        while not pool._elsewhere._free:
+            time.sleep(0.05)
+        found = slow_and_others(pool)
+        assert pool.notes == ()
+    assert [each.status for each in found] == [Status.OK] * 7
+    assert len(told) == 1
+    assert "its Triton names binaries differently" in told[0]
+
+
+def test_a_host_that_dies_while_it_compiles_costs_nothing_but_time(connected):
+    (helper,) = helpers_of(connected, (), 1)
+    ((host,),) = shared_out([helper], 1)
+    told = []
+    with pool_of([host], told) as pool:
+        while not pool._elsewhere._free:
+            time.sleep(0.05)
+        futures = [pool.submit(Config(KIND="slow", BLOCK=16 << n)) for n in range(4)]
+        time.sleep(0.3)
+        connected.kill(helper.actor)
+        found = [future.result(100) for future in futures]
+    assert [each.status for each in found] == [Status.OK] * 4
+    assert len(told) == 1
+    assert told[0].startswith(f"{host.name} compiles nothing more for this run: it is gone: ")
+
+
+def test_a_run_goes_on_beside_a_node_that_only_compiles(cluster, tmp_path, monkeypatch):
+    (tmp_path / "ray_beside.py").write_text(WORK)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import ray_beside
+
+    options = Options(plan=effort_of(), cache_dir=tmp_path / "records")
+    jobs = jobs_of([TuneProblem(target=ray_beside.slow, shape=(n,)) for n in (1, 2)], options)
+    try:
+        found = run_jobs(
+            jobs, options, told=lambda _: None, cluster=RayEngine(address=cluster.address, simulated=1)
+        )  # fmt: skip
+    finally:
+        sys.modules.pop("ray_beside")
+    assert found.totals == {"tuned": 2}, [each.error for each in found.outcomes]
