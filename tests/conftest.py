@@ -14,6 +14,7 @@ from tests.garbage import seldom_collected
 from tests.limits import pytest_timeout_set_timer as pytest_timeout_set_timer
 from tests.strategies import EXAMPLES
 from triton_ops._cpus import usable_cpus
+from triton_ops._files import syncing
 from triton_ops.hardware.state import free_bytes_of
 
 # Tests run side by side, and a thread of torch that waits for the others of its operation keeps a CPU busy meanwhile.
@@ -61,6 +62,20 @@ def _usual_permissions():
     before = os.umask(0o022)
     yield
     os.umask(before)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_waits_for_the_disk():
+    """What tests write is read by them alone, also after a process was killed; only a machine that stops needs more."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(syncing, "_skipped", True)
+        yield
+
+
+@pytest.fixture
+def waits_for_the_disk(monkeypatch):
+    """This process waits until what it writes is on disk, as it does outside of tests."""
+    monkeypatch.setattr(syncing, "_skipped", False)
 
 
 @pytest.fixture

@@ -167,6 +167,7 @@ def test_a_folder_that_cannot_be_listed_counts_as_empty(
     assert store.get(record().id) == record()
 
 
+@pytest.mark.usefixtures("waits_for_the_disk")
 def test_a_failed_write_leaves_no_file(store: DirectoryStore[Record], monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: int) -> None:
         raise OSError(errno.ENOSPC, "full")

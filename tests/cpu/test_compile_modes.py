@@ -8,6 +8,7 @@ import os
 
 import pytest
 import torch
+import torch._dynamo
 from benchmarks.workers import workers_of
 
 from tests import compiled_models as models

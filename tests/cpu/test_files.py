@@ -330,7 +330,7 @@ def test_old_probes_and_half_written_files_are_swept_and_nothing_else(tmp_path):
 
 
 @pytest.fixture
-def on_disk(monkeypatch):
+def on_disk(monkeypatch, waits_for_the_disk):
     """What was written to disk, in order, with the names that a folder had at that moment."""
     done, real = [], os.fsync
 
