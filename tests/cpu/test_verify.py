@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import sys
 from dataclasses import replace
 
 import pytest
@@ -201,6 +202,13 @@ def test_an_output_that_is_read_is_explained():
         "; what the first config leaves in out depends on what was there: a part is read, or not written"
     )
     assert "depends" not in checked(found, n=2), "said once"
+
+
+def test_where_no_memory_is_watched_torch_is_not_imported(monkeypatch):
+    """Its import would be most of the time of a tune of a plain function, and it may not be installed."""
+    monkeypatch.setitem(sys.modules, "torch", None)
+    _, canaries = with_canaries(Arguments(keyword={"n": 3}), ("out",))
+    assert canaries.stray_writes() is None
 
 
 def test_canaries_keep_strides_offsets_and_sharing():
