@@ -132,6 +132,7 @@ PRESETS = {
         race=RacePolicy(checkpoints=(4, 8, 12, 16, 24, 32, 48, 64), seconds=1.0, visit_ms=1.25, regret=INDIFFERENCE),
         near=0.06,
         finalists=4,
+        doubt_s=1.5,
     ),
     "full": Effort(
         name="full",
