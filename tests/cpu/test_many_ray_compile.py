@@ -19,13 +19,13 @@ from triton_ops.compile_pool.other_hosts import OtherHosts
 from triton_ops.compile_pool.pool import CompilePool
 from triton_ops.compile_pool.shared_cpus import SharedCpus
 from triton_ops.hardware import named_target
-from triton_ops.many.cluster import helpers
+from triton_ops.many.cluster import engine, helpers
 from triton_ops.many.cluster.actors import Keeper
 from triton_ops.many.cluster.engine import RayEngine
 from triton_ops.many.cluster.executor import Ledger
-from triton_ops.many.cluster.helpers import Helper, helpers_of, shared_out
+from triton_ops.many.cluster.helpers import Helper, helpers_of, idle_nodes, shared_out
 from triton_ops.many.problem import Options
-from triton_ops.many.session import jobs_of, run_jobs
+from triton_ops.many.session import jobs_of
 from triton_ops.space import Config
 from triton_ops.task.effort import effort_of
 from triton_ops.tensors import TensorSpec
@@ -57,6 +57,18 @@ def test_each_cpu_of_other_hosts_compiles_for_one_gpu(monkeypatch):
         assert [sum(host.cpus for host in each) for each in found] == counts
         assert sum(host.cpus for each in found for host in each if host.name == "few") <= few.cpus
     assert shared_out([], 2) == [[], []]
+
+
+def test_nodes_without_cpus_and_those_that_measure_or_are_gone_do_not_compile():
+    def node(name, cpus, alive=True):
+        return {"NodeID": name, "NodeManagerHostname": f"host of {name}", "Resources": cpus, "Alive": alive}
+
+    nodes = [
+        node("here", {"CPU": 4.0}), node("gpu", {"CPU": 8.0, "GPU": 1.0}), node("cpu", {"CPU": 8.0}), node("none", {}),
+        node("gone", {"CPU": 8.0}, alive=False),
+    ]  # fmt: skip
+    assert idle_nodes(nodes, "here", {"gpu"}) == [("here", "host of here", 3), ("cpu", "host of cpu", 8)]
+    assert idle_nodes([node("here", {"CPU": 1.0})], "here", ()) == []
 
 
 def test_what_measurers_tell_is_said_once(caplog):
@@ -155,7 +167,7 @@ def test_a_host_that_dies_while_it_compiles_costs_nothing_but_time(connected):
     assert told[0].startswith(f"{host.name} compiles nothing more for this run: it is gone: ")
 
 
-def test_a_run_goes_on_beside_a_node_that_only_compiles(cluster, tmp_path, monkeypatch):
+def test_a_run_goes_on_beside_a_node_that_only_compiles(cluster, tmp_path, monkeypatch, caplog):
     (tmp_path / "ray_beside.py").write_text(WORK)
     monkeypatch.syspath_prepend(str(tmp_path))
     import ray_beside
@@ -163,9 +175,14 @@ def test_a_run_goes_on_beside_a_node_that_only_compiles(cluster, tmp_path, monke
     options = Options(plan=effort_of(), cache_dir=tmp_path / "records")
     jobs = jobs_of([TuneProblem(target=ray_beside.slow, shape=(n,)) for n in (1, 2)], options)
     try:
-        found = run_jobs(
-            jobs, options, told=lambda _: None, cluster=RayEngine(address=cluster.address, simulated=1)
-        )  # fmt: skip
+        with RayEngine(address=cluster.address, simulated=1).executors(jobs, options) as executors:
+            (executor,) = executors.values()
+            found = [executor.measure(job, None).result(100) for job in jobs]
+            engine._Tell(executor._ledger.keeper)("told by a measurer")
+            until = time.monotonic() + 60
+            while "told by a measurer" not in caplog.messages:
+                assert time.monotonic() < until, "nobody was told"
+                executor._ledger.tell_news()
     finally:
         sys.modules.pop("ray_beside")
-    assert found.totals == {"tuned": 2}, [each.error for each in found.outcomes]
+    assert [dict(each.best_config) for each in found] == [{"ms": 2}] * 2

@@ -6,7 +6,7 @@ it; the methods of an actor with `max_concurrency` run in threads; an actor dies
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
@@ -66,17 +66,29 @@ def helpers_of(ray: Any, taken: Collection[str], measurers: int) -> list[Helper]
     """
     here, found = ray.get_runtime_context().get_node_id(), []
     place = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
-    for node in ray.nodes():
-        own = node["NodeID"] == here  # the driver and the keeper need a CPU
-        cpus = int(node["Resources"].get("CPU", 0)) - own
-        if not node["Alive"] or node["NodeID"] in taken or cpus < 1:
-            continue
+    for node_id, name, cpus in idle_nodes(ray.nodes(), here, taken):
         made = ray.remote(CompileHost).options(
             num_cpus=cpus, max_concurrency=cpus + _QUICK_CALLS, max_restarts=0, max_task_retries=0,
-            scheduling_strategy=place(node["NodeID"], False),
+            scheduling_strategy=place(node_id, False),
         )  # fmt: skip
-        found.append(Helper(node["NodeManagerHostname"], cpus, made.remote(2 * measurers)))
+        found.append(Helper(name, cpus, made.remote(2 * measurers)))
     return found
+
+
+def idle_nodes(nodes: Iterable[Mapping[str, Any]], here: str, taken: Collection[str]) -> list[tuple[str, str, int]]:
+    """Id, host and CPUs of each node that lives and measures nothing; one CPU less where the run was started.
+
+    Args:
+        nodes: As `ray.nodes` describes them.
+        here: The node of the driver, which needs a CPU with the keeper.
+        taken: The nodes on which something is measured.
+    """
+    return [
+        (node["NodeID"], node["NodeManagerHostname"], cpus)
+        for node in nodes
+        if node["Alive"] and node["NodeID"] not in taken
+        and (cpus := int(node["Resources"].get("CPU", 0)) - (node["NodeID"] == here)) > 0
+    ]  # fmt: skip
 
 
 def shared_out(helpers: Sequence[Helper], measurers: int) -> list[list[OtherHost]]:
