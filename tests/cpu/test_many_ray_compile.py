@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -33,6 +37,7 @@ from triton_ops.trial import Status
 
 pytestmark = pytest.mark.triton
 
+PROJECT = Path(__file__).parents[2]
 AHEAD = AheadOfTime(
     TritonKernel(planted_kernels.planted, grid, outputs=("x",)),
     Arguments((TensorSpec((1000,), "float32"), 1000)),
@@ -46,6 +51,38 @@ from triton_ops import operation
 def slow(n, ms):
     time.sleep(ms * 1e-3)
     return n
+"""
+PLANNED = """
+import triton
+from tests.planned_gpu import planned_gpu
+from tests.planted_kernels import grid, planted
+from triton_ops import Operation, TensorSpec, TritonKernel
+
+planned_gpu()  # in the driver, and in the actor, which imports this module for what follows
+
+def arguments(n=1000):
+    return {"x": TensorSpec((n,), "float32"), "n": n}
+
+operation = Operation(
+    "planned", TritonKernel(planted, grid, outputs=("x",)),
+    {"BLOCK": [16 << n for n in range(8)], "KIND": ["slow"]},
+    arguments, device="cuda",
+)
+"""
+DRIVER = """
+import json, sys
+import ray_planned
+from triton_ops import TuneProblem
+from triton_ops.many.cluster.engine import RayEngine
+from triton_ops.many.problem import Options
+from triton_ops.many.session import jobs_of, run_jobs
+from triton_ops.task.effort import effort_of
+
+options = Options(plan=effort_of("exhaustive"), cache_dir="records", isolate=False)
+jobs = jobs_of([TuneProblem(target=ray_planned.operation, shape=(1000,))], options)
+(found,) = run_jobs(jobs, options, told=lambda _: None, cluster=RayEngine(sys.argv[1], simulated=1)).outcomes
+tried = [] if found.result is None else [trial.ok for trial in found.result.trials]
+print(json.dumps([found.status, str(found.error), tried, found.result and found.result.notes]))
 """
 
 
@@ -86,26 +123,35 @@ def test_what_measurers_tell_is_said_once(caplog):
 
 
 @pytest.fixture(scope="module")
-def cluster():
-    """Two nodes of this machine, without and with CPUs."""
+def cluster(tmp_path_factory):
+    """Two nodes of this machine with CPUs; what they launch is looked for in a disk cache that is empty at first."""
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'triton-ops[ray]'")
     from ray.cluster_utils import Cluster
 
-    found = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
-    found.add_node(num_cpus=2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRITON_CACHE_DIR", str(tmp_path_factory.mktemp("there")))
+        found = Cluster(initialize_head=True, head_node_args={"num_cpus": 3, "include_dashboard": False})
+        found.add_node(num_cpus=2)
     yield found
     found.shutdown()
 
 
 @pytest.fixture
 def connected(cluster, tmp_path, monkeypatch):
-    """This process as the driver, on the node without CPUs, with a disk cache of its own."""
+    """This process as the driver, on the first node, with a disk cache of its own."""
     import ray
 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "here"))
     ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
     yield ray
     ray.shutdown()
+
+
+def the_other_node(ray):
+    """The actor and the handle of the host on which this process is not."""
+    (helper,) = helpers_of(ray, {ray.get_runtime_context().get_node_id()}, 1)
+    ((host,),) = shared_out([helper], 1)
+    return helper, host
 
 
 def pool_of(hosts, told):
@@ -121,8 +167,7 @@ def slow_and_others(pool):
 
 
 def test_the_cpus_of_another_node_compile_for_this_one(connected):
-    (helper,) = helpers_of(connected, (), 1)
-    ((host,),) = shared_out([helper], 1)
+    helper, host = the_other_node(connected)
     assert (helper.cpus, host.cpus, host.name) == (2, 2, helper.name)
     told = []
     with pool_of([host], told) as pool:
@@ -139,7 +184,7 @@ def test_the_cpus_of_another_node_compile_for_this_one(connected):
 
 def test_a_host_with_another_setting_of_triton_is_found_out(connected, monkeypatch):
     monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "0")  # changes what is compiled, and so its name
-    ((host,),) = shared_out(helpers_of(connected, (), 1), 1)
+    _, host = the_other_node(connected)
     told = []
     with pool_of([host], told) as pool:
         while not pool._elsewhere._free:
@@ -152,8 +197,7 @@ def test_a_host_with_another_setting_of_triton_is_found_out(connected, monkeypat
 
 
 def test_a_host_that_dies_while_it_compiles_costs_nothing_but_time(connected):
-    (helper,) = helpers_of(connected, (), 1)
-    ((host,),) = shared_out([helper], 1)
+    helper, host = the_other_node(connected)
     told = []
     with pool_of([host], told) as pool:
         while not pool._elsewhere._free:
@@ -186,3 +230,17 @@ def test_a_run_goes_on_beside_a_node_that_only_compiles(cluster, tmp_path, monke
     finally:
         sys.modules.pop("ray_beside")
     assert [dict(each.best_config) for each in found] == [{"ms": 2}] * 2
+
+
+def test_an_actor_has_configs_compiled_on_the_other_node(cluster, tmp_path):
+    (tmp_path / "ray_planned.py").write_text(PLANNED)
+    (tmp_path / "driver.py").write_text(DRIVER)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (*sys.path, PROJECT)))}
+    ran = subprocess.run(
+        [sys.executable, "driver.py", cluster.address], cwd=tmp_path, env=environment, capture_output=True, text=True,
+        timeout=110,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    status, error, ok, notes = json.loads(ran.stdout.splitlines()[-1])
+    assert (status, ok) == ("tuned", [True] * 8), error
+    assert any("compiled by other hosts" in note for note in notes), notes
