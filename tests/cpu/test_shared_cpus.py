@@ -13,8 +13,9 @@ from triton_ops.compile_pool.shared_cpus import SharedCpus
 class Pool:
     """A pool that notes each of its threads that comes to wait."""
 
-    def __init__(self, first=True):
-        self.first, self.came, self._closed, self._seen = first, threading.Semaphore(0), False, set()
+    def __init__(self, first=True, hurried=True):
+        self.first, self.hurried, self.came = first, lambda: hurried, threading.Semaphore(0)
+        self._closed, self._seen = False, set()
 
     @property
     def closed(self):
@@ -108,6 +109,19 @@ def test_pools_of_later_problems_wait_for_those_that_are_measured_and_leave_cpus
     threads.await_({later: 3, last: 1})
 
 
+def test_proposals_of_one_problem_go_before_previews_of_another_and_both_before_later_problems(threads):
+    previews, proposals, later = Pool(hurried=False), Pool(), Pool(first=False)
+    threads.come(previews, 4)
+    threads.await_({previews: 4})
+    threads.come(later, 2)
+    threads.come(previews, 4)
+    threads.come(proposals, 3)
+    for count in range(1, 4):
+        threads.release(previews, {previews: 4 - count, proposals: count})
+    threads.release(previews, {previews: 1, proposals: 3})
+    threads.release(proposals, {previews: 2, proposals: 2})
+
+
 def test_a_pool_that_is_closed_holds_nobody_up(threads):
     one, other = Pool(), Pool()
     threads.come(one, 4)
@@ -124,3 +138,4 @@ def test_a_pool_that_is_closed_holds_nobody_up(threads):
 def test_a_pool_has_as_many_processes_as_cpus_and_at_most_twice_its_share():
     shares = {(32, 1): 32, (32, 2): 32, (128, 8): 32, (10, 4): 5, (3, 8): 1, (1, 1): 1, (4, 0): 4}
     assert {given: SharedCpus(given[0], devices=given[1]).of_one for given in shares} == shares
+    assert [SharedCpus(32, devices=count).share for count in (1, 2, 3, 64)] == [32, 16, 10, 1]

@@ -38,7 +38,7 @@ TIMEOUT_S = 60.0
 _START_TIMEOUT_S = 120.0  # what the kernel refers to may import many modules
 _READ_S = 10.0
 _CLOSED = "the compile pool is closed"
-_SPARE_PART = 2  # previews take at most half of the processes: processes that import or measure need CPUs too
+_SPARE_PART = 2  # previews take at most half of a pool's share: what imports, measures or is measured next needs CPUs
 _STARTS = 3  # of a process or its fork server, where others end it
 
 
@@ -49,8 +49,7 @@ class CompilePool:
         ahead: The kernel, its arguments and its target. The compiling processes get the kernel's code, so that they
             import no module of the user's and run no script again. Of the arguments only dtypes, strides, alignments
             and scalars are sent, so that a process needs no memory for tensors.
-        workers: Number of processes; None takes one for each CPU that this process may use, or as many as are worth it
-            of those that are shared.
+        workers: Number of processes; None takes one for each CPU, or as many as are worth it of those that are shared.
         timeout_s: Seconds for one config, after which its compiler is killed.
         launches: Whether compiled configs are going to be launched on this machine, so that a launcher is built too.
         reuse: Whether a fork server of other pools may serve, and is left to the next for some seconds.
@@ -61,6 +60,7 @@ class CompilePool:
     Attributes:
         workers: How many configs are compiled at a time.
         first: Whether this pool's configs go before those of other pools on its shared CPUs.
+        hurried: Says whether proposals wait, and not previews alone.
         closed: Whether nothing more is compiled.
 
     Raises:
@@ -90,7 +90,8 @@ class CompilePool:
         self._start = Start(packed=sent, surroundings=Surroundings.here(), disk_cache=disk_cache)
         here = workers or (usable_cpus() if shared_cpus is None else shared_cpus.of_one)
         self._threads = ThreadPoolExecutor(here, thread_name_prefix="triton-ops compile")
-        self._queue = Queue(max(1, here // _SPARE_PART), here)
+        share = here if shared_cpus is None else min(here, shared_cpus.share)
+        self._queue = Queue(max(1, share // _SPARE_PART), here)
         self._own = threading.local()
         self._processes: set[CompilingProcess] = set()
         self._fork_server: ForkServer | None = None
@@ -100,7 +101,7 @@ class CompilePool:
         self._reuse = reuse
         self._shared_cpus = shared_cpus
         self._ending: threading.Thread | None = None
-        self.first = shared_cpus is None
+        self.first, self.hurried = shared_cpus is None, self._queue.hurried
         again = partial(self._threads.submit, self._work)
         waiting = Waiting(sent, self._queue, timeout_s, disk_cache, again, self._keys)
         self._elsewhere = Elsewhere(waiting, None if shared_cpus is None else shared_cpus.elsewhere)

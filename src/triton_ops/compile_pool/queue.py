@@ -70,6 +70,10 @@ class Queue:
                 job.future.cancel()
             return job.future
 
+    def hurried(self) -> bool:
+        """Whether a job waits that is not spare."""
+        return bool(self._now or self._returned)
+
     def take(self, elsewhere: bool = False) -> CompileJob | None:
         """The next job, which the caller later gives to `done` or to `give_back`; None if none may begin now.
 

@@ -35,7 +35,7 @@ from triton_ops.trial import TuningResult
 
 ExecutorsOf: TypeAlias = Callable[[SharedCpus, Follows], Mapping[str, Executor]]
 
-_SPARED = 2  # CPUs for what measures, which configs of later problems leave alone
+_SPARED = 2  # CPUs for each problem that is measured, which configs of later problems leave alone
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,7 +217,8 @@ def run_jobs(
             view.ended(each)
         if left:
             with cleaned_up_on_sigterm(), being_filled() if any(job.worker for job in left) else nullcontext():
-                shared_cpus = SharedCpus(usable_cpus(), _SPARED, len(options.devices))
+                count = max(1, len(options.devices))
+                shared_cpus = SharedCpus(usable_cpus(), _SPARED * count, count)
                 left_s = None if budget_s is None else max(0.0, budget_s - (time.monotonic() - start))
                 schedule = Schedule(planned(left, options), budget_s=left_s)
                 with contextlib.ExitStack() as stack:
