@@ -101,6 +101,9 @@ def main() -> int:
         "--limit-s", type=float, default=540.0, help="no row is begun after so many seconds of the call"
     )
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/nvidia-h200/many_problems.json"))
+    parser.add_argument(
+        "--cpus-per-gpu", type=int, help="each run of the part `gpus` has so many CPUs for each of its GPUs"
+    )
     parser.add_argument("--commit")
     parser.add_argument("--share", default="1/1", help="which of the problems `graded` takes, such as 1/2")
     parser.add_argument(
@@ -152,6 +155,7 @@ def _side(part: str, left_s: float, options: argparse.Namespace) -> None:
     command = [
         sys.executable, "-m", "benchmarks.many_problems", "--side", part, "--out", str(options.out),
         "--limit-s", str(left_s), "--gpus", str(options.gpus), "--share", options.share,
+        *(["--cpus-per-gpu", str(options.cpus_per_gpu)] if options.cpus_per_gpu else []),
     ]  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "NO_COLOR": "1", "TRITON_CACHE_DIR": f"{folder}/compiled"}
@@ -239,7 +243,10 @@ def _gpus(options: argparse.Namespace) -> None:
     _check_count(options.gpus)
     rows = _Rows(options.out, "gpus")
     walls: dict[int, float] = {}
+    cpus = sorted(os.sched_getaffinity(0))
     for used in (1, options.gpus):
+        usable = cpus[: used * (options.cpus_per_gpu or len(cpus))]
+        os.sched_setaffinity(0, usable)
         start = _ready()
         with tempfile.TemporaryDirectory() as folder:
             os.environ["TRITON_CACHE_DIR"] = f"{folder}/compiled"
@@ -247,7 +254,7 @@ def _gpus(options: argparse.Namespace) -> None:
         release_processes()
         walls[used] = time.monotonic() - start
         rows.add(f"{used} GPUs", {
-            "wall_s": walls[used], "totals": found.totals, "stopped": found.stopped,
+            "wall_s": walls[used], "cpus": len(usable), "totals": found.totals, "stopped": found.stopped,
             "problems": {_label(each): _row(each) for each in found.outcomes},
         })  # fmt: skip
     rows.close(speedup=walls[1] / walls[options.gpus], stopped="complete")
