@@ -264,8 +264,8 @@ def test_a_host_that_closes_the_kernel_gets_no_more_of_it_and_serves_the_next(be
     assert notes == ("3 configs were compiled by other hosts",)
 
 
-@pytest.mark.parametrize("what", ["open", "compile", "fetch"])
-def test_a_pool_that_is_closed_waits_for_no_host(beside, here, told, what):
+@pytest.mark.parametrize("what", ["open", "compile", "fetch", "keys"])
+def test_a_pool_that_is_closed_waits_for_no_host(beside, here, told, what, monkeypatch):
     reached, over = threading.Event(), threading.Event()
 
     def waits(answer):
@@ -273,7 +273,15 @@ def test_a_pool_that_is_closed_waits_for_no_host(beside, here, told, what):
         over.wait(60)
         return answer()
 
+    def no_keys(*_):
+        reached.set()
+        end = time.monotonic() + 60
+        while beside.asked[-1] != "close" and time.monotonic() < end:  # until the pool is closed
+            time.sleep(0.01)
+
     beside.lies[what] = waits
+    if what == "keys":
+        monkeypatch.setattr(CompilePool, "_keys", no_keys)
     begun = time.monotonic()
     try:
         with pool_of(beside, here, told) as (pool, _):

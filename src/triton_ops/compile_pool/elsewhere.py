@@ -29,7 +29,6 @@ from triton_ops.trial import Compiled, Status
 
 _LOOK_S = 0.5  # between two looks at the clock
 _ON_THE_WAY_S = 30.0  # over what a config may take, for a question and its answer
-_START_S = 120.0  # a process there that imports
 _SURE = (Status.RESOURCES, Status.CONSTRAINT)  # failures that do not depend on the host
 
 
@@ -117,10 +116,8 @@ class Elsewhere:
             waiting = self._waiting
             asked = host.ask("open", self._token, waiting.packed, versions_here(), host.cpus, waiting.timeout_s)
             refused = self._answer(asked)
-        except _StoppedError:
-            return
         except Exception as error:  # noqa: BLE001 - whatever it is, this host is not needed
-            self._hosts.drop(host, _said(error))
+            self._drop(host, error)
             return
         if not refused:
             self._free.extend([host] * host.cpus)
@@ -145,15 +142,13 @@ class Elsewhere:
         return host not in self._refused and host in self._hosts.usable()
 
     def _do(self, host: OtherHost, job: CompileJob) -> None:
+        found = None
         try:
             found = self._found(host, job.config)
-        except _StoppedError:
-            found = Compiled(job.config, Status.CRASH, "the compile pool was closed")
-        except (OSError, CacheError):  # of this host's disk: compiling here says so
-            found = None
+        except (OSError, CacheError):
+            pass  # of this host's disk: compiling here says so
         except Exception as error:  # noqa: BLE001 - whatever it is, the config is compiled here
-            self._hosts.drop(host, _said(error))
-            found = None
+            self._drop(host, error)
         if found is not None:
             job.future.set_result(found)
             self._waiting.queue.done(job)
@@ -163,6 +158,12 @@ class Elsewhere:
         else:
             job.future.set_result(Compiled(job.config, Status.CRASH, "the compile pool was closed"))
 
+    def _drop(self, host: OtherHost, error: Exception) -> None:
+        """Ask a host no more; what fails once the pool is closed says nothing of it."""
+        if not self._stopped.done():
+            lines = str(error).strip().splitlines()
+            self._hosts.drop(host, lines[0] if lines else type(error).__name__)
+
     def _found(self, host: OtherHost, config: Config) -> Compiled | None:
         """What a host has made of a config; None if it is to be compiled here.
 
@@ -171,7 +172,7 @@ class Elsewhere:
             OSError, CacheError: What it has made cannot be written here.
             Exception: The host is gone, or has sent what it cannot have made.
         """
-        made = self._asked(host, self._waiting.timeout_s + _START_S, "compile", self._token, config)
+        made = self._asked(host, self._waiting.timeout_s + _ON_THE_WAY_S, "compile", self._token, config)
         if made is None:  # the host has closed the kernel
             self._refused.add(host)
             return None
@@ -220,7 +221,7 @@ class Elsewhere:
         try:
             return self._answer(host.ask(*question), limit_s)
         except (OSError, CacheError) as error:  # this host's own are told apart by their kind
-            raise ConnectionLostError(_said(error)) from error
+            raise _HostError(str(error) or type(error).__name__) from error
 
     def _answer(self, asked: Future[Any], limit_s: float | None = None) -> Any:
         clock = AwakeClock()
@@ -232,14 +233,9 @@ class Elsewhere:
         return asked.result()
 
 
-class ConnectionLostError(Exception):
+class _HostError(Exception):
     """A host is gone, or cannot read or write its files."""
 
 
 class _StoppedError(Exception):
     """Ends the wait for an answer."""
-
-
-def _said(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
