@@ -43,6 +43,7 @@ from triton_ops.cache import without_shared_lockfiles
 from triton_ops.compile_pool.shared_cpus import SharedCpus
 from triton_ops.hardware import probe
 from triton_ops.history.run_log import Tried, read_run
+from triton_ops.many import session
 from triton_ops.many.events import Follows
 from triton_ops.many.executor import Executor
 from triton_ops.many.local import LocalExecutor
@@ -105,6 +106,7 @@ def main() -> int:
         "--cpus-per-gpu", type=int, help="each run of the part `gpus` has so many CPUs for each of its GPUs"
     )
     parser.add_argument("--commit")
+    parser.add_argument("--ahead", type=int, default=session.AHEAD, help="problems prepared while one is measured")
     parser.add_argument("--share", default="1/1", help="which of the problems `graded` takes, such as 1/2")
     parser.add_argument(
         "--merge", type=Path, nargs="*", default=[], help="take the parts of these files in, and measure nothing"
@@ -116,6 +118,7 @@ def main() -> int:
         print(*_told(json.loads(options.out.read_text())), sep="\n")
         return 0
     if options.side:
+        session.AHEAD = options.ahead
         with without_shared_lockfiles():  # nothing is known of the problems, as for a kernel that nobody has tuned
             SIDES[options.side](options)
         return 0
@@ -154,7 +157,7 @@ def _side(part: str, left_s: float, options: argparse.Namespace) -> None:
     """One part in a process of its own, with caches of its own that begin empty."""
     command = [
         sys.executable, "-m", "benchmarks.many_problems", "--side", part, "--out", str(options.out),
-        "--limit-s", str(left_s), "--gpus", str(options.gpus), "--share", options.share,
+        "--limit-s", str(left_s), "--gpus", str(options.gpus), "--share", options.share, "--ahead", str(options.ahead),
         *(["--cpus-per-gpu", str(options.cpus_per_gpu)] if options.cpus_per_gpu else []),
     ]  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:

@@ -36,13 +36,13 @@ class Fleet:
         self._events: list[tuple[float, int, str, str | None]] = []
         self._number = itertools.count()
         self._busy: dict[str, tuple[str, float]] = {}
-        self._prepared: dict[str, str | None] = {}
+        self._prepared: dict[str, tuple[str, ...]] = {}
 
     def run(self, devices: Sequence[str]) -> Fleet:
         """Carry out the schedule on devices that are there from the start."""
         for device, at_s in self.deaths.items():
             self._push(at_s, device, None)
-        self._prepared = dict.fromkeys(devices)
+        self._prepared = dict.fromkeys(devices, ())
         self._do(self.schedule.joined(devices, 0.0))
         while self._events:
             self.now_s, _, device, name = heapq.heappop(self._events)
@@ -66,20 +66,18 @@ class Fleet:
         for order in orders:
             assert order.device in self._prepared, f"an order for {order.device}, which is gone"
             if order.step is Step.PREPARE:
-                assert order.name is None or order.device in self._busy, "only busy devices prepare"
-                self._prepared[order.device] = order.name
+                assert not order.names or order.device in self._busy, "only busy devices prepare"
+                self._prepared[order.device] = order.names
                 continue
             assert order.device not in self._busy, f"{order.device} measures two problems"
-            assert order.name is not None
-            assert order.name not in self._prepared.values() or self._prepared[order.device] == order.name
-            if self._prepared[order.device] == order.name:
-                self._prepared[order.device] = None
-            self._busy[order.device] = order.name, self.now_s
-            self.limits[order.name] = order.limit_s
-            took = self.took(order.name, order.device)
-            self._push(
-                self.now_s + (took if order.limit_s is None else min(took, order.limit_s)), order.device, order.name
-            )
+            (name,) = order.names
+            elsewhere = [at for at, names in self._prepared.items() if name in names and at != order.device]
+            assert not elsewhere, f"{name} is prepared on {elsewhere}, and measured on {order.device}"
+            self._prepared[order.device] = tuple(each for each in self._prepared[order.device] if each != name)
+            self._busy[order.device] = name, self.now_s
+            self.limits[name] = order.limit_s
+            took = self.took(name, order.device)
+            self._push(self.now_s + (took if order.limit_s is None else min(took, order.limit_s)), order.device, name)
 
     def _push(self, at_s: float, device: str, name: str | None) -> None:
         heapq.heappush(self._events, (at_s, next(self._number), device, name))

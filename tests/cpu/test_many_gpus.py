@@ -137,18 +137,45 @@ def test_a_job_that_another_gpu_takes_over_begins_there_once_it_has_ended_where_
 
     first, second = (LocalExecutor(SharedCpus(2), f"cuda:{at}", lambda _: Silent()) for at in range(2))
     job = Job(name="p", label="p", kernel="k", problem=0, tune=tune, devices=frozenset({"cuda:0", "cuda:1"}))
-    first.prepare(job)
+    first.prepare([job])
     while not under_way:
         time.sleep(0.001)
-    first.prepare(None)
+    first.prepare([])
     assert second.measure(job, None).result(60).place == "cuda:1"
     assert (places, max(most)) == (["cuda:0", "cuda:1"], 1)
-    second.prepare(job)
-    second.prepare(None)
-    second.prepare(job)  # and is dropped while it waits for its former thread
+    second.prepare([job])
+    second.prepare([])
+    second.prepare([job])  # and is dropped while it waits for its former thread
     for executor in (first, second):
         executor.close()
     assert not under_way
+
+
+def test_jobs_that_are_prepared_side_by_side_begin_once_and_those_no_longer_wanted_end():
+    begun, ended = [], []
+
+    def tune_of(name):
+        def tune(place):
+            begun.append(name)
+            try:
+                place.gate.wait()
+            except KeyboardInterrupt:
+                ended.append(name)
+                raise
+            return result(place)
+
+        return tune
+
+    jobs = {name: Job(name=name, label=name, kernel="k", problem=0, tune=tune_of(name)) for name in "abc"}
+    executor = LocalExecutor(SharedCpus(2), "cuda:0", lambda _: Silent())
+    executor.prepare([jobs["a"], jobs["b"]])
+    assert executor.measure(jobs["a"], None).result(60).place == "cuda:0"
+    executor.prepare([jobs["c"], jobs["b"]])
+    executor.prepare([jobs["c"]])
+    assert executor.measure(jobs["c"], None).result(60).place == "cuda:0"
+    executor.close()
+    assert sorted(begun) == ["a", "b", "c"]
+    assert ended == ["b"]
 
 
 @operation(space={"step": [1, 2]}, arguments=lambda n=64: {"n": n}, device="cpu")

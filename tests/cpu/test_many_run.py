@@ -37,9 +37,9 @@ class ScriptedExecutor:
         self.script, self.at_prepare = script or {}, at_prepare
         self.prepared, self.measured, self.closed = [], [], 0
 
-    def prepare(self, job):
-        self.prepared.append(None if job is None else job.name)
-        if job is not None and job.name == self.at_prepare:
+    def prepare(self, jobs):
+        self.prepared.append([job.name for job in jobs])
+        if self.at_prepare in self.prepared[-1]:
             raise ExecutorLostError("gone while it prepared")
 
     def measure(self, job, limit_s):
@@ -69,11 +69,11 @@ def ran(executors, count=4, **more):
     return run, told
 
 
-def test_each_job_is_measured_once_and_the_next_is_prepared_meanwhile():
+def test_each_job_is_measured_once_and_the_next_two_are_prepared_meanwhile():
     executor = ScriptedExecutor()
-    run, told = ran({"a": executor})
+    run, told = ran({"a": executor}, ahead=2)
     assert executor.measured == ["p0", "p1", "p2", "p3"]
-    assert executor.prepared == ["p1", "p2", "p3"]
+    assert executor.prepared == [["p1", "p2"], ["p2", "p3"]]
     assert told.statuses == dict.fromkeys(executor.measured, "tuned")
     assert run.stopped == "complete"
     assert run.ended["p0"].gain == pytest.approx(0.2)

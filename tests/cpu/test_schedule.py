@@ -12,13 +12,14 @@ from tests.fleet import Fleet, plans
 from triton_ops.many.schedule import Order, Planned, Schedule, Step
 
 
-def test_a_device_measures_one_problem_and_prepares_the_next_meanwhile():
-    schedule = Schedule(plans(3))
-    assert schedule.joined("a", 0.0) == [Order(Step.MEASURE, "a", "p0"), Order(Step.PREPARE, "a", "p1")]
+def test_a_device_measures_one_problem_and_prepares_the_next_ones_meanwhile():
+    schedule = Schedule(plans(4), ahead=2)
+    assert schedule.joined("a", 0.0) == [Order(Step.MEASURE, "a", ("p0",)), Order(Step.PREPARE, "a", ("p1", "p2"))]
     orders = schedule.ended("a", "p0", 1.0, seconds=1.0, gain=0.1)
-    assert orders == [Order(Step.MEASURE, "a", "p1"), Order(Step.PREPARE, "a", "p2")]
-    assert schedule.ended("a", "p1", 2.0, seconds=1.0) == [Order(Step.MEASURE, "a", "p2")]
-    assert schedule.ended("a", "p2", 3.0, seconds=1.0) == []
+    assert orders == [Order(Step.MEASURE, "a", ("p1",)), Order(Step.PREPARE, "a", ("p2", "p3"))]
+    assert schedule.ended("a", "p1", 2.0, seconds=1.0) == [Order(Step.MEASURE, "a", ("p2",))]
+    assert schedule.ended("a", "p2", 3.0, seconds=1.0) == [Order(Step.MEASURE, "a", ("p3",))]
+    assert schedule.ended("a", "p3", 4.0, seconds=1.0) == []
     assert schedule.over
     assert not schedule.waiting
 
@@ -54,19 +55,28 @@ def test_what_a_kernel_gained_corrects_what_is_expected_of_its_other_problems():
 
 def test_a_kernel_whose_first_problem_is_under_way_is_put_off():
     schedule = Schedule([*plans(4), Planned(name="other", group="other")])
-    assert Order(Step.MEASURE, "b", "other") in schedule.joined("ab", 0.0)
+    assert Order(Step.MEASURE, "b", ("other",)) in schedule.joined("ab", 0.0)
 
 
 def test_a_free_device_takes_what_a_busy_one_has_prepared():
-    schedule = Schedule(plans(2))
+    schedule = Schedule(plans(3), ahead=2)
     schedule.joined("a", 0.0)
-    assert schedule.joined("b", 1.0) == [Order(Step.PREPARE, "a", None), Order(Step.MEASURE, "b", "p1")]
+    assert schedule.joined("b", 1.0) == [Order(Step.PREPARE, "a", ("p1",)), Order(Step.MEASURE, "b", ("p2",))]
+    assert schedule.ended("b", "p2", 2.0, seconds=1.0) == [
+        Order(Step.PREPARE, "a", ()), Order(Step.MEASURE, "b", ("p1",))
+    ]  # fmt: skip
+
+
+def test_devices_that_prepare_nothing_take_what_is_best_when_they_are_free():
+    schedule = Schedule(plans(2), ahead=0)
+    assert schedule.joined("a", 0.0) == [Order(Step.MEASURE, "a", ("p0",))]
+    assert schedule.ended("a", "p0", 1.0, seconds=1.0) == [Order(Step.MEASURE, "a", ("p1",))]
 
 
 def test_what_a_lost_device_measured_and_prepared_goes_on_elsewhere():
     schedule = Schedule(plans(3))
     schedule.joined("ab", 0.0)
-    assert schedule.gone("a", 1.0) == [Order(Step.PREPARE, "b", "p0")]
+    assert schedule.gone("a", 1.0) == [Order(Step.PREPARE, "b", ("p0",))]
     fleet = Fleet(Schedule(plans(20)), lambda *_: 1.0, deaths={"a": 3.5, "b": 4.5}).run(["a", "b", "c"])
     assert sorted(fleet.ended) == sorted(f"p{at}" for at in range(20))
 

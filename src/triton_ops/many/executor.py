@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -71,11 +71,11 @@ class Executor(Protocol):
     An executor that is lost raises an `ExecutorLostError`, at once or as the exception of its future.
     """
 
-    def prepare(self, job: Job | None) -> None:
-        """Begin with what a job needs before it is measured, such as compiling, while another one is measured.
+    def prepare(self, jobs: Sequence[Job]) -> None:
+        """Begin with what jobs need before they are measured, such as compiling, while another one is measured.
 
         Args:
-            job: The job; what was prepared before for another one is dropped. None only drops.
+            jobs: All that are to be prepared, the next one first. What was prepared before for others is dropped.
         """
 
     def measure(self, job: Job, limit_s: float | None) -> Future[TuningResult]:

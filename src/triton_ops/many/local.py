@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
 from triton_ops.compile_pool.shared_cpus import SharedCpus
@@ -105,30 +105,33 @@ class LocalExecutor:
 
     def __init__(self, shared_cpus: SharedCpus, device: str | None, listener_of: Callable[[Job], Listener]) -> None:
         self._shared_cpus, self._device, self._listener_of = shared_cpus, device, listener_of
-        self._next: _Tune | None = None
+        self._ahead: dict[str, _Tune] = {}
         self._now: _Tune | None = None
         self._dropped: list[_Tune] = []
 
-    def prepare(self, job: Job | None) -> None:
-        """Compile for a job while another one is measured; what was prepared before is dropped."""
-        if self._next is not None:
-            self._next.drop()
-            self._dropped = [*(each for each in self._dropped if each.thread.is_alive()), self._next]
-        self._next = None if job is None else self._begun(job)
+    def prepare(self, jobs: Sequence[Job]) -> None:
+        """Compile for jobs while another one is measured; what was prepared before for others is dropped."""
+        names = [job.name for job in jobs]
+        self._dropped = [each for each in self._dropped if each.thread.is_alive()]
+        for name in [name for name in self._ahead if name not in names]:
+            self._ahead[name].drop()
+            self._dropped.append(self._ahead.pop(name))
+        for job in jobs:
+            if job.name not in self._ahead:
+                self._ahead[job.name] = self._begun(job)
 
     def measure(self, job: Job, limit_s: float | None) -> Future[TuningResult]:
         """Tune a job when the one before has ended."""
-        if self._next is not None and self._next.job.name == job.name:
-            self._now, self._next = self._next, None
-        else:
+        prepared = self._ahead.pop(job.name, None)
+        if prepared is None:
             self._start_worker(job)
-            self._now = self._begun(job)
+        self._now = prepared or self._begun(job)
         self._now.gate.let_in(limit_s)
         return self._now.future
 
     def close(self) -> None:
         """End all jobs after the step that each is at, for which this waits some seconds."""
-        tunes = [each for each in (self._now, self._next, *self._dropped) if each is not None]
+        tunes = [each for each in (self._now, *self._ahead.values(), *self._dropped) if each is not None]
         for each in tunes:
             each.gate.end()
         until = time.monotonic() + GRACE_S
@@ -136,8 +139,7 @@ class LocalExecutor:
             each.thread.join(max(0.0, until - time.monotonic()))
             if each.thread.is_alive():
                 _log.warning("%s does not end: it is left behind", each.job.label)
-        self._now = self._next = None
-        self._dropped = []
+        self._now, self._ahead, self._dropped = None, {}, []
 
     def _begun(self, job: Job) -> _Tune:
         listener = self._listener_of(job)

@@ -87,10 +87,11 @@ class ManyRun:
                 self._lose(order.device, error)
 
     def _order(self, executor: Executor, order: Order) -> None:
-        job = None if order.name is None else self._jobs[order.name]
-        if order.step is Step.PREPARE or job is None:
-            executor.prepare(job)
+        jobs = [self._jobs[name] for name in order.names]
+        if order.step is Step.PREPARE:
+            executor.prepare(jobs)
             return
+        (job,) = jobs
         name, device = job.name, order.device
         began_s = self._now_s()
         future = executor.measure(job, order.limit_s)

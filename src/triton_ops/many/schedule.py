@@ -16,6 +16,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
+AHEAD = 1
+"""How many problems are prepared while one is measured, where whoever makes the schedule asks for no other number."""
 LEAST_S = 1.0
 """Nothing is begun with fewer seconds left of the whole run."""
 _SLACK = 3.0  # a problem may take so many times its share of what is left
@@ -72,20 +74,21 @@ class Order:
     Attributes:
         step: What it is to do.
         device: Which device.
-        name: The problem; None if nothing more is to be prepared there, and what was prepared is dropped.
+        names: The problem that it is to measure; or all that it is to have prepared, the next one first, and what else
+            was prepared there is dropped.
         limit_s: Seconds that the measuring may take; None for no limit but the problem's own.
     """
 
     step: Step
     device: str
-    name: str | None
+    names: tuple[str, ...]
     limit_s: float | None = None
 
 
 @dataclass
 class _Device:
     measuring: str | None = None
-    next: str | None = None
+    ahead: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -118,6 +121,7 @@ class Schedule:
     Args:
         problems: The problems, in the order in which those of equal worth are measured.
         budget_s: Seconds of the whole run, after which nothing is begun; None is no limit.
+        ahead: How many problems a device prepares while it measures one.
 
     Attributes:
         unbegun: Problems that the budget left no time for.
@@ -127,7 +131,7 @@ class Schedule:
         ValueError: Two problems have one name.
     """
 
-    def __init__(self, problems: Iterable[Planned], *, budget_s: float | None = None) -> None:
+    def __init__(self, problems: Iterable[Planned], *, budget_s: float | None = None, ahead: int = AHEAD) -> None:
         self._problems: dict[str, Planned] = {}
         self._groups: dict[str, _Group] = {}
         for each in problems:
@@ -137,7 +141,7 @@ class Schedule:
             self._groups.setdefault(each.group, _Group()).waiting.append(each)
         for group in self._groups.values():
             group.waiting.sort(key=lambda each: -each.rate)
-        self._budget_s = budget_s
+        self._budget_s, self._ahead = budget_s, ahead
         self._devices: dict[str, _Device] = {}
         self._losses: dict[str, int] = {}
         self._most = 0  # devices there have been at a time
@@ -152,7 +156,7 @@ class Schedule:
     @property
     def waiting(self) -> list[str]:
         """The problems that no device measures, and that are not finished, in no order of importance."""
-        prepared = [each.next for each in self._devices.values() if each.next is not None]
+        prepared = [name for each in self._devices.values() for name in each.ahead]
         return [*prepared, *(each.name for group in self._groups.values() for each in group.waiting)]
 
     def joined(self, devices: Iterable[str], now_s: float) -> list[Order]:
@@ -204,8 +208,8 @@ class Schedule:
         if device not in self._devices:
             raise ValueError(f"there is no device {device}")
         found = self._devices.pop(device)
-        if found.next is not None:
-            self._wait_again(found.next)
+        for name in reversed(found.ahead):
+            self._wait_again(name)
         if found.measuring is not None:
             losses = self._losses[found.measuring] = self._losses.get(found.measuring, 0) + 1
             if losses < min(max(self._most // 8, _MOST_LOSSES[0]), _MOST_LOSSES[1]):
@@ -224,7 +228,7 @@ class Schedule:
         self._groups[self._problems[name].group].waiting.insert(0, self._problems[name])
 
     def _orders(self, now_s: float) -> Iterator[Order]:
-        """What the devices are to do now: the free ones measure, and each prepares one problem more."""
+        """What the devices are to do now: the free ones measure, and each prepares some problems more."""
         left_s = None if self._budget_s is None else self._budget_s - now_s
         if left_s is not None and left_s < LEAST_S:
             yield from self._end()
@@ -233,9 +237,13 @@ class Schedule:
             if state.measuring is None:
                 yield from self._measure(device, state, left_s)
         for device, state in self._devices.items():
-            if state.measuring is not None and state.next is None and (found := self._best(device)) is not None:
-                state.next = found
-                yield Order(Step.PREPARE, device, found)
+            before = len(state.ahead)
+            while state.measuring is not None and len(state.ahead) < self._ahead:
+                if (found := self._best(device)) is None:
+                    break
+                state.ahead.append(found)
+            if len(state.ahead) > before:
+                yield Order(Step.PREPARE, device, tuple(state.ahead))
 
     def _end(self) -> Iterator[Order]:
         """Nothing more is begun."""
@@ -243,26 +251,27 @@ class Schedule:
         for group in self._groups.values():
             group.waiting = []
         for device, state in self._devices.items():
-            if state.next is not None:
-                state.next = None
-                yield Order(Step.PREPARE, device, None)
+            if state.ahead:
+                state.ahead = []
+                yield Order(Step.PREPARE, device, ())
 
     def _measure(self, device: str, state: _Device, left_s: float | None) -> Iterator[Order]:
         """A free device measures what it has prepared, else the best that waits, else what a busy one has prepared."""
-        name, state.next = state.next, None
-        name = name or self._best(device)
+        name = state.ahead.pop(0) if state.ahead else self._best(device)
         if name is None:
-            busy = next((at for at, each in self._devices.items() if self._can_take(each.next, device)), None)
+            busy = next((at for at, each in self._devices.items() if self._spares(each, device)), None)
             if busy is None:
                 return
-            name, self._devices[busy].next = self._devices[busy].next, None
-            yield Order(Step.PREPARE, busy, None)
-        assert name is not None
+            left = self._devices[busy].ahead
+            name = next(each for each in reversed(left) if self._problems[each].runs_on(device))
+            left.remove(name)
+            yield Order(Step.PREPARE, busy, tuple(left))
         state.measuring = name
-        yield Order(Step.MEASURE, device, name, None if left_s is None else self._limit_s(name, left_s))
+        yield Order(Step.MEASURE, device, (name,), None if left_s is None else self._limit_s(name, left_s))
 
-    def _can_take(self, name: str | None, device: str) -> bool:
-        return name is not None and self._problems[name].runs_on(device)
+    def _spares(self, busy: _Device, device: str) -> bool:
+        """Whether a busy device has prepared something that another device can measure."""
+        return any(self._problems[name].runs_on(device) for name in busy.ahead)
 
     def _best(self, device: str) -> str | None:
         """The problem that is worth most for each second on a device, which then waits no more; None if none waits.
@@ -271,7 +280,8 @@ class Schedule:
         """
         near_end = self._near_end()
         best: tuple[float, _Group, Planned] | None = None
-        under_way = {self._problems[each.measuring].group for each in self._devices.values() if each.measuring}
+        begun = [name for each in self._devices.values() for name in (each.measuring, *each.ahead) if name]
+        under_way = {self._problems[name].group for name in begun}
         for name, group in self._groups.items():
             planned = next((each for each in group.waiting if each.runs_on(device)), None)
             if planned is None:

@@ -24,7 +24,7 @@ from triton_ops.many.local import LocalExecutor
 from triton_ops.many.on_gpus import executors_of_gpus
 from triton_ops.many.problem import Options, TuneProblem, as_problem, is_positive, job_of
 from triton_ops.many.run import ManyRun
-from triton_ops.many.schedule import Planned, Schedule
+from triton_ops.many.schedule import AHEAD, Planned, Schedule
 from triton_ops.many.view import Silent, Tells, display
 from triton_ops.processes.bytecode import being_filled
 from triton_ops.processes.signals import cleaned_up_on_sigterm
@@ -220,7 +220,7 @@ def run_jobs(
                 count = max(1, len(options.devices))
                 shared_cpus = SharedCpus(usable_cpus(), _SPARED * count, count)
                 left_s = None if budget_s is None else max(0.0, budget_s - (time.monotonic() - start))
-                schedule = Schedule(planned(left, options), budget_s=left_s)
+                schedule = Schedule(planned(left, options), budget_s=left_s, ahead=AHEAD if cluster is None else 0)
                 with contextlib.ExitStack() as stack:
                     if cluster is not None:
                         executors = stack.enter_context(cluster.executors(left, options))

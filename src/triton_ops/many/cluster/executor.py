@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -102,7 +102,7 @@ class ActorExecutor:
         self._ended = threading.Event()
         self._turn = 0
 
-    def prepare(self, job: Job | None) -> None:
+    def prepare(self, jobs: Sequence[Job]) -> None:
         """Nothing is prepared: an actor has one call at a time, and what is queued behind a death is lost with it."""
 
     def measure(self, job: Job, limit_s: float | None) -> Future[TuningResult]:
