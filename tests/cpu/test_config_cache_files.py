@@ -247,8 +247,10 @@ def test_older_entries_need_a_folder() -> None:
 
 
 def test_processes_and_threads_lose_and_tear_nothing() -> None:
-    """8 processes × 100 operations; 32 threads × 200 in memory, × 20 on a folder to save fsyncs."""
-    done = run_python(str(HAMMER), "--ops", "100", "--thread-ops", "200", "--folder-thread-ops", "20")
+    """4 processes × 200 operations; 32 threads × 200 in memory, × 20 on a folder to save fsyncs."""
+    done = run_python(
+        str(HAMMER), "--processes", "4", "--ops", "200", "--thread-ops", "200", "--folder-thread-ops", "20"
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     figures = json.loads(done.stdout)
     assert {name: run["ops"] for name, run in figures.items()} == {
