@@ -209,10 +209,12 @@ def test_the_driver_says_of_a_gpu_what_torch_says_without_a_context():
 
 
 HALF = """
-import threading
+import sys, threading
 from triton_ops.hardware import gpu_missing
 
 threading.Thread(target=lambda: __import__("torch")).start()
+while "torch" not in sys.modules:
+    pass
 print(gpu_missing())
 """
 
@@ -225,6 +227,29 @@ def test_a_torch_that_another_thread_is_importing_is_no_error():
         env={**os.environ, "PYTHONPATH": str(SOURCE)},
     )  # fmt: skip
     assert (done.returncode, done.stdout.strip()) == (0, gpu_missing()), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [
+        ("__version__ = '2.99.0+cpu'\n", "torch 2.99.0+cpu is a CPU build"),
+        ("from typing import Optional\n\n__version__ = '2.99.0+cpu'\ncuda = None\n", "torch 2.99.0+cpu is a CPU build"),
+        ("__version__ = '2.99.0+cu130'\n", "it was imported"),
+        ("__version__ = '2.99.0'\n", "it was imported"),
+        ("\0", "it was imported"),
+        (None, "it was imported"),
+    ],
+)
+def test_a_torch_for_cpus_alone_is_told_by_its_version_and_not_imported(version, said, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules[probe.__module__], "_by_driver", tuple)
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text("raise OSError('it was imported')")
+    if version is not None:
+        (tmp_path / "torch" / "version.py").write_text(version)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "torch"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert said in gpu_missing.__wrapped__()
 
 
 def test_an_older_torch_is_no_error(monkeypatch):

@@ -11,27 +11,36 @@ import re
 import sys
 from dataclasses import replace
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from triton_ops._cpus import affinity_cpus
+from triton_ops._files import read_file
 from triton_ops._optional import available, require
 from triton_ops.exceptions import DeviceError, MissingDependencyError
 from triton_ops.hardware.spec import DeviceSpec
 from triton_ops.hardware.table import datasheet_of
 from triton_ops.hardware.vendors import gpus_of, gpus_without_torch
 
+_CPU_VERSION = re.compile(rb"^__version__ = '([^'\n]+\+cpu)'$", re.MULTILINE)  # in torch/version.py
+_VERSION_BYTES = 1 << 16
+
 
 @lru_cache(maxsize=1)
 def gpu_missing() -> str | None:
     """Why no GPU can be used here; None if the driver or torch finds one.
 
-    Cost: imports torch if it is installed, unless a vendor's driver finds a GPU that torch can use.
+    Cost: imports torch if it is installed, unless a vendor's driver finds a GPU that torch can use, or torch's version
+    says that it is a build for CPUs alone.
     """
     if not available("torch"):
         return "torch is not installed"
     try:
-        return None if _by_driver() else _missing_for_torch(require("torch", "finding the GPU"))
+        if _by_driver():
+            return None
+        version = _version_for_cpus()
+        return _cpu_build(version) if version else _missing_for_torch(require("torch", "finding the GPU"))
     except MissingDependencyError as error:
         return error.message
     except AttributeError as error:  # what is installed as torch is not whole, or is something else
@@ -42,8 +51,24 @@ def _missing_for_torch(torch: Any) -> str | None:
     if torch.cuda.is_available():
         return None
     if torch.version.cuda is None and torch.version.hip is None:
-        return f"torch {torch.__version__} is a CPU build"
+        return _cpu_build(torch.__version__)
     return "torch finds no GPU (is the driver loaded, and is CUDA_VISIBLE_DEVICES right?)"
+
+
+def _cpu_build(version: str) -> str:
+    return f"torch {version} is a CPU build"
+
+
+def _version_for_cpus() -> str | None:
+    """The version of the torch that would be imported, if its file says that it is a build for CPUs alone."""
+    spec = None if "torch" in sys.modules else find_spec("torch")
+    if spec is None or spec.origin is None:
+        return None
+    try:
+        found = _CPU_VERSION.search(read_file(Path(spec.origin).with_name("version.py"), _VERSION_BYTES))
+    except OSError:  # another torch, which has no such file
+        return None
+    return found.group(1).decode() if found else None
 
 
 def device_named(given: Any) -> str | None:
