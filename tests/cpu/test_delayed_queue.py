@@ -9,7 +9,7 @@ import pytest
 
 from triton_ops.measure import gpu
 from triton_ops.measure.gpu import EventTimer
-from triton_ops.measure.graph import GraphTimer, estimate_ms
+from triton_ops.measure.graph import CaptureError, GraphTimer, estimate_ms
 from triton_ops.measure.screen import take
 from triton_ops.measure.timer import Launch
 
@@ -159,6 +159,22 @@ def test_a_launch_that_makes_its_results_is_sampled_in_several_graphs_in_turn(de
         pytest.approx([expected] * 2) for expected in (0.03, 0.02, 0.01, 0.03)
     ]
     assert len(made) == 3
+
+
+def test_the_graphs_that_there_is_room_for_are_enough(device, monkeypatch):
+    timer, made = graph_timer(device, monkeypatch, result_of(1 << 20))
+    captured = GraphTimer._captured
+
+    def refusing(self, calls, unrolled):
+        if len(made) == 2:
+            raise CaptureError("out of memory")
+        return captured(self, calls, unrolled)
+
+    monkeypatch.setattr(GraphTimer, "_captured", refusing)
+    sampler = timer.prepare(launch(device, 0.02, 0.0), 10)
+    assert [take(sampler, timer, 1)[0] for _ in range(3)] == pytest.approx([0.03, 0.02, 0.03])
+    with pytest.raises(CaptureError, match="out of memory"):
+        timer.prepare(launch(device, 0.02, 0.0), 10)  # a launch that cannot be captured at all
 
 
 @pytest.mark.parametrize(

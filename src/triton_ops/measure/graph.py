@@ -97,7 +97,10 @@ class GraphTimer:
         self._check(launch, graph, results)
         graphs, kept_bytes = [graph], unrolled * sum(tensor.untyped_storage().nbytes() for tensor in results)
         while not launch.outputs and len(graphs) < _CAPTURES and (len(graphs) + 1) * kept_bytes <= _MOST_KEPT_BYTES:
-            graph, results = self._captured(calls, unrolled)
+            try:
+                graph, results = self._captured(calls, unrolled)
+            except CaptureError:  # it could be captured before: there is no room for more results
+                break
             self._check(launch, graph, results)
             graphs.append(graph)
         return graphs
