@@ -1,9 +1,9 @@
 """Is the chosen matrix product the best one there is? `python -m benchmarks.choices_gpu --out FILE`.
 
 For each of 30 shapes, M from 1 to 8192, the chooser `matmul` is tuned, the kernel's tiles first, by a worker that a
-tune of a small shape has left. Then what it has
-chosen is compared anew, side by side, with cuBLAS and with every other implementation that was near it: it may be
-slower than the best single one by 1 % at most, and beside cuBLAS alone the geometric mean is to be 1.03 or more.
+tune of a small shape has left. Then what it has chosen is compared anew, side by side, with cuBLAS and with every other
+implementation that was near it: it may be slower than the best single one by 1 % at most, and beside cuBLAS alone the
+geometric mean is to be 1.03 or more.
 
 Two GPUs do half of the shapes each, and a third call makes one file of both:
 
