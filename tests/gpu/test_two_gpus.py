@@ -126,10 +126,13 @@ def test_calls_are_compared_and_timed_on_the_second_gpu(tmp_path):
     said = ran(
         """
 torch.zeros(1, device="cuda:0")
-config = dict(softmax.space_for(softmax.problem((512, 1024), None)).default_config)
-found = compare((softmax, config), (softmax, {**config, "num_warps": 4}), device="cuda:1", seconds=3.0)
+problem = softmax.problem((512, 1024), None)
+config = dict(softmax.space_for(problem).default_config)
+given = softmax.materialise(problem, "cuda:1").keyword
+found = compare((softmax, config), (softmax, {**config, "num_warps": 4}), kwargs=given, seconds=3.0)
 assert found.mode.startswith("graph"), found.mode
-taken = time_ms((softmax, config), device="cuda:1")
+taken = time_ms((softmax, config), kwargs=given)
+assert time_ms((softmax, config), device="cuda:1").median_ms > 0  # of its default problem
 x = torch.rand(512, 1024, device="cuda:1")
 own = time_ms(lambda x: x * 2, args=(x,))
 assert torch.cuda.current_device() == 0
