@@ -153,4 +153,4 @@ print(json.dumps([note for note in found.notes if "cuda:" in note]).replace(" ",
     )
     assert "aside" not in said[0]
     first, second = (int(said[0].partition(f"_on_cuda:{at}")[0].rpartition("_")[2]) for at in (0, 1))
-    assert min(first, second) >= 40
+    assert min(first, second) >= 10
