@@ -37,6 +37,7 @@ import torch
 import triton  # noqa: F401 - imported before the clock begins
 
 from benchmarks.document import headed, save
+from benchmarks.many_figures import grades_of, merged, told_of, winners_of
 from benchmarks.spaces import operation_of
 from triton_ops import Operation, TuneProblem, compare, kernels, release_processes, tune, tune_many
 from triton_ops.cache import without_shared_lockfiles
@@ -70,7 +71,6 @@ NAMED = {
 }
 """Kernels whose spaces can be tried whole, 17 to 411 configs; the plain matmul below has 480."""
 PLAIN = ("4096", "llama-8b-prefill")
-_WITHIN = 1.0  # percent
 _PAIR_S = 2.0  # of the comparison of a winner with the best of all configs
 _LAST_ROW_S = 40.0  # that a part may take longer than its limit, to end what it has begun
 _PARTS = ("many", "single", "fresh", "graded", "gpus", "space")
@@ -115,7 +115,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.merge:
         save(options.out, merged(*options.merge))
-        print(*_told(json.loads(options.out.read_text())), sep="\n")
+        print(*told_of(json.loads(options.out.read_text())), sep="\n")
         return 0
     if options.side:
         session.AHEAD = options.ahead
@@ -130,20 +130,8 @@ def main() -> int:
         if left_s > 0:
             _side(part, left_s, options)
     told = json.loads(options.out.read_text())
-    print(*_told(told), sep="\n")
+    print(*told_of(told), sep="\n")
     return 0
-
-
-def merged(*paths: Path) -> dict[str, Any]:
-    """One document of several: the parts of all, the latest of each, and of `graded` the rows of all."""
-    found: dict[str, Any] = {}
-    for path in paths:
-        document = json.loads(path.read_text())
-        rows = {**found.get("graded", {}).get("rows", {}), **document.get("graded", {}).get("rows", {})}
-        found |= document
-        if rows:
-            found["graded"] = _summary(rows)
-    return found
 
 
 def _begun(options: argparse.Namespace) -> dict[str, Any]:
@@ -200,7 +188,7 @@ def _single(options: argparse.Namespace, *, fresh: bool = False) -> None:
 def _graded(options: argparse.Namespace) -> None:
     """Each winner of `many` against the best of all configs, in one process."""
     rows, start = _Rows(options.out, "graded", again=True), _ready()
-    winners = _winners(json.loads(options.out.read_text()))
+    winners = winners_of(json.loads(options.out.read_text()))
     place, _, shares = options.share.partition("/")
     for label in list(problems())[int(place) - 1 :: int(shares)]:
         if label in rows.done or "best_config" not in winners.get(label, {}):
@@ -208,19 +196,7 @@ def _graded(options: argparse.Namespace) -> None:
         if time.monotonic() - start > options.limit_s:
             break
         rows.add(label, _grade(problems()[label], Config(winners[label]["best_config"])))
-        rows.close(**_summary(rows.done))
-
-
-def _winners(document: Mapping[str, Any]) -> dict[str, Any]:
-    """What one run on one GPU has found, by problem."""
-    if "many" in document:
-        return dict(document["many"]["rows"])
-    return dict(document["gpus"]["rows"]["1 GPUs"]["problems"])
-
-
-def _summary(rows: Mapping[str, Any]) -> dict[str, Any]:
-    within = sum(row["behind_percent"] <= _WITHIN for row in rows.values())
-    return {"graded": len(rows), "of": len(problems()), "within": within, "rows": dict(rows)}
+        rows.close(**grades_of(rows.done, len(problems())))
 
 
 def _grade(problem: TuneProblem, winner: Config) -> dict[str, Any]:
@@ -382,27 +358,6 @@ SIDES: dict[str, Callable[[argparse.Namespace], None]] = {
     "gpus": _gpus,
     "space": _space,
 }
-
-
-def _told(document: Mapping[str, Any]) -> list[str]:
-    """The figures in short."""
-    said = [
-        f"{part}: {document[part]['wall_s']:.1f} s for {len(document[part]['rows'])} problems"
-        for part in ("many", "single", "fresh")
-        if "wall_s" in document.get(part, {})
-    ]
-    graded = document.get("graded", {})
-    if graded:
-        rows = graded["rows"].values()
-        within = sum(row["behind_percent"] <= _WITHIN for row in rows)
-        said.append(f"graded: {within} of {len(rows)} winners within 1 % of the best of all configs")
-    for cache, times in document.get("space", {}).get("speedups", {}).items():
-        said.append(f"space: {times:.2f} times as fast with an {cache} compile cache".replace("an full", "a full"))
-    for cache, times in document.get("space", {}).get("screening_speedups", {}).items():
-        said.append(f"space: screening alone {times:.2f} times as fast, {cache} compile cache")
-    if "speedup" in document.get("gpus", {}):
-        said.append(f"gpus: {document['gpus']['speedup']:.2f} times as fast")
-    return said
 
 
 if __name__ == "__main__":
