@@ -27,6 +27,7 @@ from triton_ops.compile_pool.made import Made, versions_here
 from triton_ops.compile_pool.other_hosts import OtherHost, OtherHosts
 from triton_ops.compile_pool.packed_kernel import PackedKernel
 from triton_ops.compile_pool.pool import CompilePool
+from triton_ops.compile_pool.queue import Queue
 from triton_ops.compile_pool.shared_cpus import SharedCpus
 from triton_ops.exceptions import SettingsError
 from triton_ops.hardware import named_target
@@ -293,6 +294,23 @@ def test_a_pool_that_is_closed_waits_for_no_host(beside, here, told, what, monke
     finally:
         over.set()
     assert set(ends) <= {True, Status.CRASH}
+    assert told == []
+
+
+def test_what_is_added_just_as_a_host_has_found_nothing_is_compiled_there(beside, here, told, monkeypatch):
+    late, take, once = [], Queue.take, threading.Lock()
+
+    def takes(queue, elsewhere=False):
+        job = take(queue, elsewhere)
+        if elsewhere and job is None and once.acquire(blocking=False):
+            late.extend([pool.submit(each) for each in GOOD[1:]])
+        return job
+
+    monkeypatch.setattr(Queue, "take", takes)
+    beside.handle = replace(beside.handle, cpus=1)
+    with pool_of(beside, here, told) as (pool, _):
+        pool.submit(GOOD[0])
+        eventually(lambda: sum(future.done() for future in late) == 2)
     assert told == []
 
 

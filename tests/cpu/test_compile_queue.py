@@ -92,6 +92,22 @@ def test_other_hosts_get_what_this_one_cannot_begin():
     assert queue.take(elsewhere=True) is None, "this host is free again"
 
 
+@pytest.mark.parametrize("spare", [False, True])
+def test_there_is_work_for_other_hosts_exactly_if_they_get_some(spare):
+    queue, seen = Queue(1, here=1), []
+    for config in (A, B, C):
+        queue.add(config, spare and config != A)
+        seen.append(queue.overflows)
+    assert seen == [False, True, True]
+    while queue.overflows:
+        assert queue.take(elsewhere=True) is not None
+    assert queue.take(elsewhere=True) is None
+    queue.add(D, spare)
+    assert queue.overflows
+    queue.close()
+    assert not queue.overflows
+
+
 def test_spare_work_elsewhere_takes_no_place_here():
     queue = Queue(1, here=1)
     for config in (A, B, C):

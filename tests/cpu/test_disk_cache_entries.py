@@ -125,3 +125,19 @@ def test_a_damaged_list_is_said_and_leads_nowhere(tmp_path, content):
     (place / "__grp__k.json").write_bytes(content)
     with pytest.raises((ValueError, OSError)):
         read_entry(tmp_path, KEY)
+
+
+def test_an_entry_whose_writing_fails_is_not_there(tmp_path, monkeypatch):
+    written = []
+
+    def fails_at_the_end(path, content):
+        written.append(path.name)
+        if len(written) > len(FILES):
+            raise OSError(28, "No space left on device")
+        path.write_bytes(content)
+
+    monkeypatch.setattr(entries, "atomic_write", fails_at_the_end)
+    with pytest.raises(OSError, match="No space"):
+        write_entry(tmp_path, Entry.of(KEY, FILES))
+    assert written == [*FILES, "__grp__k.json"], "the list comes last"
+    assert not has_entry(tmp_path, KEY)

@@ -127,16 +127,17 @@ class Elsewhere:
 
     def _work(self) -> None:
         """Have a host compile jobs of the queue until this host can begin what is left."""
-        try:
-            host = self._free.popleft()
-        except IndexError:
-            return
-        while self._usable(host):
-            job = self._waiting.queue.take(elsewhere=True)
-            if job is None:
-                self._free.append(host)
+        again = True
+        while again:
+            try:
+                host = self._free.popleft()
+            except IndexError:
                 return
-            self._do(host, job)
+            while self._usable(host) and (job := self._waiting.queue.take(elsewhere=True)) is not None:
+                self._do(host, job)
+            if self._usable(host):
+                self._free.append(host)
+            again = self._waiting.queue.overflows  # who has added something meanwhile has found no free host
 
     def _usable(self, host: OtherHost) -> bool:
         return host not in self._refused and host in self._hosts.usable()

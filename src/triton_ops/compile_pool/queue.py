@@ -90,6 +90,12 @@ class Queue:
                     return job
         return None
 
+    @property
+    def overflows(self) -> bool:
+        """Whether there is a job for another host."""
+        with self._lock:
+            return not self._closed and len(self._now) + len(self._later) > self._free
+
     def done(self, job: CompileJob) -> None:
         """Note that `job` does not run any more."""
         with self._lock:
@@ -127,11 +133,15 @@ class Queue:
                 return waiting.popleft()
         return self._first_spare() if self._running_spare < self._spares else None
 
+    @property
+    def _free(self) -> int:
+        """How many jobs this host could begin at once."""
+        return max(0, self._here - self._running)
+
     def _first_elsewhere(self) -> CompileJob | None:
-        free = max(0, self._here - self._running)
-        if len(self._now) > free:
+        if len(self._now) > self._free:
             return self._now.popleft()
-        return self._first_spare() if len(self._now) + len(self._later) > free else None
+        return self._first_spare() if len(self._now) + len(self._later) > self._free else None
 
     def _first_spare(self) -> CompileJob | None:
         if not self._later:
