@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import os
 
 import pytest
 import torch
-import torch._dynamo
 from benchmarks.workers import workers_of
 
 from tests import compiled_models as models
@@ -42,6 +42,7 @@ AOT = CompileMode("aot", backend="aot_eager")
 @pytest.fixture(autouse=True)
 def _as_before():
     """Neither the switch of gradients nor compiled code outlives a test, nor does a process."""
+    importlib.import_module("torch._dynamo")  # here, since every process that runs tests imports this file
     release_processes()  # those that an earlier test of another file has kept
     yield
     torch.set_grad_enabled(True)
