@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import copy
 import gc
+import importlib
 import json
 import os
+import pickle
+import sys
 import time
 
 import pytest
@@ -13,6 +16,7 @@ import torch
 
 import triton_ops
 from triton_ops import Implementation, Operation, TensorSpec, choose, on_miss, replaying, serve
+from triton_ops.backend import pack
 from triton_ops.cache import Lockfile
 from triton_ops.choices import leaks
 from triton_ops.choices.calls import Known, KnownCalls
@@ -546,3 +550,49 @@ def test_a_copy_of_a_module_that_holds_a_chooser_calls_the_same_chooser(matrices
     copied = copy.deepcopy(layer)
     assert copied.product is layer.product
     assert torch.equal(copied.product(*matrices), torch.mm(*matrices))
+
+
+HELD = """
+from triton_ops import choose
+
+def twice(x):
+    return 2 * x
+
+CHOOSER = choose({"twice": twice}, name="held by a module")
+"""
+
+
+def test_a_chooser_is_pickled_by_the_variable_of_a_module_that_holds_it(tmp_path, monkeypatch):
+    (tmp_path / "holds_a_chooser.py").write_text(HELD)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    held = importlib.import_module("holds_a_chooser").CHOOSER
+    content = pickle.dumps({"layer": held})
+    assert pickle.loads(content)["layer"] is held
+    assert (copy.copy(held), pickle.loads(pack(held).content)) == (held, held)
+    monkeypatch.delitem(sys.modules, "holds_a_chooser")  # as in another process
+    again = pickle.loads(content)["layer"]
+    assert again is not held
+    assert again(torch.ones(2)).tolist() == [2.0, 2.0]
+
+
+def test_a_chooser_that_no_module_holds_is_refused_by_pickle_with_the_reason(tmp_path, monkeypatch):
+    local = choose({"product": product}, name="held by nothing")
+    with pytest.raises(KernelTypeError, match="held by nothing cannot be pickled: it is no variable") as caught:
+        pickle.dumps([local])
+    assert "call `choose` there" in caught.value.hint
+    monkeypatch.setattr(sys.modules["__main__"], "chooser", local, raising=False)
+    with pytest.raises(KernelTypeError, match="held by nothing"):
+        pickle.dumps(local)
+
+
+def test_a_pickle_of_a_chooser_that_is_gone_says_which(tmp_path, monkeypatch):
+    (tmp_path / "held_a_chooser.py").write_text(HELD)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = importlib.import_module("held_a_chooser")
+    content = pickle.dumps(module.CHOOSER)
+    module.CHOOSER = 3
+    with pytest.raises(KernelTypeError, match="CHOOSER is 3 here, and no chooser"):
+        pickle.loads(content)
+    del module.CHOOSER
+    with pytest.raises(KernelTypeError, match=r"held_a_chooser\.CHOOSER is not found here"):
+        pickle.loads(content)

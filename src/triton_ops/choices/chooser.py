@@ -17,6 +17,7 @@ from triton_ops.choices.calls import Known, KnownCalls, autocast, dynamo, export
 from triton_ops.choices.described import described
 from triton_ops.choices.implementation import Implementation, as_implementation, in_order
 from triton_ops.choices.kernel import ChoiceKernel
+from triton_ops.choices.named import by_variable
 from triton_ops.choices.participants import Participants
 from triton_ops.choices.space import ChoiceSpace
 from triton_ops.choices.traced import Traced, operator_of, without_memory
@@ -91,6 +92,14 @@ class Chooser:
     def __deepcopy__(self, memo: Any) -> Chooser:
         """Itself, as functions are: a copy of a module that holds it calls it too."""
         return self
+
+    def __copy__(self) -> Chooser:
+        """Itself, as functions are."""
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A chooser is pickled by the variable that holds it, as functions are."""
+        return by_variable(self)
 
     def __repr__(self) -> str:
         return f"Chooser({self.name!r}, {list(self.implementations)})"
