@@ -106,6 +106,8 @@ def test_the_benchmark_passes_only_if_all_shapes_are_good_enough():
 
 def test_the_benchmark_keeps_a_row_of_each_shape_and_goes_on_after_one_that_fails(tmp_path, monkeypatch, capsys):
     def measured(shape, asked):
+        if shape not in SHAPES:  # what is measured first has a worker started, and leaves no row
+            return {}
         lost = {tuple(row["shape"]): row.get("error") for row in rows_in(asked.out)}
         assert lost[shape] == choices_gpu.LOST, "a process that ended now would leave this row"
         if shape == SHAPES[1]:
