@@ -55,6 +55,13 @@ def largest_kernel(x, partial, elements, BLOCK_SIZE: tl.constexpr):
 
 
 @triton.jit
+def inside_groups(lane, first, there, COLUMNS: tl.constexpr, GROUP: tl.constexpr):
+    """Which lanes lie in their group; compilers see that neighbours agree where every group is whole."""
+    length = GROUP if COLUMNS % GROUP == 0 else tl.minimum(COLUMNS - first, GROUP)[:, None]
+    return there[:, None] & (lane < length)
+
+
+@triton.jit
 def fp8_quantize_kernel(
     x,
     out,
@@ -70,28 +77,39 @@ def fp8_quantize_kernel(
     group = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     first = group % GROUPS_PER_ROW * GROUP
     start = group // GROUPS_PER_ROW * COLUMNS + first
-    length = tl.minimum(COLUMNS - first, GROUP)
-    length = tl.where(group < groups, length, 0)[:, None]
+    there = group < groups
     lane = tl.arange(0, BLOCK_SIZE)[None, :]
     place = start[:, None] + lane
 
     if BLOCK_SIZE >= GROUP:
-        values = tl.load(x + place, mask=lane < length, other=0.0).to(tl.float32)
+        values = tl.load(x + place, mask=inside_groups(lane, first, there, COLUMNS, GROUP), other=0.0).to(tl.float32)
         largest = tl.max(magnitude(values), 1)
     else:
         largest = tl.zeros((ROWS,), dtype=tl.float32)
         for chunk in tl.range(0, GROUP, BLOCK_SIZE):
-            values = tl.load(x + place + chunk, mask=chunk + lane < length, other=0.0).to(tl.float32)
+            values = tl.load(
+                x + place + chunk, mask=inside_groups(chunk + lane, first, there, COLUMNS, GROUP), other=0.0
+            ).to(tl.float32)
             largest = tl.maximum(largest, tl.max(magnitude(values), 1))
     found = tl.minimum(tl.div_rn(448.0, tl.where(largest > 0.0, largest, 448.0)), 3.4028234663852886e38)
-    tl.store(scale + group, found, mask=group < groups)
+    tl.store(scale + group, found, mask=there)
 
     if BLOCK_SIZE >= GROUP:
-        tl.store(out + place, to_e4m3(quantised(values, found[:, None])), mask=lane < length)
+        tl.store(
+            out + place,
+            to_e4m3(quantised(values, found[:, None])),
+            mask=inside_groups(lane, first, there, COLUMNS, GROUP),
+        )
     else:
         for chunk in tl.range(0, GROUP, BLOCK_SIZE):
-            values = tl.load(x + place + chunk, mask=chunk + lane < length, other=0.0).to(tl.float32)
-            tl.store(out + place + chunk, to_e4m3(quantised(values, found[:, None])), mask=chunk + lane < length)
+            values = tl.load(
+                x + place + chunk, mask=inside_groups(chunk + lane, first, there, COLUMNS, GROUP), other=0.0
+            ).to(tl.float32)
+            tl.store(
+                out + place + chunk,
+                to_e4m3(quantised(values, found[:, None])),
+                mask=inside_groups(chunk + lane, first, there, COLUMNS, GROUP),
+            )
 
 
 @triton.jit
