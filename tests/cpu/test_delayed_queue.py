@@ -74,6 +74,19 @@ def test_the_estimate_of_a_short_kernel_is_free_of_the_hosts_time(device, host_m
     assert estimate_ms(queue, launch(device, 0.015, host_ms)) == pytest.approx(0.015)
 
 
+@pytest.mark.parametrize(("took_ms", "host_ms"), [(1000.0, 0.05), (0.015, 1000.0)])
+def test_calls_that_take_longer_than_any_delay_are_not_repeated(device, took_ms, host_ms):
+    queue, calls = gpu.DelayedQueue("cuda", duty=1), []
+    given = launch(device, took_ms, host_ms)
+
+    def call():
+        calls.append(None)
+        given.call()
+
+    assert estimate_ms(queue, Launch(call)) >= 999.0
+    assert len(calls) == 5
+
+
 def test_an_estimate_ends_where_the_host_never_stays_ahead(device):
     queue = gpu.DelayedQueue("cuda", duty=1)
     calls = []

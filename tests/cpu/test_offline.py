@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,39 @@ def test_what_is_not_compiled_in_this_process_can_be_asked_for_without_a_compila
         finally:
             knobs.jit_cache_hook = before
     assert traits_of([other])["compilation"] != traits_of([made])["compilation"]
+
+
+def test_only_the_thread_that_asks_for_it_compiles_nothing_and_blocks_may_overlap():
+    """A launch of another thread would otherwise be lost without a word, or every launch after the two blocks."""
+    knobs, other = triton.knobs.runtime, ThreadPoolExecutor(1)
+
+    def compiled(**more):
+        kernel, arguments = matmul()
+        return kernel.lowered(Config({**TILE, **more}), arguments) != [None]
+
+    before = knobs.jit_cache_hook
+    with pretending(named_target("sm_90"), "two threads"), other:
+        here, there = nothing_compiled(), nothing_compiled()
+        here.__enter__()
+        assert not compiled(GROUP_M=3)
+        assert other.submit(compiled, GROUP_M=3).result()
+        other.submit(there.__enter__).result()
+        assert not other.submit(compiled, GROUP_M=5).result()
+        here.__exit__(None, None, None)
+        assert compiled(GROUP_M=5)
+        other.submit(there.__exit__, None, None, None).result()
+    assert knobs.jit_cache_hook is before
+
+
+def test_a_hook_that_is_set_meanwhile_stays():
+    knobs, before = triton.knobs.runtime, triton.knobs.runtime.jit_cache_hook
+    mine = lambda **facts: None  # noqa: E731 - it is compared by identity
+    try:
+        with nothing_compiled(), nothing_compiled():
+            knobs.jit_cache_hook = mine
+        assert knobs.jit_cache_hook is mine
+    finally:
+        knobs.jit_cache_hook = before
 
 
 @pytest.mark.parametrize("arch", HUGE)

@@ -12,6 +12,8 @@ import importlib
 import io
 import re
 import sys
+import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -49,21 +51,43 @@ def loaded(make: Callable[[], Sequence[Any]]) -> Sequence[Any]:
 
 @contextlib.contextmanager
 def nothing_compiled() -> Iterator[None]:
-    """Have Triton compile nothing meanwhile: a kernel for which it has no binary in this process fails.
+    """Have Triton compile nothing for this thread meanwhile: a kernel without a binary in this process fails.
 
-    Triton asks its `jit_cache_hook` before it compiles, and lets the compilation be where that says so.
+    Triton asks its `jit_cache_hook` before it compiles, and lets the compilation be where that says so; the launch that
+    asked for it then launches nothing. Other threads compile what they want, and the hook that was there is asked for
+    them. The hook is given back by the last thread that leaves, unless somebody has set another one meanwhile.
     """
     knobs = sys.modules.get("triton.knobs")
     if knobs is None:
         yield
         return
-    runtime: Any = knobs.runtime
-    before = runtime.jit_cache_hook
-    runtime.jit_cache_hook = lambda *_, **__: True
+    with _Refusal.lock:
+        hook = knobs.runtime.jit_cache_hook
+        if not isinstance(hook, _Refusal):
+            hook = knobs.runtime.jit_cache_hook = _Refusal(hook)
+        hook.threads[threading.get_ident()] += 1
     try:
         yield
     finally:
-        runtime.jit_cache_hook = before
+        with _Refusal.lock:
+            hook.threads -= Counter((threading.get_ident(),))
+            if not hook.threads and knobs.runtime.jit_cache_hook is hook:
+                knobs.runtime.jit_cache_hook = hook.before
+
+
+class _Refusal:
+    """Says of some threads that they shall not compile, and for all others what the hook before it says."""
+
+    lock = threading.Lock()
+
+    def __init__(self, before: Callable[..., Any] | None) -> None:
+        self.before = before
+        self.threads: Counter[int] = Counter()  # how many blocks each of them is in
+
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        if self.threads[threading.get_ident()]:
+            return True
+        return None if self.before is None else self.before(*given, **named)
 
 
 def resources_of(made: Sequence[Any]) -> Resources:

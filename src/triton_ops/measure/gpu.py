@@ -19,11 +19,12 @@ from triton_ops.measure.timer import Launch, Pending, Sampler
 Cache = Literal["cold", "flushed", "warm"]
 """State of L2 before a launch: cold by argument sets in turn, flushed by a write, or left as it is."""
 
+LONGEST_DELAY_MS = 64.0
+"""The longest delay of a `DelayedQueue`: what takes the host longer is not hidden."""
 _FLUSH_FACTOR = 2  # times the L2: a write of exactly the size of L2 leaves some old lines in place
 _LEAST_FLUSH_BYTES = 32 << 20
 _CYCLES_PER_MS = 1_900_000  # the delay kernel's count at an H200's 1,980 MHz; a longer delay does no harm
 _FIRST_DELAY_MS = 0.1
-_LONGEST_DELAY_MS = 64.0
 
 
 class DelayedQueue:
@@ -61,7 +62,7 @@ class DelayedQueue:
             yield
             ran_out = self._waited if self._watched else bool(delayed.query()) and self._queued > 0
             torch.cuda.synchronize()
-        self.again = ran_out and self._delay_ms < _LONGEST_DELAY_MS
+        self.again = ran_out and self._delay_ms < LONGEST_DELAY_MS
         if self.again:
             self._delay_ms *= 2
 

@@ -16,7 +16,7 @@ from itertools import count
 from typing import Any
 
 from triton_ops.hardware import graph_nodes
-from triton_ops.measure.gpu import DelayedQueue, pending
+from triton_ops.measure.gpu import LONGEST_DELAY_MS, DelayedQueue, pending
 from triton_ops.measure.pace import DUTY
 from triton_ops.measure.timer import Launch, Pending, Sampler, without_gc
 
@@ -153,6 +153,8 @@ def estimate_ms(queue: DelayedQueue, launch: Launch) -> float:
     The calls are repeated behind longer delays until the host stays ahead of the device. A callable that takes the host
     0.1 ms looks as long as that otherwise, and a kernel of 15 us got event pairs, or a graph of too few launches, whose
     start then counts: on an H200 one product was 8 % slower than another in such a comparison, and 5 % faster in truth.
+    Calls that took longer than any delay are not repeated: no delay would hide the host, and a kernel of seconds, whose
+    delay is over while it runs, would run dozens of times.
     """
     while True:
         with queue.round():
@@ -161,8 +163,9 @@ def estimate_ms(queue: DelayedQueue, launch: Launch) -> float:
             for _ in range(_ESTIMATE_CALLS):
                 launch.call()
             end.record()
-        if not queue.again:
-            return float(start.elapsed_time(end)) / _ESTIMATE_CALLS
+        took_ms = float(start.elapsed_time(end))
+        if not queue.again or took_ms > LONGEST_DELAY_MS:
+            return took_ms / _ESTIMATE_CALLS
 
 
 def node_count(torch: Any, graph: Any) -> int | None:
