@@ -29,7 +29,7 @@ from triton_ops.compile_pool.packed_kernel import PackedKernel
 from triton_ops.compile_pool.pool import CompilePool
 from triton_ops.compile_pool.queue import Queue
 from triton_ops.compile_pool.shared_cpus import SharedCpus
-from triton_ops.exceptions import SettingsError
+from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.hardware import named_target
 from triton_ops.space import Config
 from triton_ops.tensors import TensorSpec
@@ -170,6 +170,30 @@ def test_a_host_that_is_gone_is_asked_no_more_and_every_config_is_compiled_here(
     assert notes == ()
     assert told == ["other compiles nothing more for this run: the host is gone"]
     assert beside.asked.count("compile") <= beside.handle.cpus
+
+
+def test_a_full_disk_there_ends_the_work_of_its_host(beside, here, told):
+    def full(_):
+        raise CacheError("the disk there is full")
+
+    beside.lies["compile"] = full
+    found, notes = compile_all(beside, here, told, until=lambda: told)
+    assert [each.status for each in found] == [Status.OK] * 4
+    assert notes == ()
+    assert told == ["other compiles nothing more for this run: the disk there is full"]
+
+
+def test_what_cannot_be_written_here_is_no_fault_of_its_host(beside, here, told, monkeypatch):
+    failed = threading.Event()
+
+    def fails(*_):
+        failed.set()
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(elsewhere, "write_entry", fails)
+    found, notes = compile_all(beside, here, told, until=failed.is_set)
+    assert [each.status for each in found] == [Status.OK] * 4
+    assert (notes, told) == ((), [])
 
 
 def test_a_host_that_is_silent_is_given_up(beside, here, told, monkeypatch):
