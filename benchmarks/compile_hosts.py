@@ -42,6 +42,7 @@ def host_beside(name: str, cpus: int = 1) -> Iterator[OtherHost]:
             return threads.submit(getattr(host, what), *given)
 
         yield OtherHost(name=name, cpus=cpus, ask=ask)
+    host.end()
 
 
 def seconds(configs, ahead, cpus: int, hosts: int) -> dict[str, object]:

@@ -29,3 +29,4 @@ class Beside:
     def end(self):
         """Wait for all answers."""
         self._threads.shutdown()
+        self.host.end()

@@ -347,12 +347,19 @@ def test_without_room_for_a_host_nothing_is_asked(beside, here, told, monkeypatc
     assert beside.asked == []
 
 
+@pytest.fixture
+def host():
+    found = CompileHost(most=2)
+    yield found
+    found.end()
+    assert not found._folder.exists()
+
+
 def opened(host, token=TOKEN):
     return host.open(token, PackedKernel.of(AHEAD), versions_here(), 1, 60.0)
 
 
-def test_a_host_forgets_the_kernel_that_was_used_longest_ago():
-    host = CompileHost(most=2)
+def test_a_host_forgets_the_kernel_that_was_used_longest_ago(host):
     tokens = [str(n) * 32 for n in range(3)]
     assert [opened(host, token) for token in tokens[:2]] == ["", ""]
     made = host.compile(tokens[0], GOOD[0])
@@ -370,8 +377,7 @@ def test_a_host_forgets_the_kernel_that_was_used_longest_ago():
     assert list(folder.iterdir()) == []
 
 
-def test_a_host_refuses_tokens_that_are_none_and_other_versions():
-    host = CompileHost()
+def test_a_host_refuses_tokens_that_are_none_and_other_versions(host):
     for token in ("", "..", "../" + TOKEN, TOKEN + "0", "X" * 32):
         with pytest.raises(ValueError, match="is no token"):
             host.open(token, PackedKernel.of(AHEAD), versions_here(), 1, 60.0)
@@ -379,8 +385,7 @@ def test_a_host_refuses_tokens_that_are_none_and_other_versions():
         host.open(TOKEN, PackedKernel.of(AHEAD), {**versions_here(), "Python": "2.7"}, 1, 60.0)
 
 
-def test_a_kernel_that_a_host_cannot_load_is_compiled_here_and_the_host_stays():
-    host = CompileHost()
+def test_a_kernel_that_a_host_cannot_load_is_compiled_here_and_the_host_stays(host):
     packed = replace(PackedKernel.of(AHEAD), cache_key="another")
     assert "is not the same kernel" in host.open(TOKEN, packed, versions_here(), 1, 60.0)
     assert opened(host) == ""

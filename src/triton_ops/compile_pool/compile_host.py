@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import CancelledError
 from pathlib import Path
 
-from triton_ops._files import own_temporary_folder
+from triton_ops._files import own_temporary_folder, remove_temporary
 from triton_ops.backend.entries import Entry, read_entry, remove_entry
 from triton_ops.compile_pool.made import Made, versions_here
 from triton_ops.compile_pool.packed_kernel import PackedKernel
@@ -126,3 +126,9 @@ class CompileHost:
             pool, folder = found
             pool.close()
             shutil.rmtree(folder, ignore_errors=True)
+
+    def end(self) -> None:
+        """Close all kernels and remove the folder; what is killed instead leaves it to a later process."""
+        for token in list(self._pools):
+            self.close(token)
+        remove_temporary(self._folder)
