@@ -151,6 +151,40 @@ def test_a_job_that_another_gpu_takes_over_begins_there_once_it_has_ended_where_
     assert not under_way
 
 
+def test_a_job_that_is_dropped_while_it_waits_for_its_former_thread_does_not_hide_that_thread():
+    under_way, most, ends = [], [], threading.Event()
+
+    def tune(place):
+        under_way.append(place)
+        most.append(len(under_way))
+        try:
+            place.gate.wait()
+        except KeyboardInterrupt:
+            assert ends.wait(60)
+            raise
+        finally:
+            under_way.remove(place)
+        return result(place)
+
+    first, second = (LocalExecutor(SharedCpus(2), f"cuda:{at}", lambda _: Silent()) for at in range(2))
+    job = Job(name="hidden", label="p", kernel="k", problem=0, tune=tune, devices=None)
+    first.prepare([job])
+    while not under_way:
+        time.sleep(0.001)
+    first.prepare([])
+    second.prepare([job])
+    (waits,) = second._ahead.values()
+    second.prepare([])
+    waits.thread.join(60)
+    found = second.measure(job, None)
+    time.sleep(0.05)  # it would have begun by now
+    ends.set()
+    assert found.result(60).place == "cuda:1"
+    assert max(most) == 1
+    for executor in (first, second):
+        executor.close()
+
+
 def test_jobs_that_are_prepared_side_by_side_begin_once_and_those_no_longer_wanted_end():
     begun, ended = [], []
 

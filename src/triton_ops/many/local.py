@@ -73,20 +73,23 @@ class _Tune:
     def __init__(self, job: Job, tuned: Callable[[OpensLater], TuningResult]) -> None:
         self.job, self.gate = job, OpensLater()
         self.future: Future[TuningResult] = Future()
-        self._tuned, self._before = tuned, _dropped.get(job.name)
+        self._tuned, self._before, self._begins = tuned, _dropped.get(job.name), False
         self.thread = threading.Thread(target=self._run, name=f"triton-ops {job.label}", daemon=True)
         self.thread.start()
 
     def drop(self) -> None:
-        """Have it end; whoever begins the job again waits for that."""
-        _dropped[self.job.name] = self.thread
+        """Have it end; whoever begins the job again waits for that, or for the former thread that this one waits for."""
         self.gate.end()
+        if self._begins:
+            _dropped[self.job.name] = self.thread
 
     def _run(self) -> None:
         try:
             while self._before is not None and self._before.is_alive():
                 self._before.join(_LOOK_S)
                 self.gate.check()
+            self._begins = True
+            self.gate.check()  # a drop until here has left the former thread in its place
             result = self._tuned(self.gate)
         except BaseException as error:  # noqa: BLE001 - whoever takes the result raises it
             self.future.set_exception(error)
