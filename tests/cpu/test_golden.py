@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import random
 import sys
+from dataclasses import dataclass
 
+import numpy as np
 import pytest
 import torch
 
@@ -25,7 +28,7 @@ from triton_ops import (
 )
 from triton_ops.backend import Arguments, same_bytes
 from triton_ops.evaluation.criteria import Precision
-from triton_ops.evaluation.dense import same_bits
+from triton_ops.evaluation.expected import same_bits
 from triton_ops.evaluation.golden import Referee
 from triton_ops.evaluation.subject import ArgumentSet
 
@@ -214,8 +217,27 @@ def test_bytes_are_compared_to_the_last_one(start, stop):
 
 def test_bits_of_results_are_compared_nan_and_zeros_included():
     a = torch.tensor([float("nan"), 0.0])
-    assert same_bits((a, "x"), (a.clone(), "y"))
+    assert same_bits((a, "x"), (a.clone(), "x"))
     assert not same_bits(a, torch.tensor([float("nan"), -0.0]))
+
+
+@dataclass
+class Kept:
+    sums: object
+
+
+@pytest.mark.parametrize(
+    ("result", "another"),
+    [
+        (np.array([1.0, np.nan]), np.array([2.0, np.nan])), (np.array(["a"]), np.array(["b"])), (1.5, 1.25), ("x", "y"),
+        (float("nan"), 1.0), (Kept(torch.ones(2)), Kept(torch.zeros(2))), ({"a": 1}, {"b": 1}), ([1], [1, 2]),
+        (torch.ones(2), 1.0), (None, 0),
+    ],
+)  # fmt: skip
+def test_results_that_are_no_tensors_are_the_same_only_if_they_are_equal(result, another):
+    assert same_bits([result], [copy.deepcopy(result)])
+    assert not same_bits([result], [another])
+    assert not same_bits([another], [result])
 
 
 def accepts(result, expected):

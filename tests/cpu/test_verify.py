@@ -112,6 +112,15 @@ def test_a_config_that_gives_other_bits_when_it_is_launched_once_more_is_wrong()
     assert "other bits" in found.wrong_after_timing(drifting).text
 
 
+@pytest.mark.parametrize("made", [lambda x: x.numpy(), lambda x: float(x.sum()), lambda x: {"sum": int(x.sum())}])
+def test_a_later_launch_that_is_wrong_is_found_in_results_that_are_no_tensors(made):
+    turns = itertools.count()
+    found = verifier(lambda x, *, n: made(x + (next(turns) >= 3)), (), lambda x: made(x), x=torch.ones(4))
+    config = compiled(found, n=1)
+    assert found.wrong(config) is None
+    assert found.wrong(config) is not None
+
+
 def test_results_that_differ_from_run_to_run_are_not_compared_and_this_is_said():
     counter = itertools.count()
     found = verifier(lambda x, *, n: x + next(counter), x=torch.ones(4))

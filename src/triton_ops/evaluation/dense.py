@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from triton_ops._optional import require
-from triton_ops.backend import Arguments, same_bytes
+from triton_ops.backend import same_bytes
 
 _PIECE, _PIECE_ON_CPU = 1 << 24, 1 << 17  # elements; on a CPU as many as its cache holds in float64
 
@@ -38,12 +38,6 @@ def pieces(tensor: Any, width: int = 1) -> Iterator[slice]:
     step = (_PIECE_ON_CPU if tensor.device.type == "cpu" else _PIECE) // width * width
     for start in range(0, tensor.numel(), step):
         yield slice(start, min(start + step, tensor.numel()))
-
-
-def same_bits(found: Any, other: Any) -> bool:
-    """Whether two results hold the same tensors, bit for bit; what is no tensor is not compared."""
-    pairs = zip(Arguments((found,)).tensors(), Arguments((other,)).tensors(), strict=True)
-    return all(same_bits_of(a, b) for a, b in pairs)
 
 
 def same_bits_of(a: Any, b: Any) -> bool:

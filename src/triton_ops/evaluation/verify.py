@@ -17,9 +17,8 @@ from typing import Any
 
 from triton_ops.backend import Arguments, Executable, Kernel, nothing_compiled
 from triton_ops.evaluation.criteria import Difference
-from triton_ops.evaluation.dense import same_bits
 from triton_ops.evaluation.dissent import Dissent
-from triton_ops.evaluation.expected import Manner, difference, expected
+from triton_ops.evaluation.expected import Manner, difference, expected, same_bits
 from triton_ops.evaluation.golden import Referee
 from triton_ops.evaluation.parts import as_list, kept
 from triton_ops.evaluation.standard import ExpectedResults, Standard, own_answers

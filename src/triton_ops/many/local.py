@@ -78,7 +78,7 @@ class _Tune:
         self.thread.start()
 
     def drop(self) -> None:
-        """Have it end; whoever begins the job again waits for that, or for the former thread that this one waits for."""
+        """Have it end; whoever begins the job again waits for that, or for the thread that this one waits for."""
         self.gate.end()
         if self._begins:
             _dropped[self.job.name] = self.thread
