@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -68,6 +69,7 @@ class Evaluator:
     _baseline_sampler: Sampler | None = None
     _measured: dict[str, Trial] = field(default_factory=dict)  # by program
     _working_on_baseline: bool = False
+    _baseline_failed: bool = False  # which is said once
 
     def attempt(self, config: Config, best: Trial | None) -> Trial:
         """Compile, verify and time `config`; an error of the candidate becomes the trial's status.
@@ -260,7 +262,20 @@ class Evaluator:
                 return screen(sampler, timer, self.policy), 1.0
             self._baseline_sampler = self._sampler_of_baseline(self.baseline)
         self.tell(LAUNCH)
-        return screen_beside(sampler, self._baseline_sampler, timer, self.policy, None if best is None else best.rank)
+        beside = replace(self._baseline_sampler, queue=_told_apart(self._baseline_sampler.queue))
+        try:
+            return screen_beside(sampler, beside, timer, self.policy, None if best is None else best.rank)
+        except _BaselineFailedError as error:
+            if not self._baseline_failed:
+                _log.warning("config (%s) worked before and does not now: %s", self.baseline, error)
+            self._baseline_failed = True
+            return self._screened_alone(sampler, timer, best)
+
+    def _screened_alone(self, sampler: Sampler, timer: Timer, best: Trial | None) -> tuple[list[float], float]:
+        """Samples, and the time over that of the baseline, which fails now, by way of the best trial's."""
+        self.subject.first.restore()
+        samples = screen(sampler, timer, self.policy, None if best is None else best.median_ms)
+        return samples, 1.0 if best is None else best.rank * statistics.median(samples) / max(best.median_ms, 1e-9)
 
     def _sampler_of_baseline(self, baseline: Config) -> Sampler:
         """A sampler of the baseline; a failure meanwhile is blamed on the baseline, not on the candidate."""
@@ -270,6 +285,22 @@ class Evaluator:
             return self._plain_sampler(baseline)
         finally:
             self._working_on_baseline = False
+
+
+class _BaselineFailedError(Exception):
+    """The baseline fails, and not the candidate beside which it runs."""
+
+
+def _told_apart(queue: Callable[[int], Pending]) -> Callable[[int], Pending]:
+    """A baseline's `queue`, whose errors are told from those of the candidate beside it."""
+
+    def queued(samples: int) -> Pending:
+        try:
+            return queue(samples)
+        except (Exception, SystemExit) as error:
+            raise _BaselineFailedError(one_line(error)) from error
+
+    return queued
 
 
 def suspected(found: Difference, executable: Executable) -> Difference:
