@@ -246,7 +246,8 @@ def test_a_race_that_may_end_early_does_not_end_on_a_small_gain_over_the_default
 @pytest.mark.parametrize(
     "wrong",
     [{"checkpoints": ()}, {"checkpoints": (8, 4)}, {"checkpoints": (0, 4)}, {"regret": -0.01}, {"regret": math.nan},
-     {"zone": -1}, {"seconds": math.nan}, {"visit_ms": -2.5}],
+     {"zone": -1}, {"seconds": math.nan}, {"visit_ms": -2.5}, {"longest": 0}, {"longest": 1.5}, {"checkpoints": 4},
+     {"checkpoints": (4.5, 8)}, {"zone": "1 %"}, {"seconds": None}],
 )  # fmt: skip
 def test_a_policy_that_no_race_can_follow_is_refused(wrong):
     with pytest.raises(SettingsError, match=next(iter(wrong))):

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from numbers import Integral, Real
 
 from triton_ops.exceptions import SettingsError
 from triton_ops.measure.arm import Arm, next_order, visit
@@ -55,18 +56,22 @@ class RacePolicy:
     regret: float | None = None
 
     def __post_init__(self) -> None:
-        steps = (0, *self.checkpoints)
-        if len(steps) < 2 or any(later <= earlier for earlier, later in pairwise(steps)):
+        given: object = self.checkpoints
+        rounds = given if isinstance(given, (tuple, list)) else ()
+        steps = (0, *rounds)
+        if not rounds or not all(_is_count(step) for step in rounds) or any(b <= a for a, b in pairwise(steps)):
             raise SettingsError(
                 f"checkpoints are {self.checkpoints!r}; they must be numbers of rounds that grow",
                 hint="checkpoints=(4, 8, 16)",
             )
         for name, value in (
             ("zone", self.zone), ("confidence", self.confidence), ("seconds", self.seconds),
-            ("visit_ms", self.visit_ms), ("longest", self.longest), ("regret", self.regret or 0.0),
+            ("visit_ms", self.visit_ms), ("regret", 0.0 if self.regret is None else self.regret),
         ):  # fmt: skip
-            if not value >= 0:
-                raise SettingsError(f"{name} of a race is {value!r}; it must be 0 or more")
+            if not _is_amount(value):
+                raise SettingsError(f"{name} of a race is {value!r}; it must be a number of 0 or more")
+        if not _is_count(self.longest) or self.longest < 1:
+            raise SettingsError(f"longest of a race is {self.longest!r}; it must be a whole number of 1 or more")
 
     def samples(self, sample_ms: float) -> int:
         """How many samples of `sample_ms` milliseconds make a visit."""
@@ -92,6 +97,14 @@ class RacePolicy:
         rounds, such as the boost of a chip that has rested, can look like it.
         """
         return self.regret is None or gain > self.zone + self.regret
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _is_amount(value: object) -> bool:
+    return isinstance(value, Real) and float(value) >= 0  # a NaN is not
 
 
 Keep = Callable[[], bool]
