@@ -50,6 +50,18 @@ def test_integers_that_follow_from_an_extent_are_specialised_as_before():
     assert ragged_shape(operation, (4096, 1280), None) == (1040, 1040)
 
 
+def test_a_flag_that_follows_from_an_extent_stays_as_it_is():
+    """Code for rows that tiles divide is other code, which would not be launched on the odd extents."""
+
+    def arguments(rows, columns):
+        return {"x": TensorSpec((rows, columns), "float32"), "EVEN": columns % 128 == 0, "mode": "wide"}
+
+    operation = Operation("by flag", FunctionKernel(max), [{"n": 1}], arguments)
+    assert ragged_shape(operation, (4096, 4096), None) == (1040, 4096)
+    assert ragged_shape(operation, (4096, 1000), None) == (1040, 1000)
+    assert ragged_shape(operation, (4096, 1008), None) == (1040, 1008)
+
+
 @pytest.mark.parametrize("name", kernels.names())
 def test_shipped_kernels_take_one(name):
     operation = kernels.load(name)

@@ -3,7 +3,7 @@
 Triton specialises code on whether an integer is 1 or a multiple of 16. An extent that is a multiple of 16 is therefore
 replaced by an odd multiple of 16, which no tile of 32 or more divides, and any other extent by an odd number. Both are
 small, so that a check costs little. An extent is kept where the operation refuses the new one, or where an integer that
-follows from it, such as the number of scales in a row, would be specialised otherwise.
+follows from it, such as the number of scales in a row, would be specialised otherwise, or a flag would be another one.
 """
 
 from __future__ import annotations
@@ -38,13 +38,16 @@ def _odd(extent: int) -> tuple[int, ...]:
 
 
 def _kinds(operation: Operation, shape: tuple[int, ...], dtype: str | None) -> tuple[object, ...] | None:
-    """How Triton specialises the integers of a problem; None if the operation refuses the shape."""
+    """How Triton specialises the values of a problem; None if the operation refuses the shape."""
     try:
         problem = operation.problem(shape, dtype)
     except (TritonKernelError, ArithmeticError, ValueError, AssertionError, LookupError, TypeError):
         return None  # an operation may refuse a shape by any of these errors
-    return tuple(
-        (value == 1, value % _STEP == 0)
-        for _, value in problem.arguments
-        if isinstance(value, int) and not isinstance(value, bool)
-    )
+    return tuple(_kind(value) for _, value in problem.arguments)
+
+
+def _kind(value: object) -> object:
+    """What code is compiled for of a value: of an integer its alignment; a flag or a name is a constant of its own."""
+    if isinstance(value, (bool, str)):
+        return value
+    return (value == 1, value % _STEP == 0) if isinstance(value, int) else None
