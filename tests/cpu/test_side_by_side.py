@@ -34,6 +34,19 @@ DEFAULT = Config(n=20)
 EFFORT = PRESETS["quick"]
 
 
+_JOINED = 5  # trials
+
+
+def wait_until(holds, seconds=60.0, strict=True):
+    """Wait until something holds, which another thread makes true; one that is not strict goes on in the end."""
+    until = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > until:
+            assert not strict, "the other GPU has not joined"
+            return
+        time.sleep(0.001)
+
+
 class Gpu:
     """A simulated GPU: config n takes 1 + n/100 ms there, times `slower`, and noise of a thousandth.
 
@@ -44,14 +57,19 @@ class Gpu:
         mode: The mode of its times.
         turns: The config that cannot be captured there, from which on the mode is `event-cold`.
         together: What the second trial waits for.
+        after: A GPU that is to take part: the fifth trial here waits until that one has tried so many configs too.
+        others: The further GPUs of the search, which the fifth trial here waits for as far as they are opened: what
+            becomes of them is then heard before the search is over.
         raises: What each trial raises.
     """
 
-    def __init__(self, slower=1.0, fails=None, skewed=1.0, mode="graph-cold", turns=None, together=None, raises=None):
+    def __init__(
+        self, slower=1.0, fails=None, skewed=1.0, mode="graph-cold", turns=None, together=None, raises=None, after=None
+    ):
         self.slower, self.fails, self.skewed, self.mode, self.turns = slower, fails or {}, skewed, mode, turns
-        self.together, self.raises = together, raises
+        self.together, self.raises, self.after = together, raises, after
         self.rng, self.tried, self.raced, self.closed = random.Random(7), [], [], False
-        self.baseline = None
+        self.baseline, self.others = None, ()
 
     @property
     def facts(self):
@@ -63,6 +81,8 @@ class Gpu:
             raise self.raises
         if self.together is not None and len(self.tried) == 2:
             self.together.wait()
+        if len(self.tried) == _JOINED:
+            self.wait_for_others()
         if config["n"] in self.fails:
             return Trial(config, self.fails[config["n"]], error="planted")
         self.baseline = self.baseline or config
@@ -70,6 +90,13 @@ class Gpu:
             self.mode = "event-cold"
         own, its = self.ms(config), self.ms(self.baseline)
         return Trial(config, Status.OK, Measurement((own,) * 3, self.mode), relative=own / its)
+
+    def wait_for_others(self):
+        for opened, gpu in self.others:
+            assert opened.wait(60.0)
+            wait_until(lambda gpu=gpu: len(getattr(gpu, "tried", "one that is not there")) > 1, 0.5, strict=False)
+        if self.after is not None:
+            wait_until(lambda: len(self.after.tried) >= _JOINED)
 
     def ms(self, config):
         skew = self.skewed if config["n"] % 2 == 0 and config != DEFAULT else 1.0
@@ -95,7 +122,9 @@ def searched(gpus, folder, *, compiled=None, budget=None, effort=EFFORT):
     log = RunLog(folder / f"{ID}.jsonl")
     log.begin(head())
     first, *others = [(f"cuda:{at}", gpu) for at, gpu in enumerate(gpus)]
-    opens = {name: (lambda gpu=gpu: opened(gpu)) for name, gpu in others}
+    events = {name: threading.Event() for name, _ in others}
+    opens = {name: (lambda name=name, gpu=gpu: opened(gpu, events[name])) for name, gpu in others}
+    gpus[0].others = [(events[name], gpu) for name, gpu in others]
     station = SideBySide(first, opens, effort)
     search = loop_over(log, compiled or DirectFeed(), budget)
     search.prepare([])
@@ -107,7 +136,8 @@ def searched(gpus, folder, *, compiled=None, budget=None, effort=EFFORT):
     return search, station, facts, read_run(folder / f"{ID}.jsonl")
 
 
-def opened(gpu):
+def opened(gpu, event):
+    event.set()
     if isinstance(gpu, Exception):
         raise gpu
     return gpu
@@ -141,7 +171,8 @@ def test_a_limit_of_trials_counts_those_that_are_under_way(tmp_path):
 
 
 def test_a_gpu_whose_default_is_off_is_told_apart_and_what_seemed_good_there_is_screened_again(tmp_path, caplog):
-    gpus = [Gpu(), Gpu(slower=1.04, skewed=0.8)]  # even configs seem a fifth faster there
+    other = Gpu(slower=1.04, skewed=0.8)
+    gpus = [Gpu(after=other), other]  # even configs seem a fifth faster there
     search, _, facts, run = searched(gpus, tmp_path)
     assert best_of(search) == 1
     again = [event.trial.config["n"] for event in run.events if getattr(event, "origin", "") is Origin.REPEATED]
@@ -210,10 +241,11 @@ def test_a_config_that_cannot_be_captured_leaves_all_times_in_one_mode(tmp_path,
 
 def test_a_default_that_fails_everywhere_leaves_the_first_config_that_works_as_the_baseline_of_all(tmp_path):
     fails = {20: Status.RESOURCES}
-    gpus = [Gpu(fails=fails), Gpu(fails=fails)]
+    other = Gpu(fails=fails)
+    gpus = [Gpu(fails=fails, after=other), other]
     search, _, facts, _ = searched(gpus, tmp_path)
     assert gpus[0].baseline == gpus[1].baseline != DEFAULT
-    assert len(gpus[1].tried) > 5
+    assert len(gpus[1].tried) >= _JOINED
     assert not any("aside" in note for note in facts.notes)
     assert [trial.config["n"] for trial in search.trials.values() if not trial.ok] == [20]
 
@@ -236,7 +268,8 @@ class Programs(DirectFeed):
 
 
 def test_configs_of_one_program_go_to_one_gpu(tmp_path):
-    gpus = [Gpu(), Gpu()]
+    other = Gpu()
+    gpus = [Gpu(after=other), other]
     searched(gpus, tmp_path, compiled=Programs())
     counted = [gpus[0].tried, gpus[1].tried[1:]]
     assert all(counted)
