@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
+from triton_ops.compile_pool import pool
 from triton_ops.compile_pool.compile_host import CompileHost
 from triton_ops.compile_pool.other_hosts import OtherHost
 
@@ -25,6 +27,22 @@ class Beside:
         """What the host answers, or its lie."""
         lie = self.lies.get(what, lambda answer: answer())
         return lie(lambda: getattr(self.host, what)(*given))
+
+    def goes_first(self, monkeypatch):
+        """Have pools that know other hosts compile nothing themselves before this host was asked for a binary."""
+        compiled, fetched = pool.CompilePool._compiled, threading.Event()
+
+        def waits(self, config):
+            if self._shared_cpus is not None:
+                assert fetched.wait(100), "the other host has made nothing"
+            return compiled(self, config)
+
+        def fetch(answer):
+            fetched.set()
+            return answer()
+
+        self.lies["fetch"] = fetch
+        monkeypatch.setattr(pool.CompilePool, "_compiled", waits)
 
     def end(self):
         """Wait for all answers."""

@@ -160,15 +160,15 @@ def test_contestants_use_every_argument_set_equally_often():
 
 def test_a_callable_is_not_distinguishable_from_itself():
     call = spin(400)
-    found = [compare(call, call, rounds=12, seed=seed) for seed in range(6)]
-    assert [c.verdict for c in found].count("not distinguishable") >= 5
+    found = [compare(call, call, rounds=12, seed=seed) for seed in range(12)]
+    assert [c.verdict for c in found].count("not distinguishable") >= 11
     assert {c.mode for c in found} == {"host"}
 
 
 def test_copies_of_tensors_do_not_make_a_difference():
     x = torch.rand(1000)
-    found = [compare(torch.sort, torch.sort, args=(x,), rounds=12, seed=seed) for seed in range(6)]
-    assert [c.verdict for c in found].count("not distinguishable") >= 5
+    found = [compare(torch.sort, torch.sort, args=(x,), rounds=12, seed=seed) for seed in range(12)]
+    assert [c.verdict for c in found].count("not distinguishable") >= 11
 
 
 def test_a_comparison_says_by_how_much_the_first_is_faster():

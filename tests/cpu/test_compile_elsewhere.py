@@ -160,27 +160,19 @@ def test_a_config_that_fails_elsewhere_fails_only_if_it_fails_here(beside, here,
     assert len(notes) <= 1
 
 
-def test_a_host_that_is_gone_is_asked_no_more_and_every_config_is_compiled_here(beside, here, told):
-    def gone(_):
-        raise ConnectionError("the host is gone")
+@pytest.mark.parametrize(
+    "error", [ConnectionError("the host is gone"), CacheError("the disk there is full")], ids=["gone", "full disk"]
+)
+def test_a_host_that_is_gone_or_full_is_asked_no_more_and_every_config_is_compiled_here(beside, here, told, error):
+    def fails(_):
+        raise error
 
-    beside.lies["compile"] = gone
+    beside.lies["compile"] = fails
     found, notes = compile_all(beside, here, told, until=lambda: told)
     assert [each.status for each in found] == [Status.OK] * 4
     assert notes == ()
-    assert told == ["other compiles nothing more for this run: the host is gone"]
+    assert told == [f"other compiles nothing more for this run: {error}"]
     assert beside.asked.count("compile") <= beside.handle.cpus
-
-
-def test_a_full_disk_there_ends_the_work_of_its_host(beside, here, told):
-    def full(_):
-        raise CacheError("the disk there is full")
-
-    beside.lies["compile"] = full
-    found, notes = compile_all(beside, here, told, until=lambda: told)
-    assert [each.status for each in found] == [Status.OK] * 4
-    assert notes == ()
-    assert told == ["other compiles nothing more for this run: the disk there is full"]
 
 
 def test_what_cannot_be_written_here_is_no_fault_of_its_host(beside, here, told, monkeypatch):

@@ -134,19 +134,9 @@ def test_one_space_is_compiled_once_and_screened_by_the_stations_of_two_gpus(gpu
 
 def test_what_other_hosts_have_compiled_is_tried_as_what_is_compiled_here_and_counted(gpu, tmp_path, monkeypatch):
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
-    beside, compiled, fetched = Beside(), pool.CompilePool._compiled, threading.Event()
+    beside = Beside()
+    beside.goes_first(monkeypatch)
 
-    def waits(self, config):
-        if self._shared_cpus is not None:
-            assert fetched.wait(60), "the other host has made nothing"
-        return compiled(self, config)
-
-    def fetch(answer):
-        fetched.set()
-        return answer()
-
-    beside.lies["fetch"] = fetch
-    monkeypatch.setattr(pool.CompilePool, "_compiled", waits)
     options = Options(plan=effort_of("quick"), cache_dir=tmp_path / "records", isolate=False)
     cpus = SharedCpus(1, elsewhere=OtherHosts([beside.handle]))
     found = run_jobs(

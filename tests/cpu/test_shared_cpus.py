@@ -34,7 +34,7 @@ class Threads:
     """Threads that each hold one turn until they are told to leave it."""
 
     def __init__(self, cpus):
-        self.cpus, self.holding, self.leave, self.refused = cpus, Counter(), {}, Counter()
+        self.cpus, self.holding, self.leave, self.refused, self.left = cpus, Counter(), {}, Counter(), 0
         self.changed, self.threads = threading.Condition(), []
 
     def come(self, pool, count):
@@ -47,14 +47,17 @@ class Threads:
         for _ in range(count):
             assert pool.came.acquire(timeout=60)
 
-    def release(self, pool, then):
-        """Let one thread of a pool leave its turn, and wait until the turns are held as said."""
+    def release(self, pool):
+        """Let one thread of a pool leave its turn, and wait until it has left."""
+        before = self.left
         self.leave[pool].release()
-        self.await_(then)
-
-    def await_(self, then):
         with self.changed:
-            assert self.changed.wait_for(lambda: +self.holding == Counter(then), timeout=60), self.holding
+            assert self.changed.wait_for(lambda: self.left > before, timeout=60)
+
+    def hold(self, then):
+        """Whether the turns are held as said, now or soon."""
+        with self.changed:
+            return self.changed.wait_for(lambda: +self.holding == Counter(then), timeout=60)
 
     def end(self):
         self.cpus.close()
@@ -73,6 +76,7 @@ class Threads:
                 self.leave[pool].acquire()
                 with self.changed:
                     self.holding[pool] -= 1
+                    self.left += 1
                     self.changed.notify_all()
 
 
@@ -86,51 +90,62 @@ def threads():
 def test_a_pool_that_has_all_cpus_gives_half_of_them_to_another_that_is_measured_too(threads):
     one, other = Pool(), Pool()
     threads.come(one, 4)
-    threads.await_({one: 4})
+    assert threads.hold({one: 4})
     threads.come(other, 4)
     threads.come(one, 4)  # as threads that have compiled, and ask for the next turn
-    threads.release(one, {one: 3, other: 1})
-    threads.release(one, {one: 2, other: 2})
-    threads.release(one, {one: 2, other: 2})
-    threads.release(other, {one: 2, other: 2})
+    threads.release(one)
+    assert threads.hold({one: 3, other: 1})
+    threads.release(one)
+    assert threads.hold({one: 2, other: 2})
+    threads.release(one)
+    assert threads.hold({one: 2, other: 2})
+    threads.release(other)
+    assert threads.hold({one: 2, other: 2})
 
 
 def test_pools_of_later_problems_wait_for_those_that_are_measured_and_leave_cpus_to_them(threads):
     first, later, last = Pool(), Pool(first=False), Pool(first=False)
     threads.come(later, 4)
-    threads.await_({later: 3})  # one CPU is spared
+    assert threads.hold({later: 3})  # one CPU is spared
     threads.come(first, 2)
-    threads.await_({later: 3, first: 1})
+    assert threads.hold({later: 3, first: 1})
     threads.come(last, 2)
-    threads.release(later, {later: 2, first: 2})
-    threads.release(first, {later: 2, first: 1})  # the one that is free is spared
-    threads.release(first, {later: 2, last: 1})
+    threads.release(later)
+    assert threads.hold({later: 2, first: 2})
+    threads.release(first)
+    assert threads.hold({later: 2, first: 1})  # the one that is free is spared
+    threads.release(first)
+    assert threads.hold({later: 2, last: 1})
     threads.cpus.promote(later)
-    threads.await_({later: 3, last: 1})
+    assert threads.hold({later: 3, last: 1})
 
 
 def test_proposals_of_one_problem_go_before_previews_of_another_and_both_before_later_problems(threads):
     previews, proposals, later = Pool(hurried=False), Pool(), Pool(first=False)
     threads.come(previews, 4)
-    threads.await_({previews: 4})
+    assert threads.hold({previews: 4})
     threads.come(later, 2)
     threads.come(previews, 4)
     threads.come(proposals, 3)
     for count in range(1, 4):
-        threads.release(previews, {previews: 4 - count, proposals: count})
-    threads.release(previews, {previews: 1, proposals: 3})
-    threads.release(proposals, {previews: 2, proposals: 2})
+        threads.release(previews)
+        assert threads.hold({previews: 4 - count, proposals: count})
+    threads.release(previews)
+    assert threads.hold({previews: 1, proposals: 3})
+    threads.release(proposals)
+    assert threads.hold({previews: 2, proposals: 2})
 
 
 def test_a_pool_that_is_closed_holds_nobody_up(threads):
     one, other = Pool(), Pool()
     threads.come(one, 4)
-    threads.await_({one: 4})
+    assert threads.hold({one: 4})
     threads.come(other, 2)
     threads.come(one, 2)
     other.closed = True
     threads.cpus.look()
-    threads.release(one, {one: 4})
+    threads.release(one)
+    assert threads.hold({one: 4})
     with threads.changed:
         assert threads.changed.wait_for(lambda: threads.refused[other] == 2, timeout=60)
 

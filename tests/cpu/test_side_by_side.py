@@ -34,7 +34,7 @@ DEFAULT = Config(n=20)
 EFFORT = PRESETS["quick"]
 
 
-_JOINED = 5  # trials
+_JOINED = 6  # trials
 
 
 def wait_until(holds, seconds=60.0, strict=True):
@@ -57,8 +57,8 @@ class Gpu:
         mode: The mode of its times.
         turns: The config that cannot be captured there, from which on the mode is `event-cold`.
         together: What the second trial waits for.
-        after: A GPU that is to take part: the fifth trial here waits until that one has tried so many configs too.
-        others: The further GPUs of the search, which the fifth trial here waits for as far as they are opened: what
+        after: A GPU that is to take part: the sixth trial here waits until that one has tried so many configs too.
+        others: The further GPUs of the search, which the sixth trial here waits for as far as they are opened: what
             becomes of them is then heard before the search is over.
         raises: What each trial raises.
     """

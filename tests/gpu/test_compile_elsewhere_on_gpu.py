@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import importlib
-import threading
 
 import pytest
 
 from tests.beside import Beside
 from triton_ops import TuneProblem, kernels, release_processes
-from triton_ops.compile_pool import pool
 from triton_ops.compile_pool.other_hosts import OtherHosts
 from triton_ops.compile_pool.shared_cpus import SharedCpus
 from triton_ops.many.local import LocalExecutor
@@ -29,22 +27,12 @@ def _anew():
 
 def test_configs_of_another_host_are_launched_without_being_compiled_again(tmp_path, monkeypatch):
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
-    beside, fetched, compiled, seen = Beside(), threading.Event(), pool.CompilePool._compiled, []
-
-    def waits(self, config):
-        if self._shared_cpus is not None:
-            assert fetched.wait(100), "the other host has made nothing"
-        return compiled(self, config)
-
-    def fetch(answer):
-        fetched.set()
-        return answer()
+    beside, seen = Beside(), []
+    beside.goes_first(monkeypatch)
 
     def listener(*, metadata, cache_hit, **_):
         seen.append((metadata.get("name"), cache_hit))
 
-    beside.lies["fetch"] = fetch
-    monkeypatch.setattr(pool.CompilePool, "_compiled", waits)
     monkeypatch.setattr(importlib.import_module("triton.knobs").compilation, "listener", listener)
     options = Options(plan=effort_of("quick"), cache_dir=tmp_path / "records", isolate=False)
     cpus = SharedCpus(2, elsewhere=OtherHosts([beside.handle]))

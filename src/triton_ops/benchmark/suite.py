@@ -235,27 +235,23 @@ class BenchmarkSuite:
         for function in (kernel_fn, reference_fn):
             if not callable(function):
                 raise SettingsError(f"{function!r} is not callable")
-        with current_device(device_of(Arguments(args, dict(kwargs)), None)):
-            self._check_result(name, kernel_fn, reference_fn, args, kwargs)
+        given = Arguments(args, dict(kwargs))
+        with current_device(device_of(given, None)):
+            self._check_result(name, kernel_fn, reference_fn, given)
 
     def _check_result(
-        self,
-        name: str,
-        kernel_fn: Callable[..., Any],
-        reference_fn: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
+        self, name: str, kernel_fn: Callable[..., Any], reference_fn: Callable[..., Any], given: Arguments
     ) -> None:
-        own = private_copy(Arguments(args, dict(kwargs)))
+        own = private_copy(given)
         actual = kernel_fn(*own.positional, **own.keyword)
         if actual is None:
             raise WrongResultError(
                 f"{name} returns None: there is no result to compare", hint="return the tensor that it writes"
             )
-        right, how = self.verifier.verify_by_rule(actual, reference_fn, args, kwargs)
+        right, how = self.verifier.verify_by_rule(actual, reference_fn, given.positional, given.keyword)
         if right:
             return
-        again = private_copy(Arguments(args, dict(kwargs)))
+        again = private_copy(given)
         expected = reference_fn(*again.positional, **again.keyword)
         pairs = zip(as_list(actual), as_list(expected), strict=False)
         near = len(as_list(actual)) == len(as_list(expected)) and all(
