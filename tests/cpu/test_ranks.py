@@ -106,7 +106,7 @@ def launched(rank, file):
         sources._sources.ladders.clear()
         torch.distributed.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=2)
         kernel[grid](*arguments)
-        print(kernel.best_config.kwargs["BLOCK"], flush=True)
+        os.write(1, b"%d\\n" % kernel.best_config.kwargs["BLOCK"])  # in one piece: both processes write here
         torch.distributed.barrier()
         torch.distributed.destroy_process_group()
 
