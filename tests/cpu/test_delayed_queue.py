@@ -9,7 +9,7 @@ import pytest
 
 from triton_ops.measure import gpu
 from triton_ops.measure.gpu import EventTimer
-from triton_ops.measure.graph import CaptureError, GraphTimer, estimate_ms
+from triton_ops.measure.graph import CaptureError, GraphTimer, _made, estimate_ms
 from triton_ops.measure.screen import take
 from triton_ops.measure.timer import Launch
 
@@ -200,3 +200,11 @@ def test_there_is_one_graph_where_outputs_are_given_and_as_many_as_have_room_for
     given = launch(device, 0.02, 0.0)
     timer.prepare(Launch(given.call, outputs=outputs), 10)
     assert len(made) == graphs
+
+
+def test_what_a_launch_returns_as_it_was_is_no_result_of_its_graph():
+    torch = pytest.importorskip("torch")
+    given = torch.zeros(8)
+    first, again = (given + 1, given[2:]), (given + 1, given[2:])
+    assert _made(again, first) == [again[0]]
+    assert _made(again, ()) == [*again]

@@ -274,6 +274,14 @@ def test_a_launch_that_leaves_its_output_unwritten_in_the_graph_is_refused():
         GraphTimer(cold=False).prepare(Launch(elsewhere, outputs=(out,)))
 
 
+def test_an_argument_that_a_launch_returns_beside_its_result_keeps_its_values():
+    x = tensor(1)
+    expected = x.clone()
+    sampler = GraphTimer(cold=False).prepare(Launch(lambda: (x + 1.0, x)))
+    assert sampler.launches > 0
+    assert torch.equal(x, expected)
+
+
 def test_a_launch_that_works_on_another_stream_is_refused():
     x, out, stream = tensor(1), tensor(1), torch.cuda.Stream()
 

@@ -111,8 +111,9 @@ class GraphTimer:
         return min(max(wanted, sets), max(_MOST_UNROLLED, sets))
 
     def _captured(self, calls: Sequence[Callable[[], Any]], unrolled: int) -> tuple[Any, list[Any]]:
-        """The graph, and the tensors that the captured calls returned."""
+        """The graph, and the tensors that the captured calls made and returned."""
         torch = self._queue.torch
+        before = _tensors(torch, calls[0]())
         graph = _new_graph(torch)
         stream = torch.cuda.Stream(self._queue.device)
         stream.wait_stream(torch.cuda.current_stream())
@@ -127,7 +128,7 @@ class GraphTimer:
             raise EmptyCaptureError(f"{unrolled} captured launches are {nodes} nodes: the work is done elsewhere")
         if hasattr(graph, "instantiate"):
             graph.instantiate()
-        return graph, _tensors(torch, results[0])
+        return graph, _made(_tensors(torch, results[0]), before)
 
     def _check(self, launch: Launch, graph: Any, results: Sequence[Any]) -> None:
         """Check that a replay writes the outputs: only elements that an eager call leaves poisoned may stay so."""
@@ -211,6 +212,16 @@ def _tensors(torch: Any, result: Any) -> list[Any]:
     if isinstance(result, (tuple, list)):
         return [found for item in result for found in _tensors(torch, item)]
     return []
+
+
+def _made(tensors: Sequence[Any], before: Sequence[Any]) -> list[Any]:
+    """The tensors whose memory is not that of a tensor of `before`, the results of a call outside of any graph.
+
+    What lies in the same place in both is no result of the graph: an argument that the launch returns as it is, which
+    has to keep its values.
+    """
+    places = {tensor.untyped_storage().data_ptr() for tensor in before}
+    return [tensor for tensor in tensors if tensor.untyped_storage().data_ptr() not in places]
 
 
 def _poison(tensors: Sequence[Any]) -> None:
